@@ -1,0 +1,55 @@
+# Every target sets up what it needs in .venv; when nothing changed that costs nothing.
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+JOBS ?= 2
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+$(INSTALLED): pyproject.toml requirements.lock scripts/install.sh
+	@./scripts/install.sh $(VENV)
+	@touch $@
+
+.PHONY: install
+install: $(INSTALLED) ## set up .venv with the locked versions
+
+.PHONY: demo
+demo: $(INSTALLED) ## run the whole story on a fresh lake in ./demo-lake
+	@$(BIN)/python scripts/demo.py demo-lake
+
+.PHONY: test
+test: $(INSTALLED) ## run the tests
+	$(BIN)/pytest -q -n $(JOBS) -m "not proof"
+
+.PHONY: check
+check: $(INSTALLED) ## lint, format, types, layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+.PHONY: bench
+bench: $(INSTALLED) ## run the benchmarks, each beside its peer
+	@for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+
+.PHONY: proof
+proof: $(INSTALLED) ## run the slow proofs: the whole suite on S3, long random runs
+	ANABRANCH_PROOF=1 $(BIN)/pytest -q -n $(JOBS)
+
+.PHONY: format
+format: $(INSTALLED) ## rewrite the code as `check` wants it
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+.PHONY: lock
+lock: ## resolve the newest allowed versions into requirements.lock
+	@./scripts/lock.sh
+
+.PHONY: clean
+clean: ## remove .venv, caches and the demo's lake
+	rm -rf $(VENV) demo-lake .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

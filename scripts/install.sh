@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Create a virtual environment and install the project in it, at the locked versions.
+set -euo pipefail
+venv=${1:?usage: install.sh VENV}
+cd "$(dirname "$0")/.."
+
+python=""
+for candidate in python3.11 python3.12 python3.13 python3; do
+  if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+    python=$candidate
+    break
+  fi
+done
+[ -n "$python" ] || { echo "Anabranch needs Python 3.11 or newer: install python3.11 and run this again." >&2; exit 1; }
+
+# Debian ships Python without the part that makes virtual environments.
+if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
+  if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    apt-get update -qq && apt-get install -y -qq python3-venv >/dev/null
+  else
+    echo "$python cannot make virtual environments: install the package python3-venv and run this again." >&2
+    exit 1
+  fi
+fi
+
+[ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
+export PIP_DISABLE_PIP_VERSION_CHECK=1
+echo "Installing the locked versions into $venv ..."
+"$venv/bin/pip" install --quiet --requirement requirements.lock
+"$venv/bin/pip" install --quiet --no-deps --no-build-isolation --editable .

@@ -1,0 +1,223 @@
+"""Everything Anabranch raises, grouped by what a caller does about it.
+
+    AnabranchError
+    ├── NotFoundError        ask for something else: it is not there
+    │   ├── DatasetNotFoundError
+    │   ├── BranchNotFoundError
+    │   ├── TagNotFoundError
+    │   ├── VersionNotFoundError
+    │   ├── BaseNotFoundError
+    │   └── ObjectNotFoundError
+    ├── ConflictError        decide: the request contradicts what is there
+    │   ├── BranchExistsError
+    │   ├── BranchInUseError
+    │   ├── TagExistsError
+    │   ├── DatasetExistsError
+    │   ├── ObjectExistsError
+    │   ├── KeyConflictError
+    │   └── ForeignWriteError
+    ├── InvalidInputError    correct the call
+    │   ├── InvalidNameError
+    │   ├── InvalidPathError
+    │   ├── InvalidExpressionError
+    │   └── SchemaMismatchError
+    ├── BusyError            try again: someone else was faster
+    ├── StorageError         the store failed, or refused us
+    │   ├── StorageUnavailableError
+    │   └── StorageDeniedError
+    └── CorruptError         what is stored is damaged
+        ├── DamagedFileError
+        └── StaleBaseError
+
+Codes are stable: programs match on `code`, people read the message, and the message's last part says what to do next.
+"""
+
+from typing import ClassVar
+
+__all__ = [
+    "AnabranchError",
+    "BaseNotFoundError",
+    "BranchExistsError",
+    "BranchInUseError",
+    "BranchNotFoundError",
+    "BusyError",
+    "ConflictError",
+    "CorruptError",
+    "DamagedFileError",
+    "DatasetExistsError",
+    "DatasetNotFoundError",
+    "ForeignWriteError",
+    "InvalidExpressionError",
+    "InvalidInputError",
+    "InvalidNameError",
+    "InvalidPathError",
+    "KeyConflictError",
+    "NotFoundError",
+    "ObjectExistsError",
+    "ObjectNotFoundError",
+    "SchemaMismatchError",
+    "StaleBaseError",
+    "StorageDeniedError",
+    "StorageError",
+    "StorageUnavailableError",
+    "TagExistsError",
+    "TagNotFoundError",
+    "VersionNotFoundError",
+]
+
+
+class AnabranchError(Exception):
+    """The root of all errors raised on purpose."""
+
+    code: ClassVar[str] = "error"
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, problem: str, *, hint: str) -> None:
+        super().__init__(problem, hint)
+        self.problem = problem
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.problem}; {self.hint}"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Keyword-only arguments do not survive the default pickling, and errors cross process borders on Spark.
+        return _rebuild, (type(self), self.problem, self.hint)
+
+
+def _rebuild(cls: type[AnabranchError], problem: str, hint: str) -> AnabranchError:
+    return cls(problem, hint=hint)
+
+
+class NotFoundError(AnabranchError):
+    """What was asked for does not exist."""
+
+    code = "not_found"
+
+
+class DatasetNotFoundError(NotFoundError):
+    code = "dataset_not_found"
+
+
+class BranchNotFoundError(NotFoundError):
+    code = "branch_not_found"
+
+
+class TagNotFoundError(NotFoundError):
+    code = "tag_not_found"
+
+
+class VersionNotFoundError(NotFoundError):
+    code = "version_not_found"
+
+
+class BaseNotFoundError(NotFoundError):
+    code = "base_not_found"
+
+
+class ObjectNotFoundError(NotFoundError):
+    code = "object_not_found"
+
+
+class ConflictError(AnabranchError):
+    """The request contradicts what is there."""
+
+    code = "conflict"
+
+
+class BranchExistsError(ConflictError):
+    code = "branch_exists"
+
+
+class BranchInUseError(ConflictError):
+    code = "branch_in_use"
+
+
+class TagExistsError(ConflictError):
+    code = "tag_exists"
+
+
+class DatasetExistsError(ConflictError):
+    code = "dataset_exists"
+
+
+class ObjectExistsError(ConflictError):
+    code = "object_exists"
+
+
+class KeyConflictError(ConflictError):
+    """Rows break the primary key: a null or a repeated key."""
+
+    code = "key_conflict"
+
+
+class ForeignWriteError(ConflictError):
+    """Somebody wrote to the dataset with another tool while, or before, we did."""
+
+    code = "foreign_write"
+
+
+class InvalidInputError(AnabranchError):
+    """The call itself is wrong and will be wrong again."""
+
+    code = "invalid_input"
+
+
+class InvalidNameError(InvalidInputError):
+    code = "invalid_name"
+
+
+class InvalidPathError(InvalidInputError):
+    code = "invalid_path"
+
+
+class InvalidExpressionError(InvalidInputError):
+    code = "invalid_expression"
+
+
+class SchemaMismatchError(InvalidInputError):
+    code = "schema_mismatch"
+
+
+class BusyError(AnabranchError):
+    """Someone else was faster; the same call may succeed next time."""
+
+    code = "busy"
+    retryable = True
+
+
+class StorageError(AnabranchError):
+    """The object store failed or refused a request."""
+
+    code = "storage"
+
+
+class StorageUnavailableError(StorageError):
+    """The store could not be reached, or did not answer in time."""
+
+    code = "storage_unavailable"
+    retryable = True
+
+
+class StorageDeniedError(StorageError):
+    """The store knows us and says no, or does not know us."""
+
+    code = "storage_denied"
+
+
+class CorruptError(AnabranchError):
+    """What is stored contradicts itself."""
+
+    code = "corrupt"
+
+
+class DamagedFileError(CorruptError):
+    """A file is not what its name says."""
+
+    code = "damaged_file"
+
+
+class StaleBaseError(CorruptError):
+    """A branch points to a root that the dataset no longer has, as after a copy or a move."""
+
+    code = "stale_base"

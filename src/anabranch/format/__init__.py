@@ -1,0 +1,1 @@
+"""One Lance dataset, by the specification: the only importer of lance."""

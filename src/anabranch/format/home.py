@@ -1,0 +1,84 @@
+"""A home: the folder in which one line of versions of a dataset lives, its root or a branch below `tree/`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import lance
+
+from anabranch.errors import BranchNotFoundError, DatasetNotFoundError, VersionNotFoundError
+from anabranch.format.lance_errors import lance_errors
+from anabranch.storage import ObjectStore, open_store
+from anabranch.storage.options import lance_options
+from anabranch.storage.uris import is_local, join_uri, normalise_uri
+
+__all__ = ["Home", "branch_folder", "is_staged"]
+
+
+def branch_folder(branch: str) -> str:
+    """Where a branch's files are, below the dataset root."""
+    return f"tree/{branch}"
+
+
+def is_staged(version: int) -> bool:
+    """Whether a version is detached: outside the history, with an id from the upper half of 64 bits."""
+    return version >= 1 << 63
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Home:
+    """The dataset's root (branch None) or one of its branches.
+
+    Lance opens it by its folder: a handle that was checked out from the root keeps the root's address, and its
+    writes go wrong after pickling.
+    """
+
+    root: str
+    branch: str | None = None
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def at(cls, root: str, storage_options: Mapping[str, str] | None = None) -> "Home":
+        return cls(root=normalise_uri(root), storage_options=dict(storage_options or {}))
+
+    @property
+    def uri(self) -> str:
+        return self.root if self.branch is None else join_uri(self.root, branch_folder(self.branch))
+
+    @property
+    def folder(self) -> str:
+        """This home's path below the dataset root: '' or 'tree/{branch}'."""
+        return "" if self.branch is None else branch_folder(self.branch)
+
+    def on(self, branch: str | None) -> "Home":
+        """The home of a branch of the same dataset; None is the root."""
+        return replace(self, branch=branch)
+
+    def store(self) -> ObjectStore:
+        """The object store rooted at the dataset's root."""
+        return open_store(self.root, self.storage_options)
+
+    def lance_options(self) -> dict[str, str] | None:
+        return None if is_local(self.root) else lance_options(self.storage_options)
+
+    def open(self, version: int | None = None) -> lance.LanceDataset:
+        """Open a version, staged ones too; the newest ordinary one by default."""
+        # On a path that is a file Lance retries for seconds.
+        if is_local(self.uri) and not Path(self.uri).is_dir():
+            raise self._missing()
+        try:
+            with lance_errors(self.uri, self.storage_options):
+                return lance.dataset(self.uri, version=version, storage_options=self.lance_options())
+        except VersionNotFoundError:
+            raise VersionNotFoundError(
+                f"dataset {self.uri!r} has no version {version}", hint="list its versions to see which exist"
+            ) from None
+        except DatasetNotFoundError:
+            raise self._missing() from None
+
+    def _missing(self) -> DatasetNotFoundError | BranchNotFoundError:
+        if self.branch is None:
+            return DatasetNotFoundError(f"there is no Lance dataset at {self.root!r}", hint="check the path")
+        return BranchNotFoundError(
+            f"dataset {self.root!r} has no branch {self.branch!r}", hint="list its branches to see which exist"
+        )

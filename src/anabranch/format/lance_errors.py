@@ -1,0 +1,88 @@
+"""Lance's errors, translated once.
+
+Lance raises ValueError and OSError with prose, and panics with a BaseException; only the prose tells them apart.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from anabranch.errors import (
+    AnabranchError,
+    BranchExistsError,
+    BranchInUseError,
+    BusyError,
+    DamagedFileError,
+    DatasetExistsError,
+    DatasetNotFoundError,
+    InvalidExpressionError,
+    InvalidNameError,
+    SchemaMismatchError,
+    StorageDeniedError,
+    StorageError,
+    StorageUnavailableError,
+    TagExistsError,
+    TagNotFoundError,
+    VersionNotFoundError,
+)
+from anabranch.storage.options import redact
+
+__all__ = ["lance_errors"]
+
+# First match wins: what Lance says, what we raise, what to do next.
+_TABLE: tuple[tuple[str, type[AnabranchError], str], ...] = (
+    (r"Ref not found error: tag", TagNotFoundError, "list the tags to see which exist"),
+    (r"Ref conflict error: tag", TagExistsError, "update the tag, or choose another name"),
+    (r"Ref conflict error: Branch .* already exists", BranchExistsError, "choose another name"),
+    (r"Ref conflict error", BranchInUseError, "delete the branches and tags that hang on it first"),
+    (r"Ref is invalid", InvalidNameError, "choose a name of ASCII letters, digits, '.', '-', '_'"),
+    (r"Version not found error|_versions/d?\d+\.manifest was not found", VersionNotFoundError, "list the versions"),
+    (r"Dataset already exists", DatasetExistsError, "choose another place, or remove it first"),
+    (r"Dataset at path .* was not found|Not found: .*_versions\b", DatasetNotFoundError, "check the path"),
+    (r"error sending request|timed? ?out|dns error|Connection refused", StorageUnavailableError, "check the endpoint"),
+    (r"403 Forbidden|401 Unauthorized|AccessDenied|Permission ?denied", StorageDeniedError, "check the credentials"),
+    (r"NoSuchBucket|[Bb]ucket .* not found", DatasetNotFoundError, "check the bucket's name"),
+    (
+        r"file size is too small|Invalid range|magic|[Pp]rotobuf|decode|Invalid format|corrupt|out of range",
+        DamagedFileError,
+        "run doctor on the dataset, or restore the file from a backup",
+    ),
+    (r"Not found: ", DamagedFileError, "a file of this version is missing: run doctor on the dataset"),
+    (r"Too many concurrent writers|[Cc]ommit conflict|Retryable commit conflict", BusyError, "try again"),
+    (
+        r"[Ss]chema|column .* not found|No field named|does not exist in the dataset",
+        SchemaMismatchError,
+        "see its schema",
+    ),
+    (r"SQL|sql parser|Invalid user input|Error during planning", InvalidExpressionError, "correct the expression"),
+)
+
+
+@contextmanager
+def lance_errors(uri: str, storage_options: Mapping[str, str] | None = None) -> Iterator[None]:
+    """Raise one of our errors, which names the dataset, for whatever Lance raises inside."""
+    try:
+        yield
+    except AnabranchError:
+        raise
+    except (OSError, ValueError, RuntimeError, NotImplementedError) as err:
+        raise _translate(str(err), uri=uri, options=storage_options or {}) from err
+    except BaseException as err:
+        if type(err).__name__ != "PanicException":
+            raise
+        problem = f"Lance gave up on {uri!r}: {_clean(str(err), storage_options or {})}"
+        raise DamagedFileError(problem, hint="run doctor on the dataset, or restore it from a backup") from err
+
+
+def _translate(said: str, *, uri: str, options: Mapping[str, str]) -> AnabranchError:
+    text = _clean(said, options)
+    for pattern, kind, hint in _TABLE:
+        if re.search(pattern, said):
+            return kind(f"dataset {uri!r}: {text}", hint=hint)
+    return StorageError(f"dataset {uri!r}: {text}", hint="see Lance's own message above")
+
+
+def _clean(said: str, options: Mapping[str, str]) -> str:
+    """Lance's words without its source locations, and without our credentials."""
+    text = re.sub(r",? ?/[^ ,]*/rust/[^ ,]*\.rs:\d+:\d+|: <\?xml.*", "", said, flags=re.DOTALL)
+    return redact(" ".join(text.split())[:500], options)

@@ -1,0 +1,203 @@
+"""Names and ids as types, parsed once where they enter."""
+
+import re
+from dataclasses import dataclass
+from typing import Self
+
+from anabranch.errors import InvalidNameError
+
+__all__ = ["LAYOUT_NAMES", "MAIN", "BranchName", "CommitId", "Ref", "TableKey", "TagName"]
+
+MAIN = "main"
+
+# A branch whose path had one of these as a segment would write into the files of another branch.
+LAYOUT_NAMES = frozenset({"_deletions", "_indices", "_refs", "_transactions", "_versions", "data", "tree"})
+
+_SEGMENT = re.compile(r"[A-Za-z0-9._-]+")
+_TABLE_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
+# Crockford's base 32 with 48 bits of time and 80 of chance; 26 characters hold 130 bits, so the first is at most 7.
+_ULID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
+_MAX_NAME = 200
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class BranchName:
+    """A branch name by the rules of the branch and tag specification, and only those that are safe on every store."""
+
+    value: str
+
+    def __str__(self) -> str:
+        return self.value
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Accept any well-formed name, `main` and internal ones included."""
+        if problem := _branch_problem(text):
+            raise InvalidNameError(f"branch name {text!r} {problem[0]}", hint=problem[1])
+        return cls(text)
+
+    @classmethod
+    def parse_new(cls, text: str) -> Self:
+        """Accept what a user may create."""
+        name = cls.parse(text)
+        if text == MAIN:
+            raise InvalidNameError("branch name 'main' is reserved for the main branch", hint="choose another name")
+        if name.is_internal:
+            raise InvalidNameError(
+                f"branch name {text!r} starts with '__', which is reserved", hint="drop the leading underscores"
+            )
+        return name
+
+    @property
+    def is_internal(self) -> bool:
+        return self.value.startswith("__")
+
+
+def _branch_problem(text: str) -> tuple[str, str] | None:
+    """What is wrong with a branch name, and what to do about it."""
+    if not text:
+        return "is empty", "give it at least one character"
+    if "\\" in text:
+        return "contains a backslash", f"use {text.replace(chr(92), '/')!r}"
+    if text.startswith("/") or text.endswith("/"):
+        return "starts or ends with '/'", f"use {text.strip('/')!r}"
+    if "//" in text:
+        return "has an empty segment", f"use {re.sub('/+', '/', text)!r}"
+    if ".." in text:
+        return "contains '..'", "use single dots"
+    if text.endswith(".lock"):
+        return "ends with '.lock'", "choose another ending"
+    return _segments_problem(text) or _length_problem(text)
+
+
+def _segments_problem(text: str) -> tuple[str, str] | None:
+    for segment in text.split("/"):
+        if not _SEGMENT.fullmatch(segment):
+            strangers = "".join(sorted({c for c in segment if not _SEGMENT.fullmatch(c)}))
+            return f"contains {strangers!r}", "use only ASCII letters, digits, '.', '-', '_', and '/' between segments"
+        if segment == ".":
+            return "has the segment '.', which stands for the folder itself", "leave it out"
+        if segment in LAYOUT_NAMES:
+            return f"has the segment {segment!r}, a folder of the Lance layout", f"use {segment.strip('_') + '-1'!r}"
+    return None
+
+
+def _length_problem(text: str) -> tuple[str, str] | None:
+    if len(text) > _MAX_NAME:
+        return f"has {len(text)} characters", f"use at most {_MAX_NAME}"
+    return None
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TagName:
+    """A tag name by the rules of the branch and tag specification; `/` is not allowed."""
+
+    value: str
+
+    def __str__(self) -> str:
+        return self.value
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        if problem := _tag_problem(text):
+            raise InvalidNameError(f"tag name {text!r} {problem[0]}", hint=problem[1])
+        return cls(text)
+
+
+def _tag_problem(text: str) -> tuple[str, str] | None:
+    if not text:
+        return "is empty", "give it at least one character"
+    if "/" in text:
+        return "contains '/'", f"use {text.replace('/', '-')!r}: tags have no folders"
+    if not _SEGMENT.fullmatch(text):
+        strangers = "".join(sorted({c for c in text if not _SEGMENT.fullmatch(c)}))
+        return f"contains {strangers!r}", "use only ASCII letters, digits, '.', '-' and '_'"
+    if text.startswith(".") or text.endswith("."):
+        return "starts or ends with '.'", "start and end it with another character"
+    if text.endswith(".lock"):
+        return "ends with '.lock'", "choose another ending"
+    if ".." in text:
+        return "contains '..'", "use single dots"
+    return _length_problem(text)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TableKey:
+    """A table's full name, `bucket.table`."""
+
+    bucket: str
+    table: str
+
+    def __str__(self) -> str:
+        return f"{self.bucket}.{self.table}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        parts = text.split(".")
+        if len(parts) != 2:
+            raise InvalidNameError(
+                f"table key {text!r} is not of the form 'bucket.table'", hint="name it like 'in_c_sales.orders'"
+            )
+        for part in parts:
+            if not _TABLE_PART.fullmatch(part) or len(part) > _MAX_NAME:
+                raise InvalidNameError(
+                    f"table key {text!r} has the part {part!r}",
+                    hint=f"use ASCII letters, digits, '_' and '-', not '-' first, at most {_MAX_NAME} characters",
+                )
+        return cls(parts[0], parts[1])
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class CommitId:
+    """A ULID: 26 characters that sort by time of birth."""
+
+    value: str
+
+    def __str__(self) -> str:
+        return self.value
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        if not _ULID.fullmatch(text.upper()):
+            raise InvalidNameError(
+                f"commit id {text!r} is not a ULID", hint="copy the 26 characters that the log shows"
+            )
+        return cls(text.upper())
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """A place in history as a user writes it: `dev`, `v1.0`, a commit id, `main~3`, `main@v7`, `main@{2026-11-15}`.
+
+    What `name` stands for (branch, tag, commit) is decided where it is looked up.
+    """
+
+    name: str
+    back: int = 0
+    version: int | None = None
+    at: str | None = None
+
+    def __str__(self) -> str:
+        if self.version is not None:
+            return f"{self.name}@v{self.version}"
+        if self.at is not None:
+            return f"{self.name}@{{{self.at}}}"
+        return f"{self.name}~{self.back}" if self.back else self.name
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        match = _REF.fullmatch(text)
+        if match is None:
+            raise InvalidNameError(
+                f"ref {text!r} is not understood",
+                hint="use a branch, a tag, a commit id, 'main~3', 'main@v7' or 'main@{2026-11-15T10:00:00Z}'",
+            )
+        name, back, version, at = match.group("name", "back", "version", "at")
+        if (problem := _branch_problem(name)) and _tag_problem(name):
+            raise InvalidNameError(f"ref {text!r} names {name!r}, which {problem[0]}", hint=problem[1])
+        if back is not None:
+            return cls(name, back=int(back or "1"))
+        return cls(name, version=int(version) if version is not None else None, at=at)
+
+
+_REF = re.compile(r"(?P<name>[^~@{}]+)(?:~(?P<back>\d{0,9})|@v(?P<version>\d{1,20})|@\{(?P<at>[^{}]+)\})?")

@@ -1,0 +1,73 @@
+"""Storage options in Lance's spelling, told apart for obstore, and kept out of every message."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+__all__ = ["ClientSettings", "client_settings", "lance_options", "redact"]
+
+# Lance reads these itself; obstore knows them as client options.
+_CLIENT_KEYS = frozenset(
+    {
+        "allow_http",
+        "allow_invalid_certificates",
+        "connect_timeout",
+        "http1_only",
+        "http2_only",
+        "pool_idle_timeout",
+        "pool_max_idle_per_host",
+        "proxy_url",
+        "user_agent",
+    }
+)
+_FLAGS = frozenset({"allow_http", "allow_invalid_certificates", "http1_only", "http2_only"})
+# Lance's own keys, of no meaning to the object store.
+_LANCE_KEYS = re.compile(r"download_retry_count|lance_.*|headers\..*|client_max_retries|client_retry_timeout")
+_SECRET_KEYS = re.compile(r"key|secret|token|password|credential|sas|signature|service_account", re.IGNORECASE)
+_MAX_RETRIES = 3
+_RETRY_SECONDS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """What obstore wants, in three parts."""
+
+    config: dict[str, str]
+    client_options: dict[str, str | bool]
+    max_retries: int
+    retry_timeout: timedelta
+
+
+def client_settings(options: Mapping[str, str]) -> ClientSettings:
+    config: dict[str, str] = {}
+    client: dict[str, str | bool] = {}
+    for key, value in options.items():
+        name = key.lower()
+        bare = name.removeprefix("aws_").removeprefix("google_").removeprefix("azure_")
+        if bare in _CLIENT_KEYS:
+            client[bare] = value.lower() in {"true", "1"} if bare in _FLAGS else value
+        elif name == "timeout" or bare == "request_timeout":
+            client["timeout"] = value
+        elif not _LANCE_KEYS.fullmatch(name):
+            config[name] = value
+    return ClientSettings(
+        config=config,
+        client_options=client,
+        max_retries=int(options.get("client_max_retries", _MAX_RETRIES)),
+        retry_timeout=timedelta(seconds=float(options.get("client_retry_timeout", _RETRY_SECONDS))),
+    )
+
+
+def lance_options(options: Mapping[str, str]) -> dict[str, str]:
+    """The options as Lance takes them, with our patience instead of its three minutes."""
+    patience = {"client_max_retries": str(_MAX_RETRIES), "client_retry_timeout": str(_RETRY_SECONDS)}
+    return {**patience, **options}
+
+
+def redact(text: str, options: Mapping[str, str]) -> str:
+    """The text without credentials: the secret values given, and query strings (signed URLs keep them there)."""
+    for key, value in options.items():
+        if value and _SECRET_KEYS.search(key) and len(value) > 2:
+            text = text.replace(value, "***")
+    return re.sub(r"(https?://[^\s?\"']+)\?[^\s\"')]*", r"\1", text)

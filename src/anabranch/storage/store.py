@@ -1,0 +1,234 @@
+"""The object store as the rest of the product sees it, over obstore."""
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Protocol
+
+import obstore
+from obstore.exceptions import (
+    AlreadyExistsError,
+    BaseError,
+    PermissionDeniedError,
+    UnauthenticatedError,
+    UnknownConfigurationKeyError,
+)
+from obstore.exceptions import InvalidPathError as InvalidObstorePath
+from obstore.store import AzureStore, GCSStore, LocalStore, S3Store
+from obstore.store import ObjectStore as ObstoreStore
+
+from anabranch.errors import (
+    AnabranchError,
+    InvalidInputError,
+    InvalidPathError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    StorageDeniedError,
+    StorageError,
+    StorageUnavailableError,
+)
+from anabranch.storage.options import client_settings, redact
+from anabranch.storage.uris import is_local, join_uri, normalise_uri, split_uri
+
+__all__ = ["ObjectInfo", "ObjectStore", "copy_between", "open_store"]
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    """One object: its path below the store's root, its size, and when the store last saw it written."""
+
+    path: str
+    size: int
+    modified: datetime
+
+
+class ObjectStore(Protocol):
+    """One root and the objects below it. Paths are relative to the root and use `/`."""
+
+    @property
+    def uri(self) -> str: ...
+
+    def get(self, path: str) -> bytes:
+        """Raise ObjectNotFoundError if there is no such object."""
+        ...
+
+    def head(self, path: str) -> ObjectInfo:
+        """Raise ObjectNotFoundError if there is no such object."""
+        ...
+
+    def stream(self, path: str) -> Iterator[bytes]:
+        """The object in pieces, for what may not fit into memory."""
+        ...
+
+    def put(self, path: str, data: bytes) -> None: ...
+
+    def put_stream(self, path: str, chunks: Iterator[bytes]) -> None:
+        """Put an object in pieces; it appears whole, after the last one."""
+        ...
+
+    def put_if_absent(self, path: str, data: bytes) -> None:
+        """Raise ObjectExistsError if there is such an object; of many callers one succeeds."""
+        ...
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """Every object below a folder, in no promised order on local disk and sorted elsewhere."""
+        ...
+
+    def list_folders(self, prefix: str = "") -> tuple[str, ...]:
+        """The folders right below a folder."""
+        ...
+
+    def delete(self, path: str) -> None:
+        """Do nothing if there is no such object."""
+        ...
+
+    def copy(self, source: str, target: str) -> None: ...
+
+
+def open_store(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None) -> ObjectStore:
+    """Open the store rooted at a URI. Nothing is requested or created before it is used."""
+    return _Store(uri=normalise_uri(uri), storage_options=dict(storage_options or {}))
+
+
+class _Store:
+    def __init__(self, *, uri: str, storage_options: dict[str, str]) -> None:
+        self.uri = uri
+        self._options = storage_options
+
+    def __repr__(self) -> str:
+        return f"ObjectStore({self.uri!r})"
+
+    def get(self, path: str) -> bytes:
+        with self._errors(path):
+            return bytes(obstore.get(self._backend, path).bytes())
+
+    def head(self, path: str) -> ObjectInfo:
+        with self._errors(path):
+            meta = obstore.head(self._backend, path)
+        return ObjectInfo(path=path, size=meta["size"], modified=meta["last_modified"])
+
+    def stream(self, path: str) -> Iterator[bytes]:
+        with self._errors(path):
+            for chunk in obstore.get(self._backend, path).stream():
+                yield bytes(chunk)
+
+    def put(self, path: str, data: bytes) -> None:
+        self._make_root()
+        with self._errors(path):
+            obstore.put(self._backend, path, data)
+
+    def put_stream(self, path: str, chunks: Iterator[bytes]) -> None:
+        self._make_root()
+        with self._errors(path):
+            # Not obstore.put with an iterator: it panics when the iterator itself reads from a store.
+            writer = obstore.open_writer(self._backend, path)
+            for chunk in chunks:
+                writer.write(chunk)
+            writer.close()
+
+    def put_if_absent(self, path: str, data: bytes) -> None:
+        self._make_root()
+        with self._errors(path):
+            obstore.put(self._backend, path, data, mode="create")
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        if self._is_missing_folder:
+            return
+        with self._errors(prefix):
+            for batch in obstore.list(self._backend, prefix or None):
+                for meta in batch:
+                    yield ObjectInfo(path=meta["path"], size=meta["size"], modified=meta["last_modified"])
+
+    def list_folders(self, prefix: str = "") -> tuple[str, ...]:
+        if self._is_missing_folder:
+            return ()
+        with self._errors(prefix):
+            return tuple(obstore.list_with_delimiter(self._backend, prefix or None)["common_prefixes"])
+
+    def delete(self, path: str) -> None:
+        try:
+            with self._errors(path):
+                obstore.delete(self._backend, path)
+        except ObjectNotFoundError:
+            return
+
+    def copy(self, source: str, target: str) -> None:
+        with self._errors(source):
+            obstore.copy(self._backend, source, target)
+
+    @property
+    def _is_missing_folder(self) -> bool:
+        return is_local(self.uri) and not Path(self.uri).is_dir()
+
+    def _make_root(self) -> None:
+        if is_local(self.uri):
+            with self._errors(""):
+                Path(self.uri).mkdir(parents=True, exist_ok=True)
+
+    @cached_property
+    def _backend(self) -> ObstoreStore:
+        if is_local(self.uri):
+            if self._is_missing_folder:
+                raise FileNotFoundError(self.uri)  # obstore would call it a generic error
+            return LocalStore(prefix=self.uri)
+        return _remote_backend(self.uri, self._options)
+
+    @contextmanager
+    def _errors(self, path: str) -> Iterator[None]:
+        try:
+            yield
+        except (BaseError, OSError, ValueError) as err:
+            raise _translate(err, place=join_uri(self.uri, path), options=self._options) from None
+
+
+def _remote_backend(uri: str, options: Mapping[str, str]) -> ObstoreStore:
+    scheme, bucket, path = split_uri(uri)
+    settings = client_settings(options)
+    kind: Callable[..., ObstoreStore] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}[scheme]
+    return kind(
+        bucket,
+        prefix=path or None,
+        config=settings.config,
+        client_options=settings.client_options,
+        retry_config={"max_retries": settings.max_retries, "retry_timeout": settings.retry_timeout},
+    )
+
+
+def _translate(err: Exception, *, place: str, options: Mapping[str, str]) -> AnabranchError:
+    # obstore appends the server's XML and a dump of its internals to its messages.
+    said = redact(re.split(r"\n\nDebug source:|: <\?xml", str(err))[0], options)
+    match err:
+        case FileNotFoundError():
+            return ObjectNotFoundError(f"there is no object {place!r}", hint="check the path")
+        case AlreadyExistsError():
+            return ObjectExistsError(f"the object {place!r} exists already", hint="choose another path")
+        case PermissionDeniedError() | UnauthenticatedError() | PermissionError():
+            return StorageDeniedError(f"the store refused access to {place!r}", hint="check the credentials")
+        case BaseError() if "403 Forbidden" in said or "401 Unauthorized" in said:
+            return StorageDeniedError(f"the store refused access to {place!r}", hint="check the credentials")
+        case BaseError() if "NoSuchBucket" in str(err):
+            return ObjectNotFoundError(f"the bucket of {place!r} does not exist", hint="check the bucket's name")
+        case UnknownConfigurationKeyError():
+            return InvalidInputError(f"a storage option is not known: {said}", hint="correct its spelling")
+        case InvalidObstorePath() | ValueError():
+            return InvalidPathError(f"the path {place!r} cannot be used: {said}", hint="correct the path")
+        case BaseError() if "error sending request" in said or "timed out" in said:
+            return StorageUnavailableError(
+                f"the store of {place!r} cannot be reached: {said}", hint="check the endpoint and try again"
+            )
+        case _:
+            return StorageError(f"a request for {place!r} failed: {said}", hint="see the store's own message above")
+
+
+def copy_between(source: ObjectStore, path: str, target: ObjectStore, target_path: str) -> None:
+    """Copy one object from store to store, in pieces, and make sure that all of it arrived."""
+    target.put_stream(target_path, source.stream(path))
+    sent, arrived = source.head(path).size, target.head(target_path).size
+    if sent != arrived:
+        place = join_uri(target.uri, target_path)
+        raise StorageError(f"{arrived} of {sent} bytes arrived at {place!r}", hint="try again")

@@ -1,0 +1,80 @@
+"""Where things are: one spelling for each place, as pure functions on strings.
+
+A local place is an absolute POSIX path; any other is `scheme://bucket/path`. No trailing slash.
+"""
+
+import os
+import posixpath
+import re
+from urllib.parse import unquote, urlsplit
+
+from anabranch.errors import InvalidPathError
+
+__all__ = ["REMOTE_SCHEMES", "is_local", "join_uri", "normalise_uri", "relative_to", "split_uri"]
+
+REMOTE_SCHEMES = frozenset({"s3", "gs", "az"})
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
+
+
+def normalise_uri(text: str | os.PathLike[str]) -> str:
+    """Give a place its one spelling; refuse what no store here can serve."""
+    uri = os.fspath(text)
+    if not uri.strip() or "\0" in uri:
+        raise InvalidPathError(f"path {uri!r} is empty or holds a NUL", hint="give a folder or an s3:// URI")
+    scheme = _SCHEME.match(uri)
+    if scheme is None:
+        return os.path.abspath(uri)
+    match scheme.group(1).lower():
+        case "file":
+            return os.path.abspath(unquote(urlsplit(uri).path))
+        case name if name in REMOTE_SCHEMES:
+            return _normalise_remote(name, uri[scheme.end() :])
+        case name:
+            raise InvalidPathError(
+                f"path {_without_login(uri)!r} has the scheme {name!r}",
+                hint=f"use a local folder, file:// or one of {', '.join(sorted(REMOTE_SCHEMES))}",
+            )
+
+
+def _normalise_remote(scheme: str, rest: str) -> str:
+    bucket, _, path = rest.partition("/")
+    if "@" in bucket:
+        raise InvalidPathError(
+            f"path '{scheme}://…@{bucket.rpartition('@')[2]}' carries credentials", hint="pass them as storage options"
+        )
+    if not bucket or "?" in rest or "#" in rest:
+        raise InvalidPathError(
+            f"path '{scheme}://{rest.partition('?')[0]}' has no bucket, or a query",
+            hint=f"write {scheme}://bucket/path",
+        )
+    segments = [segment for segment in path.split("/") if segment]
+    if any(segment in {".", ".."} for segment in segments):
+        raise InvalidPathError(f"path '{scheme}://{rest}' has '.' or '..' in it", hint="write the path out")
+    return "/".join([f"{scheme}://{bucket}", *segments])
+
+
+def _without_login(uri: str) -> str:
+    return re.sub(r"//[^/@]*@", "//…@", uri)
+
+
+def is_local(uri: str) -> bool:
+    return _SCHEME.match(uri) is None
+
+
+def split_uri(uri: str) -> tuple[str, str, str]:
+    """Scheme, bucket and path of a normalised remote URI."""
+    scheme, _, rest = uri.partition("://")
+    bucket, _, path = rest.partition("/")
+    return scheme, bucket, path
+
+
+def join_uri(root: str, *parts: str) -> str:
+    return "/".join([root.rstrip("/"), *parts])
+
+
+def relative_to(uri: str, root: str) -> str | None:
+    """The path of `uri` below `root` ('' for the root itself), or None if it lies elsewhere."""
+    if uri == root:
+        return ""
+    prefix = root.rstrip("/") + "/"
+    return posixpath.normpath(uri[len(prefix) :]) if uri.startswith(prefix) else None

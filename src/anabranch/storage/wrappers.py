@@ -1,0 +1,133 @@
+"""Stores around a store, for tests and budgets: one counts requests, one makes the nth of them go wrong."""
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from enum import StrEnum
+from typing import TypeVar
+
+from anabranch.errors import StorageUnavailableError
+from anabranch.storage.store import ObjectInfo, ObjectStore
+
+__all__ = ["CountingStore", "Fault", "FaultyStore"]
+
+T = TypeVar("T")
+
+
+class _WrappedStore:
+    """Send each request of a store through one method."""
+
+    def __init__(self, inner: ObjectStore) -> None:
+        self._inner = inner
+
+    @property
+    def uri(self) -> str:
+        return self._inner.uri
+
+    def _request(self, operation: str, path: str, send: Callable[[], T]) -> T:
+        raise NotImplementedError
+
+    def get(self, path: str) -> bytes:
+        return self._request("get", path, lambda: self._inner.get(path))
+
+    def head(self, path: str) -> ObjectInfo:
+        return self._request("head", path, lambda: self._inner.head(path))
+
+    def stream(self, path: str) -> Iterator[bytes]:
+        return self._request("get", path, lambda: self._inner.stream(path))
+
+    def put(self, path: str, data: bytes) -> None:
+        self._request("put", path, lambda: self._inner.put(path, data))
+
+    def put_stream(self, path: str, chunks: Iterator[bytes]) -> None:
+        self._request("put", path, lambda: self._inner.put_stream(path, chunks))
+
+    def put_if_absent(self, path: str, data: bytes) -> None:
+        self._request("put_if_absent", path, lambda: self._inner.put_if_absent(path, data))
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        return self._request("list", prefix, lambda: self._inner.list(prefix))
+
+    def list_folders(self, prefix: str = "") -> tuple[str, ...]:
+        return self._request("list_folders", prefix, lambda: self._inner.list_folders(prefix))
+
+    def delete(self, path: str) -> None:
+        self._request("delete", path, lambda: self._inner.delete(path))
+
+    def copy(self, source: str, target: str) -> None:
+        self._request("copy", source, lambda: self._inner.copy(source, target))
+
+
+class CountingStore(_WrappedStore):
+    """Count the requests by operation and remember their paths."""
+
+    def __init__(self, inner: ObjectStore) -> None:
+        super().__init__(inner)
+        self._lock = threading.Lock()
+        self.requests: list[tuple[str, str]] = []
+
+    @property
+    def counts(self) -> Counter[str]:
+        return Counter(operation for operation, _ in self.requests)
+
+    @property
+    def total(self) -> int:
+        return len(self.requests)
+
+    def reset(self) -> None:
+        with self._lock:
+            self.requests.clear()
+
+    def _request(self, operation: str, path: str, send: Callable[[], T]) -> T:
+        with self._lock:
+            self.requests.append((operation, path))
+        return send()
+
+
+class Fault(StrEnum):
+    """What happens to a request."""
+
+    FAIL = "fail"  # it is never sent
+    STALL = "stall"  # it waits until `release` is called, then goes on
+    LOSE_ANSWER = "lose_answer"  # it is carried out, and the caller hears of a failure
+
+
+class FaultyStore(_WrappedStore):
+    """Make the nth request (from 1) go wrong, of all requests or of one operation."""
+
+    def __init__(self, inner: ObjectStore, *, nth: int, fault: Fault, operation: str | None = None) -> None:
+        super().__init__(inner)
+        self._nth = nth
+        self._fault = fault
+        self._operation = operation
+        self._lock = threading.Lock()
+        self._seen = 0
+        self._released = threading.Event()
+        self.reached = threading.Event()
+
+    def release(self) -> None:
+        self._released.set()
+
+    def _request(self, operation: str, path: str, send: Callable[[], T]) -> T:
+        if not self._is_the_one(operation):
+            return send()
+        self.reached.set()
+        match self._fault:
+            case Fault.FAIL:
+                raise self._failure(operation, path)
+            case Fault.STALL:
+                self._released.wait()
+                return send()
+            case Fault.LOSE_ANSWER:
+                send()
+                raise self._failure(operation, path)
+
+    def _is_the_one(self, operation: str) -> bool:
+        if self._operation not in {None, operation}:
+            return False
+        with self._lock:
+            self._seen += 1
+            return self._seen == self._nth
+
+    def _failure(self, operation: str, path: str) -> StorageUnavailableError:
+        return StorageUnavailableError(f"an injected fault hit {operation} of {path!r}", hint="try again")
