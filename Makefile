@@ -23,7 +23,7 @@ demo: $(INSTALLED) ## run the whole story on a fresh lake in ./demo-lake
 
 .PHONY: test
 test: $(INSTALLED) ## run the tests
-	$(BIN)/pytest -q -n $(JOBS) -m "not proof"
+	$(BIN)/pytest -q -n $(JOBS) --dist loadgroup -m "not proof"
 
 .PHONY: check
 check: $(INSTALLED) ## lint, format, types, layers
@@ -38,7 +38,7 @@ bench: $(INSTALLED) ## run the benchmarks, each beside its peer
 
 .PHONY: proof
 proof: $(INSTALLED) ## run the slow proofs: the whole suite on S3, long random runs
-	ANABRANCH_PROOF=1 $(BIN)/pytest -q -n $(JOBS)
+	$(BIN)/pytest -q -n $(JOBS) --proof
 
 .PHONY: format
 format: $(INSTALLED) ## rewrite the code as `check` wants it

@@ -1,0 +1,66 @@
+"""Where tests put their data: a `place` is a fresh root on local disk or on a real S3 server."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.s3_server import s3_server
+
+settings.register_profile(
+    "quick", deadline=None, max_examples=20, derandomize=True, suppress_health_check=list(HealthCheck)
+)
+settings.register_profile("proof", deadline=None, max_examples=500, suppress_health_check=list(HealthCheck))
+
+
+@dataclass(frozen=True)
+class Place:
+    """A root to put things below, and the options that reach it."""
+
+    root: str
+    storage_options: dict[str, str] = field(default_factory=dict)
+    bucket: str = ""
+
+    @property
+    def is_local(self) -> bool:
+        return not self.bucket
+
+    def __truediv__(self, name: str) -> str:
+        return f"{self.root}/{name}"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--proof", action="store_true", help="all on S3 too, and long random runs")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    settings.load_profile("proof" if config.getoption("--proof") else "quick")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Tests that take a `place` run on local disk; those marked s3, and all of them under --proof, on S3 too."""
+    if "place" not in metafunc.fixturenames:
+        return
+    proof = metafunc.config.getoption("--proof")
+    on_s3 = proof or metafunc.definition.get_closest_marker("s3") is not None
+    # One worker holds the one server, unless there is enough to do for several.
+    marks = [] if proof else [pytest.mark.xdist_group("s3")]
+    remote = [pytest.param("s3", marks=marks)] if on_s3 else []
+    metafunc.parametrize("place", ["local", *remote], indirect=True)
+
+
+@pytest.fixture(scope="session")
+def s3_options(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    with s3_server(tmp_path_factory.mktemp("s3")) as options:
+        yield options
+
+
+@pytest.fixture
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    if request.param == "local":
+        return Place(root=str(tmp_path))
+    options: dict[str, str] = request.getfixturevalue("s3_options")
+    return Place(root=f"s3://lake/{uuid4().hex}", storage_options=options, bucket="lake")
