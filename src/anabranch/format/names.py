@@ -1,0 +1,207 @@
+"""The names of a dataset's files: parsed into values that give the very same name back.
+
+Each type has `find`, which returns None for a name that does not follow the rule, and `parse`, which raises.
+"""
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Self, TypeVar
+from urllib.parse import quote, unquote
+from uuid import UUID
+
+from anabranch.errors import InvalidNameError
+from anabranch.format.home import is_staged
+
+__all__ = [
+    "BRANCH_REFS",
+    "TAG_REFS",
+    "DataFileName",
+    "DeletionFileName",
+    "DeletionKind",
+    "ManifestName",
+    "ManifestScheme",
+    "TransactionFileName",
+    "branch_of_ref_path",
+    "branch_ref_path",
+    "manifest_path",
+    "tag_of_ref_path",
+    "tag_ref_path",
+]
+
+BRANCH_REFS = "_refs/branches"
+TAG_REFS = "_refs/tags"
+
+T = TypeVar("T")
+
+_U64_MAX = 2**64 - 1
+_NUMBER = r"(0|[1-9][0-9]{0,19})"
+_UUID = r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"
+_DATA = re.compile(r"([01]{24})([0-9a-f]{26})\.lance")
+_DELETION = re.compile(_NUMBER + "-" + _NUMBER + r"-([0-9a-f]{1,32})\.(arrow|bin)")
+_TRANSACTION = re.compile(_NUMBER + "-" + _UUID + r"\.txn")
+_DETACHED = re.compile("d" + _NUMBER + r"\.manifest")
+_V1 = re.compile(r"([1-9][0-9]{0,18})\.manifest")
+_V2 = re.compile(r"([0-9]{20})\.manifest")
+_REF = re.compile(r"([^/]+)\.json")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataFileName:
+    """A UUID: its first 3 bytes as binary digits, which spreads the load on S3, the other 13 as hex."""
+
+    uuid: UUID
+
+    def __str__(self) -> str:
+        data = self.uuid.bytes
+        return f"{int.from_bytes(data[:3]):024b}{data[3:].hex()}.lance"
+
+    @classmethod
+    def find(cls, name: str) -> Self | None:
+        if not (match := _DATA.fullmatch(name)):
+            return None
+        return cls(uuid=UUID(bytes=int(match[1], 2).to_bytes(3) + bytes.fromhex(match[2])))
+
+    @classmethod
+    def parse(cls, name: str) -> Self:
+        return _found(cls.find(name), name, "a data file", "24 binary and 26 hex digits, then '.lance'")
+
+
+class DeletionKind(StrEnum):
+    """How a deletion file holds its offsets; the value is the extension."""
+
+    ARROW = "arrow"
+    BITMAP = "bin"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeletionFileName:
+    """The rows deleted from one fragment. Lance writes `id` as a decimal number; the specification shows hex."""
+
+    fragment_id: int
+    read_version: int
+    id: str
+    kind: DeletionKind
+
+    def __str__(self) -> str:
+        return f"{self.fragment_id}-{self.read_version}-{self.id}.{self.kind}"
+
+    @classmethod
+    def find(cls, name: str) -> Self | None:
+        match = _DELETION.fullmatch(name)
+        if not match or not _fits(match[1], match[2]):
+            return None
+        return cls(fragment_id=int(match[1]), read_version=int(match[2]), id=match[3], kind=DeletionKind(match[4]))
+
+    @classmethod
+    def parse(cls, name: str) -> Self:
+        rule = "'{fragment}-{read version}-{id}', then '.arrow' or '.bin'"
+        return _found(cls.find(name), name, "a deletion file", rule)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionFileName:
+    read_version: int
+    uuid: UUID
+
+    def __str__(self) -> str:
+        return f"{self.read_version}-{self.uuid}.txn"
+
+    @classmethod
+    def find(cls, name: str) -> Self | None:
+        match = _TRANSACTION.fullmatch(name)
+        return cls(read_version=int(match[1]), uuid=UUID(match[2])) if match and _fits(match[1]) else None
+
+    @classmethod
+    def parse(cls, name: str) -> Self:
+        return _found(cls.find(name), name, "a transaction file", "'{read version}-{uuid}', then '.txn'")
+
+
+class ManifestScheme(StrEnum):
+    V1 = "v1"
+    V2 = "v2"
+    DETACHED = "detached"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManifestName:
+    """One version's manifest.
+
+    V2 counts down in 20 digits, so that a sorted listing shows the newest first; a detached version has its own sign.
+    """
+
+    version: int
+    scheme: ManifestScheme
+
+    def __str__(self) -> str:
+        match self.scheme:
+            case ManifestScheme.V1:
+                return f"{self.version}.manifest"
+            case ManifestScheme.V2:
+                return f"{_U64_MAX - self.version:020d}.manifest"
+            case ManifestScheme.DETACHED:
+                return f"d{self.version}.manifest"
+
+    @classmethod
+    def of(cls, version: int) -> Self:
+        """The name that a version gets today: V2, or detached if it is staged."""
+        return cls(version=version, scheme=ManifestScheme.DETACHED if is_staged(version) else ManifestScheme.V2)
+
+    @classmethod
+    def find(cls, name: str) -> Self | None:
+        if match := _DETACHED.fullmatch(name):
+            version, scheme = int(match[1]), ManifestScheme.DETACHED
+        elif match := _V2.fullmatch(name):
+            version, scheme = _U64_MAX - int(match[1]), ManifestScheme.V2
+        elif match := _V1.fullmatch(name):
+            version, scheme = int(match[1]), ManifestScheme.V1
+        else:
+            return None
+        is_right = 0 < version <= _U64_MAX and is_staged(version) == (scheme is ManifestScheme.DETACHED)
+        return cls(version=version, scheme=scheme) if is_right else None
+
+    @classmethod
+    def parse(cls, name: str) -> Self:
+        rule = "'{version}', '{2^64-1-version, 20 digits}' or 'd{detached version}', then '.manifest'"
+        return _found(cls.find(name), name, "a manifest", rule)
+
+
+def manifest_path(version: int) -> str:
+    """Where a home holds a version's manifest, below its folder."""
+    return f"_versions/{ManifestName.of(version)}"
+
+
+def branch_ref_path(name: str) -> str:
+    """Where the dataset root holds a branch's metadata; `/` becomes `%2F`, and Lance quotes other scripts as well."""
+    return f"{BRANCH_REFS}/{quote(name, safe='')}.json"
+
+
+def tag_ref_path(name: str) -> str:
+    return f"{TAG_REFS}/{name}.json"
+
+
+def branch_of_ref_path(path: str) -> str | None:
+    """The branch whose metadata is at a path below the dataset root; None if it is no such path."""
+    name = _ref_name(path, BRANCH_REFS)
+    return None if name is None else unquote(name)
+
+
+def tag_of_ref_path(path: str) -> str | None:
+    return _ref_name(path, TAG_REFS)
+
+
+def _ref_name(path: str, folder: str) -> str | None:
+    if not path.startswith(f"{folder}/"):
+        return None
+    match = _REF.fullmatch(path[len(folder) + 1 :])
+    return match[1] if match else None
+
+
+def _fits(*numbers: str) -> bool:
+    return all(int(number) <= _U64_MAX for number in numbers)
+
+
+def _found(value: T | None, name: str, kind: str, rule: str) -> T:
+    if value is None:
+        raise InvalidNameError(f"{name!r} is not the name of {kind}", hint=f"the rule is: {rule}")
+    return value
