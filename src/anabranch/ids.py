@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Self
 
 from anabranch.errors import InvalidNameError
@@ -17,7 +18,11 @@ _SEGMENT = re.compile(r"[A-Za-z0-9._-]+")
 _TABLE_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 # Crockford's base 32 with 48 bits of time and 80 of chance; 26 characters hold 130 bits, so the first is at most 7.
 _ULID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
-_MAX_NAME = 200
+# A name becomes a file name, which most disks limit to 255 bytes: Lance adds 44 characters while it writes the file and
+# spells '/' with five. What is made from a user's name, such as the home of a table, may exceed what a user may choose.
+_SLASH_LENGTH = 5
+_MAX_NAME = 210
+_MAX_NEW_NAME = 170
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -40,6 +45,8 @@ class BranchName:
     def parse_new(cls, text: str) -> Self:
         """Accept what a user may create."""
         name = cls.parse(text)
+        if problem := _length_problem(text, most=_MAX_NEW_NAME):
+            raise InvalidNameError(f"branch name {text!r} {problem[0]}", hint=problem[1])
         if text == MAIN:
             raise InvalidNameError("branch name 'main' is reserved for the main branch", hint="choose another name")
         if name.is_internal:
@@ -58,16 +65,21 @@ def _branch_problem(text: str) -> tuple[str, str] | None:
     if not text:
         return "is empty", "give it at least one character"
     if "\\" in text:
-        return "contains a backslash", f"use {text.replace(chr(92), '/')!r}"
+        return "contains a backslash", _suggestion(text.replace("\\", "/"), otherwise="leave it out")
     if text.startswith("/") or text.endswith("/"):
-        return "starts or ends with '/'", f"use {text.strip('/')!r}"
+        return "starts or ends with '/'", _suggestion(text.strip("/"), otherwise="put '/' only between segments")
     if "//" in text:
-        return "has an empty segment", f"use {re.sub('/+', '/', text)!r}"
+        return "has an empty segment", _suggestion(re.sub("/+", "/", text), otherwise="use single slashes")
     if ".." in text:
         return "contains '..'", "use single dots"
     if text.endswith(".lock"):
         return "ends with '.lock'", "choose another ending"
-    return _segments_problem(text) or _length_problem(text)
+    return _segments_problem(text) or _length_problem(text, most=_MAX_NAME)
+
+
+def _suggestion(name: str, *, otherwise: str) -> str:
+    """Offer a name only if it is a good one."""
+    return otherwise if _branch_problem(name) else f"use {name!r}"
 
 
 def _segments_problem(text: str) -> tuple[str, str] | None:
@@ -78,13 +90,15 @@ def _segments_problem(text: str) -> tuple[str, str] | None:
         if segment == ".":
             return "has the segment '.', which stands for the folder itself", "leave it out"
         if segment in LAYOUT_NAMES:
-            return f"has the segment {segment!r}, a folder of the Lance layout", f"use {segment.strip('_') + '-1'!r}"
+            other = segment.strip("_") + "-1"
+            return f"has the segment {segment!r}, a folder of the Lance layout", f"call it {other!r}"
     return None
 
 
-def _length_problem(text: str) -> tuple[str, str] | None:
-    if len(text) > _MAX_NAME:
-        return f"has {len(text)} characters", f"use at most {_MAX_NAME}"
+def _length_problem(text: str, *, most: int) -> tuple[str, str] | None:
+    length = len(text) + (_SLASH_LENGTH - 1) * text.count("/")
+    if length > most:
+        return f"has {length} characters, each '/' counted as {_SLASH_LENGTH}", f"use at most {most}"
     return None
 
 
@@ -118,7 +132,7 @@ def _tag_problem(text: str) -> tuple[str, str] | None:
         return "ends with '.lock'", "choose another ending"
     if ".." in text:
         return "contains '..'", "use single dots"
-    return _length_problem(text)
+    return _length_problem(text, most=_MAX_NEW_NAME)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -139,10 +153,10 @@ class TableKey:
                 f"table key {text!r} is not of the form 'bucket.table'", hint="name it like 'in_c_sales.orders'"
             )
         for part in parts:
-            if not _TABLE_PART.fullmatch(part) or len(part) > _MAX_NAME:
+            if not _TABLE_PART.fullmatch(part) or len(part) > _MAX_NEW_NAME:
                 raise InvalidNameError(
                     f"table key {text!r} has the part {part!r}",
-                    hint=f"use ASCII letters, digits, '_' and '-', not '-' first, at most {_MAX_NAME} characters",
+                    hint=f"use ASCII letters, digits, '_' and '-', not '-' first, at most {_MAX_NEW_NAME} characters",
                 )
         return cls(parts[0], parts[1])
 
@@ -158,7 +172,8 @@ class CommitId:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        if not _ULID.fullmatch(text.upper()):
+        # Some letters of other scripts become ASCII in upper case.
+        if not text.isascii() or not _ULID.fullmatch(text.upper()):
             raise InvalidNameError(
                 f"commit id {text!r} is not a ULID", hint="copy the 26 characters that the log shows"
             )
@@ -197,7 +212,19 @@ class Ref:
             raise InvalidNameError(f"ref {text!r} names {name!r}, which {problem[0]}", hint=problem[1])
         if back is not None:
             return cls(name, back=int(back or "1"))
+        if at is not None and not _is_moment(at):
+            raise InvalidNameError(
+                f"ref {text!r} names the time {at!r}", hint="write it like '2026-11-15' or '2026-11-15T10:00:00Z'"
+            )
         return cls(name, version=int(version) if version is not None else None, at=at)
 
 
-_REF = re.compile(r"(?P<name>[^~@{}]+)(?:~(?P<back>\d{0,9})|@v(?P<version>\d{1,20})|@\{(?P<at>[^{}]+)\})?")
+_REF = re.compile(r"(?P<name>[^~@{}]+)(?:~(?P<back>[0-9]{0,9})|@v(?P<version>[0-9]{1,20})|@\{(?P<at>[^{}]+)\})?")
+
+
+def _is_moment(text: str) -> bool:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True

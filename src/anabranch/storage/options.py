@@ -2,8 +2,11 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
+from urllib.parse import quote
+
+from anabranch.errors import InvalidInputError
 
 __all__ = ["ClientSettings", "client_settings", "lance_options", "redact"]
 
@@ -24,7 +27,11 @@ _CLIENT_KEYS = frozenset(
 _FLAGS = frozenset({"allow_http", "allow_invalid_certificates", "http1_only", "http2_only"})
 # Lance's own keys, of no meaning to the object store.
 _LANCE_KEYS = re.compile(r"download_retry_count|lance_.*|headers\..*|client_max_retries|client_retry_timeout")
-_SECRET_KEYS = re.compile(r"key|secret|token|password|credential|sas|signature|service_account", re.IGNORECASE)
+_SECRET_KEYS = re.compile(
+    r"key|secret|token|password|credential|sas|signature|service_account|^headers\.", re.IGNORECASE
+)
+_ENDPOINT_KEYS = frozenset({"endpoint", "aws_endpoint", "aws_endpoint_url", "endpoint_url", "azure_endpoint"})
+_NUMBER_KEYS = frozenset({"client_max_retries", "client_retry_timeout"})
 _MAX_RETRIES = 3
 _RETRY_SECONDS = 20
 
@@ -33,13 +40,14 @@ _RETRY_SECONDS = 20
 class ClientSettings:
     """What obstore wants, in three parts."""
 
-    config: dict[str, str]
-    client_options: dict[str, str | bool]
+    config: dict[str, str] = field(repr=False)
+    client_options: dict[str, str | bool] = field(repr=False)
     max_retries: int
     retry_timeout: timedelta
 
 
 def client_settings(options: Mapping[str, str]) -> ClientSettings:
+    _check(options)
     config: dict[str, str] = {}
     client: dict[str, str | bool] = {}
     for key, value in options.items():
@@ -61,13 +69,29 @@ def client_settings(options: Mapping[str, str]) -> ClientSettings:
 
 def lance_options(options: Mapping[str, str]) -> dict[str, str]:
     """The options as Lance takes them, with our patience instead of its three minutes."""
+    _check(options)
     patience = {"client_max_retries": str(_MAX_RETRIES), "client_retry_timeout": str(_RETRY_SECONDS)}
     return {**patience, **options}
 
 
-def redact(text: str, options: Mapping[str, str]) -> str:
-    """The text without credentials: the secret values given, and query strings (signed URLs keep them there)."""
+def _check(options: Mapping[str, str]) -> None:
+    """Refuse what makes obstore and Lance panic instead of complain."""
     for key, value in options.items():
-        if value and _SECRET_KEYS.search(key) and len(value) > 2:
-            text = text.replace(value, "***")
+        name = key.lower()
+        if name in _ENDPOINT_KEYS and not re.match(r"https?://[^/]", value):
+            raise InvalidInputError(
+                f"storage option {key!r} is {redact(value, options)!r}, which is no URL",
+                hint="start it with http:// or https://",
+            )
+        if name in _NUMBER_KEYS and not re.fullmatch("[0-9]{1,9}", value):
+            raise InvalidInputError(f"storage option {key!r} is {value!r}", hint="give it a whole number")
+
+
+def redact(text: str, options: Mapping[str, str]) -> str:
+    """The text without credentials: the secret values given, and what URLs carry in their login and query."""
+    secrets = {value for key, value in options.items() if _SECRET_KEYS.search(key) and len(value) > 2}
+    # The longest first: one secret may be the beginning of another.
+    for value in sorted(secrets | {quote(value, safe="") for value in secrets}, key=len, reverse=True):
+        text = text.replace(value, "***")
+    text = re.sub(r"(https?://)[^\s/@\"']*@", r"\1…@", text)
     return re.sub(r"(https?://[^\s?\"']+)\?[^\s\"')]*", r"\1", text)

@@ -16,7 +16,6 @@ from obstore.exceptions import (
     BaseError,
     PermissionDeniedError,
     UnauthenticatedError,
-    UnknownConfigurationKeyError,
 )
 from obstore.exceptions import InvalidPathError as InvalidObstorePath
 from obstore.store import AzureStore, GCSStore, LocalStore, S3Store
@@ -80,7 +79,7 @@ class ObjectStore(Protocol):
         ...
 
     def list_folders(self, prefix: str = "") -> tuple[str, ...]:
-        """The folders right below a folder."""
+        """The folders right below a folder; local disk also shows those that became empty."""
         ...
 
     def delete(self, path: str) -> None:
@@ -139,7 +138,7 @@ class _Store:
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         if self._is_missing_folder:
             return
-        with self._errors(prefix):
+        with self._errors(prefix, folder=True):
             for batch in obstore.list(self._backend, prefix or None):
                 for meta in batch:
                     yield ObjectInfo(path=meta["path"], size=meta["size"], modified=meta["last_modified"])
@@ -147,7 +146,7 @@ class _Store:
     def list_folders(self, prefix: str = "") -> tuple[str, ...]:
         if self._is_missing_folder:
             return ()
-        with self._errors(prefix):
+        with self._errors(prefix, folder=True):
             return tuple(obstore.list_with_delimiter(self._backend, prefix or None)["common_prefixes"])
 
     def delete(self, path: str) -> None:
@@ -158,7 +157,7 @@ class _Store:
             return
 
     def copy(self, source: str, target: str) -> None:
-        with self._errors(source):
+        with self._errors(target), self._errors(source):
             obstore.copy(self._backend, source, target)
 
     @property
@@ -167,7 +166,7 @@ class _Store:
 
     def _make_root(self) -> None:
         if is_local(self.uri):
-            with self._errors(""):
+            with self._errors("", folder=True):
                 Path(self.uri).mkdir(parents=True, exist_ok=True)
 
     @cached_property
@@ -176,10 +175,19 @@ class _Store:
             if self._is_missing_folder:
                 raise FileNotFoundError(self.uri)  # obstore would call it a generic error
             return LocalStore(prefix=self.uri)
-        return _remote_backend(self.uri, self._options)
+        try:
+            return _remote_backend(self.uri, self._options)
+        except (BaseError, OSError, TypeError, ValueError) as err:
+            raise InvalidInputError(
+                f"the storage options cannot open {self.uri!r}: {_words_of(err, self._options)}",
+                hint="correct the storage options",
+            ) from None
 
     @contextmanager
-    def _errors(self, path: str) -> Iterator[None]:
+    def _errors(self, path: str, *, folder: bool = False) -> Iterator[None]:
+        # obstore would drop these slashes and reach another object than the one named.
+        if path.startswith("/") or (not folder and (not path or path.endswith("/"))):
+            raise InvalidPathError(f"the path {path!r} names no object below {self.uri!r}", hint="make it relative")
         try:
             yield
         except (BaseError, OSError, ValueError) as err:
@@ -199,9 +207,13 @@ def _remote_backend(uri: str, options: Mapping[str, str]) -> ObstoreStore:
     )
 
 
+def _words_of(err: Exception, options: Mapping[str, str]) -> str:
+    """What the store said, without the server's XML and the dump of its internals that obstore appends."""
+    return redact(re.split(r"\n\nDebug source:|: <\?xml", str(err))[0], options)
+
+
 def _translate(err: Exception, *, place: str, options: Mapping[str, str]) -> AnabranchError:
-    # obstore appends the server's XML and a dump of its internals to its messages.
-    said = redact(re.split(r"\n\nDebug source:|: <\?xml", str(err))[0], options)
+    said = _words_of(err, options)
     match err:
         case FileNotFoundError():
             return ObjectNotFoundError(f"there is no object {place!r}", hint="check the path")
@@ -209,20 +221,20 @@ def _translate(err: Exception, *, place: str, options: Mapping[str, str]) -> Ana
             return ObjectExistsError(f"the object {place!r} exists already", hint="choose another path")
         case PermissionDeniedError() | UnauthenticatedError() | PermissionError():
             return StorageDeniedError(f"the store refused access to {place!r}", hint="check the credentials")
-        case BaseError() if "403 Forbidden" in said or "401 Unauthorized" in said:
-            return StorageDeniedError(f"the store refused access to {place!r}", hint="check the credentials")
-        case BaseError() if "NoSuchBucket" in str(err):
-            return ObjectNotFoundError(f"the bucket of {place!r} does not exist", hint="check the bucket's name")
-        case UnknownConfigurationKeyError():
-            return InvalidInputError(f"a storage option is not known: {said}", hint="correct its spelling")
-        case InvalidObstorePath() | ValueError():
+        case InvalidObstorePath() | ValueError() | FileExistsError() | NotADirectoryError():
             return InvalidPathError(f"the path {place!r} cannot be used: {said}", hint="correct the path")
-        case BaseError() if "error sending request" in said or "timed out" in said:
-            return StorageUnavailableError(
-                f"the store of {place!r} cannot be reached: {said}", hint="check the endpoint and try again"
-            )
-        case _:
-            return StorageError(f"a request for {place!r} failed: {said}", hint="see the store's own message above")
+    # The rest is told apart by its prose alone: a writer in pieces raises plain OSErrors.
+    if "403 Forbidden" in said or "401 Unauthorized" in said:
+        return StorageDeniedError(f"the store refused access to {place!r}", hint="check the credentials")
+    if "NoSuchBucket" in str(err):
+        return ObjectNotFoundError(f"the bucket of {place!r} does not exist", hint="check the bucket's name")
+    if re.search(r"Filenames containing|Not a directory|Is a directory", said):
+        return InvalidPathError(f"the path {place!r} cannot be used: {said}", hint="correct the path")
+    if "error sending request" in said or "timed out" in said:
+        return StorageUnavailableError(
+            f"the store of {place!r} cannot be reached: {said}", hint="check the endpoint and try again"
+        )
+    return StorageError(f"a request for {place!r} failed: {said}", hint="see the store's own message above")
 
 
 def copy_between(source: ObjectStore, path: str, target: ObjectStore, target_path: str) -> None:

@@ -6,7 +6,7 @@ A local place is an absolute POSIX path; any other is `scheme://bucket/path`. No
 import os
 import posixpath
 import re
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from anabranch.errors import InvalidPathError
 
@@ -14,21 +14,24 @@ __all__ = ["REMOTE_SCHEMES", "is_local", "join_uri", "normalise_uri", "relative_
 
 REMOTE_SCHEMES = frozenset({"s3", "gs", "az"})
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
+_BUCKET = re.compile(r"[A-Za-z0-9$][A-Za-z0-9._-]*")
 
 
 def normalise_uri(text: str | os.PathLike[str]) -> str:
     """Give a place its one spelling; refuse what no store here can serve."""
     uri = os.fspath(text)
-    if not uri.strip() or "\0" in uri:
-        raise InvalidPathError(f"path {uri!r} is empty or holds a NUL", hint="give a folder or an s3:// URI")
     scheme = _SCHEME.match(uri)
     if scheme is None:
-        return os.path.abspath(uri)
+        return _normalise_local(uri)
+    rest = uri[scheme.end() :]
     match scheme.group(1).lower():
         case "file":
-            return os.path.abspath(unquote(urlsplit(uri).path))
+            host, slash, path = rest.partition("/")
+            if host not in {"", "localhost"} or not slash:
+                raise InvalidPathError(f"path {_without_login(uri)!r} names a host", hint="write file:///folder")
+            return _normalise_local(slash + unquote(path))
         case name if name in REMOTE_SCHEMES:
-            return _normalise_remote(name, uri[scheme.end() :])
+            return _normalise_remote(name, rest)
         case name:
             raise InvalidPathError(
                 f"path {_without_login(uri)!r} has the scheme {name!r}",
@@ -36,25 +39,31 @@ def normalise_uri(text: str | os.PathLike[str]) -> str:
             )
 
 
+def _normalise_local(path: str) -> str:
+    if not path.strip() or "\0" in path:
+        raise InvalidPathError(f"path {path!r} is empty or holds a NUL", hint="give a folder or an s3:// URI")
+    # POSIX lets two leading slashes mean something else; nowhere here do they.
+    return re.sub("^/+", "/", os.path.abspath(path))
+
+
 def _normalise_remote(scheme: str, rest: str) -> str:
     bucket, _, path = rest.partition("/")
+    shown = _without_login(f"{scheme}://{rest.partition('?')[0]}")
     if "@" in bucket:
-        raise InvalidPathError(
-            f"path '{scheme}://…@{bucket.rpartition('@')[2]}' carries credentials", hint="pass them as storage options"
-        )
-    if not bucket or "?" in rest or "#" in rest:
-        raise InvalidPathError(
-            f"path '{scheme}://{rest.partition('?')[0]}' has no bucket, or a query",
-            hint=f"write {scheme}://bucket/path",
-        )
+        raise InvalidPathError(f"path {shown!r} carries credentials", hint="pass them as storage options")
+    if not _BUCKET.fullmatch(bucket):
+        raise InvalidPathError(f"path {shown!r} has no bucket, or a wrong one", hint=f"write {scheme}://bucket/path")
+    # Lance takes the path for a URL and would decode %41, and drop what follows '?' or '#'.
+    if stranger := re.search("[?#%]", path):
+        raise InvalidPathError(f"path {shown!r} has a {stranger[0]!r} in it", hint="name the folder without it")
     segments = [segment for segment in path.split("/") if segment]
     if any(segment in {".", ".."} for segment in segments):
-        raise InvalidPathError(f"path '{scheme}://{rest}' has '.' or '..' in it", hint="write the path out")
+        raise InvalidPathError(f"path {shown!r} has '.' or '..' in it", hint="write the path out")
     return "/".join([f"{scheme}://{bucket}", *segments])
 
 
 def _without_login(uri: str) -> str:
-    return re.sub(r"//[^/@]*@", "//…@", uri)
+    return re.sub(r"//.*@", "//…@", uri)
 
 
 def is_local(uri: str) -> bool:
