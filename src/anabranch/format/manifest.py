@@ -6,10 +6,10 @@ of the file, so a message may change its length without harm.
 """
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from anabranch.errors import DamagedFileError
+from anabranch.format.wire import WireField, bytes_field, damaged, iter_fields, varint_field
 
 __all__ = ["BasePath", "ManifestInfo", "read_manifest", "with_base_paths", "with_version"]
 
@@ -17,7 +17,6 @@ _MAGIC = b"LANC"
 _FOOTER = 16
 _VERSION = 3
 _BASE_PATHS = 18
-_VARINT, _BYTES = 0, 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +39,7 @@ class ManifestInfo:
 def read_manifest(data: bytes, *, name: str = "manifest") -> ManifestInfo:
     """Read version, branch and base paths; `name` is for the error's message."""
     version, branch, bases = 0, None, []
-    for field in _fields(_message(data, name), name):
+    for field in iter_fields(_message(data, name), _called(name)):
         match field.number, field.value:
             case 3, int(value):
                 version = value
@@ -53,27 +52,20 @@ def read_manifest(data: bytes, *, name: str = "manifest") -> ManifestInfo:
 
 def with_version(data: bytes, version: int, *, name: str = "manifest") -> bytes:
     """The same manifest under another version number."""
-    return _rewrite(data, name, lambda f: _varint_field(_VERSION, version) if f.number == _VERSION else f.raw)
+    return _rewrite(data, name, lambda f: varint_field(_VERSION, version) if f.number == _VERSION else f.raw)
 
 
 def with_base_paths(data: bytes, change: Callable[[BasePath], BasePath], *, name: str = "manifest") -> bytes:
     """The same manifest with each base path changed; the very same bytes if nothing does."""
 
-    def changed(field: "_Field") -> bytes:
+    def changed(field: WireField) -> bytes:
         if field.number != _BASE_PATHS or not isinstance(field.value, bytes):
             return field.raw
         old = _read_base_path(field.value, name)
         new = change(old)
-        return field.raw if new == old else _bytes_field(_BASE_PATHS, _write_base_path(field.value, new, name))
+        return field.raw if new == old else bytes_field(_BASE_PATHS, _write_base_path(field.value, new, name))
 
     return _rewrite(data, name, changed)
-
-
-@dataclass(frozen=True, slots=True)
-class _Field:
-    number: int
-    value: int | bytes
-    raw: bytes
 
 
 def _message(data: bytes, name: str) -> bytes:
@@ -83,51 +75,25 @@ def _message(data: bytes, name: str) -> bytes:
 
 def _message_span(data: bytes, name: str) -> tuple[int, int]:
     if len(data) < _FOOTER or data[-4:] != _MAGIC:
-        raise _damaged(name, "it does not end with the mark of a Lance file")
+        raise damaged(_called(name), "it does not end with the mark of a Lance file")
     (position,) = struct.unpack("<Q", data[-16:-8])
     if position + 4 > len(data) - _FOOTER:
-        raise _damaged(name, "its message lies outside the file")
+        raise damaged(_called(name), "its message lies outside the file")
     (size,) = struct.unpack("<I", data[position : position + 4])
     if position + 4 + size > len(data) - _FOOTER:
-        raise _damaged(name, "its message is longer than the file")
+        raise damaged(_called(name), "its message is longer than the file")
     return position + 4, size
 
 
-def _rewrite(data: bytes, name: str, change: Callable[[_Field], bytes]) -> bytes:
+def _rewrite(data: bytes, name: str, change: Callable[[WireField], bytes]) -> bytes:
     start, size = _message_span(data, name)
-    message = b"".join(change(field) for field in _fields(data[start : start + size], name))
+    message = b"".join(change(field) for field in iter_fields(data[start : start + size], _called(name)))
     return data[: start - 4] + struct.pack("<I", len(message)) + message + data[start + size :]
-
-
-def _fields(message: bytes, name: str) -> Iterator[_Field]:
-    at = 0
-    try:
-        while at < len(message):
-            begin = at
-            key, at = _read_varint(message, at)
-            value: int | bytes
-            match key & 7:
-                case 0:
-                    value, at = _read_varint(message, at)
-                case 2:
-                    length, at = _read_varint(message, at)
-                    value, at = message[at : at + length], at + length
-                case 1:
-                    value, at = message[at : at + 8], at + 8
-                case 5:
-                    value, at = message[at : at + 4], at + 4
-                case other:
-                    raise _damaged(name, f"it holds a field of the unknown wire type {other}")
-            if at > len(message):
-                raise _damaged(name, "a field runs past its end")
-            yield _Field(key >> 3, value, message[begin:at])
-    except IndexError:
-        raise _damaged(name, "it breaks off inside a field") from None
 
 
 def _read_base_path(message: bytes, name: str) -> BasePath:
     base = BasePath(id=0, path="", name=None, is_dataset_root=False)
-    for field in _fields(message, name):
+    for field in iter_fields(message, _called(name)):
         match field.number, field.value:
             case 1, int(value):
                 base = replace(base, id=value)
@@ -142,38 +108,9 @@ def _read_base_path(message: bytes, name: str) -> BasePath:
 
 def _write_base_path(old: bytes, new: BasePath, name: str) -> bytes:
     """Only the path ever changes, so every other field, known to us or not, is kept as it was."""
-    kept = b"".join(field.raw for field in _fields(old, name) if field.number != 4)
-    return kept + _bytes_field(4, new.path.encode())
+    kept = b"".join(field.raw for field in iter_fields(old, _called(name)) if field.number != 4)
+    return kept + bytes_field(4, new.path.encode())
 
 
-def _varint_field(number: int, value: int) -> bytes:
-    return _write_varint(number << 3 | _VARINT) + _write_varint(value)
-
-
-def _bytes_field(number: int, value: bytes) -> bytes:
-    return _write_varint(number << 3 | _BYTES) + _write_varint(len(value)) + value
-
-
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        value |= (byte & 127) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 128:
-            return value, at
-
-
-def _write_varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def _damaged(name: str, problem: str) -> DamagedFileError:
-    return DamagedFileError(
-        f"manifest {name!r} is damaged: {problem}", hint="run doctor on the dataset, or restore it from a backup"
-    )
+def _called(name: str) -> str:
+    return f"manifest {name!r}"

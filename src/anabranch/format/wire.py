@@ -1,0 +1,79 @@
+"""Protobuf messages as bytes: fields read one by one, and written back with their unknown neighbours untouched."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from anabranch.errors import DamagedFileError
+
+__all__ = ["WireField", "bytes_field", "damaged", "iter_fields", "varint_field"]
+
+_VARINT, _BYTES = 0, 2
+
+
+@dataclass(frozen=True, slots=True)
+class WireField:
+    """One field: its number, its value (numbers unsigned), and the bytes it was read from."""
+
+    number: int
+    value: int | bytes
+    raw: bytes
+
+
+def iter_fields(message: bytes, what: str) -> Iterator[WireField]:
+    """Read a message field by field; `what` names it in the error."""
+    at = 0
+    try:
+        while at < len(message):
+            begin = at
+            key, at = _read_varint(message, at)
+            value: int | bytes
+            match key & 7:
+                case 0:
+                    value, at = _read_varint(message, at)
+                case 2:
+                    length, at = _read_varint(message, at)
+                    value, at = message[at : at + length], at + length
+                case 1:
+                    value, at = message[at : at + 8], at + 8
+                case 5:
+                    value, at = message[at : at + 4], at + 4
+                case other:
+                    raise damaged(what, f"it holds a field of the unknown wire type {other}")
+            if at > len(message):
+                raise damaged(what, "a field runs past its end")
+            yield WireField(key >> 3, value, message[begin:at])
+    except IndexError:
+        raise damaged(what, "it breaks off inside a field") from None
+
+
+def varint_field(number: int, value: int) -> bytes:
+    return _write_varint(number << 3 | _VARINT) + _write_varint(value)
+
+
+def bytes_field(number: int, value: bytes) -> bytes:
+    return _write_varint(number << 3 | _BYTES) + _write_varint(len(value)) + value
+
+
+def damaged(what: str, problem: str) -> DamagedFileError:
+    return DamagedFileError(
+        f"{what} is damaged: {problem}", hint="run doctor on the dataset, or restore it from a backup"
+    )
+
+
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        value |= (byte & 127) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 128:
+            return value, at
+
+
+def _write_varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
