@@ -21,10 +21,10 @@ from anabranch.format.names import (
 )
 from anabranch.storage import ObjectInfo
 
-__all__ = ["FileKind", "Layout", "LayoutFile", "Total", "layout", "lay_out"]
+__all__ = ["LayoutKind", "Layout", "LayoutFile", "Total", "layout", "lay_out"]
 
 
-class FileKind(StrEnum):
+class LayoutKind(StrEnum):
     """What a file is, by its place and name."""
 
     DATA = "data"
@@ -52,7 +52,7 @@ class LayoutFile:
     path: str
     size: int
     modified: datetime
-    kind: FileKind
+    kind: LayoutKind
     branch: str | None
     has_ref: bool
 
@@ -78,7 +78,7 @@ class Layout:
     @property
     def strangers(self) -> tuple[LayoutFile, ...]:
         """Files whose place or name follows no rule."""
-        return tuple(file for file in self.files if file.kind is FileKind.STRANGER)
+        return tuple(file for file in self.files if file.kind is LayoutKind.STRANGER)
 
     @property
     def unreferenced_trees(self) -> tuple[str, ...]:
@@ -90,7 +90,7 @@ class Layout:
         return _total(self.files)
 
     @property
-    def by_kind(self) -> dict[FileKind, Total]:
+    def by_kind(self) -> dict[LayoutKind, Total]:
         return {kind: _total(files) for kind, files in sorted(_grouped(self.files, lambda file: file.kind).items())}
 
     @property
@@ -124,7 +124,7 @@ def lay_out(root: str, objects: Iterable[ObjectInfo]) -> Layout:
 def _classified(info: ObjectInfo, *, branches: frozenset[str], trees: frozenset[str]) -> LayoutFile:
     owner = _owner(info.path, branches) or _longest(info.path, trees)
     rest = info.path if owner is None else info.path[len(branch_folder(owner)) + 1 :]
-    kind = _kind_in_home(rest) or (_kind_of_ref(rest) if owner is None else None) or FileKind.STRANGER
+    kind = _kind_in_home(rest) or (_kind_of_ref(rest) if owner is None else None) or LayoutKind.STRANGER
     return LayoutFile(
         path=info.path,
         size=info.size,
@@ -163,44 +163,44 @@ _INDEX = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/.+")
 _PENDING = re.compile(r"([0-9]{1,20}\.manifest)-[0-9a-f-]{32,36}")
 
 
-def _kind_in_home(path: str) -> FileKind | None:
+def _kind_in_home(path: str) -> LayoutKind | None:
     """What a file is by its path below its home."""
     folder, _, rest = path.partition("/")
     kind_below = _HOME_FOLDERS.get(folder)
     return kind_below(rest) if kind_below and rest else None
 
 
-def _kind_of_ref(path: str) -> FileKind | None:
+def _kind_of_ref(path: str) -> LayoutKind | None:
     if branch_of_ref_path(path) is not None:
-        return FileKind.BRANCH_REF
-    return FileKind.TAG_REF if tag_of_ref_path(path) is not None else None
+        return LayoutKind.BRANCH_REF
+    return LayoutKind.TAG_REF if tag_of_ref_path(path) is not None else None
 
 
-def _kind_in_data(rest: str) -> FileKind | None:
+def _kind_in_data(rest: str) -> LayoutKind | None:
     """A data file, or a large value beside it, in a folder named after it."""
     if DataFileName.find(rest):
-        return FileKind.DATA
+        return LayoutKind.DATA
     folder, _, name = rest.partition("/")
     is_blob = DataFileName.find(f"{folder}.lance") and _DIGITS_OF_BLOB.fullmatch(name)
-    return FileKind.BLOB if is_blob else None
+    return LayoutKind.BLOB if is_blob else None
 
 
-def _kind_in_versions(rest: str) -> FileKind | None:
+def _kind_in_versions(rest: str) -> LayoutKind | None:
     if rest == "latest_version_hint.json":
-        return FileKind.VERSION_HINT
+        return LayoutKind.VERSION_HINT
     if (pending := _PENDING.fullmatch(rest)) and ManifestName.find(pending[1]):
-        return FileKind.PENDING_MANIFEST
+        return LayoutKind.PENDING_MANIFEST
     if not (name := ManifestName.find(rest)):
         return None
-    return FileKind.DETACHED_MANIFEST if name.scheme is ManifestScheme.DETACHED else FileKind.MANIFEST
+    return LayoutKind.DETACHED_MANIFEST if name.scheme is ManifestScheme.DETACHED else LayoutKind.MANIFEST
 
 
-_HOME_FOLDERS: dict[str, Callable[[str], FileKind | None]] = {
+_HOME_FOLDERS: dict[str, Callable[[str], LayoutKind | None]] = {
     "data": _kind_in_data,
-    "_deletions": lambda rest: FileKind.DELETION if DeletionFileName.find(rest) else None,
-    "_indices": lambda rest: FileKind.INDEX if _INDEX.fullmatch(rest) else None,
-    "_mem_wal": lambda _: FileKind.MEM_WAL,
-    "_transactions": lambda rest: FileKind.TRANSACTION if TransactionFileName.find(rest) else None,
+    "_deletions": lambda rest: LayoutKind.DELETION if DeletionFileName.find(rest) else None,
+    "_indices": lambda rest: LayoutKind.INDEX if _INDEX.fullmatch(rest) else None,
+    "_mem_wal": lambda _: LayoutKind.MEM_WAL,
+    "_transactions": lambda rest: LayoutKind.TRANSACTION if TransactionFileName.find(rest) else None,
     "_versions": _kind_in_versions,
 }
 
