@@ -2,6 +2,9 @@
 
     AnabranchError
     ├── NotFoundError        ask for something else: it is not there
+    │   ├── CommitNotFoundError
+    │   ├── TableNotFoundError
+    │   ├── RepositoryNotFoundError
     │   ├── DatasetNotFoundError
     │   ├── BranchNotFoundError
     │   ├── TagNotFoundError
@@ -9,10 +12,14 @@
     │   ├── BaseNotFoundError
     │   └── ObjectNotFoundError
     ├── ConflictError        decide: the request contradicts what is there
+    │   ├── TableExistsError
+    │   ├── RepositoryExistsError
+    │   ├── BaseExistsError
     │   ├── BranchExistsError
     │   ├── BranchInUseError
     │   ├── TagExistsError
     │   ├── DatasetExistsError
+    │   ├── DatasetInUseError
     │   ├── ObjectExistsError
     │   ├── KeyConflictError
     │   └── ForeignWriteError
@@ -22,10 +29,13 @@
     │   ├── InvalidExpressionError
     │   └── SchemaMismatchError
     ├── BusyError            try again: someone else was faster
+    │   └── WriteConflictError
     ├── StorageError         the store failed, or refused us
     │   ├── StorageUnavailableError
     │   └── StorageDeniedError
     └── CorruptError         what is stored is damaged
+        ├── MovedRepositoryError
+        ├── UnsupportedFormatError
         ├── DamagedFileError
         └── StaleBaseError
 
@@ -36,15 +46,18 @@ from typing import ClassVar
 
 __all__ = [
     "AnabranchError",
+    "BaseExistsError",
     "BaseNotFoundError",
     "BranchExistsError",
     "BranchInUseError",
     "BranchNotFoundError",
     "BusyError",
+    "CommitNotFoundError",
     "ConflictError",
     "CorruptError",
     "DamagedFileError",
     "DatasetExistsError",
+    "DatasetInUseError",
     "DatasetNotFoundError",
     "ForeignWriteError",
     "InvalidExpressionError",
@@ -52,17 +65,24 @@ __all__ = [
     "InvalidNameError",
     "InvalidPathError",
     "KeyConflictError",
+    "MovedRepositoryError",
     "NotFoundError",
     "ObjectExistsError",
     "ObjectNotFoundError",
+    "RepositoryExistsError",
+    "RepositoryNotFoundError",
     "SchemaMismatchError",
     "StaleBaseError",
     "StorageDeniedError",
     "StorageError",
     "StorageUnavailableError",
+    "TableExistsError",
+    "TableNotFoundError",
     "TagExistsError",
     "TagNotFoundError",
+    "UnsupportedFormatError",
     "VersionNotFoundError",
+    "WriteConflictError",
 ]
 
 
@@ -95,6 +115,18 @@ class NotFoundError(AnabranchError):
     code = "not_found"
 
 
+class CommitNotFoundError(NotFoundError):
+    code = "commit_not_found"
+
+
+class TableNotFoundError(NotFoundError):
+    code = "table_not_found"
+
+
+class RepositoryNotFoundError(NotFoundError):
+    code = "repository_not_found"
+
+
 class DatasetNotFoundError(NotFoundError):
     code = "dataset_not_found"
 
@@ -125,6 +157,18 @@ class ConflictError(AnabranchError):
     code = "conflict"
 
 
+class TableExistsError(ConflictError):
+    code = "table_exists"
+
+
+class RepositoryExistsError(ConflictError):
+    code = "repository_exists"
+
+
+class BaseExistsError(ConflictError):
+    code = "base_exists"
+
+
 class BranchExistsError(ConflictError):
     code = "branch_exists"
 
@@ -139,6 +183,12 @@ class TagExistsError(ConflictError):
 
 class DatasetExistsError(ConflictError):
     code = "dataset_exists"
+
+
+class DatasetInUseError(ConflictError):
+    """Other datasets read the files of this one."""
+
+    code = "dataset_in_use"
 
 
 class ObjectExistsError(ConflictError):
@@ -186,6 +236,12 @@ class BusyError(AnabranchError):
     retryable = True
 
 
+class WriteConflictError(BusyError):
+    """Somebody published a change to the same table first."""
+
+    code = "write_conflict"
+
+
 class StorageError(AnabranchError):
     """The object store failed or refused a request."""
 
@@ -209,6 +265,18 @@ class CorruptError(AnabranchError):
     """What is stored contradicts itself."""
 
     code = "corrupt"
+
+
+class MovedRepositoryError(CorruptError):
+    """The repository is not where it was made, and some of its tables point to the old place."""
+
+    code = "moved_repository"
+
+
+class UnsupportedFormatError(CorruptError):
+    """What is stored was written by a newer version."""
+
+    code = "unsupported_format"
 
 
 class DamagedFileError(CorruptError):

@@ -59,7 +59,8 @@ class Home:
         return open_store(self.root, self.storage_options)
 
     def lance_options(self) -> dict[str, str] | None:
-        return None if is_local(self.root) else lance_options(self.storage_options)
+        # A local dataset may have a base in a remote store, which is reached by the same options.
+        return lance_options(self.storage_options) if self.storage_options or not is_local(self.root) else None
 
     def open(self, version: int | None = None) -> lance.LanceDataset:
         """Open a version, staged ones too; the newest ordinary one by default."""

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from anabranch.errors import (
     AnabranchError,
+    BaseExistsError,
     BranchExistsError,
     BranchInUseError,
     BusyError,
@@ -35,6 +36,7 @@ _TABLE: tuple[tuple[str, type[AnabranchError], str], ...] = (
     (r"Ref conflict error: tag", TagExistsError, "update the tag, or choose another name"),
     (r"Ref conflict error: Branch .* already exists", BranchExistsError, "choose another name"),
     (r"Ref conflict error", BranchInUseError, "delete the branches and tags that hang on it first"),
+    (r"Base path with name .* already exists", BaseExistsError, "choose another name and path"),
     (r"Ref is invalid", InvalidNameError, "choose a name of ASCII letters, digits, '.', '-', '_'"),
     (r"Version not found error|_versions/d?\d+\.manifest was not found", VersionNotFoundError, "list the versions"),
     (r"Dataset already exists", DatasetExistsError, "choose another place, or remove it first"),
@@ -48,7 +50,7 @@ _TABLE: tuple[tuple[str, type[AnabranchError], str], ...] = (
         "run doctor on the dataset, or restore the file from a backup",
     ),
     (r"Not found: ", DamagedFileError, "a file of this version is missing: run doctor on the dataset"),
-    (r"Too many concurrent writers|[Cc]ommit conflict|Retryable commit conflict", BusyError, "try again"),
+    (r"Too many concurrent writers|[Cc]ommit conflict|Incompatible transaction", BusyError, "try again"),
     (
         r"[Ss]chema|column .* not found|No field named|does not exist in the dataset",
         SchemaMismatchError,
