@@ -52,6 +52,11 @@ class ObjectStore(Protocol):
     @property
     def uri(self) -> str: ...
 
+    @property
+    def lists_sorted(self) -> bool:
+        """Whether listings come in the order of their paths: on object stores, not on local disk."""
+        ...
+
     def get(self, path: str) -> bytes:
         """Raise ObjectNotFoundError if there is no such object."""
         ...
@@ -97,6 +102,7 @@ def open_store(uri: str | os.PathLike[str], storage_options: Mapping[str, str] |
 class _Store:
     def __init__(self, *, uri: str, storage_options: dict[str, str]) -> None:
         self.uri = uri
+        self.lists_sorted = not is_local(uri)
         self._options = storage_options
 
     def __repr__(self) -> str:
@@ -185,9 +191,12 @@ class _Store:
 
     @contextmanager
     def _errors(self, path: str, *, folder: bool = False) -> Iterator[None]:
-        # obstore would drop these slashes and reach another object than the one named.
-        if path.startswith("/") or (not folder and (not path or path.endswith("/"))):
-            raise InvalidPathError(f"the path {path!r} names no object below {self.uri!r}", hint="make it relative")
+        # obstore would drop slashes at the ends and reach another object than the one named.
+        segments = (path.removesuffix("/") if folder else path).split("/")
+        if not {"", ".", ".."}.isdisjoint(segments) and not (folder and not path):
+            raise InvalidPathError(
+                f"the path {path!r} names nothing below {self.uri!r}", hint="use a relative path without '.' and '..'"
+            )
         try:
             yield
         except (BaseError, OSError, ValueError) as err:

@@ -24,6 +24,10 @@ class _WrappedStore:
     def uri(self) -> str:
         return self._inner.uri
 
+    @property
+    def lists_sorted(self) -> bool:
+        return self._inner.lists_sorted
+
     def _request(self, operation: str, path: str, send: Callable[[], T]) -> T:
         raise NotImplementedError
 
