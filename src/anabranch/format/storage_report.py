@@ -76,7 +76,7 @@ def list_live_files(home: Home, dataset: lance.LanceDataset) -> tuple[LiveFile, 
         where = resolve_path(path, kind, base_id, bases=by_id, dataset_root=home.uri)
         return LiveFile(kind=kind, base_id=base_id, uri=normalise_uri(where))
 
-    found = []
+    found: list[LiveFile] = []
     for fragment in dataset.get_fragments():
         metadata = fragment.metadata
         files = [*metadata.files, *(overlay.data_file for overlay in metadata.overlays)]
