@@ -119,7 +119,9 @@ class CommitNotFoundError(NotFoundError):
     code = "commit_not_found"
 
 
-class TableNotFoundError(NotFoundError):
+class TableNotFoundError(NotFoundError, KeyError):
+    """Also a KeyError, because a snapshot is a mapping of tables."""
+
     code = "table_not_found"
 
 

@@ -107,9 +107,10 @@ def _read_base_path(message: bytes, name: str) -> BasePath:
 
 
 def _write_base_path(old: bytes, new: BasePath, name: str) -> bytes:
-    """Only the path ever changes, so every other field, known to us or not, is kept as it was."""
-    kept = b"".join(field.raw for field in iter_fields(old, _called(name)) if field.number != 4)
-    return kept + bytes_field(4, new.path.encode())
+    """Only name and path ever change, so every other field, known to us or not, is kept as it was."""
+    kept = b"".join(field.raw for field in iter_fields(old, _called(name)) if field.number not in {2, 4})
+    alias = b"" if new.name is None else bytes_field(2, new.name.encode())
+    return kept + alias + bytes_field(4, new.path.encode())
 
 
 def _called(name: str) -> str:

@@ -1,0 +1,339 @@
+"""Clones: a shallow one reads its source's files, a deep one has copies of them.
+
+A shallow clone's version is held in the source, so that no cleanup there removes what the clone needs. The hold comes
+before the clone and goes after it: a crash leaves a hold too many, never a clone unprotected.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+from uuid import uuid4
+
+import lance
+
+from anabranch.errors import (
+    AnabranchError,
+    ConflictError,
+    DatasetExistsError,
+    DatasetInUseError,
+    DatasetNotFoundError,
+    InvalidInputError,
+    InvalidPathError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    StorageError,
+)
+from anabranch.format.bases import OWN_ROOT, bases_of, check_bases
+from anabranch.format.holds import Hold, list_holds, release_hold, take_hold
+from anabranch.format.home import Home
+from anabranch.format.lance_errors import lance_errors
+from anabranch.format.manifest import BasePath, read_manifest, with_base_paths
+from anabranch.format.names import ManifestName
+from anabranch.format.refs import get_branch
+from anabranch.format.tags import get_tag
+from anabranch.ids import LAYOUT_NAMES, MAIN
+from anabranch.storage import ObjectStore, open_store
+from anabranch.storage.uris import is_local, join_uri, normalise_uri, relative_to, split_uri
+
+__all__ = ["CloneInfo", "CloneRef", "deep_clone", "drop_clone", "list_clones", "release_clone", "shallow_clone"]
+
+# What to clone: a version of the source's home, the name of a tag, or (branch, version); None is the newest.
+CloneRef = int | str | tuple[str | None, int | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloneInfo:
+    """A clone and the version it was made from.
+
+    `tag` is the hold in the source, None for a deep clone. `uri` is None where a crash left a hold without a clone.
+    `exists` says whether there is a dataset at the uri now, None if its store could not be asked; a clone that was
+    moved elsewhere no longer exists here and still needs its hold.
+    """
+
+    uri: str | None
+    branch: str | None
+    source_version: int
+    tag: str | None
+    created_at: datetime | None
+    exists: bool | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Origin:
+    branch: str | None
+    version: int
+    tag: str | None
+
+
+def _new_id() -> str:
+    return uuid4().hex[:16]
+
+
+def shallow_clone(
+    source: Home,
+    target_uri: str,
+    *,
+    ref: CloneRef | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    new_id: Callable[[], str] = _new_id,
+) -> CloneInfo:
+    """Make a dataset that reads one version of the source's files where they are, and writes its own.
+
+    Its base for the source is named after the tag cloned, or else after the hold. The storage options must reach both
+    places; by default they are the source's.
+    """
+    target = _target(source, target_uri, storage_options)
+    _refuse_mixed_stores(source, target)
+    _refuse_taken(target)
+    origin = _resolve(source, ref)
+    root = source.on(None)
+    hold = _hold(root, origin, target, new_id())
+    files: dict[str, bytes] = {}
+    try:
+        files = _scratch_clone(root, hold, origin)
+        _publish(target, files)
+        _try_to_read(target)
+    except BaseException:
+        _take_back(root, hold, lambda: _unpublish(target, files))
+        raise
+    return _info(hold, exists=True)
+
+
+def deep_clone(
+    source: Home,
+    target_uri: str,
+    *,
+    ref: CloneRef | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    new_id: Callable[[], str] = _new_id,
+) -> CloneInfo:
+    """Copy one version of the source, with all it needs, to a dataset that depends on no other; stores may differ."""
+    target = _target(source, target_uri, storage_options)
+    _refuse_taken(target)
+    origin = _resolve(source, ref)
+    root = source.on(None)
+    hold = _hold(root, origin, target, new_id())
+    options = target.lance_options() or root.lance_options()
+    try:
+        with lance_errors(target.root, options):
+            kept = (hold.kept_branch, hold.kept_version)
+            root.open().deep_clone(target.root, kept, storage_options=options)
+    except BaseException:
+        # With a manifest there, someone else was faster, and the files are theirs.
+        _take_back(root, hold, lambda: None if _has_manifest(target.store()) else _remove(target))
+        raise
+    release_hold(root, hold.name)
+    return replace(_info(hold, exists=True), tag=None)
+
+
+def list_clones(source: Home, *, storage_options: Mapping[str, str] | None = None) -> tuple[CloneInfo, ...]:
+    """List the shallow clones that were made of a dataset, oldest first; the options reach the clones."""
+    options = source.storage_options if storage_options is None else storage_options
+    holds = sorted(
+        list_holds(source.on(None)), key=lambda hold: hold.created_at.timestamp() if hold.created_at else 0.0
+    )
+    return tuple(_info(hold, exists=_exists(hold.clone_uri, options)) for hold in holds)
+
+
+def drop_clone(source: Home, clone_uri: str, *, storage_options: Mapping[str, str] | None = None) -> None:
+    """Delete a shallow clone, then what held its version in the source; both also if only one is left."""
+    root, uri = source.on(None), normalise_uri(clone_uri)
+    holds = [hold for hold in list_holds(root) if hold.clone_uri == uri]
+    if not holds:
+        raise DatasetNotFoundError(
+            f"dataset {root.root!r} has no clone at {uri!r}", hint="list its clones to see which there are"
+        )
+    clone = Home.at(uri, root.storage_options if storage_options is None else storage_options)
+    if _has_manifest(clone.store()):
+        _refuse_to_drop(root, clone, holds)
+    _remove(clone)
+    for hold in holds:
+        release_hold(root, hold.name)
+
+
+def release_clone(source: Home, tag: str) -> None:
+    """Remove a hold by its tag and leave the clone alone, for a clone that is gone or was made independent."""
+    release_hold(source.on(None), tag)
+
+
+def _target(source: Home, target_uri: str, storage_options: Mapping[str, str] | None) -> Home:
+    target = Home.at(target_uri, source.storage_options if storage_options is None else storage_options)
+    if relative_to(target.root, source.root) is not None:
+        raise InvalidPathError(
+            f"clone {target.root!r} would lie in its source {source.root!r}", hint="choose a place outside of it"
+        )
+    return target
+
+
+def _refuse_mixed_stores(source: Home, target: Home) -> None:
+    kinds = ["local disk" if is_local(home.root) else split_uri(home.root)[0] for home in (source, target)]
+    if kinds[0] != kinds[1]:
+        raise InvalidInputError(
+            f"a shallow clone on {kinds[1]} cannot read its source on {kinds[0]} with the same storage options",
+            hint="make a deep clone",
+        )
+
+
+def _refuse_taken(target: Home) -> None:
+    if any(True for _ in target.store().list()) or (is_local(target.root) and _is_file(target.root)):
+        raise DatasetExistsError(f"there is something at {target.root!r} already", hint="choose another place")
+
+
+def _is_file(path: str) -> bool:
+    folder, _, leaf = path.rpartition("/")
+    return any(found.path == leaf for found in open_store(folder or "/").list(leaf))
+
+
+def _resolve(source: Home, ref: CloneRef | None) -> _Origin:
+    """Say which version is meant, and make sure that it is there and reads its own dataset."""
+    match ref:
+        case None:
+            branch, version, tag = source.branch, None, None
+        case str():
+            found = get_tag(source, ref)
+            branch, version, tag = found.branch, found.version, ref
+        case (named, version):
+            branch, tag = named, None
+        case _:
+            branch, version, tag = source.branch, ref, None
+    home = source.on(None if branch == MAIN else branch)
+    if home.branch is not None:
+        get_branch(source, home.branch)
+    opened = home.open(version)
+    check_bases(home, bases_of(opened))
+    return _Origin(branch=home.branch, version=int(opened.version), tag=tag)
+
+
+def _hold(root: Home, origin: _Origin, target: Home, hold_id: str) -> Hold:
+    return take_hold(root, branch=origin.branch, version=origin.version, clone_uri=target.root, hold_id=hold_id)
+
+
+def _take_back(root: Home, hold: Hold, remove_clone: Callable[[], None]) -> None:
+    """Undo a clone that failed. If that fails too, the hold stays: it does no harm, and it is listed."""
+    with suppress(AnabranchError):
+        remove_clone()
+        release_hold(root, hold.name)
+
+
+def _scratch_clone(root: Home, hold: Hold, origin: _Origin) -> dict[str, bytes]:
+    """The files of a fresh shallow clone, its manifest last.
+
+    Lance clones only inside one bucket, so it does so in a folder of the source that no branch has; what it writes
+    there, two small files, does not depend on where it is.
+    """
+    scratch = Home.at(join_uri(root.root, "tree", f"{hold.name}-scratch"), root.storage_options)
+    try:
+        with lance_errors(root.root, root.storage_options):
+            kept = (hold.kept_branch, hold.kept_version)
+            root.open().shallow_clone(scratch.root, kept, storage_options=root.lance_options())
+        store = scratch.store()
+        paths = [info.path for info in store.list() if info.path.endswith((".txn", ".manifest"))]
+        files = {path: store.get(path) for path in sorted(paths)}
+    finally:
+        _remove(scratch)
+    alias = origin.tag if origin.tag and origin.tag != OWN_ROOT and not origin.tag.isdigit() else hold.name
+    return {
+        path: _with_alias(data, alias, root.on(hold.kept_branch).uri, hold.name) if _is_manifest(path) else data
+        for path, data in files.items()
+    }
+
+
+def _with_alias(manifest: bytes, alias: str, cloned: str, spare_alias: str) -> bytes:
+    """The manifest with its base for the cloned home named."""
+    taken = {base.name for base in read_manifest(manifest).base_paths if base.path != cloned}
+    name = spare_alias if alias in taken else alias
+
+    def named(base: BasePath) -> BasePath:
+        return replace(base, name=name) if base.path == cloned else base
+
+    return with_base_paths(manifest, named)
+
+
+def _publish(target: Home, files: Mapping[str, bytes]) -> None:
+    store = target.store()
+    try:
+        for path, data in files.items():
+            store.put_if_absent(path, data)
+    except ObjectExistsError as err:
+        raise _just_taken(target) from err
+    if any(_is_manifest(info.path) and info.path not in files for info in store.list("_versions")):
+        raise _just_taken(target)
+
+
+def _just_taken(target: Home) -> DatasetExistsError:
+    return DatasetExistsError(f"someone just made a dataset at {target.root!r}", hint="choose another place")
+
+
+def _unpublish(target: Home, files: Mapping[str, bytes]) -> None:
+    """Take back what is ours; a file of the same name by someone else has other bytes."""
+    store = target.store()
+    for path, data in reversed(list(files.items())):
+        with suppress(ObjectNotFoundError):
+            if store.get(path) == data:
+                store.delete(path)
+
+
+def _try_to_read(target: Home) -> None:
+    """Fail now rather than later if the clone's storage options do not reach the source."""
+    opened = target.open()
+    with lance_errors(target.root, target.storage_options):
+        opened.scanner(columns=opened.schema.names[:1], limit=1).to_table()
+
+
+def _refuse_to_drop(root: Home, clone: Home, holds: list[Hold]) -> None:
+    store = clone.store()
+    manifests = (store.get(info.path) for info in store.list("_versions") if _is_manifest(info.path))
+    bases = (base.path for manifest in manifests for base in read_manifest(manifest, name=clone.root).base_paths)
+    if all(relative_to(path.rstrip("/"), root.root) is None for path in bases):
+        raise ConflictError(
+            f"the dataset at {clone.root!r} is no clone of {root.root!r}",
+            hint=f"relocate it if the source was moved, or release the tag {holds[0].name!r} if it is another dataset",
+        )
+    if clones := list_holds(clone):
+        others = ", ".join(repr(hold.clone_uri or hold.name) for hold in clones)
+        raise DatasetInUseError(
+            f"clone {clone.root!r} has clones of its own: {others}", hint="drop them, or release their tags, first"
+        )
+
+
+def _remove(home: Home) -> None:
+    """Delete a dataset's files, and its folder if it holds no other."""
+    store = home.store()
+    paths = [info.path for info in store.list()]
+    if all(path.partition("/")[0] in LAYOUT_NAMES for path in paths) and any(map(_is_manifest, paths)):
+        # Lance also removes the empty folders on local disk.
+        with lance_errors(home.root, home.storage_options):
+            lance.LanceDataset.drop(home.root, storage_options=home.lance_options(), ignore_not_found=True)
+    for path in (info.path for info in store.list()):
+        if path.partition("/")[0] in LAYOUT_NAMES:
+            store.delete(path)
+
+
+def _has_manifest(store: ObjectStore) -> bool:
+    return any(_is_manifest(info.path) for info in store.list("_versions"))
+
+
+def _is_manifest(path: str) -> bool:
+    folder, _, name = path.rpartition("/")
+    return folder == "_versions" and ManifestName.find(name) is not None
+
+
+def _exists(uri: str | None, options: Mapping[str, str]) -> bool | None:
+    if uri is None:
+        return False
+    try:
+        return _has_manifest(open_store(uri, options))
+    except StorageError:
+        return None
+
+
+def _info(hold: Hold, *, exists: bool | None) -> CloneInfo:
+    return CloneInfo(
+        uri=hold.clone_uri,
+        branch=hold.branch,
+        source_version=hold.version,
+        tag=hold.name,
+        created_at=hold.created_at,
+        exists=exists,
+    )

@@ -1,0 +1,121 @@
+"""Holds: tags in a dataset that keep a version's files from any cleanup because a clone reads them.
+
+A hold `clone-<id>` tags the version cloned and says in its metadata which clone needs it. Lance's cleanup removes the
+files of staged versions even when they are tagged, so such a version is first given a branch of the hold's name.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from anabranch.errors import TagNotFoundError
+from anabranch.format.home import Home, branch_folder, is_staged
+from anabranch.format.lance_errors import lance_errors
+from anabranch.format.manifest import with_version
+from anabranch.format.names import manifest_path
+from anabranch.format.refs import BranchInfo, delete_branch, find_branch, list_branches
+from anabranch.format.tags import TagInfo, create_tag, delete_tag, find_tag, get_tag, list_tags
+
+__all__ = ["Hold", "list_holds", "release_hold", "take_hold"]
+
+_NAME = re.compile(r"clone-[0-9a-f]{16}")
+_CLONE, _BRANCH, _VERSION = "anabranch.clone", "anabranch.clone.branch", "anabranch.clone.version"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """One version held for one clone.
+
+    `kept_branch` and `kept_version` say where the version can be read in the source's ordinary history: the version
+    itself, or what stands in for a staged one. `clone_uri` is None if the process that made the hold died early.
+    """
+
+    name: str
+    clone_uri: str | None
+    branch: str | None
+    version: int
+    created_at: datetime | None
+    kept_branch: str | None
+    kept_version: int
+
+
+def take_hold(root: Home, *, branch: str | None, version: int, clone_uri: str, hold_id: str) -> Hold:
+    """Hold a version for a clone that is about to be made; nothing stays if it fails."""
+    name = f"clone-{hold_id}"
+    try:
+        kept = _keep_staged(root.on(branch), version, name) if is_staged(version) else (branch, version)
+        create_tag(root, name, kept)
+        said = {_CLONE: clone_uri, _BRANCH: branch or "", _VERSION: str(version)}
+        with lance_errors(root.root, root.storage_options):
+            root.open().tags.replace_metadata(name, said)
+        return _of_tag(get_tag(root, name))
+    except BaseException:
+        _forget(root, name)
+        raise
+
+
+def _keep_staged(home: Home, version: int, name: str) -> tuple[str, int]:
+    """Give a staged version a branch on which it is an ordinary version."""
+    number = home.open().version
+    with lance_errors(home.root, home.storage_options):
+        home.on(None).open().create_branch(name, (home.branch, version), storage_options=home.lance_options())
+    store, folder = home.store(), branch_folder(name)
+    manifest = store.get(f"{folder}/{manifest_path(version)}")
+    store.put_if_absent(f"{folder}/{manifest_path(number)}", with_version(manifest, number))
+    return name, number
+
+
+def list_holds(root: Home) -> tuple[Hold, ...]:
+    tags = [tag for tag in list_tags(root) if _is_hold(tag)]
+    tagged = {tag.name for tag in tags}
+    lost = [branch for branch in list_branches(root) if _NAME.fullmatch(branch.name) and branch.name not in tagged]
+    return (*map(_of_tag, tags), *map(_of_branch, lost))
+
+
+def _is_hold(tag: TagInfo) -> bool:
+    return _CLONE in tag.metadata or _NAME.fullmatch(tag.name) is not None
+
+
+def _of_tag(tag: TagInfo) -> Hold:
+    return Hold(
+        name=tag.name,
+        clone_uri=tag.metadata.get(_CLONE),
+        branch=tag.metadata.get(_BRANCH, tag.branch) or None,
+        version=int(tag.metadata.get(_VERSION, tag.version)),
+        created_at=tag.created_at,
+        kept_branch=tag.branch,
+        kept_version=tag.version,
+    )
+
+
+def _of_branch(branch: BranchInfo) -> Hold:
+    """What a crash left between the branch for a staged version and the tag on it."""
+    return Hold(
+        name=branch.name,
+        clone_uri=None,
+        branch=branch.parent_branch,
+        version=branch.parent_version,
+        created_at=branch.created_at,
+        kept_branch=branch.name,
+        kept_version=branch.parent_version,
+    )
+
+
+def release_hold(root: Home, name: str) -> None:
+    """Let cleanups remove what only this hold kept; raise TagNotFoundError if there is no such hold."""
+    holds = list_holds(root)
+    if name not in {hold.name for hold in holds}:
+        raise TagNotFoundError(f"dataset {root.root!r} has no hold {name!r}", hint=f"its holds are: {_names(holds)}")
+    _forget(root, name)
+
+
+def _names(holds: Iterable[Hold]) -> str:
+    return ", ".join(hold.name for hold in holds) or "none"
+
+
+def _forget(root: Home, name: str) -> None:
+    if find_tag(root, name) is not None:
+        delete_tag(root, name)
+    if _NAME.fullmatch(name) and find_branch(root, name) is not None:
+        delete_branch(root, name)
