@@ -291,8 +291,6 @@ def read_base(
     fragments = _fragments_of(home, dataset, base)
     wanted = None if columns is None else list(columns)
     with lance_errors(home.uri, home.storage_options):
-        if not fragments:  # which Lance would take for all of them
-            return dataset.scanner(columns=wanted, filter=filter, limit=0).to_table()
         return dataset.scanner(columns=wanted, filter=filter, fragments=fragments).to_table()
 
 

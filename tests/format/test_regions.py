@@ -1,0 +1,122 @@
+"""Regions: a base for each, and jobs that read only the nearest (worked example 2 of the storage layout)."""
+
+import shutil
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pytest
+
+from anabranch.errors import BaseNotFoundError, InvalidExpressionError, SchemaMismatchError
+from anabranch.format.bases import add_base, append_to_base, fragments_of_base, read_base
+from anabranch.format.home import Home
+from anabranch.format.storage_report import storage_report
+from tests.conftest import Place
+
+REGIONS = ("us-east", "eu-west", "ap-south")
+BUCKETS = dict(zip(REGIONS, ("lake", "cold", "other"), strict=True))
+
+
+def users(region: str, count: int = 4) -> pa.Table:
+    start = REGIONS.index(region) * 100
+    return pa.table({"id": range(start, start + count), "region": [region] * count})
+
+
+def root_of(place: Place, region: str) -> str:
+    """A folder for each region, or a bucket where there are buckets."""
+    return place / region if place.is_local else place.root.replace("s3://lake", f"s3://{BUCKETS[region]}") + "/t"
+
+
+def make(place: Place) -> Home:
+    """A dataset in us-east, with a base in each of the two other regions, and rows in all three."""
+    home = Home.at(root_of(place, "us-east"), place.storage_options)
+    lance.write_dataset(users("us-east"), home.root, enable_stable_row_ids=True, storage_options=home.lance_options())
+    for region in REGIONS[1:]:
+        add_base(home, root_of(place, region), name=region, is_dataset_root=True)
+        append_to_base(home, users(region), base=region)
+    return home
+
+
+def ids(table: pa.Table) -> list[int]:
+    return sorted(table.column("id").to_pylist())
+
+
+@pytest.mark.s3
+def test_each_region_holds_its_own_rows(place: Place) -> None:
+    home = make(place)
+    assert ids(home.open().to_table()) == [0, 1, 2, 3, 100, 101, 102, 103, 200, 201, 202, 203]
+    assert ids(read_base(home, None)) == ids(read_base(home, "root")) == [0, 1, 2, 3]
+    for region in REGIONS[1:]:
+        assert read_base(home, region).column("region").unique().to_pylist() == [region]
+    assert [(base.name, base.data.files) for base in storage_report(home).bases] == [
+        ("root", 1),
+        ("eu-west", 1),
+        ("ap-south", 1),
+    ]
+
+
+@pytest.mark.s3
+def test_regions_hold_after_an_index_deletions_and_a_compaction(place: Place) -> None:
+    home = make(place)
+    home.open().create_scalar_index("id", "BTREE")
+    home.open().delete("id in (1, 101)")
+    assert [read_base(home, base, filter="id = 102").num_rows for base in (None, *REGIONS[1:])] == [0, 1, 0]
+    assert ids(read_base(home, "eu-west", columns=["id"], filter="id > 100")) == [102, 103]
+    assert ids(read_base(home, "eu-west")) == [100, 102, 103]
+    before = home.open().to_table(with_row_id=True).sort_by("id")
+    home.open().optimize.compact_files()
+    assert home.open().to_table(with_row_id=True).sort_by("id") == before
+    assert home.open().count_rows("id = 102") == 1
+    append_to_base(home, users("eu-west", count=9), base="eu-west")
+    assert read_base(home, "eu-west").num_rows == 9
+
+
+def test_a_job_in_one_region_needs_no_file_of_another(tmp_path: Path) -> None:
+    home = make(Place(root=str(tmp_path)))
+    shutil.rmtree(tmp_path / "ap-south")
+    shutil.rmtree(tmp_path / "us-east" / "data")
+    assert ids(read_base(home, "eu-west")) == [100, 101, 102, 103]
+
+
+def test_every_fragment_belongs_to_one_base_after_columns_were_added(tmp_path: Path) -> None:
+    home = make(Place(root=str(tmp_path)))
+    home.open().add_columns({"twice": "id * 2"})
+    parts = [read_base(home, base) for base in (None, *REGIONS[1:])]
+    assert pa.concat_tables(parts).sort_by("id") == home.open().to_table().sort_by("id")
+    assert read_base(home, "eu-west").column("twice").to_pylist() == [200, 202, 204, 206]
+
+
+def test_a_base_without_rows_reads_as_an_empty_table(tmp_path: Path) -> None:
+    home = make(Place(root=str(tmp_path)))
+    add_base(home, str(tmp_path / "sa-east"), name="sa-east")
+    assert read_base(home, "sa-east").schema == home.open().schema
+    assert read_base(home, "sa-east", columns=["id"], filter="id >= 0").to_pylist() == []
+    assert fragments_of_base(home, "sa-east") == ()
+
+
+def test_an_older_version_has_its_own_fragments(tmp_path: Path) -> None:
+    home = make(Place(root=str(tmp_path)))
+    assert [fragment.fragment_id for fragment in fragments_of_base(home, "eu-west")] == [1]
+    assert fragments_of_base(home, "eu-west", version=2) == ()
+    with pytest.raises(BaseNotFoundError, match=r"no base 'ap-south'; the bases are: 1 \(eu-west\)"):
+        fragments_of_base(home, "ap-south", version=2)
+
+
+def test_a_branch_writes_to_a_region_and_main_does_not_see_it(tmp_path: Path) -> None:
+    main = make(Place(root=str(tmp_path)))
+    main.open().create_branch("dev")
+    dev = main.on("dev")
+    append_to_base(dev, users("eu-west", count=2), base="eu-west")
+    assert (read_base(dev, "eu-west").num_rows, read_base(main, "eu-west").num_rows) == (6, 4)
+    assert read_base(dev, None).num_rows == 0
+    assert ids(read_base(dev, 0)) == [0, 1, 2, 3]
+
+
+def test_a_wrong_question_is_answered_clearly(tmp_path: Path) -> None:
+    home = make(Place(root=str(tmp_path)))
+    with pytest.raises(BaseNotFoundError, match="no base 'mars'"):
+        read_base(home, "mars")
+    with pytest.raises(SchemaMismatchError, match="nope"):
+        read_base(home, "eu-west", columns=["nope"])
+    with pytest.raises(InvalidExpressionError):
+        read_base(home, "eu-west", filter="id ==== 1")
