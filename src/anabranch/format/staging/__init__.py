@@ -1,0 +1,55 @@
+"""Changes staged on a pinned version: whole versions that only those see who know their id.
+
+Every recipe takes a pin and returns another; the pinned version, its siblings and the home's ordinary history stay as
+they are until `settle` makes a version the next ordinary one.
+"""
+
+from anabranch.format.staging.columns import ColumnChange, add_columns, alter_columns, drop_columns
+from anabranch.format.staging.compaction import compact
+from anabranch.format.staging.forking import fork
+from anabranch.format.staging.fragments import (
+    Fingerprint,
+    WrittenFragment,
+    append,
+    append_fragments,
+    overwrite,
+    overwrite_fragments,
+    write_fragments,
+)
+from anabranch.format.staging.indices import IndexKind, VectorOptions, drop_index, index
+from anabranch.format.staging.keys import delete_keys, find_existing_keys, upsert
+from anabranch.format.staging.pin import Pin, create_empty
+from anabranch.format.staging.rows import RowsChanged, delete, update
+from anabranch.format.staging.settling import Settled, foreign_versions, is_our_restore, settle
+
+__all__ = [
+    "ColumnChange",
+    "Fingerprint",
+    "IndexKind",
+    "Pin",
+    "RowsChanged",
+    "Settled",
+    "VectorOptions",
+    "WrittenFragment",
+    "add_columns",
+    "alter_columns",
+    "append",
+    "append_fragments",
+    "compact",
+    "create_empty",
+    "delete",
+    "delete_keys",
+    "drop_columns",
+    "drop_index",
+    "find_existing_keys",
+    "foreign_versions",
+    "fork",
+    "index",
+    "is_our_restore",
+    "overwrite",
+    "overwrite_fragments",
+    "settle",
+    "update",
+    "upsert",
+    "write_fragments",
+]

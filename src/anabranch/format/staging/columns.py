@@ -1,0 +1,178 @@
+"""Columns added, renamed, retyped and dropped; rows keep their ids and their other data files."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import lance
+import pyarrow as pa
+from lance.fragment import FragmentMetadata
+from lance.schema import LanceSchema
+
+from anabranch.errors import AnabranchError, InvalidInputError, SchemaMismatchError
+from anabranch.format.lance_errors import lance_errors
+from anabranch.format.staging.expressions import computed_types, enclosed, expression_errors
+from anabranch.format.staging.fields import FieldTree, StoredField, check_column_names, new_fields
+from anabranch.format.staging.incoming import cast_computed, require_computable
+from anabranch.format.staging.pin import Pin, stage
+
+__all__ = ["ColumnChange", "add_columns", "alter_columns", "drop_columns"]
+
+# Casts are written under a name of their own, and take the column's name when it is gone.
+_CAST = "__cast_{}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnChange:
+    """What becomes of one column; None keeps it as it is. A path such as `address.city` names a nested field."""
+
+    path: str
+    name: str | None = None
+    nullable: bool | None = None
+    type: pa.DataType | None = None
+
+
+def add_columns(pin: Pin, columns: Mapping[str, str] | pa.Schema) -> Pin:
+    """Stage new columns: expressions of the others, computed for every row, or a schema of columns full of nulls."""
+    dataset = pin.open()
+    names = columns.names if isinstance(columns, pa.Schema) else list(columns)
+    check_column_names(names)
+    check_column_names([*names, *(n for n in dataset.schema.names if n in names)])
+    if isinstance(columns, pa.Schema):
+        for field in columns:
+            if not field.nullable:
+                raise SchemaMismatchError(
+                    f"column {field.name!r} takes no nulls, and has no values yet", hint="give it an expression"
+                )
+        return _stage_empty(pin, dataset, columns)
+    planned = computed_types(dataset, columns)
+    if not dataset.get_fragments():
+        return _stage_empty(pin, dataset, planned)
+    with lance_errors(pin.home.uri, pin.home.storage_options), expression_errors(*columns.values()):
+        expressions = {name: enclosed(expression) for name, expression in columns.items()}
+        merged = [fragment.merge_columns(expressions) for fragment in dataset.get_fragments()]
+    return _stage_merged(pin, dataset, [metadata for metadata, _ in merged], FieldTree.of(merged[-1][1]))
+
+
+def alter_columns(pin: Pin, changes: Sequence[ColumnChange]) -> Pin:
+    """Stage other names, types or nullability. Only a new type writes data, and drops the column's indices."""
+    dataset = pin.open()
+    before = FieldTree.of(dataset.lance_schema)
+    targets = [(change, _find(before, change.path)) for change in changes]
+    for change, field in targets:
+        _check_change(pin, dataset, change, field)
+    casts = {
+        field.name: pa.field(field.name, change.type, nullable=field.nullable)
+        for change, field in targets
+        if change.type is not None
+    }
+    # Lance refuses to rename and to drop while it merges new data files, so casts take a version of their own.
+    widened = _stage_casts(pin, dataset, casts) if casts else pin
+    with_casts = FieldTree.of(widened.open().lance_schema) if casts else before
+    after = with_casts
+    for change, field in targets:
+        cast = None if change.type is None else _find(with_casts, _CAST.format(field.name))
+        changed = replace(
+            cast or field,
+            name=change.name or field.name,
+            nullable=field.nullable if change.nullable is None else change.nullable,
+        )
+        after = after.replaced(changed) if cast is None else _moved(after, field, changed)
+    _require_distinct(after)
+    if after == before:
+        return pin
+    return stage(widened.open(), widened, lance.LanceOperation.Project(after.to_lance()))
+
+
+def drop_columns(pin: Pin, paths: Sequence[str]) -> Pin:
+    """Stage the table without some columns, or without fields of nested ones; no data is written."""
+    if not paths:
+        return pin
+    dataset = pin.open()
+    tree = FieldTree.of(dataset.lance_schema)
+    gone = frozenset[int]().union(*(tree.family(_find(tree, path)) for path in paths))
+    left = tree.without(gone)
+    parents = {field.parent for field in left.fields}
+    for path in paths:
+        parent = _find(tree, path).parent
+        if parent not in parents and parent not in gone:
+            raise InvalidInputError(
+                f"without {path!r} nothing would be left beside it", hint="keep a column, or drop what holds it"
+            )
+    return stage(dataset, pin, lance.LanceOperation.Project(left.to_lance()))
+
+
+def _find(tree: FieldTree, path: str) -> StoredField:
+    field = tree.find(path)
+    if field is None:
+        names = ", ".join(repr(f.name) for f in tree.top_level())
+        raise SchemaMismatchError(f"there is no column {path!r}", hint=f"the columns are {names}")
+    return field
+
+
+def _check_change(pin: Pin, dataset: lance.LanceDataset, change: ColumnChange, field: StoredField) -> None:
+    if change.name is not None:
+        check_column_names([change.name])
+    if change.type is not None:
+        if field.parent != -1:
+            raise InvalidInputError(
+                f"the type of the nested field {change.path!r} cannot be changed alone",
+                hint="change the type of the whole column",
+            )
+        require_computable(dataset.schema.field(field.name).type, pa.field(field.name, change.type))
+    if change.nullable is False and field.nullable:
+        path = ".".join(f"`{part}`" for part in change.path.split("."))
+        with lance_errors(pin.home.uri, pin.home.storage_options):
+            nulls = dataset.count_rows(filter=f"{path} IS NULL")
+        if nulls:
+            raise SchemaMismatchError(f"column {change.path!r} holds {nulls} nulls", hint="fill them first")
+
+
+def _require_distinct(tree: FieldTree) -> None:
+    for field in tree.fields:
+        if any(other.name == field.name for other in tree.siblings(field)):
+            raise SchemaMismatchError(f"two columns would be called {field.name!r}", hint="choose another name")
+
+
+def _stage_casts(pin: Pin, dataset: lance.LanceDataset, casts: Mapping[str, pa.Field]) -> Pin:
+    """Write each fragment's cast columns beside the old ones."""
+    new = pa.schema([pa.field(_CAST.format(name), field.type) for name, field in casts.items()])
+    fragments = dataset.get_fragments()
+    if not fragments:
+        return _stage_empty(pin, dataset, new)
+    failures: list[Exception] = []
+
+    def cast(batch: pa.RecordBatch) -> pa.RecordBatch:
+        try:
+            arrays = [cast_computed(batch.column(name), field) for name, field in casts.items()]
+            return pa.RecordBatch.from_arrays(arrays, schema=new)
+        except SchemaMismatchError as err:
+            failures.append(err)
+            raise
+
+    try:
+        with lance_errors(pin.home.uri, pin.home.storage_options):
+            merged = [fragment.merge_columns(cast, columns=list(casts)) for fragment in fragments]
+    except AnabranchError:
+        if failures:
+            raise failures[0] from None
+        raise
+    return _stage_merged(pin, dataset, [metadata for metadata, _ in merged], FieldTree.of(merged[-1][1]))
+
+
+def _moved(tree: FieldTree, old: StoredField, new: StoredField) -> FieldTree:
+    """The tree with a field, already in it, in the place of another."""
+    family = tree.family(new)
+    moving = [new if field.id == new.id else field for field in tree.fields if field.id in family]
+    return tree.without(family).with_new(moving, instead_of=old)
+
+
+def _stage_empty(pin: Pin, dataset: lance.LanceDataset, columns: pa.Schema) -> Pin:
+    tree = FieldTree.of(dataset.lance_schema)
+    fragments = [fragment.metadata for fragment in dataset.get_fragments()]
+    after = tree.with_new(new_fields(columns, first_id=dataset.max_field_id + 1))
+    return _stage_merged(pin, dataset, fragments, after)
+
+
+def _stage_merged(pin: Pin, dataset: lance.LanceDataset, fragments: Sequence[FragmentMetadata], tree: FieldTree) -> Pin:
+    schema: LanceSchema = tree.to_lance()
+    return stage(dataset, pin, lance.LanceOperation.Merge(list(fragments), schema))

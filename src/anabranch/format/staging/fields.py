@@ -1,0 +1,182 @@
+"""A dataset's columns with the field ids that tie them to their data files.
+
+Schemas made from Arrow number their fields anew and would tie columns to other data; so a changed schema is always made
+from the stored fields, each as the protobuf message that Lance keeps.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import pyarrow as pa
+from lance.schema import LanceSchema
+
+from anabranch.errors import DamagedFileError, InvalidInputError, InvalidNameError
+from anabranch.format.wire import bytes_field, iter_fields, varint_field
+
+__all__ = ["FieldTree", "StoredField", "check_column_names", "describe_schema", "family_ids", "new_fields"]
+
+_NAME, _ID, _PARENT, _TYPE, _NULLABLE = 2, 3, 4, 5, 6
+_NO_PARENT = -1
+_RESERVED = frozenset(
+    {
+        "_rowid",
+        "_rowaddr",
+        "_rowoffset",
+        "_distance",
+        "_score",
+        "_row_created_at_version",
+        "_row_last_updated_at_version",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredField:
+    """One column, or a part of a nested one."""
+
+    id: int
+    parent: int
+    name: str
+    kind: str
+    nullable: bool
+    message: bytes
+
+    @classmethod
+    def read(cls, message: bytes) -> "StoredField":
+        found: dict[int, int | bytes] = {f.number: f.value for f in iter_fields(message, "a field of the schema")}
+        return cls(
+            id=_signed(found.get(_ID, 0)),
+            parent=_signed(found.get(_PARENT, 0)),
+            name=_text(found.get(_NAME, b"")),
+            kind=_text(found.get(_TYPE, b"")),
+            nullable=bool(found.get(_NULLABLE, 0)),
+            message=message,
+        )
+
+    def write(self) -> bytes:
+        """The message with our values; whatever else it holds (encodings, metadata, key marks) is kept."""
+        own = {_NAME, _ID, _PARENT, _NULLABLE}
+        kept = b"".join(f.raw for f in iter_fields(self.message, "a field of the schema") if f.number not in own)
+        parts = [
+            bytes_field(_NAME, self.name.encode()),
+            varint_field(_ID, self.id % (1 << 64)),
+            varint_field(_PARENT, self.parent % (1 << 64)),
+            varint_field(_NULLABLE, int(self.nullable)),
+        ]
+        return b"".join(parts) + kept
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FieldTree:
+    """All fields of a schema, parents before their children, and the schema's metadata as Lance writes it."""
+
+    fields: tuple[StoredField, ...]
+    metadata: str
+
+    @classmethod
+    def of(cls, schema: LanceSchema) -> "FieldTree":
+        # Lance has no public way to take a schema apart and put it together again but the way it is pickled.
+        metadata, *messages = cast(tuple[Any, ...], schema.__reduce__()[1])
+        return cls(fields=tuple(StoredField.read(message) for message in messages), metadata=metadata)
+
+    def to_lance(self) -> LanceSchema:
+        made = LanceSchema._from_protos(self.metadata, *(field.write() for field in self.fields))
+        if describe_schema(made) != [_describe(field) for field in self.fields]:
+            raise DamagedFileError(
+                "the changed schema did not keep its field ids", hint="this is a bug: keep the dataset, report it"
+            )
+        return made
+
+    def find(self, path: str) -> StoredField | None:
+        """Find a field by its dotted path; a top-level name may hold dots itself."""
+        top = next((f for f in self.fields if f.parent == _NO_PARENT and f.name == path), None)
+        if top is not None or "." not in path:
+            return top
+        parent_path, _, name = path.rpartition(".")
+        parent = self.find(parent_path)
+        if parent is None:
+            return None
+        return next((f for f in self.fields if f.parent == parent.id and f.name == name), None)
+
+    def siblings(self, field: StoredField) -> tuple[StoredField, ...]:
+        return tuple(f for f in self.fields if f.parent == field.parent and f.id != field.id)
+
+    def family(self, field: StoredField) -> frozenset[int]:
+        """The ids of a field and of all below it."""
+        ids = {field.id}
+        for candidate in self.fields:
+            if candidate.parent in ids:
+                ids.add(candidate.id)
+        return frozenset(ids)
+
+    def replaced(self, changed: StoredField) -> "FieldTree":
+        return replace(self, fields=tuple(changed if f.id == changed.id else f for f in self.fields))
+
+    def without(self, ids: Iterable[int]) -> "FieldTree":
+        gone = frozenset(ids)
+        return replace(self, fields=tuple(f for f in self.fields if f.id not in gone))
+
+    def with_new(self, fields: Iterable[StoredField], *, instead_of: StoredField | None = None) -> "FieldTree":
+        """Add fields at the end, or in the place of another one and of all below it."""
+        new = tuple(fields)
+        if instead_of is None:
+            return replace(self, fields=self.fields + new)
+        gone = self.family(instead_of)
+        at = next(n for n, field in enumerate(self.fields) if field.id == instead_of.id)
+        left = self.without(gone)
+        return replace(left, fields=left.fields[:at] + new + left.fields[at:])
+
+    def top_level(self) -> tuple[StoredField, ...]:
+        return tuple(f for f in self.fields if f.parent == _NO_PARENT)
+
+
+def new_fields(schema: pa.Schema, *, first_id: int) -> tuple[StoredField, ...]:
+    """The fields of an Arrow schema, numbered from an id that no data file uses."""
+
+    def shift(number: int) -> int:
+        return number if number == _NO_PARENT else number + first_id
+
+    return tuple(
+        replace(field, id=shift(field.id), parent=shift(field.parent))
+        for field in FieldTree.of(LanceSchema.from_pyarrow(schema)).fields
+    )
+
+
+def family_ids(schema: LanceSchema, names: Sequence[str]) -> list[int]:
+    """The ids of top-level columns and of all below them."""
+    tree = FieldTree.of(schema)
+    return sorted(i for field in tree.top_level() if field.name in names for i in tree.family(field))
+
+
+def check_column_names(names: Sequence[str]) -> None:
+    """Refuse names that Lance cannot hold, or keeps for itself."""
+    if not names:
+        raise InvalidInputError("there are no columns", hint="give at least one")
+    for name in names:
+        if not name or "." in name or "`" in name:
+            raise InvalidNameError(
+                f"column name {name!r} is empty or holds '.' or a backtick", hint="use another name, such as 'amount'"
+            )
+        if name in _RESERVED:
+            raise InvalidNameError(f"column name {name!r} is Lance's own", hint="choose another name")
+        if names.count(name) > 1:
+            raise InvalidNameError(f"column name {name!r} occurs more than once", hint="choose another name")
+
+
+def describe_schema(schema: LanceSchema) -> list[list[object]]:
+    """What makes two schemas the same to their data files: ids, names, types, nullability."""
+    return [_describe(field) for field in FieldTree.of(schema).fields]
+
+
+def _describe(field: StoredField) -> list[object]:
+    return [field.id, field.parent, field.name, field.kind, field.nullable]
+
+
+def _signed(value: int | bytes) -> int:
+    number = value if isinstance(value, int) else 0
+    return number - (1 << 64) if number >= 1 << 63 else number
+
+
+def _text(value: int | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else ""

@@ -1,0 +1,138 @@
+"""Data files written before anybody sees them, then staged: append and overwrite."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import lance
+import pyarrow as pa
+from lance.fragment import FragmentMetadata
+from lance.fragment import write_fragments as lance_write_fragments
+from lance.schema import LanceSchema
+
+from anabranch.errors import SchemaMismatchError
+from anabranch.format.lance_errors import lance_errors
+from anabranch.format.staging.fields import check_column_names, describe_schema
+from anabranch.format.staging.incoming import as_reader, fit_rows, read_rows
+from anabranch.format.staging.pin import Pin, stage
+
+__all__ = [
+    "Fingerprint",
+    "WrittenFragment",
+    "append",
+    "append_fragments",
+    "overwrite",
+    "overwrite_fragments",
+    "write_fragments",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fingerprint:
+    """What data files were written against.
+
+    Lance takes fragments on any version and then reads nulls, wrong columns or missing files, so all three must agree.
+    """
+
+    home: str
+    base_paths: str
+    fields: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenFragment:
+    """The original metadata of data files that no version holds yet; it may be staged on several versions."""
+
+    metadata: str
+    rows: int
+    fingerprint: Fingerprint
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> "WrittenFragment":
+        found = json.loads(text)
+        return cls(metadata=found["metadata"], rows=found["rows"], fingerprint=Fingerprint(**found["fingerprint"]))
+
+
+def write_fragments(
+    pin: Pin, data: Any, *, base: str | None = None, for_overwrite: bool = False
+) -> tuple[WrittenFragment, ...]:
+    """Write rows as data files of the pinned home, to the base of a name or path if one is given.
+
+    For an overwrite the rows bring their own schema; otherwise they are made to fit the pinned one.
+    """
+    dataset = pin.open()
+    rows = read_rows(data) if for_overwrite else fit_rows(data, dataset.schema)
+    fields = LanceSchema.from_pyarrow(rows.schema) if for_overwrite else dataset.lance_schema
+    with rows.reading() as reader, lance_errors(pin.home.uri, pin.home.storage_options):
+        written = lance_write_fragments(
+            reader,
+            dataset,
+            mode="overwrite" if for_overwrite else "append",
+            target_bases=None if base is None else [base],
+        )
+    against = _fingerprint(pin, dataset, fields)
+    return tuple(
+        WrittenFragment(metadata=json.dumps(f.to_json()), rows=f.physical_rows, fingerprint=against) for f in written
+    )
+
+
+def append_fragments(pin: Pin, fragments: Sequence[WrittenFragment]) -> Pin:
+    """Stage written fragments as new rows; without any, the pin stays as it is."""
+    if not fragments:
+        return pin
+    dataset = pin.open()
+    _require_same(fragments, _fingerprint(pin, dataset, dataset.lance_schema))
+    return stage(dataset, pin, lance.LanceOperation.Append(_metadata(fragments)))
+
+
+def append(pin: Pin, data: Any) -> Pin:
+    """Stage rows after those that are there; without any, the pin stays as it is."""
+    return append_fragments(pin, write_fragments(pin, data))
+
+
+def overwrite_fragments(pin: Pin, fragments: Sequence[WrittenFragment], *, schema: pa.Schema) -> Pin:
+    """Stage a table that holds these fragments and nothing else; indices go with the old rows."""
+    check_column_names(schema.names)
+    dataset = pin.open()
+    _require_same(fragments, _fingerprint(pin, dataset, LanceSchema.from_pyarrow(schema)))
+    return stage(dataset, pin, lance.LanceOperation.Overwrite(schema, _metadata(fragments)))
+
+
+def overwrite(pin: Pin, data: Any) -> Pin:
+    """Stage a table that holds these rows and nothing else, in their own schema; row ids are new."""
+    reader = as_reader(data)
+    schema = reader.schema
+    check_column_names(schema.names)
+    return overwrite_fragments(pin, write_fragments(pin, reader, for_overwrite=True), schema=schema)
+
+
+def _metadata(fragments: Sequence[WrittenFragment]) -> list[FragmentMetadata]:
+    return [FragmentMetadata.from_json(fragment.metadata) for fragment in fragments]
+
+
+def _fingerprint(pin: Pin, dataset: lance.LanceDataset, fields: LanceSchema) -> Fingerprint:
+    bases = [[key, base.path, base.is_dataset_root] for key, base in sorted(dataset.base_paths().items())]
+    return Fingerprint(home=pin.home.uri, base_paths=_digest(bases), fields=_digest(describe_schema(fields)))
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:32]
+
+
+def _require_same(fragments: Sequence[WrittenFragment], expected: Fingerprint) -> None:
+    for fragment in fragments:
+        found = fragment.fingerprint
+        if found == expected:
+            continue
+        if found.home != expected.home:
+            problem = f"the fragments were written for {found.home!r}, not for {expected.home!r}"
+        elif found.fields != expected.fields:
+            problem = f"the fragments were written against another schema of {expected.home!r}"
+        else:
+            problem = f"the fragments were written against other base paths of {expected.home!r}"
+        raise SchemaMismatchError(problem, hint="write the rows again on the version they are to be staged on")

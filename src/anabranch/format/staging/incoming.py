@@ -1,0 +1,231 @@
+"""Rows that come in, made to fit the columns they go to, or refused by name."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as pads
+
+from anabranch.errors import InvalidInputError, SchemaMismatchError
+
+__all__ = [
+    "Rows",
+    "as_reader",
+    "cast_column",
+    "cast_computed",
+    "fit_rows",
+    "read_rows",
+    "require_columns",
+    "require_computable",
+]
+
+
+def as_reader(data: Any) -> pa.RecordBatchReader:
+    """Read anything Arrow can: tables, batches, readers, datasets, and frames that speak the Arrow C stream."""
+    match data:
+        case pa.RecordBatchReader():
+            return data
+        case pa.RecordBatch():
+            return pa.RecordBatchReader.from_batches(data.schema, [data])
+        case pads.Dataset():
+            return data.scanner().to_reader()
+        case pads.Scanner():
+            return data.to_reader()
+        case _ if hasattr(data, "__arrow_c_stream__"):
+            return pa.RecordBatchReader.from_stream(data)
+    raise InvalidInputError(
+        f"rows cannot be read from {type(data).__name__!r}",
+        hint="pass a pyarrow Table, RecordBatch, RecordBatchReader or Dataset, or a pandas or polars frame",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """Rows to be read once, in batches of one schema."""
+
+    schema: pa.Schema
+    batches: Iterator[pa.RecordBatch]
+
+    def to_table(self) -> pa.Table:
+        return pa.Table.from_batches(self.batches, schema=self.schema)
+
+    @contextmanager
+    def reading(self) -> Iterator[pa.RecordBatchReader]:
+        """A reader for Lance; what goes wrong while it is read is raised as it was, not as Lance retells it."""
+        failures: list[Exception] = []
+
+        def watched() -> Iterator[pa.RecordBatch]:
+            try:
+                yield from self.batches
+            except Exception as err:
+                failures.append(err)
+                raise
+
+        try:
+            yield pa.RecordBatchReader.from_batches(self.schema, watched())
+        except Exception:
+            if failures:
+                raise failures[0] from None
+            raise
+
+
+def read_rows(data: Any) -> Rows:
+    """Rows in the schema they come with."""
+    reader = as_reader(data)
+    return Rows(schema=reader.schema, batches=iter(reader))
+
+
+def fit_rows(data: Any, schema: pa.Schema, *, columns: Sequence[str] | None = None) -> Rows:
+    """Bring rows into the order and the types of a schema.
+
+    Columns that are missing become null. Types are widened where no value changes, and narrowed only between integers
+    whose values fit. `columns` asks for some of the schema's columns only; the others are dropped, if present.
+    """
+    reader = as_reader(data)
+    _require_known(reader.schema, schema)
+    target = schema if columns is None else pa.schema([schema.field(name) for name in columns])
+    casts = [_plan_column(reader.schema, field) for field in target]
+    batches = (pa.RecordBatch.from_arrays([cast(batch) for cast in casts], schema=target) for batch in reader)
+    return Rows(schema=target, batches=batches)
+
+
+def require_columns(schema: pa.Schema, names: Sequence[str]) -> None:
+    """Refuse a column that is not there."""
+    for name in names:
+        if name not in schema.names:
+            raise SchemaMismatchError(
+                f"there is no column {name!r}", hint=f"the columns are {', '.join(map(repr, schema.names))}"
+            )
+
+
+def cast_column(values: pa.Array, field: pa.Field) -> pa.Array:
+    """Cast without changing a value, and refuse nulls where the column has none."""
+    if values.type != field.type:
+        if not _is_castable(values.type, field.type):
+            raise _mismatch(field, values.type)
+        try:
+            values = pc.cast(values, field.type, safe=True)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as err:
+            raise SchemaMismatchError(
+                f"column {field.name!r} takes {field.type}, and a value of the given {values.type} does not fit: {err}",
+                hint="correct the value, or change the column's type first",
+            ) from None
+    if not field.nullable and values.null_count:
+        raise SchemaMismatchError(
+            f"column {field.name!r} takes no nulls, and {values.null_count} of the given values are null",
+            hint="fill them, or make the column nullable first",
+        )
+    return values
+
+
+def cast_computed(values: pa.Array, field: pa.Field) -> pa.Array:
+    """Cast what an expression gave: arithmetic widens its numbers, so they may be narrowed again."""
+    if _is_number(values.type) and _is_number(field.type) and not _is_castable(values.type, field.type):
+        try:
+            values = pc.cast(values, field.type, safe=True)
+        except pa.ArrowInvalid as err:
+            raise SchemaMismatchError(
+                f"column {field.name!r} takes {field.type}, and a computed {values.type} does not fit: {err}",
+                hint="correct the expression, or change the column's type first",
+            ) from None
+    return cast_column(values, field)
+
+
+def require_computable(found: pa.DataType, field: pa.Field) -> None:
+    """Refuse an expression whose type the column cannot take, before it is computed."""
+    if not (_is_castable(found, field.type) or (_is_number(found) and _is_number(field.type))):
+        raise _mismatch(field, found)
+
+
+def _require_known(given: pa.Schema, schema: pa.Schema) -> None:
+    for name in given.names:
+        if name not in schema.names:
+            raise SchemaMismatchError(
+                f"column {name!r} (found {given.field(name).type}) is not expected: the columns are "
+                f"{', '.join(map(repr, schema.names))}",
+                hint="drop it from the data, or add the column to the table first",
+            )
+        if given.names.count(name) > 1:
+            raise SchemaMismatchError(f"column {name!r} is given more than once", hint="keep one of them")
+
+
+def _plan_column(given: pa.Schema, field: pa.Field) -> Callable[[pa.RecordBatch], pa.Array]:
+    if field.name not in given.names:
+        if not field.nullable:
+            raise SchemaMismatchError(
+                f"column {field.name!r} is expected ({field.type}, not null) and was not found",
+                hint="add it to the data, or make the column nullable first",
+            )
+        return lambda batch: pa.nulls(batch.num_rows, field.type)
+    found = given.field(field.name).type
+    # Refused before a row is read, so that nothing is written.
+    if not _is_castable(found, field.type):
+        raise _mismatch(field, found)
+    return lambda batch: cast_column(batch.column(field.name), field)
+
+
+def _mismatch(field: pa.Field, found: pa.DataType) -> SchemaMismatchError:
+    return SchemaMismatchError(
+        f"column {field.name!r} was expected to be {field.type} and was found to be {found}",
+        hint="cast the data, or change the column's type first",
+    )
+
+
+def _is_castable(found: pa.DataType, expected: pa.DataType) -> bool:
+    """Whether values of one type may be taken as another; their values are checked when they are cast."""
+    if found == expected or pa.types.is_null(found):
+        return True
+    if pa.types.is_dictionary(found):
+        return _is_castable(found.value_type, expected)
+    if _is_list(found) and _is_list(expected):
+        return _is_castable(found.value_type, expected.value_type)
+    if pa.types.is_struct(found) and pa.types.is_struct(expected):
+        pairs = zip(found, expected, strict=False)
+        return found.num_fields == expected.num_fields and all(
+            a.name == b.name and _is_castable(a.type, b.type) for a, b in pairs
+        )
+    return any(takes(found) and gives(expected) for takes, gives in _FAMILIES) or _is_wider(found, expected)
+
+
+def _is_wider(found: pa.DataType, expected: pa.DataType) -> bool:
+    floats = pa.types.is_floating(found) and pa.types.is_floating(expected)
+    return floats and bool(found.bit_width <= expected.bit_width)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_binary_view(kind)
+        or pa.types.is_fixed_size_binary(kind)
+    )
+
+
+_FAMILIES: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], bool]], ...] = (
+    (pa.types.is_integer, pa.types.is_integer),
+    (pa.types.is_integer, pa.types.is_floating),
+    (pa.types.is_integer, pa.types.is_decimal),
+    (_is_text, _is_text),
+    (_is_bytes, _is_bytes),
+    (pa.types.is_decimal, pa.types.is_decimal),
+    (pa.types.is_date, pa.types.is_date),
+    (pa.types.is_date, pa.types.is_timestamp),
+    (pa.types.is_timestamp, pa.types.is_timestamp),
+    (pa.types.is_time, pa.types.is_time),
+    (pa.types.is_duration, pa.types.is_duration),
+)

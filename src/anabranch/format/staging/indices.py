@@ -1,0 +1,186 @@
+"""Indices built on a pinned version and staged with it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import lance
+from lance.dataset import Index
+
+from anabranch.errors import InvalidInputError, SchemaMismatchError, StorageError
+from anabranch.format.lance_errors import lance_errors
+from anabranch.format.staging.pin import Pin, stage
+
+__all__ = ["IndexKind", "VectorOptions", "drop_index", "index", "rebuild_indices", "require_rebuildable"]
+
+
+class IndexKind(StrEnum):
+    """What an index is good for: values, words or nearness."""
+
+    BTREE = "BTREE"
+    BITMAP = "BITMAP"
+    LABEL_LIST = "LABEL_LIST"
+    NGRAM = "NGRAM"
+    ZONEMAP = "ZONEMAP"
+    BLOOMFILTER = "BLOOMFILTER"
+    INVERTED = "INVERTED"
+    IVF_FLAT = "IVF_FLAT"
+    IVF_PQ = "IVF_PQ"
+    IVF_SQ = "IVF_SQ"
+    IVF_HNSW_FLAT = "IVF_HNSW_FLAT"
+    IVF_HNSW_PQ = "IVF_HNSW_PQ"
+    IVF_HNSW_SQ = "IVF_HNSW_SQ"
+
+    @property
+    def is_vector(self) -> bool:
+        return self.value.startswith("IVF_")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VectorOptions:
+    """How a vector index is built; None leaves it to Lance."""
+
+    metric: str = "L2"
+    num_partitions: int | None = None
+    num_sub_vectors: int | None = None
+
+
+def index(
+    pin: Pin, column: str, kind: IndexKind, *, name: str | None = None, vector: VectorOptions | None = None
+) -> Pin:
+    """Stage an index over all rows, in the place of one of the same name (`{column}_idx` by default)."""
+    dataset = pin.open()
+    if vector is not None and not kind.is_vector:
+        raise InvalidInputError(f"an index of kind {kind.value} has no vector options", hint="leave them out")
+    options = vector or VectorOptions()
+    arguments: dict[str, Any] = {}
+    if kind.is_vector:
+        arguments = {
+            "metric": options.metric,
+            "num_partitions": options.num_partitions,
+            "num_sub_vectors": options.num_sub_vectors,
+        }
+    chosen = name or f"{column}_idx"
+    built = _build(pin, dataset, column, kind, name=chosen, arguments=arguments)
+    return stage(dataset, pin, lance.LanceOperation.CreateIndex([built], _segments(dataset, [chosen])))
+
+
+def drop_index(pin: Pin, name: str) -> Pin:
+    """Stage the table without an index."""
+    dataset = pin.open()
+    found = _segments(dataset, [name])
+    if not found:
+        names = ", ".join(sorted(repr(i["name"]) for i in dataset.list_indices())) or "none"
+        raise InvalidInputError(f"there is no index {name!r}", hint=f"the indices are: {names}")
+    return stage(dataset, pin, lance.LanceOperation.CreateIndex([], found))
+
+
+def rebuild_indices(pin: Pin) -> Pin:
+    """Stage every index anew, as it was made, over all rows.
+
+    One that needs rows to learn from, and finds none, is dropped.
+    """
+    dataset = pin.open()
+    described = [_Recipe.read(dataset, description) for description in dataset.describe_indices()]
+    if not described:
+        return pin
+    built = [made for recipe in described if (made := recipe.build(pin, dataset)) is not None]
+    old = _segments(dataset, [recipe.name for recipe in described])
+    return stage(dataset, pin, lance.LanceOperation.CreateIndex(built, old))
+
+
+def require_rebuildable(dataset: lance.LanceDataset) -> None:
+    """Refuse a version with an index that we could not make again."""
+    for description in dataset.describe_indices():
+        _Recipe.read(dataset, description)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Recipe:
+    """How an index was made."""
+
+    name: str
+    column: str
+    kind: IndexKind
+    arguments: Mapping[str, Any]
+
+    @classmethod
+    def read(cls, dataset: lance.LanceDataset, description: Any) -> "_Recipe":
+        kind = _KINDS.get(description.index_type.upper().replace("_", ""))
+        if kind is None or len(description.field_names) != 1:
+            raise InvalidInputError(
+                f"the index {description.name!r} of kind {description.index_type!r} cannot be built again",
+                hint="drop it first",
+            )
+        arguments: dict[str, Any] = {}
+        if kind.is_vector:
+            arguments = _vector_arguments(dataset.index_statistics(description.name), description.details)
+        elif kind is IndexKind.INVERTED:
+            arguments = {name: value for name, value in description.details.items() if value is not None}
+        (column,) = description.field_names
+        return cls(name=description.name, column=column, kind=kind, arguments=arguments)
+
+    def build(self, pin: Pin, dataset: lance.LanceDataset) -> Index | None:
+        try:
+            return _build(pin, dataset, self.column, self.kind, name=self.name, arguments=self.arguments)
+        except _NothingToLearnError:
+            return None
+
+
+_KINDS = {kind.value.replace("_", ""): kind for kind in IndexKind}
+
+
+class _NothingToLearnError(InvalidInputError):
+    """There is no vector to train a vector index on."""
+
+
+def _vector_arguments(statistics: Mapping[str, Any], details: Mapping[str, Any]) -> dict[str, Any]:
+    first = statistics["indices"][0]
+    return {
+        "metric": details["metric_type"],
+        "num_partitions": first["num_partitions"],
+        "num_sub_vectors": first.get("sub_index", {}).get("num_sub_vectors"),
+    }
+
+
+def _build(
+    pin: Pin, dataset: lance.LanceDataset, column: str, kind: IndexKind, *, name: str, arguments: Mapping[str, Any]
+) -> Index:
+    fragments = [fragment.fragment_id for fragment in dataset.get_fragments()]
+    try:
+        with lance_errors(pin.home.uri, pin.home.storage_options):
+            built = dataset.create_index_uncommitted(
+                column, kind.value, name=name, replace=True, fragment_ids=fragments, **arguments
+            )
+            # What is built of words stays in pieces, which no query can read, until it is merged.
+            return dataset.merge_existing_index_segments([built]) if kind is IndexKind.INVERTED else built
+    except (KeyError, TypeError) as err:
+        raise SchemaMismatchError(
+            f"column {column!r} cannot have an index of kind {kind.value}: {' '.join(map(str, err.args))}",
+            hint="choose a column and a kind that fit",
+        ) from None
+    except StorageError as err:
+        if "cannot train" not in err.problem:
+            raise
+        raise _NothingToLearnError(
+            f"column {column!r} holds no vectors to build an index of kind {kind.value} from", hint="add rows first"
+        ) from None
+
+
+def _segments(dataset: lance.LanceDataset, names: Sequence[str]) -> list[Index]:
+    """All parts of the indices of these names, as Lance wants to be told what to remove."""
+    return [
+        Index(
+            uuid=segment.uuid,
+            name=description.name,
+            fields=list(description.fields),
+            dataset_version=segment.dataset_version_at_last_update,
+            fragment_ids=segment.fragment_ids,
+            index_version=segment.index_version,
+            base_id=segment.base_id,
+        )
+        for description in dataset.describe_indices()
+        if description.name in names
+        for segment in description.segments
+    ]

@@ -1,0 +1,182 @@
+"""Rows found by key: upsert, delete by key, and the check for keys that are there already."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from lance.fragment import write_fragments as lance_write_fragments
+
+from anabranch.errors import InvalidInputError, KeyConflictError, SchemaMismatchError
+from anabranch.format.lance_errors import lance_errors
+from anabranch.format.staging.fields import family_ids
+from anabranch.format.staging.incoming import Rows, as_reader, fit_rows, require_columns
+from anabranch.format.staging.pin import Pin
+from anabranch.format.staging.rows import Addresses, RowsChanged, delete_at, replace_at
+
+__all__ = ["delete_keys", "find_existing_keys", "upsert"]
+
+_POSITION = "__position"
+# Keys are matched in slices of the table, each large enough to make up for setting up a join.
+_SLICE_ROWS = 1 << 20
+
+
+def upsert(pin: Pin, data: Any, keys: Sequence[str]) -> RowsChanged:
+    """Stage rows that replace those of the same key, which keep their row ids, and are added where there is none.
+
+    Columns that the data does not bring keep their values in replaced rows and are null in added ones.
+    """
+    dataset = pin.open()
+    given = _read_given(dataset, data, keys)
+    _require_unique(given.select(keys))
+    matched = _match(pin, dataset, given, keys)
+    fresh = given.take(_others(matched.positions, len(given)))
+    missing = [name for name in dataset.schema.names if name not in given.column_names]
+    old = _missing_values(pin, dataset, matched, missing)
+    table = pa.concat_tables([_in_order(given.take(matched.positions), old, dataset), _with_nulls(fresh, dataset)])
+    rows = Rows(schema=dataset.schema, batches=iter(table.to_batches()))
+    with rows.reading() as reader, lance_errors(pin.home.uri, pin.home.storage_options):
+        written = lance_write_fragments(reader, dataset, mode="append")
+    changed = family_ids(dataset.lance_schema, given.column_names)
+    return replace_at(
+        pin,
+        dataset,
+        written,
+        row_ids=matched.row_ids,
+        addresses=matched.addresses,
+        changed_fields=changed,
+    )
+
+
+def delete_keys(pin: Pin, data: Any, keys: Sequence[str]) -> RowsChanged:
+    """Stage the table without the rows of these keys; keys that are not there are no error."""
+    dataset = pin.open()
+    given = _read_given(dataset, data, keys).select(keys)
+    distinct = given.group_by(list(keys)).aggregate([])
+    matched = _match(pin, dataset, distinct, keys, once=False)
+    return delete_at(pin, dataset, matched.addresses, predicate=f"{len(distinct)} keys of {', '.join(keys)}")
+
+
+def find_existing_keys(pin: Pin, data: Any, keys: Sequence[str]) -> pa.Table:
+    """Find which keys of the data are in the table; refuse data that repeats a key or leaves it null."""
+    dataset = pin.open()
+    given = _read_given(dataset, data, keys).select(keys)
+    _require_unique(given)
+    matched = _match(pin, dataset, given, keys, once=False)
+    return given.take(pa.array(np.unique(matched.positions.to_numpy())))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Matched:
+    """Which of the given rows were found, and where; in the order of their addresses."""
+
+    positions: pa.Array
+    row_ids: Addresses
+    addresses: Addresses
+
+
+def _read_given(dataset: lance.LanceDataset, data: Any, keys: Sequence[str]) -> pa.Table:
+    """The data's columns in the table's order and types, with keys that are neither missing nor null."""
+    schema = dataset.schema
+    if not keys:
+        raise InvalidInputError("no key columns were named", hint="name at least one")
+    require_columns(schema, keys)
+    reader = as_reader(data)
+    for name in keys:
+        if name not in reader.schema.names:
+            raise SchemaMismatchError(f"the data has no key column {name!r}", hint="add it to the data")
+        if pa.types.is_nested(schema.field(name).type):
+            raise InvalidInputError(
+                f"column {name!r} is {schema.field(name).type} and cannot be a key", hint="use plain columns as keys"
+            )
+    columns = [name for name in schema.names if name in reader.schema.names]
+    given = fit_rows(reader, schema, columns=columns).to_table()
+    for name in keys:
+        if given.column(name).null_count:
+            raise KeyConflictError(
+                f"{given.column(name).null_count} rows have no value in the key column {name!r}", hint="fill them"
+            )
+    return given
+
+
+def _require_unique(given: pa.Table) -> None:
+    counted = given.group_by(given.column_names).aggregate([([], "count_all")])
+    repeated = counted.filter(pc.greater(counted.column("count_all"), 1)).drop(["count_all"])
+    if len(repeated):
+        raise KeyConflictError(
+            f"{len(repeated)} keys occur more than once in the data, such as {repeated.slice(0, 1).to_pylist()[0]}",
+            hint="keep one row for each key",
+        )
+
+
+def _match(
+    pin: Pin, dataset: lance.LanceDataset, given: pa.Table, keys: Sequence[str], *, once: bool = True
+) -> _Matched:
+    wanted = given.select(keys).append_column(_POSITION, pa.array(np.arange(len(given), dtype=np.int64)))
+    found = [pa.table({_POSITION: pa.array([], pa.int64()), "_rowid": _NO_IDS, "_rowaddr": _NO_IDS})]
+    if len(given):
+        with lance_errors(pin.home.uri, pin.home.storage_options):
+            for part in _slices(dataset, keys):
+                joined = part.join(wanted, keys=list(keys), join_type="inner")
+                found.append(joined.select([_POSITION, "_rowid", "_rowaddr"]))
+    all_found = pa.concat_tables(found).sort_by("_rowaddr").combine_chunks()
+    positions = all_found.column(_POSITION)
+    if once and len(pc.unique(positions)) < len(positions):
+        twice = pc.value_counts(positions).to_pylist()
+        first = next(entry["values"] for entry in twice if entry["counts"] > 1)
+        raise KeyConflictError(
+            f"the table holds the key {given.select(keys).slice(first, 1).to_pylist()[0]} more than once",
+            hint="remove the repeated rows, or choose a key that is unique",
+        )
+    return _Matched(
+        positions=positions.combine_chunks(),
+        row_ids=all_found.column("_rowid").to_numpy(),
+        addresses=all_found.column("_rowaddr").to_numpy(),
+    )
+
+
+_NO_IDS = pa.array([], pa.uint64())
+
+
+def _slices(dataset: lance.LanceDataset, keys: Sequence[str]) -> Iterator[pa.Table]:
+    held: list[pa.RecordBatch] = []
+    scan = dataset.scanner(columns=list(keys), with_row_id=True, with_row_address=True)
+    for batch in scan.to_batches():
+        held.append(batch)
+        if sum(len(b) for b in held) >= _SLICE_ROWS:
+            yield pa.Table.from_batches(held)
+            held = []
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def _others(positions: pa.Array, count: int) -> pa.Array:
+    mask = np.ones(count, dtype=bool)
+    mask[positions.to_numpy()] = False
+    return pa.array(np.flatnonzero(mask))
+
+
+def _missing_values(
+    pin: Pin, dataset: lance.LanceDataset, matched: _Matched, missing: Sequence[str]
+) -> pa.Table | None:
+    """What the matched rows hold in the columns that the data does not bring."""
+    if not missing or not len(matched.row_ids):
+        return None
+    with lance_errors(pin.home.uri, pin.home.storage_options):
+        return dataset._take_rows(matched.row_ids.tolist(), columns=list(missing))
+
+
+def _in_order(given: pa.Table, old: pa.Table | None, dataset: lance.LanceDataset) -> pa.Table:
+    if old is None:
+        return _with_nulls(given, dataset)
+    columns = [given.column(n) if n in given.column_names else old.column(n) for n in dataset.schema.names]
+    return pa.table(columns, schema=dataset.schema)
+
+
+def _with_nulls(given: pa.Table, dataset: lance.LanceDataset) -> pa.Table:
+    if not len(given):
+        return dataset.schema.empty_table()
+    return fit_rows(given, dataset.schema).to_table()

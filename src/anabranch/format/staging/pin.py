@@ -1,0 +1,66 @@
+"""One version of one home, and how the next one is staged on it."""
+
+from dataclasses import dataclass
+
+import lance
+import pyarrow as pa
+
+from anabranch.errors import DatasetExistsError, InvalidInputError
+from anabranch.format.home import Home, is_staged
+from anabranch.format.lance_errors import lance_errors
+from anabranch.format.staging.fields import check_column_names
+
+__all__ = ["Pin", "create_empty", "stage"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pin:
+    """One version, ordinary or staged, of a home. It never changes; recipes return a new one."""
+
+    home: Home
+    version: int
+
+    @property
+    def is_staged(self) -> bool:
+        return is_staged(self.version)
+
+    def open(self) -> lance.LanceDataset:
+        return self.home.open(self.version)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.open().schema
+
+    def count_rows(self) -> int:
+        return int(self.open().count_rows())
+
+
+def create_empty(home: Home, schema: pa.Schema) -> Pin:
+    """Create a dataset without rows, ready for staging; all that a raw reader can see before the first settle."""
+    if home.branch is not None:
+        raise InvalidInputError(
+            f"a dataset cannot be created on the branch {home.branch!r}", hint="create it at the root, then fork"
+        )
+    check_column_names(schema.names)
+    try:
+        with lance_errors(home.uri, home.storage_options):
+            made = lance.write_dataset(
+                schema.empty_table(),
+                home.uri,
+                mode="create",
+                storage_options=home.lance_options(),
+                enable_stable_row_ids=True,
+                enable_v2_manifest_paths=True,
+            )
+    except DatasetExistsError:
+        raise DatasetExistsError(
+            f"there is a dataset at {home.uri!r} already", hint="open it, or choose another place"
+        ) from None
+    return Pin(home=home, version=made.version)
+
+
+def stage(base: lance.LanceDataset, pin: Pin, change: lance.LanceOperation.BaseOperation) -> Pin:
+    """Commit a change on top of a pinned version, outside the history."""
+    with lance_errors(pin.home.uri, pin.home.storage_options):
+        made = lance.LanceDataset.commit(base, change, read_version=pin.version, detached=True)
+    return Pin(home=pin.home, version=made.version)

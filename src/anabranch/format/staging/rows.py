@@ -1,0 +1,170 @@
+"""Rows deleted and updated where they are, by predicate."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import lance
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from lance.fragment import FragmentMetadata, RowIdSequence
+from lance.fragment import write_fragments as lance_write_fragments
+
+from anabranch.errors import InvalidInputError
+from anabranch.format.lance_errors import lance_errors
+from anabranch.format.staging.expressions import (
+    check_predicate,
+    computed_types,
+    enclosed,
+    expression_errors,
+    quoted_column,
+)
+from anabranch.format.staging.fields import family_ids
+from anabranch.format.staging.incoming import Rows, cast_computed, require_columns, require_computable
+from anabranch.format.staging.pin import Pin, stage
+
+__all__ = ["Addresses", "RowsChanged", "delete", "delete_at", "join_addresses", "replace_at", "update"]
+
+Addresses = npt.NDArray[np.uint64]
+_ROW_ID, _ROW_ADDRESS = "_rowid", "_rowaddr"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowsChanged:
+    """The new pin, and how many rows the step touched. Without any, it is the old pin."""
+
+    pin: Pin
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+
+
+def delete(pin: Pin, predicate: str) -> RowsChanged:
+    """Stage the table without the rows for which the predicate is true."""
+    dataset = pin.open()
+    check_predicate(dataset, predicate)
+    with lance_errors(pin.home.uri, pin.home.storage_options), expression_errors(predicate):
+        scan = dataset.scanner(columns=[], filter=enclosed(predicate), with_row_address=True)
+        found = [batch.column(_ROW_ADDRESS).to_numpy() for batch in scan.to_batches()]
+    return delete_at(pin, dataset, join_addresses(found), predicate=predicate)
+
+
+def update(pin: Pin, assignments: Mapping[str, str], *, where: str | None = None) -> RowsChanged:
+    """Stage new values, given as expressions of the old ones; rows keep their ids, with or without a key."""
+    dataset = pin.open()
+    schema = dataset.schema
+    if not assignments:
+        raise InvalidInputError("an update without a column changes nothing", hint="name a column and its expression")
+    require_columns(schema, list(assignments))
+    for planned in computed_types(dataset, assignments):
+        require_computable(planned.type, schema.field(planned.name))
+    if where is not None:
+        check_predicate(dataset, where)
+    found = _Computed(dataset=dataset, assignments=assignments, where=where)
+    rows = Rows(schema=schema, batches=found.batches())
+    with rows.reading() as reader, lance_errors(pin.home.uri, pin.home.storage_options):
+        written = lance_write_fragments(reader, dataset, mode="append")
+    changed = family_ids(dataset.lance_schema, list(assignments))
+    return replace_at(
+        pin,
+        dataset,
+        written,
+        row_ids=join_addresses(found.row_ids),
+        addresses=join_addresses(found.addresses),
+        changed_fields=changed,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Computed:
+    """The rows an update touches, as they will be; their ids and addresses are noted as they pass."""
+
+    dataset: lance.LanceDataset
+    assignments: Mapping[str, str]
+    where: str | None
+    row_ids: list[Addresses] = field(default_factory=list)
+    addresses: list[Addresses] = field(default_factory=list)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        schema = self.dataset.schema
+        columns = {
+            name: enclosed(self.assignments[name]) if name in self.assignments else quoted_column(name)
+            for name in schema.names
+        }
+        scan = self.dataset.scanner(
+            columns=columns,
+            filter=None if self.where is None else enclosed(self.where),
+            with_row_id=True,
+            with_row_address=True,
+        )
+        with expression_errors(*self.assignments.values(), *([] if self.where is None else [self.where])):
+            for batch in scan.to_batches():
+                self.row_ids.append(batch.column(_ROW_ID).to_numpy())
+                self.addresses.append(batch.column(_ROW_ADDRESS).to_numpy())
+                arrays = [cast_computed(batch.column(f.name), f) for f in schema]
+                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def delete_at(pin: Pin, dataset: lance.LanceDataset, addresses: Addresses, *, predicate: str) -> RowsChanged:
+    """Stage the table without the rows at these addresses; the predicate is only noted in the transaction."""
+    if not len(addresses):
+        return RowsChanged(pin=pin)
+    with lance_errors(pin.home.uri, pin.home.storage_options):
+        left, gone = _cut(dataset, addresses)
+        staged = stage(dataset, pin, lance.LanceOperation.Delete(left, gone, predicate))
+    return RowsChanged(pin=staged, deleted=len(addresses))
+
+
+def replace_at(
+    pin: Pin,
+    dataset: lance.LanceDataset,
+    written: Sequence[FragmentMetadata],
+    *,
+    row_ids: Addresses,
+    addresses: Addresses,
+    changed_fields: Sequence[int],
+) -> RowsChanged:
+    """Stage written rows in the place of those at the addresses.
+
+    The first of the written rows get the given row ids, in this order; the others are new rows.
+    `changed_fields` lists the fields whose values may differ: indices on others stay valid for the rows.
+    """
+    inserted = sum(fragment.physical_rows for fragment in written) - len(row_ids)
+    if not written:
+        return RowsChanged(pin=pin)
+    at = 0
+    for fragment in written:
+        own = row_ids[at : at + fragment.physical_rows]
+        if len(own):
+            fragment.row_id_meta = RowIdSequence(pa.array(own, pa.uint64())).to_inline_metadata()
+        at += fragment.physical_rows
+    with lance_errors(pin.home.uri, pin.home.storage_options):
+        left, gone = _cut(dataset, addresses)
+        change = lance.LanceOperation.Update(
+            removed_fragment_ids=gone,
+            updated_fragments=left,
+            new_fragments=list(written),
+            fields_for_preserving_frag_bitmap=list(changed_fields),
+            update_mode="rewrite_rows",
+        )
+        staged = stage(dataset, pin, change)
+    return RowsChanged(pin=staged, inserted=inserted, updated=len(row_ids))
+
+
+def join_addresses(parts: Sequence[Addresses]) -> Addresses:
+    return np.concatenate(parts) if parts else np.empty(0, dtype=np.uint64)
+
+
+def _cut(dataset: lance.LanceDataset, addresses: Addresses) -> tuple[list[FragmentMetadata], list[int]]:
+    """Mark rows as deleted: the fragments that still hold some, and the ids of those that hold none."""
+    ordered = np.sort(addresses)
+    owners, starts = np.unique(ordered >> np.uint64(32), return_index=True)
+    fragments = {fragment.fragment_id: fragment for fragment in dataset.get_fragments()}
+    left, gone = [], []
+    for owner, offsets in zip(owners.tolist(), np.split(ordered & np.uint64(0xFFFFFFFF), starts[1:]), strict=True):
+        metadata = fragments[owner].delete_rows(offsets.tolist())
+        if metadata is None:
+            gone.append(owner)
+        else:
+            left.append(metadata)
+    return left, gone

@@ -1,0 +1,96 @@
+"""A staged version made the next ordinary one, and strangers' writes told from our own.
+
+Lance restores blindly, whatever came in between; so each of our restores is stamped, and everything between what we
+expected and what we made is looked at afterwards.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import lance
+
+from anabranch.errors import ForeignWriteError
+from anabranch.format.home import Home
+from anabranch.format.lance_errors import lance_errors
+
+__all__ = ["Settled", "foreign_versions", "is_our_restore", "settle"]
+
+_STAMP = "anabranch.restore"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """The ordinary version made, and our own restores that came in between since the expected head."""
+
+    version: int
+    between: tuple[int, ...]
+
+
+def settle(home: Home, version: int, *, expected_head: int, stamp: Mapping[str, str] | None = None) -> Settled:
+    """Make a version, staged or ordinary, the home's newest ordinary one.
+
+    Raise ForeignWriteError if anybody else wrote since the expected head. If that happens at the same time, the
+    stranger's version is made the newest again before the error is raised: nothing of theirs is lost.
+    """
+    head = home.open()
+    if strangers := _foreign(home, head, since=expected_head, until=head.version):
+        raise _foreign_write(home, strangers)
+    made = _restore(home, head, version, stamp or {})
+    if strangers := _foreign(home, made, since=head.version, until=made.version - 1):
+        _put_back(home, made, strangers[-1], stamp or {})
+        raise _foreign_write(home, strangers)
+    return Settled(version=made.version, between=tuple(range(expected_head + 1, made.version)))
+
+
+def is_our_restore(home: Home, version: int) -> bool:
+    """Whether an ordinary version was made by `settle`."""
+    return _is_ours(home, home.open(), version)
+
+
+def foreign_versions(home: Home, *, since: int) -> tuple[int, ...]:
+    """The ordinary versions after `since` that somebody else made, oldest first."""
+    head = home.open()
+    return _foreign(home, head, since=since, until=head.version)
+
+
+def _restore(home: Home, head: lance.LanceDataset, version: int, stamp: Mapping[str, str]) -> lance.LanceDataset:
+    home.open(version)  # Lance would restore a version that does not exist, and lose the head.
+    change = lance.Transaction(
+        head.version,
+        lance.LanceOperation.Restore(version),
+        transaction_properties={**stamp, _STAMP: str(version)},
+    )
+    with lance_errors(home.uri, home.storage_options):
+        return lance.LanceDataset.commit(head, change)
+
+
+def _put_back(home: Home, made: lance.LanceDataset, stranger: int, stamp: Mapping[str, str]) -> None:
+    """Make a stranger's version the newest again, or the one of whoever writes meanwhile."""
+    while True:
+        again = _restore(home, made, stranger, stamp)
+        later = _foreign(home, again, since=made.version, until=again.version - 1)
+        if not later:
+            return
+        made, stranger = again, later[-1]
+
+
+def _foreign(home: Home, dataset: lance.LanceDataset, *, since: int, until: int) -> tuple[int, ...]:
+    return tuple(v for v in range(since + 1, until + 1) if not _is_ours(home, dataset, v))
+
+
+def _is_ours(home: Home, dataset: lance.LanceDataset, version: int) -> bool:
+    try:
+        with lance_errors(home.uri, home.storage_options):
+            found = dataset.read_transaction(version)
+    except TypeError:
+        return False  # Lance cannot show a compaction that touched indices: not ours in any case.
+    if found is None or not isinstance(found.operation, lance.LanceOperation.Restore):
+        return False
+    return _STAMP in (found.transaction_properties or {})
+
+
+def _foreign_write(home: Home, strangers: tuple[int, ...]) -> ForeignWriteError:
+    versions = ", ".join(map(str, strangers))
+    return ForeignWriteError(
+        f"somebody else wrote to {home.uri!r}: version {versions}", hint="adopt the change, or settle by force"
+    )
