@@ -1,0 +1,92 @@
+"""Find what crashes, races and foreign hands left behind in a dataset, and repair what can be repaired safely."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import timedelta
+
+from anabranch.errors import AnabranchError, DatasetNotFoundError
+from anabranch.format.health.census import Census, take_census
+from anabranch.format.health.diagnosis import Diagnosis, Surroundings
+from anabranch.format.health.files import diagnose_files
+from anabranch.format.health.findings import DoctorReport, Finding, FindingKind, Severity
+from anabranch.format.health.remedies import apply_remedy, store_time
+from anabranch.format.health.trees import diagnose_trees
+from anabranch.format.home import Home
+from anabranch.storage import open_store
+from anabranch.storage.uris import relative_to
+
+__all__ = ["GRACE", "DoctorReport", "Finding", "FindingKind", "Severity", "doctor"]
+
+# Far more than anyone needs between a branch's first manifest and its ref.
+GRACE = timedelta(minutes=15)
+
+# A repair may lay bare something else, such as the files of a branch whose metadata was removed.
+_ROUNDS = 5
+
+
+def doctor(home: Home, *, repair: bool = False, grace: timedelta = GRACE, clones: Iterable[Home] = ()) -> DoctorReport:
+    """Report what is wrong with a dataset, damaged files included, and with `repair` put right what is safe.
+
+    Nothing is removed that a branch, a tag or one of the given clones needs, nor what is younger than `grace` by the
+    store's own clock, as it may be a branch in the making.
+    """
+    root = home.on(None)
+    others = tuple(clones)
+    found = _examine(root, others)
+    repaired: list[Finding] = []
+    for _ in range(_ROUNDS if repair else 0):
+        done = _treat(root, found, grace)
+        if not done:
+            break
+        repaired += done
+        found = _examine(root, others)
+    findings = [*repaired, *(diagnosis.finding for diagnosis in found)]
+    order = list(Severity)
+    return DoctorReport(root=root.root, findings=tuple(sorted(findings, key=lambda one: order.index(one.severity))))
+
+
+def _treat(root: Home, found: Iterable[Diagnosis], grace: timedelta) -> list[Finding]:
+    treatable = [(one.finding, one.remedy) for one in found if one.remedy is not None]
+    if not treatable:
+        return []
+    now = store_time(root)
+    return [
+        replace(finding, repaired=True)
+        for finding, remedy in treatable
+        if apply_remedy(root, remedy, now=now, grace=grace)
+    ]
+
+
+def _examine(root: Home, clones: Iterable[Home]) -> tuple[Diagnosis, ...]:
+    census = take_census(root)
+    missing, unchecked = _look_elsewhere(root, census)
+    bases = {clone.uri: _base_paths(clone) for clone in clones}
+    surroundings = Surroundings(clone_bases=bases, missing=missing, unchecked=unchecked)
+    return (*diagnose_trees(census, surroundings), *diagnose_files(census, surroundings))
+
+
+def _base_paths(clone: Home) -> tuple[str, ...]:
+    try:
+        return tuple({path for facts in take_census(clone).versions for path in facts.base_paths})
+    except DatasetNotFoundError:
+        return ()
+
+
+def _look_elsewhere(root: Home, census: Census) -> tuple[frozenset[str], dict[str, str]]:
+    """Which needed files outside the dataset are missing, and which folders could not be asked, with the reason."""
+    wanted: dict[str, set[str]] = defaultdict(set)
+    for uri in {uri for facts in census.versions for uri in facts.needs if relative_to(uri, root.root) is None}:
+        folder, _, name = uri.rpartition("/")
+        wanted[folder].add(name)
+    missing: set[str] = set()
+    unchecked: dict[str, str] = {}
+    for folder, names in wanted.items():
+        try:
+            # An index is a folder, so the first part of each path is what is asked for.
+            listed = {info.path.partition("/")[0] for info in open_store(folder, root.storage_options).list()}
+        except AnabranchError as err:
+            unchecked[folder] = err.problem
+            continue
+        missing |= {f"{folder}/{name}" for name in names - listed}
+    return frozenset(missing), unchecked

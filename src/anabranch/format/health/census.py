@@ -1,0 +1,197 @@
+"""What a dataset's own files say about it, gathered once and without raising for what is damaged."""
+
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+import lance
+
+from anabranch.errors import (
+    AnabranchError,
+    CorruptError,
+    InvalidPathError,
+    NotFoundError,
+    StaleBaseError,
+    StorageDeniedError,
+    StorageUnavailableError,
+)
+from anabranch.format.bases import FileKind, bases_of, check_bases, resolve_path
+from anabranch.format.home import Home, is_staged
+from anabranch.format.lance_errors import lance_errors
+from anabranch.format.layout import Layout, LayoutFile, LayoutKind, layout
+from anabranch.format.manifest import read_manifest
+from anabranch.format.names import ManifestName, branch_ref_path, tag_of_ref_path, tag_ref_path
+from anabranch.format.refs import BranchInfo, get_branch
+from anabranch.format.tags import TagInfo, get_tag
+from anabranch.storage.uris import normalise_uri
+
+__all__ = ["Census", "CloneSource", "Damage", "VersionFacts", "take_census"]
+
+_PARALLEL_READS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """A file that cannot be read, and why."""
+
+    path: str
+    problem: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloneSource:
+    """Where a branch's first version says it came from."""
+
+    branch: str | None
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionFacts:
+    """One readable manifest: the places it lists, and every file it needs (a folder for an index), as URIs.
+
+    `may_need` is for what Lance keeps as indices for its own bookkeeping, most of them without files.
+    """
+
+    path: str
+    branch: str | None
+    version: int
+    own_branch: str | None
+    base_paths: tuple[str, ...]
+    needs: frozenset[str]
+    may_need: frozenset[str]
+    cloned_from: CloneSource | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Census:
+    """Refs and manifests, each either read or damaged."""
+
+    layout: Layout
+    branches: Mapping[str, BranchInfo | Damage]
+    tags: Mapping[str, TagInfo | Damage]
+    versions: tuple[VersionFacts, ...]
+    damaged_manifests: tuple[tuple[LayoutFile, Damage], ...]
+    stale_bases: Mapping[str, str]
+
+    def versions_of(self, branch: str | None) -> tuple[VersionFacts, ...]:
+        """The ordinary versions of a home, oldest first."""
+        own = (facts for facts in self.versions if facts.branch == branch and not is_staged(facts.version))
+        return tuple(sorted(own, key=lambda facts: facts.version))
+
+
+def take_census(root: Home) -> Census:
+    files = layout(root)
+    with ThreadPoolExecutor(_PARALLEL_READS) as readers:
+        manifests = [file for file in files.files if file.kind in _MANIFESTS]
+        read = list(zip(manifests, readers.map(lambda file: _version_facts(root, file), manifests), strict=True))
+        stale = readers.map(lambda name: _stale_base(root.on(name)), files.branches)
+        tags = [name for file in files.files if (name := tag_of_ref_path(file.path)) is not None]
+        return Census(
+            layout=files,
+            branches=dict(_refs(files.branches, lambda name: get_branch(root, name), branch_ref_path)),
+            tags=dict(_refs(tags, lambda name: get_tag(root, name), tag_ref_path)),
+            versions=tuple(facts for _, facts in read if isinstance(facts, VersionFacts)),
+            damaged_manifests=tuple((file, facts) for file, facts in read if isinstance(facts, Damage)),
+            stale_bases={name: said for name, said in zip(files.branches, stale, strict=True) if said},
+        )
+
+
+_MANIFESTS = frozenset({LayoutKind.MANIFEST, LayoutKind.DETACHED_MANIFEST})
+Info = TypeVar("Info")
+
+
+def _refs(
+    names: tuple[str, ...] | list[str], read: Callable[[str], Info], path: Callable[[str], str]
+) -> Iterator[tuple[str, Info | Damage]]:
+    for name in names:
+        try:
+            yield name, read(name)
+        except CorruptError as err:
+            yield name, Damage(path=path(name), problem=err.problem)
+        except NotFoundError:
+            continue  # deleted since the listing
+
+
+def _version_facts(root: Home, file: LayoutFile) -> VersionFacts | Damage | None:
+    home = root.on(file.branch)
+    version = ManifestName.parse(file.name).version
+    try:
+        info = read_manifest(root.store().get(file.path), name=file.path)
+        if info.version != version:
+            return Damage(path=file.path, problem=f"it is version {info.version} under the name of version {version}")
+        dataset = home.open(version)
+        needs = dict(_needs(home, dataset))
+    except (StorageDeniedError, StorageUnavailableError):
+        raise
+    except AnabranchError as err:
+        is_gone = isinstance(err, NotFoundError) and not _exists(root, file.path)
+        return None if is_gone else Damage(path=file.path, problem=err.problem)
+    return VersionFacts(
+        path=file.path,
+        branch=file.branch,
+        version=version,
+        own_branch=info.branch,
+        base_paths=tuple(base.path for base in info.base_paths),
+        needs=frozenset(uri for uri, is_required in needs.items() if is_required),
+        may_need=frozenset(uri for uri, is_required in needs.items() if not is_required),
+        cloned_from=_cloned_from(home, dataset) if file.branch is not None else None,
+    )
+
+
+def _needs(home: Home, dataset: lance.LanceDataset) -> Iterator[tuple[str, bool]]:
+    """Every file that a version mentions, and whether it must be there."""
+    bases = {base.id: base for base in bases_of(dataset)}
+
+    def place(name: str, kind: FileKind, base_id: int | None) -> str:
+        uri = resolve_path(name, kind, base_id, bases=bases, dataset_root=home.uri)
+        try:
+            return normalise_uri(uri)
+        except InvalidPathError:
+            return uri
+
+    with lance_errors(home.uri, home.storage_options):
+        fragments = [fragment.metadata for fragment in dataset.get_fragments()]
+        indices = dataset.describe_indices()
+    for fragment in fragments:
+        for file in fragment.files:
+            yield place(file.path, FileKind.DATA, file.base_id), True
+        if (deleted := fragment.deletion_file) is not None:
+            yield place(deleted.path(fragment.id).rpartition("/")[2], FileKind.DELETION, deleted.base_id), True
+    for index in indices:
+        is_required = not index.name.startswith("__lance_")
+        for segment in index.segments:
+            yield place(str(segment.uuid), FileKind.INDEX, segment.base_id), is_required
+
+
+def _cloned_from(home: Home, dataset: lance.LanceDataset) -> CloneSource | None:
+    """The source, if this version was made by branching; None if not, or if its transaction cannot be read any more."""
+    try:
+        with lance_errors(home.uri, home.storage_options):
+            transaction = dataset.read_transaction(dataset.version)
+    except (AnabranchError, TypeError):
+        return None
+    operation = None if transaction is None else transaction.operation
+    if not isinstance(operation, lance.LanceOperation.Clone):
+        return None
+    return CloneSource(branch=operation.ref_name, version=operation.ref_version)
+
+
+def _stale_base(home: Home) -> str | None:
+    """What is wrong with a branch's bases; damage of another kind is found elsewhere."""
+    try:
+        check_bases(home)
+    except StaleBaseError as err:
+        return err.problem
+    except (CorruptError, NotFoundError):
+        return None
+    return None
+
+
+def _exists(root: Home, path: str) -> bool:
+    try:
+        root.store().head(path)
+    except NotFoundError:
+        return False
+    return True

@@ -1,0 +1,163 @@
+"""Files that are damaged, missing, or of no use to anybody."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from anabranch.format.health.census import Census, Damage, VersionFacts
+from anabranch.format.health.diagnosis import Diagnosis, Surroundings, label
+from anabranch.format.health.findings import Finding, FindingKind
+from anabranch.format.home import branch_folder
+from anabranch.format.layout import LayoutFile, LayoutKind
+from anabranch.format.names import ManifestName, tag_ref_path
+from anabranch.storage.uris import relative_to
+
+__all__ = ["diagnose_files"]
+
+_MANIFESTS = frozenset({LayoutKind.MANIFEST, LayoutKind.DETACHED_MANIFEST})
+_MENTIONED = frozenset({LayoutKind.DATA, LayoutKind.BLOB, LayoutKind.DELETION, LayoutKind.INDEX})
+_FROM_BACKUP = "restore it from a backup"
+
+
+def diagnose_files(census: Census, surroundings: Surroundings) -> Iterator[Diagnosis]:
+    yield from _damaged_refs(census)
+    yield from _damaged_manifests(census)
+    yield from _missing_files(census, surroundings)
+    yield from _unchecked_bases(surroundings)
+    yield from _broken_tags(census)
+    yield from _stale_bases(census)
+    yield from _orphans(census)
+    yield from _strangers(census)
+
+
+def _damaged_refs(census: Census) -> Iterator[Diagnosis]:
+    for ref in [*census.branches.values(), *census.tags.values()]:
+        if isinstance(ref, Damage):
+            finding = Finding(
+                kind=FindingKind.DAMAGED_REF,
+                subject=ref.path,
+                explanation=ref.problem,
+                remedy=f"{_FROM_BACKUP}; Lance cannot list the refs while it is there",
+                paths=(ref.path,),
+            )
+            yield Diagnosis(finding=finding)
+
+
+def _damaged_manifests(census: Census) -> Iterator[Diagnosis]:
+    for file, damage in census.damaged_manifests:
+        if not file.has_ref:
+            continue  # part of a tree that is reported as a whole
+        finding = Finding(
+            kind=FindingKind.DAMAGED_MANIFEST,
+            subject=file.path,
+            explanation=f"version {ManifestName.parse(file.name).version} of {label(file.branch)}: {damage.problem}",
+            remedy=_FROM_BACKUP,
+            paths=(file.path,),
+        )
+        yield Diagnosis(finding=finding)
+
+
+def _missing_files(census: Census, surroundings: Surroundings) -> Iterator[Diagnosis]:
+    present = {_mentioned_as(file) for file in census.layout.files}
+    missing: dict[str, list[VersionFacts]] = defaultdict(list)
+    for facts in census.versions:
+        if facts.branch is not None and facts.branch not in census.branches:
+            continue
+        for uri in facts.needs:
+            below = relative_to(uri, census.layout.root)
+            if (below is not None and below not in present) or uri in surroundings.missing:
+                missing[uri if below is None else below].append(facts)
+    for path, needing in sorted(missing.items()):
+        first = min(needing, key=lambda facts: (facts.branch or "", facts.version))
+        others = f" and {len(needing) - 1} more" if len(needing) > 1 else ""
+        finding = Finding(
+            kind=FindingKind.MISSING_FILE,
+            subject=path,
+            explanation=f"version {first.version} of {label(first.branch)}{others} cannot be read without it",
+            remedy=_FROM_BACKUP,
+            paths=tuple(facts.path for facts in needing),
+        )
+        yield Diagnosis(finding=finding)
+
+
+def _unchecked_bases(surroundings: Surroundings) -> Iterator[Diagnosis]:
+    for folder, problem in sorted(surroundings.unchecked.items()):
+        finding = Finding(
+            kind=FindingKind.UNCHECKED_BASE,
+            subject=folder,
+            explanation=f"whether its files are there cannot be told: {problem}",
+            remedy="none: make it reachable and run doctor again",
+        )
+        yield Diagnosis(finding=finding)
+
+
+def _broken_tags(census: Census) -> Iterator[Diagnosis]:
+    existing = {
+        (file.branch, ManifestName.parse(file.name).version)
+        for file in census.layout.files
+        if file.kind in _MANIFESTS and file.has_ref
+    }
+    for tag in census.tags.values():
+        if isinstance(tag, Damage) or (tag.branch, tag.version) in existing:
+            continue
+        finding = Finding(
+            kind=FindingKind.BROKEN_TAG,
+            subject=tag_ref_path(tag.name),
+            explanation=f"tag {tag.name!r} stands for version {tag.version} of {label(tag.branch)}, which is gone",
+            remedy="none: delete the tag, or move it to a version that exists",
+            paths=(tag_ref_path(tag.name),),
+        )
+        yield Diagnosis(finding=finding)
+
+
+def _stale_bases(census: Census) -> Iterator[Diagnosis]:
+    for name, problem in sorted(census.stale_bases.items()):
+        finding = Finding(
+            kind=FindingKind.STALE_BASE,
+            subject=branch_folder(name),
+            explanation=problem,
+            remedy="none: relocate the dataset if it was moved or copied here",
+        )
+        yield Diagnosis(finding=finding)
+
+
+def _orphans(census: Census) -> Iterator[Diagnosis]:
+    """Files that no readable manifest mentions; those of unreferenced trees are reported with their tree."""
+    known = {uri for facts in census.versions for uri in facts.needs | facts.may_need}
+    known = {below for uri in known if (below := relative_to(uri, census.layout.root)) is not None}
+    orphans: dict[str | None, list[str]] = defaultdict(list)
+    for file in census.layout.files:
+        if file.has_ref and file.kind in _MENTIONED and _mentioned_as(file) not in known:
+            orphans[file.branch].append(file.path)
+    for branch, paths in orphans.items():
+        finding = Finding(
+            kind=FindingKind.ORPHAN_FILES,
+            subject=branch_folder(branch) if branch is not None else census.layout.root,
+            explanation=f"{len(paths)} files of {label(branch)} are in no readable manifest of this dataset",
+            remedy="none: they may be about to be committed, or be used by a clone",
+            paths=tuple(paths),
+        )
+        yield Diagnosis(finding=finding)
+
+
+def _mentioned_as(file: LayoutFile) -> str:
+    """The path under which a manifest speaks of a file: a blob goes with its data file, an index is a folder."""
+    match file.kind:
+        case LayoutKind.BLOB:
+            return f"{file.path.rpartition('/')[0]}.lance"
+        case LayoutKind.INDEX:
+            depth = 2 if file.branch is None else 3 + len(file.branch.split("/"))
+            return "/".join(file.path.split("/")[:depth])
+        case _:
+            return file.path
+
+
+def _strangers(census: Census) -> Iterator[Diagnosis]:
+    if paths := tuple(file.path for file in census.layout.strangers):
+        finding = Finding(
+            kind=FindingKind.STRANGERS,
+            subject=census.layout.root,
+            explanation=f"{len(paths)} files whose place or name is none that Lance gives",
+            remedy="none: they are left alone",
+            paths=paths,
+        )
+        yield Diagnosis(finding=finding)

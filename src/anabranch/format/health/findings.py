@@ -1,0 +1,88 @@
+"""What doctor reports: values that people read and programs match on."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+__all__ = ["DoctorReport", "Finding", "FindingKind", "Severity"]
+
+
+class Severity(StrEnum):
+    """ERROR: something cannot be read. WARNING: leftovers in the way of others. INFO: worth knowing."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    INFO = "info"
+
+
+class FindingKind(StrEnum):
+    UNREFERENCED_TREE = "unreferenced_tree"
+    ZOMBIE_TREE = "zombie_tree"
+    MISSING_TREE = "missing_tree"
+    MISMATCHED_TREE = "mismatched_tree"
+    NO_ORDINARY_VERSION = "no_ordinary_version"
+    DAMAGED_REF = "damaged_ref"
+    DAMAGED_MANIFEST = "damaged_manifest"
+    MISSING_FILE = "missing_file"
+    UNCHECKED_BASE = "unchecked_base"
+    BROKEN_TAG = "broken_tag"
+    STALE_BASE = "stale_base"
+    ORPHAN_FILES = "orphan_files"
+    STRANGERS = "strangers"
+
+    @property
+    def severity(self) -> Severity:
+        return _SEVERITIES.get(self, Severity.ERROR)
+
+
+_SEVERITIES = {
+    FindingKind.UNREFERENCED_TREE: Severity.WARNING,
+    FindingKind.ZOMBIE_TREE: Severity.WARNING,
+    FindingKind.NO_ORDINARY_VERSION: Severity.WARNING,
+    FindingKind.UNCHECKED_BASE: Severity.WARNING,
+    FindingKind.ORPHAN_FILES: Severity.INFO,
+    FindingKind.STRANGERS: Severity.INFO,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that is not as it should be.
+
+    `subject` is a path below the dataset root (a URI if it lies elsewhere), `paths` the files concerned. `remedy` says
+    what a repair does, or what a person has to do where no repair is safe; `needed_by` who keeps a repair away.
+    """
+
+    kind: FindingKind
+    subject: str
+    explanation: str
+    remedy: str
+    paths: tuple[str, ...] = ()
+    needed_by: tuple[str, ...] = ()
+    repairable: bool = False
+    repaired: bool = False
+
+    @property
+    def severity(self) -> Severity:
+        return self.kind.severity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoctorReport:
+    """What was found, the worst first; what was repaired is marked so."""
+
+    root: str
+    findings: tuple[Finding, ...]
+
+    @property
+    def open(self) -> tuple[Finding, ...]:
+        """What is still there."""
+        return tuple(finding for finding in self.findings if not finding.repaired)
+
+    @property
+    def repaired(self) -> tuple[Finding, ...]:
+        return tuple(finding for finding in self.findings if finding.repaired)
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing is left but what is merely worth knowing."""
+        return all(finding.severity is Severity.INFO for finding in self.open)

@@ -1,0 +1,158 @@
+"""What doctor does about a finding: small steps that look again right before they act."""
+
+import json
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+from anabranch.errors import ObjectNotFoundError
+from anabranch.format.home import Home, branch_folder
+from anabranch.format.layout import LayoutFile, LayoutKind
+from anabranch.format.names import branch_ref_path
+from anabranch.storage import ObjectStore
+
+__all__ = ["CorrectRef", "DropManifests", "Remedy", "RemoveRef", "RemoveTree", "apply_remedy", "store_time"]
+
+_MANIFESTS = frozenset({LayoutKind.MANIFEST, LayoutKind.DETACHED_MANIFEST, LayoutKind.PENDING_MANIFEST})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveTree:
+    """Remove the files of a tree that no branch refers to."""
+
+    branch: str
+    files: tuple[LayoutFile, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveRef:
+    """Remove the metadata of a branch without files."""
+
+    branch: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropManifests:
+    """Remove the first manifests of creators that lost the race for a branch's name."""
+
+    branch: str
+    files: tuple[LayoutFile, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CorrectRef:
+    """Make a branch's metadata name the parent from which its files came."""
+
+    branch: str
+    parent_branch: str | None
+    parent_version: int
+
+
+Remedy = RemoveTree | RemoveRef | DropManifests | CorrectRef
+
+
+def apply_remedy(root: Home, remedy: Remedy, *, now: datetime, grace: timedelta) -> bool:
+    """Do it, unless the dataset has changed since the diagnosis or something involved is younger than `grace`."""
+    store = root.store()
+    match remedy:
+        case RemoveTree():
+            return _remove_tree(store, remedy, before=now - grace)
+        case RemoveRef():
+            return _remove_ref(store, remedy, before=now - grace)
+        case DropManifests():
+            return _drop_manifests(store, remedy, before=now - grace)
+        case CorrectRef():
+            return _correct_ref(store, remedy, before=now - grace)
+
+
+def store_time(root: Home) -> datetime:
+    """The store's own clock, to which its files' ages are compared; found out by writing, and removing, a file."""
+    store = root.store()
+    path = f"_doctor-{uuid4().hex}"
+    store.put(path, b"")
+    try:
+        return store.head(path).modified
+    finally:
+        store.delete(path)
+
+
+def _remove_tree(store: ObjectStore, remedy: RemoveTree, *, before: datetime) -> bool:
+    """Manifests go first: what is left behind by a crash then blocks nobody, and holds no version without its data.
+
+    Lance writes a new branch's manifest before its ref, so a young manifest may be a branch in the making. Younger
+    files of other kinds are spared: a creator that takes the name over just now may have written them.
+    """
+    manifests = [file for file in remedy.files if file.kind in _MANIFESTS]
+    if any(file.modified > before for file in manifests or remedy.files):
+        return False
+    if _exists(store, branch_ref_path(remedy.branch)) or not _are_unchanged(store, manifests):
+        return False
+    hints = [file for file in remedy.files if file.kind is LayoutKind.VERSION_HINT]
+    first = {file.path for file in [*hints, *manifests]}
+    others = [file for file in remedy.files if file.path not in first and file.kind is not LayoutKind.STRANGER]
+    for file in [*hints, *manifests, *others]:
+        if file.modified <= before:
+            store.delete(file.path)
+    return True
+
+
+def _remove_ref(store: ObjectStore, remedy: RemoveRef, *, before: datetime) -> bool:
+    path = branch_ref_path(remedy.branch)
+    if _is_young(store, path, before) or any(True for _ in store.list(f"{branch_folder(remedy.branch)}/_versions")):
+        return False
+    store.delete(path)
+    return True
+
+
+def _drop_manifests(store: ObjectStore, remedy: DropManifests, *, before: datetime) -> bool:
+    folder = f"{branch_folder(remedy.branch)}/_versions"
+    newest = max(info.modified for info in store.list(folder) if info.path.endswith(".manifest"))
+    if newest > before or not _are_unchanged(store, remedy.files):
+        return False
+    for file in remedy.files:
+        store.delete(file.path)
+    # It names the newest version, which is gone; Lance does without it.
+    store.delete(f"{folder}/latest_version_hint.json")
+    return True
+
+
+def _correct_ref(store: ObjectStore, remedy: CorrectRef, *, before: datetime) -> bool:
+    path = branch_ref_path(remedy.branch)
+    if _is_young(store, path, before):
+        return False
+    fields = json.loads(store.get(path))
+    for key, value in (("parent_branch", remedy.parent_branch), ("parent_version", remedy.parent_version)):
+        fields[key if key in fields else _camel_case(key)] = value
+    if own := _lineage(fields):
+        parent = remedy.parent_branch
+        inherited = [] if parent is None else _lineage(json.loads(store.get(branch_ref_path(parent))))
+        fields["identifier"]["version_mapping"] = [*inherited, [remedy.parent_version, own[-1][1]]]
+    store.put(path, json.dumps(fields, indent=2).encode())
+    return True
+
+
+def _lineage(fields: dict[str, Any]) -> list[list[Any]]:
+    """Lance's record of the forks that led to a branch: pairs of a version and an id."""
+    return list((fields.get("identifier") or {}).get("version_mapping") or [])
+
+
+def _camel_case(key: str) -> str:
+    first, *others = key.split("_")
+    return first + "".join(part.capitalize() for part in others)
+
+
+def _exists(store: ObjectStore, path: str) -> bool:
+    try:
+        store.head(path)
+    except ObjectNotFoundError:
+        return False
+    return True
+
+
+def _is_young(store: ObjectStore, path: str, before: datetime) -> bool:
+    return _exists(store, path) and store.head(path).modified > before
+
+
+def _are_unchanged(store: ObjectStore, files: list[LayoutFile] | tuple[LayoutFile, ...]) -> bool:
+    return all(_exists(store, file.path) and store.head(file.path).modified == file.modified for file in files)

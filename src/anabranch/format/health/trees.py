@@ -1,0 +1,220 @@
+"""Branches whose files and metadata do not agree: decided here, put right elsewhere."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+
+from anabranch.format.health.census import Census, Damage, VersionFacts
+from anabranch.format.health.diagnosis import Diagnosis, Surroundings, label
+from anabranch.format.health.findings import Finding, FindingKind
+from anabranch.format.health.remedies import CorrectRef, DropManifests, RemoveRef, RemoveTree
+from anabranch.format.home import branch_folder
+from anabranch.format.layout import LayoutKind
+from anabranch.format.names import BRANCH_REFS, TAG_REFS, branch_ref_path
+from anabranch.format.refs import BranchInfo
+
+__all__ = ["diagnose_trees"]
+
+_CONTENT = frozenset({LayoutKind.DATA, LayoutKind.BLOB, LayoutKind.DELETION, LayoutKind.INDEX, LayoutKind.MEM_WAL})
+_MANIFESTS = frozenset({LayoutKind.MANIFEST, LayoutKind.DETACHED_MANIFEST, LayoutKind.PENDING_MANIFEST})
+
+
+def diagnose_trees(census: Census, surroundings: Surroundings) -> Iterator[Diagnosis]:
+    users = _users_of_trees(census, surroundings)
+    yield from _missing_trees(census, users)
+    yield from _mismatched_trees(census)
+    yield from _unreferenced_trees(census, users)
+    yield from _branches_without_ordinary_version(census)
+
+
+def _users_of_trees(census: Census, surroundings: Surroundings) -> dict[str, set[str]]:
+    """Who needs each tree: tags, child branches, and whatever reads files of it, followed from all that is live.
+
+    Base paths are compared by their ends: those of a dataset that was moved still name its old place, and will name
+    this one after relocation.
+    """
+    trees = {file.branch for file in census.layout.files if file.branch is not None}
+    users: dict[str, set[str]] = defaultdict(set)
+    for tag in census.tags.values():
+        if not isinstance(tag, Damage) and tag.branch is not None:
+            users[tag.branch].add(f"tag {tag.name!r}")
+    for info in census.branches.values():
+        if isinstance(info, BranchInfo) and info.parent_branch is not None:
+            users[info.parent_branch].add(f"branch {info.name!r}")
+    for clone, paths in surroundings.clone_bases.items():
+        for tree in _trees_of(paths, trees):
+            users[tree].add(f"clone {clone!r}")
+    pending: list[str | None] = [None, *census.layout.branches, *users]
+    seen: set[str | None] = set()
+    while pending:
+        home = pending.pop()
+        if home in seen:
+            continue
+        seen.add(home)
+        bases = {path for facts in census.versions if facts.branch == home for path in facts.base_paths}
+        for tree in _trees_of(bases, trees) - {home}:
+            users[tree].add(label(home))
+            pending.append(tree)
+    return users
+
+
+def _trees_of(base_paths: Iterable[str], trees: Iterable[str]) -> set[str]:
+    return {tree for path in base_paths for tree in trees if path.rstrip("/").endswith(f"/{branch_folder(tree)}")}
+
+
+def _doubt(census: Census) -> str | None:
+    """Why nobody can say for sure what is needed; then nothing is removed."""
+    for tag in census.tags.values():
+        if isinstance(tag, Damage):
+            return f"the tag in {tag.path!r} is damaged and may name it"
+    for file, _ in census.damaged_manifests:
+        if file.has_ref:
+            return f"the manifest {file.path!r} is damaged and may need it"
+    for file in census.layout.strangers:
+        if file.path.startswith((f"{BRANCH_REFS}/", f"{TAG_REFS}/")):
+            return f"{file.path!r} may be a ref under another spelling"
+    return None
+
+
+def _unreferenced_trees(census: Census, users: Mapping[str, set[str]]) -> Iterator[Diagnosis]:
+    doubt = _doubt(census)
+    for name in census.layout.unreferenced_trees:
+        files = census.layout.of_branch(name)
+        is_untouched = all(file.kind not in _CONTENT for file in files) and all(
+            facts.cloned_from is not None for facts in census.versions if facts.branch == name
+        )
+        kind = FindingKind.UNREFERENCED_TREE if is_untouched else FindingKind.ZOMBIE_TREE
+        needed_by = tuple(sorted(users.get(name, ())))
+        if needed_by:
+            remedy = f"none while it is in use: delete {', '.join(needed_by)} first"
+        elif doubt:
+            remedy = f"none for now: {doubt}"
+        else:
+            remedy = "a repair removes its files, once they are old enough to belong to no branch in the making"
+        own = tuple(file for file in files if file.kind is not LayoutKind.STRANGER)
+        finding = Finding(
+            kind=kind,
+            subject=branch_folder(name),
+            explanation=_TREE_STORIES[kind].format(name=name),
+            remedy=remedy,
+            paths=tuple(file.path for file in own),
+            needed_by=needed_by,
+            repairable=not needed_by and not doubt,
+        )
+        yield Diagnosis(finding=finding, remedy=RemoveTree(branch=name, files=own) if finding.repairable else None)
+
+
+_TREE_STORIES = {
+    FindingKind.UNREFERENCED_TREE: (
+        "files of a branch {name!r} without its metadata: the creation broke off, or the deletion did; the name cannot"
+        " be used again"
+    ),
+    FindingKind.ZOMBIE_TREE: (
+        "files of a branch {name!r} that was deleted: its deletion left them, or someone wrote to it afterwards"
+    ),
+}
+
+
+def _missing_trees(census: Census, users: Mapping[str, set[str]]) -> Iterator[Diagnosis]:
+    for name in census.layout.branches:
+        files = census.layout.of_branch(name)
+        if any(file.kind in _MANIFESTS for file in files):
+            continue
+        needed_by = tuple(sorted(users.get(name, ())))
+        has_content = any(file.kind in _CONTENT for file in files)
+        if needed_by:
+            remedy = f"none while it is in use: delete {', '.join(needed_by)} first"
+        elif has_content:
+            remedy = "restore its manifests from a backup, or delete the branch: its data files are still there"
+        else:
+            remedy = "a repair removes its metadata, which frees the name"
+        finding = Finding(
+            kind=FindingKind.MISSING_TREE,
+            subject=branch_ref_path(name),
+            explanation=f"branch {name!r} has metadata but no manifest below {branch_folder(name)!r}",
+            remedy=remedy,
+            paths=(branch_ref_path(name),),
+            needed_by=needed_by,
+            repairable=not needed_by and not has_content,
+        )
+        yield Diagnosis(finding=finding, remedy=RemoveRef(branch=name) if finding.repairable else None)
+
+
+def _mismatched_trees(census: Census) -> Iterator[Diagnosis]:
+    for info in census.branches.values():
+        if isinstance(info, BranchInfo):
+            yield from _mismatch(census, info)
+
+
+def _mismatch(census: Census, info: BranchInfo) -> Iterator[Diagnosis]:
+    """Two creators of one name each write a first manifest, and the last ref wins; the newest manifest opens."""
+    versions = census.versions_of(info.name)
+    strange = next((v for v in versions if v.own_branch not in (None, info.name)), None)
+    if strange is not None:
+        told = f"its version {strange.version} says it belongs to branch {strange.own_branch!r}"
+        remedy = "none: find out who put it there, then delete the branch"
+        yield Diagnosis(finding=_mismatch_finding(info, told, remedy, repairable=False))
+        return
+    clones = [facts for facts in versions if facts.cloned_from is not None]
+    if not clones or _matches(clones[-1], info):
+        return
+    source = clones[-1].cloned_from
+    assert source is not None  # noqa: S101 - `clones` holds no other
+    told = f"it opens as a copy of version {source.version} of {label(source.branch)}"
+    right = next((facts for facts in clones if _matches(facts, info)), None)
+    above = [facts for facts in versions if right is not None and facts.version > right.version]
+    held = _holders(census, info.name, {facts.version for facts in above})
+    if right is not None and all(facts.cloned_from is not None for facts in above) and not held:
+        files = tuple(file for file in census.layout.files if file.path in {facts.path for facts in above})
+        remedy = "a repair removes the manifests that other creators of the same name left; nothing was built on them"
+        yield Diagnosis(
+            finding=_mismatch_finding(info, told, remedy, repairable=True),
+            remedy=DropManifests(branch=info.name, files=files),
+        )
+    elif source.branch is None or isinstance(census.branches.get(source.branch), BranchInfo):
+        remedy = "a repair corrects the metadata to what the branch is a copy of; no version is touched"
+        yield Diagnosis(
+            finding=_mismatch_finding(info, told, remedy, repairable=True),
+            remedy=CorrectRef(branch=info.name, parent_branch=source.branch, parent_version=source.version),
+        )
+    else:
+        remedy = f"none: its true parent {source.branch!r} has no readable metadata"
+        yield Diagnosis(finding=_mismatch_finding(info, told, remedy, repairable=False))
+
+
+def _mismatch_finding(info: BranchInfo, told: str, remedy: str, *, repairable: bool) -> Finding:
+    return Finding(
+        kind=FindingKind.MISMATCHED_TREE,
+        subject=branch_folder(info.name),
+        explanation=(
+            f"branch {info.name!r} was made from version {info.parent_version} of {label(info.parent_branch)},"
+            f" by its metadata, but {told}"
+        ),
+        remedy=remedy,
+        paths=(branch_ref_path(info.name),),
+        repairable=repairable,
+    )
+
+
+def _matches(facts: VersionFacts, info: BranchInfo) -> bool:
+    source = facts.cloned_from
+    return source is not None and (source.branch, source.version) == (info.parent_branch, info.parent_version)
+
+
+def _holders(census: Census, branch: str, versions: set[int]) -> bool:
+    """Whether a tag or a child branch stands on one of a branch's versions."""
+    tagged = {(tag.branch, tag.version) for tag in census.tags.values() if not isinstance(tag, Damage)}
+    forked = {(i.parent_branch, i.parent_version) for i in census.branches.values() if isinstance(i, BranchInfo)}
+    return any((branch, version) in tagged | forked for version in versions)
+
+
+def _branches_without_ordinary_version(census: Census) -> Iterator[Diagnosis]:
+    for name in census.layout.branches:
+        kinds = {file.kind for file in census.layout.of_branch(name)}
+        if LayoutKind.DETACHED_MANIFEST in kinds and LayoutKind.MANIFEST not in kinds:
+            finding = Finding(
+                kind=FindingKind.NO_ORDINARY_VERSION,
+                subject=branch_folder(name),
+                explanation=f"branch {name!r} was forked from a staged version and has no ordinary version yet",
+                remedy="none, as it can be read by the staged version's number; delete the branch and fork again",
+            )
+            yield Diagnosis(finding=finding)
