@@ -285,9 +285,10 @@ def read_base(
     base: str | int | None,
     columns: Sequence[str] | None = None,
     filter: str | None = None,  # noqa: A002 - Arrow's and Lance's name
+    version: int | None = None,
 ) -> pa.Table:
     """Read the rows of the fragments of one base, and open no file of another but deletion files and indices."""
-    dataset = home.open()
+    dataset = home.open(version)
     fragments = _fragments_of(home, dataset, base)
     wanted = None if columns is None else list(columns)
     with lance_errors(home.uri, home.storage_options):

@@ -77,6 +77,10 @@ class Home:
         except DatasetNotFoundError:
             raise self._missing() from None
 
+    def head_version(self) -> int:
+        """The newest ordinary version."""
+        return int(self.open().version)
+
     def _missing(self) -> DatasetNotFoundError | BranchNotFoundError:
         if self.branch is None:
             return DatasetNotFoundError(f"there is no Lance dataset at {self.root!r}", hint="check the path")

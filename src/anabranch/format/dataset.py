@@ -1,0 +1,234 @@
+"""A handle on one Lance dataset, made by us or by anyone; each method delegates to the module of its subject."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import PurePath
+from typing import Any, Self
+
+import lance
+import pyarrow as pa
+
+from anabranch.errors import InvalidInputError
+from anabranch.format import bases, clone, doctor, layout, refs, relocate, scan, storage_report, tags, tiering
+from anabranch.format.home import Home
+from anabranch.format.lance_errors import lance_errors
+from anabranch.format.manifest import BasePath
+from anabranch.format.staging.pin import Pin
+from anabranch.ids import MAIN
+
+__all__ = ["Dataset", "Ref", "open_dataset"]
+
+# How a place in history is given: a version number, the name of a branch or tag, or (branch, version).
+Ref = int | str | tuple[str | None, int | None]
+
+
+def open_dataset(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None) -> "Dataset":
+    """Open the dataset at a path or URI on its main branch; raise DatasetNotFoundError if there is none."""
+    handle = Dataset(Home.at(uri, storage_options))
+    handle.open()
+    return handle
+
+
+class Dataset:
+    """One dataset on one branch: at its newest version, or at the version it was checked out at."""
+
+    def __init__(self, home: Home, *, version: int | None = None) -> None:
+        self._home = home
+        self._pinned = version
+
+    def __repr__(self) -> str:
+        return f"Dataset({self._home.root!r}, branch={self.branch!r}, version={self._pinned or 'newest'})"
+
+    @property
+    def uri(self) -> str:
+        """The dataset's root, whatever the branch."""
+        return self._home.root
+
+    @property
+    def home(self) -> Home:
+        return self._home
+
+    @property
+    def branch(self) -> str:
+        return self._home.branch or MAIN
+
+    @property
+    def version(self) -> int:
+        return int(self.open().version)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.open().schema
+
+    def open(self) -> lance.LanceDataset:
+        """The underlying pylance dataset."""
+        return self._home.open(self._pinned)
+
+    def count_rows(self, filter: str | None = None) -> int:  # noqa: A002 - Arrow's and Lance's name
+        return self._pin.count_rows() if filter is None else scan.count_rows(self._pin, filter)
+
+    def to_arrow(
+        self,
+        *,
+        columns: Sequence[str] | None = None,
+        filter: str | None = None,  # noqa: A002 - Arrow's and Lance's name
+        limit: int | None = None,
+        base: str | None = None,
+    ) -> pa.Table:
+        """Read rows; with a base, only those of the fragments kept there ('root' is the dataset's own root)."""
+        if base is None:
+            return scan.read_table(self._pin, columns=columns, filter=filter, limit=limit)
+        kept = bases.read_base(self._home, base, version=self._pinned, columns=columns, filter=filter)
+        return kept if limit is None else kept.slice(0, limit)
+
+    def version_list(self) -> tuple[int, ...]:
+        """The ordinary versions of this branch, oldest first."""
+        with self._errors():
+            return tuple(sorted(int(ref["version"]) for ref in self._home.open().version_refs()))
+
+    # Branches
+
+    def branch_create(self, name: str, source: Ref | None = None) -> refs.BranchInfo:
+        """Branch from this handle's version, or from another version, tag or branch."""
+        return refs.create_branch(self._root, name, self._source(source))
+
+    def branch_list(self) -> tuple[refs.BranchInfo, ...]:
+        return refs.list_branches(self._root)
+
+    def branch_get(self, name: str) -> refs.BranchInfo:
+        return refs.get_branch(self._root, name)
+
+    def branch_checkout(self, name: str, version: int | None = None) -> Self:
+        """A handle on a branch, 'main' included; refused if the branch reads from a place the dataset left."""
+        home = self._root if name == MAIN else self._root.on(name)
+        if home.branch is not None:
+            refs.get_branch(self._root, name)
+            bases.check_bases(home)
+        home.open(version)
+        return type(self)(home, version=version)
+
+    def branch_delete(self, name: str) -> None:
+        refs.delete_branch(self._root, name)
+
+    def fork_branch_from_state(
+        self, source_branch: str | None, target_branch: str, source_version: int
+    ) -> refs.BranchInfo:
+        """Fork copy-on-write from exactly one version of a branch; no data is copied."""
+        source = None if source_branch == MAIN else source_branch
+        if source is not None:
+            refs.get_branch(self._root, source)
+        return refs.create_branch(self._root, target_branch, (source, source_version))
+
+    # Tags
+
+    def tag_create(self, name: str, source: Ref | None = None) -> tags.TagInfo:
+        return tags.create_tag(self._root, name, self._source(source))
+
+    def tag_update(self, name: str, source: Ref | None = None) -> tags.TagInfo:
+        return tags.update_tag(self._root, name, self._source(source))
+
+    def tag_list(self) -> tuple[tags.TagInfo, ...]:
+        return tags.list_tags(self._root)
+
+    def tag_get(self, name: str) -> tags.TagInfo:
+        return tags.get_tag(self._root, name)
+
+    def tag_checkout(self, name: str) -> Self:
+        tag = tags.get_tag(self._root, name)
+        return self.branch_checkout(tag.branch or MAIN, tag.version)
+
+    def tag_delete(self, name: str) -> None:
+        tags.delete_tag(self._root, name)
+
+    # Base paths and tiers
+
+    def base_add(self, path: str, *, name: str, is_dataset_root: bool = False) -> BasePath:
+        return bases.add_base(self._home, path, name=name, is_dataset_root=is_dataset_root)
+
+    def base_list(self) -> tuple[BasePath, ...]:
+        return bases.list_bases(self._home, self._pinned)
+
+    def append(self, data: Any, *, base: str | None = None) -> int:
+        """Append rows as the branch's next version, their files in the named base if one is given."""
+        self._refuse_pinned()
+        return bases.append_to_base(self._home, data, base=base)
+
+    def move_fragments(
+        self,
+        *,
+        to: str,
+        filter: str | None = None,  # noqa: A002 - Arrow's and Lance's name
+        ids: Sequence[int] | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> tiering.MoveReport:
+        self._refuse_pinned()
+        return tiering.move_fragments(self._home, to=to, filter=filter, ids=ids, progress=progress)
+
+    def storage_report(self) -> storage_report.StorageReport:
+        return storage_report.storage_report(self._home)
+
+    # Clones, moving, housekeeping
+
+    def shallow_clone(self, target: str | PurePath, ref: Ref | None = None) -> clone.CloneInfo:
+        return clone.shallow_clone(self._root, str(target), ref=self._source(ref))
+
+    def deep_clone(self, target: str | PurePath, ref: Ref | None = None) -> clone.CloneInfo:
+        return clone.deep_clone(self._root, str(target), ref=self._source(ref))
+
+    def clone_list(self) -> tuple[clone.CloneInfo, ...]:
+        return clone.list_clones(self._root)
+
+    def clone_drop(self, target: str | PurePath) -> None:
+        clone.drop_clone(self._root, str(target))
+
+    def relocate(self, *, mapping: Mapping[str, str] | None = None) -> relocate.RelocateReport:
+        return relocate.relocate(self._root, mapping=mapping)
+
+    def layout(self) -> layout.Layout:
+        return layout.layout(self._root)
+
+    def doctor(self, *, repair: bool = False) -> doctor.DoctorReport:
+        return doctor.doctor(self._root, repair=repair)
+
+    @property
+    def _pin(self) -> Pin:
+        return Pin(home=self._home, version=self.version)
+
+    @property
+    def _root(self) -> Home:
+        return self._home.on(None)
+
+    def _errors(self) -> Any:
+        return lance_errors(self._home.uri, self._home.storage_options)
+
+    def _refuse_pinned(self) -> None:
+        if self._pinned is not None:
+            raise InvalidInputError(
+                f"this handle is checked out at version {self._pinned}",
+                hint=f"write through branch_checkout({self.branch!r}), which follows the newest version",
+            )
+
+    def _source(self, ref: Ref | None) -> refs.Source:
+        """What a ref stands for; without one, what this handle reads."""
+        match ref:
+            case None:
+                return self._home.branch, self._pinned
+            case int():
+                return self._home.branch, ref
+            case str():
+                return self._named_source(ref)
+            case (branch, version):
+                return (None if branch == MAIN else branch), version
+        raise InvalidInputError(f"{ref!r} is no ref", hint="give a version, a branch or tag name, or (branch, version)")
+
+    def _named_source(self, name: str) -> refs.Source:
+        if name == MAIN:
+            return None, None
+        tag, branch = tags.find_tag(self._root, name), refs.find_branch(self._root, name)
+        if tag is not None and branch is not None:
+            raise InvalidInputError(f"{name!r} is a branch and a tag", hint=f"say ({name!r}, None) for the branch")
+        if tag is not None:
+            return tag.branch, tag.version
+        if branch is not None:
+            return name, None
+        raise InvalidInputError(f"{name!r} is neither a branch nor a tag", hint="list both to see which exist")

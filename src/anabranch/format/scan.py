@@ -1,0 +1,77 @@
+"""Read rows of one pinned version."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import pyarrow as pa
+
+from anabranch.errors import InvalidExpressionError, SchemaMismatchError
+from anabranch.format.lance_errors import lance_errors
+from anabranch.format.staging.expressions import enclosed
+from anabranch.format.staging.pin import Pin
+
+__all__ = ["count_rows", "iter_batches", "read_appended", "read_table"]
+
+
+def read_table(
+    pin: Pin,
+    *,
+    columns: Sequence[str] | None = None,
+    filter: str | None = None,  # noqa: A002 - Arrow's and Lance's name
+    limit: int | None = None,
+) -> pa.Table:
+    with _reading(pin, filter):
+        return pin.open().to_table(columns=_list(pin, columns), filter=_enclosed(filter), limit=limit)
+
+
+def iter_batches(
+    pin: Pin,
+    *,
+    columns: Sequence[str] | None = None,
+    filter: str | None = None,  # noqa: A002 - Arrow's and Lance's name
+    limit: int | None = None,
+) -> Iterator[pa.RecordBatch]:
+    with _reading(pin, filter):
+        yield from pin.open().to_batches(columns=_list(pin, columns), filter=_enclosed(filter), limit=limit)
+
+
+def count_rows(pin: Pin, filter: str) -> int:  # noqa: A002 - Arrow's and Lance's name
+    with _reading(pin, filter):
+        return int(pin.open().count_rows(_enclosed(filter)))
+
+
+def read_appended(before: Pin, after: Pin, *, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
+    """Read the rows that appends put between two pins of one home: those of the fragments the first does not have."""
+    known = {fragment.fragment_id for fragment in before.open().get_fragments()}
+    with _reading(after, None):
+        opened = after.open()
+        new = [fragment for fragment in opened.get_fragments() if fragment.fragment_id not in known]
+        return opened.scanner(columns=_list(after, columns), fragments=new).to_reader()
+
+
+def _enclosed(condition: str | None) -> str | None:
+    return None if condition is None else enclosed(condition)
+
+
+def _list(pin: Pin, columns: Sequence[str] | None) -> list[str] | None:
+    if columns is None:
+        return None
+    known = pin.schema.names
+    for name in columns:
+        if name.partition(".")[0] not in known and name not in known:
+            raise SchemaMismatchError(f"there is no column {name!r}", hint=f"the columns are {', '.join(known)}")
+    return list(columns)
+
+
+@contextmanager
+def _reading(pin: Pin, condition: str | None) -> Iterator[None]:
+    """Translate what Lance raises; while a filter is given, a complaint is about the filter."""
+    try:
+        with lance_errors(pin.home.uri, pin.home.storage_options):
+            yield
+    except (InvalidExpressionError, SchemaMismatchError) as err:
+        if condition is None or isinstance(err.__cause__, type(None)):
+            raise
+        raise InvalidExpressionError(
+            f"the filter {condition!r} does not work here: {err.problem}", hint="correct it; it is SQL over the columns"
+        ) from err

@@ -1,0 +1,277 @@
+"""Branches of one dataset, by the branch and tag specification, through the public handle."""
+
+import json
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pytest
+
+import anabranch as ab
+from anabranch import errors
+from tests.conftest import Place
+
+
+@pytest.fixture
+def dataset(place: Place) -> ab.Dataset:
+    """Three versions: ids 0-1, then 2, then 3."""
+    root = place / "t.lance"
+    for ids, mode in (([0, 1], "create"), ([2], "append"), ([3], "append")):
+        write(root, ids, place.storage_options, mode=mode)
+    return ab.dataset(root, place.storage_options)
+
+
+def write(uri: str, ids: list[int], options: dict[str, str], *, mode: str = "append") -> None:
+    table = pa.table({"id": pa.array(ids, pa.int64())})
+    lance.write_dataset(table, uri, mode=mode, storage_options=options or None, enable_stable_row_ids=True)
+
+
+def ids(dataset: ab.Dataset) -> list[int]:
+    return sorted(dataset.to_arrow().column("id").to_pylist())
+
+
+@pytest.mark.s3
+def test_a_branch_shows_its_source_and_goes_its_own_way(dataset: ab.Dataset, place: Place) -> None:
+    made = dataset.branch_create("bugfix/issue-123")
+    branch = dataset.branch_checkout("bugfix/issue-123")
+    assert (made.parent_branch, made.parent_version) == (None, 3)
+    assert made.manifest_size > 0
+    assert abs((datetime.now(UTC) - made.created_at).total_seconds()) < 86_400
+    assert branch.append(pa.table({"id": [9]})) == 4
+    assert (ids(branch), ids(dataset)) == ([0, 1, 2, 3, 9], [0, 1, 2, 3])
+    objects = {info.path for info in dataset.home.store().list()}
+    assert "_refs/branches/bugfix%2Fissue-123.json" in objects
+    assert any(path.startswith("tree/bugfix/issue-123/_versions/") for path in objects)
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        (None, [0, 1, 2, 3]),
+        (1, [0, 1]),
+        ("v2", [0, 1, 2]),
+        ("dev", [0, 1, 2, 3, 7]),
+        ("main", [0, 1, 2, 3]),
+        (("dev", None), [0, 1, 2, 3, 7]),
+        (("dev", 3), [0, 1, 2, 3]),
+        ((None, 1), [0, 1]),
+        (("main", 2), [0, 1, 2]),
+        ("on-dev", [0, 1, 2, 3, 7]),
+    ],
+)
+def test_a_branch_starts_at_a_version_a_tag_or_a_branch(
+    dataset: ab.Dataset, source: int | str | tuple[str | None, int | None] | None, expected: list[int]
+) -> None:
+    dataset.branch_create("dev")
+    dataset.branch_checkout("dev").append(pa.table({"id": [7]}))
+    dataset.tag_create("v2", 2)
+    dataset.tag_create("on-dev", ("dev", 4))
+    dataset.branch_create("new", source)
+    assert ids(dataset.branch_checkout("new")) == expected
+
+
+def test_a_branch_starts_at_what_the_handle_reads(dataset: ab.Dataset) -> None:
+    dataset.branch_checkout("main", 1).branch_create("early")
+    dataset.branch_create("dev")
+    dev = dataset.branch_checkout("dev")
+    dev.append(pa.table({"id": [7]}))
+    dev.branch_create("late")
+    assert ids(dataset.branch_checkout("early")) == [0, 1]
+    assert ids(dataset.branch_checkout("late")) == [0, 1, 2, 3, 7]
+    assert dataset.branch_get("late").parent_branch == "dev"
+
+
+def test_fork_branch_from_state_forks_exactly_that_version(dataset: ab.Dataset) -> None:
+    first = dataset.fork_branch_from_state("main", "one", 2)
+    dataset.branch_checkout("one").append(pa.table({"id": [7]}))
+    second = dataset.fork_branch_from_state("one", "two", 2)
+    assert (first.parent_branch, first.parent_version) == (None, 2)
+    assert (second.parent_branch, second.parent_version) == ("one", 2)
+    assert ids(dataset.branch_checkout("two")) == [0, 1, 2]
+    with pytest.raises(errors.VersionNotFoundError, match="has no version 99"):
+        dataset.fork_branch_from_state("one", "three", 99)
+    with pytest.raises(errors.BranchNotFoundError, match="has no branch 'nope'"):
+        dataset.fork_branch_from_state("nope", "three", 1)
+
+
+def test_branches_are_listed_by_name(dataset: ab.Dataset) -> None:
+    for name in ("b", "a/x", "a/y"):
+        dataset.branch_create(name)
+    assert [branch.name for branch in dataset.branch_list()] == ["a/x", "a/y", "b"]
+
+
+def test_plain_pylance_reads_our_branches_and_we_read_its(dataset: ab.Dataset, place: Place) -> None:
+    dataset.branch_create("ours", 2)
+    plain = lance.dataset(dataset.uri, storage_options=place.storage_options or None)
+    assert plain.checkout_version(("ours", None)).count_rows() == 3
+    assert set(plain.branches.list()) == {"ours"}
+    plain.create_branch("theirs", 1)
+    assert ids(dataset.branch_checkout("theirs")) == [0, 1]
+    plain.branches.delete("ours")
+    assert [branch.name for branch in dataset.branch_list()] == ["theirs"]
+
+
+def test_names_that_pylance_accepts_and_we_do_not_are_still_read(dataset: ab.Dataset, place: Place) -> None:
+    plain = lance.dataset(dataset.uri, storage_options=place.storage_options or None)
+    plain.create_branch("été", 1)
+    assert [branch.name for branch in dataset.branch_list()] == ["été"]
+    assert ids(dataset.branch_checkout("été")) == [0, 1]
+
+
+def test_metadata_is_read_in_the_spelling_of_the_specification(dataset: ab.Dataset) -> None:
+    dataset.branch_create("dev", 2)
+    fields = {"parent_branch": "up", "parent_version": 2, "create_at": 1_700_000_000, "manifest_size": 77}
+    dataset.home.store().put("_refs/branches/dev.json", json.dumps(fields).encode())
+    info = dataset.branch_get("dev")
+    assert (info.parent_branch, info.parent_version, info.manifest_size) == ("up", 2, 77)
+    assert info.created_at == datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
+
+
+def test_metadata_without_a_parent_branch_means_main(dataset: ab.Dataset) -> None:
+    dataset.branch_create("dev", 2)
+    fields = {"parent_version": 2, "create_at": 1_700_000_000, "manifest_size": 77}
+    dataset.home.store().put("_refs/branches/dev.json", json.dumps(fields).encode())
+    assert dataset.branch_get("dev").parent_branch is None
+
+
+@pytest.mark.parametrize("damage", [b"", b"[]", b'{"parent_branch": null}', b'{"parentVersion": "x"}'])
+def test_damaged_metadata_is_named(dataset: ab.Dataset, damage: bytes) -> None:
+    dataset.branch_create("dev")
+    dataset.home.store().put("_refs/branches/dev.json", damage)
+    with pytest.raises(errors.DamagedFileError, match=r"dev\.json"):
+        dataset.branch_get("dev")
+
+
+def test_a_deleted_branch_is_gone_with_its_files(dataset: ab.Dataset) -> None:
+    dataset.branch_create("dev")
+    dataset.branch_checkout("dev").append(pa.table({"id": [7]}))
+    dataset.branch_delete("dev")
+    assert dataset.branch_list() == ()
+    assert list(dataset.home.store().list("tree/dev")) == []
+    dataset.branch_create("dev", 1)
+    assert ids(dataset.branch_checkout("dev")) == [0, 1]
+
+
+def test_a_branch_that_others_need_is_not_deleted(dataset: ab.Dataset) -> None:
+    dataset.branch_create("parent")
+    dataset.branch_checkout("parent").append(pa.table({"id": [7]}))
+    dataset.branch_create("child", "parent")
+    with pytest.raises(errors.BranchInUseError, match="'parent' is the parent of 'child'"):
+        dataset.branch_delete("parent")
+    dataset.branch_delete("child")
+    dataset.tag_create("keep", ("parent", 4))
+    with pytest.raises(errors.BranchInUseError):
+        dataset.branch_delete("parent")
+    assert ids(dataset.branch_checkout("parent")) == [0, 1, 2, 3, 7]
+    dataset.tag_delete("keep")
+    dataset.branch_delete("parent")
+
+
+def test_a_branch_whose_folder_holds_another_is_not_deleted(dataset: ab.Dataset, place: Place) -> None:
+    plain = lance.dataset(dataset.uri, storage_options=place.storage_options or None)
+    plain.create_branch("a", 3)
+    plain.create_branch("a/z", 3)
+    with pytest.raises(errors.BranchInUseError, match="shares its folder with 'a/z'"):
+        dataset.branch_delete("a")
+    assert ids(dataset.branch_checkout("a")) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda ds: ds.branch_create("dev"), errors.BranchExistsError, "has a branch 'dev' already"),
+        (lambda ds: ds.branch_create("main"), errors.InvalidNameError, "reserved for the main branch"),
+        (lambda ds: ds.branch_create("ветка"), errors.InvalidNameError, "contains 'авект'"),
+        (lambda ds: ds.branch_create("a/_versions"), errors.InvalidNameError, "a folder of the Lance layout"),
+        (lambda ds: ds.branch_create("dev/x"), errors.ConflictError, "would share a folder with the branch 'dev'"),
+        (lambda ds: ds.branch_create("x"), errors.ConflictError, "would share a folder with the branch 'x/y'"),
+        (lambda ds: ds.branch_create("new", 99), errors.VersionNotFoundError, "has no version 99"),
+        (lambda ds: ds.branch_create("new", "nope"), errors.InvalidInputError, "neither a branch nor a tag"),
+        (lambda ds: ds.branch_create("new", ("nope", None)), errors.BranchNotFoundError, "no branch 'nope'"),
+        (lambda ds: ds.branch_create("new", "both"), errors.InvalidInputError, "is a branch and a tag"),
+        (lambda ds: ds.branch_get("nope"), errors.BranchNotFoundError, "no branch 'nope'"),
+        (lambda ds: ds.branch_checkout("nope"), errors.BranchNotFoundError, "no branch 'nope'"),
+        (lambda ds: ds.branch_checkout("dev", 77), errors.VersionNotFoundError, "has no version 77"),
+        (lambda ds: ds.branch_delete("nope"), errors.BranchNotFoundError, "no branch 'nope'"),
+        (lambda ds: ds.branch_delete("main"), errors.InvalidInputError, "cannot be deleted"),
+    ],
+)
+def test_bad_input_changes_nothing(
+    dataset: ab.Dataset, call: Callable[[ab.Dataset], object], error: type[Exception], message: str
+) -> None:
+    dataset.branch_create("dev")
+    dataset.branch_create("x/y")
+    dataset.branch_create("both")
+    dataset.tag_create("both", 1)
+    before = {info.path: info.size for info in dataset.home.store().list()}
+    with pytest.raises(error, match=message):
+        call(dataset)
+    assert {info.path: info.size for info in dataset.home.store().list()} == before
+
+
+def test_a_pinned_handle_refuses_to_write(dataset: ab.Dataset) -> None:
+    with pytest.raises(errors.InvalidInputError, match="checked out at version 1"):
+        dataset.branch_checkout("main", 1).append(pa.table({"id": [7]}))
+
+
+@pytest.mark.parametrize("path", ["nothing", "folder", "file", "damaged"])
+def test_what_is_no_dataset_is_refused(tmp_path: Path, path: str) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("hello")
+    write(str(tmp_path / "damaged"), [1], {}, mode="create")
+    for manifest in (tmp_path / "damaged" / "_versions").glob("*.manifest"):
+        manifest.write_bytes(b"noise" * 100)
+    expected = errors.DamagedFileError if path == "damaged" else errors.DatasetNotFoundError
+    with pytest.raises(expected, match=path):
+        ab.dataset(tmp_path / path)
+
+
+def test_an_unreachable_endpoint_says_so_and_keeps_the_secret() -> None:
+    options = {
+        "aws_endpoint": "http://127.0.0.1:9",
+        "aws_access_key_id": "somebody",
+        "aws_secret_access_key": "hush-hush",
+        "aws_region": "us-east-1",
+        "allow_http": "true",
+        "client_max_retries": "0",
+    }
+    with pytest.raises(errors.StorageUnavailableError, match=r"s3://lake/t\.lance") as caught:
+        ab.dataset("s3://lake/t.lance", options)
+    assert caught.value.retryable
+    assert "hush-hush" not in str(caught.value)
+
+
+@pytest.mark.s3
+def test_of_many_that_make_one_name_one_wins_and_the_branch_is_whole(dataset: ab.Dataset) -> None:
+    """Lance alone leaves a branch that opens at a loser's version."""
+    versions = [1, 2, 3] * 2
+    for round_number in range(3):
+        name, won, lost = f"race-{round_number}", [], []
+        barrier = threading.Barrier(len(versions))
+
+        def create(
+            version: int,
+            name: str = name,
+            won: list[int] = won,
+            lost: list[Exception] = lost,
+            at: threading.Barrier = barrier,
+        ) -> None:
+            at.wait()
+            try:
+                won.append(dataset.branch_create(name, version).parent_version)
+            except errors.AnabranchError as err:
+                lost.append(err)
+
+        threads = [threading.Thread(target=create, args=(version,)) for version in versions]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        recorded = dataset.branch_get(name)
+        assert dataset.branch_checkout(name).version == recorded.parent_version
+        assert ids(dataset.branch_checkout(name)) == list(range(recorded.parent_version + 1))
+        assert set(won) <= {recorded.parent_version}
+        assert len(won) + len(lost) == len(versions)

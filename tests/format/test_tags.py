@@ -1,0 +1,103 @@
+"""Tags of one dataset, by the branch and tag specification, through the public handle."""
+
+import json
+from collections.abc import Callable
+
+import lance
+import pyarrow as pa
+import pytest
+
+import anabranch as ab
+from anabranch import errors
+from tests.conftest import Place
+
+
+@pytest.fixture
+def dataset(place: Place) -> ab.Dataset:
+    """Two versions on main (1 and 2 rows), and a branch dev with a third (3 rows)."""
+    root, options = place / "t.lance", place.storage_options or None
+    lance.write_dataset(pa.table({"id": [0]}), root, storage_options=options)
+    lance.write_dataset(pa.table({"id": [1]}), root, mode="append", storage_options=options)
+    handle = ab.dataset(root, place.storage_options)
+    handle.branch_create("dev")
+    handle.branch_checkout("dev").append(pa.table({"id": [2]}))
+    return handle
+
+
+@pytest.mark.s3
+def test_a_tag_stands_for_one_version_until_it_is_moved_or_removed(dataset: ab.Dataset) -> None:
+    made = dataset.tag_create("v1.0", 1)
+    assert (made.branch, made.version) == (None, 1)
+    assert made.manifest_size > 0
+    assert made.created_at is not None
+    assert dataset.tag_checkout("v1.0").count_rows() == 1
+    moved = dataset.tag_update("v1.0", 2)
+    assert (moved.version, moved.created_at) == (2, made.created_at)
+    assert dataset.tag_checkout("v1.0").count_rows() == 2
+    dataset.tag_delete("v1.0")
+    assert dataset.tag_list() == ()
+
+
+def test_a_tag_on_a_branch_is_stored_at_the_root(dataset: ab.Dataset) -> None:
+    made = dataset.branch_checkout("dev").tag_create("on-dev")
+    assert (made.branch, made.version) == ("dev", 3)
+    assert dataset.tag_checkout("on-dev").count_rows() == 3
+    assert [info.path for info in dataset.home.store().list("_refs/tags")] == ["_refs/tags/on-dev.json"]
+    assert not list(dataset.home.store().list("tree/dev/_refs"))
+    assert [tag.name for tag in dataset.branch_checkout("dev").tag_list()] == ["on-dev"]
+
+
+def test_a_tag_can_move_to_another_branch(dataset: ab.Dataset) -> None:
+    dataset.tag_create("t", 1)
+    assert dataset.tag_update("t", ("dev", 3)).branch == "dev"
+    assert dataset.tag_update("t", ("main", 1)).branch is None
+
+
+def test_plain_pylance_reads_our_tags_and_we_read_its(dataset: ab.Dataset, place: Place) -> None:
+    options = place.storage_options or None
+    dataset.tag_create("ours", 1)
+    assert lance.dataset(dataset.uri, version="ours", storage_options=options).count_rows() == 1
+    lance.dataset(dataset.uri, storage_options=options).tags.create("theirs", ("dev", 3))
+    assert [tag.name for tag in dataset.tag_list()] == ["ours", "theirs"]
+    assert dataset.tag_checkout("theirs").count_rows() == 3
+
+
+@pytest.mark.parametrize("branch", [{}, {"branch": None}])
+def test_metadata_is_read_in_the_spelling_of_the_specification(dataset: ab.Dataset, branch: dict[str, None]) -> None:
+    fields = {**branch, "version": 1, "manifest_size": 12}
+    dataset.home.store().put("_refs/tags/spec.json", json.dumps(fields).encode())
+    tag = dataset.tag_get("spec")
+    assert (tag.branch, tag.version, tag.manifest_size) == (None, 1, 12)
+    assert dataset.tag_checkout("spec").count_rows() == 1
+
+
+def test_damaged_metadata_is_named(dataset: ab.Dataset) -> None:
+    dataset.home.store().put("_refs/tags/bad.json", b"{")
+    with pytest.raises(errors.DamagedFileError, match=r"_refs/tags/bad\.json"):
+        dataset.tag_get("bad")
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda ds: ds.tag_create("t", 2), errors.TagExistsError, "has a tag 't' already"),
+        (lambda ds: ds.tag_create("a/b", 2), errors.InvalidNameError, "contains '/'"),
+        (lambda ds: ds.tag_create("新", 2), errors.InvalidNameError, "contains '新'"),
+        (lambda ds: ds.tag_create("new", 99), errors.VersionNotFoundError, "has no version 99"),
+        (lambda ds: ds.tag_create("new", ("nope", 1)), errors.BranchNotFoundError, "no branch 'nope'"),
+        (lambda ds: ds.tag_create("new", ("dev", 99)), errors.VersionNotFoundError, "has no version 99"),
+        (lambda ds: ds.tag_update("nope", 1), errors.TagNotFoundError, "has no tag 'nope'"),
+        (lambda ds: ds.tag_update("t", 99), errors.VersionNotFoundError, "has no version 99"),
+        (lambda ds: ds.tag_delete("nope"), errors.TagNotFoundError, "has no tag 'nope'"),
+        (lambda ds: ds.tag_get("nope"), errors.TagNotFoundError, "has no tag 'nope'"),
+        (lambda ds: ds.tag_checkout("nope"), errors.TagNotFoundError, "has no tag 'nope'"),
+    ],
+)
+def test_bad_input_changes_nothing(
+    dataset: ab.Dataset, call: Callable[[ab.Dataset], object], error: type[Exception], message: str
+) -> None:
+    dataset.tag_create("t", 1)
+    before = {info.path: info.size for info in dataset.home.store().list()}
+    with pytest.raises(error, match=message):
+        call(dataset)
+    assert {info.path: info.size for info in dataset.home.store().list()} == before
