@@ -275,7 +275,8 @@ def test_a_branch_does_not_write_into_the_places_it_inherits_from(place: Place) 
     dev = make(place, branch="dev")
     dev.open().create_branch("sub")
     sub = dev.on("sub")
-    for home, target in [(dev, dev.root), (dev, 0), (sub, "dev"), (sub, "0")]:
+    cases: list[tuple[Home, str | int]] = [(dev, dev.root), (dev, 0), (sub, "dev"), (sub, "0")]
+    for home, target in cases:
         before = home.open().version
         with pytest.raises(InvalidInputError, match="only inherits files"):
             append_to_base(home, rows(100, 101), base=target)

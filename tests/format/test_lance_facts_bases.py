@@ -28,7 +28,7 @@ def table(tmp_path: Path) -> lance.LanceDataset:
 
 def moved(dataset: lance.LanceDataset, fragment: int) -> FragmentMetadata:
     """A fragment with its file copied to 'cold'."""
-    metadata = dataset.get_fragment(fragment).metadata.to_json()
+    metadata = dataset.get_fragments()[fragment].metadata.to_json()
     cold = Path(dataset.base_paths()[1].path, "data")
     cold.mkdir(parents=True, exist_ok=True)
     for file in metadata["files"]:
@@ -42,6 +42,10 @@ def repoint(dataset: lance.LanceDataset, fragment: FragmentMetadata) -> lance.La
     return lance.LanceDataset.commit(dataset, update, read_version=dataset.version)
 
 
+def restore(dataset: lance.LanceDataset, version: int) -> None:
+    lance.dataset(dataset.uri, version=version).restore()  # type: ignore[no-untyped-call]
+
+
 def bases(dataset: lance.LanceDataset) -> list[int | None]:
     return [fragment.metadata.files[0].base_id for fragment in lance.dataset(dataset.uri).get_fragments()]
 
@@ -50,7 +54,7 @@ LANDS: dict[str, Callable[[lance.LanceDataset], object]] = {
     "append": lambda d: lance.write_dataset(rows(100, 110), d, mode="append"),
     "delete in another fragment": lambda d: d.delete("id = 70"),
     "drop a column": lambda d: d.drop_columns(["v"]),
-    "rename a column": lambda d: d.alter_columns({"path": "v", "name": "w"}),
+    "rename a column": lambda d: d.alter_columns({"path": "v", "name": "w"}),  # type: ignore[dict-item]
     "index": lambda d: d.create_scalar_index("id", "BTREE"),
     "add a base": lambda d: d.add_bases([lance.DatasetBasePath(d.uri + "-x", name="x")]),
     "move another fragment": lambda d: repoint(d, moved(d, 1)),
@@ -61,10 +65,10 @@ REFUSED: dict[str, Callable[[lance.LanceDataset], object]] = {
     "update": lambda d: d.update({"v": "0.0"}, where="id = 7"),
     "upsert": lambda d: d.merge_insert("id").when_matched_update_all().execute(rows(7, 8)),
     "add a column": lambda d: d.add_columns({"w": "v * 2"}),
-    "cast a column": lambda d: d.alter_columns({"path": "v", "data_type": pa.float32()}),
+    "cast a column": lambda d: d.alter_columns({"path": "v", "data_type": pa.float32()}),  # type: ignore[dict-item]
     "compact": lambda d: d.optimize.compact_files(),
     "overwrite": lambda d: lance.write_dataset(rows(0, 1), d, mode="overwrite"),
-    "restore": lambda d: lance.dataset(d.uri, version=1).restore(),
+    "restore": lambda d: restore(d, 1),
     "move": lambda d: repoint(d, moved(d, 0)),
 }
 
@@ -135,13 +139,13 @@ def test_compaction_and_new_columns_ignore_bases(table: lance.LanceDataset) -> N
     repoint(table, moved(table, 0))
     dataset = lance.dataset(table.uri)
     dataset.add_columns({"w": "v * 2"})
-    assert [file.base_id for file in lance.dataset(table.uri).get_fragment(0).metadata.files] == [1, None]
+    assert [file.base_id for file in lance.dataset(table.uri).get_fragments()[0].metadata.files] == [1, None]
     dataset.optimize.compact_files()
     assert bases(table) == [None]
 
 
 def test_a_restore_takes_bases_away_and_their_ids_are_given_again(table: lance.LanceDataset, tmp_path: Path) -> None:
-    lance.dataset(table.uri, version=1).restore()
+    restore(table, 1)
     dataset = lance.dataset(table.uri)
     assert dataset.base_paths() == {}
     dataset.add_bases([lance.DatasetBasePath(str(tmp_path / "new"), name="new")])

@@ -31,7 +31,7 @@ from anabranch.format.manifest import BasePath
 from anabranch.storage import ObjectStore, open_store
 from anabranch.storage.uris import join_uri, normalise_uri
 
-__all__ = ["MoveReport", "Progress", "move_fragments"]
+__all__ = ["DataFileCopier", "MoveReport", "Progress", "move_fragments"]
 
 # Called with the number of data files that are done and their total.
 Progress = Callable[[int, int], None]
@@ -78,7 +78,7 @@ def move_fragments(
     """
     if (filter is None) == (ids is None):
         raise InvalidInputError("a move takes either a filter or fragment ids", hint="give exactly one of the two")
-    copier = _Copier(home)
+    copier = DataFileCopier(home)
     for _ in range(_ATTEMPTS):
         dataset = home.open()
         plan = _plan(home, dataset, to, _choose(home, dataset, filter, ids))
@@ -183,7 +183,7 @@ def _repoint(home: Home, dataset: lance.LanceDataset, plan: _Plan) -> int:
     return int(made.version)
 
 
-def _report(plan: _Plan, copier: "_Copier", version: int) -> MoveReport:
+def _report(plan: _Plan, copier: "DataFileCopier", version: int) -> MoveReport:
     sizes = [copier.sizes[target] for _, target in plan.copies]
     return MoveReport(
         to=label(plan.target),
@@ -197,29 +197,38 @@ def _report(plan: _Plan, copier: "_Copier", version: int) -> MoveReport:
     )
 
 
-class _Copier:
+class DataFileCopier:
     """Copy data files with all that belongs to them, each once, and verify what arrived."""
 
     def __init__(self, home: Home) -> None:
         self._options = home.storage_options
         self._stores: dict[str, ObjectStore] = {}
-        # The sizes of what lies at a target by now: the data file, then its blobs.
+        # The sizes of what lies at a target by now: large blobs and the data file itself.
         self.sizes: dict[str, tuple[int, ...]] = {}
 
     def copy(self, source: str, target: str) -> None:
-        if target in self.sizes:
-            return
-        (from_store, name), (to_store, _) = self._store_of(source), self._store_of(target)
-        # Large blobs lie beside their data file, in a folder of its name. The data file goes last: it vouches for them.
-        blobs = sorted(found.path for found in from_store.list(name.rpartition(".")[0]))
-        sizes = [_copy_verified(from_store, path, to_store) for path in [*blobs, name]]
-        self.sizes[target] = tuple(sizes)
+        if target not in self.sizes:
+            (from_store, name), (to_store, _) = self._store_of(source), self._store_of(target)
+            paths = _with_blobs(from_store, name)
+            self.sizes[target] = tuple(_copy_verified(from_store, path, to_store) for path in paths)
+
+    def move(self, source: str, target: str) -> None:
+        """Copy, then delete the source: for files that no version reads yet."""
+        self.copy(source, target)
+        store, name = self._store_of(source)
+        for path in _with_blobs(store, name):
+            store.delete(path)
 
     def _store_of(self, uri: str) -> tuple[ObjectStore, str]:
         folder, _, name = uri.rpartition("/")
         if folder not in self._stores:
             self._stores[folder] = open_store(folder, self._options)
         return self._stores[folder], name
+
+
+def _with_blobs(store: ObjectStore, name: str) -> list[str]:
+    """A data file after its large blobs, which lie beside it in a folder of its name: it vouches for them."""
+    return [*sorted(found.path for found in store.list(name.rpartition(".")[0])), name]
 
 
 def _copy_verified(source: ObjectStore, path: str, target: ObjectStore) -> int:
