@@ -181,8 +181,10 @@ class Dataset:
     def clone_drop(self, target: str | PurePath) -> None:
         clone.drop_clone(self._root, str(target))
 
-    def relocate(self, *, mapping: Mapping[str, str] | None = None) -> relocate.RelocateReport:
-        return relocate.relocate(self._root, mapping=mapping)
+    def relocate(
+        self, *, mapping: Mapping[str, str] | None = None, progress: Callable[[int, int], None] | None = None
+    ) -> relocate.RelocateReport:
+        return relocate.relocate(self._root, mapping=mapping, progress=progress)
 
     def layout(self) -> layout.Layout:
         return layout.layout(self._root)

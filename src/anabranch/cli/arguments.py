@@ -1,0 +1,104 @@
+"""Arguments that many commands share, and how their text is read."""
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from anabranch.errors import InvalidInputError
+from anabranch.ids import MAIN, Ref
+
+if TYPE_CHECKING:
+    from anabranch.format.dataset import Dataset
+
+__all__ = [
+    "AsJson",
+    "Branch",
+    "SourceRef",
+    "StorageOptions",
+    "Uri",
+    "example",
+    "open_dataset",
+    "open_damaged_dataset",
+    "parse_pairs",
+    "parse_ref",
+]
+
+Uri = Annotated[
+    str,
+    typer.Argument(
+        metavar="URI", help="The dataset: a folder, or an s3://, gs:// or az:// address.", show_default=False
+    ),
+]
+StorageOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--storage-option",
+        "-o",
+        metavar="KEY=VALUE",
+        envvar="ANABRANCH_STORAGE_OPTIONS",
+        show_default=False,
+        help="An option of the object store in Lance's spelling, such as aws_region=us-east-1; repeat it for more."
+        " Better give secrets in the environment variable, separated by spaces: others can see command lines.",
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
+Branch = Annotated[str, typer.Option("--branch", "-b", metavar="NAME", help="The branch of the dataset to work on.")]
+SourceRef = Annotated[
+    str | None,
+    typer.Option(
+        "--from",
+        metavar="REF",
+        show_default=False,
+        help="A version (7), a branch, a tag, or a version of a branch (dev@v7); by default main's newest version.",
+    ),
+]
+
+
+def example(*commands: str) -> str:
+    """The examples below a command's help, kept in their lines."""
+    lines = "\n".join(f"  anabranch {command}" for command in commands)
+    return f"\b\nExample:\n{lines}"
+
+
+def parse_pairs(texts: Sequence[str] | None, *, option: str) -> dict[str, str]:
+    """Read KEY=VALUE texts; a value may hold further '='. No text is repeated in an error, as it may be a secret."""
+    pairs: dict[str, str] = {}
+    for number, text in enumerate(texts or (), start=1):
+        key, separator, value = text.partition("=")
+        if not separator or not key:
+            raise InvalidInputError(f"{option} number {number} is not of the form KEY=VALUE", hint="put a '=' in it")
+        if key in pairs:
+            raise InvalidInputError(f"{option} gives {key!r} twice", hint="leave one out")
+        pairs[key] = value
+    return pairs
+
+
+def parse_ref(text: str | None) -> int | str | tuple[str | None, int | None] | None:
+    """Read a place in one dataset's history."""
+    if text is None:
+        return None
+    if re.fullmatch("[0-9]{1,20}", text):
+        return int(text)
+    ref = Ref.parse(text)
+    if ref.back or ref.at is not None:
+        raise InvalidInputError(
+            f"ref {text!r} needs a repository's history", hint="use a version, a branch, a tag, or dev@v7"
+        )
+    return text if ref.version is None else (ref.name, ref.version)
+
+
+def open_dataset(uri: str, storage_options: Sequence[str] | None, *, branch: str = MAIN) -> "Dataset":
+    import anabranch
+
+    dataset = anabranch.dataset(uri, parse_pairs(storage_options, option="--storage-option"))
+    return dataset if branch == MAIN else dataset.branch_checkout(branch)
+
+
+def open_damaged_dataset(uri: str, storage_options: Sequence[str] | None) -> "Dataset":
+    """A handle for commands that must work where Lance cannot open the dataset any more."""
+    from anabranch.format.dataset import Dataset
+    from anabranch.format.home import Home
+
+    return Dataset(Home.at(uri, parse_pairs(storage_options, option="--storage-option")))

@@ -1,0 +1,52 @@
+"""`anabranch dataset base`: the other places that hold files of one dataset."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from anabranch.cli.arguments import AsJson, Branch, StorageOptions, Uri, example, open_dataset
+from anabranch.cli.output import Answer, Table, output_for
+from anabranch.ids import MAIN
+
+if TYPE_CHECKING:
+    from anabranch.format.manifest import BasePath
+
+__all__ = ["app", "base_document"]
+
+app = typer.Typer(help="List and add places for files, such as tiers.")
+
+
+@app.command("add", epilog=example("dataset base add lake/orders.lance s3://cold/orders --name cold --dataset-root"))
+def add(
+    uri: Uri,
+    path: Annotated[str, typer.Argument(metavar="PATH", help="The new place for files.", show_default=False)],
+    name: Annotated[str, typer.Option("--name", metavar="NAME", help="What to call it.", show_default=False)],
+    dataset_root: Annotated[
+        bool, typer.Option("--dataset-root", help="Sort files into data/, _deletions/ and _indices/ below it.")
+    ] = False,
+    branch: Branch = MAIN,
+    storage_option: StorageOptions = None,
+    as_json: AsJson = False,
+) -> None:
+    """Add a place where files may lie.
+
+    It cannot be removed again. On a branch it is listed on main too.
+    """
+    base = open_dataset(uri, storage_option, branch=branch).base_add(path, name=name, is_dataset_root=dataset_root)
+    output_for(as_json=as_json).show(
+        Answer(document=base_document(base), sentences=[f"added base {name} (id {base.id}) at {base.path}"])
+    )
+
+
+@app.command("list", epilog=example("dataset base list lake/orders.lance --branch dev"))
+def list_(uri: Uri, branch: Branch = MAIN, storage_option: StorageOptions = None, as_json: AsJson = False) -> None:
+    """List the places of a branch's newest version."""
+    bases = open_dataset(uri, storage_option, branch=branch).base_list()
+    rows = tuple((base.id, base.name, base.is_dataset_root, base.path) for base in bases)
+    table = Table(columns=("id", "name", "dataset root", "path"), rows=rows, empty="no bases besides the root itself")
+    document = {"branch": branch, "bases": [base_document(base) for base in bases]}
+    output_for(as_json=as_json).show(Answer(document=document, tables=[table]))
+
+
+def base_document(base: "BasePath") -> dict[str, object]:
+    return {"id": base.id, "name": base.name, "is_dataset_root": base.is_dataset_root, "path": base.path}

@@ -1,0 +1,81 @@
+"""`anabranch dataset clone`: datasets that began as a version of another."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from anabranch.cli.arguments import AsJson, SourceRef, StorageOptions, Uri, example, open_dataset, parse_ref
+from anabranch.cli.output import Answer, Table, output_for
+from anabranch.ids import MAIN
+
+if TYPE_CHECKING:
+    from anabranch.format.clone import CloneInfo
+
+__all__ = ["app"]
+
+app = typer.Typer(help="Clone a dataset, list its shallow clones, drop one.")
+
+Target = Annotated[str, typer.Argument(metavar="TARGET", help="Where the clone is or goes.", show_default=False)]
+
+
+@app.command("create", epilog=example("dataset clone create lake/orders.lance scratch/orders.lance --from v1.0"))
+def create(
+    uri: Uri,
+    target: Target,
+    source: SourceRef = None,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Copy the files too, so that it needs the source no more.")
+    ] = False,
+    storage_option: StorageOptions = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a new dataset from one version.
+
+    A shallow clone reads the source's files where they are and writes its own; the source keeps what it needs.
+    """
+    output = output_for(as_json=as_json)
+    dataset, ref = open_dataset(uri, storage_option), parse_ref(source)
+    with output.progress("cloning"):
+        clone = dataset.deep_clone(target, ref) if deep else dataset.shallow_clone(target, ref)
+    kind = "deep" if deep else "shallow"
+    start = f"version {clone.source_version} of {clone.branch or MAIN}"
+    output.show(
+        Answer(
+            document={"kind": kind, **_document(clone)}, sentences=[f"made a {kind} clone of {start} at {clone.uri}"]
+        )
+    )
+
+
+@app.command("list", epilog=example("dataset clone list lake/orders.lance"))
+def list_(uri: Uri, storage_option: StorageOptions = None, as_json: AsJson = False) -> None:
+    """List the shallow clones of a dataset."""
+    clones = open_dataset(uri, storage_option).clone_list()
+    rows = tuple(
+        (clone.uri, f"{clone.branch or MAIN}@v{clone.source_version}", clone.tag, clone.created_at, clone.exists)
+        for clone in clones
+    )
+    table = Table(columns=("clone", "of", "held by", "created (UTC)", "exists"), rows=rows, empty="no shallow clones")
+    output_for(as_json=as_json).show(
+        Answer(document={"clones": [_document(clone) for clone in clones]}, tables=[table])
+    )
+
+
+@app.command("drop", epilog=example("dataset clone drop lake/orders.lance scratch/orders.lance"))
+def drop(uri: Uri, target: Target, storage_option: StorageOptions = None, as_json: AsJson = False) -> None:
+    """Delete a shallow clone.
+
+    The source may then clean up what only the clone needed.
+    """
+    open_dataset(uri, storage_option).clone_drop(target)
+    output_for(as_json=as_json).show(Answer(document={"dropped": target}, sentences=[f"dropped clone {target}"]))
+
+
+def _document(clone: "CloneInfo") -> dict[str, object]:
+    return {
+        "uri": clone.uri,
+        "source_branch": clone.branch or MAIN,
+        "source_version": clone.source_version,
+        "tag": clone.tag,
+        "created_at": clone.created_at,
+        "exists": clone.exists,
+    }

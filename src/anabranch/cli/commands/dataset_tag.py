@@ -1,0 +1,92 @@
+"""`anabranch dataset tag`: names for versions of one dataset."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from anabranch.cli.arguments import AsJson, SourceRef, StorageOptions, Uri, example, open_dataset, parse_ref
+from anabranch.cli.output import Answer, Table, output_for
+from anabranch.ids import MAIN
+
+if TYPE_CHECKING:
+    from anabranch.format.tags import TagInfo
+
+__all__ = ["app", "tag_document", "tag_table"]
+
+app = typer.Typer(help="List, create, move and delete the tags of a dataset.")
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The tag's name.", show_default=False)]
+
+
+@app.command("create", epilog=example("dataset tag create lake/orders.lance v1.0 --from dev"))
+def create(
+    uri: Uri, name: Name, source: SourceRef = None, storage_option: StorageOptions = None, as_json: AsJson = False
+) -> None:
+    """Give a version a name that does not move by itself."""
+    tag = open_dataset(uri, storage_option).tag_create(name, parse_ref(source))
+    output_for(as_json=as_json).show(Answer(document=tag_document(tag), sentences=[f"created tag {_sentence(tag)}"]))
+
+
+@app.command("update", epilog=example("dataset tag update lake/orders.lance production --from 12"))
+def update(
+    uri: Uri, name: Name, source: SourceRef = None, storage_option: StorageOptions = None, as_json: AsJson = False
+) -> None:
+    """Let an existing tag stand for another version."""
+    tag = open_dataset(uri, storage_option).tag_update(name, parse_ref(source))
+    output_for(as_json=as_json).show(Answer(document=tag_document(tag), sentences=[f"moved tag {_sentence(tag)}"]))
+
+
+@app.command("list", epilog=example("dataset tag list lake/orders.lance --json"))
+def list_(uri: Uri, storage_option: StorageOptions = None, as_json: AsJson = False) -> None:
+    """List the tags, those on branches included."""
+    tags = open_dataset(uri, storage_option).tag_list()
+    document = {"tags": [tag_document(tag) for tag in tags]}
+    output_for(as_json=as_json).show(Answer(document=document, tables=[tag_table(tags)]))
+
+
+@app.command("show", epilog=example("dataset tag show lake/orders.lance v1.0"))
+def show(uri: Uri, name: Name, storage_option: StorageOptions = None, as_json: AsJson = False) -> None:
+    """Show what a tag stands for, and its rows."""
+    dataset = open_dataset(uri, storage_option)
+    tag = dataset.tag_get(name)
+    count = dataset.tag_checkout(name).count_rows()
+    rows = (
+        ("tag", tag.name),
+        ("branch", tag.branch or MAIN),
+        ("version", tag.version),
+        ("rows", count),
+        ("created", tag.created_at),
+        ("updated", tag.updated_at),
+        *((f"metadata {key}", value) for key, value in tag.metadata.items()),
+    )
+    document = {**tag_document(tag), "rows": count}
+    output_for(as_json=as_json).show(Answer(document=document, tables=[Table(columns=("", ""), rows=rows)]))
+
+
+@app.command("delete", epilog=example("dataset tag delete lake/orders.lance v1.0"))
+def delete(uri: Uri, name: Name, storage_option: StorageOptions = None, as_json: AsJson = False) -> None:
+    """Delete a tag; the version it stood for stays."""
+    open_dataset(uri, storage_option).tag_delete(name)
+    output_for(as_json=as_json).show(Answer(document={"deleted": name}, sentences=[f"deleted tag {name}"]))
+
+
+def tag_document(tag: "TagInfo") -> dict[str, object]:
+    return {
+        "name": tag.name,
+        "branch": tag.branch or MAIN,
+        "version": tag.version,
+        "manifest_size": tag.manifest_size,
+        "created_at": tag.created_at,
+        "updated_at": tag.updated_at,
+        "metadata": tag.metadata,
+    }
+
+
+def tag_table(tags: "tuple[TagInfo, ...]", *, title: str | None = None) -> Table:
+    rows = tuple((tag.name, f"{tag.branch or MAIN}@v{tag.version}", tag.created_at, tag.updated_at) for tag in tags)
+    columns = ("tag", "version", "created (UTC)", "updated (UTC)")
+    return Table(title=title, columns=columns, rows=rows, empty="no tags")
+
+
+def _sentence(tag: "TagInfo") -> str:
+    return f"{tag.name} at version {tag.version} of {tag.branch or MAIN}"

@@ -1,0 +1,31 @@
+"""Which exit code each group of errors has."""
+
+from anabranch.errors import (
+    AnabranchError,
+    BusyError,
+    ConflictError,
+    CorruptError,
+    InvalidInputError,
+    NotFoundError,
+    StorageError,
+)
+
+__all__ = ["EXIT_CODES", "GENERAL", "USAGE", "exit_code"]
+
+GENERAL = 1
+USAGE = 2
+
+EXIT_CODES: dict[type[AnabranchError], int] = {
+    InvalidInputError: USAGE,
+    NotFoundError: 3,
+    ConflictError: 4,
+    BusyError: 5,
+    StorageError: 6,
+    CorruptError: 7,
+    AnabranchError: GENERAL,
+}
+
+
+def exit_code(error: type[AnabranchError]) -> int:
+    """The code of the nearest group that an error belongs to."""
+    return next(EXIT_CODES[group] for group in error.__mro__ if group in EXIT_CODES)

@@ -1,0 +1,111 @@
+"""The command `anabranch`: it puts the groups together and is the one place that handles errors."""
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+import anabranch
+from anabranch.cli.commands import dataset
+from anabranch.cli.exit_codes import exit_code
+from anabranch.cli.output import ErrorView, output_for
+from anabranch.errors import AnabranchError
+
+__all__ = ["create_app", "main"]
+
+
+class _App(TyperGroup):
+    """The root of the commands. Whatever goes wrong below ends here as a message and an exit code."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,  # noqa: ARG002 - Typer would handle errors by itself
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        given = list(sys.argv[1:] if args is None else args)
+        # Also for errors in the arguments themselves, before any command has read them.
+        output = output_for(as_json="--json" in given)
+        try:
+            code = super().main(
+                args=given,
+                prog_name=prog_name or "anabranch",
+                complete_var=complete_var,
+                standalone_mode=False,
+                windows_expand_args=windows_expand_args,
+                **extra,
+            )
+        except AnabranchError as error:
+            output.fail(_view_of(error))
+            code = exit_code(type(error))
+        except typer.TyperException as error:
+            output.fail(_view_of_usage(error))
+            code = error.exit_code
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def _view_of(error: AnabranchError) -> ErrorView:
+    return ErrorView(code=error.code, message=error.problem, hint=error.hint, retryable=error.retryable)
+
+
+def _view_of_usage(error: typer.TyperException) -> ErrorView:
+    context = getattr(error, "ctx", None)
+    command = "anabranch" if context is None else context.command_path
+    message = error.format_message().rstrip(".")
+    return ErrorView(
+        code="usage", message=message[:1].lower() + message[1:], hint=f"see '{command} --help'", retryable=False
+    )
+
+
+def create_app() -> typer.Typer:
+    """The commands, put together."""
+    app = typer.Typer(
+        cls=_App,
+        name="anabranch",
+        invoke_without_command=True,
+        add_completion=False,
+        rich_markup_mode=None,
+        # Its tracebacks would show local variables, storage options among them.
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_root)
+    app.add_typer(dataset.app, name="dataset")
+    return app
+
+
+def _root(
+    context: typer.Context,
+    version: Annotated[  # noqa: ARG001 - its callback does the work
+        bool,
+        typer.Option(
+            "--version",
+            is_eager=True,
+            callback=lambda wanted: _show_version(wanted=wanted),
+            help="Show the version and exit.",
+        ),
+    ] = False,
+) -> None:
+    """Git-style branches, commits, diffs and merges for a whole lake of Lance tables."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+def _show_version(*, wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"anabranch {anabranch.__version__}")
+        raise typer.Exit
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Run a command line, the process's own by default, and exit with its code."""
+    create_app()(args=args)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,173 @@
+"""What commands say: tables for people or one JSON document for programs on stdout, everything else on stderr."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, Protocol
+
+import typer
+
+__all__ = ["Answer", "ErrorView", "JsonOutput", "Output", "Table", "TextOutput", "human_size", "jsonable", "output_for"]
+
+# JSON readers hold numbers in 64 signed bits at most; the ids of staged versions need one more.
+_MAX_JSON_INTEGER = 2**63 - 1
+# Tables in a pipe are as wide as their content: what is cut off cannot be searched for.
+_PIPE_WIDTH = 10_000
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Rows for people; cells are shown as text."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[object, ...], ...]
+    title: str | None = None
+    empty: str = "nothing"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """The answer of a command in both forms: a document for programs, tables and sentences for people."""
+
+    document: Mapping[str, object]
+    tables: Sequence[Table] = ()
+    sentences: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorView:
+    """What is shown of an error."""
+
+    code: str
+    message: str
+    hint: str
+    retryable: bool
+
+
+class Output(Protocol):
+    """Where a command's answers, errors and progress go."""
+
+    def show(self, answer: Answer) -> None: ...
+
+    def fail(self, error: ErrorView) -> None: ...
+
+    def progress(self, what: str) -> Any:
+        """A context that gives a function to call with (done, total)."""
+        ...
+
+
+def output_for(*, as_json: bool) -> Output:
+    return JsonOutput() if as_json else TextOutput()
+
+
+class JsonOutput:
+    """One JSON document on stdout, or one on stderr when it went wrong."""
+
+    def show(self, answer: Answer) -> None:
+        typer.echo(json.dumps(jsonable(answer.document), indent=2))
+
+    def fail(self, error: ErrorView) -> None:
+        fields = {"code": error.code, "message": error.message, "hint": error.hint, "retryable": error.retryable}
+        typer.echo(json.dumps({"error": fields}, indent=2), err=True)
+
+    @contextmanager
+    def progress(self, what: str) -> Iterator[Progress]:  # noqa: ARG002 - programs want none
+        yield lambda _done, _total: None
+
+
+class TextOutput:
+    """Tables and sentences, and a progress bar where someone watches."""
+
+    def show(self, answer: Answer) -> None:
+        for sentence in answer.sentences:
+            typer.echo(sentence)
+        for table in answer.tables:
+            _print_table(table)
+
+    def fail(self, error: ErrorView) -> None:
+        typer.echo(f"error: {error.message}", err=True)
+        typer.echo(f"hint: {error.hint}", err=True)
+
+    @contextmanager
+    def progress(self, what: str) -> Iterator[Progress]:
+        if not sys.stderr.isatty():
+            yield lambda _done, _total: None
+            return
+        from rich.console import Console
+        from rich.progress import Progress as Bar
+
+        with Bar(console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task(what, total=None)
+            yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _print_table(table: Table) -> None:
+    # Not at the top: a help text needs no rich, and should not wait for it.
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    if table.title:
+        typer.echo(f"\n{table.title}")
+    if not table.rows:
+        typer.echo(table.empty)
+        return
+    shown = RichTable(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, show_header=any(table.columns))
+    for column in table.columns:
+        shown.add_column(column, overflow="fold")
+    for row in table.rows:
+        shown.add_row(*(Text(_cell(value)) for value in row))
+    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else _PIPE_WIDTH)
+    console.print(shown)
+
+
+def _cell(value: object) -> str:
+    match value:
+        case None:
+            return "-"
+        case bool():
+            return "yes" if value else "no"
+        case datetime():
+            return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+        case _:
+            return str(value)
+
+
+def human_size(size: int) -> str:
+    """A number of bytes as people read it."""
+    if size < 1000:
+        return f"{size} B"
+    amount = float(size)
+    for unit in ("kB", "MB", "GB", "TB"):
+        amount /= 1000
+        # From here on rounding would show a thousand.
+        if amount < 999.95:
+            return f"{amount:.1f} {unit}"
+    return f"{amount / 1000:.1f} PB"
+
+
+def jsonable(value: Any) -> Any:
+    """The value as JSON holds it: times in ISO 8601 UTC, integers beyond 64 signed bits as strings."""
+    match value:
+        case None | bool() | float():
+            return value
+        case StrEnum():
+            return value.value
+        case str():
+            return value
+        case int():
+            return value if abs(value) <= _MAX_JSON_INTEGER else str(value)
+        case datetime():
+            return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+        case Mapping():
+            return {str(key): jsonable(item) for key, item in value.items()}
+        case Sequence():
+            return [jsonable(item) for item in value]
+    raise TypeError(f"{type(value).__name__} has no form in JSON")
