@@ -73,8 +73,6 @@ def test_regions_hold_after_an_index_deletions_and_a_compaction(place: Place) ->
     home.open().optimize.compact_files()  # Lance's own gathers regions in the own root, yet loses nothing
     assert ids(home.open().to_table()) == sorted(number for part in expected for number in part)
     assert home.open().count_rows("id = 102") == 2
-    append_to_base(home, users("eu-west", count=9), base="eu-west")
-    assert read_base(home, "eu-west").num_rows == 9
 
 
 def test_a_job_in_one_region_needs_no_file_of_another(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import lance
@@ -10,6 +12,7 @@ import pytest
 
 from anabranch.errors import (
     BaseNotFoundError,
+    BusyError,
     DamagedFileError,
     InvalidExpressionError,
     InvalidInputError,
@@ -315,6 +318,34 @@ def test_what_others_write_while_files_are_copied_is_kept(place: Place, write: C
     assert ids_of(home, "cold") == [0, 1]
     assert home.open().to_table(with_row_id=True).sort_by("id") == written[0]
     home.open().validate()  # type: ignore[no-untyped-call]
+
+
+def test_moves_deletes_appends_and_compactions_at_the_same_time_lose_no_row(tmp_path: Path) -> None:
+    home = local(tmp_path)
+    gone = list(range(40, 50))
+
+    def delete() -> None:
+        for number in gone:
+            home.open().delete(f"id = {number}", conflict_retries=100)
+
+    def append_rows() -> None:
+        for start in range(100, 150, 10):
+            append_to_base(home, rows(start, start + 10), base="cold")
+
+    def tier() -> None:
+        for target in ["cold", None] * 3:
+            with suppress(BusyError):
+                move_fragments(home, to=target, filter="id >= 0")
+            with suppress(BusyError):
+                compact_bases(home)
+
+    with ThreadPoolExecutor(3) as pool:
+        for done in [pool.submit(work) for work in (delete, append_rows, tier)]:
+            done.result()
+    expected = sorted(set(range(150)) - {3, 30} - set(gone))
+    assert content(home).column("id").to_pylist() == expected
+    assert [home.open().count_rows(f"id = {number}") for number in (3, 45, 60, 149)] == [0, 0, 1, 1]
+    assert storage_report(home).missing == ()
 
 
 def test_fragments_that_vanish_while_they_are_copied_are_reported(tmp_path: Path) -> None:

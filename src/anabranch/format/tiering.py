@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import lance
+import numpy as np
 from lance.fragment import FragmentMetadata
 
 from anabranch.errors import (
@@ -115,8 +116,8 @@ def _choose(home: Home, dataset: lance.LanceDataset, condition: str | None, ids:
     matching: Counter[int] = Counter()
     with lance_errors(home.uri, home.storage_options):
         for batch in dataset.scanner(columns=[], filter=condition, with_row_address=True).to_batches():
-            fragments = batch.column("_rowaddr").to_numpy() >> 32
-            matching.update(fragments.tolist())
+            fragments, counts = np.unique(batch.column("_rowaddr").to_numpy() >> 32, return_counts=True)
+            matching.update(dict(zip(fragments.tolist(), counts.tolist(), strict=True)))
     whole = frozenset(number for number, count in matching.items() if count == rows[number])
     return _Choice(whole, tuple(sorted(matching.keys() - whole)))
 
@@ -239,12 +240,13 @@ def _copy_verified(source: ObjectStore, path: str, target: ObjectStore) -> int:
             f"the data file {join_uri(source.uri, path)!r} is missing", hint="run doctor on the dataset"
         ) from None
     place = join_uri(target.uri, path)
-    if _size_of(target, path) is None:
+    there = _size_of(target, path)
+    if there is None:
         sent = hashlib.blake2b()
         target.put_stream(path, _hashed(source.stream(path), sent))
         if _size_of(target, path) != size or _digest(target, path) != sent.digest():
             raise StorageError(f"what arrived at {place!r} is not what was sent", hint="delete it and move again")
-    elif _size_of(target, path) != size or _digest(target, path) != _digest(source, path):
+    elif there != size or _digest(target, path) != _digest(source, path):
         # Never overwritten: a version may read it, and one of the two is damaged.
         raise ObjectExistsError(
             f"{place!r} exists and differs from {join_uri(source.uri, path)!r}",
