@@ -72,7 +72,7 @@ def _read_arrow(data: bytes, name: str) -> Offsets:
 def _read_bitmap(data: bytes, name: str) -> Offsets:
     try:
         bitmap = BitMap.deserialize(data)
-    except ValueError as err:
+    except (IndexError, ValueError) as err:  # an index error for an empty file
         raise _damaged(name, f"it is no Roaring bitmap: {err}") from err
     offsets = np.asarray(bitmap.to_array(), dtype=np.uint32)
     # A damaged bitmap may be read to its end and still contradict itself.

@@ -34,10 +34,11 @@ class RemoveRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DropManifests:
-    """Remove the first manifests of creators that lost the race for a branch's name."""
+    """Remove the first manifests of creators that lost the race for a branch's name; `seen` are all the tree has."""
 
     branch: str
-    files: tuple[LayoutFile, ...]
+    paths: tuple[str, ...]
+    seen: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +87,10 @@ def _remove_tree(store: ObjectStore, remedy: RemoveTree, *, before: datetime) ->
     manifests = [file for file in remedy.files if file.kind in _MANIFESTS]
     if any(file.modified > before for file in manifests or remedy.files):
         return False
-    if _exists(store, branch_ref_path(remedy.branch)) or not _are_unchanged(store, manifests):
+    if _exists(store, branch_ref_path(remedy.branch)):
+        return False
+    # A manifest that came since the diagnosis is someone's attempt to make the branch.
+    if set(_manifests(store, remedy.branch)) != {file.path for file in manifests}:
         return False
     hints = [file for file in remedy.files if file.kind is LayoutKind.VERSION_HINT]
     first = {file.path for file in [*hints, *manifests]}
@@ -99,21 +103,21 @@ def _remove_tree(store: ObjectStore, remedy: RemoveTree, *, before: datetime) ->
 
 def _remove_ref(store: ObjectStore, remedy: RemoveRef, *, before: datetime) -> bool:
     path = branch_ref_path(remedy.branch)
-    if _is_young(store, path, before) or any(True for _ in store.list(f"{branch_folder(remedy.branch)}/_versions")):
+    if _is_young(store, path, before) or _manifests(store, remedy.branch):
         return False
     store.delete(path)
     return True
 
 
 def _drop_manifests(store: ObjectStore, remedy: DropManifests, *, before: datetime) -> bool:
-    folder = f"{branch_folder(remedy.branch)}/_versions"
-    newest = max(info.modified for info in store.list(folder) if info.path.endswith(".manifest"))
-    if newest > before or not _are_unchanged(store, remedy.files):
+    present = _manifests(store, remedy.branch)
+    # Whoever wrote since then has built on what was to go.
+    if set(present) != set(remedy.seen) or max(present.values()) > before:
         return False
-    for file in remedy.files:
-        store.delete(file.path)
+    for path in remedy.paths:
+        store.delete(path)
     # It names the newest version, which is gone; Lance does without it.
-    store.delete(f"{folder}/latest_version_hint.json")
+    store.delete(f"{branch_folder(remedy.branch)}/_versions/latest_version_hint.json")
     return True
 
 
@@ -142,6 +146,12 @@ def _camel_case(key: str) -> str:
     return first + "".join(part.capitalize() for part in others)
 
 
+def _manifests(store: ObjectStore, branch: str) -> dict[str, datetime]:
+    """The manifests of a tree, pending ones too, and when each was written."""
+    listed = store.list(f"{branch_folder(branch)}/_versions")
+    return {info.path: info.modified for info in listed if ".manifest" in info.path.rpartition("/")[2]}
+
+
 def _exists(store: ObjectStore, path: str) -> bool:
     try:
         store.head(path)
@@ -152,7 +162,3 @@ def _exists(store: ObjectStore, path: str) -> bool:
 
 def _is_young(store: ObjectStore, path: str, before: datetime) -> bool:
     return _exists(store, path) and store.head(path).modified > before
-
-
-def _are_unchanged(store: ObjectStore, files: list[LayoutFile] | tuple[LayoutFile, ...]) -> bool:
-    return all(_exists(store, file.path) and store.head(file.path).modified == file.modified for file in files)

@@ -3,10 +3,10 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
-from anabranch.format.health.census import Census, Damage, VersionFacts
+from anabranch.format.health.census import Census, CloneSource, Damage
 from anabranch.format.health.diagnosis import Diagnosis, Surroundings, label
 from anabranch.format.health.findings import Finding, FindingKind
-from anabranch.format.health.remedies import CorrectRef, DropManifests, RemoveRef, RemoveTree
+from anabranch.format.health.remedies import CorrectRef, DropManifests, Remedy, RemoveRef, RemoveTree
 from anabranch.format.home import branch_folder
 from anabranch.format.layout import LayoutKind
 from anabranch.format.names import BRANCH_REFS, TAG_REFS, branch_ref_path
@@ -140,67 +140,69 @@ def _missing_trees(census: Census, users: Mapping[str, set[str]]) -> Iterator[Di
 
 
 def _mismatched_trees(census: Census) -> Iterator[Diagnosis]:
-    for info in census.branches.values():
-        if isinstance(info, BranchInfo):
-            yield from _mismatch(census, info)
-
-
-def _mismatch(census: Census, info: BranchInfo) -> Iterator[Diagnosis]:
     """Two creators of one name each write a first manifest, and the last ref wins; the newest manifest opens."""
+    for info in census.branches.values():
+        if not isinstance(info, BranchInfo):
+            continue
+        versions = census.versions_of(info.name)
+        strange = next((facts for facts in versions if facts.own_branch not in (None, info.name)), None)
+        origins = [facts.cloned_from for facts in versions if facts.cloned_from is not None]
+        if strange is not None:
+            told = f"its version {strange.version} says it belongs to branch {strange.own_branch!r}"
+            yield _mismatch(info, told, "none: find out who put it there, then delete the branch", None)
+        elif origins and not _matches(origins[-1], info):
+            told = f"it opens as a copy of version {origins[-1].version} of {label(origins[-1].branch)}"
+            yield _mismatch(info, told, *_mismatch_remedy(census, info, origins[-1]))
+
+
+def _mismatch_remedy(census: Census, info: BranchInfo, origin: CloneSource) -> tuple[str, Remedy | None]:
+    if losers := _losing_manifests(census, info):
+        seen = tuple(file.path for file in census.layout.of_branch(info.name) if file.kind in _MANIFESTS)
+        return (
+            "a repair removes the manifests that other creators of the same name left; nothing was built on them",
+            DropManifests(branch=info.name, paths=losers, seen=seen),
+        )
+    if origin.branch is None or isinstance(census.branches.get(origin.branch), BranchInfo):
+        return (
+            "a repair corrects the metadata to what the branch is a copy of; no version is touched",
+            CorrectRef(branch=info.name, parent_branch=origin.branch, parent_version=origin.version),
+        )
+    return f"none: its true parent {origin.branch!r} has no readable metadata", None
+
+
+def _losing_manifests(census: Census, info: BranchInfo) -> tuple[str, ...]:
+    """The manifests that hide the branch's true first version; none if anyone has built on them."""
     versions = census.versions_of(info.name)
-    strange = next((v for v in versions if v.own_branch not in (None, info.name)), None)
-    if strange is not None:
-        told = f"its version {strange.version} says it belongs to branch {strange.own_branch!r}"
-        remedy = "none: find out who put it there, then delete the branch"
-        yield Diagnosis(finding=_mismatch_finding(info, told, remedy, repairable=False))
-        return
-    clones = [facts for facts in versions if facts.cloned_from is not None]
-    if not clones or _matches(clones[-1], info):
-        return
-    source = clones[-1].cloned_from
-    assert source is not None  # noqa: S101 - `clones` holds no other
-    told = f"it opens as a copy of version {source.version} of {label(source.branch)}"
-    right = next((facts for facts in clones if _matches(facts, info)), None)
-    above = [facts for facts in versions if right is not None and facts.version > right.version]
-    held = _holders(census, info.name, {facts.version for facts in above})
-    if right is not None and all(facts.cloned_from is not None for facts in above) and not held:
-        files = tuple(file for file in census.layout.files if file.path in {facts.path for facts in above})
-        remedy = "a repair removes the manifests that other creators of the same name left; nothing was built on them"
-        yield Diagnosis(
-            finding=_mismatch_finding(info, told, remedy, repairable=True),
-            remedy=DropManifests(branch=info.name, files=files),
-        )
-    elif source.branch is None or isinstance(census.branches.get(source.branch), BranchInfo):
-        remedy = "a repair corrects the metadata to what the branch is a copy of; no version is touched"
-        yield Diagnosis(
-            finding=_mismatch_finding(info, told, remedy, repairable=True),
-            remedy=CorrectRef(branch=info.name, parent_branch=source.branch, parent_version=source.version),
-        )
-    else:
-        remedy = f"none: its true parent {source.branch!r} has no readable metadata"
-        yield Diagnosis(finding=_mismatch_finding(info, told, remedy, repairable=False))
+    right = next((facts for facts in versions if facts.cloned_from and _matches(facts.cloned_from, info)), None)
+    if right is None or any(file.branch == info.name for file, _ in census.damaged_manifests):
+        return ()
+    above = [facts for facts in versions if facts.version > right.version]
+    is_built_on = any(facts.cloned_from is None for facts in above)
+    if is_built_on or _is_held(census, info.name, {facts.version for facts in above}):
+        return ()
+    return tuple(facts.path for facts in above)
 
 
-def _mismatch_finding(info: BranchInfo, told: str, remedy: str, *, repairable: bool) -> Finding:
-    return Finding(
+def _mismatch(info: BranchInfo, told: str, said: str, remedy: Remedy | None) -> Diagnosis:
+    finding = Finding(
         kind=FindingKind.MISMATCHED_TREE,
         subject=branch_folder(info.name),
         explanation=(
             f"branch {info.name!r} was made from version {info.parent_version} of {label(info.parent_branch)},"
             f" by its metadata, but {told}"
         ),
-        remedy=remedy,
+        remedy=said,
         paths=(branch_ref_path(info.name),),
-        repairable=repairable,
+        repairable=remedy is not None,
     )
+    return Diagnosis(finding=finding, remedy=remedy)
 
 
-def _matches(facts: VersionFacts, info: BranchInfo) -> bool:
-    source = facts.cloned_from
-    return source is not None and (source.branch, source.version) == (info.parent_branch, info.parent_version)
+def _matches(source: CloneSource, info: BranchInfo) -> bool:
+    return (source.branch, source.version) == (info.parent_branch, info.parent_version)
 
 
-def _holders(census: Census, branch: str, versions: set[int]) -> bool:
+def _is_held(census: Census, branch: str, versions: set[int]) -> bool:
     """Whether a tag or a child branch stands on one of a branch's versions."""
     tagged = {(tag.branch, tag.version) for tag in census.tags.values() if not isinstance(tag, Damage)}
     forked = {(i.parent_branch, i.parent_version) for i in census.branches.values() if isinstance(i, BranchInfo)}
