@@ -50,7 +50,7 @@ class LivedIn:
 
 
 def lived_in(root: str, storage_options: dict[str, str] | None = None) -> LivedIn:
-    """Make a dataset with deletions, an index, a branch, one with a folder, a branch of a branch, tags, staged versions."""
+    """Make a dataset with deletions, an index, branches, one of them of a branch, tags and staged versions."""
     home = Home.at(root, storage_options)
     lance.write_dataset(
         rows(1, 2, 3, 4), root, storage_options=home.lance_options(), enable_stable_row_ids=True, max_rows_per_file=2
@@ -164,8 +164,9 @@ def test_two_writers_conflict_and_rebase_on_a_relocated_branch(tmp_path: Path) -
     one.insert(rows(31))
     two.insert(rows(32))
     assert ids(made.home(new, "feature/x")) == [1, 2, 3, 31, 32]
-    first = made.home(new, "feature/x").open(3)
-    assert type(first.read_transaction(3).operation).__name__ == "Clone"
+    fork = made.home(new, "feature/x").open().read_transaction(3)
+    assert fork is not None
+    assert type(fork.operation).__name__ == "Clone"
 
 
 def test_a_dataset_made_by_a_relative_path_is_relocated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

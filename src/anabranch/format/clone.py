@@ -8,9 +8,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from uuid import uuid4
-
-import lance
 
 from anabranch.errors import (
     AnabranchError,
@@ -20,21 +19,29 @@ from anabranch.errors import (
     DatasetNotFoundError,
     InvalidInputError,
     InvalidPathError,
-    ObjectExistsError,
     ObjectNotFoundError,
     StorageError,
 )
-from anabranch.format.bases import OWN_ROOT, bases_of, check_bases
+from anabranch.format.bases import bases_of, check_bases
+from anabranch.format.clone_files import (
+    Draft,
+    deep_draft,
+    has_manifest,
+    is_manifest,
+    publish,
+    remove,
+    shallow_draft,
+    take_back,
+)
 from anabranch.format.holds import Hold, list_holds, release_hold, take_hold
 from anabranch.format.home import Home
 from anabranch.format.lance_errors import lance_errors
-from anabranch.format.manifest import BasePath, read_manifest, with_base_paths
-from anabranch.format.names import ManifestName
+from anabranch.format.manifest import read_manifest
 from anabranch.format.refs import get_branch
 from anabranch.format.tags import get_tag
-from anabranch.ids import LAYOUT_NAMES, MAIN
-from anabranch.storage import ObjectStore, open_store
-from anabranch.storage.uris import is_local, join_uri, normalise_uri, relative_to, split_uri
+from anabranch.ids import MAIN
+from anabranch.storage import open_store
+from anabranch.storage.uris import is_local, normalise_uri, relative_to, split_uri
 
 __all__ = ["CloneInfo", "CloneRef", "deep_clone", "drop_clone", "list_clones", "release_clone", "shallow_clone"]
 
@@ -87,16 +94,8 @@ def shallow_clone(
     _refuse_mixed_stores(source, target)
     _refuse_taken(target)
     origin = _resolve(source, ref)
-    root = source.on(None)
-    hold = _hold(root, origin, target, new_id())
-    files: dict[str, bytes] = {}
-    try:
-        files = _scratch_clone(root, hold, origin)
-        _publish(target, files)
-        _try_to_read(target)
-    except BaseException:
-        _take_back(root, hold, lambda: _unpublish(target, files))
-        raise
+    hold = _hold(source, origin, target, new_id())
+    _make(source.on(None), target, hold, partial(shallow_draft, tag=origin.tag))
     return _info(hold, exists=True)
 
 
@@ -112,18 +111,9 @@ def deep_clone(
     target = _target(source, target_uri, storage_options)
     _refuse_taken(target)
     origin = _resolve(source, ref)
-    root = source.on(None)
-    hold = _hold(root, origin, target, new_id())
-    options = target.lance_options() or root.lance_options()
-    try:
-        with lance_errors(target.root, options):
-            kept = (hold.kept_branch, hold.kept_version)
-            root.open().deep_clone(target.root, kept, storage_options=options)
-    except BaseException:
-        # With a manifest there, someone else was faster, and the files are theirs.
-        _take_back(root, hold, lambda: None if _has_manifest(target.store()) else _remove(target))
-        raise
-    release_hold(root, hold.name)
+    hold = _hold(source, origin, target, new_id())
+    _make(source.on(None), target, hold, deep_draft)
+    release_hold(source.on(None), hold.name)
     return replace(_info(hold, exists=True), tag=None)
 
 
@@ -145,9 +135,9 @@ def drop_clone(source: Home, clone_uri: str, *, storage_options: Mapping[str, st
             f"dataset {root.root!r} has no clone at {uri!r}", hint="list its clones to see which there are"
         )
     clone = Home.at(uri, root.storage_options if storage_options is None else storage_options)
-    if _has_manifest(clone.store()):
+    if has_manifest(clone.store()):
         _refuse_to_drop(root, clone, holds)
-    _remove(clone)
+    remove(clone)
     for hold in holds:
         release_hold(root, hold.name)
 
@@ -182,7 +172,11 @@ def _refuse_taken(target: Home) -> None:
 
 def _is_file(path: str) -> bool:
     folder, _, leaf = path.rpartition("/")
-    return any(found.path == leaf for found in open_store(folder or "/").list(leaf))
+    try:
+        open_store(folder or "/").head(leaf)
+    except ObjectNotFoundError:
+        return False
+    return True
 
 
 def _resolve(source: Home, ref: CloneRef | None) -> _Origin:
@@ -205,73 +199,24 @@ def _resolve(source: Home, ref: CloneRef | None) -> _Origin:
     return _Origin(branch=home.branch, version=int(opened.version), tag=tag)
 
 
-def _hold(root: Home, origin: _Origin, target: Home, hold_id: str) -> Hold:
-    return take_hold(root, branch=origin.branch, version=origin.version, clone_uri=target.root, hold_id=hold_id)
+def _hold(source: Home, origin: _Origin, target: Home, hold_id: str) -> Hold:
+    return take_hold(
+        source.on(None), branch=origin.branch, version=origin.version, clone_uri=target.root, hold_id=hold_id
+    )
 
 
-def _take_back(root: Home, hold: Hold, remove_clone: Callable[[], None]) -> None:
-    """Undo a clone that failed. If that fails too, the hold stays: it does no harm, and it is listed."""
-    with suppress(AnabranchError):
-        remove_clone()
-        release_hold(root, hold.name)
-
-
-def _scratch_clone(root: Home, hold: Hold, origin: _Origin) -> dict[str, bytes]:
-    """The files of a fresh shallow clone, its manifest last.
-
-    Lance clones only inside one bucket, so it does so in a folder of the source that no branch has; what it writes
-    there, two small files, does not depend on where it is.
-    """
-    scratch = Home.at(join_uri(root.root, "tree", f"{hold.name}-scratch"), root.storage_options)
+def _make(root: Home, target: Home, hold: Hold, draw_up: Callable[[Home, Hold], Draft]) -> None:
+    draft = Draft(files={})
     try:
-        with lance_errors(root.root, root.storage_options):
-            kept = (hold.kept_branch, hold.kept_version)
-            root.open().shallow_clone(scratch.root, kept, storage_options=root.lance_options())
-        store = scratch.store()
-        paths = [info.path for info in store.list() if info.path.endswith((".txn", ".manifest"))]
-        files = {path: store.get(path) for path in sorted(paths)}
-    finally:
-        _remove(scratch)
-    alias = origin.tag if origin.tag and origin.tag != OWN_ROOT and not origin.tag.isdigit() else hold.name
-    return {
-        path: _with_alias(data, alias, root.on(hold.kept_branch).uri, hold.name) if _is_manifest(path) else data
-        for path, data in files.items()
-    }
-
-
-def _with_alias(manifest: bytes, alias: str, cloned: str, spare_alias: str) -> bytes:
-    """The manifest with its base for the cloned home named."""
-    taken = {base.name for base in read_manifest(manifest).base_paths if base.path != cloned}
-    name = spare_alias if alias in taken else alias
-
-    def named(base: BasePath) -> BasePath:
-        return replace(base, name=name) if base.path == cloned else base
-
-    return with_base_paths(manifest, named)
-
-
-def _publish(target: Home, files: Mapping[str, bytes]) -> None:
-    store = target.store()
-    try:
-        for path, data in files.items():
-            store.put_if_absent(path, data)
-    except ObjectExistsError as err:
-        raise _just_taken(target) from err
-    if any(_is_manifest(info.path) and info.path not in files for info in store.list("_versions")):
-        raise _just_taken(target)
-
-
-def _just_taken(target: Home) -> DatasetExistsError:
-    return DatasetExistsError(f"someone just made a dataset at {target.root!r}", hint="choose another place")
-
-
-def _unpublish(target: Home, files: Mapping[str, bytes]) -> None:
-    """Take back what is ours; a file of the same name by someone else has other bytes."""
-    store = target.store()
-    for path, data in reversed(list(files.items())):
-        with suppress(ObjectNotFoundError):
-            if store.get(path) == data:
-                store.delete(path)
+        draft = draw_up(root, hold)
+        publish(root, target, draft)
+        _try_to_read(target)
+    except BaseException:
+        # If this fails as well, the hold stays: it does no harm, and it is listed.
+        with suppress(AnabranchError):
+            take_back(target, draft)
+            release_hold(root, hold.name)
+        raise
 
 
 def _try_to_read(target: Home) -> None:
@@ -283,7 +228,7 @@ def _try_to_read(target: Home) -> None:
 
 def _refuse_to_drop(root: Home, clone: Home, holds: list[Hold]) -> None:
     store = clone.store()
-    manifests = (store.get(info.path) for info in store.list("_versions") if _is_manifest(info.path))
+    manifests = (store.get(info.path) for info in store.list("_versions") if is_manifest(info.path))
     bases = (base.path for manifest in manifests for base in read_manifest(manifest, name=clone.root).base_paths)
     if all(relative_to(path.rstrip("/"), root.root) is None for path in bases):
         raise ConflictError(
@@ -297,33 +242,11 @@ def _refuse_to_drop(root: Home, clone: Home, holds: list[Hold]) -> None:
         )
 
 
-def _remove(home: Home) -> None:
-    """Delete a dataset's files, and its folder if it holds no other."""
-    store = home.store()
-    paths = [info.path for info in store.list()]
-    if all(path.partition("/")[0] in LAYOUT_NAMES for path in paths) and any(map(_is_manifest, paths)):
-        # Lance also removes the empty folders on local disk.
-        with lance_errors(home.root, home.storage_options):
-            lance.LanceDataset.drop(home.root, storage_options=home.lance_options(), ignore_not_found=True)
-    for path in (info.path for info in store.list()):
-        if path.partition("/")[0] in LAYOUT_NAMES:
-            store.delete(path)
-
-
-def _has_manifest(store: ObjectStore) -> bool:
-    return any(_is_manifest(info.path) for info in store.list("_versions"))
-
-
-def _is_manifest(path: str) -> bool:
-    folder, _, name = path.rpartition("/")
-    return folder == "_versions" and ManifestName.find(name) is not None
-
-
 def _exists(uri: str | None, options: Mapping[str, str]) -> bool | None:
     if uri is None:
         return False
     try:
-        return _has_manifest(open_store(uri, options))
+        return has_manifest(open_store(uri, options))
     except StorageError:
         return None
 

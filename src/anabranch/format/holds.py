@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from anabranch.errors import TagNotFoundError
-from anabranch.format.home import Home, branch_folder, is_staged
+from anabranch.format.home import Home, is_staged
 from anabranch.format.lance_errors import lance_errors
-from anabranch.format.manifest import with_version
-from anabranch.format.names import manifest_path
 from anabranch.format.refs import BranchInfo, delete_branch, find_branch, list_branches
+from anabranch.format.staging.forking import fork
+from anabranch.format.staging.pin import Pin
 from anabranch.format.tags import TagInfo, create_tag, delete_tag, find_tag, get_tag, list_tags
 
 __all__ = ["Hold", "list_holds", "release_hold", "take_hold"]
@@ -57,13 +57,7 @@ def take_hold(root: Home, *, branch: str | None, version: int, clone_uri: str, h
 
 def _keep_staged(home: Home, version: int, name: str) -> tuple[str, int]:
     """Give a staged version a branch on which it is an ordinary version."""
-    number = home.open().version
-    with lance_errors(home.root, home.storage_options):
-        home.on(None).open().create_branch(name, (home.branch, version), storage_options=home.lance_options())
-    store, folder = home.store(), branch_folder(name)
-    manifest = store.get(f"{folder}/{manifest_path(version)}")
-    store.put_if_absent(f"{folder}/{manifest_path(number)}", with_version(manifest, number))
-    return name, number
+    return name, fork(Pin(home=home, version=version), name).head_version()
 
 
 def list_holds(root: Home) -> tuple[Hold, ...]:

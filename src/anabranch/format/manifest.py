@@ -1,4 +1,4 @@
-"""A manifest file as bytes: what is read from it, and the two things ever rewritten in it.
+"""A manifest file as bytes: what is read from it, and the few things ever rewritten in it.
 
 The file ends with 8 bytes that say where the protobuf message starts (after 4 bytes of length), 4 bytes of format
 version and `LANC`. Whatever lies before the message (index and transaction sections) is found by offsets from the start
@@ -6,17 +6,22 @@ of the file, so a message may change its length without harm.
 """
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from anabranch.format.wire import WireField, bytes_field, damaged, iter_fields, varint_field
 
-__all__ = ["BasePath", "ManifestInfo", "read_manifest", "with_base_paths", "with_version"]
+__all__ = ["BasePath", "ManifestInfo", "read_manifest", "with_base_paths", "with_version", "without_base_paths"]
 
 _MAGIC = b"LANC"
 _FOOTER = 16
 _VERSION = 3
 _BASE_PATHS = 18
+_FRAGMENT, _INDEX_SECTION = 2, 6
+_HAS_BASE_PATHS = 16
+# The number of `base_id` in each message below a fragment that has one (data and deletion files), and in an index.
+_BASE_ID_IN_FRAGMENT = {2: 7, 3: 7}
+_BASE_ID_IN_INDEX = 9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +71,54 @@ def with_base_paths(data: bytes, change: Callable[[BasePath], BasePath], *, name
         return field.raw if new == old else bytes_field(_BASE_PATHS, _write_base_path(field.value, new, name))
 
     return _rewrite(data, name, changed)
+
+
+def without_base_paths(data: bytes, *, name: str = "manifest") -> bytes:
+    """The same manifest for a dataset that has all files in its own root: no base path, and no file that names one."""
+    start, size = _message_span(data, name)
+    fields = tuple(iter_fields(data[start : start + size], _called(name)))
+    sections, index_at = data[: start - 4], 0
+    for field in fields:
+        if field.number == _INDEX_SECTION and isinstance(field.value, int):
+            # Put at the end, as sections are found by their position: none of the others may move.
+            section = _index_section_without_base_ids(data, field.value, name)
+            index_at, sections = len(sections), sections + struct.pack("<I", len(section)) + section
+
+    def changed(field: WireField) -> bytes:
+        match field.number, field.value:
+            case 2, bytes(fragment):
+                return bytes_field(_FRAGMENT, _without_base_ids(fragment, _BASE_ID_IN_FRAGMENT, name))
+            case 6, int():
+                return varint_field(_INDEX_SECTION, index_at)
+            case (9 | 10) as flags, int(value):
+                return varint_field(flags, value & ~_HAS_BASE_PATHS)
+            case 18, _:
+                return b""
+        return field.raw
+
+    message = b"".join(map(changed, fields))
+    footer = data[start + size : -16] + struct.pack("<Q", len(sections)) + data[-8:]
+    return sections + struct.pack("<I", len(message)) + message + footer
+
+
+def _without_base_ids(message: bytes, numbers: Mapping[int, int], name: str) -> bytes:
+    """A message whose parts (by their number) have lost a field (by its number)."""
+    out = bytearray()
+    for part in iter_fields(message, _called(name)):
+        if part.number in numbers and isinstance(part.value, bytes):
+            inner = iter_fields(part.value, _called(name))
+            kept = b"".join(field.raw for field in inner if field.number != numbers[part.number])
+            out += bytes_field(part.number, kept)
+        else:
+            out += part.raw
+    return bytes(out)
+
+
+def _index_section_without_base_ids(data: bytes, position: int, name: str) -> bytes:
+    if position + 4 > len(data):
+        raise damaged(_called(name), "its index section lies outside the file")
+    (size,) = struct.unpack("<I", data[position : position + 4])
+    return _without_base_ids(data[position + 4 : position + 4 + size], {1: _BASE_ID_IN_INDEX}, name)
 
 
 def _message(data: bytes, name: str) -> bytes:
