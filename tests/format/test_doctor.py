@@ -17,6 +17,7 @@ from anabranch.format.home import Home, branch_folder
 from anabranch.format.manifest import read_manifest
 from anabranch.format.names import branch_ref_path, manifest_path, tag_ref_path
 from anabranch.format.refs import get_branch
+from anabranch.format.staging import Pin, append, fork
 from tests.conftest import Place
 
 NOW = timedelta(0)
@@ -333,6 +334,14 @@ def test_a_tree_with_another_branchs_manifest_is_reported(home: Home) -> None:
     finding = next(one for one in repaired(home).open if one.kind is FindingKind.MISMATCHED_TREE)
     assert "belongs to branch 'dev'" in finding.explanation
     assert files(home) == before
+
+
+def test_staged_versions_and_forks_of_them_are_healthy(home: Home) -> None:
+    head = Pin(home=home, version=home.open().version)
+    staged = append(head, rows(8))
+    forked = fork(staged, "from-staged")
+    fork(append(Pin(home=forked, version=forked.open().version), rows(9)), "from-fork")
+    assert doctor(home).findings == ()
 
 
 def test_a_fork_of_a_staged_version_without_an_ordinary_one_is_reported(home: Home) -> None:

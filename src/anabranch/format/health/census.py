@@ -16,11 +16,11 @@ from anabranch.errors import (
     StorageDeniedError,
     StorageUnavailableError,
 )
-from anabranch.format.bases import FileKind, bases_of, check_bases, resolve_path
+from anabranch.format.bases import FileKind, check_bases, resolve_path
 from anabranch.format.home import Home, is_staged
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout import Layout, LayoutFile, LayoutKind, layout
-from anabranch.format.manifest import read_manifest
+from anabranch.format.manifest import BasePath, read_manifest
 from anabranch.format.names import ManifestName, branch_ref_path, tag_of_ref_path, tag_ref_path
 from anabranch.format.refs import BranchInfo, get_branch
 from anabranch.format.tags import TagInfo, get_tag
@@ -122,7 +122,7 @@ def _version_facts(root: Home, file: LayoutFile) -> VersionFacts | Damage | None
         if info.version != version:
             return Damage(path=file.path, problem=f"it is version {info.version} under the name of version {version}")
         dataset = home.open(version)
-        needs = dict(_needs(home, dataset))
+        needs = dict(_needs(home, dataset, {base.id: base for base in info.base_paths}))
     except (StorageDeniedError, StorageUnavailableError):
         raise
     except AnabranchError as err:
@@ -140,9 +140,8 @@ def _version_facts(root: Home, file: LayoutFile) -> VersionFacts | Damage | None
     )
 
 
-def _needs(home: Home, dataset: lance.LanceDataset) -> Iterator[tuple[str, bool]]:
+def _needs(home: Home, dataset: lance.LanceDataset, bases: Mapping[int, BasePath]) -> Iterator[tuple[str, bool]]:
     """Every file that a version mentions, and whether it must be there."""
-    bases = {base.id: base for base in bases_of(dataset)}
 
     def place(name: str, kind: FileKind, base_id: int | None) -> str:
         uri = resolve_path(name, kind, base_id, bases=bases, dataset_root=home.uri)

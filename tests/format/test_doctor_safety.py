@@ -1,0 +1,192 @@
+"""Nothing live is touched: not when others act between diagnosis and repair, and not in any mess."""
+
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+
+import lance
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from anabranch.format.doctor import doctor
+from anabranch.format.health.census import take_census
+from anabranch.format.health.diagnosis import Surroundings
+from anabranch.format.health.remedies import Remedy, RemoveTree, apply_remedy
+from anabranch.format.health.trees import diagnose_trees
+from anabranch.format.home import Home, branch_folder
+from anabranch.format.layout import layout
+from anabranch.format.names import branch_ref_path, manifest_path
+from tests.conftest import Place
+
+NOW = timedelta(0)
+LATER = datetime(2100, 1, 1, tzinfo=UTC)
+
+
+def rows(*ids: int) -> pa.Table:
+    return pa.table({"id": pa.array(ids, pa.int64())})
+
+
+def files(home: Home) -> dict[str, bytes]:
+    store = home.store()
+    return {info.path: store.get(info.path) for info in store.list()}
+
+
+def ids(home: Home, version: int | None = None) -> list[int]:
+    return sorted(home.open(version).to_table().column("id").to_pylist())
+
+
+@pytest.fixture
+def home(place: Place) -> Home:
+    home = Home.at(place / "t.lance", place.storage_options)
+    lance.write_dataset(rows(1), home.root, storage_options=home.lance_options()).insert(rows(2))
+    return home
+
+
+def the_remedy(home: Home) -> Remedy:
+    (diagnosis,) = diagnose_trees(take_census(home), Surroundings())
+    assert diagnosis.remedy is not None
+    return diagnosis.remedy
+
+
+def unreferenced(home: Home) -> None:
+    home.open().create_branch("x")
+    home.store().delete(branch_ref_path("x"))
+
+
+def without_tree(home: Home) -> None:
+    home.open().create_branch("x")
+    for info in list(home.store().list("tree/x")):
+        home.store().delete(info.path)
+
+
+def raced(home: Home) -> None:
+    home.open().create_branch("x", 2)
+    manifest = home.store().get(f"tree/x/{manifest_path(2)}")
+    home.open().branches.delete("x")
+    home.open().create_branch("x", 1)
+    home.store().put(f"tree/x/{manifest_path(2)}", manifest)
+
+
+def put_ref(home: Home) -> None:
+    home.store().put(branch_ref_path("x"), b"{}")
+
+
+def put_manifest(home: Home) -> None:
+    home.store().put(f"tree/x/{manifest_path(7)}", home.store().get(manifest_path(2)))
+
+
+@pytest.mark.parametrize(
+    ("mess", "somebody"),
+    [
+        (unreferenced, put_ref),
+        (unreferenced, put_manifest),
+        (without_tree, put_manifest),
+        (raced, lambda home: home.on("x").open().insert(rows(3))),
+    ],
+    ids=["a ref comes", "another creator comes", "a tree comes", "a write comes"],
+)
+def test_a_repair_stops_when_somebody_was_there_since_the_diagnosis(
+    home: Home, mess: Callable[[Home], object], somebody: Callable[[Home], object]
+) -> None:
+    mess(home)
+    remedy = the_remedy(home)
+    somebody(home)
+    before = files(home)
+    assert not apply_remedy(home, remedy, now=LATER, grace=NOW)
+    assert files(home) == before
+
+
+@pytest.mark.parametrize("mess", [unreferenced, without_tree, raced])
+def test_nothing_young_is_repaired(home: Home, mess: Callable[[Home], object]) -> None:
+    mess(home)
+    before = files(home)
+    report = doctor(home, repair=True)
+    assert not report.repaired
+    assert [finding.repairable for finding in report.open] == [True]
+    assert files(home) == before
+
+
+def test_a_repair_that_broke_off_is_finished_by_the_next(home: Home) -> None:
+    before = files(home)
+    home.open().create_branch("x")
+    home.on("x").open().insert(rows(3))
+    home.store().delete(branch_ref_path("x"))
+    remedy = the_remedy(home)
+    assert isinstance(remedy, RemoveTree)
+    home.store().delete(f"tree/x/{manifest_path(2)}")
+    home.store().delete(f"tree/x/{manifest_path(3)}")
+    home.open().create_branch("x")
+    assert ids(home.on("x")) == [1, 2]
+    home.open().branches.delete("x")
+    assert doctor(home, repair=True, grace=NOW).is_clean
+    assert files(home) == before
+
+
+NAMES = st.sampled_from(["a", "a/z", "b", "b/data", "c"])
+STEPS = st.one_of(
+    st.tuples(st.just("branch"), NAMES, st.one_of(st.none(), NAMES)),
+    st.tuples(st.just("write"), NAMES, st.none()),
+    st.tuples(st.just("tag"), NAMES, st.none()),
+    st.tuples(st.just("delete"), NAMES, st.none()),
+    st.tuples(st.just("lose ref"), NAMES, st.none()),
+    st.tuples(st.just("lose tree"), NAMES, st.none()),
+)
+
+
+def take(home: Home, step: tuple[str, str, str | None], number: int) -> None:
+    """Do what Lance lets us do; refusals are part of the game."""
+    action, name, source = step
+    with suppress(OSError, ValueError, RuntimeError):
+        match action:
+            case "branch":
+                home.open().create_branch(name, (source, None))
+            case "write":
+                lance.dataset(home.on(name).uri).insert(rows(number))
+            case "tag":
+                home.open().tags.create(f"tag-{number}", (name, lance.dataset(home.on(name).uri).version))
+            case "delete":
+                home.open().branches.delete(name)
+            case "lose ref":
+                home.store().delete(branch_ref_path(name))
+            case "lose tree":
+                for file in layout(home).of_branch(name):
+                    home.store().delete(file.path)
+
+
+def readable(home: Home) -> dict[str, list[int]]:
+    """What plain Lance reads on every branch and tag that it can read."""
+    main = home.open()
+    found = {"main": ids(home)}
+    for name in layout(home).branches:
+        with suppress(OSError, ValueError):
+            found[f"branch {name}"] = sorted(main.checkout_version((name, None)).to_table().column("id").to_pylist())
+    for name in main.tags.list():
+        with suppress(OSError, ValueError):
+            found[f"tag {name}"] = sorted(main.checkout_version(name).to_table().column("id").to_pylist())
+    return found
+
+
+@given(st.lists(STEPS, min_size=1, max_size=14))
+def test_whatever_can_be_read_reads_the_same_after_a_repair(steps: list[tuple[str, str, str | None]]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        home = Home.at(f"{folder}/t.lance")
+        lance.write_dataset(rows(0), home.root)
+        for number, step in enumerate(steps, start=1):
+            take(home, step, number)
+        live = {file.path for file in layout(home).files if file.has_ref}
+        before, seen = files(home), readable(home)
+        report = doctor(home, repair=True, grace=NOW)
+        after = files(home)
+        assert readable(home) == seen
+        # Live files stay as they are, but for the metadata of branches that have no files or another origin.
+        touched = {path for path in live if after.get(path) != before[path]}
+        assert touched <= {path for finding in report.repaired for path in finding.paths}
+        assert all(path.startswith("_refs/branches/") for path in touched)
+        assert not any(finding.repairable for finding in report.open)
+        assert not doctor(home, repair=True, grace=NOW).repaired
+        for name in layout(home).unreferenced_trees:
+            finding = next(one for one in report.open if one.subject == branch_folder(name))
+            assert finding.needed_by
