@@ -1,8 +1,10 @@
 """Clones: independent of their source, held by it, dropped without a trace."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
+from threading import Barrier
 
 import lance
 import pyarrow as pa
@@ -21,11 +23,13 @@ from anabranch.errors import (
     InvalidInputError,
     InvalidPathError,
     StaleBaseError,
+    StorageUnavailableError,
     TagNotFoundError,
     VersionNotFoundError,
 )
 from anabranch.format.bases import list_bases
 from anabranch.format.clone import (
+    CloneInfo,
     CloneRef,
     deep_clone,
     drop_clone,
@@ -36,6 +40,7 @@ from anabranch.format.clone import (
 from anabranch.format.holds import take_hold
 from anabranch.format.home import Home
 from anabranch.format.refs import delete_branch
+from anabranch.format.relocate import relocate
 from anabranch.storage import open_store
 from tests.conftest import Place
 
@@ -98,6 +103,14 @@ def source(tmp_path: Path) -> Home:
     return make(str(tmp_path / "source.lance"))
 
 
+UNREACHABLE = {
+    "aws_endpoint": "http://127.0.0.1:9",
+    "aws_access_key_id": "who",
+    "aws_secret_access_key": "secret",
+    "aws_region": "nowhere",
+    "allow_http": "true",
+    "client_max_retries": "0",
+}
 V1 = [0, 1, 2, 4, 5, 6, 7, 8, 9]
 NEWEST = [*V1, 10]
 
@@ -215,7 +228,6 @@ def test_a_tag_on_a_branch_names_the_base_of_that_branch(source: Home, tmp_path:
     assert named == {source.root: None, source.on("dev").uri: "dev-v1"}
 
 
-@pytest.mark.s3
 def test_a_staged_version_is_cloned_and_survives_every_cleanup(place: Place) -> None:
     source = make(place / "source.lance", place.storage_options)
     source.open().create_branch("dev")
@@ -344,6 +356,64 @@ def test_a_crash_inside_the_hold_leaves_what_can_be_released(source: Home) -> No
         release_clone(source, clone.tag)
     assert list_clones(source) == ()
     assert source.open().branches.list() == {}
+
+
+def test_a_crash_while_lance_clones_leaves_a_scratch_that_goes_with_the_hold(source: Home, tmp_path: Path) -> None:
+    before = contents(source.root)
+    uri = str(tmp_path / "clone.lance")
+    take_hold(source, branch=None, version=3, clone_uri=uri, hold_id="0123456789abcdef")
+    source.open().shallow_clone(f"{source.root}/tree/clone-0123456789abcdef-scratch", 3)
+    drop_clone(source, uri)
+    assert contents(source.root) == before
+
+
+def test_of_many_clones_to_one_place_at_most_one_comes_to_be(source: Home, tmp_path: Path) -> None:
+    start = Barrier(4)
+
+    def attempt(version: int) -> CloneInfo | None:
+        start.wait()
+        try:
+            return shallow_clone(source, str(tmp_path / "clone.lance"), ref=version)
+        except DatasetExistsError:
+            return None
+
+    with ThreadPoolExecutor(4) as cloners:
+        made = tuple(filter(None, cloners.map(attempt, (1, 2, 3, 3))))
+    assert len(made) <= 1
+    assert list_clones(source) == made
+    manifests = list((tmp_path / "clone.lance").glob("_versions/*.manifest"))
+    assert len(manifests) == len(made)
+    for info in made:
+        assert Home.at(str(info.uri)).open().version == info.source_version
+
+
+def test_a_clone_is_dropped_after_both_it_and_its_source_moved(source: Home, tmp_path: Path) -> None:
+    """What holds a staged version, a branch, moves with the source as any other does."""
+    clone = Home.at(str(tmp_path / "clone.lance"))
+    shallow_clone(source, clone.root, ref=stage(source, rows(50)))
+    moved = Home.at(str(tmp_path / "moved.lance"))
+    Path(source.root).rename(moved.root)
+    with pytest.raises(ConflictError, match="relocate it"):
+        drop_clone(moved, clone.root)
+    relocate(moved)
+    relocate(clone, mapping={source.root: moved.root})
+    wear_out(moved)
+    assert ids(clone) == [*NEWEST, 50]
+    drop_clone(moved, clone.root)
+    assert moved.open().branches.list() == {}
+
+
+def test_an_unreachable_store_changes_nothing(source: Home) -> None:
+    before = contents(source.root)
+    with pytest.raises(StorageUnavailableError):
+        deep_clone(source, "s3://lake/clone.lance", storage_options=UNREACHABLE)
+    assert contents(source.root) == before
+
+
+def test_a_clone_whose_store_cannot_be_asked_is_listed_all_the_same(source: Home) -> None:
+    take_hold(source, branch=None, version=3, clone_uri="s3://lake/clone.lance", hold_id="0123456789abcdef")
+    (clone,) = list_clones(source, storage_options=UNREACHABLE)
+    assert (clone.uri, clone.exists) == ("s3://lake/clone.lance", None)
 
 
 def test_only_holds_are_released(source: Home) -> None:

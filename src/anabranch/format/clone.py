@@ -30,6 +30,7 @@ from anabranch.format.clone_files import (
     is_manifest,
     publish,
     remove,
+    remove_scratch,
     shallow_draft,
     take_back,
 )
@@ -139,12 +140,13 @@ def drop_clone(source: Home, clone_uri: str, *, storage_options: Mapping[str, st
         _refuse_to_drop(root, clone, holds)
     remove(clone)
     for hold in holds:
-        release_hold(root, hold.name)
+        release_clone(root, hold.name)
 
 
 def release_clone(source: Home, tag: str) -> None:
     """Remove a hold by its tag and leave the clone alone, for a clone that is gone or was made independent."""
     release_hold(source.on(None), tag)
+    remove_scratch(source.on(None), tag)
 
 
 def _target(source: Home, target_uri: str, storage_options: Mapping[str, str] | None) -> Home:

@@ -24,7 +24,17 @@ from anabranch.ids import LAYOUT_NAMES
 from anabranch.storage import ObjectStore, copy_between, open_store
 from anabranch.storage.uris import join_uri
 
-__all__ = ["Draft", "deep_draft", "has_manifest", "is_manifest", "publish", "remove", "shallow_draft", "take_back"]
+__all__ = [
+    "Draft",
+    "deep_draft",
+    "has_manifest",
+    "is_manifest",
+    "publish",
+    "remove",
+    "remove_scratch",
+    "shallow_draft",
+    "take_back",
+]
 
 _PARALLEL_COPIES = 8
 
@@ -86,7 +96,7 @@ def _parts(live: LiveFile, root: Home) -> Iterator[tuple[str, str]]:
 @contextmanager
 def _scratch_clone(root: Home, hold: Hold) -> Iterator[Home]:
     """A shallow clone that Lance makes where it can: in a folder of the source that no branch has."""
-    scratch = Home.at(join_uri(root.root, "tree", f"{hold.name}-scratch"), root.storage_options)
+    scratch = _scratch(root, hold.name)
     try:
         with lance_errors(root.root, root.storage_options):
             kept = (hold.kept_branch, hold.kept_version)
@@ -94,6 +104,15 @@ def _scratch_clone(root: Home, hold: Hold) -> Iterator[Home]:
         yield scratch
     finally:
         remove(scratch)
+
+
+def remove_scratch(root: Home, hold_name: str) -> None:
+    """Remove what a crash may have left of the scratch clone."""
+    remove(_scratch(root, hold_name))
+
+
+def _scratch(root: Home, hold_name: str) -> Home:
+    return Home.at(join_uri(root.root, "tree", f"{hold_name}-scratch"), root.storage_options)
 
 
 def _small_files(store: ObjectStore) -> list[tuple[str, bytes]]:
