@@ -18,10 +18,12 @@ CODES = {
     "BranchInUseError": "branch_in_use",
     "BranchNotFoundError": "branch_not_found",
     "BusyError": "busy",
+    "CommitNotFoundError": "commit_not_found",
     "ConflictError": "conflict",
     "CorruptError": "corrupt",
     "DamagedFileError": "damaged_file",
     "DatasetExistsError": "dataset_exists",
+    "DatasetInUseError": "dataset_in_use",
     "DatasetNotFoundError": "dataset_not_found",
     "ForeignWriteError": "foreign_write",
     "InvalidExpressionError": "invalid_expression",
@@ -29,19 +31,26 @@ CODES = {
     "InvalidNameError": "invalid_name",
     "InvalidPathError": "invalid_path",
     "KeyConflictError": "key_conflict",
+    "MovedRepositoryError": "moved_repository",
     "NotFoundError": "not_found",
     "ObjectExistsError": "object_exists",
     "ObjectNotFoundError": "object_not_found",
+    "RepositoryExistsError": "repository_exists",
+    "RepositoryNotFoundError": "repository_not_found",
     "SchemaMismatchError": "schema_mismatch",
     "StaleBaseError": "stale_base",
     "StorageDeniedError": "storage_denied",
     "StorageError": "storage",
     "StorageUnavailableError": "storage_unavailable",
+    "TableExistsError": "table_exists",
+    "TableNotFoundError": "table_not_found",
     "TagExistsError": "tag_exists",
     "TagNotFoundError": "tag_not_found",
+    "UnsupportedFormatError": "unsupported_format",
     "VersionNotFoundError": "version_not_found",
+    "WriteConflictError": "write_conflict",
 }
-RETRYABLE = {"BusyError", "StorageUnavailableError"}
+RETRYABLE = {"BusyError", "StorageUnavailableError", "WriteConflictError"}
 
 CLASSES: list[type[AnabranchError]] = [
     value

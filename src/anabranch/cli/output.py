@@ -11,7 +11,18 @@ from typing import Any, Protocol
 
 import typer
 
-__all__ = ["Answer", "ErrorView", "JsonOutput", "Output", "Table", "TextOutput", "human_size", "jsonable", "output_for"]
+__all__ = [
+    "Answer",
+    "ErrorView",
+    "JsonOutput",
+    "Output",
+    "Table",
+    "TextOutput",
+    "count",
+    "human_size",
+    "jsonable",
+    "output_for",
+]
 
 # JSON readers hold numbers in 64 signed bits at most; the ids of staged versions need one more.
 _MAX_JSON_INTEGER = 2**63 - 1
@@ -138,6 +149,11 @@ def _cell(value: object) -> str:
             return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
         case _:
             return str(value)
+
+
+def count(number: int, noun: str) -> str:
+    """A number of things as people read it."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def human_size(size: int) -> str:

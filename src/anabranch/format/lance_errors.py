@@ -45,7 +45,8 @@ _TABLE: tuple[tuple[str, type[AnabranchError], str], ...] = (
     (r"403 Forbidden|401 Unauthorized|AccessDenied|Permission ?denied", StorageDeniedError, "check the credentials"),
     (r"NoSuchBucket|[Bb]ucket .* not found", DatasetNotFoundError, "check the bucket's name"),
     (
-        r"file size is too small|Invalid range|magic|[Pp]rotobuf|decode|Invalid format|corrupt|out of range",
+        r"file size is too small|sufficient data|Invalid range|magic|[Pp]rotobuf|decode|Invalid format|corrupt"
+        r"|out of range",
         DamagedFileError,
         "run doctor on the dataset, or restore the file from a backup",
     ),

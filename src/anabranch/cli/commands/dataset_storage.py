@@ -13,7 +13,7 @@ from anabranch.cli.arguments import (
     open_damaged_dataset,
     open_dataset,
 )
-from anabranch.cli.output import Answer, Table, human_size, output_for
+from anabranch.cli.output import Answer, Table, count, human_size, output_for
 from anabranch.errors import InvalidInputError
 from anabranch.ids import MAIN
 
@@ -79,7 +79,7 @@ def move(
         "left_behind": moved.left_behind,
     }
     sentences = [
-        f"moved {_count(len(moved.moved), 'fragment')} ({_count(moved.files, 'file')}, {human_size(moved.bytes)})"
+        f"moved {count(len(moved.moved), 'fragment')} ({count(moved.files, 'file')}, {human_size(moved.bytes)})"
         f" to {to}; the dataset is at version {moved.version}"
     ]
     if moved.already_there:
@@ -87,7 +87,7 @@ def move(
     if moved.partly_matching:
         sentences.append(f"not moved, as only some of their rows match: {_listed(moved.partly_matching)}")
     if moved.left_behind:
-        sentences.append(f"{_count(len(moved.left_behind), 'file')} stayed behind for older versions")
+        sentences.append(f"{count(len(moved.left_behind), 'file')} stayed behind for older versions")
     output.show(Answer(document=document, sentences=sentences))
 
 
@@ -194,11 +194,7 @@ def _amount(usage: "Usage | Total") -> dict[str, int]:
 
 
 def _usage(usage: "Usage") -> str:
-    return f"{_count(usage.files, 'file')}, {human_size(usage.bytes)}" if usage.files else "-"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    return f"{count(usage.files, 'file')}, {human_size(usage.bytes)}" if usage.files else "-"
 
 
 def _listed(numbers: tuple[int, ...]) -> str:

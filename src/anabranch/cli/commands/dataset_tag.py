@@ -24,7 +24,9 @@ def create(
 ) -> None:
     """Give a version a name that does not move by itself."""
     tag = open_dataset(uri, storage_option).tag_create(name, parse_ref(source))
-    output_for(as_json=as_json).show(Answer(document=tag_document(tag), sentences=[f"created tag {_sentence(tag)}"]))
+    output_for(as_json=as_json).show(
+        Answer(document=tag_document(tag), sentences=[f"created tag {tag.name} at {_place(tag)}"])
+    )
 
 
 @app.command("update", epilog=example("dataset tag update lake/orders.lance production --from 12"))
@@ -33,7 +35,9 @@ def update(
 ) -> None:
     """Let an existing tag stand for another version."""
     tag = open_dataset(uri, storage_option).tag_update(name, parse_ref(source))
-    output_for(as_json=as_json).show(Answer(document=tag_document(tag), sentences=[f"moved tag {_sentence(tag)}"]))
+    output_for(as_json=as_json).show(
+        Answer(document=tag_document(tag), sentences=[f"moved tag {tag.name} to {_place(tag)}"])
+    )
 
 
 @app.command("list", epilog=example("dataset tag list lake/orders.lance --json"))
@@ -88,5 +92,5 @@ def tag_table(tags: "tuple[TagInfo, ...]", *, title: str | None = None) -> Table
     return Table(title=title, columns=columns, rows=rows, empty="no tags")
 
 
-def _sentence(tag: "TagInfo") -> str:
-    return f"{tag.name} at version {tag.version} of {tag.branch or MAIN}"
+def _place(tag: "TagInfo") -> str:
+    return f"version {tag.version} of {tag.branch or MAIN}"

@@ -14,7 +14,7 @@ from anabranch.cli.arguments import (
     parse_pairs,
 )
 from anabranch.cli.exit_codes import GENERAL
-from anabranch.cli.output import Answer, Table, output_for
+from anabranch.cli.output import Answer, Table, count, output_for
 
 if TYPE_CHECKING:
     from anabranch.format.health.findings import DoctorReport
@@ -70,7 +70,7 @@ def relocate(
         tables.append(
             Table(title="bases that lie elsewhere (--map them if they moved)", columns=("branch", "path"), rows=rows)
         )
-    sentence = f"rewrote {len(report.rewritten)} manifests, {len(report.unchanged)} were right already"
+    sentence = f"rewrote {count(len(report.rewritten), 'manifest')}, {len(report.unchanged)} needed no change"
     output.show(Answer(document=document, sentences=[sentence], tables=tables))
 
 

@@ -1,0 +1,40 @@
+"""`anabranch dataset base`."""
+
+import pytest
+
+from tests.cli.conftest import Run
+from tests.conftest import Place
+
+
+@pytest.mark.s3
+def test_a_base_is_added_and_listed(run: Run, table: str, reach: list[str], place: Place) -> None:
+    added = run("dataset", "base", "add", table, place / "cold", "--name", "cold", *reach, "--json").document
+    assert list(added) == ["id", "name", "is_dataset_root", "path"]
+    assert (added["name"], added["is_dataset_root"], added["path"]) == ("cold", False, place / "cold")
+    listed = run("dataset", "base", "list", table, *reach, "--json").document
+    assert listed == {"branch": "main", "bases": [added]}
+
+
+def test_a_base_can_be_laid_out_as_a_dataset(run: Run, table: str, reach: list[str], place: Place) -> None:
+    args = ["dataset", "base", "add", table, place / "eu", "--name", "eu", "--dataset-root"]
+    assert run(*args, *reach, "--json").document["is_dataset_root"] is True
+
+
+def test_a_branch_lists_the_root_it_inherits_from(run: Run, table: str, reach: list[str], place: Place) -> None:
+    run("dataset", "branch", "create", table, "dev", *reach)
+    listed = run("dataset", "base", "list", table, "--branch", "dev", *reach, "--json").document
+    assert listed["branch"] == "dev"
+    assert [base["is_dataset_root"] for base in listed["bases"]] == [True]
+
+
+def test_people_read_sentences_and_tables(run: Run, table: str, reach: list[str], place: Place) -> None:
+    assert "no bases besides the root itself" in run("dataset", "base", "list", table, *reach).out
+    added = run("dataset", "base", "add", table, place / "cold", "--name", "cold", *reach)
+    assert added.out.startswith("added base cold (id ")
+    assert place / "cold" in run("dataset", "base", "list", table, *reach).out
+
+
+def test_a_name_is_given_once(run: Run, table: str, reach: list[str], place: Place) -> None:
+    run("dataset", "base", "add", table, place / "cold", "--name", "cold", *reach)
+    answer = run("dataset", "base", "add", table, place / "other", "--name", "cold", *reach, "--json")
+    assert (answer.code, answer.error["code"]) == (4, "base_exists")

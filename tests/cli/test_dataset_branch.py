@@ -1,0 +1,77 @@
+"""`anabranch dataset branch`."""
+
+from datetime import datetime
+
+import lance
+import pytest
+
+from tests.cli.conftest import Run
+from tests.conftest import Place
+
+BRANCH_KEYS = ["name", "parent_branch", "parent_version", "created_at", "manifest_size", "metadata"]
+
+
+@pytest.mark.s3
+def test_a_branch_lives_from_create_to_delete(run: Run, table: str, reach: list[str], place: Place) -> None:
+    created = run("dataset", "branch", "create", table, "dev/x", "--from", "1", *reach, "--json").document
+    assert list(created) == BRANCH_KEYS
+    assert (created["name"], created["parent_branch"], created["parent_version"]) == ("dev/x", "main", 1)
+    assert datetime.fromisoformat(created["created_at"]).utcoffset() is not None
+    assert run("dataset", "branch", "list", table, *reach, "--json").document == {"branches": [created]}
+    shown = run("dataset", "branch", "show", table, "dev/x", *reach, "--json").document
+    assert shown == {**created, "version": 1, "rows": 3}
+    with_lance = lance.dataset(table, storage_options=place.storage_options or None)
+    assert with_lance.checkout_version(("dev/x", None)).count_rows() == 3
+    assert run("dataset", "branch", "delete", table, "dev/x", *reach, "--json").document == {"deleted": "dev/x"}
+    assert run("dataset", "branch", "list", table, *reach, "--json").document == {"branches": []}
+
+
+@pytest.mark.parametrize(
+    ("source", "parent"),
+    [
+        (None, ("main", 2)),
+        ("main", ("main", 2)),
+        ("main@v1", ("main", 1)),
+        ("v1", ("main", 1)),
+        ("dev", ("dev", 2)),
+        ("dev@v2", ("dev", 2)),
+        ("2", ("main", 2)),
+    ],
+)
+def test_a_branch_starts_where_it_is_told(
+    run: Run, table: str, reach: list[str], source: str | None, parent: tuple[str, int]
+) -> None:
+    run("dataset", "tag", "create", table, "v1", "--from", "1", *reach)
+    run("dataset", "branch", "create", table, "dev", *reach)
+    chosen = [] if source is None else ["--from", source]
+    created = run("dataset", "branch", "create", table, "new", *chosen, *reach, "--json").document
+    assert (created["parent_branch"], created["parent_version"]) == parent
+
+
+def test_people_read_sentences_and_tables(run: Run, table: str, reach: list[str]) -> None:
+    assert "no branches besides main" in run("dataset", "branch", "list", table, *reach).out
+    created = run("dataset", "branch", "create", table, "dev", *reach)
+    assert created.out == "created branch dev from version 2 of main\n"
+    assert "main@v2" in run("dataset", "branch", "list", table, *reach).out
+    assert "main at version 2" in run("dataset", "branch", "show", table, "dev", *reach).out
+    assert run("dataset", "branch", "delete", table, "dev", *reach).out == "deleted branch dev\n"
+
+
+def test_a_branch_in_use_is_not_deleted(run: Run, table: str, reach: list[str]) -> None:
+    run("dataset", "branch", "create", table, "dev", *reach)
+    run("dataset", "branch", "create", table, "child", "--from", "dev", *reach)
+    answer = run("dataset", "branch", "delete", table, "dev", *reach, "--json")
+    assert (answer.code, answer.error["code"]) == (4, "branch_in_use")
+    assert "'child'" in answer.error["hint"]
+
+
+def test_a_taken_name_is_a_conflict(run: Run, table: str, reach: list[str]) -> None:
+    run("dataset", "branch", "create", table, "dev", *reach)
+    answer = run("dataset", "branch", "create", table, "dev", *reach, "--json")
+    assert (answer.code, answer.error["code"]) == (4, "branch_exists")
+
+
+def test_main_is_neither_made_nor_deleted(run: Run, table: str, reach: list[str]) -> None:
+    for command in ("create", "delete"):
+        answer = run("dataset", "branch", command, table, "main", *reach)
+        assert (answer.code, answer.out) == (2, "")

@@ -1,0 +1,53 @@
+"""`anabranch dataset clone`."""
+
+import lance
+import pytest
+
+from tests.cli.conftest import Run
+from tests.conftest import Place
+
+CLONE_KEYS = ["uri", "source_branch", "source_version", "tag", "created_at", "exists"]
+
+
+@pytest.mark.s3
+def test_a_shallow_clone_lives_from_create_to_drop(run: Run, table: str, reach: list[str], place: Place) -> None:
+    target = place / "clone.lance"
+    made = run("dataset", "clone", "create", table, target, "--from", "1", *reach, "--json").document
+    assert list(made) == ["kind", *CLONE_KEYS]
+    assert (made["kind"], made["uri"], made["source_version"], made["exists"]) == ("shallow", target, 1, True)
+    assert lance.dataset(target, storage_options=place.storage_options or None).count_rows() == 3
+    (listed,) = run("dataset", "clone", "list", table, *reach, "--json").document["clones"]
+    assert listed == {key: made[key] for key in CLONE_KEYS}
+    assert run("dataset", "clone", "drop", table, target, *reach, "--json").document == {"dropped": target}
+    assert run("dataset", "clone", "list", table, *reach, "--json").document == {"clones": []}
+    assert run("dataset", "show", target, *reach).code == 3
+
+
+def test_a_deep_clone_needs_its_source_no_more(run: Run, table: str, reach: list[str], place: Place) -> None:
+    target = place / "clone.lance"
+    made = run("dataset", "clone", "create", table, target, "--deep", *reach, "--json").document
+    assert (made["kind"], made["tag"], made["source_version"]) == ("deep", None, 2)
+    assert run("dataset", "base", "list", target, *reach, "--json").document["bases"] == []
+    assert run("dataset", "clone", "list", table, *reach, "--json").document == {"clones": []}
+
+
+def test_people_read_sentences_and_tables(run: Run, table: str, reach: list[str], place: Place) -> None:
+    target = place / "clone.lance"
+    assert run("dataset", "clone", "list", table, *reach).out == "no shallow clones\n"
+    made = run("dataset", "clone", "create", table, target, *reach)
+    assert made.out == f"made a shallow clone of version 2 of main at {target}\n"
+    assert target in run("dataset", "clone", "list", table, *reach).out
+    assert run("dataset", "clone", "drop", table, target, *reach).out == f"dropped clone {target}\n"
+
+
+def test_a_taken_target_is_refused(run: Run, table: str, reach: list[str], place: Place) -> None:
+    target = place / "clone.lance"
+    run("dataset", "clone", "create", table, target, *reach)
+    answer = run("dataset", "clone", "create", table, target, *reach, "--json")
+    assert (answer.code, answer.error["code"]) == (4, "dataset_exists")
+
+
+def test_what_was_never_cloned_is_not_dropped(run: Run, table: str, reach: list[str], place: Place) -> None:
+    answer = run("dataset", "clone", "drop", table, place / "nothing", *reach)
+    assert answer.code != 0
+    assert place / "nothing" in answer.err

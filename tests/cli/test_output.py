@@ -1,0 +1,134 @@
+"""Answers in both forms, and progress where someone watches."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta, timezone
+from enum import StrEnum
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import anabranch
+from anabranch.cli.output import Answer, JsonOutput, Table, TextOutput, human_size, jsonable
+
+
+class Colour(StrEnum):
+    RED = "red"
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (None, None),
+        (True, True),
+        (2**63 - 1, 2**63 - 1),
+        (2**63, "9223372036854775808"),
+        (2**64 - 1, "18446744073709551615"),
+        (Colour.RED, "red"),
+        (datetime(2026, 11, 15, 10, tzinfo=UTC), "2026-11-15T10:00:00Z"),
+        (datetime(2026, 11, 15, 10, 0, 0, 250, tzinfo=timezone(timedelta(hours=2))), "2026-11-15T08:00:00.000250Z"),
+        ({"a": (1, [2])}, {"a": [1, [2]]}),
+    ],
+)
+def test_values_have_one_form_in_json(value: object, expected: object) -> None:
+    assert jsonable(value) == expected
+
+
+def test_a_value_without_a_form_in_json_is_a_mistake() -> None:
+    with pytest.raises(TypeError, match="object has no form in JSON"):
+        jsonable(object())
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+@given(VALUES)
+def test_any_document_is_ascii_json(value: object) -> None:
+    assert json.loads(json.dumps(jsonable(value)).encode("ascii")) == jsonable(value)
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (1_500_000, "1.5 MB"), (999_999, "1.0 MB"), (10**18, "1000.0 PB")],
+)
+def test_sizes_are_for_people(size: int, text: str) -> None:
+    assert human_size(size) == text
+
+
+def test_a_table_in_a_pipe_is_never_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    path = "s3://bucket/" + "long/" * 60
+    table = Table(columns=("path", "note"), rows=((path, None), ("[bold]x[/bold] :smile:", True)), title="files")
+    TextOutput().show(Answer(document={}, tables=[table], sentences=["two files"]))
+    shown = capsys.readouterr().out
+    assert path in shown
+    assert "[bold]x[/bold] :smile:" in shown
+    assert shown.startswith("two files\n\nfiles\n")
+
+
+def test_an_empty_table_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    TextOutput().show(Answer(document={}, tables=[Table(columns=("a",), rows=(), empty="no tags")]))
+    assert capsys.readouterr().out == "no tags\n"
+
+
+def test_json_shows_the_document_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    JsonOutput().show(Answer(document={"a": "ü"}, sentences=["not shown"]))
+    shown = capsys.readouterr()
+    assert (json.loads(shown.out), shown.err) == ({"a": "ü"}, "")
+
+
+def test_progress_goes_nowhere_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    for output in (TextOutput(), JsonOutput()):
+        with output.progress("moving") as progress:
+            progress(1, 2)
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(("flags", "has_bar"), [([], True), (["--json"], False)])
+def test_progress_is_shown_on_a_terminal_but_not_to_programs(tmp_path: Path, flags: list[str], has_bar: bool) -> None:  # noqa: FBT001
+    uri = str(tmp_path / "t.lance")
+    lance.write_dataset(pa.table({"id": [1]}), uri)
+    anabranch.dataset(uri).base_add(str(tmp_path / "cold"), name="cold")
+    command = [sys.executable, "-m", "anabranch.cli.main", "dataset", "move", uri, "--to", "cold", "--fragment", "0"]
+    ours, terminal = pty.openpty()
+    try:
+        answer = subprocess.run(
+            [*command, *flags],
+            stdout=subprocess.PIPE,
+            stderr=terminal,
+            check=True,
+            text=True,
+            env={**os.environ, "TERM": "xterm", "COLUMNS": "80"},
+        )
+        os.close(terminal)
+        seen = drain(ours)
+    finally:
+        os.close(ours)
+    assert ("moving to cold" in seen) is has_bar
+    assert "moving to" not in answer.stdout
+    if not has_bar:
+        assert seen == ""
+        assert json.loads(answer.stdout)["moved"] == [0]
+
+
+def drain(terminal: int) -> str:
+    """What was written to a terminal whose other end is closed."""
+    pieces = []
+    while True:
+        try:
+            piece = os.read(terminal, 65536)
+        except OSError:  # how Linux says that the other end is closed and all is read
+            break
+        if not piece:
+            break
+        pieces.append(piece)
+    return b"".join(pieces).decode(errors="replace")
