@@ -449,6 +449,19 @@ def test_orphans_and_strangers_are_named_and_never_removed(home: Home) -> None:
     assert files(home) == before
 
 
+def test_half_written_refs_are_removed_and_half_written_data_is_left(home: Home) -> None:
+    ref, data = f"_refs/branches/x.json.tmp.{'ab' * 16}", "tree/dev/data/.tmpCYeIBg"
+    before = files(home)
+    for path in (ref, data):
+        home.store().put(path, b"{")
+    assert not doctor(home, repair=True).repaired
+    report = repaired(home)
+    assert report.is_clean
+    assert [finding.paths for finding in report.repaired] == [(ref,)]
+    assert [(finding.kind, finding.paths) for finding in report.open] == [(FindingKind.TEMPORARY_FILES, (data,))]
+    assert files(home) == {**before, data: b"{"}
+
+
 def test_a_place_without_a_dataset_is_refused(place: Place) -> None:
     with pytest.raises(DatasetNotFoundError):
         doctor(Home.at(place / "nothing.lance", place.storage_options))

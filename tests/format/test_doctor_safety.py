@@ -1,9 +1,12 @@
 """Nothing live is touched: not when others act between diagnosis and repair, and not in any mess."""
 
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import lance
 import pyarrow as pa
@@ -123,6 +126,38 @@ def test_a_repair_that_broke_off_is_finished_by_the_next(home: Home) -> None:
     home.open().branches.delete("x")
     assert doctor(home, repair=True, grace=NOW).is_clean
     assert files(home) == before
+
+
+SUICIDE = """
+import os, signal, sys, threading
+import lance
+
+root, name = sys.argv[1:]
+versions = os.path.join(root, "tree", name, "_versions")
+
+def watch():
+    while not (os.path.isdir(versions) and any(file.endswith(".manifest") for file in os.listdir(versions))):
+        pass
+    os.kill(os.getpid(), signal.SIGKILL)
+
+dataset = lance.dataset(root)
+threading.Thread(target=watch, daemon=True).start()
+dataset.create_branch(name)
+"""
+
+
+def test_a_process_that_is_killed_while_it_makes_a_branch_leaves_nothing_in_the_way(tmp_path: Path) -> None:
+    home = Home.at(tmp_path / "t.lance")
+    dataset = lance.write_dataset(rows(1), home.root)
+    before = files(home)
+    # It dies right after the branch's first manifest, mostly before the ref.
+    subprocess.run([sys.executable, "-c", SUICIDE, home.root, "x"], check=False)
+    assert doctor(home, repair=True, grace=NOW).is_clean
+    if "x" in dataset.branches.list():
+        dataset.branches.delete("x")
+    assert files(home) == before
+    dataset.create_branch("x")
+    assert ids(home.on("x")) == [1]
 
 
 NAMES = st.sampled_from(["a", "a/z", "b", "b/data", "c"])

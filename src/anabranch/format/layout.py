@@ -39,6 +39,7 @@ class LayoutKind(StrEnum):
     MEM_WAL = "mem_wal"
     BRANCH_REF = "branch_ref"
     TAG_REF = "tag_ref"
+    TEMPORARY = "temporary"
     STRANGER = "stranger"
 
 
@@ -116,13 +117,16 @@ def lay_out(root: str, objects: Iterable[ObjectInfo]) -> Layout:
     """Classify a listing."""
     listed = sorted(objects, key=lambda info: info.path)
     branches = frozenset(name for info in listed if (name := branch_of_ref_path(info.path)) is not None)
-    trees = branches | {name for info in listed if (name := _owner(info.path, branches)) is not None}
-    files = tuple(_classified(info, branches=branches, trees=trees) for info in listed)
+    owners = [_owner(info.path, branches) for info in listed]
+    trees = branches.union(filter(None, owners))
+    files = tuple(
+        _classified(info, owner or _longest(info.path, trees), branches)
+        for info, owner in zip(listed, owners, strict=True)
+    )
     return Layout(root=root, files=files, branches=tuple(sorted(branches)))
 
 
-def _classified(info: ObjectInfo, *, branches: frozenset[str], trees: frozenset[str]) -> LayoutFile:
-    owner = _owner(info.path, branches) or _longest(info.path, trees)
+def _classified(info: ObjectInfo, owner: str | None, branches: frozenset[str]) -> LayoutFile:
     rest = info.path if owner is None else info.path[len(branch_folder(owner)) + 1 :]
     kind = _kind_in_home(rest) or (_kind_of_ref(rest) if owner is None else None) or LayoutKind.STRANGER
     return LayoutFile(
@@ -153,6 +157,8 @@ def _owner(path: str, branches: frozenset[str]) -> str | None:
 
 def _longest(path: str, trees: frozenset[str]) -> str | None:
     """The innermost tree around a stranger."""
+    if not path.startswith("tree/"):
+        return None
     return max((name for name in trees if path.startswith(branch_folder(name) + "/")), key=len, default=None)
 
 
@@ -160,6 +166,9 @@ K = TypeVar("K")
 
 _DIGITS_OF_BLOB = re.compile(r"[01]{32}\.blob")
 _INDEX = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/.+")
+# What Lance on local disk renames or links when it is complete, and a crash leaves.
+_TEMPORARY = re.compile(r"\.tmp[A-Za-z0-9]{6}")
+_TEMPORARY_REF = re.compile(r"(.+\.json)\.tmp\.[0-9a-f]{32}")
 _PENDING = re.compile(r"([0-9]{1,20}\.manifest)-[0-9a-f-]{32,36}")
 
 
@@ -167,10 +176,14 @@ def _kind_in_home(path: str) -> LayoutKind | None:
     """What a file is by its path below its home."""
     folder, _, rest = path.partition("/")
     kind_below = _HOME_FOLDERS.get(folder)
-    return kind_below(rest) if kind_below and rest else None
+    if kind_below is None or not rest:
+        return None
+    return LayoutKind.TEMPORARY if _TEMPORARY.fullmatch(rest.rpartition("/")[2]) else kind_below(rest)
 
 
 def _kind_of_ref(path: str) -> LayoutKind | None:
+    if (temporary := _TEMPORARY_REF.fullmatch(path)) and _kind_of_ref(temporary[1]):
+        return LayoutKind.TEMPORARY
     if branch_of_ref_path(path) is not None:
         return LayoutKind.BRANCH_REF
     return LayoutKind.TAG_REF if tag_of_ref_path(path) is not None else None

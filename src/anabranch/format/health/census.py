@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from typing import TypeVar
 
 import lance
@@ -143,12 +144,16 @@ def _version_facts(root: Home, file: LayoutFile) -> VersionFacts | Damage | None
 def _needs(home: Home, dataset: lance.LanceDataset, bases: Mapping[int, BasePath]) -> Iterator[tuple[str, bool]]:
     """Every file that a version mentions, and whether it must be there."""
 
-    def place(name: str, kind: FileKind, base_id: int | None) -> str:
-        uri = resolve_path(name, kind, base_id, bases=bases, dataset_root=home.uri)
+    @cache
+    def folder(kind: FileKind, base_id: int | None) -> str:
+        uri = resolve_path("", kind, base_id, bases=bases, dataset_root=home.uri)
         try:
             return normalise_uri(uri)
         except InvalidPathError:
-            return uri
+            return uri.rstrip("/")
+
+    def place(name: str, kind: FileKind, base_id: int | None) -> str:
+        return f"{folder(kind, base_id)}/{name}"
 
     with lance_errors(home.uri, home.storage_options):
         fragments = [fragment.metadata for fragment in dataset.get_fragments()]

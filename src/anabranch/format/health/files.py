@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from anabranch.format.health.census import Census, Damage, VersionFacts
 from anabranch.format.health.diagnosis import Diagnosis, Surroundings, label
 from anabranch.format.health.findings import Finding, FindingKind
+from anabranch.format.health.remedies import RemoveFiles
 from anabranch.format.home import branch_folder
 from anabranch.format.layout import LayoutFile, LayoutKind
 from anabranch.format.names import ManifestName, tag_ref_path
@@ -26,6 +27,7 @@ def diagnose_files(census: Census, surroundings: Surroundings) -> Iterator[Diagn
     yield from _broken_tags(census)
     yield from _stale_bases(census)
     yield from _orphans(census)
+    yield from _temporary_files(census)
     yield from _strangers(census)
 
 
@@ -149,6 +151,24 @@ def _mentioned_as(file: LayoutFile) -> str:
             return "/".join(file.path.split("/")[:depth])
         case _:
             return file.path
+
+
+def _temporary_files(census: Census) -> Iterator[Diagnosis]:
+    """Refs are written in a moment; a data file may be written for hours, so nobody can say that its writer is dead."""
+    files = [file for file in census.layout.files if file.kind is LayoutKind.TEMPORARY and file.has_ref]
+    refs = tuple(file for file in files if file.path.startswith("_refs/"))
+    others = tuple(file for file in files if file not in refs)
+    for group, said in ((refs, "a repair removes them"), (others, "none: remove them when nobody is writing")):
+        if group:
+            finding = Finding(
+                kind=FindingKind.TEMPORARY_FILES,
+                subject=census.layout.root,
+                explanation=f"{len(group)} half-written files: a crash left them, or they are being written",
+                remedy=said,
+                paths=tuple(file.path for file in group),
+                repairable=group is refs,
+            )
+            yield Diagnosis(finding=finding, remedy=RemoveFiles(files=group) if group is refs else None)
 
 
 def _strangers(census: Census) -> Iterator[Diagnosis]:

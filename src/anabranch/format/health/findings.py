@@ -27,6 +27,7 @@ class FindingKind(StrEnum):
     BROKEN_TAG = "broken_tag"
     STALE_BASE = "stale_base"
     ORPHAN_FILES = "orphan_files"
+    TEMPORARY_FILES = "temporary_files"
     STRANGERS = "strangers"
 
     @property
@@ -40,6 +41,7 @@ _SEVERITIES = {
     FindingKind.NO_ORDINARY_VERSION: Severity.WARNING,
     FindingKind.UNCHECKED_BASE: Severity.WARNING,
     FindingKind.ORPHAN_FILES: Severity.INFO,
+    FindingKind.TEMPORARY_FILES: Severity.INFO,
     FindingKind.STRANGERS: Severity.INFO,
 }
 

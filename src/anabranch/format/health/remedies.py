@@ -12,7 +12,16 @@ from anabranch.format.layout import LayoutFile, LayoutKind
 from anabranch.format.names import branch_ref_path
 from anabranch.storage import ObjectStore
 
-__all__ = ["CorrectRef", "DropManifests", "Remedy", "RemoveRef", "RemoveTree", "apply_remedy", "store_time"]
+__all__ = [
+    "CorrectRef",
+    "DropManifests",
+    "Remedy",
+    "RemoveFiles",
+    "RemoveRef",
+    "RemoveTree",
+    "apply_remedy",
+    "store_time",
+]
 
 _MANIFESTS = frozenset({LayoutKind.MANIFEST, LayoutKind.DETACHED_MANIFEST, LayoutKind.PENDING_MANIFEST})
 
@@ -50,13 +59,22 @@ class CorrectRef:
     parent_version: int
 
 
-Remedy = RemoveTree | RemoveRef | DropManifests | CorrectRef
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveFiles:
+    """Remove files that nobody will ever read."""
+
+    files: tuple[LayoutFile, ...]
+
+
+Remedy = RemoveFiles | RemoveTree | RemoveRef | DropManifests | CorrectRef
 
 
 def apply_remedy(root: Home, remedy: Remedy, *, now: datetime, grace: timedelta) -> bool:
     """Do it, unless the dataset has changed since the diagnosis or something involved is younger than `grace`."""
     store = root.store()
     match remedy:
+        case RemoveFiles():
+            return _remove_files(store, remedy, before=now - grace)
         case RemoveTree():
             return _remove_tree(store, remedy, before=now - grace)
         case RemoveRef():
@@ -99,6 +117,13 @@ def _remove_tree(store: ObjectStore, remedy: RemoveTree, *, before: datetime) ->
         if file.modified <= before:
             store.delete(file.path)
     return True
+
+
+def _remove_files(store: ObjectStore, remedy: RemoveFiles, *, before: datetime) -> bool:
+    old = [file for file in remedy.files if file.modified <= before]
+    for file in old:
+        store.delete(file.path)
+    return bool(old)
 
 
 def _remove_ref(store: ObjectStore, remedy: RemoveRef, *, before: datetime) -> bool:
