@@ -8,17 +8,43 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from anabranch import errors
+    from anabranch.bootstrap import init_repository as init
+    from anabranch.bootstrap import open_repository as open  # noqa: A004 - the name that users of git expect
     from anabranch.errors import AnabranchError
     from anabranch.format.dataset import Dataset
     from anabranch.format.dataset import open_dataset as dataset
+    from anabranch.format.staging import ColumnChange
+    from anabranch.repo.models import GraphCommit
+    from anabranch.repo.repository import Repository
+    from anabranch.repo.snapshots import Snapshot
+    from anabranch.repo.transaction import Transaction
 
 __version__ = "0.1.0"
-__all__ = ["AnabranchError", "Dataset", "dataset", "errors"]
+__all__ = [
+    "AnabranchError",
+    "ColumnChange",
+    "Dataset",
+    "GraphCommit",
+    "Repository",
+    "Snapshot",
+    "Transaction",
+    "dataset",
+    "errors",
+    "init",
+    "open",
+]
 
 _PUBLIC = {
     "AnabranchError": ("anabranch.errors", "AnabranchError"),
+    "ColumnChange": ("anabranch.format.staging", "ColumnChange"),
     "Dataset": ("anabranch.format.dataset", "Dataset"),
+    "GraphCommit": ("anabranch.repo.models", "GraphCommit"),
+    "Repository": ("anabranch.repo.repository", "Repository"),
+    "Snapshot": ("anabranch.repo.snapshots", "Snapshot"),
+    "Transaction": ("anabranch.repo.transaction", "Transaction"),
     "dataset": ("anabranch.format.dataset", "open_dataset"),
+    "init": ("anabranch.bootstrap", "init_repository"),
+    "open": ("anabranch.bootstrap", "open_repository"),
 }
 
 

@@ -34,7 +34,6 @@
     │   ├── StorageUnavailableError
     │   └── StorageDeniedError
     └── CorruptError         what is stored is damaged
-        ├── MovedRepositoryError
         ├── UnsupportedFormatError
         ├── DamagedFileError
         └── StaleBaseError
@@ -65,7 +64,6 @@ __all__ = [
     "InvalidNameError",
     "InvalidPathError",
     "KeyConflictError",
-    "MovedRepositoryError",
     "NotFoundError",
     "ObjectExistsError",
     "ObjectNotFoundError",
@@ -267,12 +265,6 @@ class CorruptError(AnabranchError):
     """What is stored contradicts itself."""
 
     code = "corrupt"
-
-
-class MovedRepositoryError(CorruptError):
-    """The repository is not where it was made, and some of its tables point to the old place."""
-
-    code = "moved_repository"
 
 
 class UnsupportedFormatError(CorruptError):

@@ -249,7 +249,9 @@ def test_of_many_that_make_one_name_one_wins_and_the_branch_is_whole(dataset: ab
     """Lance alone leaves a branch that opens at a loser's version."""
     versions = [1, 2, 3] * 2
     for round_number in range(3):
-        name, won, lost = f"race-{round_number}", [], []
+        name = f"race-{round_number}"
+        won: list[int] = []
+        lost: list[Exception] = []
         barrier = threading.Barrier(len(versions))
 
         def create(

@@ -9,7 +9,19 @@ import lance
 import pyarrow as pa
 
 from anabranch.errors import InvalidInputError
-from anabranch.format import bases, clone, doctor, layout, refs, relocate, scan, storage_report, tags, tiering
+from anabranch.format import (
+    base_compaction,
+    bases,
+    clone,
+    doctor,
+    layout,
+    refs,
+    relocate,
+    scan,
+    storage_report,
+    tags,
+    tiering,
+)
 from anabranch.format.home import Home
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.manifest import BasePath
@@ -164,22 +176,39 @@ class Dataset:
         self._refuse_pinned()
         return tiering.move_fragments(self._home, to=to, filter=filter, ids=ids, progress=progress)
 
+    def compact(self) -> base_compaction.CompactReport:
+        """Merge small fragments, each within the base it is kept in."""
+        self._refuse_pinned()
+        return base_compaction.compact_bases(self._home)
+
     def storage_report(self) -> storage_report.StorageReport:
         return storage_report.storage_report(self._home)
 
     # Clones, moving, housekeeping
 
-    def shallow_clone(self, target: str | PurePath, ref: Ref | None = None) -> clone.CloneInfo:
-        return clone.shallow_clone(self._root, str(target), ref=self._source(ref))
+    def shallow_clone(
+        self, target: str | PurePath, ref: Ref | None = None, *, storage_options: Mapping[str, str] | None = None
+    ) -> clone.CloneInfo:
+        """Make a dataset that reads this one's data files; what it needs is kept here until it is dropped."""
+        wanted = self._clone_source(ref)
+        return clone.shallow_clone(self._root, str(target), ref=wanted, storage_options=storage_options)
 
-    def deep_clone(self, target: str | PurePath, ref: Ref | None = None) -> clone.CloneInfo:
-        return clone.deep_clone(self._root, str(target), ref=self._source(ref))
+    def deep_clone(
+        self, target: str | PurePath, ref: Ref | None = None, *, storage_options: Mapping[str, str] | None = None
+    ) -> clone.CloneInfo:
+        """Make a dataset with copies of all files, independent of this one."""
+        wanted = self._clone_source(ref)
+        return clone.deep_clone(self._root, str(target), ref=wanted, storage_options=storage_options)
 
     def clone_list(self) -> tuple[clone.CloneInfo, ...]:
         return clone.list_clones(self._root)
 
     def clone_drop(self, target: str | PurePath) -> None:
         clone.drop_clone(self._root, str(target))
+
+    def clone_release(self, tag: str) -> None:
+        """Stop keeping what a clone needs, and leave the clone alone: for one that is gone or independent."""
+        clone.release_clone(self._root, tag)
 
     def relocate(
         self, *, mapping: Mapping[str, str] | None = None, progress: Callable[[int, int], None] | None = None
@@ -222,6 +251,10 @@ class Dataset:
             case (branch, version):
                 return (None if branch == MAIN else branch), version
         raise InvalidInputError(f"{ref!r} is no ref", hint="give a version, a branch or tag name, or (branch, version)")
+
+    def _clone_source(self, ref: Ref | None) -> clone.CloneRef:
+        # A tag stays a name: the clone's base path is called after it.
+        return ref if isinstance(ref, str) and tags.find_tag(self._root, ref) is not None else self._source(ref)
 
     def _named_source(self, name: str) -> refs.Source:
         if name == MAIN:

@@ -1,5 +1,8 @@
 """A home: the folder in which one line of versions of a dataset lives, its root or a branch below `tree/`."""
 
+import os
+import threading
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,6 +28,31 @@ def is_staged(version: int) -> bool:
     return version >= 1 << 63
 
 
+class _Handles:
+    """The handles opened last, of staged versions only: their ids are never used again, so they cannot go stale."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._handles: OrderedDict[tuple[str, int, tuple[tuple[str, str], ...]], lance.LanceDataset] = OrderedDict()
+
+    def find(self, home: "Home", version: int) -> lance.LanceDataset | None:
+        with self._lock:
+            return self._handles.get(self._key(home, version))
+
+    def keep(self, home: "Home", handle: lance.LanceDataset) -> None:
+        with self._lock:
+            self._handles[self._key(home, handle.version)] = handle
+            while len(self._handles) > self._limit:
+                self._handles.popitem(last=False)
+
+    def _key(self, home: "Home", version: int) -> tuple[str, int, tuple[tuple[str, str], ...]]:
+        return home.uri, version, tuple(sorted(home.storage_options.items()))
+
+
+_STAGED = _Handles(limit=64)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Home:
     """The dataset's root (branch None) or one of its branches.
@@ -38,7 +66,7 @@ class Home:
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def at(cls, root: str, storage_options: Mapping[str, str] | None = None) -> "Home":
+    def at(cls, root: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None) -> "Home":
         return cls(root=normalise_uri(root), storage_options=dict(storage_options or {}))
 
     @property
@@ -64,6 +92,17 @@ class Home:
 
     def open(self, version: int | None = None) -> lance.LanceDataset:
         """Open a version, staged ones too; the newest ordinary one by default."""
+        if version is None or not is_staged(version):
+            return self._open(version)
+        known = _STAGED.find(self, version)
+        return known if known is not None else self.remember(self._open(version))
+
+    def remember(self, staged: lance.LanceDataset) -> lance.LanceDataset:
+        """Keep a staged version's handle for the next one who opens it."""
+        _STAGED.keep(self, staged)
+        return staged
+
+    def _open(self, version: int | None) -> lance.LanceDataset:
         # On a path that is a file Lance retries for seconds.
         if is_local(self.uri) and not Path(self.uri).is_dir():
             raise self._missing()

@@ -172,8 +172,8 @@ def _drop_losing_manifests(root: Home, name: str) -> None:
         if version == info.parent_version:
             continue
         with lance_errors(home.uri, root.storage_options):
-            operation = home.open(version).read_transaction(version).operation
-        if type(operation).__name__ == "Clone":
+            transaction = home.open(version).read_transaction(version)
+        if transaction is not None and type(transaction.operation).__name__ == "Clone":
             root.store().delete(f"{branch_folder(name)}/{manifest_path(version)}")
     if info.parent_version not in versions:
         raise BusyError(f"branch {name!r} of {root.root!r} is being made by someone else", hint="try again")

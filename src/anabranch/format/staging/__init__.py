@@ -16,15 +16,23 @@ from anabranch.format.staging.fragments import (
     overwrite_fragments,
     write_fragments,
 )
-from anabranch.format.staging.indices import IndexKind, VectorOptions, drop_index, index
+from anabranch.format.staging.indices import IndexInfo, IndexKind, VectorOptions, drop_index, index, list_indices
 from anabranch.format.staging.keys import delete_keys, find_existing_keys, upsert
 from anabranch.format.staging.pin import Pin, create_empty
 from anabranch.format.staging.rows import RowsChanged, delete, update
-from anabranch.format.staging.settling import Settled, foreign_versions, is_our_restore, settle
+from anabranch.format.staging.settling import (
+    Settled,
+    foreign_versions,
+    is_our_restore,
+    restored_version,
+    settle,
+    settled_head,
+)
 
 __all__ = [
     "ColumnChange",
     "Fingerprint",
+    "IndexInfo",
     "IndexKind",
     "Pin",
     "RowsChanged",
@@ -46,9 +54,12 @@ __all__ = [
     "fork",
     "index",
     "is_our_restore",
+    "list_indices",
     "overwrite",
     "overwrite_fragments",
+    "restored_version",
     "settle",
+    "settled_head",
     "update",
     "upsert",
     "write_fragments",

@@ -63,4 +63,4 @@ def stage(base: lance.LanceDataset, pin: Pin, change: lance.LanceOperation.BaseO
     """Commit a change on top of a pinned version, outside the history."""
     with lance_errors(pin.home.uri, pin.home.storage_options):
         made = lance.LanceDataset.commit(base, change, read_version=pin.version, detached=True)
-    return Pin(home=pin.home, version=made.version)
+    return Pin(home=pin.home, version=pin.home.remember(made).version)

@@ -13,7 +13,7 @@ from anabranch.errors import ForeignWriteError
 from anabranch.format.home import Home
 from anabranch.format.lance_errors import lance_errors
 
-__all__ = ["Settled", "foreign_versions", "is_our_restore", "settle"]
+__all__ = ["Settled", "foreign_versions", "is_our_restore", "restored_version", "settle", "settled_head"]
 
 _STAMP = "anabranch.restore"
 
@@ -53,6 +53,19 @@ def foreign_versions(home: Home, *, since: int) -> tuple[int, ...]:
     return _foreign(home, head, since=since, until=head.version)
 
 
+def restored_version(home: Home, version: int) -> int | None:
+    """Which version a stamped restore restored; None if the version is no such restore."""
+    stamp = _find_stamp(home, home.open(), version)
+    return None if stamp is None else int(stamp)
+
+
+def settled_head(home: Home, *, since: int) -> int:
+    """The newest ordinary version up to which only we wrote."""
+    head = home.open()
+    strangers = _foreign(home, head, since=since, until=head.version)
+    return strangers[0] - 1 if strangers else int(head.version)
+
+
 def _restore(home: Home, head: lance.LanceDataset, version: int, stamp: Mapping[str, str]) -> lance.LanceDataset:
     home.open(version)  # Lance would restore a version that does not exist, and lose the head.
     change = lance.Transaction(
@@ -79,14 +92,18 @@ def _foreign(home: Home, dataset: lance.LanceDataset, *, since: int, until: int)
 
 
 def _is_ours(home: Home, dataset: lance.LanceDataset, version: int) -> bool:
+    return _find_stamp(home, dataset, version) is not None
+
+
+def _find_stamp(home: Home, dataset: lance.LanceDataset, version: int) -> str | None:
     try:
         with lance_errors(home.uri, home.storage_options):
             found = dataset.read_transaction(version)
     except TypeError:
-        return False  # Lance cannot show a compaction that touched indices: not ours in any case.
+        return None  # Lance cannot show a compaction that touched indices: not ours in any case.
     if found is None or not isinstance(found.operation, lance.LanceOperation.Restore):
-        return False
-    return _STAMP in (found.transaction_properties or {})
+        return None
+    return (found.transaction_properties or {}).get(_STAMP)
 
 
 def _foreign_write(home: Home, strangers: tuple[int, ...]) -> ForeignWriteError:

@@ -1,0 +1,41 @@
+"""Open and make repositories: the place where the parts are put together."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+
+from anabranch.repo.context import Context
+from anabranch.repo.creation import check_repository, create_repository
+from anabranch.repo.repository import Repository
+from anabranch.storage import open_store
+from anabranch.storage.uris import normalise_uri
+
+__all__ = ["init_repository", "open_repository"]
+
+
+def init_repository(
+    uri: str | os.PathLike[str], *, storage_options: Mapping[str, str] | None = None, actor: str | None = None
+) -> Repository:
+    """Make a repository at a folder or URI and open it."""
+    context = _context(uri, storage_options, actor)
+    create_repository(context)
+    return Repository(context)
+
+
+def open_repository(
+    uri: str | os.PathLike[str],
+    *,
+    branch: str = "main",
+    actor: str | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> Repository:
+    """Open the repository at a folder or URI, bound to a branch."""
+    context = _context(uri, storage_options, actor)
+    has_moved = check_repository(context) != context.root
+    return Repository(replace(context, has_moved=has_moved), branch=branch)
+
+
+def _context(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None, actor: str | None) -> Context:
+    root = normalise_uri(uri)
+    options = dict(storage_options or {})
+    return Context(root=root, store=open_store(root, options), storage_options=options, actor=actor)

@@ -1,0 +1,1 @@
+"""Many tables under one commit graph: commits, branches, snapshots, transactions."""

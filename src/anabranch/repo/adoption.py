@@ -1,0 +1,87 @@
+"""Take in what was written without us: a stranger's write to a managed table, or a whole Lance table."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from anabranch.errors import ConflictError, NotFoundError, SchemaMismatchError, TableExistsError, WriteConflictError
+from anabranch.format import clone, staging
+from anabranch.format.home import Home
+from anabranch.format.staging import Pin
+from anabranch.ids import BranchName, TableKey
+from anabranch.repo.models import CommitKind, LogEntry, TableEntry
+from anabranch.repo.publish import Changes, Description, publish
+from anabranch.repo.records import Records
+from anabranch.repo.tables import check_primary_key, check_unique, free_dataset, home_for_writing, owns
+
+__all__ = ["adopt_table", "adopt_write"]
+
+
+def adopt_write(records: Records, branch: BranchName, key: TableKey) -> LogEntry:
+    """Publish the state that somebody wrote to a table's home with another tool."""
+    head = records.heads.get(branch)
+    entry = records.commits.tables_of(head.head).get(key)
+    if entry is None or not owns(branch, entry.home):
+        raise NotFoundError(
+            f"branch '{branch}' has no home of its own for '{key}'", hint="give the Lance table's URI to take it in"
+        )
+    home = records.context.home_of(entry)
+    strangers = staging.foreign_versions(home, since=entry.head)
+    if not strangers:
+        raise NotFoundError(f"nobody else wrote to '{key}' on '{branch}'", hint="there is nothing to adopt")
+    if not _was_made_on(home, entry, strangers[0]):
+        raise ConflictError(
+            f"'{key}' has moved on since somebody else wrote to it directly",
+            hint="read their version and apply it as a change, then settle by force",
+        )
+    pin = Pin(home=home, version=home.head_version())
+    check_primary_key(key, pin.schema, entry.primary_key)
+    check_unique(pin, entry.primary_key)
+    adopted = replace(entry, version=pin.version, head=pin.version, rows=pin.count_rows())
+    return _publish(records, head, key, adopted, message=f"Adopt a direct write to {key}")
+
+
+def adopt_table(
+    records: Records, branch: BranchName, key: TableKey, *, source: Home, primary_key: Sequence[str]
+) -> LogEntry:
+    """Publish an existing Lance table as a new one, without copying its data: as a shallow clone of it."""
+    head = records.heads.get(branch)
+    tables = records.commits.tables_of(head.head)
+    if key in tables:
+        raise TableExistsError(f"there is a table '{key}' already", hint="choose another name")
+    there = Pin(home=source, version=source.head_version())
+    if not there.open().has_stable_row_ids:
+        raise SchemaMismatchError(
+            f"the table at {source.uri!r} has no stable row ids, which managed tables need", hint="load a copy of it"
+        )
+    check_primary_key(key, there.schema, primary_key)
+    check_unique(there, primary_key)
+    dataset = free_dataset(records.context, key)
+    root = records.context.dataset_root(dataset)
+    clone.shallow_clone(source, root.root, storage_options=records.context.storage_options)
+    pin = home_for_writing(records.context, branch, Pin(home=root, version=root.head_version()))
+    entry = TableEntry(
+        dataset=dataset,
+        home=pin.home.branch,
+        version=pin.version,
+        head=pin.version,
+        primary_key=tuple(primary_key),
+        rows=pin.count_rows(),
+    )
+    return _publish(records, head, key, entry, message=f"Adopt {source.uri} as {key}")
+
+
+def _was_made_on(home: Home, entry: TableEntry, first_stranger: int) -> bool:
+    before = first_stranger - 1
+    return entry.version == before or staging.restored_version(home, before) == entry.version
+
+
+def _publish(records: Records, head: LogEntry, key: TableKey, entry: TableEntry, *, message: str) -> LogEntry:
+    before = records.commits.tables_of(head.head).get(key)
+
+    def rebase(newer: LogEntry) -> Changes:
+        if records.commits.find_table(newer.head, key) != before:
+            raise WriteConflictError(f"'{key}' was changed by another commit meanwhile", hint="look at it again")
+        return {key: entry}
+
+    about = Description(message=message, kind=CommitKind.ADOPT, metadata={})
+    return publish(records, expected=head, changes={key: entry}, about=about, rebase=rebase)

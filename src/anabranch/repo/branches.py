@@ -1,0 +1,156 @@
+"""Branches of the repository: made, listed, deleted and brought back, each by one more entry of their log."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from anabranch.errors import (
+    BranchExistsError,
+    BranchInUseError,
+    BranchNotFoundError,
+    BusyError,
+    InvalidInputError,
+)
+from anabranch.ids import MAIN, BranchName
+from anabranch.repo.models import BranchEvent, BranchMode, BranchState, LogEntry, Parent
+from anabranch.repo.records import Records
+from anabranch.repo.refs import Resolved
+
+__all__ = ["BranchInfo", "create_branch", "delete_branch", "list_branches", "restore_branch"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BranchInfo:
+    """A branch as it is now. The parent is the branch it was made from, None if it was made from a commit."""
+
+    name: str
+    mode: BranchMode
+    parent: str | None
+    parent_commit_id: str | None
+    head_commit_id: str
+    version: int
+    created_at: int
+    created_by: str | None
+    description: str
+    expires_at: int | None
+
+    @classmethod
+    def of(cls, entry: LogEntry) -> "BranchInfo":
+        state, parent = entry.state, entry.state.parent
+        return cls(
+            name=str(entry.branch),
+            mode=state.mode,
+            parent=None if parent is None or parent.branch is None else str(parent.branch),
+            parent_commit_id=None if parent is None else parent.commit,
+            head_commit_id=entry.head.commit.graph_commit_id,
+            version=entry.number,
+            created_at=state.created_at,
+            created_by=state.created_by,
+            description=state.description,
+            expires_at=state.expires_at,
+        )
+
+
+def list_branches(records: Records, *, internal: bool = False) -> tuple[BranchInfo, ...]:
+    entries = (entry for entry in records.heads.list() if not entry.state.is_deleted)
+    return tuple(BranchInfo.of(entry) for entry in entries if internal or not entry.branch.is_internal)
+
+
+def create_branch(
+    records: Records,
+    name: BranchName,
+    *,
+    source: Resolved,
+    description: str = "",
+    expires_at: int | None = None,
+) -> BranchInfo:
+    """Add a branch at a commit: one small object, whatever the number of tables.
+
+    The parent may be deleted at the same moment. Both sides write first and then look, so one of them notices.
+    """
+    before = records.heads.find(name)
+    if before is not None and not before.state.is_deleted:
+        raise BranchExistsError(f"there is a branch '{name}' already", hint="choose another name, or delete it first")
+    record, parent = source.record, source.branch
+    now = max(records.context.clock(), record.commit.created_at)
+    number = 1 if before is None else before.number + 1
+    entry = LogEntry(
+        branch=name,
+        number=number,
+        event=BranchEvent.CREATED,
+        at=now,
+        actor=records.context.actor,
+        state=BranchState(
+            mode=BranchMode.PINNED,
+            parent=Parent(branch=parent, commit=record.commit.graph_commit_id),
+            created_at=now,
+            created_by=records.context.actor,
+            created_as=number,
+            description=description,
+            expires_at=expires_at,
+        ),
+        head=record,
+    )
+    if not records.heads.append(entry):
+        raise BranchExistsError(f"someone just made a branch '{name}'", hint="choose another name")
+    if parent is not None and _is_gone(records, parent):
+        _append_event(records, entry, BranchEvent.DELETED, is_deleted=True)
+        raise BranchNotFoundError(f"branch '{parent}' was deleted meanwhile", hint="branch from another one")
+    return BranchInfo.of(entry)
+
+
+def delete_branch(
+    records: Records, name: BranchName, *, find_active_runs: Callable[[BranchName], tuple[str, ...]]
+) -> None:
+    """Put a tombstone on a branch that nothing hangs on; what it held stays until garbage collection."""
+    if str(name) == MAIN:
+        raise InvalidInputError("branch 'main' cannot be deleted", hint="delete another branch")
+    entry = records.heads.get(name)
+    _refuse_in_use(records, name, find_active_runs)
+    tombstone = _append_event(records, entry, BranchEvent.DELETED, is_deleted=True)
+    try:
+        _refuse_in_use(records, name, find_active_runs)
+    except BranchInUseError:
+        _append_event(records, tombstone, BranchEvent.RESTORED, is_deleted=False)
+        raise
+
+
+def restore_branch(records: Records, name: BranchName) -> BranchInfo:
+    """Bring a deleted branch back as it was."""
+    entry = records.heads.find(name)
+    if entry is None:
+        raise BranchNotFoundError(f"there never was a branch '{name}'", hint="list the branches to see which exist")
+    if not entry.state.is_deleted:
+        raise BranchExistsError(f"branch '{name}' is not deleted", hint="there is nothing to restore")
+    return BranchInfo.of(_append_event(records, entry, BranchEvent.RESTORED, is_deleted=False))
+
+
+def _append_event(records: Records, before: LogEntry, event: BranchEvent, *, is_deleted: bool) -> LogEntry:
+    entry = replace(
+        before,
+        number=before.number + 1,
+        event=event,
+        at=max(records.context.clock(), before.at),
+        actor=records.context.actor,
+        state=replace(before.state, is_deleted=is_deleted),
+    )
+    if not records.heads.append(entry):
+        raise BusyError(f"branch '{before.branch}' moved meanwhile", hint="look at it and try again")
+    return entry
+
+
+def _is_gone(records: Records, branch: BranchName) -> bool:
+    entry = records.heads.find(branch)
+    return entry is None or entry.state.is_deleted
+
+
+def _refuse_in_use(
+    records: Records, name: BranchName, find_active_runs: Callable[[BranchName], tuple[str, ...]]
+) -> None:
+    for other in records.heads.list():
+        parent = other.state.parent
+        if not other.state.is_deleted and parent is not None and parent.branch == name:
+            raise BranchInUseError(
+                f"branch '{other.branch}' was made from '{name}'", hint=f"delete '{other.branch}' first"
+            )
+    for run in find_active_runs(name):
+        raise BranchInUseError(f"run {run} is active on branch '{name}'", hint="wait for it, or abort it")

@@ -1,0 +1,193 @@
+"""Stored objects as canonical JSON with a format version; what a newer version wrote is refused, not guessed at."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from anabranch.errors import CorruptError, UnsupportedFormatError
+from anabranch.ids import BranchName, TableKey
+from anabranch.repo.models import (
+    BranchEvent,
+    BranchMode,
+    BranchState,
+    CommitKind,
+    CommitRecord,
+    GraphCommit,
+    LogEntry,
+    Parent,
+    TableEntry,
+)
+
+__all__ = [
+    "FORMAT",
+    "decode_commit",
+    "decode_entry",
+    "decode_full_map",
+    "decode_graph_commit",
+    "dump",
+    "encode_commit",
+    "encode_entry",
+    "encode_graph_commit",
+    "load",
+]
+
+FORMAT = 1
+
+
+def dump(fields: Mapping[str, Any]) -> bytes:
+    return json.dumps({"format": FORMAT, **fields}, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def load(data: bytes, *, path: str) -> dict[str, Any]:
+    try:
+        fields = json.loads(data)
+        version = fields["format"]
+    except (ValueError, KeyError, TypeError) as err:
+        raise CorruptError(f"{path!r} is damaged: {err!r}", hint="run doctor on the repository") from err
+    if not isinstance(version, int) or version > FORMAT:
+        raise UnsupportedFormatError(
+            f"{path!r} has the format {version}, and this version of Anabranch knows {FORMAT}",
+            hint="upgrade Anabranch to read this repository",
+        )
+    return dict(fields)
+
+
+def encode_table(entry: TableEntry) -> dict[str, Any]:
+    # Staged versions exceed what JSON readers elsewhere hold in a number.
+    return {
+        "dataset": entry.dataset,
+        "home": entry.home,
+        "version": str(entry.version),
+        "head": str(entry.head),
+        "primary_key": list(entry.primary_key),
+        "rows": entry.rows,
+        "forked_from": None if entry.forked_from is None else [entry.forked_from[0], str(entry.forked_from[1])],
+    }
+
+
+def decode_table(fields: Mapping[str, Any]) -> TableEntry:
+    forked = fields["forked_from"]
+    return TableEntry(
+        dataset=fields["dataset"],
+        home=fields["home"],
+        version=int(fields["version"]),
+        head=int(fields["head"]),
+        primary_key=tuple(fields["primary_key"]),
+        rows=fields["rows"],
+        forked_from=None if forked is None else (forked[0], int(forked[1])),
+    )
+
+
+def encode_graph_commit(commit: GraphCommit) -> dict[str, Any]:
+    return {
+        "graph_commit_id": commit.graph_commit_id,
+        "manifest_branch": commit.manifest_branch,
+        "manifest_version": commit.manifest_version,
+        "parent_commit_id": commit.parent_commit_id,
+        "merged_parent_commit_id": commit.merged_parent_commit_id,
+        "actor_id": commit.actor_id,
+        "created_at": commit.created_at,
+        "message": commit.message,
+        "kind": commit.kind,
+        "metadata": dict(commit.metadata),
+        "tables": list(commit.tables),
+        "generation": commit.generation,
+    }
+
+
+def decode_graph_commit(fields: Mapping[str, Any]) -> GraphCommit:
+    return GraphCommit(
+        graph_commit_id=fields["graph_commit_id"],
+        manifest_branch=fields["manifest_branch"],
+        manifest_version=fields["manifest_version"],
+        parent_commit_id=fields["parent_commit_id"],
+        merged_parent_commit_id=fields["merged_parent_commit_id"],
+        actor_id=fields["actor_id"],
+        created_at=fields["created_at"],
+        message=fields["message"],
+        kind=CommitKind(fields["kind"]),
+        metadata=fields["metadata"],
+        tables=tuple(fields["tables"]),
+        generation=fields["generation"],
+    )
+
+
+def encode_commit(record: CommitRecord, full_map: Mapping[TableKey, TableEntry] | None = None) -> dict[str, Any]:
+    """A commit's fields; a commit that is a base for others also gets the full map."""
+    fields: dict[str, Any] = {
+        "commit": encode_graph_commit(record.commit),
+        "base": record.base,
+        "changes": {str(key): entry and encode_table(entry) for key, entry in record.changes.items()},
+        "recent": list(record.recent),
+        "older": record.older,
+    }
+    if full_map is not None:
+        fields["full_map"] = {str(key): encode_table(entry) for key, entry in full_map.items()}
+    return fields
+
+
+def decode_commit(fields: Mapping[str, Any]) -> CommitRecord:
+    changes = {TableKey.parse(key): entry and decode_table(entry) for key, entry in fields["changes"].items()}
+    return CommitRecord(
+        commit=decode_graph_commit(fields["commit"]),
+        base=fields["base"],
+        changes=changes,
+        recent=tuple(fields["recent"]),
+        older=fields["older"],
+    )
+
+
+def decode_full_map(fields: Mapping[str, Any]) -> dict[TableKey, TableEntry]:
+    return {TableKey.parse(key): decode_table(entry) for key, entry in fields["full_map"].items()}
+
+
+def encode_entry(entry: LogEntry) -> bytes:
+    state, parent = entry.state, entry.state.parent
+    return dump(
+        {
+            "branch": str(entry.branch),
+            "number": entry.number,
+            "event": entry.event,
+            "at": entry.at,
+            "actor": entry.actor,
+            "state": {
+                "mode": state.mode,
+                "parent": parent and {"branch": parent.branch and str(parent.branch), "commit": parent.commit},
+                "created_at": state.created_at,
+                "created_by": state.created_by,
+                "created_as": state.created_as,
+                "description": state.description,
+                "expires_at": state.expires_at,
+                "is_deleted": state.is_deleted,
+            },
+            "head": encode_commit(entry.head),
+        }
+    )
+
+
+def decode_entry(data: bytes, *, path: str) -> LogEntry:
+    fields = load(data, path=path)
+    try:
+        state = fields["state"]
+        parent = state["parent"]
+        return LogEntry(
+            branch=BranchName(fields["branch"]),
+            number=fields["number"],
+            event=BranchEvent(fields["event"]),
+            at=fields["at"],
+            actor=fields["actor"],
+            state=BranchState(
+                mode=BranchMode(state["mode"]),
+                parent=parent
+                and Parent(branch=parent["branch"] and BranchName(parent["branch"]), commit=parent["commit"]),
+                created_at=state["created_at"],
+                created_by=state["created_by"],
+                created_as=state["created_as"],
+                description=state["description"],
+                expires_at=state["expires_at"],
+                is_deleted=state["is_deleted"],
+            ),
+            head=decode_commit(fields["head"]),
+        )
+    except (KeyError, TypeError, ValueError) as err:
+        raise CorruptError(f"{path!r} is damaged: {err!r}", hint="run doctor on the repository") from err

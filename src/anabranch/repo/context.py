@@ -1,0 +1,54 @@
+"""What every part of a repository works with: where it is, who acts, and where time and ids come from."""
+
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from anabranch.format.bases import check_bases
+from anabranch.format.home import Home
+from anabranch.ids import BranchName
+from anabranch.repo.log import NumberedLog
+from anabranch.repo.models import TableEntry
+from anabranch.storage import ObjectStore
+from anabranch.storage.uris import join_uri
+
+__all__ = ["TABLES", "Context", "new_ulid", "now_in_microseconds"]
+
+TABLES = "tables"
+_CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+
+
+def now_in_microseconds() -> int:
+    return time.time_ns() // 1000
+
+
+def new_ulid() -> str:
+    """48 bits of milliseconds, then 80 of chance, in Crockford's base 32."""
+    value = (time.time_ns() // 1_000_000) << 80 | secrets.randbits(80)
+    return "".join(_CROCKFORD[value >> shift & 31] for shift in range(125, -1, -5))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    root: str
+    store: ObjectStore
+    actor: str | None = None
+    has_moved: bool = False
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    clock: Callable[[], int] = now_in_microseconds
+    new_id: Callable[[], str] = new_ulid
+
+    def branch_log(self, branch: BranchName) -> NumberedLog:
+        return NumberedLog(self.store, f"_versions/{str(branch).replace('/', '%2F')}")
+
+    def dataset_root(self, dataset: str) -> Home:
+        """The root home of a table's dataset, named as entries name it: 'bucket/table.lance'."""
+        return Home(root=join_uri(self.root, TABLES, dataset), storage_options=self.storage_options)
+
+    def home_of(self, entry: TableEntry) -> Home:
+        home = self.dataset_root(entry.dataset).on(entry.home)
+        if self.has_moved and home.branch is not None:
+            # Lance branches hold their root as an absolute path, and would read the place the repository left.
+            check_bases(home)
+        return home

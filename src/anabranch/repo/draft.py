@@ -1,0 +1,144 @@
+"""One table inside a transaction: what it was, what has been staged on it, and how to do that again elsewhere."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from anabranch.errors import KeyConflictError, SchemaMismatchError, WriteConflictError
+from anabranch.format import scan, staging
+from anabranch.format.staging import Pin
+from anabranch.ids import TableKey
+from anabranch.repo.models import TableEntry
+
+__all__ = [
+    "Draft",
+    "Step",
+    "append_step",
+    "one_time_step",
+    "overwrite_step",
+    "refuse_repeated",
+    "replayed",
+    "upsert_step",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One staged change. `again` makes it on another version, if it means the same there."""
+
+    name: str
+    pin: Pin
+    again: Callable[[Pin], Pin] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """A table as a transaction has it. `origin` is its entry in the transaction's snapshot, None for a new table."""
+
+    key: TableKey
+    origin: TableEntry | None
+    dataset: str
+    pin: Pin
+    head: int
+    primary_key: tuple[str, ...]
+    forked_from: tuple[str | None, int] | None
+    steps: tuple[Step, ...] = ()
+
+    def then(self, step: Step) -> "Draft":
+        return replace(self, pin=step.pin, steps=(*self.steps, step))
+
+    def to_entry(self) -> TableEntry:
+        return TableEntry(
+            dataset=self.dataset,
+            home=self.pin.home.branch,
+            version=self.pin.version,
+            head=self.head,
+            primary_key=self.primary_key,
+            rows=self.pin.count_rows(),
+            forked_from=self.forked_from,
+        )
+
+
+def append_step(pin: Pin, data: Any, *, unique_by: Sequence[str]) -> Step:
+    """Stage new rows; with `unique_by`, only if none of their keys is in the table."""
+    if unique_by and isinstance(data, pa.Table):
+        _refuse_existing(pin, data, unique_by)  # before anything is written
+    fragments = staging.write_fragments(pin, data)
+    staged = staging.append_fragments(pin, fragments)
+    if unique_by and not isinstance(data, pa.Table):
+        _refuse_existing(pin, scan.read_appended(pin, staged, columns=unique_by), unique_by)
+
+    def again(other: Pin) -> Pin:
+        if unique_by:
+            _refuse_existing(other, scan.read_appended(pin, staged, columns=unique_by), unique_by)
+        try:
+            return staging.append_fragments(other, fragments)
+        except SchemaMismatchError:
+            # Another home or other columns: the files cannot be used there, the rows perhaps can.
+            return staging.append(other, scan.read_appended(pin, staged))
+
+    return Step("append", staged, again)
+
+
+def upsert_step(pin: Pin, data: pa.Table, *, keys: Sequence[str]) -> Step:
+    def upserted(on: Pin) -> Pin:
+        return staging.upsert(on, data, keys).pin
+
+    return Step("upsert", upserted(pin), upserted)
+
+
+def overwrite_step(pin: Pin, data: Any, *, unique_by: Sequence[str]) -> Step:
+    """Stage other rows instead of all there are, and other columns if the data brings them."""
+    if isinstance(data, pa.Table):
+        refuse_repeated(data, unique_by)  # before anything is written
+    staged = staging.overwrite(pin, data)
+    if not isinstance(data, pa.Table) and unique_by:
+        refuse_repeated(scan.read_table(staged, columns=unique_by), unique_by)
+    return one_time_step("overwrite", staged)
+
+
+def one_time_step(name: str, staged: Pin) -> Step:
+    """A change whose meaning depends on the rows it was made on."""
+    return Step(name, staged, None)
+
+
+def replayed(draft: Draft, theirs: TableEntry, theirs_pin: Pin) -> Draft:
+    """The same steps on top of what somebody else published meanwhile."""
+    pin = theirs_pin
+    for step in draft.steps:
+        if step.again is None:
+            raise WriteConflictError(
+                f"table '{draft.key}' was changed by another commit while this one did {step.name!r}",
+                hint="run the transaction again on the new state",
+            )
+        pin = step.again(pin)
+    return replace(
+        draft, origin=theirs, dataset=theirs.dataset, pin=pin, forked_from=theirs.forked_from, head=theirs.head
+    )
+
+
+def _refuse_existing(pin: Pin, data: Any, keys: Sequence[str]) -> None:
+    existing = staging.find_existing_keys(pin, data, keys)
+    if len(existing):
+        first = existing.slice(0, 1).to_pylist()[0]
+        raise KeyConflictError(
+            f"{len(existing)} keys are in the table already, such as {first}",
+            hint="upsert the rows, or append only new ones",
+        )
+
+
+def refuse_repeated(table: pa.Table, keys: Sequence[str]) -> None:
+    """Refuse rows that are no table of this key."""
+    for name in keys:
+        if name not in table.column_names:
+            raise SchemaMismatchError(f"the data has no key column {name!r}", hint="add it to the data")
+        if table.column(name).null_count:
+            raise KeyConflictError(f"the key column {name!r} has nulls in the data", hint="fill them")
+    if keys:
+        distinct = table.group_by(list(keys)).aggregate([])
+        if len(distinct) < len(table):
+            raise KeyConflictError(
+                f"{len(table) - len(distinct)} rows repeat a key of {', '.join(keys)}", hint="keep one row for each key"
+            )

@@ -1,0 +1,77 @@
+"""Where each branch is now: the newest entry of its log, and the way to add the next."""
+
+from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import unquote
+
+from anabranch.errors import BranchNotFoundError, ObjectExistsError, StorageError, VersionNotFoundError
+from anabranch.ids import BranchName
+from anabranch.repo import codec
+from anabranch.repo.context import Context
+from anabranch.repo.models import LogEntry
+
+__all__ = ["Heads"]
+
+_PARALLEL_READS = 16
+
+
+class Heads:
+    """The logs of all branches."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def find(self, branch: BranchName) -> LogEntry | None:
+        """The newest entry of a branch's log, a tombstone too; None if there never was such a branch."""
+        log = self._context.branch_log(branch)
+        found = log.find_head()
+        return None if found is None else codec.decode_entry(found[1], path=log.path(found[0]))
+
+    def get(self, branch: BranchName) -> LogEntry:
+        """The newest entry of a branch that exists."""
+        entry = self.find(branch)
+        if entry is None:
+            raise BranchNotFoundError(f"there is no branch '{branch}'", hint="list the branches to see which exist")
+        if entry.state.is_deleted:
+            raise BranchNotFoundError(
+                f"branch '{branch}' was deleted", hint=f"bring it back with branch_restore('{branch}')"
+            )
+        return entry
+
+    def get_numbered(self, branch: BranchName, number: int) -> LogEntry:
+        """The entry of a number, whether the branch still exists or not."""
+        log = self._context.branch_log(branch)
+        data = log.find(number) if number > 0 else None
+        if data is None:
+            raise VersionNotFoundError(
+                f"branch '{branch}' has no version {number}", hint="list its commits to see which exist"
+            )
+        return codec.decode_entry(data, path=log.path(number))
+
+    def list(self) -> tuple[LogEntry, ...]:
+        """The newest entry of every branch, deleted and internal ones too, by name."""
+        folders = self._context.store.list_folders("_versions")
+        names = sorted(unquote(folder.rpartition("/")[2]) for folder in folders)
+        with ThreadPoolExecutor(_PARALLEL_READS) as readers:
+            found = readers.map(lambda name: self.find(BranchName(name)), names)
+            return tuple(entry for entry in found if entry is not None)
+
+    def append(self, entry: LogEntry) -> bool:
+        """Put an entry as the branch's next; this alone makes a change visible. False if the number is taken.
+
+        An answer can get lost after the entry was put, and a retried put then meets its own first try; so whatever goes
+        wrong, what lies there decides.
+        """
+        log = self._context.branch_log(entry.branch)
+        data = codec.encode_entry(entry)
+        try:
+            log.append(entry.number, data)
+        except (ObjectExistsError, StorageError) as err:
+            present = log.find(entry.number)
+            if present is None:
+                raise
+            if present != data:
+                if isinstance(err, ObjectExistsError):
+                    return False
+                raise
+        log.write_hint(entry.number, data)
+        return True

@@ -1,0 +1,87 @@
+"""Numbered logs: entry n is put if absent, and nothing is ever changed in place.
+
+Numbers are written from the top, so that on a store with sorted listings the newest entry comes first. On local disk,
+where listings have no order, a copy of a recent entry lies beside the log; from there the head is found by probing.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from anabranch.errors import ObjectNotFoundError, StorageError
+from anabranch.storage import ObjectStore
+
+__all__ = ["NumberedLog"]
+
+_TOP = (1 << 64) - 1
+_HINT = "hint"
+_SUFFIX = ".json"
+
+
+@dataclass(frozen=True, slots=True)
+class NumberedLog:
+    """One log in one folder. Entries are bytes here; who owns the log knows what they mean."""
+
+    store: ObjectStore
+    folder: str
+
+    def path(self, number: int) -> str:
+        return f"{self.folder}/{_TOP - number:020d}{_SUFFIX}"
+
+    def find(self, number: int) -> bytes | None:
+        try:
+            return self.store.get(self.path(number))
+        except ObjectNotFoundError:
+            return None
+
+    def find_head(self) -> tuple[int, bytes] | None:
+        """The newest entry with its number, or None for a log without entries."""
+        if self.store.lists_sorted:
+            return self._first_listed()
+        start = self._hinted() or self._last_of_all()
+        return None if start is None else self._probe_from(*start)
+
+    def append(self, number: int, data: bytes) -> None:
+        """Put entry `number`; raise ObjectExistsError if it is taken."""
+        self.store.put_if_absent(self.path(number), data)
+
+    def write_hint(self, number: int, data: bytes) -> None:
+        """Leave a copy of the newest entry for the next reader; a courtesy, so a failure is nobody's."""
+        if self.store.lists_sorted:
+            return
+        try:
+            self.store.put(f"{self.folder}/{_HINT}", b"%d\n%s" % (number, data))
+        except StorageError:
+            return
+
+    def iter_newest_first(self, start: int) -> Iterator[tuple[int, bytes]]:
+        for number in range(start, 0, -1):
+            data = self.find(number)
+            if data is not None:
+                yield number, data
+
+    def _first_listed(self) -> tuple[int, bytes] | None:
+        first = next(iter(self.store.list(self.folder)), None)
+        if first is None:
+            return None
+        return self._number(first.path), self.store.get(first.path)
+
+    def _hinted(self) -> tuple[int, bytes] | None:
+        try:
+            number, _, data = self.store.get(f"{self.folder}/{_HINT}").partition(b"\n")
+        except ObjectNotFoundError:
+            return None
+        return int(number), data
+
+    def _last_of_all(self) -> tuple[int, bytes] | None:
+        numbers = [self._number(info.path) for info in self.store.list(self.folder) if info.path.endswith(_SUFFIX)]
+        if not numbers:
+            return None
+        return max(numbers), self.store.get(self.path(max(numbers)))
+
+    def _probe_from(self, number: int, data: bytes) -> tuple[int, bytes]:
+        while (newer := self.find(number + 1)) is not None:
+            number, data = number + 1, newer
+        return number, data
+
+    def _number(self, path: str) -> int:
+        return _TOP - int(path.rpartition("/")[2].removesuffix(_SUFFIX))

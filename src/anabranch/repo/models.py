@@ -1,0 +1,147 @@
+"""The values a repository is made of; all of them immutable."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from anabranch.ids import MAIN, BranchName, CommitId, TableKey
+
+__all__ = [
+    "BranchEvent",
+    "BranchMode",
+    "BranchState",
+    "CommitKind",
+    "CommitRecord",
+    "GraphCommit",
+    "LogEntry",
+    "Parent",
+    "TableEntry",
+    "TableMap",
+]
+
+
+class CommitKind(StrEnum):
+    """What made a commit."""
+
+    INIT = "init"
+    LOAD = "load"
+    CHANGE = "change"
+    MERGE = "merge"
+    SCHEMA_APPLY = "schema_apply"
+    PUBLISH_RUN = "publish_run"
+    REVERT = "revert"
+    ADOPT = "adopt"
+
+
+class BranchMode(StrEnum):
+    PINNED = "pinned"
+    LIVE = "live"
+
+
+class BranchEvent(StrEnum):
+    """What one entry of a branch's log says happened."""
+
+    CREATED = "created"
+    COMMITTED = "committed"
+    DELETED = "deleted"
+    RESTORED = "restored"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableEntry:
+    """One table in one snapshot: which dataset, which home, which version of it.
+
+    `version` may be staged, an id above 2^63; `head` is the home's ordinary head when it was staged; `forked_from` is
+    the (home, version) that the home was forked from.
+    """
+
+    dataset: str
+    home: str | None
+    version: int
+    head: int
+    primary_key: tuple[str, ...]
+    rows: int
+    forked_from: tuple[str | None, int] | None = None
+
+
+TableMap = Mapping[TableKey, TableEntry]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphCommit:
+    """One step of the whole repository. `manifest_version` is the number of its entry in the branch's log."""
+
+    graph_commit_id: str
+    manifest_branch: str | None
+    manifest_version: int
+    parent_commit_id: str | None
+    merged_parent_commit_id: str | None
+    actor_id: str | None
+    created_at: int
+    message: str
+    kind: CommitKind
+    metadata: Mapping[str, str]
+    tables: tuple[str, ...]
+    generation: int
+
+    @property
+    def id(self) -> CommitId:
+        return CommitId(self.graph_commit_id)
+
+    @property
+    def branch(self) -> str:
+        return self.manifest_branch or MAIN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitRecord:
+    """A commit as it is stored: its tables as changes since a base commit that holds the full map.
+
+    `recent` are the commits before it, newest first, back to the start of its page, as they are encoded; `older` is the
+    commit that opens the next page. A dropped table is a change to None.
+    """
+
+    commit: GraphCommit
+    base: str
+    changes: Mapping[TableKey, TableEntry | None]
+    recent: tuple[Mapping[str, Any], ...]
+    older: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parent:
+    """What a branch was made from: the commit, and the branch if it was named by one."""
+
+    branch: BranchName | None
+    commit: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BranchState:
+    """What is true of a branch apart from its head; every log entry carries it whole.
+
+    `created_as` is the number of the log entry that created it: a branch deleted and made again is another one.
+    """
+
+    mode: BranchMode
+    parent: Parent | None
+    created_at: int
+    created_by: str | None
+    created_as: int
+    description: str = ""
+    expires_at: int | None = None
+    is_deleted: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogEntry:
+    """One event of a branch, with all that is needed to go on from it."""
+
+    branch: BranchName
+    number: int
+    event: BranchEvent
+    at: int
+    actor: str | None
+    state: BranchState
+    head: CommitRecord = field(repr=False)

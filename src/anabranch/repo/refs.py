@@ -1,0 +1,114 @@
+"""What a ref stands for: a branch, a commit id or a unique prefix of one, `main~3`, `main@v7`, `main@{time}`."""
+
+import re
+from datetime import UTC, datetime
+from itertools import islice
+
+from anabranch.errors import BranchNotFoundError, CommitNotFoundError, InvalidInputError, NotFoundError
+from anabranch.ids import BranchName, CommitId, Ref
+from anabranch.repo.models import CommitRecord, LogEntry
+from anabranch.repo.records import Records
+
+__all__ = ["Resolved", "resolve"]
+
+_MIN_PREFIX = 4
+_PREFIX = re.compile(r"[0-9A-HJKMNP-TV-Z]{4,25}", re.IGNORECASE)
+
+
+class Resolved:
+    """A commit, with the branch and version by which it was found, if it was."""
+
+    def __init__(self, record: CommitRecord, *, branch: BranchName | None, version: int) -> None:
+        self.record = record
+        self.branch = branch
+        self.version = version
+
+    @classmethod
+    def of_entry(cls, entry: LogEntry) -> "Resolved":
+        return cls(entry.head, branch=entry.branch, version=entry.number)
+
+    @classmethod
+    def of_commit(cls, record: CommitRecord) -> "Resolved":
+        return cls(record, branch=None, version=record.commit.manifest_version)
+
+
+def resolve(ref: Ref, records: Records) -> Resolved:
+    if ref.version is not None:
+        return Resolved.of_entry(records.heads.get_numbered(BranchName.parse(ref.name), ref.version))
+    if ref.at is not None:
+        return Resolved.of_entry(_entry_at(ref, records))
+    start = _resolve_name(ref.name, records)
+    return start if ref.back == 0 else _back(start, ref, records)
+
+
+def _resolve_name(name: str, records: Records) -> Resolved:
+    """A full commit id is one request; anything else is a branch first."""
+    try:
+        return Resolved.of_commit(records.commits.get(CommitId.parse(name).value))
+    except NotFoundError:
+        raise
+    except InvalidInputError:
+        pass
+    branch = BranchName.parse(name)
+    entry = records.heads.find(branch)
+    if entry is not None and not entry.state.is_deleted:
+        return Resolved.of_entry(entry)
+    if _PREFIX.fullmatch(name) and (record := _by_prefix(name.upper(), records)) is not None:
+        return Resolved.of_commit(record)
+    records.heads.get(branch)  # says whether it was deleted or never was
+    raise BranchNotFoundError(f"there is no branch '{name}'", hint="list the branches to see which exist")
+
+
+def _by_prefix(prefix: str, records: Records) -> CommitRecord | None:
+    # A commit object may be one that lost its race or died before publishing: only the log makes it real.
+    found = [record for record in records.commits.list_by_prefix(prefix) if _is_published(record, records)]
+    if len(found) > 1:
+        ids = ", ".join(record.commit.graph_commit_id for record in found[:3])
+        raise InvalidInputError(f"commit {prefix!r} is ambiguous: {ids}", hint="give more characters")
+    return found[0] if found else None
+
+
+def _is_published(record: CommitRecord, records: Records) -> bool:
+    commit = record.commit
+    entry = records.heads.get_numbered(BranchName(commit.branch), commit.manifest_version)
+    return entry.head.commit.graph_commit_id == commit.graph_commit_id
+
+
+def _back(start: Resolved, ref: Ref, records: Records) -> Resolved:
+    commit = next(islice(records.commits.iter_history(start.record), ref.back, None), None)
+    if commit is None:
+        raise CommitNotFoundError(f"{ref} goes back before the first commit", hint="go back less far")
+    found = Resolved.of_commit(records.commits.get(commit.graph_commit_id))
+    return Resolved(found.record, branch=start.branch, version=found.version)
+
+
+def _entry_at(ref: Ref, records: Records) -> LogEntry:
+    """The newest entry of a branch's log that is not younger than a time, by bisection."""
+    wanted = _microseconds(ref)
+    head = records.heads.find(BranchName.parse(ref.name))
+    if head is None:
+        raise BranchNotFoundError(f"there is no branch '{ref.name}'", hint="list the branches to see which exist")
+    low, high = 0, head.number
+    while low < high:
+        middle = (low + high + 1) // 2
+        if records.heads.get_numbered(head.branch, middle).at <= wanted:
+            low = middle
+        else:
+            high = middle - 1
+    if low == 0:
+        raise CommitNotFoundError(f"branch '{ref.name}' did not exist at {ref.at}", hint="give a later time")
+    entry = records.heads.get_numbered(head.branch, low)
+    if entry.state.is_deleted:
+        raise BranchNotFoundError(f"branch '{ref.name}' was deleted at {ref.at}", hint="give another time")
+    return entry
+
+
+def _microseconds(ref: Ref) -> int:
+    try:
+        time = datetime.fromisoformat(ref.at or "")
+    except ValueError:
+        raise InvalidInputError(
+            f"{ref.at!r} in the ref {str(ref)!r} is not a time", hint="write it like 2026-11-15T10:00:00Z"
+        ) from None
+    aware = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+    return int(aware.timestamp() * 1_000_000)

@@ -1,0 +1,197 @@
+"""The repository as a user holds it: strings in, values out, no logic of its own."""
+
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+from anabranch.errors import InvalidInputError
+from anabranch.format.home import Home
+from anabranch.ids import MAIN, BranchName, CommitId, Ref, TableKey
+from anabranch.repo import adoption, branches, settling
+from anabranch.repo.branches import BranchInfo
+from anabranch.repo.context import Context
+from anabranch.repo.models import BranchMode, CommitKind, GraphCommit, LogEntry
+from anabranch.repo.publish import Changes, Description
+from anabranch.repo.records import Records
+from anabranch.repo.refs import Resolved, resolve
+from anabranch.repo.snapshots import Snapshot
+from anabranch.repo.transaction import Transaction
+
+__all__ = ["Repository"]
+
+_MAX_MESSAGE = 10_000
+
+
+class Repository:
+    """A handle on one repository, bound to one branch."""
+
+    def __init__(self, context: Context, *, branch: str = MAIN) -> None:
+        self._context = context
+        self._records = Records.of(context)
+        self._branch = BranchName.parse(branch)
+        self._cached: Snapshot | None = None
+        self.foreign_writes: tuple[settling.ForeignWrite, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"Repository({self.uri!r}, branch={self.branch!r})"
+
+    @property
+    def uri(self) -> str:
+        return self._context.root
+
+    @property
+    def branch(self) -> str:
+        return str(self._branch)
+
+    @property
+    def actor(self) -> str | None:
+        return self._context.actor
+
+    # Reading
+
+    def snapshot(self) -> Snapshot:
+        """The bound branch as this handle last saw it; it moves by `sync_branch` and by own commits only."""
+        if self._cached is None:
+            self._cached = self._snapshot(Resolved.of_entry(self._records.heads.get(self._branch)))
+        return self._cached
+
+    def snapshot_of(self, ref: str) -> Snapshot:
+        """The state a ref stands for, read anew."""
+        return self._snapshot(self._resolve(ref))
+
+    def snapshot_at_version(self, version: int) -> Snapshot:
+        """The bound branch as of the entry of that number in its log."""
+        return self._snapshot(Resolved.of_entry(self._records.heads.get_numbered(self._branch, version)))
+
+    def get_commit(self, commit_id: str) -> GraphCommit:
+        return self._resolve(commit_id).record.commit if len(commit_id) < 26 else self._get_commit(commit_id)
+
+    def head_commit_id_for_branch(self, branch: str) -> str:
+        return self._records.heads.get(BranchName.parse(branch)).head.commit.graph_commit_id
+
+    def list_commits(
+        self, ref: str | None = None, *, limit: int | None = 50, before: str | None = None, table: str | None = None
+    ) -> list[GraphCommit]:
+        """The commits that led to a ref, newest first; `before` continues after the last one of another page."""
+        start = self._resolve(ref or self.branch).record
+        history = self._records.commits.iter_history(start if before is None else self._resolve(before).record)
+        if before is not None:
+            history = islice(history, 1, None)
+        if table is not None:
+            key = str(TableKey.parse(table))
+            history = (commit for commit in history if key in commit.tables)
+        return list(islice(history, limit))
+
+    # Branches
+
+    def branch_create(self, name: str, *, description: str = "") -> BranchInfo:
+        """Branch from the bound branch as it is now."""
+        return self.branch_create_from(self.branch, name, description=description)
+
+    def branch_create_from(
+        self, source: str, name: str, *, mode: str = BranchMode.PINNED, description: str = ""
+    ) -> BranchInfo:
+        """Branch from a branch, a commit or an old version; no table is touched."""
+        if mode != BranchMode.PINNED:
+            raise InvalidInputError(f"branch mode {mode!r} is not known", hint="use 'pinned'")
+        target = BranchName.parse_new(name)
+        return branches.create_branch(self._records, target, source=self._resolve(source), description=description)
+
+    def branch_list(self, *, internal: bool = False) -> tuple[BranchInfo, ...]:
+        return branches.list_branches(self._records, internal=internal)
+
+    def branch_get(self, name: str) -> BranchInfo:
+        return BranchInfo.of(self._records.heads.get(BranchName.parse(name)))
+
+    def branch_delete(self, name: str) -> None:
+        """Delete a branch; it can be restored until garbage collection."""
+        branches.delete_branch(self._records, BranchName.parse(name), find_active_runs=lambda _: ())
+
+    def branch_restore(self, name: str) -> BranchInfo:
+        return branches.restore_branch(self._records, BranchName.parse(name))
+
+    def sync_branch(self, branch: str | None = None) -> Snapshot:
+        """Bind this handle to the newest state of a branch."""
+        target = self._branch if branch is None else BranchName.parse(branch)
+        self._cached = self._snapshot(Resolved.of_entry(self._records.heads.get(target)))
+        self._branch = target
+        return self._cached
+
+    # Writing
+
+    def transaction(
+        self,
+        branch: str | None = None,
+        *,
+        message: str = "",
+        metadata: Mapping[str, str] | None = None,
+        kind: str = CommitKind.CHANGE,
+    ) -> Transaction:
+        """Begin a commit over any number of tables of a branch."""
+        target = self._branch if branch is None else BranchName.parse(branch)
+        about = Description(message=_checked_message(message), kind=CommitKind(kind), metadata=_checked(metadata))
+        return Transaction(
+            self._records,
+            head=self._records.heads.get(target),
+            about=about,
+            on_published=self._on_published,
+        )
+
+    def settle(self, key: str, *, branch: str | None = None, force: bool = False) -> None:
+        """Let raw Lance readers see a table as published; by force, a stranger's direct write is set aside."""
+        target = self._branch if branch is None else BranchName.parse(branch)
+        parsed = TableKey.parse(key)
+        if force:
+            settling.settle_table(
+                self._records,
+                target,
+                parsed,
+                expected_head=lambda entry: self._context.home_of(entry).head_version(),
+            )
+        else:
+            settling.settle_table(self._records, target, parsed)
+
+    def adopt(
+        self, key: str, uri: str | None = None, *, branch: str | None = None, primary_key: Sequence[str] = ()
+    ) -> None:
+        """Take in a stranger's direct write to a table, or the Lance table at a URI as a new one, without copying."""
+        target = self._branch if branch is None else BranchName.parse(branch)
+        parsed = TableKey.parse(key)
+        if uri is None:
+            entry = adoption.adopt_write(self._records, target, parsed)
+        else:
+            source = Home.at(uri, self._context.storage_options)
+            entry = adoption.adopt_table(self._records, target, parsed, source=source, primary_key=primary_key)
+        if entry.branch == self._branch:
+            self._cached = self._snapshot(Resolved.of_entry(entry))
+
+    def _on_published(self, entry: LogEntry, changes: Changes) -> None:
+        if entry.branch == self._branch:
+            self._cached = self._snapshot(Resolved.of_entry(entry))
+        self.foreign_writes = settling.try_to_settle(self._records, entry.branch, changes)
+
+    def _resolve(self, ref: str) -> Resolved:
+        return resolve(Ref.parse(ref), self._records)
+
+    def _get_commit(self, commit_id: str) -> GraphCommit:
+        return self._records.commits.get(CommitId.parse(commit_id).value).commit
+
+    def _snapshot(self, found: Resolved) -> Snapshot:
+        tables = self._records.commits.tables_of(found.record)
+        return Snapshot(self._context, found.record.commit, version=found.version, tables=tables)
+
+
+def _checked_message(message: str) -> str:
+    if len(message) > _MAX_MESSAGE:
+        raise InvalidInputError(f"the message has {len(message)} characters", hint=f"use at most {_MAX_MESSAGE}")
+    return message
+
+
+def _checked(metadata: Mapping[Any, Any] | None) -> dict[str, str]:
+    checked = dict(metadata or {})
+    for key, value in checked.items():
+        if not (isinstance(key, str) and isinstance(value, str)):
+            raise InvalidInputError(f"metadata {key!r}: {value!r} is not text", hint="use text for keys and values")
+    if sum(len(key) + len(value) for key, value in checked.items()) > _MAX_MESSAGE:
+        raise InvalidInputError("the metadata is too large", hint=f"use at most {_MAX_MESSAGE} characters in all")
+    return checked

@@ -1,0 +1,129 @@
+"""One consistent view across all tables, and the tables in it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from anabranch.errors import TableNotFoundError
+from anabranch.format.scan import count_rows, iter_batches, read_table
+from anabranch.format.staging import Pin
+from anabranch.ids import TableKey
+from anabranch.repo.context import Context
+from anabranch.repo.models import GraphCommit, TableEntry, TableMap
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+    import pyarrow as pa
+
+__all__ = ["Snapshot", "Table"]
+
+
+class Table:
+    """One table as it is in one snapshot."""
+
+    def __init__(self, context: Context, key: TableKey, entry: TableEntry) -> None:
+        self._context = context
+        self._key = key
+        self.entry = entry
+
+    def __repr__(self) -> str:
+        return f"Table({str(self._key)!r}, rows={self.entry.rows})"
+
+    @property
+    def key(self) -> str:
+        return str(self._key)
+
+    @property
+    def primary_key(self) -> tuple[str, ...]:
+        return self.entry.primary_key
+
+    @property
+    def schema(self) -> "pa.Schema":
+        return self._pin.schema
+
+    def count_rows(self, filter: str | None = None) -> int:  # noqa: A002 - Arrow's and Lance's name
+        return self.entry.rows if filter is None else count_rows(self._pin, filter)
+
+    def scan(
+        self,
+        *,
+        columns: Sequence[str] | None = None,
+        filter: str | None = None,  # noqa: A002 - Arrow's and Lance's name
+        limit: int | None = None,
+    ) -> "Iterator[pa.RecordBatch]":
+        """Read the rows batch by batch."""
+        return iter_batches(self._pin, columns=columns, filter=filter, limit=limit)
+
+    def to_arrow(
+        self,
+        *,
+        columns: Sequence[str] | None = None,
+        filter: str | None = None,  # noqa: A002 - Arrow's and Lance's name
+        limit: int | None = None,
+    ) -> "pa.Table":
+        return read_table(self._pin, columns=columns, filter=filter, limit=limit)
+
+    def to_pandas(
+        self,
+        *,
+        columns: Sequence[str] | None = None,
+        filter: str | None = None,  # noqa: A002 - Arrow's and Lance's name
+        limit: int | None = None,
+    ) -> "pd.DataFrame":
+        return self.to_arrow(columns=columns, filter=filter, limit=limit).to_pandas()
+
+    def to_polars(
+        self,
+        *,
+        columns: Sequence[str] | None = None,
+        filter: str | None = None,  # noqa: A002 - Arrow's and Lance's name
+        limit: int | None = None,
+    ) -> "pl.DataFrame":
+        import polars
+
+        frame = polars.from_arrow(self.to_arrow(columns=columns, filter=filter, limit=limit))
+        assert isinstance(frame, polars.DataFrame)  # noqa: S101 - a table never becomes a series
+        return frame
+
+    @property
+    def _pin(self) -> Pin:
+        return Pin(home=self._context.home_of(self.entry), version=self.entry.version)
+
+
+class Snapshot(Mapping[str, Table]):
+    """All tables as of one commit."""
+
+    def __init__(self, context: Context, commit: GraphCommit, *, version: int, tables: TableMap) -> None:
+        self._context = context
+        self._tables = tables
+        self.commit = commit
+        self.version = version
+
+    def __repr__(self) -> str:
+        return f"Snapshot({self.id!r}, version={self.version}, tables={len(self)})"
+
+    @property
+    def id(self) -> str:
+        return self.commit.graph_commit_id
+
+    def __getitem__(self, key: str) -> Table:
+        parsed = TableKey.parse(key)
+        entry = self._tables.get(parsed)
+        if entry is None:
+            raise TableNotFoundError(
+                f"there is no table '{key}' in the snapshot {self.id}", hint="list its tables to see which exist"
+            )
+        return Table(self._context, parsed, entry)
+
+    def __contains__(self, key: Any) -> bool:
+        return isinstance(key, str) and TableKey.parse(key) in self._tables
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(str(key) for key in self._tables))
+
+    def __len__(self) -> int:
+        return len(self._tables)
+
+    @property
+    def entries(self) -> TableMap:
+        return self._tables

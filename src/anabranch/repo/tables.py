@@ -1,0 +1,122 @@
+"""Where a table's data live: new datasets, homes, and forks of them."""
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from anabranch.errors import DatasetExistsError, InvalidInputError, SchemaMismatchError
+from anabranch.format import scan, staging
+from anabranch.format.home import Home
+from anabranch.format.staging import Pin
+from anabranch.ids import MAIN, BranchName, TableKey
+from anabranch.repo.context import Context
+from anabranch.repo.draft import Draft, one_time_step, refuse_repeated
+from anabranch.repo.models import TableEntry, TableMap
+
+__all__ = [
+    "check_primary_key",
+    "check_unique",
+    "draft_existing",
+    "draft_new",
+    "free_dataset",
+    "home_for_writing",
+    "owns",
+]
+
+
+def owns(branch: BranchName, home: str | None) -> bool:
+    """Whether a home is one that this graph branch writes to: the root for main, `{branch}/{ulid}` for others."""
+    if str(branch) == MAIN:
+        return home is None
+    return home is not None and home.rpartition("/")[0] == str(branch)
+
+
+def draft_existing(context: Context, branch: BranchName, key: TableKey, entry: TableEntry) -> Draft:
+    """Make a table of the snapshot ready for writing on a branch, which is where it is forked."""
+    pin = Pin(home=context.home_of(entry), version=entry.version)
+    forked_from = entry.forked_from
+    if owns(branch, entry.home):
+        head = staging.settled_head(pin.home, since=entry.head)
+    else:
+        pin = _fork(context, branch, pin)
+        head, forked_from = pin.version, (entry.home, entry.version)
+    return Draft(
+        key=key,
+        origin=entry,
+        dataset=entry.dataset,
+        pin=pin,
+        head=head,
+        primary_key=entry.primary_key,
+        forked_from=forked_from,
+    )
+
+
+def draft_new(
+    context: Context,
+    branch: BranchName,
+    key: TableKey,
+    *,
+    schema: pa.Schema,
+    primary_key: Sequence[str],
+    taken: TableMap,
+) -> Draft:
+    """Make an empty table: a new dataset, or one that an earlier table of that name left behind."""
+    check_primary_key(key, schema, primary_key)
+    dataset = f"{key.bucket}/{key.table}.lance"
+    if any(entry.dataset == dataset for entry in taken.values()):
+        dataset = free_dataset(context, key)  # a renamed table keeps its folder
+    root = context.dataset_root(dataset)
+    try:
+        pin = staging.create_empty(root, schema)
+        is_new = True
+    except DatasetExistsError:
+        pin = Pin(home=root, version=root.head_version())
+        is_new = False
+    pin = home_for_writing(context, branch, pin)
+    draft = Draft(
+        key=key,
+        origin=None,
+        dataset=dataset,
+        pin=pin,
+        head=pin.version,
+        primary_key=tuple(primary_key),
+        forked_from=None,
+    )
+    return draft if is_new else draft.then(one_time_step("create", staging.overwrite(pin, schema.empty_table())))
+
+
+def check_primary_key(key: TableKey, schema: pa.Schema, primary_key: Sequence[str]) -> None:
+    for name in primary_key:
+        if name not in schema.names:
+            raise SchemaMismatchError(
+                f"the primary key of '{key}' names the column {name!r}, which is not there",
+                hint=f"the columns are {', '.join(schema.names)}",
+            )
+        if pa.types.is_nested(schema.field(name).type) or pa.types.is_floating(schema.field(name).type):
+            raise InvalidInputError(
+                f"column {name!r} of '{key}' is {schema.field(name).type} and cannot be a key",
+                hint="use columns of whole numbers, text, dates or bytes",
+            )
+    if len(set(primary_key)) != len(primary_key):
+        raise InvalidInputError(f"the primary key of '{key}' names a column twice", hint="name each once")
+
+
+def free_dataset(context: Context, key: TableKey) -> str:
+    """A folder that no table has, nor ever had."""
+    return f"{key.bucket}/{key.table}-{context.new_id().lower()}.lance"
+
+
+def check_unique(pin: Pin, keys: Sequence[str]) -> None:
+    """Refuse a version whose rows are no table of this key."""
+    if keys:
+        refuse_repeated(scan.read_table(pin, columns=keys), keys)
+
+
+def home_for_writing(context: Context, branch: BranchName, pin: Pin) -> Pin:
+    """The root of a dataset as a branch may write to it: main at the root itself, others in a fork."""
+    return pin if owns(branch, pin.home.branch) else _fork(context, branch, pin)
+
+
+def _fork(context: Context, branch: BranchName, pin: Pin) -> Pin:
+    home: Home = staging.fork(pin, f"{branch}/{context.new_id()}")
+    return Pin(home=home, version=home.head_version())

@@ -1,0 +1,292 @@
+"""One commit over many tables: staged step by step, published at once or not at all."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Self
+
+import pyarrow as pa
+import pyarrow.dataset as pads
+
+from anabranch.errors import (
+    InvalidInputError,
+    TableExistsError,
+    TableNotFoundError,
+    WriteConflictError,
+)
+from anabranch.format import staging
+from anabranch.format.staging import ColumnChange, Pin
+from anabranch.format.staging.incoming import as_reader
+from anabranch.ids import TableKey
+from anabranch.repo.draft import Draft, Step, append_step, one_time_step, overwrite_step, replayed, upsert_step
+from anabranch.repo.models import GraphCommit, LogEntry, TableEntry
+from anabranch.repo.publish import Changes, Description, publish
+from anabranch.repo.queue import queue_of_this_process
+from anabranch.repo.records import Records
+from anabranch.repo.snapshots import Table
+from anabranch.repo.tables import draft_existing, draft_new, owns
+
+__all__ = ["Transaction"]
+
+
+class Transaction:
+    """Changes to the tables of one branch, on top of the snapshot it began with.
+
+    Use it as a context manager: leaving it publishes, an exception forgets everything. Reads inside it
+    (`tx["bucket.table"]`) see its own writes.
+    """
+
+    def __init__(
+        self,
+        records: Records,
+        *,
+        head: LogEntry,
+        about: Description,
+        on_published: Callable[[LogEntry, Changes], None],
+    ) -> None:
+        self._records = records
+        self._context = records.context
+        self._head = head
+        self._about = about
+        self._on_published = on_published
+        self._tables = records.commits.tables_of(head.head)
+        self._drafts: dict[TableKey, Draft | None] = {}
+        self._origins: dict[TableKey, TableEntry | None] = {}
+        self._has_read = False
+        self._is_open = True
+        self.commit: GraphCommit | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None:
+                self.publish()
+        finally:
+            self._close()
+
+    def __del__(self) -> None:
+        self._close()
+
+    # Reading
+
+    def __getitem__(self, key: str) -> Table:
+        """A table as this transaction has it."""
+        parsed = TableKey.parse(key)
+        self._has_read = True
+        draft = self._drafts.get(parsed)
+        entry = draft.to_entry() if draft is not None else self._entry(parsed)
+        return Table(self._context, parsed, entry)
+
+    def __contains__(self, key: str) -> bool:
+        return self._has(TableKey.parse(key))
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        self._has_read = True
+        return tuple(sorted(str(key) for key in {*self._tables, *self._drafts} if self._has(key)))
+
+    # Tables
+
+    def create_table(self, key: str, schema: pa.Schema, *, primary_key: Sequence[str] = ()) -> None:
+        parsed = self._start(key)
+        if self._has(parsed):
+            raise TableExistsError(f"there is a table '{key}' already", hint="choose another name, or overwrite it")
+        taken = {other: entry for other, entry in self._tables.items() if self._drafts.get(other, entry) is not None}
+        taken |= {other: draft.to_entry() for other, draft in self._drafts.items() if draft is not None}
+        draft = draft_new(self._context, self._head.branch, parsed, schema=schema, primary_key=primary_key, taken=taken)
+        self._set(parsed, draft)
+
+    def drop_table(self, key: str) -> None:
+        parsed = self._start(key)
+        self._require(parsed)
+        self._set(parsed, None)
+
+    def rename_table(self, key: str, new: str) -> None:
+        """Give a table another name; its files stay where they are."""
+        parsed, target = self._start(key), self._start(new)
+        if self._has(target):
+            raise TableExistsError(f"there is a table '{new}' already", hint="choose another name")
+        draft = self._draft(parsed)
+        self._set(parsed, None)
+        self._set(target, draft.then(one_time_step("rename", draft.pin)))
+
+    # Rows
+
+    def append(self, key: str, data: Any, *, check_keys: bool = True) -> None:
+        """Add rows. With a primary key they must be new; `check_keys=False` trusts the caller."""
+        draft = self._draft(self._start(key))
+        unique_by = draft.primary_key if check_keys else ()
+        self._apply(draft, append_step(draft.pin, _readable(data), unique_by=unique_by))
+
+    def upsert(self, key: str, data: Any, *, keys: Sequence[str] | None = None) -> None:
+        """Replace the rows of the same key and add the others; by the primary key unless other columns are named."""
+        draft = self._draft(self._start(key))
+        by = tuple(keys) if keys is not None else draft.primary_key
+        if not by:
+            raise InvalidInputError(
+                f"table '{key}' has no primary key", hint="name the key columns: upsert(key, data, keys=['id'])"
+            )
+        self._apply(draft, upsert_step(draft.pin, as_reader(data).read_all(), keys=by))
+
+    def update(self, key: str, assignments: Mapping[str, str], *, where: str | None = None) -> int:
+        """Set columns to SQL expressions in the rows for which `where` is true; how many rows changed."""
+        draft = self._draft(self._start(key))
+        for name in assignments:
+            if name in draft.primary_key:
+                raise InvalidInputError(
+                    f"column {name!r} is part of the primary key of '{key}'", hint="delete the rows and append new ones"
+                )
+        changed = staging.update(draft.pin, assignments, where=where)
+        self._apply(draft, one_time_step("update", changed.pin))
+        return changed.updated
+
+    def delete(self, key: str, where: str) -> int:
+        """Delete the rows for which `where` is true; how many there were."""
+        draft = self._draft(self._start(key))
+        changed = staging.delete(draft.pin, where)
+        self._apply(draft, one_time_step("delete", changed.pin))
+        return changed.deleted
+
+    def overwrite(self, key: str, data: Any) -> None:
+        """Replace all rows, and the columns too if the data brings others."""
+        draft = self._draft(self._start(key))
+        self._apply(draft, overwrite_step(draft.pin, _readable(data), unique_by=draft.primary_key))
+
+    # Columns
+
+    def add_columns(self, key: str, columns: Mapping[str, str] | pa.Schema) -> None:
+        """Add columns computed by SQL expressions, or, given a schema, empty ones."""
+        draft = self._draft(self._start(key))
+        self._apply(draft, one_time_step("add columns", staging.add_columns(draft.pin, columns)))
+
+    def alter_columns(self, key: str, changes: Sequence[ColumnChange]) -> None:
+        """Rename columns, change their type, or whether they may be null."""
+        draft = self._draft(self._start(key))
+        names = {change.path: change.name for change in changes if change.name is not None}
+        altered = draft.then(one_time_step("alter columns", staging.alter_columns(draft.pin, changes)))
+        self._set(draft.key, replace(altered, primary_key=tuple(names.get(n, n) for n in draft.primary_key)))
+
+    def drop_columns(self, key: str, columns: Sequence[str]) -> None:
+        draft = self._draft(self._start(key))
+        for name in columns:
+            if name in draft.primary_key:
+                raise InvalidInputError(
+                    f"column {name!r} is part of the primary key of '{key}'", hint="keep it, or make a new table"
+                )
+        self._apply(draft, one_time_step("drop columns", staging.drop_columns(draft.pin, columns)))
+
+    # Publishing
+
+    def publish(self) -> None:
+        """Make all changes visible as one commit; without changes there is none."""
+        self._require_open()
+        changes = self._changes()
+        if not changes:
+            return
+        entry = publish(self._records, expected=self._head, changes=changes, about=self._about, rebase=self._rebase)
+        self.commit = entry.head.commit
+        self._on_published(entry, self._changes())
+
+    def _changes(self) -> dict[TableKey, TableEntry | None]:
+        changes: dict[TableKey, TableEntry | None] = {}
+        for key, draft in self._drafts.items():
+            origin = self._origins[key]
+            if draft is None:
+                if origin is not None:
+                    changes[key] = None
+            elif draft.steps or origin is None:
+                changes[key] = draft.to_entry()
+        return changes
+
+    def _rebase(self, head: LogEntry) -> Changes:
+        """Bring the drafts onto a head that somebody else published."""
+        tables = self._records.commits.tables_of(head.head)
+        for key in list(self._changes()):
+            theirs, origin, draft = tables.get(key), self._origins[key], self._drafts[key]
+            if theirs == origin:
+                continue
+            if theirs is None or origin is None or draft is None or theirs.primary_key != draft.primary_key:
+                raise WriteConflictError(
+                    f"table '{key}' was created, dropped or replaced by another commit meanwhile",
+                    hint="run the transaction again on the new state",
+                )
+            pin = Pin(home=self._context.home_of(theirs), version=theirs.version)
+            if not owns(head.branch, theirs.home):
+                raise WriteConflictError(
+                    f"table '{key}' was reset by another commit meanwhile",
+                    hint="run the transaction again on the new state",
+                )
+            self._drafts[key] = replayed(draft, theirs, pin)
+            self._origins[key] = theirs
+        self._head, self._tables = head, tables
+        return self._changes()
+
+    # Drafts
+
+    def _start(self, key: str) -> TableKey:
+        self._require_open()
+        parsed = TableKey.parse(key)
+        queue_key = (self._context.root, str(self._head.branch), key)
+        waited = queue_of_this_process().take(id(self), queue_key)
+        if waited and not self._drafts and not self._has_read:
+            # Whoever we waited for has moved the branch; nothing here hangs on the old state yet.
+            self._head = self._records.heads.get(self._head.branch)
+            self._tables = self._records.commits.tables_of(self._head.head)
+        return parsed
+
+    def _draft(self, key: TableKey) -> Draft:
+        draft = self._drafts.get(key)
+        if draft is None:
+            draft = draft_existing(self._context, self._head.branch, key, self._require(key))
+        return draft
+
+    def _apply(self, draft: Draft, step: Step) -> None:
+        if step.pin != draft.pin:
+            self._set(draft.key, draft.then(step))
+
+    def _set(self, key: TableKey, draft: Draft | None) -> None:
+        self._origins.setdefault(key, self._tables.get(key))
+        self._drafts[key] = draft
+
+    def _has(self, key: TableKey) -> bool:
+        return self._drafts[key] is not None if key in self._drafts else key in self._tables
+
+    def _require(self, key: TableKey) -> TableEntry:
+        if not self._has(key):
+            raise TableNotFoundError(
+                f"there is no table '{key}' on branch '{self._head.branch}'",
+                hint="create it, or list the tables to see which exist",
+            )
+        return self._entry(key)
+
+    def _entry(self, key: TableKey) -> TableEntry:
+        draft = self._drafts.get(key)
+        if draft is not None:
+            return draft.to_entry()
+        if key in self._drafts or key not in self._tables:
+            raise TableNotFoundError(
+                f"there is no table '{key}' on branch '{self._head.branch}'",
+                hint="create it, or list the tables to see which exist",
+            )
+        return self._tables[key]
+
+    def _require_open(self) -> None:
+        if not self._is_open:
+            raise InvalidInputError("this transaction has ended", hint="begin another one")
+
+    def _close(self) -> None:
+        self._is_open = False
+        queue_of_this_process().release(id(self))
+
+
+def _readable(data: Any) -> pa.Table | pa.RecordBatchReader:
+    """What is in memory as a table, so that it can be checked before it is written; what streams as a stream."""
+    if isinstance(data, pa.Table):
+        return data
+    streams = isinstance(data, pa.RecordBatchReader | pads.Dataset | pads.Scanner)
+    reader = as_reader(data)
+    return reader if streams else reader.read_all()
