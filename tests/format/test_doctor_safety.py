@@ -225,3 +225,28 @@ def test_whatever_can_be_read_reads_the_same_after_a_repair(steps: list[tuple[st
         for name in layout(home).unreferenced_trees:
             finding = next(one for one in report.open if one.subject == branch_folder(name))
             assert finding.needed_by
+
+
+@given(st.data())
+def test_damage_anywhere_in_the_metadata_is_reported_and_makes_nothing_worse(data: st.DataObject) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        home = Home.at(f"{folder}/t.lance")
+        main = lance.write_dataset(rows(1), home.root)
+        main.create_branch("dev")
+        home.on("dev").open().insert(rows(2))
+        main.create_branch("child", ("dev", None))
+        main.tags.create("v1", ("dev", 2))
+        main.create_branch("left")
+        home.store().delete(branch_ref_path("left"))
+        metadata = sorted(path for path in files(home) if "/data/" not in path and not path.startswith("tree/left/"))
+        for path in data.draw(st.lists(st.sampled_from(metadata), min_size=1, max_size=3, unique=True)):
+            content = bytearray(home.store().get(path))
+            for _ in range(data.draw(st.integers(0, 5))):
+                content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+            home.store().put(path, bytes(content[: data.draw(st.integers(0, len(content)))]))
+        live = {path: content for path, content in files(home).items() if not path.startswith("tree/left/")}
+        report = doctor(home, repair=True, grace=NOW)
+        after = files(home)
+        corrected = {path for finding in report.repaired for path in finding.paths}
+        assert all(after.get(path) == content for path, content in live.items() if path not in corrected)
+        assert all(path in after for path in live)

@@ -51,7 +51,7 @@ def read_manifest(data: bytes, *, name: str = "manifest") -> ManifestInfo:
             case 18, bytes(value):
                 bases.append(_read_base_path(value, name))
             case 20, bytes(value):
-                branch = value.decode()
+                branch = _text(value, name)
     return ManifestInfo(version=version, branch=branch, base_paths=tuple(bases))
 
 
@@ -151,11 +151,11 @@ def _read_base_path(message: bytes, name: str) -> BasePath:
             case 1, int(value):
                 base = replace(base, id=value)
             case 2, bytes(value):
-                base = replace(base, name=value.decode())
+                base = replace(base, name=_text(value, name))
             case 3, int(value):
                 base = replace(base, is_dataset_root=bool(value))
             case 4, bytes(value):
-                base = replace(base, path=value.decode())
+                base = replace(base, path=_text(value, name))
     return base
 
 
@@ -164,6 +164,13 @@ def _write_base_path(old: bytes, new: BasePath, name: str) -> bytes:
     kept = b"".join(field.raw for field in iter_fields(old, _called(name)) if field.number not in {2, 4})
     alias = b"" if new.name is None else bytes_field(2, new.name.encode())
     return kept + alias + bytes_field(4, new.path.encode())
+
+
+def _text(value: bytes, name: str) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise damaged(_called(name), "it holds a text that is not UTF-8") from None
 
 
 def _called(name: str) -> str:

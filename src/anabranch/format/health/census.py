@@ -188,7 +188,9 @@ def _stale_base(home: Home) -> str | None:
         check_bases(home)
     except StaleBaseError as err:
         return err.problem
-    except (CorruptError, NotFoundError):
+    except (StorageDeniedError, StorageUnavailableError):
+        raise
+    except AnabranchError:
         return None
     return None
 
