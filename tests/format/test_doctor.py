@@ -4,6 +4,7 @@ Most leftovers are made by letting Lance do the first half of its work and undoi
 """
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -12,12 +13,15 @@ import pyarrow as pa
 import pytest
 
 from anabranch.errors import DatasetNotFoundError
+from anabranch.format.bases import add_base, append_to_base
+from anabranch.format.clone import shallow_clone
 from anabranch.format.doctor import DoctorReport, Finding, FindingKind, Severity, doctor
 from anabranch.format.home import Home, branch_folder
-from anabranch.format.manifest import read_manifest
+from anabranch.format.manifest import read_manifest, with_base_paths
 from anabranch.format.names import branch_ref_path, manifest_path, tag_ref_path
 from anabranch.format.refs import get_branch
 from anabranch.format.staging import Pin, append, fork
+from anabranch.storage import open_store
 from tests.conftest import Place
 
 NOW = timedelta(0)
@@ -424,6 +428,36 @@ def test_a_missing_index_is_reported(home: Home) -> None:
     finding = only(doctor(home))
     assert finding.kind is FindingKind.MISSING_FILE
     assert finding.subject.startswith("_indices/")
+
+
+def test_bases_and_clones_are_healthy_until_a_file_elsewhere_is_missing(home: Home, place: Place) -> None:
+    for name in ("cold", "warm"):
+        add_base(home, place / name, name=name, is_dataset_root=name == "warm")
+        append_to_base(home, rows(8), base=name)
+    shallow_clone(home, place / "clone.lance")
+    clone = Home.at(place / "clone.lance", place.storage_options)
+    assert doctor(home).findings == doctor(clone).findings == ()
+    for name in ("cold", "warm"):
+        elsewhere = open_store(place / name, place.storage_options)
+        (info,) = elsewhere.list()
+        elsewhere.delete(info.path)
+        missing = f"{place / name}/{info.path}"
+        for one in (home, clone):
+            assert (FindingKind.MISSING_FILE, missing) in {(f.kind, f.subject) for f in doctor(one).findings}
+
+
+def test_a_base_that_cannot_be_asked_is_reported(tmp_path: Path) -> None:
+    nowhere = {"aws_endpoint": "http://127.0.0.1:1", "allow_http": "true", "client_max_retries": "0"}
+    keys = {"aws_access_key_id": "key", "aws_secret_access_key": "never-shown", "aws_region": "us-east-1"}
+    home = Home.at(tmp_path / "t.lance", {**nowhere, **keys})
+    lance.write_dataset(rows(1), home.root)
+    add_base(Home.at(home.root), str(tmp_path / "cold"), name="cold")
+    append_to_base(Home.at(home.root), rows(2), base="cold")
+    store, path = home.store(), manifest_path(home.open().version)
+    store.put(path, with_base_paths(store.get(path), lambda base: replace(base, path="s3://lost/cold")))
+    finding = only(doctor(home))
+    assert (finding.kind, finding.subject) == (FindingKind.UNCHECKED_BASE, "s3://lost/cold")
+    assert "never-shown" not in str(finding)
 
 
 @pytest.mark.parametrize("gone", [{"version": 99}, {"version": 1, "branch": "nobody"}])

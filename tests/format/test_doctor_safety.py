@@ -227,8 +227,22 @@ def test_whatever_can_be_read_reads_the_same_after_a_repair(steps: list[tuple[st
             assert finding.needed_by
 
 
-@given(st.data())
-def test_damage_anywhere_in_the_metadata_is_reported_and_makes_nothing_worse(data: st.DataObject) -> None:
+FRACTIONS = st.floats(0, 1, exclude_max=True)
+# Which file, which bytes become what, and how much of it is left.
+DAMAGES = st.tuples(FRACTIONS, st.lists(st.tuples(FRACTIONS, st.integers(0, 255)), max_size=5), st.floats(0, 1))
+
+
+def damaged(content: bytes, changes: list[tuple[float, int]], kept: float) -> bytes:
+    changed = bytearray(content)
+    for where, value in changes:
+        changed[int(where * len(changed))] = value
+    return bytes(changed[: round(kept * len(changed))])
+
+
+@given(st.lists(DAMAGES, min_size=1, max_size=3))
+def test_damage_anywhere_in_the_metadata_is_reported_and_makes_nothing_worse(
+    damages: list[tuple[float, list[tuple[float, int]], float]],
+) -> None:
     with tempfile.TemporaryDirectory() as folder:
         home = Home.at(f"{folder}/t.lance")
         main = lance.write_dataset(rows(1), home.root)
@@ -238,15 +252,14 @@ def test_damage_anywhere_in_the_metadata_is_reported_and_makes_nothing_worse(dat
         main.tags.create("v1", ("dev", 2))
         main.create_branch("left")
         home.store().delete(branch_ref_path("left"))
-        metadata = sorted(path for path in files(home) if "/data/" not in path and not path.startswith("tree/left/"))
-        for path in data.draw(st.lists(st.sampled_from(metadata), min_size=1, max_size=3, unique=True)):
-            content = bytearray(home.store().get(path))
-            for _ in range(data.draw(st.integers(0, 5))):
-                content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
-            home.store().put(path, bytes(content[: data.draw(st.integers(0, len(content)))]))
-        live = {path: content for path, content in files(home).items() if not path.startswith("tree/left/")}
+        content = {path: data for path, data in files(home).items() if not path.startswith("tree/left/")}
+        metadata = sorted(path for path in content if "data/" not in path)
+        for which, changes, kept in damages:
+            path = metadata[int(which * len(metadata))]
+            home.store().put(path, damaged(content[path], changes, kept))
+        live = {path: home.store().get(path) for path in content}
         report = doctor(home, repair=True, grace=NOW)
         after = files(home)
         corrected = {path for finding in report.repaired for path in finding.paths}
-        assert all(after.get(path) == content for path, content in live.items() if path not in corrected)
         assert all(path in after for path in live)
+        assert all(after[path] == data for path, data in live.items() if path not in corrected)

@@ -219,6 +219,7 @@ def test_what_is_no_manifest_is_refused(name: str) -> None:
         ("_refs/branches/dev", None, None),
         ("_refs/branches/dev.json.tmp", None, None),
         ("_refs/tags/v1.json", None, "v1"),
+        ("_refs/tags/%C3%A9.json", None, "é"),
         ("_refs/tags/x/v1.json", None, None),
         ("tree/a/_refs/branches/dev.json", None, None),
         ("branches/dev.json", None, None),

@@ -177,13 +177,12 @@ def branch_ref_path(name: str) -> str:
 
 
 def tag_ref_path(name: str) -> str:
-    return f"{TAG_REFS}/{name}.json"
+    return f"{TAG_REFS}/{quote(name, safe='')}.json"
 
 
 def branch_of_ref_path(path: str) -> str | None:
     """The branch whose metadata is at a path below the dataset root; None if it is no such path."""
-    name = _ref_name(path, BRANCH_REFS)
-    return None if name is None else unquote(name)
+    return _ref_name(path, BRANCH_REFS)
 
 
 def tag_of_ref_path(path: str) -> str | None:
@@ -194,7 +193,7 @@ def _ref_name(path: str, folder: str) -> str | None:
     if not path.startswith(f"{folder}/"):
         return None
     match = _REF.fullmatch(path[len(folder) + 1 :])
-    return match[1] if match else None
+    return unquote(match[1]) if match else None
 
 
 def _fits(*numbers: str) -> bool:
