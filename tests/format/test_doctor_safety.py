@@ -102,6 +102,19 @@ def test_a_repair_stops_when_somebody_was_there_since_the_diagnosis(
     assert files(home) == before
 
 
+def test_a_repair_stops_when_the_branch_is_being_made_again(tmp_path: Path) -> None:
+    home = Home.at(tmp_path / "t.lance")
+    lance.write_dataset(rows(1), home.root)
+    unreferenced(home)
+    remedy = the_remedy(home)
+    for file in layout(home).of_branch("x"):
+        home.store().delete(file.path)
+    unreferenced(home)
+    before = files(home)
+    assert not apply_remedy(home, remedy, now=LATER, grace=NOW)
+    assert files(home) == before
+
+
 @pytest.mark.parametrize("mess", [unreferenced, without_tree, raced])
 def test_nothing_young_is_repaired(home: Home, mess: Callable[[Home], object]) -> None:
     mess(home)

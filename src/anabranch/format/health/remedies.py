@@ -107,8 +107,8 @@ def _remove_tree(store: ObjectStore, remedy: RemoveTree, *, before: datetime) ->
         return False
     if _exists(store, branch_ref_path(remedy.branch)):
         return False
-    # A manifest that came since the diagnosis is someone's attempt to make the branch.
-    if set(_manifests(store, remedy.branch)) != {file.path for file in manifests}:
+    # A manifest that came since the diagnosis, even under the same name, is someone's attempt to make the branch.
+    if _manifests(store, remedy.branch) != {file.path: file.modified for file in manifests}:
         return False
     hints = [file for file in remedy.files if file.kind is LayoutKind.VERSION_HINT]
     first = {file.path for file in [*hints, *manifests]}

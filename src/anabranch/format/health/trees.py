@@ -89,7 +89,7 @@ def _unreferenced_trees(census: Census, users: Mapping[str, set[str]]) -> Iterat
         elif doubt:
             remedy = f"none for now: {doubt}"
         else:
-            remedy = "a repair removes its files, once they are old enough to belong to no branch in the making"
+            remedy = _TREE_REMEDIES[kind]
         own = tuple(file for file in files if file.kind is not LayoutKind.STRANGER)
         finding = Finding(
             kind=kind,
@@ -110,6 +110,17 @@ _TREE_STORIES = {
     ),
     FindingKind.ZOMBIE_TREE: (
         "files of a branch {name!r} that was deleted: its deletion left them, or someone wrote to it afterwards"
+    ),
+}
+
+
+_TREE_REMEDIES = {
+    FindingKind.UNREFERENCED_TREE: (
+        "a repair removes its files, once they are old enough to belong to no branch in the making"
+    ),
+    FindingKind.ZOMBIE_TREE: (
+        "a repair removes its files, and with them the rows that only this branch had; to keep them, restore the"
+        " branch's metadata from a backup"
     ),
 }
 
