@@ -34,7 +34,7 @@ __all__ = ["lance_errors"]
 _TABLE: tuple[tuple[str, type[AnabranchError], str], ...] = (
     (r"Ref not found error: tag", TagNotFoundError, "list the tags to see which exist"),
     (r"Ref conflict error: tag", TagExistsError, "update the tag, or choose another name"),
-    (r"Ref conflict error: Branch .* already exists", BranchExistsError, "choose another name"),
+    (r"Ref conflict error: [Bb]ranch .* already exists", BranchExistsError, "choose another name"),
     (r"Ref conflict error", BranchInUseError, "delete the branches and tags that hang on it first"),
     (r"Base path with name .* already exists", BaseExistsError, "choose another name and path"),
     (r"Ref is invalid", InvalidNameError, "choose a name of ASCII letters, digits, '.', '-', '_'"),

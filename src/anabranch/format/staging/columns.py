@@ -32,7 +32,10 @@ class ColumnChange:
 
 
 def add_columns(pin: Pin, columns: Mapping[str, str] | pa.Schema) -> Pin:
-    """Stage new columns: expressions of the others, computed for every row, or a schema of columns full of nulls."""
+    """Stage new columns: expressions of the others, computed for every row, or a schema of columns full of nulls.
+
+    They are nullable, whatever they are computed from, so that rows can still be added without them.
+    """
     dataset = pin.open()
     names = columns.names if isinstance(columns, pa.Schema) else list(columns)
     check_column_names(names)
@@ -46,11 +49,14 @@ def add_columns(pin: Pin, columns: Mapping[str, str] | pa.Schema) -> Pin:
         return _stage_empty(pin, dataset, columns)
     planned = computed_types(dataset, columns)
     if not dataset.get_fragments():
-        return _stage_empty(pin, dataset, planned)
+        return _stage_empty(pin, dataset, pa.schema([pa.field(f.name, f.type) for f in planned]))
     with lance_errors(pin.home.uri, pin.home.storage_options), expression_errors(*columns.values()):
         expressions = {name: enclosed(expression) for name, expression in columns.items()}
         merged = [fragment.merge_columns(expressions) for fragment in dataset.get_fragments()]
-    return _stage_merged(pin, dataset, [metadata for metadata, _ in merged], FieldTree.of(merged[-1][1]))
+    tree = FieldTree.of(merged[-1][1])
+    for name in names:
+        tree = tree.replaced(replace(_find(tree, name), nullable=True))
+    return _stage_merged(pin, dataset, [metadata for metadata, _ in merged], tree)
 
 
 def alter_columns(pin: Pin, changes: Sequence[ColumnChange]) -> Pin:
@@ -141,6 +147,7 @@ def _stage_casts(pin: Pin, dataset: lance.LanceDataset, casts: Mapping[str, pa.F
         return _stage_empty(pin, dataset, new)
     failures: list[Exception] = []
 
+    @lance.batch_udf(output_schema=new)  # Without a schema Lance would try it on the first rows, and retell its errors.
     def cast(batch: pa.RecordBatch) -> pa.RecordBatch:
         try:
             arrays = [cast_computed(batch.column(name), field) for name, field in casts.items()]

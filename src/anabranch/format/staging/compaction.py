@@ -1,10 +1,8 @@
 """Small and half-deleted fragments rewritten as larger ones; rows keep their ids."""
 
-import json
 from typing import Any
 
 import lance
-from lance.fragment import FragmentMetadata
 from lance.optimize import Compaction
 
 from anabranch.errors import InvalidInputError
@@ -28,20 +26,9 @@ def compact(pin: Pin, *, target_rows_per_fragment: int = 1 << 20) -> Pin:
     require_rebuildable(dataset)
     with lance_errors(pin.home.uri, pin.home.storage_options):
         plan = Compaction.plan(dataset, {"target_rows_per_fragment": target_rows_per_fragment})
-        done = [json.loads(_as_json(task.execute(dataset))) for task in plan.tasks]
+        # Lance's type stubs know other names than the results have.
+        done: list[Any] = [task.execute(dataset) for task in plan.tasks]
     if not done:
         return pin
-    groups = [
-        lance.LanceOperation.RewriteGroup(_read(result["original_fragments"]), _read(result["new_fragments"]))
-        for result in done
-    ]
+    groups = [lance.LanceOperation.RewriteGroup(result.original_fragments, result.new_fragments) for result in done]
     return rebuild_indices(stage(dataset, pin, lance.LanceOperation.Rewrite(groups, [])))
-
-
-def _read(fragments: list[Any]) -> list[FragmentMetadata]:
-    return [FragmentMetadata.from_json(json.dumps(fragment)) for fragment in fragments]
-
-
-def _as_json(result: Any) -> str:
-    # The one public way to the fragments of a result; Lance's type stubs do not know it.
-    return str(result.json())

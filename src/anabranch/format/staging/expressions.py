@@ -14,6 +14,8 @@ __all__ = ["check_predicate", "computed_types", "enclosed", "expression_errors",
 # How Lance tells that computing failed, as opposed to reading.
 _COMPUTING = re.compile(r"Arrow error|LanceError\(Arrow\)|Cast error|Divide by zero|Overflow", re.IGNORECASE)
 
+_NOT_CODE = re.compile(r"'(?:[^']|'')*'|`[^`]*`|\"[^\"]*\"|--[^\n]*|/\*.*?\*/", re.DOTALL)
+
 
 def enclosed(expression: str) -> str:
     """The expression as one operand.
@@ -22,6 +24,17 @@ def enclosed(expression: str) -> str:
     `id > 5 LIMIT 1` would delete every row above 5.
     """
     return f"({expression}\n)"
+
+
+def _require_balanced(expression: str) -> None:
+    """Refuse a parenthesis closed before it was opened: Lance would stop reading there, or pair it with ours."""
+    depth = 0
+    for character in _NOT_CODE.sub(" ", expression):
+        depth += {"(": 1, ")": -1}.get(character, 0)
+        if depth < 0:
+            raise InvalidExpressionError(
+                f"expression {expression!r} closes a parenthesis that it did not open", hint="remove it, or open it"
+            )
 
 
 def quoted_column(name: str) -> str:
@@ -35,19 +48,19 @@ def quoted_column(name: str) -> str:
 
 def check_predicate(dataset: lance.LanceDataset, predicate: str) -> None:
     """Refuse a predicate that Lance cannot plan on this version."""
+    _require_balanced(predicate)
     with expression_errors(predicate):
-        # The bare text too: unbalanced parentheses could pair with ours.
-        for text in (predicate, enclosed(predicate)):
-            dataset.scanner(columns=[], with_row_address=True, filter=text).explain_plan()
+        dataset.scanner(columns=[], with_row_address=True, filter=enclosed(predicate)).explain_plan()
 
 
 def computed_types(dataset: lance.LanceDataset, expressions: Mapping[str, str]) -> pa.Schema:
     """The types that expressions give, each under its column's name; refuse those that Lance cannot plan."""
     fields = []
     for name, expression in expressions.items():
+        _require_balanced(expression)
         with expression_errors(expression):
-            for text in (expression, enclosed(expression)):
-                planned = dataset.scanner(columns={name: text}).projected_schema
+            # Lance does not scan for constants alone, so the row ids are asked for, too.
+            planned = dataset.scanner(columns={name: enclosed(expression)}, with_row_id=True).projected_schema
         fields.append(planned.field(name))
     return pa.schema(fields)
 
@@ -58,8 +71,8 @@ def expression_errors(*expressions: str) -> Iterator[None]:
     said = ", ".join(map(repr, expressions))
     try:
         yield
-    except ValueError as err:
+    except (ValueError, RuntimeError) as err:
         text = " ".join(re.sub(r",? ?/[^ ,]*/rust/[^ ,]*\.rs:\d+:\d+", "", str(err)).split())[:300]
-        if isinstance(err, pa.ArrowInvalid) and not _COMPUTING.search(text):
+        if isinstance(err, pa.ArrowInvalid | RuntimeError) and not _COMPUTING.search(text):
             raise
         raise InvalidExpressionError(f"expression {said} does not work: {text}", hint="correct it") from None

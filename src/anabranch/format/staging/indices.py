@@ -12,7 +12,16 @@ from anabranch.errors import InvalidInputError, SchemaMismatchError, StorageErro
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.staging.pin import Pin, stage
 
-__all__ = ["IndexKind", "VectorOptions", "drop_index", "index", "rebuild_indices", "require_rebuildable"]
+__all__ = [
+    "IndexInfo",
+    "IndexKind",
+    "VectorOptions",
+    "drop_index",
+    "index",
+    "list_indices",
+    "rebuild_indices",
+    "require_rebuildable",
+]
 
 
 class IndexKind(StrEnum):
@@ -53,6 +62,9 @@ def index(
     dataset = pin.open()
     if vector is not None and not kind.is_vector:
         raise InvalidInputError(f"an index of kind {kind.value} has no vector options", hint="leave them out")
+    if not dataset.count_rows():
+        # Lance takes some kinds of empty index, and they cover no row that comes later.
+        raise InvalidInputError(f"{pin.home.uri!r} holds no rows to index", hint="add rows first")
     options = vector or VectorOptions()
     arguments: dict[str, Any] = {}
     if kind.is_vector:
@@ -62,8 +74,36 @@ def index(
             "num_sub_vectors": options.num_sub_vectors,
         }
     chosen = name or f"{column}_idx"
+    for other in dataset.describe_indices():
+        if other.name == chosen and other.field_names != [column]:
+            raise InvalidInputError(
+                f"the name {chosen!r} belongs to an index on {', '.join(other.field_names)}",
+                hint="drop that index, or choose another name",
+            )
     built = _build(pin, dataset, column, kind, name=chosen, arguments=arguments)
     return stage(dataset, pin, lance.LanceOperation.CreateIndex([built], _segments(dataset, [chosen])))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexInfo:
+    """One index of a version. Rows it does not cover are found all the same, by reading them."""
+
+    name: str
+    columns: tuple[str, ...]
+    kind: str
+    covered_rows: int
+
+
+def list_indices(pin: Pin) -> list[IndexInfo]:
+    return [
+        IndexInfo(
+            name=found.name,
+            columns=tuple(found.field_names),
+            kind=found.index_type.upper(),
+            covered_rows=found.num_rows_indexed,
+        )
+        for found in pin.open().describe_indices()
+    ]
 
 
 def drop_index(pin: Pin, name: str) -> Pin:
@@ -71,7 +111,7 @@ def drop_index(pin: Pin, name: str) -> Pin:
     dataset = pin.open()
     found = _segments(dataset, [name])
     if not found:
-        names = ", ".join(sorted(repr(i["name"]) for i in dataset.list_indices())) or "none"
+        names = ", ".join(repr(description.name) for description in dataset.describe_indices()) or "none"
         raise InvalidInputError(f"there is no index {name!r}", hint=f"the indices are: {names}")
     return stage(dataset, pin, lance.LanceOperation.CreateIndex([], found))
 
@@ -115,7 +155,7 @@ class _Recipe:
             )
         arguments: dict[str, Any] = {}
         if kind.is_vector:
-            arguments = _vector_arguments(dataset.index_statistics(description.name), description.details)
+            arguments = _vector_arguments(dataset.stats.index_stats(description.name), description.details)
         elif kind is IndexKind.INVERTED:
             arguments = {name: value for name, value in description.details.items() if value is not None}
         (column,) = description.field_names

@@ -12,7 +12,6 @@ from lance.fragment import write_fragments as lance_write_fragments
 
 from anabranch.errors import InvalidInputError, KeyConflictError, SchemaMismatchError
 from anabranch.format.lance_errors import lance_errors
-from anabranch.format.staging.fields import family_ids
 from anabranch.format.staging.incoming import Rows, as_reader, fit_rows, require_columns
 from anabranch.format.staging.pin import Pin
 from anabranch.format.staging.rows import Addresses, RowsChanged, delete_at, replace_at
@@ -40,14 +39,13 @@ def upsert(pin: Pin, data: Any, keys: Sequence[str]) -> RowsChanged:
     rows = Rows(schema=dataset.schema, batches=iter(table.to_batches()))
     with rows.reading() as reader, lance_errors(pin.home.uri, pin.home.storage_options):
         written = lance_write_fragments(reader, dataset, mode="append")
-    changed = family_ids(dataset.lance_schema, given.column_names)
     return replace_at(
         pin,
         dataset,
         written,
         row_ids=matched.row_ids,
         addresses=matched.addresses,
-        changed_fields=changed,
+        changed_columns=given.column_names,
     )
 
 

@@ -64,14 +64,13 @@ def update(pin: Pin, assignments: Mapping[str, str], *, where: str | None = None
     rows = Rows(schema=schema, batches=found.batches())
     with rows.reading() as reader, lance_errors(pin.home.uri, pin.home.storage_options):
         written = lance_write_fragments(reader, dataset, mode="append")
-    changed = family_ids(dataset.lance_schema, list(assignments))
     return replace_at(
         pin,
         dataset,
         written,
         row_ids=join_addresses(found.row_ids),
         addresses=join_addresses(found.addresses),
-        changed_fields=changed,
+        changed_columns=list(assignments),
     )
 
 
@@ -122,16 +121,18 @@ def replace_at(
     *,
     row_ids: Addresses,
     addresses: Addresses,
-    changed_fields: Sequence[int],
+    changed_columns: Sequence[str],
 ) -> RowsChanged:
     """Stage written rows in the place of those at the addresses.
 
     The first of the written rows get the given row ids, in this order; the others are new rows.
-    `changed_fields` lists the fields whose values may differ: indices on others stay valid for the rows.
+    Indices on other than the changed columns go on covering rows that only moved.
     """
     inserted = sum(fragment.physical_rows for fragment in written) - len(row_ids)
     if not written:
         return RowsChanged(pin=pin)
+    # Lance would take new rows for moved ones, and count them as covered by indices that do not know them.
+    changed = dataset.schema.names if inserted else changed_columns
     at = 0
     for fragment in written:
         own = row_ids[at : at + fragment.physical_rows]
@@ -144,7 +145,7 @@ def replace_at(
             removed_fragment_ids=gone,
             updated_fragments=left,
             new_fragments=list(written),
-            fields_for_preserving_frag_bitmap=list(changed_fields),
+            fields_for_preserving_frag_bitmap=family_ids(dataset.lance_schema, changed),
             update_mode="rewrite_rows",
         )
         staged = stage(dataset, pin, change)
@@ -157,6 +158,8 @@ def join_addresses(parts: Sequence[Addresses]) -> Addresses:
 
 def _cut(dataset: lance.LanceDataset, addresses: Addresses) -> tuple[list[FragmentMetadata], list[int]]:
     """Mark rows as deleted: the fragments that still hold some, and the ids of those that hold none."""
+    if not len(addresses):
+        return [], []
     ordered = np.sort(addresses)
     owners, starts = np.unique(ordered >> np.uint64(32), return_index=True)
     fragments = {fragment.fragment_id: fragment for fragment in dataset.get_fragments()}

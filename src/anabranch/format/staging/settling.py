@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import lance
 
-from anabranch.errors import ForeignWriteError
+from anabranch.errors import ForeignWriteError, NotFoundError
 from anabranch.format.home import Home
 from anabranch.format.lance_errors import lance_errors
 
@@ -67,7 +67,7 @@ def settled_head(home: Home, *, since: int) -> int:
 
 
 def _restore(home: Home, head: lance.LanceDataset, version: int, stamp: Mapping[str, str]) -> lance.LanceDataset:
-    home.open(version)  # Lance would restore a version that does not exist, and lose the head.
+    home.open(version)  # Names the version if it is not there.
     change = lance.Transaction(
         head.version,
         lance.LanceOperation.Restore(version),
@@ -101,6 +101,8 @@ def _find_stamp(home: Home, dataset: lance.LanceDataset, version: int) -> str | 
             found = dataset.read_transaction(version)
     except TypeError:
         return None  # Lance cannot show a compaction that touched indices: not ours in any case.
+    except NotFoundError:
+        return None  # Cleaned away, which we never do: nobody knows whose it was.
     if found is None or not isinstance(found.operation, lance.LanceOperation.Restore):
         return None
     return (found.transaction_properties or {}).get(_STAMP)

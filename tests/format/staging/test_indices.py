@@ -1,0 +1,204 @@
+"""Indices and compaction."""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from anabranch.errors import InvalidInputError, SchemaMismatchError
+from anabranch.format.home import Home
+from anabranch.format.staging import (
+    IndexInfo,
+    IndexKind,
+    Pin,
+    VectorOptions,
+    append,
+    compact,
+    create_empty,
+    delete,
+    drop_index,
+    fork,
+    index,
+    list_indices,
+    settle,
+    upsert,
+)
+from tests.conftest import Place
+from tests.format.staging.tables import contents, covered, fragment_ids, ids, new_table, raw, row_ids, rows
+
+WORDS = ["red", "green", "blue", "white"]
+SCHEMA = pa.schema(
+    [("id", pa.int64()), ("s", pa.string()), ("tags", pa.list_(pa.string())), ("vec", pa.list_(pa.float32(), 4))]
+)
+
+
+def items(keys: range) -> pa.Table:
+    vectors = np.array([[i, i % 7, i % 3, 1] for i in keys], dtype=np.float32)
+    return pa.table(
+        {
+            "id": pa.array(list(keys), pa.int64()),
+            "s": [f"{WORDS[i % 4]} stone {i}" for i in keys],
+            "tags": [[WORDS[i % 4], "any"] for i in keys],
+            "vec": pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), 4),
+        },
+        schema=SCHEMA,
+    )
+
+
+def catalogue(place: Place) -> Pin:
+    pin = create_empty(Home.at(place / "items.lance", place.storage_options), SCHEMA)
+    return append(append(pin, items(range(300))), items(range(300, 320)))
+
+
+def nearest(pin: Pin, to: int) -> int:
+    query = np.array([to, to % 7, to % 3, 1], dtype=np.float32)
+    found = pin.open().to_table(columns=["id"], nearest={"column": "vec", "q": query, "k": 1, "refine_factor": 50})
+    return int(found.column("id")[0].as_py())
+
+
+def worded(pin: Pin, word: str) -> set[int]:
+    dataset: Any = pin.open()
+    found = dataset.scanner(columns=["id"], full_text_query=word, disable_scoring_autoprojection=True).to_table()
+    return set(found.column("id").to_pylist())
+
+
+@pytest.mark.s3
+def test_index_is_used_and_unseen_by_others(place: Place) -> None:
+    pin = new_table(place, range(20), range(20, 40))
+    indexed = index(pin, "id", IndexKind.BTREE)
+    assert "ScalarIndexQuery" in indexed.open().scanner(filter="id = 5").explain_plan()
+    assert ids(indexed, "id IN (5, 25)") == [5, 25]
+    assert not list_indices(pin)
+    assert not raw(pin).describe_indices()
+    assert row_ids(indexed) == row_ids(pin)
+
+
+@pytest.mark.parametrize(
+    ("column", "kind", "predicate"),
+    [
+        ("id", IndexKind.BTREE, "id = 301"),
+        ("id", IndexKind.ZONEMAP, "id = 301"),
+        ("id", IndexKind.BLOOMFILTER, "id = 301"),
+        ("s", IndexKind.BITMAP, "s = 'green stone 301'"),
+        ("s", IndexKind.NGRAM, "contains(s, 'stone 301')"),
+        ("tags", IndexKind.LABEL_LIST, "array_has_any(tags, ['green']) AND id = 301"),
+    ],
+)
+def test_each_kind_answers_right_before_and_after_a_compaction(
+    place: Place, column: str, kind: IndexKind, predicate: str
+) -> None:
+    pin = index(catalogue(place), column, kind)
+    assert ids(pin, predicate) == [301]
+    packed = compact(delete(pin, "id < 100").pin)
+    assert ids(packed, predicate) == [301]
+    assert covered(packed)[f"{column}_idx"] == fragment_ids(packed)
+
+
+@pytest.mark.s3
+def test_words_are_found_through_every_step(place: Place) -> None:
+    pin = index(catalogue(place), "s", IndexKind.INVERTED, name="words")
+    expected = set(range(1, 320, 4))
+    assert worded(pin, "green") == expected
+    pin = upsert(pin, pa.table({"id": [1, 2], "s": ["black", "green"]}), ["id"]).pin
+    assert worded(pin, "green") == expected - {1} | {2}
+    pin = compact(delete(pin, "id > 10").pin)
+    assert worded(pin, "green") == {2, 5, 9}
+    home = fork(pin, "dev/1")
+    assert worded(Pin(home=home, version=home.open().version), "green") == {2, 5, 9}
+    settle(pin.home, pin.version, expected_head=1)
+    assert worded(Pin(home=pin.home, version=2), "green") == {2, 5, 9}
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        (IndexKind.IVF_FLAT, VectorOptions(num_partitions=2)),
+        (IndexKind.IVF_PQ, VectorOptions(num_partitions=2, num_sub_vectors=2)),
+        (IndexKind.IVF_HNSW_SQ, VectorOptions(num_partitions=1)),
+    ],
+)
+def test_nearest_neighbours_are_found_before_and_after_a_compaction(
+    place: Place, kind: IndexKind, options: VectorOptions
+) -> None:
+    pin = index(catalogue(place), "vec", kind, vector=options)
+    assert nearest(pin, 150) == 150
+    pin = append(pin, items(range(320, 321)))
+    assert nearest(pin, 320) == 320
+    packed = compact(delete(pin, "id = 150").pin)
+    assert nearest(packed, 320) == 320
+    assert nearest(packed, 150) in {149, 151}
+    (found,) = list_indices(packed)
+    assert found == IndexInfo(name="vec_idx", columns=("vec",), kind=kind.value, covered_rows=320)
+    assert covered(packed)["vec_idx"] == fragment_ids(packed)
+
+
+def test_index_of_the_same_name_is_replaced(place: Place) -> None:
+    pin = index(new_table(place, range(9)), "id", IndexKind.BTREE, name="x")
+    pin = append(pin, rows([20]))
+    (found,) = list_indices(index(pin, "id", IndexKind.BITMAP, name="x"))
+    assert found == IndexInfo(name="x", columns=("id",), kind="BITMAP", covered_rows=10)
+    with pytest.raises(InvalidInputError, match="'x' belongs to an index on id"):
+        index(pin, "s", IndexKind.BITMAP, name="x")
+
+
+def test_index_is_dropped(place: Place) -> None:
+    pin = index(new_table(place, range(9)), "id", IndexKind.BTREE)
+    assert not list_indices(drop_index(pin, "id_idx"))
+    with pytest.raises(InvalidInputError, match="no index 'nope'"):
+        drop_index(pin, "nope")
+
+
+@pytest.mark.parametrize(
+    ("column", "kind", "error", "message"),
+    [
+        ("nope", IndexKind.BTREE, SchemaMismatchError, "'nope'"),
+        ("st", IndexKind.BTREE, SchemaMismatchError, "'st' cannot have an index of kind BTREE"),
+        ("v", IndexKind.INVERTED, SchemaMismatchError, "'v' cannot have an index of kind INVERTED"),
+        ("v", IndexKind.IVF_PQ, SchemaMismatchError, "'v' cannot have an index of kind IVF_PQ"),
+    ],
+)
+def test_indices_that_cannot_be_are_refused(
+    place: Place, column: str, kind: IndexKind, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        index(new_table(place, [1]), column, kind)
+
+
+def test_index_needs_rows(place: Place) -> None:
+    with pytest.raises(InvalidInputError, match="holds no rows"):
+        index(new_table(place), "id", IndexKind.BTREE)
+
+
+def test_vector_index_that_finds_nothing_to_learn_from_is_dropped_by_a_compaction(place: Place) -> None:
+    pin = index(catalogue(place), "vec", IndexKind.IVF_FLAT, vector=VectorOptions(num_partitions=1))
+    pin = append(append(pin, pa.table({"id": [900]})), pa.table({"id": [901]}))
+    packed = compact(delete(pin, "id < 900").pin)
+    assert ids(packed) == [900, 901]
+    assert not list_indices(packed)
+    with pytest.raises(InvalidInputError, match="no vectors"):
+        index(packed, "vec", IndexKind.IVF_FLAT)
+
+
+@pytest.mark.s3
+def test_compaction_keeps_rows_and_row_ids(place: Place) -> None:
+    pin = new_table(place, *([i, i + 100] for i in range(10)))
+    pin = delete(pin, "id IN (3, 104)").pin
+    packed = compact(pin)
+    assert len(packed.open().get_fragments()) == 1
+    assert contents(packed) == contents(pin)
+    assert row_ids(packed) == row_ids(pin)
+    assert compact(packed) == packed
+    assert len(set(row_ids(append(packed, rows([500]))).values())) == 19
+
+
+def test_compaction_aims_at_a_size(place: Place) -> None:
+    packed = compact(new_table(place, *([i] for i in range(10))), target_rows_per_fragment=5)
+    assert 1 < len(packed.open().get_fragments()) < 10
+    with pytest.raises(InvalidInputError, match="0 rows"):
+        compact(packed, target_rows_per_fragment=0)
+
+
+def test_compacting_an_empty_table_does_nothing(place: Place) -> None:
+    pin = new_table(place)
+    assert compact(pin) == pin

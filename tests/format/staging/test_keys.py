@@ -1,0 +1,159 @@
+"""Rows found by key."""
+
+import pyarrow as pa
+import pytest
+
+from anabranch.errors import InvalidInputError, KeyConflictError, SchemaMismatchError
+from anabranch.format.home import Home
+from anabranch.format.staging import (
+    IndexKind,
+    Pin,
+    RowsChanged,
+    append,
+    create_empty,
+    delete_keys,
+    find_existing_keys,
+    index,
+    upsert,
+)
+from tests.conftest import Place
+from tests.format.staging.tables import SCHEMA, contents, ids, new_table, raw, row_ids, rows
+
+
+@pytest.mark.s3
+def test_upsert_replaces_by_key_keeping_row_ids_and_adds_the_rest(place: Place) -> None:
+    pin = new_table(place, [1, 2, 3], [4])
+    result = upsert(pin, rows([9, 4, 2], v=5.0), ["id"])
+    assert (result.updated, result.inserted) == (2, 1)
+    assert {row["id"]: row["v"] for row in contents(result.pin)} == {1: 0.0, 2: 5.0, 3: 0.0, 4: 5.0, 9: 5.0}
+    before, after = row_ids(pin), row_ids(result.pin)
+    assert {key: after[key] for key in before} == before
+    assert after[9] not in before.values()
+    assert raw(pin).count_rows() == 0
+
+
+def test_upsert_into_an_empty_table_only_adds(place: Place) -> None:
+    result = upsert(new_table(place), rows([1, 2]), ["id"])
+    assert (result.updated, result.inserted, ids(result.pin)) == (0, 2, [1, 2])
+
+
+def test_upsert_of_nothing_returns_the_pin(place: Place) -> None:
+    pin = new_table(place, [1])
+    assert upsert(pin, SCHEMA.empty_table(), ["id"]) == RowsChanged(pin=pin)
+
+
+def test_columns_not_given_keep_their_values_and_are_null_in_new_rows(place: Place) -> None:
+    result = upsert(new_table(place, [1, 2]), pa.table({"s": ["x", "y"], "id": [7, 1]}), ["id"])
+    assert contents(result.pin) == [
+        {"id": 1, "v": 0.0, "s": "y", "st": {"a": 1, "b": ["b1"]}},
+        {"id": 2, "v": 0.0, "s": "s2", "st": None},
+        {"id": 7, "v": None, "s": "x", "st": None},
+    ]
+
+
+def keyed(place: Place) -> Pin:
+    schema = pa.schema([("region", pa.string()), ("day", pa.date32()), pa.field("amount", pa.int64(), nullable=False)])
+    pin = create_empty(Home.at(place / "keyed.lance", place.storage_options), schema)
+    data = {"region": ["eu", "eu", "us", None], "day": pa.array([1, 2, 1, 1], pa.date32()), "amount": [1, 2, 3, 4]}
+    return append(pin, pa.table(data))
+
+
+def test_composite_keys_match_as_a_whole_and_rows_with_null_keys_stay(place: Place) -> None:
+    pin = keyed(place)
+    data = {"region": ["eu", "us"], "day": pa.array([2, 2], pa.date32()), "amount": [20, 30]}
+    result = upsert(pin, pa.table(data), ["region", "day"])
+    assert (result.updated, result.inserted) == (1, 1)
+    found = result.pin.open().to_table()
+    assert sorted(found.column("amount").to_pylist()) == [1, 3, 4, 20, 30]
+    assert None in found.column("region").to_pylist()
+
+
+def test_new_rows_need_every_column_that_takes_no_nulls(place: Place) -> None:
+    pin = keyed(place)
+    known = pa.table({"region": ["eu"], "day": pa.array([2], pa.date32())})
+    assert upsert(pin, known, ["region", "day"]).updated == 1
+    with pytest.raises(SchemaMismatchError, match="'amount' is expected"):
+        upsert(pin, pa.table({"region": ["xx"], "day": pa.array([2], pa.date32())}), ["region", "day"])
+
+
+@pytest.mark.parametrize("recipe", [upsert, find_existing_keys])
+def test_repeated_and_null_keys_are_refused(place: Place, recipe: object) -> None:
+    assert callable(recipe)
+    with pytest.raises(KeyConflictError, match=r"1 keys occur more than once in the data, such as \{'id': 2\}"):
+        recipe(new_table(place, [1]), rows([2, 3, 2]), ["id"])
+    data = {"region": [None, "eu"], "day": pa.array([1, 1], pa.date32()), "amount": [1, 1]}
+    with pytest.raises(KeyConflictError, match="1 rows have no value in the key column 'region'"):
+        recipe(keyed(place), pa.table(data), ["region", "day"])
+
+
+def test_table_that_repeats_a_key_is_not_upserted(place: Place) -> None:
+    pin = new_table(place, [1, 2], [2])
+    with pytest.raises(KeyConflictError, match=r"the table holds the key \{'id': 2\} more than once"):
+        upsert(pin, rows([2]), ["id"])
+    assert upsert(pin, rows([1]), ["id"]).updated == 1
+
+
+@pytest.mark.parametrize(
+    ("keys", "error", "message"),
+    [
+        ([], InvalidInputError, "no key columns"),
+        (["nope"], SchemaMismatchError, "no column 'nope'"),
+        (["st"], InvalidInputError, "cannot be a key"),
+    ],
+)
+def test_bad_keys_are_refused(place: Place, keys: list[str], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        upsert(new_table(place), rows([1]), keys)
+
+
+def test_data_without_its_key_is_refused(place: Place) -> None:
+    with pytest.raises(SchemaMismatchError, match="no key column 'id'"):
+        upsert(new_table(place), pa.table({"s": ["x"]}), ["id"])
+
+
+def test_delete_keys_ignores_what_is_not_there_and_what_is_said_twice(place: Place) -> None:
+    pin = new_table(place, [1, 2], [3])
+    result = delete_keys(pin, pa.table({"id": [3, 1, 3, 99]}), ["id"])
+    assert (result.deleted, ids(result.pin)) == (2, [2])
+    assert delete_keys(pin, pa.table({"id": [77]}), ["id"]) == RowsChanged(pin=pin)
+
+
+def test_existing_keys_are_found(place: Place) -> None:
+    pin = new_table(place, [1, 2], [3])
+    assert find_existing_keys(pin, rows([3, 4, 1]), ["id"]).column("id").to_pylist() == [3, 1]
+    assert find_existing_keys(pin, rows([]), ["id"]).num_rows == 0
+
+
+def test_indices_answer_right_after_an_upsert(place: Place) -> None:
+    pin = index(index(new_table(place, range(50)), "id", IndexKind.BTREE), "s", IndexKind.BITMAP)
+    pin = append(pin, rows([60, 61]))
+    pin = upsert(pin, pa.table({"id": [5, 60, 70], "s": ["new", "new", "new"]}), ["id"]).pin
+    pin = upsert(pin, pa.table({"id": [5, 61], "v": [1.0, 1.0]}), ["id"]).pin
+    assert ids(pin, "s = 'new'") == [5, 60, 70]
+    assert ids(pin, "s = 's5'") == []
+    assert ids(pin, "s = 's61'") == [61]
+    assert ids(pin, "id IN (5, 60, 61, 70)") == [5, 60, 61, 70]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([True, False]),
+        pa.array(["a", "b"], pa.large_string()),
+        pa.array([b"a", b"b"]),
+        pa.array([b"ab", b"cd"], pa.binary(2)),
+        pa.array([1, 2], pa.decimal128(10, 2)),
+        pa.array([1, 2], pa.timestamp("us", "UTC")),
+        pa.array([1, 2], pa.int8()),
+        pa.array([0.5, 1.5]),
+    ],
+    ids=lambda values: str(values.type),
+)
+def test_any_plain_type_can_be_a_key(place: Place, values: pa.Array) -> None:
+    schema = pa.schema([("k", values.type), ("n", pa.int64())])
+    pin = append(
+        create_empty(Home.at(place / "k.lance", place.storage_options), schema), pa.table({"k": values[:1], "n": [1]})
+    )
+    result = upsert(pin, pa.table({"k": values, "n": [10, 20]}), ["k"])
+    assert (result.updated, result.inserted) == (1, 1)
+    assert result.pin.open().to_table().sort_by("n").column("k").to_pylist() == values.to_pylist()

@@ -1,0 +1,160 @@
+"""Rows deleted and updated by predicate."""
+
+import pyarrow as pa
+import pytest
+
+from anabranch.errors import InvalidExpressionError, InvalidInputError, SchemaMismatchError
+from anabranch.format.home import Home
+from anabranch.format.staging import IndexKind, Pin, RowsChanged, append, create_empty, delete, index, update
+from tests.conftest import Place
+from tests.format.staging.tables import contents, ids, new_table, raw, row_ids, rows
+
+
+@pytest.mark.s3
+def test_delete_takes_rows_from_every_fragment_and_keeps_the_row_ids_of_the_rest(place: Place) -> None:
+    pin = new_table(place, [1, 2, 3], [4, 5], [6])
+    result = delete(pin, "id IN (2, 4, 5)")
+    assert result.deleted == 3
+    assert ids(result.pin) == [1, 3, 6]
+    assert row_ids(result.pin) == {key: row_id for key, row_id in row_ids(pin).items() if key in {1, 3, 6}}
+    assert ids(pin) == [1, 2, 3, 4, 5, 6]
+    assert raw(pin).count_rows() == 0
+
+
+def test_deletes_add_up(place: Place) -> None:
+    pin = new_table(place, range(10))
+    for key in (3, 7, 0):
+        pin = delete(pin, f"id = {key}").pin
+    assert ids(pin) == [1, 2, 4, 5, 6, 8, 9]
+    assert ids(delete(pin, "true").pin) == []
+
+
+def test_deleting_nothing_returns_the_pin(place: Place) -> None:
+    pin = new_table(place, [1])
+    assert delete(pin, "id = 9") == RowsChanged(pin=pin)
+    empty = new_table_elsewhere(place)
+    assert delete(empty, "true") == RowsChanged(pin=empty)
+
+
+def new_table_elsewhere(place: Place) -> Pin:
+    return create_empty(Home.at(place / "empty.lance", place.storage_options), pa.schema([("id", pa.int64())]))
+
+
+@pytest.mark.parametrize(
+    "predicate",
+    [
+        "nope = 1",
+        "id = ",
+        "",
+        "v + 1",
+        "count(*) > 1",
+        "unknown(v) > 1",
+        "id > 1 LIMIT 1",
+        "id = 1; DROP TABLE t",
+        "id = 1) OR (true",
+        "id IN (SELECT 1)",
+        "1 / (id - 1) > 0",
+        "CAST(s AS INT) > 1",
+    ],
+)
+def test_bad_predicates_are_refused_and_quoted(place: Place, predicate: str) -> None:
+    pin = new_table(place, [1, 2])
+    with pytest.raises(InvalidExpressionError) as from_delete:
+        delete(pin, predicate)
+    with pytest.raises(InvalidExpressionError) as from_update:
+        update(pin, {"v": "1.0"}, where=predicate)
+    assert repr(predicate) in from_delete.value.problem
+    assert repr(predicate) in from_update.value.problem
+
+
+def test_predicate_may_end_with_a_comment(place: Place) -> None:
+    assert ids(delete(new_table(place, [1, 2]), "id = 1 -- the first").pin) == [2]
+
+
+@pytest.mark.s3
+def test_update_computes_from_old_values_and_keeps_row_ids(place: Place) -> None:
+    pin = append(new_table(place, [1, 2], [3, 4]), rows([5], v=None))
+    result = update(pin, {"v": "v + id", "s": "concat(s, '!')"}, where="id > 1")
+    assert result.updated == 4
+    found = contents(result.pin)
+    assert [row["v"] for row in found] == [0.0, 2.0, 3.0, 4.0, None]
+    assert [row["s"] for row in found] == ["s1", "s2!", "s3!", "s4!", "s5!"]
+    assert [row["st"] for row in found] == [row["st"] for row in contents(pin)]
+    assert row_ids(result.pin) == row_ids(pin)
+    assert [row["v"] for row in contents(pin)] == [0.0, 0.0, 0.0, 0.0, None]
+
+
+def test_update_without_a_condition_touches_every_row(place: Place) -> None:
+    pin = new_table(place, [1, 2], [3])
+    result = update(pin, {"v": "7"})
+    assert {row["v"] for row in contents(result.pin)} == {7.0}
+    assert row_ids(result.pin) == row_ids(pin)
+    fresh = append(result.pin, rows([4]))
+    assert len(set(row_ids(fresh).values())) == 4
+
+
+def test_update_keeps_rows_apart_that_look_the_same(place: Place) -> None:
+    schema = pa.schema([("a", pa.int64()), ("b", pa.string())])
+    pin = create_empty(Home.at(place / "keyless.lance", place.storage_options), schema)
+    pin = append(pin, pa.table({"a": [1, 1, None, None], "b": ["x", "x", None, "y"]}))
+    result = update(pin, {"a": "coalesce(a, 0) + 1"})
+    assert result.updated == 4
+    assert sorted(result.pin.open().to_table().column("a").to_pylist()) == [1, 1, 2, 2]
+
+
+def test_update_computes_numbers_into_narrower_columns_if_they_fit(place: Place) -> None:
+    schema = pa.schema([("id", pa.int64()), ("small", pa.int8()), ("single", pa.float32())])
+    pin = create_empty(Home.at(place / "narrow.lance", place.storage_options), schema)
+    pin = append(
+        pin, pa.table({"id": [1], "small": pa.array([100], pa.int8()), "single": pa.array([1.5], pa.float32())})
+    )
+    assert contents(update(pin, {"small": "small + 27", "single": "single * 2"}).pin) == [
+        {"id": 1, "small": 127, "single": 3.0}
+    ]
+    with pytest.raises((SchemaMismatchError, InvalidExpressionError), match="small"):
+        update(pin, {"small": "cast(small as int) * 2"})
+
+
+@pytest.mark.parametrize(
+    ("assignments", "error", "message"),
+    [
+        ({"nope": "1"}, SchemaMismatchError, "no column 'nope'"),
+        ({"v": "nope + 1"}, InvalidExpressionError, "'nope \\+ 1'"),
+        ({"v": "1.0 LIMIT 5"}, InvalidExpressionError, "LIMIT"),
+        ({"v": "s"}, SchemaMismatchError, "'v' was expected to be double and was found to be string"),
+        ({"id": "cast(null as bigint)"}, SchemaMismatchError, "'id' takes no nulls"),
+        ({"v": "1 / (id - 1)"}, InvalidExpressionError, "1 / \\(id - 1\\)"),
+        ({}, InvalidInputError, "changes nothing"),
+    ],
+)
+def test_bad_updates_are_refused(
+    place: Place, assignments: dict[str, str], error: type[Exception], message: str
+) -> None:
+    pin = new_table(place, [1, 2])
+    with pytest.raises(error, match=message):
+        update(pin, assignments)
+
+
+def test_update_of_no_rows_returns_the_pin(place: Place) -> None:
+    pin = new_table(place, [1])
+    assert update(pin, {"v": "1.0"}, where="id = 9") == RowsChanged(pin=pin)
+
+
+def test_indices_answer_right_after_rows_moved(place: Place) -> None:
+    pin = index(index(new_table(place, range(50)), "id", IndexKind.BTREE), "v", IndexKind.BTREE)
+    pin = append(pin, rows([50, 51], v=5.0))
+    pin = update(pin, {"v": "9.0"}, where="id IN (3, 50)").pin
+    pin = update(pin, {"id": "id + 1000"}, where="id = 4").pin
+    pin = delete(pin, "id = 6").pin
+    assert ids(pin, "v = 9.0") == [3, 50]
+    assert ids(pin, "v = 5.0") == [51]
+    assert ids(pin, "id IN (3, 4, 5, 6, 50, 1004)") == [3, 5, 50, 1004]
+    assert len(ids(pin, "v = 0.0")) == 48
+
+
+def test_odd_column_names_survive_an_update(place: Place) -> None:
+    schema = pa.schema([("Id", pa.int64()), ("we ird", pa.string()), ("ü", pa.int64()), ('q"t', pa.int64())])
+    pin = create_empty(Home.at(place / "odd.lance", place.storage_options), schema)
+    pin = append(pin, pa.table({"Id": [1], "we ird": ["x"], "ü": [2], 'q"t': [3]}))
+    updated = update(pin, {"ü": '`ü` + `q"t`'}, where="`we ird` = 'x'").pin
+    assert updated.open().to_table().to_pylist() == [{"Id": 1, "we ird": "x", "ü": 5, 'q"t': 3}]
