@@ -12,7 +12,7 @@ __all__ = ["LAYOUT_NAMES", "MAIN", "BranchName", "CommitId", "Ref", "TableKey", 
 MAIN = "main"
 
 # A branch whose path had one of these as a segment would write into the files of another branch.
-LAYOUT_NAMES = frozenset({"_deletions", "_indices", "_refs", "_transactions", "_versions", "data", "tree"})
+LAYOUT_NAMES = frozenset({"_deletions", "_indices", "_mem_wal", "_refs", "_transactions", "_versions", "data", "tree"})
 
 _SEGMENT = re.compile(r"[A-Za-z0-9._-]+")
 _TABLE_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")

@@ -3,7 +3,7 @@
 import json
 import threading
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import lance
@@ -215,6 +215,17 @@ def test_bad_input_changes_nothing(
 def test_a_pinned_handle_refuses_to_write(dataset: ab.Dataset) -> None:
     with pytest.raises(errors.InvalidInputError, match="checked out at version 1"):
         dataset.branch_checkout("main", 1).append(pa.table({"id": [7]}))
+
+
+def test_doctor_repairs_at_once_where_the_grace_is_waived(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t.lance")
+    write(uri, [1], {}, mode="create")
+    dataset = ab.dataset(uri)
+    dataset.branch_create("dev")
+    (tmp_path / "t.lance" / "_refs" / "branches" / "dev.json").unlink()
+    assert not dataset.doctor(repair=True).is_clean
+    assert dataset.doctor(repair=True, grace=timedelta()).is_clean
+    assert dataset.branch_create("dev").parent_version == 1
 
 
 @pytest.mark.parametrize("path", ["nothing", "folder", "file", "damaged"])

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from pathlib import PurePath
 from typing import Any, Self
 
@@ -218,8 +219,15 @@ class Dataset:
     def layout(self) -> layout.Layout:
         return layout.layout(self._root)
 
-    def doctor(self, *, repair: bool = False) -> doctor.DoctorReport:
-        return doctor.doctor(self._root, repair=repair)
+    def doctor(
+        self, *, repair: bool = False, grace: timedelta = doctor.GRACE, clones: Sequence[str] = ()
+    ) -> doctor.DoctorReport:
+        """Say what is wrong, and with `repair` put right what is safe: nothing younger than `grace` is touched.
+
+        Clones that plain pylance made are unknown here; name them, and what they need is kept.
+        """
+        others = [Home.at(uri, self._home.storage_options) for uri in clones]
+        return doctor.doctor(self._root, repair=repair, grace=grace, clones=others)
 
     @property
     def _pin(self) -> Pin:

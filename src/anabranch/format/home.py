@@ -13,7 +13,7 @@ from anabranch.errors import BranchNotFoundError, DatasetNotFoundError, VersionN
 from anabranch.format.lance_errors import lance_errors
 from anabranch.storage import ObjectStore, open_store
 from anabranch.storage.options import lance_options
-from anabranch.storage.uris import is_local, join_uri, normalise_uri
+from anabranch.storage.uris import is_local, join_uri, normalise_uri, relative_to
 
 __all__ = ["Home", "branch_folder", "is_staged"]
 
@@ -45,6 +45,11 @@ class _Handles:
             self._handles[self._key(home, handle.version)] = handle
             while len(self._handles) > self._limit:
                 self._handles.popitem(last=False)
+
+    def forget(self, root: str) -> None:
+        with self._lock:
+            for key in [key for key in self._handles if relative_to(key[0], root) is not None]:
+                del self._handles[key]
 
     def _key(self, home: "Home", version: int) -> tuple[str, int, tuple[tuple[str, str], ...]]:
         return home.uri, version, tuple(sorted(home.storage_options.items()))
@@ -101,6 +106,10 @@ class Home:
         """Keep a staged version's handle for the next one who opens it."""
         _STAGED.keep(self, staged)
         return staged
+
+    def forget(self) -> None:
+        """Drop the handles kept of this dataset, whose manifests are about to be rewritten."""
+        _STAGED.forget(self.root)
 
     def _open(self, version: int | None) -> lance.LanceDataset:
         # On a path that is a file Lance retries for seconds.

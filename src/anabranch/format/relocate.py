@@ -90,6 +90,7 @@ def relocate(
         store.put(manifest.path, with_base_paths(data, partial(plan.move, manifest), name=manifest.path))
         if progress is not None:
             progress(done, len(plan.to_rewrite))
+    new_root.forget()
     rewritten = tuple(sorted(manifest.path for manifest in plan.to_rewrite))
     return RelocateReport(
         root=root.root,

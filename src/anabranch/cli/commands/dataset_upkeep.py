@@ -1,5 +1,6 @@
 """`anabranch dataset relocate|doctor`: after a move, and after a crash."""
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -77,6 +78,14 @@ def relocate(
 def doctor(
     uri: Uri,
     repair: Annotated[bool, typer.Option("--repair", help="Put right what can be put right safely.")] = False,
+    grace: Annotated[
+        float,
+        typer.Option("--grace", metavar="MINUTES", min=0, help="Touch nothing younger: it may be in the making."),
+    ] = 15,
+    clone: Annotated[
+        list[str] | None,
+        typer.Option("--clone", metavar="URI", help="A clone made by another tool, whose files to keep; repeatable."),
+    ] = None,
     storage_option: StorageOptions = None,
     as_json: AsJson = False,
 ) -> None:
@@ -84,7 +93,8 @@ def doctor(
 
     It works on a damaged dataset too. The exit code is 1 if something is wrong and stays so.
     """
-    report = open_damaged_dataset(uri, storage_option).doctor(repair=repair)
+    dataset = open_damaged_dataset(uri, storage_option)
+    report = dataset.doctor(repair=repair, grace=timedelta(minutes=grace), clones=clone or ())
     output_for(as_json=as_json).show(
         Answer(document=_document(report), sentences=[_sentence(report)], tables=_tables(report))
     )
