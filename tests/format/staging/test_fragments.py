@@ -2,6 +2,7 @@
 
 import json
 import multiprocessing
+from collections.abc import Callable
 from dataclasses import replace
 
 import lance
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.errors import (
+    BaseNotFoundError,
     DatasetExistsError,
     InvalidInputError,
     InvalidNameError,
@@ -82,16 +84,16 @@ def test_columns_may_come_in_any_order_and_nullable_ones_may_be_missing(place: P
 @pytest.mark.parametrize(
     "data",
     [
-        rows([1]),
-        rows([1]).to_batches()[0],
-        pa.RecordBatchReader.from_batches(SCHEMA, rows([1]).to_batches()),
-        pads.dataset(rows([1])),
-        pads.dataset(rows([1])).scanner(),
+        lambda: rows([1]),
+        lambda: rows([1]).to_batches()[0],
+        lambda: pa.RecordBatchReader.from_batches(SCHEMA, rows([1]).to_batches()),
+        lambda: pads.dataset(rows([1])),
+        lambda: pads.dataset(rows([1])).scanner(),
     ],
     ids=["table", "batch", "reader", "dataset", "scanner"],
 )
-def test_rows_come_from_anything_arrow_can_read(place: Place, data: object) -> None:
-    assert ids(append(new_table(place), data)) == [1]
+def test_rows_come_from_anything_arrow_can_read(place: Place, data: Callable[[], object]) -> None:
+    assert ids(append(new_table(place), data())) == [1]
 
 
 def test_what_arrow_cannot_read_is_refused(place: Place) -> None:
@@ -245,6 +247,11 @@ def test_fragments_go_to_the_named_base(place: Place) -> None:
     (file,) = json.loads(written[0].metadata)["files"]
     assert file["base_id"] in pin.open().base_paths()
     assert ids(append_fragments(pin, written)) == [1, 2]
+    with pytest.raises(BaseNotFoundError, match="no base 'warm'"):
+        write_fragments(pin, rows([3]), base="warm")
+    on_branch = fork(pin, "dev/1")
+    with pytest.raises(InvalidInputError, match="into its dataset's root"):
+        write_fragments(Pin(home=on_branch, version=on_branch.open().version), rows([3]), base=pin.home.root)
 
 
 def test_overwrite_brings_its_own_schema_and_new_row_ids(place: Place) -> None:

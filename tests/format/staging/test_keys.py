@@ -2,6 +2,8 @@
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from anabranch.errors import InvalidInputError, KeyConflictError, SchemaMismatchError
 from anabranch.format.home import Home
@@ -157,3 +159,29 @@ def test_any_plain_type_can_be_a_key(place: Place, values: pa.Array) -> None:
     result = upsert(pin, pa.table({"k": values, "n": [10, 20]}), ["k"])
     assert (result.updated, result.inserted) == (1, 1)
     assert result.pin.open().to_table().sort_by("n").column("k").to_pylist() == values.to_pylist()
+
+
+@given(st.data())
+def test_keys_of_any_text_and_number_are_found(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    letters = st.text(st.sampled_from("aA'\"`\\%_;-\n\0é(),"), max_size=4)
+    numbers = st.integers(-(2**63), 2**63 - 1) | st.integers(-3, 3)
+    pairs = st.sets(st.tuples(letters, numbers), max_size=6)
+    there, wanted = data.draw(pairs), data.draw(pairs)
+    asked = wanted | set(data.draw(st.lists(st.sampled_from(sorted(there)), max_size=4)) if there else [])
+    pin = create_empty(Home.at(str(tmp_path_factory.mktemp("t") / "t.lance")), PAIRS)
+    found = find_existing_keys(append(pin, paired(there)), paired(asked), ["s", "n"])
+    assert {(row["s"], row["n"]) for row in found.to_pylist()} == there & asked
+
+
+PAIRS = pa.schema([("s", pa.string()), ("n", pa.int64())])
+
+
+def paired(pairs: set[tuple[str, int]]) -> pa.Table:
+    return pa.Table.from_pylist([{"s": s, "n": n} for s, n in sorted(pairs)], schema=PAIRS)
+
+
+def test_many_keys_are_matched_without_listing_them(place: Place) -> None:
+    pin = new_table(place, range(0, 2000, 2))
+    result = upsert(pin, rows(range(1500), v=1.0), ["id"])
+    assert (result.updated, result.inserted) == (750, 750)
+    assert len(ids(result.pin, "v = 1.0")) == 1500

@@ -12,7 +12,7 @@ from lance.fragment import FragmentMetadata
 from lance.fragment import write_fragments as lance_write_fragments
 from lance.schema import LanceSchema
 
-from anabranch.errors import SchemaMismatchError
+from anabranch.errors import BaseNotFoundError, InvalidInputError, SchemaMismatchError
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.staging.fields import check_column_names, describe_schema
 from anabranch.format.staging.incoming import as_reader, fit_rows, read_rows
@@ -66,6 +66,8 @@ def write_fragments(
     For an overwrite the rows bring their own schema; otherwise they are made to fit the pinned one.
     """
     dataset = pin.open()
+    if base is not None:
+        _require_base(pin, dataset, base)
     rows = read_rows(data) if for_overwrite else fit_rows(data, dataset.schema)
     fields = LanceSchema.from_pyarrow(rows.schema) if for_overwrite else dataset.lance_schema
     with rows.reading() as reader, lance_errors(pin.home.uri, pin.home.storage_options):
@@ -109,6 +111,18 @@ def overwrite(pin: Pin, data: Any) -> Pin:
     schema = reader.schema
     check_column_names(schema.names)
     return overwrite_fragments(pin, write_fragments(pin, reader, for_overwrite=True), schema=schema)
+
+
+def _require_base(pin: Pin, dataset: lance.LanceDataset, base: str) -> None:
+    bases = list(dataset.base_paths().values())
+    if not any(base in (found.name, found.path) for found in bases):
+        named = ", ".join(repr(found.name or found.path) for found in bases) or "none"
+        raise BaseNotFoundError(f"{pin.home.uri!r} has no base {base!r}", hint=f"the bases are: {named}")
+    if any(found.path == pin.home.root for found in bases if base in (found.name, found.path)):
+        # Lance would write a manifest that it cannot read.
+        raise InvalidInputError(
+            f"a branch cannot write into its dataset's root {base!r}", hint="leave the base out, or choose another"
+        )
 
 
 def _metadata(fragments: Sequence[WrittenFragment]) -> list[FragmentMetadata]:

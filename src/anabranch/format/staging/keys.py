@@ -12,6 +12,7 @@ from lance.fragment import write_fragments as lance_write_fragments
 
 from anabranch.errors import InvalidInputError, KeyConflictError, SchemaMismatchError
 from anabranch.format.lance_errors import lance_errors
+from anabranch.format.staging.expressions import quoted_column
 from anabranch.format.staging.incoming import Rows, as_reader, fit_rows, require_columns
 from anabranch.format.staging.pin import Pin
 from anabranch.format.staging.rows import Addresses, RowsChanged, delete_at, replace_at
@@ -21,6 +22,7 @@ __all__ = ["delete_keys", "find_existing_keys", "upsert"]
 _POSITION = "__position"
 # Keys are matched in slices of the table, each large enough to make up for setting up a join.
 _SLICE_ROWS = 1 << 20
+_LISTED_KEYS = 500
 
 
 def upsert(pin: Pin, data: Any, keys: Sequence[str]) -> RowsChanged:
@@ -117,7 +119,7 @@ def _match(
     found = [pa.table({_POSITION: pa.array([], pa.int64()), "_rowid": _NO_IDS, "_rowaddr": _NO_IDS})]
     if len(given):
         with lance_errors(pin.home.uri, pin.home.storage_options):
-            for part in _slices(dataset, keys):
+            for part in _slices(dataset, keys, where=_prefilter(given, keys)):
                 joined = part.join(wanted, keys=list(keys), join_type="inner")
                 found.append(joined.select([_POSITION, "_rowid", "_rowaddr"]))
     all_found = pa.concat_tables(found).sort_by("_rowaddr").combine_chunks()
@@ -139,9 +141,29 @@ def _match(
 _NO_IDS = pa.array([], pa.uint64())
 
 
-def _slices(dataset: lance.LanceDataset, keys: Sequence[str]) -> Iterator[pa.Table]:
+def _prefilter(given: pa.Table, keys: Sequence[str]) -> str | None:
+    """A condition that all wanted rows meet, so that Lance can use an index, or at least leave out the others."""
+    listed = [(name, _literals(given.column(name))) for name in keys]
+    terms = [f"{quoted_column(name)} IN ({', '.join(found)})" for name, found in listed if found]
+    return " AND ".join(terms) or None
+
+
+def _literals(column: pa.ChunkedArray) -> list[str]:
+    """A few values as SQL writes them; none if they are many, or of a type that SQL might read differently."""
+    values = pc.unique(column)
+    if len(values) > _LISTED_KEYS:
+        return []
+    if pa.types.is_integer(column.type):
+        numbers: list[int] = values.to_pylist()
+        return [str(number) for number in numbers] if all(abs(n) < 1 << 62 for n in numbers) else []
+    if pa.types.is_string(column.type):
+        return ["'" + text.replace("'", "''") + "'" for text in values.to_pylist()]
+    return []
+
+
+def _slices(dataset: lance.LanceDataset, keys: Sequence[str], *, where: str | None) -> Iterator[pa.Table]:
     held: list[pa.RecordBatch] = []
-    scan = dataset.scanner(columns=list(keys), with_row_id=True, with_row_address=True)
+    scan = dataset.scanner(columns=list(keys), filter=where, with_row_id=True, with_row_address=True)
     for batch in scan.to_batches():
         held.append(batch)
         if sum(len(b) for b in held) >= _SLICE_ROWS:
