@@ -9,6 +9,7 @@ import pyarrow as pa
 from anabranch.errors import KeyConflictError, SchemaMismatchError, WriteConflictError
 from anabranch.format import scan, staging
 from anabranch.format.staging import Pin
+from anabranch.format.staging.incoming import as_reader
 from anabranch.ids import TableKey
 from anabranch.repo.models import TableEntry
 
@@ -61,18 +62,25 @@ class Draft:
         )
 
 
-def append_step(pin: Pin, data: Any, *, unique_by: Sequence[str]) -> Step:
-    """Stage new rows; with `unique_by`, only if none of their keys is in the table."""
-    if unique_by and isinstance(data, pa.Table):
-        _refuse_existing(pin, data, unique_by)  # before anything is written
+def append_step(pin: Pin, data: Any, *, primary_key: Sequence[str], may_exist: bool) -> Step:
+    """Stage new rows, with good keys that are not in the table; `may_exist` leaves the last part to the caller."""
+
+    def check(on: Pin, rows: Any) -> None:
+        if may_exist:
+            refuse_repeated(as_reader(rows).read_all(), primary_key)
+        else:
+            _refuse_existing(on, rows, primary_key)
+
+    if primary_key and isinstance(data, pa.Table):
+        check(pin, data)  # before anything is written
     fragments = staging.write_fragments(pin, data)
     staged = staging.append_fragments(pin, fragments)
-    if unique_by and not isinstance(data, pa.Table):
-        _refuse_existing(pin, scan.read_appended(pin, staged, columns=unique_by), unique_by)
+    if primary_key and not isinstance(data, pa.Table):
+        check(pin, scan.read_appended(pin, staged, columns=primary_key))
 
     def again(other: Pin) -> Pin:
-        if unique_by:
-            _refuse_existing(other, scan.read_appended(pin, staged, columns=unique_by), unique_by)
+        if primary_key and not may_exist:
+            _refuse_existing(other, scan.read_appended(pin, staged, columns=primary_key), primary_key)
         try:
             return staging.append_fragments(other, fragments)
         except SchemaMismatchError:
@@ -82,9 +90,13 @@ def append_step(pin: Pin, data: Any, *, unique_by: Sequence[str]) -> Step:
     return Step("append", staged, again)
 
 
-def upsert_step(pin: Pin, data: pa.Table, *, keys: Sequence[str]) -> Step:
+def upsert_step(pin: Pin, data: pa.Table, *, keys: Sequence[str], primary_key: Sequence[str]) -> Step:
     def upserted(on: Pin) -> Pin:
-        return staging.upsert(on, data, keys).pin
+        staged = staging.upsert(on, data, keys).pin
+        if set(keys) != set(primary_key):
+            # Rows that are new by other columns may bring a primary key that is there already, or none.
+            refuse_repeated(scan.read_table(staged, columns=primary_key), primary_key)
+        return staged
 
     return Step("upsert", upserted(pin), upserted)
 

@@ -19,12 +19,12 @@ from anabranch.format.staging import ColumnChange, Pin
 from anabranch.format.staging.incoming import as_reader
 from anabranch.ids import TableKey
 from anabranch.repo.draft import Draft, Step, append_step, one_time_step, overwrite_step, replayed, upsert_step
-from anabranch.repo.models import GraphCommit, LogEntry, TableEntry
+from anabranch.repo.models import GraphCommit, LogEntry, TableEntry, TableMap
 from anabranch.repo.publish import Changes, Description, publish
 from anabranch.repo.queue import queue_of_this_process
 from anabranch.repo.records import Records
 from anabranch.repo.snapshots import Table
-from anabranch.repo.tables import draft_existing, draft_new, owns
+from anabranch.repo.tables import check_primary_key, draft_existing, draft_new, owns
 
 __all__ = ["Transaction"]
 
@@ -62,11 +62,9 @@ class Transaction:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
-            if kind is None:
-                self.publish()
-        finally:
-            self._close()
+        if kind is None and self._is_open:
+            self.publish()
+        self._close()
 
     def __del__(self) -> None:
         self._close()
@@ -75,6 +73,7 @@ class Transaction:
 
     def __getitem__(self, key: str) -> Table:
         """A table as this transaction has it."""
+        self._require_open()
         parsed = TableKey.parse(key)
         self._has_read = True
         draft = self._drafts.get(parsed)
@@ -82,10 +81,13 @@ class Transaction:
         return Table(self._context, parsed, entry)
 
     def __contains__(self, key: str) -> bool:
+        self._require_open()
+        self._has_read = True
         return self._has(TableKey.parse(key))
 
     @property
     def tables(self) -> tuple[str, ...]:
+        self._require_open()
         self._has_read = True
         return tuple(sorted(str(key) for key in {*self._tables, *self._drafts} if self._has(key)))
 
@@ -112,15 +114,16 @@ class Transaction:
             raise TableExistsError(f"there is a table '{new}' already", hint="choose another name")
         draft = self._draft(parsed)
         self._set(parsed, None)
-        self._set(target, draft.then(one_time_step("rename", draft.pin)))
+        self._set(target, replace(draft, key=target).then(one_time_step("rename", draft.pin)))
 
     # Rows
 
     def append(self, key: str, data: Any, *, check_keys: bool = True) -> None:
-        """Add rows. With a primary key they must be new; `check_keys=False` trusts the caller."""
+        """Add rows. With a primary key they must be new; `check_keys=False` trusts the caller that they are."""
         draft = self._draft(self._start(key))
-        unique_by = draft.primary_key if check_keys else ()
-        self._apply(draft, append_step(draft.pin, _readable(data), unique_by=unique_by))
+        self._apply(
+            draft, append_step(draft.pin, _readable(data), primary_key=draft.primary_key, may_exist=not check_keys)
+        )
 
     def upsert(self, key: str, data: Any, *, keys: Sequence[str] | None = None) -> None:
         """Replace the rows of the same key and add the others; by the primary key unless other columns are named."""
@@ -130,7 +133,8 @@ class Transaction:
             raise InvalidInputError(
                 f"table '{key}' has no primary key", hint="name the key columns: upsert(key, data, keys=['id'])"
             )
-        self._apply(draft, upsert_step(draft.pin, as_reader(data).read_all(), keys=by))
+        rows = as_reader(data).read_all()
+        self._apply(draft, upsert_step(draft.pin, rows, keys=by, primary_key=draft.primary_key))
 
     def update(self, key: str, assignments: Mapping[str, str], *, where: str | None = None) -> int:
         """Set columns to SQL expressions in the rows for which `where` is true; how many rows changed."""
@@ -154,7 +158,9 @@ class Transaction:
     def overwrite(self, key: str, data: Any) -> None:
         """Replace all rows, and the columns too if the data brings others."""
         draft = self._draft(self._start(key))
-        self._apply(draft, overwrite_step(draft.pin, _readable(data), unique_by=draft.primary_key))
+        rows = _readable(data)
+        check_primary_key(draft.key, rows.schema, draft.primary_key)
+        self._apply(draft, overwrite_step(draft.pin, rows, unique_by=draft.primary_key))
 
     # Columns
 
@@ -167,8 +173,10 @@ class Transaction:
         """Rename columns, change their type, or whether they may be null."""
         draft = self._draft(self._start(key))
         names = {change.path: change.name for change in changes if change.name is not None}
-        altered = draft.then(one_time_step("alter columns", staging.alter_columns(draft.pin, changes)))
-        self._set(draft.key, replace(altered, primary_key=tuple(names.get(n, n) for n in draft.primary_key)))
+        renamed = replace(draft, primary_key=tuple(names.get(name, name) for name in draft.primary_key))
+        staged = staging.alter_columns(draft.pin, changes)
+        check_primary_key(draft.key, staged.schema, renamed.primary_key)
+        self._apply(renamed, one_time_step("alter columns", staged))
 
     def drop_columns(self, key: str, columns: Sequence[str]) -> None:
         draft = self._draft(self._start(key))
@@ -182,14 +190,17 @@ class Transaction:
     # Publishing
 
     def publish(self) -> None:
-        """Make all changes visible as one commit; without changes there is none."""
+        """Make all changes visible as one commit and end; without changes there is no commit."""
         self._require_open()
-        changes = self._changes()
-        if not changes:
-            return
-        entry = publish(self._records, expected=self._head, changes=changes, about=self._about, rebase=self._rebase)
-        self.commit = entry.head.commit
-        self._on_published(entry, self._changes())
+        try:
+            changes = self._changes()
+            if not changes:
+                return
+            entry = publish(self._records, expected=self._head, changes=changes, about=self._about, rebase=self._rebase)
+            self.commit = entry.head.commit
+            self._on_published(entry, self._changes())
+        finally:
+            self._close()
 
     def _changes(self) -> dict[TableKey, TableEntry | None]:
         changes: dict[TableKey, TableEntry | None] = {}
@@ -207,6 +218,8 @@ class Transaction:
         tables = self._records.commits.tables_of(head.head)
         for key in list(self._changes()):
             theirs, origin, draft = tables.get(key), self._origins[key], self._drafts[key]
+            if draft is not None:
+                self._refuse_shared_home(draft, tables)
             if theirs == origin:
                 continue
             if theirs is None or origin is None or draft is None or theirs.primary_key != draft.primary_key:
@@ -224,6 +237,16 @@ class Transaction:
             self._origins[key] = theirs
         self._head, self._tables = head, tables
         return self._changes()
+
+    def _refuse_shared_home(self, draft: Draft, tables: TableMap) -> None:
+        """Refuse a folder that another table, made and renamed meanwhile, has taken."""
+        for key, entry in tables.items():
+            is_other = key not in self._drafts and entry.dataset == draft.dataset
+            if is_other and entry.home == draft.pin.home.branch:
+                raise WriteConflictError(
+                    f"the place of table '{draft.key}' was taken by '{key}' meanwhile",
+                    hint="run the transaction again on the new state",
+                )
 
     # Drafts
 
