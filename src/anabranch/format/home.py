@@ -68,7 +68,7 @@ class Home:
 
     root: str
     branch: str | None = None
-    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
 
     @classmethod
     def at(cls, root: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None) -> "Home":

@@ -183,6 +183,11 @@ REFUSED: dict[str, tuple[Callable[[Pin], Pin], type[AnabranchError], str]] = {
         SchemaMismatchError,
         "two columns would be called 's'",
     ),
+    "twice": (
+        lambda p: alter_columns(p, [ColumnChange(path="v", name="x"), ColumnChange(path="v", nullable=True)]),
+        InvalidInputError,
+        "more than once",
+    ),
     "no cast": (
         lambda p: alter_columns(p, [ColumnChange(path="s", type=pa.int64())]),
         SchemaMismatchError,
@@ -207,4 +212,5 @@ def test_changes_that_cannot_be_are_refused(
 def test_changing_nothing_returns_the_pin(place: Place) -> None:
     pin = new_table(place, [1])
     assert alter_columns(pin, []) == alter_columns(pin, [ColumnChange(path="v", name="v")]) == pin
+    assert alter_columns(pin, [ColumnChange(path="v", type=pa.float64())]) == pin
     assert drop_columns(pin, []) == pin

@@ -50,6 +50,7 @@ def test_staged_rows_are_seen_only_by_those_who_know_the_version(place: Place) -
     assert raw(empty).version == empty.version
     assert raw(empty).count_rows() == 0
     assert first.is_staged
+    assert len({empty, first, second, sibling}) == 4
 
 
 def test_new_dataset_has_stable_row_ids_and_sortable_manifests(place: Place) -> None:

@@ -64,19 +64,21 @@ def alter_columns(pin: Pin, changes: Sequence[ColumnChange]) -> Pin:
     dataset = pin.open()
     before = FieldTree.of(dataset.lance_schema)
     targets = [(change, _find(before, change.path)) for change in changes]
+    if len({field.id for _, field in targets}) < len(targets):
+        raise InvalidInputError("a column is to be changed more than once", hint="say it in one change")
     for change, field in targets:
         _check_change(pin, dataset, change, field)
     casts = {
         field.name: pa.field(field.name, change.type, nullable=field.nullable)
         for change, field in targets
-        if change.type is not None
+        if change.type is not None and change.type != dataset.schema.field(field.name).type
     }
     # Lance refuses to rename and to drop while it merges new data files, so casts take a version of their own.
     widened = _stage_casts(pin, dataset, casts) if casts else pin
     with_casts = FieldTree.of(widened.open().lance_schema) if casts else before
     after = with_casts
     for change, field in targets:
-        cast = None if change.type is None else _find(with_casts, _CAST.format(field.name))
+        cast = _find(with_casts, _CAST.format(field.name)) if field.is_top_level and field.name in casts else None
         changed = replace(
             cast or field,
             name=change.name or field.name,
@@ -119,7 +121,7 @@ def _check_change(pin: Pin, dataset: lance.LanceDataset, change: ColumnChange, f
     if change.name is not None:
         check_column_names([change.name])
     if change.type is not None:
-        if field.parent != -1:
+        if not field.is_top_level:
             raise InvalidInputError(
                 f"the type of the nested field {change.path!r} cannot be changed alone",
                 hint="change the type of the whole column",

@@ -54,6 +54,10 @@ class StoredField:
             message=message,
         )
 
+    @property
+    def is_top_level(self) -> bool:
+        return self.parent == _NO_PARENT
+
     def write(self) -> bytes:
         """The message with our values; whatever else it holds (encodings, metadata, key marks) is kept."""
         own = {_NAME, _ID, _PARENT, _NULLABLE}
@@ -90,7 +94,7 @@ class FieldTree:
 
     def find(self, path: str) -> StoredField | None:
         """Find a field by its dotted path; a top-level name may hold dots itself."""
-        top = next((f for f in self.fields if f.parent == _NO_PARENT and f.name == path), None)
+        top = next((f for f in self.fields if f.is_top_level and f.name == path), None)
         if top is not None or "." not in path:
             return top
         parent_path, _, name = path.rpartition(".")
@@ -128,7 +132,7 @@ class FieldTree:
         return replace(left, fields=left.fields[:at] + new + left.fields[at:])
 
     def top_level(self) -> tuple[StoredField, ...]:
-        return tuple(f for f in self.fields if f.parent == _NO_PARENT)
+        return tuple(f for f in self.fields if f.is_top_level)
 
 
 def new_fields(schema: pa.Schema, *, first_id: int) -> tuple[StoredField, ...]:

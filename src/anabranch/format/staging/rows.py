@@ -125,18 +125,20 @@ def replace_at(
 ) -> RowsChanged:
     """Stage written rows in the place of those at the addresses.
 
-    The first of the written rows get the given row ids, in this order; the others are new rows.
+    The first of the written rows get the given row ids, in this order, if the dataset has stable ones; the others are
+    new rows.
     Indices on other than the changed columns go on covering rows that only moved.
     """
     inserted = sum(fragment.physical_rows for fragment in written) - len(row_ids)
     if not written:
         return RowsChanged(pin=pin)
     # Lance would take new rows for moved ones, and count them as covered by indices that do not know them.
-    changed = dataset.schema.names if inserted else changed_columns
+    only_moved = dataset.has_stable_row_ids and not inserted
+    changed = changed_columns if only_moved else dataset.schema.names
     at = 0
     for fragment in written:
         own = row_ids[at : at + fragment.physical_rows]
-        if len(own):
+        if len(own) and dataset.has_stable_row_ids:
             fragment.row_id_meta = RowIdSequence(pa.array(own, pa.uint64())).to_inline_metadata()
         at += fragment.physical_rows
     with lance_errors(pin.home.uri, pin.home.storage_options):

@@ -13,9 +13,11 @@ from anabranch.errors import ForeignWriteError, NotFoundError
 from anabranch.format.home import Home
 from anabranch.format.lance_errors import lance_errors
 
-__all__ = ["Settled", "foreign_versions", "is_our_restore", "restored_version", "settle", "settled_head"]
+__all__ = ["Settled", "foreign_versions", "is_our_restore", "restored_version", "settle", "settle_by_force", "settled_head"]
 
 _STAMP = "anabranch.restore"
+# On a restore that set strangers' writes aside: the newest version it looked at.
+_SET_ASIDE = "anabranch.set_aside"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,14 +39,20 @@ def settle(home: Home, version: int, *, expected_head: int, stamp: Mapping[str, 
         raise _foreign_write(home, strangers)
     made = _restore(home, head, version, stamp or {})
     if strangers := _foreign(home, made, since=head.version, until=made.version - 1):
-        _put_back(home, made, strangers[-1], stamp or {})
+        _put_back(home, made, strangers[-1])
         raise _foreign_write(home, strangers)
     return Settled(version=made.version, between=tuple(range(expected_head + 1, made.version)))
 
 
+def settle_by_force(home: Home, version: int) -> Settled:
+    """Settle and set aside, for good, what others wrote up to now; their versions stay in the history."""
+    head = home.head_version()
+    return settle(home, version, expected_head=head, stamp={_SET_ASIDE: str(head)})
+
+
 def is_our_restore(home: Home, version: int) -> bool:
     """Whether an ordinary version was made by `settle`."""
-    return _is_ours(home, home.open(), version)
+    return _find_stamp(home, home.open(), version) is not None
 
 
 def foreign_versions(home: Home, *, since: int) -> tuple[int, ...]:
@@ -56,7 +64,7 @@ def foreign_versions(home: Home, *, since: int) -> tuple[int, ...]:
 def restored_version(home: Home, version: int) -> int | None:
     """Which version a stamped restore restored; None if the version is no such restore."""
     stamp = _find_stamp(home, home.open(), version)
-    return None if stamp is None else int(stamp)
+    return None if stamp is None else int(stamp[_STAMP])
 
 
 def settled_head(home: Home, *, since: int) -> int:
@@ -77,10 +85,10 @@ def _restore(home: Home, head: lance.LanceDataset, version: int, stamp: Mapping[
         return lance.LanceDataset.commit(head, change)
 
 
-def _put_back(home: Home, made: lance.LanceDataset, stranger: int, stamp: Mapping[str, str]) -> None:
+def _put_back(home: Home, made: lance.LanceDataset, stranger: int) -> None:
     """Make a stranger's version the newest again, or the one of whoever writes meanwhile."""
     while True:
-        again = _restore(home, made, stranger, stamp)
+        again = _restore(home, made, stranger, {})
         later = _foreign(home, again, since=made.version, until=again.version - 1)
         if not later:
             return
@@ -88,14 +96,19 @@ def _put_back(home: Home, made: lance.LanceDataset, stranger: int, stamp: Mappin
 
 
 def _foreign(home: Home, dataset: lance.LanceDataset, *, since: int, until: int) -> tuple[int, ...]:
-    return tuple(v for v in range(since + 1, until + 1) if not _is_ours(home, dataset, v))
+    found: tuple[int, ...] = ()
+    for version in range(since + 1, until + 1):
+        stamp = _find_stamp(home, dataset, version)
+        if stamp is None:
+            found += (version,)
+        else:
+            set_aside = int(stamp.get(_SET_ASIDE, 0))
+            found = tuple(stranger for stranger in found if stranger > set_aside)
+    return found
 
 
-def _is_ours(home: Home, dataset: lance.LanceDataset, version: int) -> bool:
-    return _find_stamp(home, dataset, version) is not None
-
-
-def _find_stamp(home: Home, dataset: lance.LanceDataset, version: int) -> str | None:
+def _find_stamp(home: Home, dataset: lance.LanceDataset, version: int) -> Mapping[str, str] | None:
+    """The properties of a restore of ours; None for everything else."""
     try:
         with lance_errors(home.uri, home.storage_options):
             found = dataset.read_transaction(version)
@@ -105,7 +118,8 @@ def _find_stamp(home: Home, dataset: lance.LanceDataset, version: int) -> str | 
         return None  # Cleaned away, which we never do: nobody knows whose it was.
     if found is None or not isinstance(found.operation, lance.LanceOperation.Restore):
         return None
-    return (found.transaction_properties or {}).get(_STAMP)
+    properties: Mapping[str, str] = found.transaction_properties or {}
+    return properties if _STAMP in properties else None
 
 
 def _foreign_write(home: Home, strangers: tuple[int, ...]) -> ForeignWriteError:
