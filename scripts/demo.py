@@ -1,4 +1,4 @@
-"""Tell the story of what works so far on a fresh lake: each step prints what a user would type, and how long it took."""
+"""Tell the story of what works so far on a fresh lake: each step shows what a user would type, and how long it took."""
 
 import shutil
 import sys
@@ -56,7 +56,7 @@ STEPS = [
             tx.delete("in_c_shop.customers", "id >= 0")
         before = repo.snapshot_of("main~1")["in_c_shop.customers"]
         """,
-        'f"now {repo.snapshot()[\'in_c_shop.customers\'].count_rows()} customers, one commit ago {before.count_rows()}"',
+        'f"now {tx[\'in_c_shop.customers\'].count_rows()} customers, one commit ago {before.count_rows()}"',
     ),
     (
         "Bad input is refused, and changes nothing",
