@@ -121,7 +121,14 @@ def restore_branch(records: Records, name: BranchName) -> BranchInfo:
         raise BranchNotFoundError(f"there never was a branch '{name}'", hint="list the branches to see which exist")
     if not entry.state.is_deleted:
         raise BranchExistsError(f"branch '{name}' is not deleted", hint="there is nothing to restore")
-    return BranchInfo.of(_append_event(records, entry, BranchEvent.RESTORED, is_deleted=False))
+    _refuse_orphan(records, entry)
+    restored = _append_event(records, entry, BranchEvent.RESTORED, is_deleted=False)
+    try:
+        _refuse_orphan(records, entry)
+    except BranchNotFoundError:
+        _append_event(records, restored, BranchEvent.DELETED, is_deleted=True)
+        raise
+    return BranchInfo.of(restored)
 
 
 def _append_event(records: Records, before: LogEntry, event: BranchEvent, *, is_deleted: bool) -> LogEntry:
@@ -136,6 +143,15 @@ def _append_event(records: Records, before: LogEntry, event: BranchEvent, *, is_
     if not records.heads.append(entry):
         raise BusyError(f"branch '{before.branch}' moved meanwhile", hint="look at it and try again")
     return entry
+
+
+def _refuse_orphan(records: Records, entry: LogEntry) -> None:
+    parent = entry.state.parent
+    if parent is not None and parent.branch is not None and _is_gone(records, parent.branch):
+        raise BranchNotFoundError(
+            f"branch '{entry.branch}' was made from '{parent.branch}', which was deleted too",
+            hint=f"restore '{parent.branch}' first, or branch from {entry.head.commit.graph_commit_id}",
+        )
 
 
 def _is_gone(records: Records, branch: BranchName) -> bool:

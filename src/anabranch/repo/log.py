@@ -6,6 +6,7 @@ where listings have no order, a copy of a recent entry lies beside the log; from
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from zlib import crc32
 
 from anabranch.errors import ObjectNotFoundError, StorageError
 from anabranch.storage import ObjectStore
@@ -45,11 +46,14 @@ class NumberedLog:
         self.store.put_if_absent(self.path(number), data)
 
     def write_hint(self, number: int, data: bytes) -> None:
-        """Leave a copy of the newest entry for the next reader; a courtesy, so a failure is nobody's."""
+        """Leave a copy of the newest entry for the next reader; a courtesy, so a failure is nobody's.
+
+        Not being needed, it is not repaired either: a checksum tells whether it is whole.
+        """
         if self.store.lists_sorted:
             return
         try:
-            self.store.put(f"{self.folder}/{_HINT}", b"%d\n%s" % (number, data))
+            self.store.put(f"{self.folder}/{_HINT}", b"%d %d\n%s" % (number, crc32(data), data))
         except StorageError:
             return
 
@@ -67,10 +71,11 @@ class NumberedLog:
 
     def _hinted(self) -> tuple[int, bytes] | None:
         try:
-            number, _, data = self.store.get(f"{self.folder}/{_HINT}").partition(b"\n")
-        except ObjectNotFoundError:
+            first, _, data = self.store.get(f"{self.folder}/{_HINT}").partition(b"\n")
+            number, checksum = map(int, first.split(b" "))
+        except (ObjectNotFoundError, ValueError):
             return None
-        return int(number), data
+        return (number, data) if crc32(data) == checksum else None
 
     def _last_of_all(self) -> tuple[int, bytes] | None:
         numbers = [self._number(info.path) for info in self.store.list(self.folder) if info.path.endswith(_SUFFIX)]

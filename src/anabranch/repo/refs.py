@@ -1,10 +1,16 @@
 """What a ref stands for: a branch, a commit id or a unique prefix of one, `main~3`, `main@v7`, `main@{time}`."""
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 
-from anabranch.errors import BranchNotFoundError, CommitNotFoundError, InvalidInputError, NotFoundError
+from anabranch.errors import (
+    BranchNotFoundError,
+    CommitNotFoundError,
+    InvalidInputError,
+    NotFoundError,
+    VersionNotFoundError,
+)
 from anabranch.ids import BranchName, CommitId, Ref
 from anabranch.repo.models import CommitRecord, LogEntry
 from anabranch.repo.records import Records
@@ -70,7 +76,10 @@ def _by_prefix(prefix: str, records: Records) -> CommitRecord | None:
 
 def _is_published(record: CommitRecord, records: Records) -> bool:
     commit = record.commit
-    entry = records.heads.get_numbered(BranchName(commit.branch), commit.manifest_version)
+    try:
+        entry = records.heads.get_numbered(BranchName(commit.branch), commit.manifest_version)
+    except VersionNotFoundError:
+        return False
     return entry.head.commit.graph_commit_id == commit.graph_commit_id
 
 
@@ -111,4 +120,4 @@ def _microseconds(ref: Ref) -> int:
             f"{ref.at!r} in the ref {str(ref)!r} is not a time", hint="write it like 2026-11-15T10:00:00Z"
         ) from None
     aware = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
-    return int(aware.timestamp() * 1_000_000)
+    return (aware - datetime.fromtimestamp(0, UTC)) // timedelta(microseconds=1)

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from anabranch.errors import InvalidInputError
+from anabranch.errors import InvalidInputError, TableNotFoundError
 from anabranch.format.home import Home
 from anabranch.ids import MAIN, BranchName, CommitId, Ref, TableKey
-from anabranch.repo import adoption, branches, settling
+from anabranch.repo import adoption, branches, settling, strangers
 from anabranch.repo.branches import BranchInfo
 from anabranch.repo.context import Context
 from anabranch.repo.models import BranchMode, CommitKind, GraphCommit, LogEntry
@@ -73,6 +73,8 @@ class Repository:
         self, ref: str | None = None, *, limit: int | None = 50, before: str | None = None, table: str | None = None
     ) -> list[GraphCommit]:
         """The commits that led to a ref, newest first; `before` continues after the last one of another page."""
+        if limit is not None and limit < 0:
+            raise InvalidInputError(f"the limit {limit} is negative", hint="give a number of commits, or None for all")
         start = self._resolve(ref or self.branch).record
         history = self._records.commits.iter_history(start if before is None else self._resolve(before).record)
         if before is not None:
@@ -129,7 +131,7 @@ class Repository:
     ) -> Transaction:
         """Begin a commit over any number of tables of a branch."""
         target = self._branch if branch is None else BranchName.parse(branch)
-        about = Description(message=_checked_message(message), kind=CommitKind(kind), metadata=_checked(metadata))
+        about = Description(message=_checked_message(message), kind=_checked_kind(kind), metadata=_checked(metadata))
         return Transaction(
             self._records,
             head=self._records.heads.get(target),
@@ -141,15 +143,17 @@ class Repository:
         """Let raw Lance readers see a table as published; by force, a stranger's direct write is set aside."""
         target = self._branch if branch is None else BranchName.parse(branch)
         parsed = TableKey.parse(key)
-        if force:
-            settling.settle_table(
-                self._records,
-                target,
-                parsed,
-                expected_head=lambda entry: self._context.home_of(entry).head_version(),
+        if self._records.find_table(target, parsed) is None:
+            raise TableNotFoundError(
+                f"there is no table '{key}' on branch '{target}'", hint="list the tables to see which exist"
             )
-        else:
-            settling.settle_table(self._records, target, parsed)
+        settling.settle_table(self._records, target, parsed, force=force)
+        self._forget_foreign_writes(parsed)
+
+    def list_foreign_writes(self, *, branch: str | None = None) -> tuple[settling.ForeignWrite, ...]:
+        """Tables whose newest Lance version somebody else made; each table of the branch is looked at."""
+        target = self._branch if branch is None else BranchName.parse(branch)
+        return strangers.list_foreign_writes(self._records, target)
 
     def adopt(
         self, key: str, uri: str | None = None, *, branch: str | None = None, primary_key: Sequence[str] = ()
@@ -162,8 +166,12 @@ class Repository:
         else:
             source = Home.at(uri, self._context.storage_options)
             entry = adoption.adopt_table(self._records, target, parsed, source=source, primary_key=primary_key)
+        self._forget_foreign_writes(parsed)
         if entry.branch == self._branch:
             self._cached = self._snapshot(Resolved.of_entry(entry))
+
+    def _forget_foreign_writes(self, key: TableKey) -> None:
+        self.foreign_writes = tuple(write for write in self.foreign_writes if write.table != str(key))
 
     def _on_published(self, entry: LogEntry, changes: Changes) -> None:
         if entry.branch == self._branch:
@@ -181,7 +189,15 @@ class Repository:
         return Snapshot(self._context, found.record.commit, version=found.version, tables=tables)
 
 
+def _checked_kind(kind: str) -> CommitKind:
+    try:
+        return CommitKind(kind)
+    except ValueError:
+        raise InvalidInputError(f"the commit kind {kind!r} is not known", hint=f"use {', '.join(CommitKind)}") from None
+
+
 def _checked_message(message: str) -> str:
+    _check_text(message)
     if len(message) > _MAX_MESSAGE:
         raise InvalidInputError(f"the message has {len(message)} characters", hint=f"use at most {_MAX_MESSAGE}")
     return message
@@ -192,6 +208,16 @@ def _checked(metadata: Mapping[Any, Any] | None) -> dict[str, str]:
     for key, value in checked.items():
         if not (isinstance(key, str) and isinstance(value, str)):
             raise InvalidInputError(f"metadata {key!r}: {value!r} is not text", hint="use text for keys and values")
+        _check_text(key + value)
     if sum(len(key) + len(value) for key, value in checked.items()) > _MAX_MESSAGE:
         raise InvalidInputError("the metadata is too large", hint=f"use at most {_MAX_MESSAGE} characters in all")
     return checked
+
+
+def _check_text(text: str) -> None:
+    if not isinstance(text, str):
+        raise InvalidInputError(f"{text!r} is not text", hint="give text")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InvalidInputError(f"{text!r} cannot be stored as UTF-8", hint="remove the broken characters") from None

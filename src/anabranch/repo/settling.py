@@ -4,7 +4,7 @@ A courtesy. Readers of the repository never need it, a failure changes nothing t
 makes up for it.
 """
 
-from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from anabranch.errors import AnabranchError, ForeignWriteError
@@ -48,7 +48,7 @@ def settle_table(
     key: TableKey,
     *,
     known: TableEntry | None = None,
-    expected_head: Callable[[TableEntry], int] = lambda entry: entry.head,
+    force: bool = False,
 ) -> None:
     """Make the newest published version of a table its home's newest ordinary one.
 
@@ -57,7 +57,10 @@ def settle_table(
     entry = known or records.find_table(branch, key)
     while entry is not None and owns(branch, entry.home):
         home = records.context.home_of(entry)
-        staging.settle(home, entry.version, expected_head=expected_head(entry))
+        if force:
+            staging.settle_by_force(home, entry.version)
+        else:
+            staging.settle(home, entry.version, expected_head=entry.head)
         newer = records.find_table(branch, key)
         if newer is None or (newer.home, newer.version) == (entry.home, entry.version):
             return

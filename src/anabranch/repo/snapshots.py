@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from anabranch.errors import TableNotFoundError
+from anabranch.errors import InvalidNameError, TableNotFoundError
 from anabranch.format.scan import count_rows, iter_batches, read_table
 from anabranch.format.staging import Pin
 from anabranch.ids import TableKey
@@ -32,6 +32,11 @@ class Table:
     @property
     def key(self) -> str:
         return str(self._key)
+
+    @property
+    def uri(self) -> str:
+        """Where any Lance tool finds the table, as this branch of the repository last published it."""
+        return self._context.dataset_root(self.entry.dataset).on(self.entry.home).uri
 
     @property
     def primary_key(self) -> tuple[str, ...]:
@@ -116,7 +121,10 @@ class Snapshot(Mapping[str, Table]):
         return Table(self._context, parsed, entry)
 
     def __contains__(self, key: Any) -> bool:
-        return isinstance(key, str) and TableKey.parse(key) in self._tables
+        try:
+            return isinstance(key, str) and TableKey.parse(key) in self._tables
+        except InvalidNameError:
+            return False
 
     def __iter__(self) -> Iterator[str]:
         return iter(sorted(str(key) for key in self._tables))

@@ -36,7 +36,7 @@ def draft_existing(context: Context, branch: BranchName, key: TableKey, entry: T
     pin = Pin(home=context.home_of(entry), version=entry.version)
     forked_from = entry.forked_from
     if owns(branch, entry.home):
-        head = staging.settled_head(pin.home, since=entry.head)
+        head = staging.settled_head(pin.home, published=entry.version, since=entry.head)
     else:
         pin = _fork(context, branch, pin)
         head, forked_from = pin.version, (entry.home, entry.version)
@@ -61,6 +61,8 @@ def draft_new(
     taken: TableMap,
 ) -> Draft:
     """Make an empty table: a new dataset, or one that an earlier table of that name left behind."""
+    if not isinstance(schema, pa.Schema):
+        raise InvalidInputError(f"the schema of '{key}' is a {type(schema).__name__!r}", hint="give a pyarrow.Schema")
     check_primary_key(key, schema, primary_key)
     dataset = f"{key.bucket}/{key.table}.lance"
     if any(entry.dataset == dataset for entry in taken.values()):
@@ -86,6 +88,8 @@ def draft_new(
 
 
 def check_primary_key(key: TableKey, schema: pa.Schema, primary_key: Sequence[str]) -> None:
+    if isinstance(primary_key, str):
+        raise InvalidInputError(f"the primary key {primary_key!r} is no list", hint=f"give [{primary_key!r}]")
     for name in primary_key:
         if name not in schema.names:
             raise SchemaMismatchError(

@@ -26,6 +26,7 @@ from anabranch.format.staging.settling import (
     is_our_restore,
     restored_version,
     settle,
+    settle_by_force,
     settled_head,
 )
 
@@ -59,6 +60,7 @@ __all__ = [
     "overwrite_fragments",
     "restored_version",
     "settle",
+    "settle_by_force",
     "settled_head",
     "update",
     "upsert",

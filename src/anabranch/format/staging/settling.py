@@ -10,12 +10,23 @@ from dataclasses import dataclass
 import lance
 
 from anabranch.errors import ForeignWriteError, NotFoundError
-from anabranch.format.home import Home
+from anabranch.format.home import Home, is_staged
 from anabranch.format.lance_errors import lance_errors
+from anabranch.format.recent import Recent
 
-__all__ = ["Settled", "foreign_versions", "is_our_restore", "restored_version", "settle", "settle_by_force", "settled_head"]
+__all__ = [
+    "Settled",
+    "foreign_versions",
+    "is_our_restore",
+    "restored_version",
+    "settle",
+    "settle_by_force",
+    "settled_head",
+]
 
 _STAMP = "anabranch.restore"
+# The ordinary versions that staged ones became; staged ids are never used again, so this cannot go stale.
+_SETTLED: Recent[tuple[Home, int], int] = Recent(limit=256)
 # On a restore that set strangers' writes aside: the newest version it looked at.
 _SET_ASIDE = "anabranch.set_aside"
 
@@ -34,13 +45,15 @@ def settle(home: Home, version: int, *, expected_head: int, stamp: Mapping[str, 
     Raise ForeignWriteError if anybody else wrote since the expected head. If that happens at the same time, the
     stranger's version is made the newest again before the error is raised: nothing of theirs is lost.
     """
-    head = home.open()
+    head = _newest(home, beside=home.open(version))
     if strangers := _foreign(home, head, since=expected_head, until=head.version):
         raise _foreign_write(home, strangers)
     made = _restore(home, head, version, stamp or {})
     if strangers := _foreign(home, made, since=head.version, until=made.version - 1):
         _put_back(home, made, strangers[-1])
         raise _foreign_write(home, strangers)
+    if is_staged(version):
+        _SETTLED.keep((home, version), made.version)
     return Settled(version=made.version, between=tuple(range(expected_head + 1, made.version)))
 
 
@@ -67,11 +80,22 @@ def restored_version(home: Home, version: int) -> int | None:
     return None if stamp is None else int(stamp[_STAMP])
 
 
-def settled_head(home: Home, *, since: int) -> int:
-    """The newest ordinary version up to which only we wrote."""
+def settled_head(home: Home, *, published: int, since: int) -> int:
+    """The newest ordinary version that is known to have only our restores behind it, back to `since`.
+
+    Where the published version was settled by this process, that is the version it made, and nothing is read.
+    """
+    if (settled := _SETTLED.find((home, published))) is not None:
+        return settled
     head = home.open()
     strangers = _foreign(home, head, since=since, until=head.version)
     return strangers[0] - 1 if strangers else int(head.version)
+
+
+def _newest(home: Home, *, beside: lance.LanceDataset) -> lance.LanceDataset:
+    """The newest ordinary version, by way of a handle that is open: a fraction of the work of opening another."""
+    with lance_errors(home.uri, home.storage_options):
+        return beside.checkout_version(beside.latest_version)
 
 
 def _restore(home: Home, head: lance.LanceDataset, version: int, stamp: Mapping[str, str]) -> lance.LanceDataset:
