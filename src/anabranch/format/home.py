@@ -1,8 +1,6 @@
 """A home: the folder in which one line of versions of a dataset lives, its root or a branch below `tree/`."""
 
 import os
-import threading
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,6 +9,7 @@ import lance
 
 from anabranch.errors import BranchNotFoundError, DatasetNotFoundError, VersionNotFoundError
 from anabranch.format.lance_errors import lance_errors
+from anabranch.format.recent import Recent
 from anabranch.storage import ObjectStore, open_store
 from anabranch.storage.options import lance_options
 from anabranch.storage.uris import is_local, join_uri, normalise_uri, relative_to
@@ -28,34 +27,8 @@ def is_staged(version: int) -> bool:
     return version >= 1 << 63
 
 
-class _Handles:
-    """The handles opened last, of staged versions only: their ids are never used again, so they cannot go stale."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._lock = threading.Lock()
-        self._handles: OrderedDict[tuple[str, int, tuple[tuple[str, str], ...]], lance.LanceDataset] = OrderedDict()
-
-    def find(self, home: "Home", version: int) -> lance.LanceDataset | None:
-        with self._lock:
-            return self._handles.get(self._key(home, version))
-
-    def keep(self, home: "Home", handle: lance.LanceDataset) -> None:
-        with self._lock:
-            self._handles[self._key(home, handle.version)] = handle
-            while len(self._handles) > self._limit:
-                self._handles.popitem(last=False)
-
-    def forget(self, root: str) -> None:
-        with self._lock:
-            for key in [key for key in self._handles if relative_to(key[0], root) is not None]:
-                del self._handles[key]
-
-    def _key(self, home: "Home", version: int) -> tuple[str, int, tuple[tuple[str, str], ...]]:
-        return home.uri, version, tuple(sorted(home.storage_options.items()))
-
-
-_STAGED = _Handles(limit=64)
+# Handles of staged versions: their ids are never used again, so they cannot go stale.
+_STAGED: Recent[tuple["Home", int], lance.LanceDataset] = Recent(limit=64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,17 +72,17 @@ class Home:
         """Open a version, staged ones too; the newest ordinary one by default."""
         if version is None or not is_staged(version):
             return self._open(version)
-        known = _STAGED.find(self, version)
+        known = _STAGED.find((self, version))
         return known if known is not None else self.remember(self._open(version))
 
     def remember(self, staged: lance.LanceDataset) -> lance.LanceDataset:
         """Keep a staged version's handle for the next one who opens it."""
-        _STAGED.keep(self, staged)
+        _STAGED.keep((self, staged.version), staged)
         return staged
 
     def forget(self) -> None:
         """Drop the handles kept of this dataset, whose manifests are about to be rewritten."""
-        _STAGED.forget(self.root)
+        _STAGED.forget(lambda kept: relative_to(kept[0].root, self.root) is not None)
 
     def _open(self, version: int | None) -> lance.LanceDataset:
         # On a path that is a file Lance retries for seconds.

@@ -1,7 +1,7 @@
 """Stored objects as canonical JSON with a format version; what a newer version wrote is refused, not guessed at."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from anabranch.errors import CorruptError, UnsupportedFormatError
@@ -23,15 +23,31 @@ __all__ = [
     "decode_commit",
     "decode_entry",
     "decode_full_map",
-    "decode_graph_commit",
     "dump",
     "encode_commit",
     "encode_entry",
-    "encode_graph_commit",
+    "encode_summary",
+    "iter_summaries",
     "load",
+    "weigh_summary",
 ]
 
 FORMAT = 1
+
+# A commit among those before another one: by position and without its parent and generation, which follow from its
+# place, since every commit repeats a page of them.
+_SUMMARY = (
+    "graph_commit_id",
+    "manifest_branch",
+    "manifest_version",
+    "merged_parent_commit_id",
+    "actor_id",
+    "created_at",
+    "kind",
+    "message",
+    "metadata",
+    "tables",
+)
 
 
 def dump(fields: Mapping[str, Any]) -> bytes:
@@ -54,25 +70,30 @@ def load(data: bytes, *, path: str) -> dict[str, Any]:
 
 def encode_table(entry: TableEntry) -> dict[str, Any]:
     # Staged versions exceed what JSON readers elsewhere hold in a number.
-    return {
+    fields: dict[str, Any] = {
         "dataset": entry.dataset,
-        "home": entry.home,
         "version": str(entry.version),
         "head": str(entry.head),
-        "primary_key": list(entry.primary_key),
         "rows": entry.rows,
-        "forked_from": None if entry.forked_from is None else [entry.forked_from[0], str(entry.forked_from[1])],
     }
+    # There are many entries: what most of them do not have is left out.
+    if entry.home is not None:
+        fields["home"] = entry.home
+    if entry.primary_key:
+        fields["primary_key"] = list(entry.primary_key)
+    if entry.forked_from is not None:
+        fields["forked_from"] = [entry.forked_from[0], str(entry.forked_from[1])]
+    return fields
 
 
 def decode_table(fields: Mapping[str, Any]) -> TableEntry:
-    forked = fields["forked_from"]
+    forked = fields.get("forked_from")
     return TableEntry(
         dataset=fields["dataset"],
-        home=fields["home"],
+        home=fields.get("home"),
         version=int(fields["version"]),
         head=int(fields["head"]),
-        primary_key=tuple(fields["primary_key"]),
+        primary_key=tuple(fields.get("primary_key", ())),
         rows=fields["rows"],
         forked_from=None if forked is None else (forked[0], int(forked[1])),
     )
@@ -112,6 +133,26 @@ def decode_graph_commit(fields: Mapping[str, Any]) -> GraphCommit:
     )
 
 
+def encode_summary(commit: GraphCommit) -> tuple[Any, ...]:
+    fields = encode_graph_commit(commit)
+    return tuple(fields[name] for name in _SUMMARY)
+
+
+def weigh_summary(summary: tuple[Any, ...]) -> int:
+    """About how many bytes a summary takes."""
+    *_, message, metadata, tables = summary
+    return 120 + len(message) + sum(len(key) + len(value) for key, value in metadata.items()) + sum(map(len, tables))
+
+
+def iter_summaries(record: CommitRecord) -> Iterator[GraphCommit]:
+    """The commits before one, back to the start of its page, newest first."""
+    parents = (*(summary[0] for summary in record.recent), record.older)[1:]
+    generation = record.commit.generation
+    for place, (summary, parent) in enumerate(zip(record.recent, parents, strict=True), start=1):
+        fields = dict(zip(_SUMMARY, summary, strict=True))
+        yield decode_graph_commit({**fields, "parent_commit_id": parent, "generation": generation - place})
+
+
 def encode_commit(record: CommitRecord, full_map: Mapping[TableKey, TableEntry] | None = None) -> dict[str, Any]:
     """A commit's fields; a commit that is a base for others also gets the full map."""
     fields: dict[str, Any] = {
@@ -132,7 +173,7 @@ def decode_commit(fields: Mapping[str, Any]) -> CommitRecord:
         commit=decode_graph_commit(fields["commit"]),
         base=fields["base"],
         changes=changes,
-        recent=tuple(fields["recent"]),
+        recent=tuple(tuple(summary) for summary in fields["recent"]),
         older=fields["older"],
     )
 

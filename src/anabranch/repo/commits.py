@@ -1,10 +1,10 @@
 """Commit objects: immutable, named by ULID, outliving the branch they were made on."""
 
-from collections.abc import Iterator, Mapping
-from math import isqrt
+from collections.abc import Iterator
 from typing import Any
 
 from anabranch.errors import CommitNotFoundError, CorruptError, ObjectNotFoundError
+from anabranch.format.recent import Recent
 from anabranch.ids import TableKey
 from anabranch.repo import codec
 from anabranch.repo.context import Context
@@ -15,7 +15,9 @@ __all__ = ["Commits", "next_page"]
 # A commit repeats the summaries of the commits before it, back to the start of its page, so that a log of n commits
 # costs n/_PAGE requests.
 _PAGE = 64
-_PAGE_BYTES = 64 * 1024
+_PAGE_BYTES = 32 * 1024
+# So few changes are written in any case.
+_ALWAYS_CHANGES = 16
 
 
 class Commits:
@@ -23,7 +25,8 @@ class Commits:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._full_maps: dict[str, dict[TableKey, TableEntry]] = {}
+        # Bases never change; a handle rarely looks at more than the newest few.
+        self._full_maps: Recent[str, TableMap] = Recent(limit=8)
 
     def get(self, commit_id: str) -> CommitRecord:
         return codec.decode_commit(self._read(commit_id))
@@ -39,7 +42,7 @@ class Commits:
         data = codec.dump(codec.encode_commit(record, full_map))
         self._context.store.put_if_absent(_path(record.commit.graph_commit_id), data)
         if full_map is not None:
-            self._remember(record.base, dict(full_map))
+            self._full_maps.keep(record.base, dict(full_map))
 
     def tables_of(self, record: CommitRecord) -> dict[TableKey, TableEntry]:
         """The full map of a commit: its base's, with its changes on top. At most one request."""
@@ -60,21 +63,17 @@ class Commits:
         """A commit and its first parents, newest first; one request for each page of them."""
         while True:
             yield record.commit
-            yield from (codec.decode_graph_commit(fields) for fields in record.recent)
+            yield from codec.iter_summaries(record)
             if record.older is None:
                 return
             record = self.get(record.older)
 
-    def _full_map(self, base: str) -> Mapping[TableKey, TableEntry]:
-        if base not in self._full_maps:
-            self._remember(base, codec.decode_full_map(self._read(base)))
-        return self._full_maps[base]
-
-    def _remember(self, base: str, full_map: dict[TableKey, TableEntry]) -> None:
-        # Bases never change; a handle rarely looks at more than the newest few.
-        if len(self._full_maps) >= 8:
-            self._full_maps.pop(next(iter(self._full_maps)), None)
-        self._full_maps[base] = full_map
+    def _full_map(self, base: str) -> TableMap:
+        known = self._full_maps.find(base)
+        if known is None:
+            known = codec.decode_full_map(self._read(base))
+            self._full_maps.keep(base, known)
+        return known
 
     def _read(self, commit_id: str) -> dict[str, Any]:
         path = _path(commit_id)
@@ -92,17 +91,20 @@ def _path(commit_id: str) -> str:
     return f"_commits/{commit_id}.json"
 
 
-def is_due_for_full_map(changes: int, tables: int) -> bool:
-    """Whether a commit should hold the full map: where repeating the changes has become dearer than starting over."""
-    return changes > max(16, 2 * isqrt(tables))
+def is_due_for_full_map(*, new: int, since_base: int, tables: int) -> bool:
+    """Whether a commit of `new` changes should hold the full map, being `since_base` changes away from its base.
+
+    Each commit repeats the changes since its base, so up to the next full map they cost their number squared: it is due
+    when that outweighs the map. A commit that changes a good part of the tables is best written as a map at once.
+    """
+    if since_base <= _ALWAYS_CHANGES:
+        return False
+    return since_base * since_base > tables * new or 3 * since_base > tables
 
 
-def next_page(parent: CommitRecord) -> tuple[tuple[Mapping[str, Any], ...], str | None]:
+def next_page(parent: CommitRecord) -> tuple[tuple[tuple[Any, ...], ...], str | None]:
     """The `recent` and `older` of a commit on top of `parent`."""
-    if len(parent.recent) + 1 >= _PAGE or _size(parent.recent) > _PAGE_BYTES:
+    summary = codec.encode_summary(parent.commit)
+    if len(parent.recent) + 1 >= _PAGE or sum(map(codec.weigh_summary, parent.recent)) > _PAGE_BYTES:
         return (), parent.commit.graph_commit_id
-    return (codec.encode_graph_commit(parent.commit), *parent.recent), parent.older
-
-
-def _size(recent: tuple[Mapping[str, Any], ...]) -> int:
-    return sum(len(fields["message"]) + sum(map(len, fields["tables"])) + 300 for fields in recent)
+    return (summary, *parent.recent), parent.older

@@ -4,6 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import unquote
 
 from anabranch.errors import BranchNotFoundError, ObjectExistsError, StorageError, VersionNotFoundError
+from anabranch.format.recent import Recent
 from anabranch.ids import BranchName
 from anabranch.repo import codec
 from anabranch.repo.context import Context
@@ -19,12 +20,20 @@ class Heads:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._seen: Recent[BranchName, LogEntry] = Recent(limit=16)
 
     def find(self, branch: BranchName) -> LogEntry | None:
-        """The newest entry of a branch's log, a tombstone too; None if there never was such a branch."""
-        log = self._context.branch_log(branch)
-        found = log.find_head()
-        return None if found is None else codec.decode_entry(found[1], path=log.path(found[0]))
+        """The newest entry of a branch's log, a tombstone too; None if there never was such a branch.
+
+        Entries never change and leave no gap, so the one seen last is the newest until there is a next number.
+        """
+        seen = self._seen.find(branch)
+        if seen is not None and self._context.branch_log(branch).find(seen.number + 1) is None:
+            return seen
+        entry = self._read(branch)
+        if entry is not None:
+            self._seen.keep(branch, entry)
+        return entry
 
     def get(self, branch: BranchName) -> LogEntry:
         """The newest entry of a branch that exists."""
@@ -52,7 +61,7 @@ class Heads:
         folders = self._context.store.list_folders("_versions")
         names = sorted(unquote(folder.rpartition("/")[2]) for folder in folders)
         with ThreadPoolExecutor(_PARALLEL_READS) as readers:
-            found = readers.map(lambda name: self.find(BranchName(name)), names)
+            found = readers.map(lambda name: self._read(BranchName(name)), names)
             return tuple(entry for entry in found if entry is not None)
 
     def append(self, entry: LogEntry) -> bool:
@@ -73,5 +82,11 @@ class Heads:
                 if isinstance(err, ObjectExistsError):
                     return False
                 raise
+        self._seen.keep(entry.branch, entry)
         log.write_hint(entry.number, data)
         return True
+
+    def _read(self, branch: BranchName) -> LogEntry | None:
+        log = self._context.branch_log(branch)
+        found = log.find_head()
+        return None if found is None else codec.decode_entry(found[1], path=log.path(found[0]))

@@ -105,7 +105,7 @@ class CommitRecord:
     commit: GraphCommit
     base: str
     changes: Mapping[TableKey, TableEntry | None]
-    recent: tuple[Mapping[str, Any], ...]
+    recent: tuple[tuple[Any, ...], ...]
     older: str | None
 
 

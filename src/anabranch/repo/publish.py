@@ -80,6 +80,6 @@ def _make_record(
     since_base = {**parent.changes, **changes}
     record = CommitRecord(commit=commit, base=parent.base, changes=since_base, recent=recent, older=older)
     full_map = records.commits.tables_of(record)
-    if not is_due_for_full_map(len(since_base), len(full_map)):
+    if not is_due_for_full_map(new=len(changes), since_base=len(since_base), tables=len(full_map)):
         return record, None
     return replace(record, base=commit.graph_commit_id, changes={}), full_map
