@@ -1,0 +1,263 @@
+"""Strangers' direct writes: kept, reported, taken in or set aside; and Lance tables taken in as they are."""
+
+import lance
+import pyarrow as pa
+import pytest
+
+import anabranch as ab
+from anabranch.errors import (
+    ConflictError,
+    DatasetNotFoundError,
+    ForeignWriteError,
+    InvalidInputError,
+    KeyConflictError,
+    NotFoundError,
+    SchemaMismatchError,
+    TableExistsError,
+    TableNotFoundError,
+)
+from anabranch.storage.options import lance_options
+from tests.conftest import Place
+from tests.repo.conftest import (
+    CUSTOMERS,
+    ORDERS,
+    SCHEMA,
+    another,
+    append,
+    data_files,
+    entry,
+    ids,
+    nothing_changes,
+    objects,
+    raw,
+    rows,
+    table,
+)
+
+
+@pytest.fixture(params=["main", "dev"])
+def branch(request: pytest.FixtureRequest, lake: ab.Repository) -> str:
+    """A branch whose orders are at the root or in a fork, with rows 1 to 4."""
+    name = str(request.param)
+    if name != "main":
+        lake.branch_create(name)
+    append(lake, 4, branch=name)
+    return name
+
+
+def strange_append(repo: ab.Repository, branch: str, *numbers: int) -> None:
+    """What somebody does who opens the table with Lance alone."""
+    options = repo._context.storage_options
+    lance.write_dataset(
+        table(*numbers), raw(repo, ref=branch), mode="append", storage_options=lance_options(options) or None
+    )
+
+
+def test_a_direct_write_is_kept_and_not_seen_through_the_repository(lake: ab.Repository, branch: str) -> None:
+    strange_append(lake, branch, 99)
+    assert ids(lake.snapshot_of(branch)) == [1, 2, 3, 4]
+    assert raw(lake, ref=branch).count_rows() == 5
+
+
+def test_a_direct_write_is_reported_after_the_next_commit_and_stays_on_top(lake: ab.Repository, branch: str) -> None:
+    strange_append(lake, branch, 99)
+    append(lake, 5, branch=branch)
+    (report,) = lake.foreign_writes
+    assert report.table == ORDERS
+    assert "somebody else wrote" in report.problem
+    assert ids(lake.snapshot_of(branch)) == [1, 2, 3, 4, 5]
+    assert sorted(raw(lake, ref=branch).to_table().column("id").to_pylist()) == [1, 2, 3, 4, 99]
+    append(lake, 6, branch=branch)
+    assert len(lake.foreign_writes) == 1
+    append(lake, 30, branch=branch, key=CUSTOMERS)
+    assert lake.foreign_writes == ()
+
+
+@pytest.mark.s3
+def test_adopt_takes_a_direct_write_in_as_a_commit(lake: ab.Repository, branch: str) -> None:
+    strange_append(lake, branch, 99)
+    lake.adopt(ORDERS, branch=branch)
+    newest = lake.list_commits(branch)[0]
+    assert (newest.kind, newest.tables) == ("adopt", (ORDERS,))
+    assert newest.message == f"Adopt a direct write to {ORDERS}"
+    assert ids(lake.snapshot_of(branch)) == [1, 2, 3, 4, 99]
+    assert lake.snapshot_of(branch)[ORDERS].count_rows() == 5
+    assert ids(lake.snapshot_of(f"{branch}~1")) == [1, 2, 3, 4]
+    append(lake, 5, branch=branch)
+    assert lake.foreign_writes == ()
+    assert rows(raw(lake, ref=branch)) == rows(lake.snapshot_of(branch)[ORDERS])
+
+
+def test_adopt_takes_several_direct_writes_in_at_once(lake: ab.Repository, branch: str) -> None:
+    strange_append(lake, branch, 98)
+    raw(lake, ref=branch).delete("id = 1")
+    raw(lake, ref=branch).add_columns({"w": "id * 2"})
+    lake.adopt(ORDERS, branch=branch)
+    assert [row["w"] for row in rows(lake.snapshot_of(branch)[ORDERS])] == [4, 6, 8, 196]
+
+
+def test_adopting_moves_the_snapshot_of_the_handle(lake: ab.Repository) -> None:
+    strange_append(lake, "main", 99)
+    lake.adopt(ORDERS)
+    assert ids(lake.snapshot()) == [1, 2, 3, 99]
+
+
+def test_a_direct_write_that_breaks_the_key_is_not_adopted(lake: ab.Repository, branch: str) -> None:
+    strange_append(lake, branch, 1)
+    with nothing_changes(lake), pytest.raises(KeyConflictError, match="repeat a key of id"):
+        lake.adopt(ORDERS, branch=branch)
+
+
+def test_a_direct_write_that_drops_the_key_is_not_adopted(lake: ab.Repository) -> None:
+    raw(lake).drop_columns(["id"])
+    with nothing_changes(lake), pytest.raises(SchemaMismatchError, match="'id'"):
+        lake.adopt(ORDERS)
+
+
+def test_a_direct_write_before_a_later_commit_is_not_adopted_over_it(lake: ab.Repository, branch: str) -> None:
+    strange_append(lake, branch, 99)
+    append(lake, 5, branch=branch)
+    with nothing_changes(lake), pytest.raises(ConflictError, match=f"'{ORDERS}' has moved on.*settle by force"):
+        lake.adopt(ORDERS, branch=branch)
+
+
+def test_without_a_direct_write_there_is_nothing_to_adopt(lake: ab.Repository, branch: str) -> None:
+    with nothing_changes(lake), pytest.raises(NotFoundError, match="nobody else wrote"):
+        lake.adopt(ORDERS, branch=branch)
+    with nothing_changes(lake), pytest.raises(NotFoundError, match=r"s\.none"):
+        lake.adopt("s.none", branch=branch)
+
+
+def test_settle_by_force_sets_a_direct_write_aside(lake: ab.Repository, branch: str) -> None:
+    strange_append(lake, branch, 99)
+    strange = int(raw(lake, ref=branch).version)
+    with pytest.raises(ForeignWriteError, match="adopt the change, or settle by force"):
+        lake.settle(ORDERS, branch=branch)
+    lake.settle(ORDERS, branch=branch, force=True)
+    assert rows(raw(lake, ref=branch)) == rows(lake.snapshot_of(branch)[ORDERS])
+    assert raw(lake, ref=branch).checkout_version(strange).count_rows() == 5
+
+
+def test_what_was_set_aside_is_not_reported_again(lake: ab.Repository, branch: str) -> None:
+    strange_append(lake, branch, 99)
+    append(lake, 5, branch=branch)
+    assert lake.foreign_writes != ()
+    lake.settle(ORDERS, branch=branch, force=True)
+    assert lake.foreign_writes == ()
+    append(lake, 6, branch=branch)
+    assert lake.foreign_writes == ()
+    assert rows(raw(lake, ref=branch)) == rows(lake.snapshot_of(branch)[ORDERS])
+    with pytest.raises(NotFoundError, match="nobody else wrote"):
+        lake.adopt(ORDERS, branch=branch)
+
+
+def test_a_direct_write_after_one_that_was_set_aside_is_reported(lake: ab.Repository, branch: str) -> None:
+    strange_append(lake, branch, 98)
+    lake.settle(ORDERS, branch=branch, force=True)
+    strange_append(lake, branch, 99)
+    lake.adopt(ORDERS, branch=branch)
+    assert ids(lake.snapshot_of(branch)) == [1, 2, 3, 4, 99]
+
+
+def test_settling_what_is_settled_changes_no_row(lake: ab.Repository, branch: str) -> None:
+    lake.settle(ORDERS, branch=branch)
+    lake.settle(ORDERS, branch=branch, force=True)
+    assert rows(raw(lake, ref=branch)) == rows(lake.snapshot_of(branch)[ORDERS])
+
+
+def test_settling_a_table_that_is_not_there_is_refused(lake: ab.Repository) -> None:
+    with pytest.raises(TableNotFoundError, match=r"no table 's\.none' on branch 'main'"):
+        lake.settle("s.none")
+
+
+# Tables of others
+
+
+@pytest.fixture
+def elsewhere(place: Place) -> str:
+    """A Lance table with rows 1 to 3 outside the repository."""
+    uri = place / "elsewhere.lance"
+    options = lance_options(place.storage_options) if place.storage_options else None
+    lance.write_dataset(table(1, 2, 3), uri, enable_stable_row_ids=True, storage_options=options)
+    return uri
+
+
+@pytest.mark.s3
+@pytest.mark.parametrize("target", ["main", "dev"])
+def test_a_lance_table_is_taken_in_without_copying(lake: ab.Repository, elsewhere: str, target: str) -> None:
+    if target != "main":
+        lake.branch_create(target)
+    before = data_files(lake)
+    lake.adopt("ext.numbers", elsewhere, branch=target, primary_key=["id"])
+    assert data_files(lake) == before
+    snapshot = lake.snapshot_of(target)
+    assert snapshot["ext.numbers"].primary_key == ("id",)
+    assert snapshot["ext.numbers"].count_rows() == 3
+    assert ids(snapshot, "ext.numbers") == [1, 2, 3]
+    assert snapshot.commit.kind == "adopt"
+    assert snapshot.commit.message == f"Adopt {lake._context.root.rpartition('/')[0]}/elsewhere.lance as ext.numbers"
+
+
+def test_an_adopted_table_is_written_here_and_stays_as_it_was_there(lake: ab.Repository, elsewhere: str) -> None:
+    lake.adopt("ext.numbers", elsewhere, primary_key=["id"])
+    with lake.transaction() as tx:
+        tx.append("ext.numbers", table(4))
+        tx.delete("ext.numbers", "id = 1")
+        tx.update("ext.numbers", {"v": "'z'"}, where="id = 2")
+    assert ids(lake, "ext.numbers") == [2, 3, 4]
+    assert rows(raw(lake, "ext.numbers")) == rows(lake.snapshot()["ext.numbers"])
+    options = lake._context.storage_options
+    there = lance.dataset(elsewhere, storage_options=lance_options(options) if options else None)
+    assert rows(there) == table(1, 2, 3).to_pylist()
+
+
+def test_an_adopted_table_can_be_branched(lake: ab.Repository, elsewhere: str) -> None:
+    lake.adopt("ext.numbers", elsewhere)
+    lake.branch_create("dev")
+    append(lake, 4, branch="dev", key="ext.numbers")
+    assert ids(lake, "ext.numbers") == [1, 2, 3]
+    assert ids(lake.snapshot_of("dev"), "ext.numbers") == [1, 2, 3, 4]
+
+
+def test_a_table_without_stable_row_ids_is_refused(lake: ab.Repository, place: Place) -> None:
+    uri = place / "unstable.lance"
+    options = lance_options(place.storage_options) if place.storage_options else None
+    lance.write_dataset(table(1), uri, storage_options=options)
+    with nothing_changes(lake), pytest.raises(SchemaMismatchError, match=r"no stable row ids.*; load a copy"):
+        lake.adopt("ext.numbers", uri)
+
+
+def test_the_primary_key_of_a_table_taken_in_must_hold(lake: ab.Repository, place: Place) -> None:
+    uri = place / "repeated.lance"
+    options = lance_options(place.storage_options) if place.storage_options else None
+    data = pa.table({"id": [1, 1], "n": pa.array([1, None], pa.int64()), "f": [1.0, 2.0]})
+    lance.write_dataset(data, uri, enable_stable_row_ids=True, storage_options=options)
+    for keys, error, text in (
+        (["id"], KeyConflictError, "repeat a key of id"),
+        (["n"], KeyConflictError, "'n' has nulls"),
+        (["f"], InvalidInputError, "'f'.*cannot be a key"),
+        (["x"], SchemaMismatchError, "'x'.*not there"),
+        (["n", "n"], InvalidInputError, "twice"),
+    ):
+        with nothing_changes(lake), pytest.raises(error, match=text):
+            lake.adopt("ext.numbers", uri, primary_key=keys)
+    assert not [path for path in objects(lake, "tables") if "ext" in path]
+
+
+def test_a_table_is_not_taken_in_over_another(lake: ab.Repository, elsewhere: str) -> None:
+    with nothing_changes(lake), pytest.raises(TableExistsError, match=ORDERS):
+        lake.adopt(ORDERS, elsewhere)
+
+
+def test_a_uri_without_a_table_is_refused(lake: ab.Repository, place: Place) -> None:
+    with nothing_changes(lake), pytest.raises(DatasetNotFoundError, match=r"none\.lance"):
+        lake.adopt("ext.numbers", place / "none.lance")
+
+
+def test_a_dropped_name_can_be_given_to_a_table_taken_in(lake: ab.Repository, elsewhere: str) -> None:
+    with lake.transaction() as tx:
+        tx.drop_table(ORDERS)
+    lake.adopt(ORDERS, elsewhere)
+    assert entry(lake).primary_key == ()
+    assert lake.snapshot()[ORDERS].schema == SCHEMA
+    assert ids(another(lake)) == [1, 2, 3]
