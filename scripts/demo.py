@@ -54,9 +54,10 @@ STEPS = [
         """
         with repo.transaction(message="Oops") as tx:
             tx.delete("in_c_shop.customers", "id >= 0")
+        now = repo.snapshot_of("main")["in_c_shop.customers"]
         before = repo.snapshot_of("main~1")["in_c_shop.customers"]
         """,
-        'f"now {tx[\'in_c_shop.customers\'].count_rows()} customers, one commit ago {before.count_rows()}"',
+        'f"now {now.count_rows()} customers, one commit ago {before.count_rows()}"',
     ),
     (
         "Bad input is refused, and changes nothing",
