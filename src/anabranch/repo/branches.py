@@ -67,15 +67,11 @@ def create_branch(
 
     The parent may be deleted at the same moment. Both sides write first and then look, so one of them notices.
     """
-    before = records.heads.find(name)
-    if before is not None and not before.state.is_deleted:
-        raise BranchExistsError(f"there is a branch '{name}' already", hint="choose another name, or delete it first")
     record, parent = source.record, source.branch
     now = max(records.context.clock(), record.commit.created_at)
-    number = 1 if before is None else before.number + 1
     entry = LogEntry(
         branch=name,
-        number=number,
+        number=1,
         event=BranchEvent.CREATED,
         at=now,
         actor=records.context.actor,
@@ -84,18 +80,31 @@ def create_branch(
             parent=Parent(branch=parent, commit=record.commit.graph_commit_id),
             created_at=now,
             created_by=records.context.actor,
-            created_as=number,
+            created_as=1,
             description=description,
             expires_at=expires_at,
         ),
         head=record,
     )
     if not records.heads.append(entry):
-        raise BranchExistsError(f"someone just made a branch '{name}'", hint="choose another name")
+        entry = _append_after_tombstone(records, entry)
     if parent is not None and _is_gone(records, parent):
         _append_event(records, entry, BranchEvent.DELETED, is_deleted=True)
         raise BranchNotFoundError(f"branch '{parent}' was deleted meanwhile", hint="branch from another one")
     return BranchInfo.of(entry)
+
+
+def _append_after_tombstone(records: Records, entry: LogEntry) -> LogEntry:
+    """Create a branch whose name was in use before."""
+    before = records.heads.find(entry.branch)
+    if before is not None and before.state.is_deleted:
+        number = before.number + 1
+        entry = replace(entry, number=number, state=replace(entry.state, created_as=number))
+        if records.heads.append(entry):
+            return entry
+    raise BranchExistsError(
+        f"there is a branch '{entry.branch}' already", hint="choose another name, or delete it first"
+    )
 
 
 def delete_branch(

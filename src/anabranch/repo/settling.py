@@ -4,13 +4,12 @@ A courtesy. Readers of the repository never need it, a failure changes nothing t
 makes up for it.
 """
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from anabranch.errors import AnabranchError, ForeignWriteError
 from anabranch.format import staging
 from anabranch.ids import BranchName, TableKey
-from anabranch.repo.models import TableEntry
+from anabranch.repo.models import TableEntry, TableMap
 from anabranch.repo.publish import Changes
 from anabranch.repo.records import Records
 from anabranch.repo.tables import owns
@@ -30,38 +29,56 @@ class ForeignWrite:
 def try_to_settle(records: Records, branch: BranchName, changes: Changes) -> tuple[ForeignWrite, ...]:
     """Settle what was just published; report strangers' writes, and leave every other failure to the next writer."""
     found = []
-    for key, entry in changes.items():
-        if entry is None:
-            continue
+    pending = {key: entry for key, entry in changes.items() if entry is not None}
+    while pending:
+        settled = {}
+        for key, entry in pending.items():
+            try:
+                _settle(records, entry)
+            except ForeignWriteError as err:
+                found.append(ForeignWrite(table=str(key), home=str(branch), problem=err.problem))
+            except AnabranchError:
+                continue
+            else:
+                settled[key] = entry
         try:
-            settle_table(records, branch, key, known=entry)
-        except ForeignWriteError as err:
-            found.append(ForeignWrite(table=str(key), home=str(branch), problem=err.problem))
+            pending = _find_newer(records, branch, settled)
         except AnabranchError:
-            continue
+            break
     return tuple(found)
 
 
-def settle_table(
-    records: Records,
-    branch: BranchName,
-    key: TableKey,
-    *,
-    known: TableEntry | None = None,
-    force: bool = False,
-) -> None:
-    """Make the newest published version of a table its home's newest ordinary one.
+def settle_table(records: Records, branch: BranchName, key: TableKey, *, force: bool = False) -> None:
+    """Make the newest published version of a table its home's newest ordinary one."""
+    entry = records.find_table(branch, key)
+    while entry is not None and owns(branch, entry.home):
+        _settle(records, entry, force=force)
+        entry = _find_newer(records, branch, {key: entry}).get(key)
+
+
+def _settle(records: Records, entry: TableEntry, *, force: bool = False) -> None:
+    home = records.context.home_of(entry)
+    if force:
+        staging.settle_by_force(home, entry.version)
+    else:
+        staging.settle(home, entry.version, expected_head=entry.head)
+
+
+def _find_newer(records: Records, branch: BranchName, settled: TableMap) -> dict[TableKey, TableEntry]:
+    """What was published meanwhile of the tables just settled.
 
     Whoever restores looks at the branch again afterwards: a slower writer would else put an older version on top.
     """
-    entry = known or records.find_table(branch, key)
-    while entry is not None and owns(branch, entry.home):
-        home = records.context.home_of(entry)
-        if force:
-            staging.settle_by_force(home, entry.version)
-        else:
-            staging.settle(home, entry.version, expected_head=entry.head)
-        newer = records.find_table(branch, key)
-        if newer is None or (newer.home, newer.version) == (entry.home, entry.version):
-            return
-        entry = newer
+    head = records.heads.find(branch) if settled else None
+    if head is None:
+        return {}
+    tables = {key: records.commits.find_table(head.head, key) for key in settled}
+    return {
+        key: entry
+        for key, entry in tables.items()
+        if entry is not None and owns(branch, entry.home) and _place(entry) != _place(settled[key])
+    }
+
+
+def _place(entry: TableEntry) -> tuple[str, str | None, int]:
+    return entry.dataset, entry.home, entry.version
