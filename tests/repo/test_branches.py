@@ -234,7 +234,7 @@ def test_a_table_created_on_main_and_on_a_branch_is_two_tables(dev: ab.Repositor
         tx.create_table("s.new", SCHEMA)
         tx.append("s.new", table(1))
     with dev.transaction(second) as tx:
-        tx.create_table("s.new", pa.schema([("x", pa.float32())]))
+        tx.create_table("s.new", pa.schema([("x", pa.float64())]))
         tx.append("s.new", pa.table({"x": [1.5]}))
     append(dev, 2, branch=first, key="s.new")
     assert ids(dev.snapshot_of(first), "s.new") == [1, 2]

@@ -80,7 +80,7 @@ def test_wrong_columns_and_filters_are_refused_by_name(orders: Table, use: str) 
     with pytest.raises(SchemaMismatchError, match="no column 'nope'; the columns are id, v"):
         read(columns=["nope"])
     for wrong in ("nope > 1", "id >", "id = 'x' AND", "id > 5 LIMIT 1", "id + 1"):
-        with pytest.raises(InvalidExpressionError, match="filter|expression") as caught:
+        with pytest.raises(InvalidExpressionError, match=r"filter|expression") as caught:
             read(filter=wrong)
         assert wrong in str(caught.value)
     with pytest.raises(InvalidInputError, match="limit"):

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
-from anabranch.errors import InvalidExpressionError, SchemaMismatchError
+from anabranch.errors import InvalidExpressionError, InvalidInputError, SchemaMismatchError
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.staging.expressions import enclosed
 from anabranch.format.staging.pin import Pin
@@ -20,6 +20,7 @@ def read_table(
     filter: str | None = None,  # noqa: A002 - Arrow's and Lance's name
     limit: int | None = None,
 ) -> pa.Table:
+    _check_limit(limit)
     with _reading(pin, filter):
         return pin.open().to_table(columns=_list(pin, columns), filter=_enclosed(filter), limit=limit)
 
@@ -31,6 +32,7 @@ def iter_batches(
     filter: str | None = None,  # noqa: A002 - Arrow's and Lance's name
     limit: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
+    _check_limit(limit)
     with _reading(pin, filter):
         yield from pin.open().to_batches(columns=_list(pin, columns), filter=_enclosed(filter), limit=limit)
 
@@ -47,6 +49,11 @@ def read_appended(before: Pin, after: Pin, *, columns: Sequence[str] | None = No
         opened = after.open()
         new = [fragment for fragment in opened.get_fragments() if fragment.fragment_id not in known]
         return opened.scanner(columns=_list(after, columns), fragments=new).to_reader()
+
+
+def _check_limit(limit: int | None) -> None:
+    if limit is not None and limit < 0:
+        raise InvalidInputError(f"the limit {limit} is negative", hint="give a number of rows, or None for all")
 
 
 def _enclosed(condition: str | None) -> str | None:
