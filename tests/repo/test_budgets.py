@@ -1,0 +1,195 @@
+"""Requests and bytes that an operation may cost, whatever the number of tables and the length of the history."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from uuid import uuid4
+
+import pyarrow as pa
+import pytest
+
+import anabranch as ab
+from anabranch.ids import MAIN, BranchName, TableKey
+from anabranch.repo.context import Context
+from anabranch.repo.creation import check_repository
+from anabranch.repo.models import CommitKind, LogEntry, TableEntry
+from anabranch.repo.publish import Changes, Description, publish
+from anabranch.repo.repository import Repository
+from anabranch.storage import open_store
+from anabranch.storage.wrappers import CountingStore
+from tests.conftest import Place
+
+REAL = ("s.one", "s.two", "s.three")
+SCHEMA = pa.schema([("id", pa.int64())])
+ROW = pa.table({"id": [1]}, schema=SCHEMA)
+ABOUT = Description(message="nightly load", kind=CommitKind.LOAD, metadata={})
+PAGE = 64
+
+
+def key_of(number: int) -> TableKey:
+    return TableKey.parse(f"in_c_sales.table_{number:04d}")
+
+
+def entry_of(number: int, *, version: int) -> TableEntry:
+    """An entry as commits make them; it points to nothing, and no budget opens a table."""
+    return TableEntry(
+        dataset=f"in_c_sales/table_{number:04d}.lance",
+        home=None,
+        version=(1 << 63) + version,
+        head=version,
+        primary_key=("id",),
+        rows=1000 + version,
+    )
+
+
+def begin(place: Place, *, tables: int) -> None:
+    """A repository with so many tables, three of which have data, made in two commits."""
+    repo = ab.init(place / "lake", storage_options=place.storage_options, actor="ada")
+    with repo.transaction(message="first") as tx:
+        for key in REAL:
+            tx.create_table(key, SCHEMA)
+    commit(repo, [{key_of(number): entry_of(number, version=1) for number in range(tables)}])
+
+
+def grow(place: Place, *, tables: int, until: int) -> None:
+    """Commit to one table after the other until there are so many commits."""
+    repo = ab.open(place / "lake", storage_options=place.storage_options, actor="ada")
+    made = repo._records.heads.get(BranchName(MAIN)).head.commit.generation
+    commit(repo, ({key_of(n % tables): entry_of(n % tables, version=n)} for n in range(made, until)))
+
+
+def commit(repo: Repository, many: Iterable[Changes]) -> None:
+    def refuse(head: LogEntry) -> Changes:
+        raise AssertionError(f"{head.branch} moved")
+
+    head = repo._records.heads.get(BranchName(MAIN))
+    for changes in many:
+        head = publish(repo._records, expected=head, changes=changes, about=ABOUT, rebase=refuse)
+
+
+def open_counted(place: Place) -> tuple[Repository, CountingStore]:
+    """A handle that has read nothing but the mark, as `ab.open` gives it."""
+    root = place / "lake"
+    store = CountingStore(open_store(root, place.storage_options))
+    context = Context(root=root, store=store, storage_options=place.storage_options, actor="ada")
+    return Repository(replace(context, has_moved=check_repository(context) != root)), store
+
+
+@dataclass(frozen=True)
+class Budgets:
+    """The requests of each operation at one size of a repository."""
+
+    opened: Counter[str]
+    travelled: Counter[str]
+    branched: Counter[str]
+    one_published: Counter[str]
+    three_published: Counter[str]
+    branches: int
+    branches_listed: Counter[str]
+    commits: int
+    commits_listed: Counter[str]
+
+
+def measure(place: Place) -> Budgets:
+    def cost(operation: Callable[[Repository], object]) -> Counter[str]:
+        repo, store = open_counted(place)
+        operation(repo)
+        return store.counts
+
+    def branch() -> Counter[str]:
+        repo, store = open_counted(place)
+        repo.snapshot()  # opens its source
+        store.reset()
+        repo.branch_create(f"b-{uuid4().hex}")
+        return store.counts
+
+    def publish(*keys: str) -> Counter[str]:
+        repo, store = open_counted(place)
+        repo.snapshot()
+        store.reset()
+        with repo.transaction(message="append") as tx:
+            for key in keys:
+                tx.append(key, ROW)
+        return store.counts
+
+    repo, _ = open_counted(place)
+    history = repo.list_commits(limit=None)
+    return Budgets(
+        opened=cost(lambda repo: repo.snapshot()),
+        travelled=cost(lambda repo: repo.snapshot_of(history[len(history) // 2].graph_commit_id)),
+        commits=len(history),
+        commits_listed=cost(lambda repo: repo.list_commits(limit=None)),
+        branched=branch(),
+        branches=len(repo.branch_list()),
+        branches_listed=cost(lambda repo: repo.branch_list()),
+        one_published=publish(*REAL[:1]),
+        three_published=publish(*REAL),
+    )
+
+
+# On local disk a hint and a probe find a head, on object stores a listing and a get do; then comes the base.
+# `open_counted` has read the mark.
+MARK = Counter(get=1)
+HEAD = {True: Counter(get=2), False: Counter(list=1, get=1)}
+HINT = {True: Counter(put=1), False: Counter[str]()}
+
+
+def assert_within_budget(found: Budgets, *, is_local: bool) -> None:
+    head, hint = HEAD[is_local], HINT[is_local]
+    base = Counter(get=1)
+    assert found.opened == MARK + head + base
+    assert found.opened.total() <= 5
+    assert found.travelled == MARK + Counter(get=2)
+    # The source as it is now, the entry, and whether the source is still there.
+    assert found.branched == Counter(get=1) + Counter(put_if_absent=1) + hint + Counter(get=1)
+    # The head as it is now, commit and entry, and whether somebody was faster before it was settled.
+    published = Counter(get=1) + Counter(put_if_absent=2) + hint + Counter(get=1)
+    assert found.one_published == published
+    assert found.three_published == published
+    each = Counter({name: count * found.branches for name, count in head.items()})
+    assert found.branches_listed == MARK + Counter(list_folders=1) + each
+    assert found.commits_listed.total() <= (MARK + head).total() + found.commits // PAGE
+
+
+@pytest.fixture(scope="module", params=[1, 1000], ids=lambda tables: f"{tables} tables")
+def grown(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Place, Budgets, Budgets]:
+    """A repository of 2,000 commits, and its budgets at 10 commits and at 2,000."""
+    place = Place(root=str(tmp_path_factory.mktemp("lake")))
+    begin(place, tables=request.param)
+    grow(place, tables=request.param, until=10)
+    early = measure(place)
+    grow(place, tables=request.param, until=2000)
+    return place, early, measure(place)
+
+
+def test_operations_cost_the_same_requests_at_10_and_at_2000_commits_at_1_and_at_1000_tables(
+    grown: tuple[Place, Budgets, Budgets],
+) -> None:
+    _, early, late = grown
+    assert early.commits < 20
+    assert late.commits > 2000
+    for found in (early, late):
+        assert_within_budget(found, is_local=True)
+
+
+def test_log_entries_do_not_grow_with_the_history(grown: tuple[Place, Budgets, Budgets]) -> None:
+    place, _, _ = grown
+    sizes = [info.size for info in sorted(open_store(place / "lake").list("_versions/main"), key=lambda i: i.path)]
+    newest, oldest = sizes[: len(sizes) // 2], sizes[len(sizes) // 2 :]
+    assert max(newest) < 16 * 1024
+    assert max(newest) < max(oldest) * 1.05
+
+
+def test_commits_rarely_hold_the_full_map(grown: tuple[Place, Budgets, Budgets]) -> None:
+    place, _, late = grown
+    written = [info.size for info in open_store(place / "lake").list("_commits")]
+    assert sum(written) / late.commits < 16 * 1024
+    assert sum(size > 64 * 1024 for size in written) < late.commits / 30
+
+
+@pytest.mark.s3
+def test_operations_cost_the_same_requests_on_every_store(place: Place) -> None:
+    for tables, commits in ((1, 10), (40, 70)):
+        begin(replace(place, root=place / f"{tables}"), tables=tables)
+        grow(replace(place, root=place / f"{tables}"), tables=tables, until=commits)
+        assert_within_budget(measure(replace(place, root=place / f"{tables}")), is_local=place.is_local)
