@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from anabranch.errors import CommitNotFoundError, CorruptError, ObjectNotFoundError
+from anabranch.errors import CommitNotFoundError, ObjectExistsError, ObjectNotFoundError
 from anabranch.format.recent import Recent
 from anabranch.ids import TableKey
 from anabranch.repo import codec
@@ -29,18 +29,26 @@ class Commits:
         self._full_maps: Recent[str, TableMap] = Recent(limit=8)
 
     def get(self, commit_id: str) -> CommitRecord:
-        return codec.decode_commit(self._read(commit_id))
+        fields = self._read(commit_id)
+        with codec.damage_named(_path(commit_id)):
+            return codec.decode_commit(fields)
 
     def list_by_prefix(self, prefix: str) -> list[CommitRecord]:
         """The commit objects whose id starts so, published or not."""
         paths = (info.path for info in self._context.store.list("_commits"))
-        ids = [path.rpartition("/")[2].removesuffix(".json") for path in paths]
+        ids = [path.rpartition("/")[2].removesuffix(".json") for path in paths if path.endswith(".json")]
         return [self.get(commit_id) for commit_id in ids if commit_id.startswith(prefix)]
 
     def put(self, record: CommitRecord, full_map: TableMap | None) -> None:
         """Store a new commit; `full_map` is given where the commit is its own base."""
         data = codec.dump(codec.encode_commit(record, full_map))
-        self._context.store.put_if_absent(_path(record.commit.graph_commit_id), data)
+        path = _path(record.commit.graph_commit_id)
+        try:
+            self._context.store.put_if_absent(path, data)
+        except ObjectExistsError:
+            # A put whose answer got lost is tried again, and then meets itself.
+            if self._context.store.get(path) != data:
+                raise
         if full_map is not None:
             self._full_maps.keep(record.base, dict(full_map))
 
@@ -83,8 +91,6 @@ class Commits:
             raise CommitNotFoundError(
                 f"there is no commit {commit_id!r}", hint="list the commits to see which exist"
             ) from None
-        except (KeyError, TypeError, ValueError) as err:
-            raise CorruptError(f"{path!r} is damaged: {err!r}", hint="run doctor on the repository") from err
 
 
 def _path(commit_id: str) -> str:
