@@ -2,9 +2,10 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
-from anabranch.errors import CorruptError, UnsupportedFormatError
+from anabranch.errors import CorruptError, InvalidNameError, UnsupportedFormatError
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.models import (
     BranchEvent,
@@ -20,6 +21,7 @@ from anabranch.repo.models import (
 
 __all__ = [
     "FORMAT",
+    "damage_named",
     "decode_commit",
     "decode_entry",
     "decode_full_map",
@@ -54,12 +56,19 @@ def dump(fields: Mapping[str, Any]) -> bytes:
     return json.dumps({"format": FORMAT, **fields}, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def load(data: bytes, *, path: str) -> dict[str, Any]:
+@contextmanager
+def damage_named(path: str) -> Iterator[None]:
+    """Raise whatever goes wrong while an object is decoded as damage to that object."""
     try:
+        yield
+    except (AttributeError, InvalidNameError, LookupError, TypeError, ValueError) as err:
+        raise CorruptError(f"{path!r} is damaged: {err!r}", hint="run doctor on the repository") from err
+
+
+def load(data: bytes, *, path: str) -> dict[str, Any]:
+    with damage_named(path):
         fields = json.loads(data)
         version = fields["format"]
-    except (ValueError, KeyError, TypeError) as err:
-        raise CorruptError(f"{path!r} is damaged: {err!r}", hint="run doctor on the repository") from err
     if not isinstance(version, int) or version > FORMAT:
         raise UnsupportedFormatError(
             f"{path!r} has the format {version}, and this version of Anabranch knows {FORMAT}",
@@ -208,7 +217,7 @@ def encode_entry(entry: LogEntry) -> bytes:
 
 def decode_entry(data: bytes, *, path: str) -> LogEntry:
     fields = load(data, path=path)
-    try:
+    with damage_named(path):
         state = fields["state"]
         parent = state["parent"]
         return LogEntry(
@@ -230,5 +239,3 @@ def decode_entry(data: bytes, *, path: str) -> LogEntry:
             ),
             head=decode_commit(fields["head"]),
         )
-    except (KeyError, TypeError, ValueError) as err:
-        raise CorruptError(f"{path!r} is damaged: {err!r}", hint="run doctor on the repository") from err

@@ -13,9 +13,9 @@ from anabranch.repo.models import CommitRecord, GraphCommit, TableEntry, TableMa
 __all__ = ["Commits", "next_page"]
 
 # A commit repeats the summaries of the commits before it, back to the start of its page, so that a log of n commits
-# costs n/_PAGE requests.
+# costs n/_PAGE requests. A commit of very many tables is not worth repeating, and ends its page.
 _PAGE = 64
-_PAGE_BYTES = 32 * 1024
+_PAGE_BYTES = 16 * 1024
 # So few changes are written in any case.
 _ALWAYS_CHANGES = 16
 
@@ -71,7 +71,9 @@ class Commits:
         """A commit and its first parents, newest first; one request for each page of them."""
         while True:
             yield record.commit
-            yield from codec.iter_summaries(record)
+            with codec.damage_named(_path(record.commit.graph_commit_id)):
+                before = tuple(codec.iter_summaries(record))
+            yield from before
             if record.older is None:
                 return
             record = self.get(record.older)
@@ -79,7 +81,9 @@ class Commits:
     def _full_map(self, base: str) -> TableMap:
         known = self._full_maps.find(base)
         if known is None:
-            known = codec.decode_full_map(self._read(base))
+            fields = self._read(base)
+            with codec.damage_named(_path(base)):
+                known = codec.decode_full_map(fields)
             self._full_maps.keep(base, known)
         return known
 
@@ -110,7 +114,7 @@ def is_due_for_full_map(*, new: int, since_base: int, tables: int) -> bool:
 
 def next_page(parent: CommitRecord) -> tuple[tuple[tuple[Any, ...], ...], str | None]:
     """The `recent` and `older` of a commit on top of `parent`."""
-    summary = codec.encode_summary(parent.commit)
-    if len(parent.recent) + 1 >= _PAGE or sum(map(codec.weigh_summary, parent.recent)) > _PAGE_BYTES:
+    page = (codec.encode_summary(parent.commit), *parent.recent)
+    if len(page) >= _PAGE or sum(map(codec.weigh_summary, page)) > _PAGE_BYTES:
         return (), parent.commit.graph_commit_id
-    return (summary, *parent.recent), parent.older
+    return page, parent.older
