@@ -143,7 +143,7 @@ class Repository:
         """Let raw Lance readers see a table as published; by force, a stranger's direct write is set aside."""
         target = self._branch if branch is None else BranchName.parse(branch)
         parsed = TableKey.parse(key)
-        if self._records.find_table(target, parsed) is None:
+        if self._records.commits.find_table(self._records.heads.get(target).head, parsed) is None:
             raise TableNotFoundError(
                 f"there is no table '{key}' on branch '{target}'", hint="list the tables to see which exist"
             )
