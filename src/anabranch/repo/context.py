@@ -13,9 +13,10 @@ from anabranch.repo.models import TableEntry
 from anabranch.storage import ObjectStore
 from anabranch.storage.uris import join_uri
 
-__all__ = ["TABLES", "Context", "new_ulid", "now_in_microseconds"]
+__all__ = ["TABLES", "Context", "give_way", "new_ulid", "now_in_microseconds"]
 
 TABLES = "tables"
+_LONGEST_PAUSE_SECONDS = 2.0
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
@@ -29,6 +30,17 @@ def new_ulid() -> str:
     return "".join(_CROCKFORD[value >> shift & 31] for shift in range(125, -1, -5))
 
 
+def give_way(losses: int, took: int) -> None:
+    """Let others finish before an attempt that took so many microseconds is made again.
+
+    After a first loss at once, then for longer and longer, by chance: writers that all prepare again at the same time
+    only waste each other's work.
+    """
+    if losses > 1:
+        longest = min(_LONGEST_PAUSE_SECONDS, max(took, 0) / 1e6 * 2.0 ** min(losses - 1, 8))
+        time.sleep(secrets.SystemRandom().uniform(0, longest))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
     root: str
@@ -38,6 +50,7 @@ class Context:
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     clock: Callable[[], int] = now_in_microseconds
     new_id: Callable[[], str] = new_ulid
+    give_way: Callable[[int, int], None] = give_way
 
     def branch_log(self, branch: BranchName) -> NumberedLog:
         return NumberedLog(self.store, f"_versions/{str(branch).replace('/', '%2F')}")

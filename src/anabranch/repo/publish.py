@@ -31,13 +31,15 @@ class Description:
 
 def publish(records: Records, *, expected: LogEntry, changes: Changes, about: Description, rebase: Rebase) -> LogEntry:
     """Commit the changes on top of the expected head; where somebody was faster, on top of theirs."""
-    head = expected
-    for _ in range(_MAX_ATTEMPTS):
+    head, began = expected, records.context.clock()
+    for losses in range(1, _MAX_ATTEMPTS + 1):
         record, full_map = _make_record(records, head, changes, about)
         records.commits.put(record, full_map)
         entry = _next_entry(records.context, head, record)
         if records.heads.append(entry):
             return entry
+        records.context.give_way(losses, records.context.clock() - began)
+        began = records.context.clock()
         head = records.heads.get(head.branch)
         if head.state.created_as != expected.state.created_as:
             raise BranchNotFoundError(
