@@ -1,0 +1,143 @@
+"""What a process does when it is killed, and the points at which it can be: around every request to the store, and
+around every call that lets Lance write.
+"""
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, TypeVar
+
+import lance
+import pyarrow as pa
+
+import anabranch as ab
+from anabranch import bootstrap
+from anabranch.format import home
+from anabranch.format.staging import fragments, keys, rows
+from anabranch.storage import ObjectStore, open_store
+from anabranch.storage.wrappers import _WrappedStore
+from tests.repo.programs import ledger
+
+T = TypeVar("T")
+Scenario = Callable[[str, str], None]
+
+
+@dataclass
+class Points:
+    """Counts the points that are passed, and ends the process at one of them."""
+
+    fatal: int | None
+    passed: list[str] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def around(self, label: str, call: Callable[[], T]) -> T:
+        self._pass(f"before {label}")
+        result = call()
+        self._pass(f"after {label}")
+        return result
+
+    def _pass(self, label: str) -> None:
+        with self._lock:
+            if len(self.passed) == self.fatal:
+                os.kill(os.getpid(), signal.SIGKILL)
+            self.passed.append(label)
+
+
+class FatalStore(_WrappedStore):
+    def __init__(self, inner: ObjectStore, points: Points) -> None:
+        super().__init__(inner)
+        self._points = points
+
+    def _request(self, operation: str, path: str, send: Callable[[], T]) -> T:
+        return self._points.around(f"{operation} {path}", send)
+
+
+def run_scenario(scenario: Scenario, uri: str, name: str, fatal: int | None) -> list[str]:
+    """Run a scenario up to its fatal point; without one, to the end, and return the points it passed."""
+    points = Points(fatal)
+    _install(points)
+    scenario(uri, name)
+    return points.passed
+
+
+def _install(points: Points) -> None:
+    """Change this process only: it was forked for one scenario and ends with it."""
+
+    def open_fatal(*args: Any, **kwargs: Any) -> ObjectStore:
+        return FatalStore(open_store(*args, **kwargs), points)
+
+    for module in (bootstrap, home):
+        _replace(module, "open_store", open_fatal)
+    for module in (fragments, keys, rows):
+        _surround(points, module, "lance_write_fragments")
+    _surround(points, lance, "write_dataset")
+    _surround(points, lance.LanceDataset, "create_branch")
+    _surround(points, lance.LanceFragment, "delete_rows")
+    original = lance.LanceDataset.commit
+
+    def commit(*args: Any, **kwargs: Any) -> Any:
+        label = "stage" if kwargs.get("detached") else "settle"
+        return points.around(label, lambda: original(*args, **kwargs))
+
+    _replace(lance.LanceDataset, "commit", staticmethod(commit))
+
+
+def _surround(points: Points, owner: Any, name: str) -> None:
+    original = getattr(owner, name)
+
+    def surrounded(*args: Any, **kwargs: Any) -> Any:
+        return points.around(name, lambda: original(*args, **kwargs))
+
+    _replace(owner, name, surrounded)
+
+
+def _replace(owner: Any, name: str, value: Any) -> None:
+    assert hasattr(owner, name)
+    setattr(owner, name, value)
+
+
+def _commit(uri: str, name: str) -> None:
+    ledger.commit(ab.open(uri), name)
+
+
+def _first_commit_on_branch(uri: str, name: str) -> None:
+    ledger.commit(ab.open(uri), name, branch=f"dev/{name}")
+
+
+def _create_table(uri: str, name: str) -> None:
+    with ab.open(uri).transaction(message=name) as tx:
+        tx.create_table(ledger.new_table(name), ledger.SCHEMA, primary_key=["id"])
+        tx.append(ledger.new_table(name), pa.table({"id": [1], "mark": [name]}))
+        ledger.write(tx, name)
+
+
+def _branch_create(uri: str, name: str) -> None:
+    ab.open(uri).branch_create(f"dev/{name}")
+
+
+def _branch_delete(uri: str, name: str) -> None:
+    ab.open(uri).branch_delete(f"dev/{name}")
+
+
+def _init(uri: str, name: str) -> None:
+    ab.init(f"{uri}-{name}")
+
+
+def _commit_over_and_over(uri: str, name: str) -> None:
+    repo = ab.open(uri)
+    for number in count():
+        ledger.commit(repo, f"{name}{number:03}")
+
+
+SCENARIOS: dict[str, Scenario] = {
+    "commit": _commit,
+    "first commit on a branch": _first_commit_on_branch,
+    "create a table": _create_table,
+    "create a branch": _branch_create,
+    "delete a branch": _branch_delete,
+    "init": _init,
+    "commit over and over": _commit_over_and_over,
+}

@@ -1,0 +1,101 @@
+"""A process that has imported everything and used nothing yet, and forks others off itself.
+
+Lance's threads do not survive a fork, so the nursery itself never opens anything. What it saves is the second that each
+process would need for its imports.
+"""
+
+import json
+import os
+import select
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from tests.repo.programs.killing import SCENARIOS, run_scenario
+from tests.repo.programs.racing import Course, commit_over_and_over, read_over_and_over
+from tests.repo.programs.running import hear, say
+
+Work = Callable[[], Any]
+
+
+class Child:
+    """A forked process and the pipe on which its result comes back."""
+
+    def __init__(self, work: Work) -> None:
+        self._result, theirs = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.close(self._result)
+            _work_and_exit(work, theirs)
+        os.close(theirs)
+
+    def result(self) -> Any:
+        """What the work returned; None if the process was killed."""
+        with os.fdopen(self._result) as lines:
+            said = lines.read()
+        os.waitpid(self.pid, 0)
+        return json.loads(said) if said else None
+
+
+def _work_and_exit(work: Work, out: int) -> None:
+    try:
+        answer = json.dumps({"done": work()})
+    except BaseException:  # noqa: BLE001 - whatever it was, it must reach the test
+        answer = json.dumps({"error": traceback.format_exc()})
+    with os.fdopen(out, "w") as lines:
+        lines.write(answer)
+    os._exit(0)
+
+
+def race(told: dict[str, Any]) -> Any:
+    course = Course(**told["course"])
+    starts, go = os.pipe()
+    goes_on, over = os.pipe()
+
+    def started(work: Work) -> Work:
+        def when_all_are_there() -> Any:
+            os.close(go)
+            os.close(over)
+            os.read(starts, 1)  # returns when the nursery closes its end
+            return work()
+
+        return when_all_are_there
+
+    def is_over() -> bool:
+        return bool(select.select([goes_on], [], [], 0)[0])
+
+    def writer(number: int) -> Work:
+        return started(lambda: commit_over_and_over(course, writer=number, commits=told["commits"]))
+
+    reader = Child(started(lambda: read_over_and_over(course, is_over=is_over)))
+    writers = [Child(writer(number)) for number in range(told["writers"])]
+    os.close(go)
+    results = [writer.result() for writer in writers]
+    os.close(over)
+    seen = reader.result()
+    os.close(starts)
+    os.close(goes_on)
+    return {"writers": results, "reader": seen}
+
+
+def kill(told: dict[str, Any]) -> Any:
+    """Run a scenario that is killed at a point, or after a time; what it returned, or None where it was killed."""
+    scenario = SCENARIOS[told["scenario"]]
+    child = Child(lambda: run_scenario(scenario, told["uri"], told["name"], told.get("fatal")))
+    if "seconds" in told:
+        time.sleep(told["seconds"])
+        os.kill(child.pid, signal.SIGKILL)
+    return child.result()
+
+
+def main() -> None:
+    sys.stdout.flush()
+    while (told := hear()) is not None:
+        say({"race": race, "kill": kill}[told.pop("do")](told))
+
+
+if __name__ == "__main__":
+    main()
