@@ -68,6 +68,8 @@ def test_a_wrong_import_breaks_the_check(copied: Path, module: str, line: str, c
         "import anabranch.cli.main as m; m.main(['--help'])",
         "import anabranch.cli.main as m; m.main(['--version'])",
         "import anabranch.cli.main as m; m.main(['dataset', 'branch', 'create', '--help'])",
+        "import anabranch.cli.main as m; m.main(['log', '--help'])",
+        "import anabranch.cli.main as m; m.main(['cat', '--help'])",
     ],
 )
 def test_nothing_heavy_is_loaded_before_it_is_needed(code: str) -> None:

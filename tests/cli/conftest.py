@@ -1,8 +1,9 @@
-"""The command line in this process, and a dataset to use it on."""
+"""The command line in this process, and a dataset and a repository to use it on."""
 
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import lance
@@ -10,7 +11,9 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
+import anabranch as ab
 from anabranch.cli.main import create_app
+from anabranch.config import ACTOR_VARIABLE, BRANCH_VARIABLE, REPOSITORY_VARIABLE
 from tests.conftest import Place
 
 
@@ -43,6 +46,21 @@ class Ran:
 
 Run = Callable[..., Ran]
 
+ORDERS = "in_c_sales.orders"
+CUSTOMERS = "in_c_sales.customers"
+ORDERS_SCHEMA = pa.schema([("id", pa.int64()), ("item", pa.string()), ("price", pa.float64())])
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A fresh folder to work in, and an environment that names nothing."""
+    for variable in (REPOSITORY_VARIABLE, BRANCH_VARIABLE, ACTOR_VARIABLE, "ANABRANCH_STORAGE_OPTIONS"):
+        monkeypatch.delenv(variable, raising=False)
+    work = tmp_path / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+    return work
+
 
 @pytest.fixture
 def run() -> Run:
@@ -70,3 +88,44 @@ def table(place: Place) -> str:
 def reach(place: Place) -> list[str]:
     """The storage options that reach the dataset, as arguments."""
     return [part for key, value in place.storage_options.items() for part in ("-o", f"{key}={value}")]
+
+
+@pytest.fixture
+def cli(run: Run, reach: list[str]) -> Run:
+    """Run `anabranch` with these arguments and the storage options that the place needs."""
+
+    def cli(*args: str, env: dict[str, str] | None = None) -> Ran:
+        return run(*args, *reach, env=env)
+
+    return cli
+
+
+@pytest.fixture
+def lake(cli: Run, place: Place) -> ab.Repository:
+    """A repository that the folder remembers.
+
+    Orders were loaded on main, which dev was made from; then dev changed a price, and main got customers.
+    """
+    assert cli("init", place / "lake", "--actor", "ada").code == 0
+    repo = ab.open(place / "lake", actor="ada", storage_options=place.storage_options)
+    with repo.transaction(message="Load orders\n\nFrom the till.", kind="load", metadata={"run": "r7"}) as tx:
+        tx.create_table(ORDERS, ORDERS_SCHEMA, primary_key=["id"])
+        tx.append(ORDERS, orders())
+    repo.branch_create("dev", description="prices")
+    with ab.open(place / "lake", actor="bob", storage_options=place.storage_options).transaction(
+        "dev", message="Fix a price"
+    ) as tx:
+        tx.delete(ORDERS, "id = 3")
+    with repo.transaction(message="Add customers") as tx:
+        tx.create_table(CUSTOMERS, pa.schema([("name", pa.string())]))
+    return repo
+
+
+def orders() -> pa.Table:
+    values = {"id": [1, 2, 3], "item": ["tea", None, "salt"], "price": [1.5, 2.0, None]}
+    return pa.table(values, schema=ORDERS_SCHEMA)
+
+
+def short(repo: ab.Repository, ref: str) -> str:
+    """What the command line shows of a commit's id."""
+    return repo.snapshot_of(ref).id[:14]

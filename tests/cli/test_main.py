@@ -3,6 +3,7 @@
 import inspect
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -58,14 +59,22 @@ def in_a_process(*args: str, cwd: Path | None = None) -> subprocess.CompletedPro
 
 
 def test_the_commands_are_these() -> None:
-    assert sorted(COMMANDS) == [
-        f"anabranch dataset {name}"
-        for name in [
-            *("base add", "base list", "branch create", "branch delete", "branch list", "branch show"),
-            *("clone create", "clone drop", "clone list", "doctor", "layout", "move", "relocate", "report", "show"),
-            *("tag create", "tag delete", "tag list", "tag show", "tag update"),
-        ]
+    of_a_dataset = [
+        *("base add", "base list", "branch create", "branch delete", "branch list", "branch show"),
+        *("clone create", "clone drop", "clone list", "doctor", "layout", "move", "relocate", "report", "show"),
+        *("tag create", "tag delete", "tag list", "tag show", "tag update"),
     ]
+    of_a_repository = [
+        *("branch create", "branch delete", "branch list", "branch restore", "branch show"),
+        *("cat", "init", "log", "show", "status", "switch", "table list", "table show"),
+    ]
+    expected = [*of_a_repository, *(f"dataset {name}" for name in of_a_dataset)]
+    assert sorted(COMMANDS) == sorted(f"anabranch {name}" for name in expected)
+
+
+def test_the_help_groups_the_commands(run: Run) -> None:
+    headings = [line for line in run().out.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    assert headings == ["Options:", "Start:", "Branches:", "History:", "Tables:", "One Lance dataset:"]
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -73,7 +82,7 @@ def test_every_command_explains_itself_with_an_example(run: Run, name: str) -> N
     answer = run(*name.split()[1:], "--help")
     assert (answer.code, answer.err) == (0, "")
     assert answer.out.startswith(f"Usage: {name} ")
-    assert f"Example:\n    {name} " in answer.out
+    assert re.search(rf"^  Example:\n    {name}( |$)", answer.out, re.MULTILINE)
     assert "--json" in answer.out
     assert "--storage-option" in answer.out
 
@@ -82,7 +91,7 @@ def test_every_command_explains_itself_with_an_example(run: Run, name: str) -> N
 def test_the_reference_knows_every_command_and_its_options(name: str) -> None:
     sections = {part.partition("\n")[0]: part for part in DOCS.read_text().split("\n## ")[1:]}
     section = sections[f"`{name}`"]
-    shared = {"--help", "--json", "--storage-option"}
+    shared = {"--help", "--json", "--storage-option", "--repo", "--actor"}
     for parameter in COMMANDS[name].params:
         if parameter.param_type_name == "argument":
             assert parameter.metavar is not None
@@ -171,6 +180,11 @@ def test_every_error_has_the_exit_code_of_its_group() -> None:
         (["dataset", "tag", "show", "{table}", "v1"], "tag_not_found", 3),
         (["dataset", "move", "{table}", "--to", "cold", "--fragment", "0"], "base_not_found", 3),
         (["dataset", "clone", "create", "{table}", "{table}"], "invalid_path", 2),
+        (["status"], "repository_not_found", 3),
+        (["init", ""], "invalid_path", 2),
+        (["log", "--repo", "/no/such/place"], "repository_not_found", 3),
+        (["log", "--graph", "--table", "a.b"], "invalid_input", 2),
+        (["cat", "a.b", "--repo", ""], "invalid_path", 2),
     ],
 )
 def test_errors_name_themselves_and_choose_the_exit_code(

@@ -13,10 +13,14 @@ if TYPE_CHECKING:
     from anabranch.format.dataset import Dataset
 
 __all__ = [
+    "Actor",
     "AsJson",
     "Branch",
+    "RefOption",
+    "Repo",
     "SourceRef",
     "StorageOptions",
+    "TableName",
     "Uri",
     "example",
     "open_dataset",
@@ -53,6 +57,38 @@ SourceRef = Annotated[
         show_default=False,
         help="A version (7), a branch, a tag, or a version of a branch (dev@v7); by default main's newest version.",
     ),
+]
+
+Repo = Annotated[
+    str | None,
+    typer.Option(
+        "--repo",
+        metavar="URI",
+        show_default=False,
+        help="The repository: a folder, or an s3://, gs:// or az:// address; by default ANABRANCH_REPO, else the one"
+        " that this folder remembers.",
+    ),
+]
+RefOption = Annotated[
+    str | None,
+    typer.Option(
+        "--ref",
+        metavar="REF",
+        show_default=False,
+        help="A branch, a commit, main~3, main@v7 or main@{2026-11-15T10:00:00Z}; by default the current branch.",
+    ),
+]
+Actor = Annotated[
+    str | None,
+    typer.Option(
+        "--actor",
+        metavar="NAME",
+        show_default=False,
+        help="Who does it, for the record; by default ANABRANCH_ACTOR, else your user name.",
+    ),
+]
+TableName = Annotated[
+    str, typer.Argument(metavar="KEY", help="The table, such as in_c_sales.orders.", show_default=False)
 ]
 
 

@@ -8,7 +8,8 @@ import typer
 from typer.core import TyperGroup
 
 import anabranch
-from anabranch.cli.commands import dataset
+from anabranch.cli.arguments import example
+from anabranch.cli.commands import branch, cat, dataset, init, log, show, status, switch, table
 from anabranch.cli.exit_codes import exit_code
 from anabranch.cli.output import ErrorView, output_for
 from anabranch.errors import AnabranchError
@@ -48,6 +49,16 @@ class _App(TyperGroup):
             code = error.exit_code
         sys.exit(code if isinstance(code, int) else 0)
 
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - Typer's signature
+        """Group the commands by their panels, without loading rich as Typer would."""
+        panels: dict[str, list[tuple[str, Any]]] = {}
+        for name, command in self.commands.items():
+            panels.setdefault(getattr(command, "rich_help_panel", None) or "Commands", []).append((name, command))
+        width = formatter.width - 6 - max(map(len, self.commands))
+        for panel, commands in panels.items():
+            with formatter.section(panel):
+                formatter.write_dl([(name, command.get_short_help_str(width)) for name, command in commands])
+
 
 def _view_of(error: AnabranchError) -> ErrorView:
     return ErrorView(code=error.code, message=error.problem, hint=error.hint, retryable=error.retryable)
@@ -75,8 +86,29 @@ def create_app() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_root)
-    app.add_typer(dataset.app, name="dataset")
+    _add_repository_commands(app)
+    app.add_typer(dataset.app, name="dataset", rich_help_panel="One Lance dataset")
     return app
+
+
+def _add_repository_commands(app: typer.Typer) -> None:
+    start, branches, history, tables = "Start", "Branches", "History", "Tables"
+    app.command("init", rich_help_panel=start, epilog=example("init lake", "init s3://bucket/lake"))(init.init)
+    app.command("status", rich_help_panel=start, epilog=example("status", "status --json"))(status.status)
+    app.command(
+        "switch", rich_help_panel=branches, epilog=example("switch dev", "switch main --repo s3://bucket/lake")
+    )(switch.switch)
+    app.add_typer(branch.app, name="branch", rich_help_panel=branches)
+    app.command("log", rich_help_panel=history, epilog=example("log --graph", "log dev --table in_c_sales.orders"))(
+        log.log
+    )
+    app.command("show", rich_help_panel=history, epilog=example("show", "show main~3"))(show.show)
+    app.add_typer(table.app, name="table", rich_help_panel=tables)
+    app.command(
+        "cat",
+        rich_help_panel=tables,
+        epilog=example("cat in_c_sales.orders --where 'amount > 100' --columns id,amount"),
+    )(cat.cat)
 
 
 def _root(

@@ -22,6 +22,7 @@ __all__ = [
     "human_size",
     "jsonable",
     "output_for",
+    "printable",
 ]
 
 # JSON readers hold numbers in 64 signed bits at most; the ids of staged versions need one more.
@@ -97,13 +98,13 @@ class TextOutput:
 
     def show(self, answer: Answer) -> None:
         for sentence in answer.sentences:
-            typer.echo(sentence)
+            typer.echo(printable(sentence))
         for table in answer.tables:
             _print_table(table)
 
     def fail(self, error: ErrorView) -> None:
-        typer.echo(f"error: {error.message}", err=True)
-        typer.echo(f"hint: {error.hint}", err=True)
+        typer.echo(f"error: {printable(error.message)}", err=True)
+        typer.echo(f"hint: {printable(error.hint)}", err=True)
 
     @contextmanager
     def progress(self, what: str) -> Iterator[Progress]:
@@ -148,7 +149,12 @@ def _cell(value: object) -> str:
         case datetime():
             return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
         case _:
-            return str(value)
+            return printable(str(value))
+
+
+def printable(text: str) -> str:
+    """Text that cannot steer a terminal: control characters other than line breaks are spelt out."""
+    return text if text.isprintable() else "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
 
 
 def count(number: int, noun: str) -> str:

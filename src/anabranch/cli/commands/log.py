@@ -1,0 +1,118 @@
+"""`anabranch log`: the commits that led to a ref."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from anabranch.cli.arguments import AsJson, Repo, StorageOptions
+from anabranch.cli.commits import commit_document, moment, short_id, subject
+from anabranch.cli.graph import Node, draw, newest_first
+from anabranch.cli.output import Answer, Table, count, output_for
+from anabranch.cli.session import Session, open_session
+from anabranch.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from anabranch.repo.models import GraphCommit
+
+__all__ = ["log"]
+
+
+def log(
+    ref: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="REF",
+            show_default=False,
+            help="A branch, a commit, main~3, main@v7 or main@{2026-11-15T10:00:00Z}; by default the current branch.",
+        ),
+    ] = None,
+    graph: Annotated[
+        bool, typer.Option("--graph", help="Draw the lines of history; without REF those of all branches.")
+    ] = False,
+    limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, help="Show at most so many.")] = 20,
+    table: Annotated[
+        str | None,
+        typer.Option("--table", metavar="KEY", show_default=False, help="Only commits that changed this table."),
+    ] = None,
+    repo: Repo = None,
+    storage_option: StorageOptions = None,
+    as_json: AsJson = False,
+) -> None:
+    """List commits, newest first."""
+    if graph and table is not None:
+        raise InvalidInputError("--graph and --table do not go together", hint="leave one out")
+    here = open_session(repo=repo, storage_options=storage_option)
+    answer = _graph(here, ref, limit=limit) if graph else _list(here, ref, limit=limit, table=table)
+    output_for(as_json=as_json).show(answer)
+
+
+def _list(here: Session, ref: str | None, *, limit: int, table: str | None) -> Answer:
+    found = here.commits(ref, limit=limit + 1, table=table)
+    commits, has_more = found[:limit], len(found) > limit
+    rows = tuple(
+        (
+            short_id(commit.graph_commit_id),
+            moment(commit.created_at),
+            commit.actor_id,
+            commit.kind.value,
+            subject(commit),
+            ", ".join(commit.tables),
+        )
+        for commit in commits
+    )
+    columns = ("commit", "time (UTC)", "by", "kind", "message", "tables")
+    document = {
+        "ref": ref or here.repository.branch,
+        "commits": [commit_document(commit) for commit in commits],
+        "has_more": has_more,
+    }
+    sentences = [f"the newest {count(limit, 'commit')}; --limit shows more"] if has_more else []
+    shown = Table(columns=columns, rows=rows, empty="no commits")
+    return Answer(document=document, sentences=sentences, tables=[shown])
+
+
+def _graph(here: Session, ref: str | None, *, limit: int) -> Answer:
+    start = here.commits(ref, limit=1)
+    heads = {branch.name: branch.head_commit_id for branch in here.repository.branch_list()}
+    starts = [start[0].graph_commit_id, *(heads.values() if ref is None else ())]
+    found = _load(here, starts, limit=limit)
+    nodes = newest_first({commit_id: _node(commit) for commit_id, commit in found.items()})
+    shown = nodes[:limit]
+    labels = {node.id: _label(found[node.id], heads) for node in shown}
+    document = {
+        "ref": ref or here.repository.branch,
+        "commits": [commit_document(found[node.id]) for node in shown],
+        "heads": heads,
+        "has_more": len(nodes) > limit,
+    }
+    return Answer(document=document, sentences=list(draw(shown, labels)))
+
+
+def _load(here: Session, starts: list[str], *, limit: int) -> "dict[str, GraphCommit]":
+    """All commits that can be among the newest ones reached from the starts, merged lines too."""
+    found: dict[str, GraphCommit] = {}
+    open_ends = list(starts)
+    while open_ends:
+        start = open_ends.pop()
+        if start in found:
+            continue
+        for commit in here.repository.list_commits(start, limit=limit + 1):
+            found[commit.graph_commit_id] = commit
+            if commit.merged_parent_commit_id is not None:
+                open_ends.append(commit.merged_parent_commit_id)
+    return found
+
+
+def _node(commit: "GraphCommit") -> Node:
+    parents = (commit.parent_commit_id, commit.merged_parent_commit_id)
+    return Node(
+        id=commit.graph_commit_id,
+        parents=tuple(parent for parent in parents if parent is not None),
+        created_at=commit.created_at,
+    )
+
+
+def _label(commit: "GraphCommit", heads: dict[str, str]) -> str:
+    here = [name for name, head in heads.items() if head == commit.graph_commit_id]
+    names = f"({', '.join(here)})" if here else ""
+    return " ".join(part for part in (short_id(commit.graph_commit_id), names, subject(commit)) if part)

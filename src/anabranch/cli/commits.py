@@ -1,0 +1,43 @@
+"""Commits as they are shown."""
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from anabranch.repo.models import GraphCommit
+
+__all__ = ["commit_document", "moment", "short_id", "subject"]
+
+# The first ten characters of an id are its millisecond; four more tell apart what was made in the same one.
+_SHORT = 14
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def short_id(commit_id: str) -> str:
+    """What people read of a commit's id, enough to find the commit by."""
+    return commit_id[:_SHORT]
+
+
+def moment(microseconds: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=microseconds)
+
+
+def subject(commit: "GraphCommit") -> str:
+    """The first line of a commit's message."""
+    return commit.message.strip().partition("\n")[0]
+
+
+def commit_document(commit: "GraphCommit") -> dict[str, object]:
+    return {
+        "id": commit.graph_commit_id,
+        "branch": commit.branch,
+        "version": commit.manifest_version,
+        "parent_id": commit.parent_commit_id,
+        "merged_parent_id": commit.merged_parent_commit_id,
+        "actor": commit.actor_id,
+        "created_at": moment(commit.created_at),
+        "kind": commit.kind,
+        "message": commit.message,
+        "metadata": commit.metadata,
+        "tables": commit.tables,
+    }

@@ -1,0 +1,88 @@
+"""Draw a commit graph with characters: a column for each line of history that is still going on."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+
+__all__ = ["Node", "draw", "newest_first"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A commit as the drawing needs it; the first parent's line goes straight on."""
+
+    id: str
+    parents: tuple[str, ...]
+    created_at: int
+
+
+def newest_first(nodes: Mapping[str, Node]) -> list[Node]:
+    """The nodes by age, but never a parent before its child, whatever the clocks said."""
+    children = dict.fromkeys(nodes, 0)
+    for node in nodes.values():
+        for parent in node.parents:
+            if parent in children:
+                children[parent] += 1
+    ready = [(-node.created_at, node.id) for node in nodes.values() if not children[node.id]]
+    heapify(ready)
+    ordered = []
+    while ready:
+        node = nodes[heappop(ready)[1]]
+        ordered.append(node)
+        for parent in node.parents:
+            if parent in children:
+                children[parent] -= 1
+                if not children[parent]:
+                    heappush(ready, (-nodes[parent].created_at, parent))
+    return ordered
+
+
+def draw(nodes: Sequence[Node], labels: Mapping[str, str]) -> Iterator[str]:
+    """Lines for the nodes, which come newest first; each column waits for the commit it will meet next."""
+    columns: list[str] = []
+    for node in nodes:
+        if node.id not in columns:
+            columns.append(node.id)
+        at = columns.index(node.id)
+        while columns.count(node.id) > 1:
+            joining = len(columns) - 1 - columns[::-1].index(node.id)
+            yield _joined(at, joining, len(columns))
+            del columns[joining]
+        marks = ["*" if index == at else "|" for index in range(len(columns))]
+        yield f"{' '.join(marks)} {labels[node.id]}"
+        if not node.parents:
+            yield from _ended(at, len(columns))
+            del columns[at]
+            continue
+        columns[at] = node.parents[0]
+        for merged in node.parents[1:]:
+            yield _opened(at, len(columns))
+            columns.insert(at + 1, merged)
+
+
+def _joined(into: int, joining: int, width: int) -> str:
+    """One column runs into another on its left, and those on its right move up."""
+    cells = ["|", *[" "] * (2 * width - 2)]
+    for index in range(1, width):
+        if index < joining:
+            cells[2 * index] = "|"
+            cells[2 * index - 1] = "_" if index > into else " "
+        else:
+            cells[2 * index - 1] = "/"
+    return "".join(cells).rstrip()
+
+
+def _opened(at: int, width: int) -> str:
+    """A column begins right of another, and those on its right make room."""
+    cells = ["|" if index <= at else " " for index in range(width)]
+    between = ["\\" if index >= at else " " for index in range(width)]
+    return "".join(cell + gap for cell, gap in zip(cells, between, strict=True)).rstrip()
+
+
+def _ended(at: int, width: int) -> Iterator[str]:
+    """A column ends, and those on its right move up."""
+    if at == width - 1:
+        return
+    cells = ["|" if index < at else " " for index in range(width)]
+    between = ["/" if index >= at else " " for index in range(width - 1)]
+    yield "".join(cell + gap for cell, gap in zip(cells, [*between, ""], strict=True)).rstrip()

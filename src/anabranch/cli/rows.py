@@ -1,0 +1,145 @@
+"""The rows of a table as plain values: for a JSON document, for people, and for CSV."""
+
+import base64
+import csv
+import io
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import date, datetime, time, timedelta
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from anabranch.cli.output import jsonable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["csv_lines", "json_value", "plain_rows", "text_value"]
+
+# Embeddings and the like: what is left out is in --json and --csv.
+_MOST_ITEMS = 8
+_MOST_BYTES = 16
+
+
+def plain_rows(table: "pa.Table | pa.RecordBatch") -> list[tuple[Any, ...]]:
+    """The rows as Python values."""
+    return list(zip(*(_values(column) for column in table.columns), strict=True))
+
+
+def json_value(value: Any) -> Any:
+    """A value as JSON holds it: bytes in base 64, decimals and what is no number of JSON as text."""
+    match value:
+        case None | bool() | int() | str():
+            return jsonable(value)
+        case float():
+            return value if math.isfinite(value) else _not_finite(value)
+        case bytes():
+            return base64.b64encode(value).decode("ascii")
+        case datetime():
+            return jsonable(value) if value.tzinfo is not None else value.isoformat()
+        case date() | time():
+            return value.isoformat()
+        case timedelta():
+            return f"PT{value.total_seconds():f}".rstrip("0").rstrip(".") + "S"
+        case Mapping():
+            return {str(key): json_value(item) for key, item in value.items()}
+        case Sequence():
+            return [json_value(item) for item in value]
+        case _:
+            return str(value)
+
+
+def text_value(value: Any) -> str:
+    """A value as people read it; long lists and bytes are shortened."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return value
+        case float() if not math.isfinite(value):
+            return _not_finite(value)
+        case bytes():
+            shown = value[:_MOST_BYTES].hex()
+            return f"0x{shown}" if len(value) <= _MOST_BYTES else f"0x{shown}… ({len(value)} bytes)"
+        case datetime():
+            return value.isoformat(sep=" ").replace("+00:00", "Z")
+        case date() | time():
+            return value.isoformat()
+        case Mapping():
+            return "{" + ", ".join(f"{key}: {text_value(item)}" for key, item in value.items()) + "}"
+        case Sequence():
+            shown = ", ".join(text_value(item) for item in value[:_MOST_ITEMS])
+            return f"[{shown}]" if len(value) <= _MOST_ITEMS else f"[{shown}, … {len(value)} values]"
+        case _:
+            return str(value)
+
+
+def csv_lines(header: Sequence[str], batches: "Iterable[pa.RecordBatch]") -> Iterator[str]:
+    """The rows as CSV, batch by batch; a null is an empty field, a list or struct is JSON."""
+    rest = iter(batches)
+    first = next(rest, None)  # what cannot be read is to fail before anything is printed
+    yield _csv([header])
+    for batch in () if first is None else chain([first], rest):
+        yield _csv([_csv_value(value) for value in row] for row in plain_rows(batch))
+
+
+def _csv(rows: Iterable[Sequence[str]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
+def _csv_value(value: Any) -> str:
+    match value:
+        case None:
+            return ""
+        case str():
+            return value
+        case bool():
+            return text_value(value)
+        case Mapping() | list() | tuple():
+            return json.dumps(json_value(value))
+        case _:
+            return str(json_value(value))
+
+
+def _not_finite(value: float) -> str:
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def _values(column: "pa.Array") -> list[Any]:
+    """Python's times end at microseconds and the year 9999; where that is too little, times become text."""
+    import pyarrow as pa
+
+    def in_microseconds(kind: pa.DataType) -> pa.DataType:
+        if pa.types.is_timestamp(kind):
+            return pa.timestamp("us", kind.tz)
+        if pa.types.is_duration(kind):
+            return pa.duration("us")
+        return pa.time64("us") if pa.types.is_time64(kind) else kind
+
+    def as_text(kind: pa.DataType) -> pa.DataType:
+        return pa.string() if pa.types.is_temporal(kind) else kind
+
+    try:
+        return list(column.cast(_retyped(column.type, in_microseconds)).to_pylist())
+    except (pa.ArrowInvalid, OverflowError, ValueError):
+        return list(column.cast(_retyped(column.type, as_text)).to_pylist())
+
+
+def _retyped(kind: "pa.DataType", leaf: "Callable[[pa.DataType], pa.DataType]") -> "pa.DataType":
+    """The type with other leaves."""
+    import pyarrow as pa
+
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_retyped(field.type, leaf)) for field in kind])
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(_retyped(kind.value_type, leaf), kind.list_size)
+    if pa.types.is_list(kind):
+        return pa.list_(_retyped(kind.value_type, leaf))
+    if pa.types.is_large_list(kind):
+        return pa.large_list(_retyped(kind.value_type, leaf))
+    return leaf(kind)

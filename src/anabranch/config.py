@@ -1,0 +1,233 @@
+"""What a command works with: from its options, else the environment, else what the folder remembers.
+
+A folder remembers its repository and branch in a small file, found from any folder below it. The file holds no
+credentials: those are storage options, which are given with each command or in the environment.
+"""
+
+import getpass
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from anabranch.errors import DamagedFileError, RepositoryNotFoundError, StorageError, UnsupportedFormatError
+from anabranch.ids import MAIN
+
+__all__ = [
+    "ACTOR_VARIABLE",
+    "BRANCH_VARIABLE",
+    "MEMORY_FILE",
+    "REPOSITORY_VARIABLE",
+    "Memory",
+    "Settings",
+    "Source",
+    "find_memory",
+    "load_settings",
+    "new_repository_settings",
+    "overriding_variables",
+    "remember",
+]
+
+REPOSITORY_VARIABLE = "ANABRANCH_REPO"
+BRANCH_VARIABLE = "ANABRANCH_BRANCH"
+ACTOR_VARIABLE = "ANABRANCH_ACTOR"
+MEMORY_FILE = ".anabranch.json"
+
+_FORMAT = 1
+
+
+class Source(StrEnum):
+    """Where a setting comes from, the strongest first."""
+
+    OPTION = "option"
+    ENVIRONMENT = "environment"
+    FOLDER = "folder"
+    DEFAULT = "default"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """The repository and branch that a folder remembers; the repository is an absolute path or a URI."""
+
+    file: Path
+    repository: str
+    branch: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Which repository and branch a command works with, and for whom."""
+
+    repository: str
+    repository_source: Source
+    branch: str
+    branch_source: Source
+    actor: str | None
+    memory: Memory | None
+
+
+def load_settings(
+    *,
+    repository: str | None = None,
+    branch: str | None = None,
+    actor: str | None = None,
+    environment: Mapping[str, str] = os.environ,
+    folder: Path | None = None,
+) -> Settings:
+    """Choose each setting from the strongest source that has it; empty variables count as not set."""
+    here = folder or _current_folder()
+    memory = find_memory(here)
+    place, place_source = _first(
+        (repository, Source.OPTION),
+        (environment.get(REPOSITORY_VARIABLE), Source.ENVIRONMENT),
+        (None if memory is None else memory.repository, Source.FOLDER),
+    )
+    if place is None:
+        raise RepositoryNotFoundError(
+            f"no repository is named, and the folder {str(here)!r} remembers none",
+            hint=f"make one with 'anabranch init', give --repo, or set {REPOSITORY_VARIABLE}",
+        )
+    place = _normalise(place)
+    # A branch is remembered together with its repository, and means nothing in another.
+    remembered = memory.branch if memory is not None and memory.repository == place else None
+    name, name_source = _first(
+        (branch, Source.OPTION),
+        (environment.get(BRANCH_VARIABLE), Source.ENVIRONMENT),
+        (remembered, Source.FOLDER),
+        (MAIN, Source.DEFAULT),
+    )
+    return Settings(
+        repository=place,
+        repository_source=place_source,
+        branch=MAIN if name is None else name,
+        branch_source=name_source,
+        actor=_actor(actor, environment),
+        memory=memory,
+    )
+
+
+def new_repository_settings(
+    path: str | None, *, actor: str | None = None, environment: Mapping[str, str] = os.environ
+) -> Settings:
+    """The settings for making a repository: by default where the environment says, else in this very folder."""
+    here = _current_folder()
+    place, source = _first(
+        (path, Source.OPTION), (environment.get(REPOSITORY_VARIABLE), Source.ENVIRONMENT), (".", Source.DEFAULT)
+    )
+    return Settings(
+        repository=_normalise("." if place is None else place),
+        repository_source=source,
+        branch=MAIN,
+        branch_source=Source.DEFAULT,
+        actor=_actor(actor, environment),
+        memory=find_memory(here),
+    )
+
+
+def find_memory(folder: Path) -> Memory | None:
+    """What the folder or the nearest one above it remembers."""
+    for place in (folder, *folder.parents):
+        file = place / MEMORY_FILE
+        try:
+            text = file.read_text(encoding="utf-8")
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except UnicodeDecodeError as err:
+            raise _damaged(file) from err
+        except OSError as err:
+            raise StorageError(f"{str(file)!r} cannot be read: {err.strerror}", hint="check its permissions") from err
+        return _decode(file, text)
+    return None
+
+
+def remember(*, repository: str, branch: str, memory: Memory | None = None, folder: Path | None = None) -> Memory:
+    """Let the folder remember a repository and a branch.
+
+    A memory of the same repository that a folder above holds is changed there, so that there is one.
+    """
+    is_same = memory is not None and memory.repository == repository
+    file = memory.file if memory is not None and is_same else (folder or _current_folder()) / MEMORY_FILE
+    fields = {"format": _FORMAT, "repository": _relative(repository, file.parent), "branch": branch}
+    draft = file.with_name(f"{MEMORY_FILE}.{os.getpid()}")
+    try:
+        draft.write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
+        draft.replace(file)
+    except OSError as err:
+        draft.unlink(missing_ok=True)
+        raise StorageError(
+            f"{str(file)!r} cannot be written: {err.strerror}",
+            hint=f"work in another folder, or use --repo or {REPOSITORY_VARIABLE}",
+        ) from err
+    return Memory(file=file, repository=repository, branch=branch)
+
+
+def overriding_variables(memory: Memory, *, environment: Mapping[str, str] = os.environ) -> list[str]:
+    """The variables that name something else than the folder remembers, and win over it."""
+    place, branch = environment.get(REPOSITORY_VARIABLE), environment.get(BRANCH_VARIABLE)
+    found = [REPOSITORY_VARIABLE] if place and _normalise(place) != memory.repository else []
+    return found + ([BRANCH_VARIABLE] if branch and branch != memory.branch else [])
+
+
+def _first(*choices: tuple[str | None, Source]) -> tuple[str | None, Source]:
+    """The first value there is. An empty option is an answer, which will be refused; an empty variable is none."""
+    given = ((value, source) for value, source in choices if value or (value == "" and source is Source.OPTION))
+    return next(given, (None, Source.DEFAULT))
+
+
+def _actor(given: str | None, environment: Mapping[str, str]) -> str | None:
+    name = given or environment.get(ACTOR_VARIABLE)
+    if name:
+        return name
+    try:
+        return getpass.getuser()
+    except (ImportError, KeyError, OSError):
+        return None  # a container's user may have no name
+
+
+def _decode(file: Path, text: str) -> Memory:
+    try:
+        fields: Any = json.loads(text)
+    except ValueError as err:
+        raise _damaged(file) from err
+    if not isinstance(fields, dict) or not isinstance(fields.get("format"), int):
+        raise _damaged(file)
+    if fields["format"] > _FORMAT:
+        raise UnsupportedFormatError(
+            f"{str(file)!r} has the format {fields['format']}, and this version knows up to {_FORMAT}",
+            hint="use a newer version of anabranch",
+        )
+    repository, branch = fields.get("repository"), fields.get("branch")
+    if not (isinstance(repository, str) and repository and isinstance(branch, str) and branch):
+        raise _damaged(file)
+    place = repository if "://" in repository else str(file.parent / repository)
+    return Memory(file=file, repository=_normalise(place), branch=branch)
+
+
+def _relative(repository: str, folder: Path) -> str:
+    """A repository below the folder by its relative path, so that both may move together."""
+    place = Path(repository)
+    if "://" in repository or not place.is_relative_to(folder):
+        return repository
+    return place.relative_to(folder).as_posix()
+
+
+def _normalise(place: str) -> str:
+    from anabranch.storage.uris import normalise_uri  # loads the object store, for which a help text does not wait
+
+    return normalise_uri(place)
+
+
+def _current_folder() -> Path:
+    try:
+        return Path.cwd()
+    except FileNotFoundError as err:
+        raise StorageError("the current folder is gone", hint="change to another one") from err
+
+
+def _damaged(file: Path) -> DamagedFileError:
+    return DamagedFileError(
+        f"{str(file)!r} is damaged", hint="delete it, then run 'anabranch switch BRANCH --repo REPOSITORY'"
+    )

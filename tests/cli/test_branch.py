@@ -1,0 +1,97 @@
+"""`anabranch branch`."""
+
+from datetime import datetime
+
+import pytest
+
+import anabranch as ab
+from tests.cli.conftest import Run, short
+
+KEYS = [
+    *("name", "mode", "parent", "parent_commit_id", "head_commit_id", "version"),
+    *("created_at", "created_by", "description", "expires_at"),
+]
+
+
+@pytest.mark.s3
+def test_a_branch_lives_from_create_to_restore(cli: Run, lake: ab.Repository) -> None:
+    main = lake.head_commit_id_for_branch("main")
+    created = cli("branch", "create", "fix/a", "--description", "a fix", "--actor", "eve", "--json").document
+    assert list(created) == KEYS
+    assert (created["name"], created["mode"], created["parent"]) == ("fix/a", "pinned", "main")
+    assert (created["parent_commit_id"], created["head_commit_id"]) == (main, main)
+    assert (created["created_by"], created["description"], created["expires_at"]) == ("eve", "a fix", None)
+    assert datetime.fromisoformat(created["created_at"]).utcoffset() is not None
+    listed = cli("branch", "list", "--json").document
+    assert listed["current"] == "main"
+    assert [branch["name"] for branch in listed["branches"]] == ["dev", "fix/a", "main"]
+    assert created in listed["branches"]
+    assert cli("branch", "show", "fix/a", "--json").document == {**created, "tables": 2, "rows": 3}
+    assert cli("branch", "delete", "fix/a", "--json").document == {"deleted": "fix/a"}
+    assert cli("branch", "show", "fix/a", "--json").error["code"] == "branch_not_found"
+    restored = cli("branch", "restore", "fix/a", "--json").document
+    assert restored == {**created, "version": created["version"] + 2}
+
+
+@pytest.mark.parametrize(
+    ("source", "parent", "start"),
+    [
+        ("dev", "dev", "dev"),
+        ("main~1", "main", "main~1"),
+        ("main@v2", "main", "main~1"),
+        ("{full}", None, "main~1"),
+        ("{short}", None, "main~1"),
+    ],
+)
+def test_a_branch_starts_where_it_is_told(
+    cli: Run, lake: ab.Repository, source: str, parent: str | None, start: str
+) -> None:
+    commit = lake.snapshot_of("main~1").id
+    given = source.replace("{full}", commit).replace("{short}", commit[:14])
+    created = cli("branch", "create", "new", "--from", given, "--json").document
+    assert (created["parent"], created["head_commit_id"]) == (parent, lake.snapshot_of(start).id)
+
+
+def test_people_read_sentences_and_tables(cli: Run, lake: ab.Repository) -> None:
+    head = short(lake, "main")
+    assert cli("branch", "create", "fix").out == f"created branch fix at {head} of main\n"
+    rows = [line.split() for line in cli("branch", "list").out.splitlines()[2:]]
+    assert [row[0] for row in rows] == ["dev", "fix", "*"]
+    assert rows[2][:3] == ["*", "main", head]
+    assert rows[0][-1] == "prices"
+    shown = cli("branch", "show", "dev").out
+    assert "prices" in shown
+    assert f"{short(lake, 'main~1')} of main" in shown
+    assert cli("branch", "delete", "fix").out == "deleted branch fix; 'anabranch branch restore fix' brings it back\n"
+    assert cli("branch", "restore", "fix").out == f"restored branch fix at {head}\n"
+
+
+def test_deleting_the_current_branch_says_so(cli: Run, lake: ab.Repository) -> None:
+    cli("switch", "dev")
+    assert "note: it was the current branch" in cli("branch", "delete", "dev").out
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "exit_code"),
+    [
+        (["create", "dev"], "branch_exists", 4),
+        (["create", "main"], "invalid_name", 2),
+        (["create", "a//b"], "invalid_name", 2),
+        (["create", "__x"], "invalid_name", 2),
+        (["create", "new", "--from", "nope"], "branch_not_found", 3),
+        (["create", "new", "--from", "main~99"], "commit_not_found", 3),
+        (["create", "new", "--from", "main@v99"], "version_not_found", 3),
+        (["delete", "main"], "invalid_input", 2),
+        (["delete", "nope"], "branch_not_found", 3),
+        (["delete", "dev"], "branch_in_use", 4),
+        (["restore", "dev"], "branch_exists", 4),
+        (["restore", "nope"], "branch_not_found", 3),
+        (["show", "nope"], "branch_not_found", 3),
+    ],
+)
+def test_what_cannot_be_is_refused(cli: Run, lake: ab.Repository, args: list[str], code: str, exit_code: int) -> None:
+    lake.branch_create_from("dev", "child")
+    before = cli("branch", "list", "--json").document
+    assert cli("branch", *args, "--json").error["code"] == code
+    assert cli("branch", *args).code == exit_code
+    assert cli("branch", "list", "--json").document == before

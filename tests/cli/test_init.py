@@ -1,0 +1,83 @@
+"""`anabranch init`, and what the folder remembers of it."""
+
+import getpass
+import json
+from pathlib import Path
+
+import pytest
+
+import anabranch as ab
+from tests.cli.conftest import Run
+from tests.cli.test_main import in_a_process
+from tests.conftest import Place
+
+SECRET = "love-lace"  # noqa: S105
+
+
+@pytest.mark.s3
+def test_a_repository_is_made_and_remembered(cli: Run, place: Place, folder: Path) -> None:
+    made = cli("init", place / "lake", "--actor", "ada", "--json").document
+    assert list(made) == ["repository", "branch", "head_commit_id", "remembered_in"]
+    assert (made["repository"], made["branch"]) == (place / "lake", "main")
+    assert made["remembered_in"] == str(folder / ".anabranch.json")
+    repo = ab.open(place / "lake", storage_options=place.storage_options)
+    assert repo.head_commit_id_for_branch("main") == made["head_commit_id"]
+    assert repo.get_commit(made["head_commit_id"]).actor_id == "ada"
+    assert cli("status", "--json").document["repository"] == place / "lake"
+
+
+@pytest.mark.s3
+def test_no_storage_option_is_remembered(cli: Run, place: Place, folder: Path) -> None:
+    cli("init", place / "lake", "-o", f"aws_session_token={SECRET}" if place.is_local else "client_max_retries=3")
+    remembered = json.loads((folder / ".anabranch.json").read_text())
+    assert list(remembered) == ["format", "repository", "branch"]
+    text = (folder / ".anabranch.json").read_text()
+    assert not any(value in text for value in [SECRET, "client_max_retries", *place.storage_options.values()])
+
+
+def test_people_read_what_was_made(run: Run, folder: Path) -> None:
+    answer = run("init", "lake")
+    assert answer.code == 0
+    assert answer.out.startswith(f"made a repository at {folder}/lake, with branch main at 01")
+    assert answer.out.count("\n") == 1
+
+
+def test_without_a_path_the_folder_itself_becomes_one(run: Run, folder: Path) -> None:
+    assert run("init", "--json").document["repository"] == str(folder)
+    assert run("status", "--json").document["repository"] == str(folder)
+
+
+def test_the_variable_says_where_if_no_path_does(run: Run, folder: Path) -> None:
+    env = {"ANABRANCH_REPO": "from-env"}
+    assert run("init", "--json", env=env).document["repository"] == str(folder / "from-env")
+    answer = run("init", "other", env=env)
+    assert "note: ANABRANCH_REPO is set to another one, and wins\n" in answer.out
+    assert f"note: this folder worked with {folder}/from-env before\n" in answer.out
+
+
+def test_a_second_repository_in_one_place_is_refused(run: Run) -> None:
+    run("init", "lake")
+    answer = run("init", "lake")
+    assert (answer.code, answer.out) == (4, "")
+    assert run("init", "lake", "--json").error["code"] == "repository_exists"
+
+
+def test_the_actor_is_the_user_unless_named(run: Run) -> None:
+    def actor_of(name: str) -> object:
+        return run("show", "--repo", name, "--json").document["actor"]
+
+    run("init", "a")
+    run("init", "b", env={"ANABRANCH_ACTOR": "eve"})
+    run("init", "c", "--actor", "ada", env={"ANABRANCH_ACTOR": "eve"})
+    assert [actor_of("a"), actor_of("b"), actor_of("c")] == [getpass.getuser(), "eve", "ada"]
+
+
+def test_real_processes_share_the_memory_of_a_folder_and_those_below_it(folder: Path) -> None:
+    assert in_a_process("init", "lake", cwd=folder).returncode == 0
+    (folder / "deep").mkdir()
+    answer = in_a_process("status", "--json", cwd=folder / "deep")
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert json.loads(answer.stdout)["repository"] == str(folder / "lake")
+    stranger = in_a_process("status", cwd=folder.parent)
+    assert (stranger.returncode, stranger.stdout) == (3, "")
+    assert "hint: make one with 'anabranch init'" in stranger.stderr

@@ -1,0 +1,72 @@
+"""Values of every kind of column, in the three forms."""
+
+import json
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from anabranch.cli.rows import csv_lines, json_value, plain_rows, text_value
+
+NS = 1_000_000_000
+NOON = 1_794_744_000  # 2026-11-15T12:00:00Z
+
+
+@pytest.mark.parametrize(
+    ("column", "in_json", "in_text"),
+    [
+        (pa.array([None], pa.int64()), None, "null"),
+        (pa.array([True]), True, "true"),
+        (pa.array([2**64 - 1], pa.uint64()), "18446744073709551615", "18446744073709551615"),
+        (pa.array([float("nan")]), "NaN", "NaN"),
+        (pa.array([float("-inf")]), "-Infinity", "-Infinity"),
+        (pa.array([1.5], pa.float16()), 1.5, "1.5"),
+        (pa.array([Decimal("1.50")]), "1.50", "1.50"),
+        (pa.array(["null"]), "null", "null"),
+        (pa.array([b"abc"]), "YWJj", "0x616263"),
+        (pa.array([b"a" * 20]), "YWFhYWFhYWFhYWFhYWFhYWFhYWE=", f"0x{'61' * 16}… (20 bytes)"),
+        (pa.array([date(2026, 11, 15)]), "2026-11-15", "2026-11-15"),
+        (pa.array([time(10, 40)]), "10:40:00", "10:40:00"),
+        (pa.array([NOON], pa.timestamp("s")), "2026-11-15T12:00:00", "2026-11-15 12:00:00"),
+        (pa.array([NOON], pa.timestamp("s", "UTC")), "2026-11-15T12:00:00Z", "2026-11-15 12:00:00Z"),
+        (pa.array([NOON * NS], pa.timestamp("ns", "UTC")), "2026-11-15T12:00:00Z", "2026-11-15 12:00:00Z"),
+        (pa.array([1], pa.timestamp("ns")), "1970-01-01 00:00:00.000000001", "1970-01-01 00:00:00.000000001"),
+        (pa.array([3 * 10**11], pa.timestamp("s")), "11476-08-15 05:20:00", "11476-08-15 05:20:00"),
+        (pa.array([timedelta(seconds=90)]), "PT90S", "0:01:30"),
+        (pa.array([[1, None]]), [1, None], "[1, null]"),
+        (pa.array([[0.5] * 9], pa.list_(pa.float32(), 9)), [0.5] * 9, f"[{', '.join(['0.5'] * 8)}, … 9 values]"),
+        (pa.array([{"a": 1, "b": "x"}]), {"a": 1, "b": "x"}, "{a: 1, b: x}"),
+        (
+            pa.array([[{"t": NOON * NS}]], pa.list_(pa.struct([("t", pa.timestamp("ns"))]))),
+            [{"t": "2026-11-15T12:00:00"}],
+            "[{t: 2026-11-15 12:00:00}]",
+        ),
+        (pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64())), [["k", 1]], "[[k, 1]]"),
+        (pa.array(["a"]).dictionary_encode(), "a", "a"),
+    ],
+    ids=lambda value: str(value.type) if isinstance(value, pa.Array) else "",
+)
+def test_a_value_has_one_form_for_programs_and_one_for_people(column: pa.Array, in_json: object, in_text: str) -> None:
+    ((value,),) = plain_rows(pa.table({"c": column}))
+    assert json.loads(json.dumps(json_value(value), allow_nan=False)) == in_json
+    assert text_value(value) == in_text
+
+
+def test_csv_holds_lists_as_json_and_nulls_as_nothing() -> None:
+    batch = pa.record_batch(
+        {
+            "l": pa.array([[1, None], None]),
+            "b": pa.array([True, None]),
+            "x": pa.array([b"abc", None]),
+            "t": pa.array([datetime(2026, 11, 15, tzinfo=UTC), None]),
+        }
+    )
+    assert "".join(csv_lines(batch.schema.names, [batch])) == (
+        'l,b,x,t\n"[1, null]",true,YWJj,2026-11-15T00:00:00Z\n,,,\n'
+    )
+
+
+def test_without_rows_there_is_a_header() -> None:
+    assert "".join(csv_lines(["a", "b"], [])) == "a,b\n"
+    assert plain_rows(pa.table({"a": pa.array([], pa.int64())})) == []

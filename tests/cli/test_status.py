@@ -1,0 +1,59 @@
+"""`anabranch status`."""
+
+import lance
+import pytest
+
+import anabranch as ab
+from tests.cli.conftest import ORDERS, Run, short
+from tests.conftest import Place
+
+
+@pytest.mark.s3
+def test_the_document_tells_where_the_folder_is(cli: Run, lake: ab.Repository) -> None:
+    found = cli("status", "--json").document
+    head = found.pop("head")
+    assert found == {
+        "repository": lake.uri,
+        "branch": "main",
+        "branch_source": "folder",
+        "version": 3,
+        "tables": 2,
+        "rows": 3,
+        "foreign_writes": [],
+    }
+    assert (head["id"], head["message"]) == (lake.head_commit_id_for_branch("main"), "Add customers")
+
+
+def test_people_read_the_same(cli: Run, lake: ab.Repository) -> None:
+    lines = [line.split(maxsplit=1) for line in cli("status").out.splitlines()]
+    facts = {name: value.strip() for name, value in lines}
+    assert facts["repository"] == lake.uri
+    assert facts["branch"] == "main"
+    assert facts["head"] == f"{short(lake, 'main')} Add customers"
+    assert facts["tables"] == "2 tables, 3 rows"
+
+
+def test_another_branch_can_be_asked_about(cli: Run, lake: ab.Repository) -> None:
+    found = cli("status", "-b", "dev", "--json").document
+    assert (found["branch"], found["branch_source"], found["rows"]) == ("dev", "option", 2)
+    assert cli("status", "-b", "nope").err.startswith("error: there is no branch 'nope'\n")
+
+
+@pytest.mark.s3
+def test_a_direct_write_is_shown_until_it_is_adopted_or_set_aside(cli: Run, lake: ab.Repository, place: Place) -> None:
+    uri, options = lake.snapshot()[ORDERS].uri, place.storage_options or None
+    lance.dataset(uri, storage_options=options).delete("id = 1")
+    (write,) = cli("status", "--json").document["foreign_writes"]
+    assert list(write) == ["table", "home", "problem"]
+    assert (write["table"], write["home"]) == (ORDERS, "main")
+    text = cli("status").out
+    assert "written to by another tool" in text
+    assert uri in text
+    assert cli("status", "-b", "dev", "--json").document["foreign_writes"] == []
+    lake.settle(ORDERS, force=True)
+    assert cli("status", "--json").document["foreign_writes"] == []
+    lance.dataset(uri, storage_options=options).delete("id = 2")
+    assert len(cli("status", "--json").document["foreign_writes"]) == 1
+    lake.adopt(ORDERS)
+    assert cli("status", "--json").document["foreign_writes"] == []
+    assert cli("cat", ORDERS, "--where", "id = 2", "--json").document["rows"] == []

@@ -1,0 +1,112 @@
+"""`anabranch switch`, and which branch commands then work on."""
+
+from pathlib import Path
+
+import pytest
+
+import anabranch as ab
+from tests.cli.conftest import ORDERS, Run, short
+from tests.conftest import Place
+
+
+@pytest.mark.s3
+def test_after_a_switch_commands_work_on_that_branch(cli: Run, lake: ab.Repository, folder: Path) -> None:
+    switched = cli("switch", "dev", "--json").document
+    assert switched == {
+        "repository": lake.uri,
+        "branch": "dev",
+        "head_commit_id": lake.head_commit_id_for_branch("dev"),
+        "remembered_in": str(folder / ".anabranch.json"),
+    }
+    assert cli("status", "--json").document["branch"] == "dev"
+    assert len(cli("cat", ORDERS, "--json").document["rows"]) == 2
+    assert cli("branch", "list", "--json").document["current"] == "dev"
+    assert cli("branch", "create", "fix", "--json").document["parent"] == "dev"
+
+
+def test_people_read_where_they_are(cli: Run, lake: ab.Repository) -> None:
+    assert cli("switch", "dev").out == f"on branch dev at {short(lake, 'dev')}, in {lake.uri}\n"
+
+
+def test_a_branch_that_does_not_exist_is_refused_and_nothing_changes(cli: Run, lake: ab.Repository) -> None:
+    answer = cli("switch", "deev")
+    assert (answer.code, answer.out) == (3, "")
+    assert answer.err.startswith("error: there is no branch 'deev'\n")
+    assert cli("status", "--json").document["branch"] == "main"
+
+
+def test_with_a_repository_the_folder_remembers_that_one(
+    cli: Run, lake: ab.Repository, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = folder / "other"
+    other.mkdir()
+    monkeypatch.chdir(other)
+    ab.init("mine")
+    assert f"note: this folder worked with {lake.uri} before" in cli("switch", "main", "--repo", "mine").out
+    assert cli("status", "--json").document["repository"] == str(other / "mine")
+    monkeypatch.chdir(folder)
+    assert cli("status", "--json").document["repository"] == lake.uri
+
+
+def test_from_below_the_memory_above_is_changed(
+    cli: Run, lake: ab.Repository, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deep = folder / "deep"
+    deep.mkdir()
+    monkeypatch.chdir(deep)
+    cli("switch", "dev")
+    assert not list(deep.iterdir())
+    monkeypatch.chdir(folder)
+    assert cli("status", "--json").document["branch"] == "dev"
+
+
+def test_options_win_over_variables_and_those_over_the_memory(cli: Run, lake: ab.Repository, place: Place) -> None:
+    lake.branch_create("fix")
+    cli("switch", "dev")
+    env = {"ANABRANCH_BRANCH": "fix"}
+    assert cli("status", "--json", env=env).document["branch_source"] == "environment"
+    assert cli("status", "--json", env=env).document["branch"] == "fix"
+    assert cli("status", "--branch", "main", "--json", env=env).document["branch"] == "main"
+    assert "note: ANABRANCH_BRANCH is set to another one, and wins" in cli("switch", "main", env=env).out
+    ab.init(place / "second", storage_options=place.storage_options)
+    second = {"ANABRANCH_REPO": place / "second"}
+    found = cli("status", "--json", env=second).document
+    assert (found["repository"], found["branch"]) == (place / "second", "main")
+    assert cli("status", "--repo", lake.uri, "--json", env=second).document["repository"] == lake.uri
+
+
+@pytest.mark.parametrize(
+    "command", [["status"], ["log"], ["log", "--graph"], ["show"], ["table", "list"], ["cat", ORDERS]]
+)
+def test_a_remembered_branch_that_was_deleted_is_explained(
+    cli: Run, lake: ab.Repository, folder: Path, command: list[str]
+) -> None:
+    cli("switch", "dev")
+    lake.branch_delete("dev")
+    answer = cli(*command)
+    assert (answer.code, answer.out) == (3, "")
+    assert answer.err == (
+        f"error: branch 'dev' was deleted, and it is the current branch of this folder ({folder}/.anabranch.json)\n"
+        "hint: switch with 'anabranch switch main', or bring it back with 'anabranch branch restore dev'\n"
+    )
+
+
+def test_both_ways_out_of_a_deleted_branch_work(cli: Run, lake: ab.Repository) -> None:
+    cli("switch", "dev")
+    lake.branch_delete("dev")
+    assert cli("branch", "create", "fix").code == 3
+    assert cli("branch", "list").code == 0
+    assert cli("branch", "restore", "dev").code == 0
+    assert cli("status").code == 0
+    lake.branch_delete("dev")
+    assert cli("switch", "main").code == 0
+    assert cli("status").code == 0
+
+
+def test_a_variable_that_names_no_branch_is_explained(cli: Run, lake: ab.Repository) -> None:
+    answer = cli("log", env={"ANABRANCH_BRANCH": "deev"})
+    assert answer.code == 3
+    assert answer.err == (
+        "error: there is no branch 'deev', and it is the current branch by ANABRANCH_BRANCH\n"
+        "hint: set the variable to another branch, or unset it\n"
+    )

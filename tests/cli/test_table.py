@@ -1,0 +1,66 @@
+"""`anabranch table`."""
+
+import lance
+import pytest
+
+import anabranch as ab
+from tests.cli.conftest import CUSTOMERS, ORDERS, Run
+from tests.conftest import Place
+
+
+@pytest.mark.s3
+def test_tables_are_listed_with_their_rows(cli: Run, lake: ab.Repository) -> None:
+    found = cli("table", "list", "--json").document
+    assert found["commit_id"] == lake.head_commit_id_for_branch("main")
+    customers, orders = found["tables"]
+    assert list(orders) == ["table", "rows", "primary_key", "dataset", "home", "version"]
+    assert (customers["table"], customers["rows"], customers["primary_key"]) == (CUSTOMERS, 0, [])
+    assert (orders["table"], orders["rows"], orders["primary_key"]) == (ORDERS, 3, ["id"])
+    assert (orders["dataset"], orders["home"]) == ("in_c_sales/orders.lance", None)
+    entry = lake.snapshot()[ORDERS].entry
+    assert orders["version"] == str(entry.version)
+
+
+def test_tables_are_those_of_the_ref(cli: Run, lake: ab.Repository) -> None:
+    (only,) = cli("table", "list", "--ref", "dev", "--json").document["tables"]
+    assert (only["table"], only["rows"], only["home"].startswith("dev/")) == (ORDERS, 2, True)
+    assert cli("table", "list", "--ref", "main~2", "--json").document["tables"] == []
+    assert cli("table", "list", "--ref", "main~2").out == "no tables\n"
+
+
+def test_people_read_a_table_of_tables(cli: Run, lake: ab.Repository) -> None:
+    rows = [line.split() for line in cli("table", "list").out.splitlines()[2:]]
+    assert rows == [[CUSTOMERS, "0", "-"], [ORDERS, "3", "id"]]
+
+
+@pytest.mark.s3
+def test_a_table_is_shown_with_its_columns_and_place(cli: Run, lake: ab.Repository, place: Place) -> None:
+    shown = cli("table", "show", ORDERS, "--ref", "dev", "--json").document
+    listed = cli("table", "list", "--ref", "dev", "--json").document
+    assert shown["schema"] == [
+        {"name": "id", "type": "int64", "nullable": True},
+        {"name": "item", "type": "string", "nullable": True},
+        {"name": "price", "type": "double", "nullable": True},
+    ]
+    assert listed["tables"] == [{key: shown[key] for key in listed["tables"][0]}]
+    assert shown["commit_id"] == listed["commit_id"]
+    assert lance.dataset(shown["uri"], storage_options=place.storage_options or None).count_rows() == 2
+    text = cli("table", "show", ORDERS, "--ref", "dev").out
+    for part in (ORDERS, shown["uri"], shown["commit_id"][:14], "int64", "nullable"):
+        assert part in text
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "exit_code"),
+    [
+        (["show", "no.such"], "table_not_found", 3),
+        (["show", "orders"], "invalid_name", 2),
+        (["show", CUSTOMERS, "--ref", "dev"], "table_not_found", 3),
+        (["list", "--ref", "nope"], "branch_not_found", 3),
+    ],
+)
+def test_what_is_not_there_is_an_error(
+    cli: Run, lake: ab.Repository, args: list[str], code: str, exit_code: int
+) -> None:
+    assert cli("table", *args, "--json").error["code"] == code
+    assert cli("table", *args).code == exit_code
