@@ -1,0 +1,287 @@
+"""What it costs to publish a commit, to make a branch and to open a snapshot, beside other table formats.
+
+Everything runs in this one process, the contestants by turns, so that whatever else the machine does hits all alike.
+Ratios of medians are what counts; they go into the section of this benchmark in RESULTS.md.
+"""
+
+import argparse
+import os
+import platform
+import random
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import TypeVar
+
+import deltalake
+import lance
+import pyarrow as pa
+from pyiceberg.catalog.sql import SqlCatalog
+
+import anabranch as ab
+from anabranch.ids import MAIN, BranchName, TableKey
+from anabranch.repo.models import CommitKind, LogEntry, TableEntry
+from anabranch.repo.publish import Changes, Description, publish
+from anabranch.repo.repository import Repository
+from anabranch.storage.wrappers import CountingStore
+
+T = TypeVar("T")
+
+RESULTS = Path(__file__).with_name("RESULTS.md")
+SECTION = "publish"
+SCHEMA = pa.schema([("id", pa.int64()), ("amount", pa.float64())])
+ROW = pa.table({"id": [1], "amount": [1.0]}, schema=SCHEMA)
+WARM_UP = 10
+MANY_TABLES = 1000
+FEW_COMMITS, MANY_COMMITS = 10, 2000
+
+Timings = dict[str, list[float]]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One ratio, and what was aimed at."""
+
+    what: str
+    milliseconds: float
+    against: str
+    baseline: float
+    aim: str
+
+    @property
+    def ratio(self) -> float:
+        return self.milliseconds / self.baseline
+
+    def to_row(self) -> tuple[str, ...]:
+        ratio = f"{self.ratio:.2f}x" if self.ratio >= 0.1 else f"1/{1 / self.ratio:.0f}"
+        return self.what, f"{self.milliseconds:.2f}", self.against, f"{self.baseline:.2f}", ratio, self.aim
+
+
+class AcknowledgingStore(CountingStore):
+    """Remember when a branch's log last got an entry: from then on a commit is published."""
+
+    acknowledged = 0.0
+
+    def _request(self, operation: str, path: str, send: Callable[[], T]) -> T:
+        answer = send()
+        if operation == "put_if_absent" and path.startswith("_versions/"):
+            self.acknowledged = time.perf_counter()
+        return answer
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--folder", help="where to work; a temporary folder by default")
+    parser.add_argument("--rounds", type=int, default=100)
+    chosen = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="anabranch-bench-", dir=chosen.folder))
+    try:
+        findings = [
+            *compare_appends(folder, rounds=chosen.rounds),
+            *compare_branches(folder, rounds=chosen.rounds),
+            *compare_opening(folder, rounds=chosen.rounds),
+        ]
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    report = to_markdown(findings, rounds=chosen.rounds, folder=folder.parent)
+    sys.stdout.write(report)
+    write_section(report)
+
+
+def compare_appends(folder: Path, *, rounds: int) -> list[Finding]:
+    """Commit one row after the other to a table of each kind."""
+    repo, store = make_repository(folder / "lake")
+    published: list[float] = []
+
+    def append_to_ours() -> None:
+        began = time.perf_counter()
+        with repo.transaction(message="one row") as tx:
+            tx.append("bench.orders", ROW)
+        published.append(store.acknowledged - began)
+
+    contestants: list[tuple[str, Callable[[], None]]] = [
+        ("settled", append_to_ours),
+        ("raw pylance, by path", append_by_path(folder / "by_path.lance")),
+        ("raw pylance, handle kept", append_by_handle(folder / "by_handle.lance")),
+        ("pyiceberg", append_to_iceberg(folder / "iceberg")),
+        ("deltalake", append_to_delta(folder / "delta")),
+    ]
+    timings: Timings = {name: [] for name, _ in contestants}
+    for number in range(WARM_UP + rounds):
+        # Everyone comes after everyone else: what the one before leaves behind, in caches and threads, costs the next.
+        random.Random(number).shuffle(contestants)  # noqa: S311 - no secret
+        for name, append in contestants:
+            timings[name].append(seconds(append))
+    timings = {name: found[WARM_UP:] for name, found in {**timings, "published": published}.items()}
+    took = medians(timings)
+    aims = {
+        ("published", "raw pylance, by path"): "at most 2x",
+        ("published", "raw pylance, handle kept"): "at most 2x",
+        ("settled", "raw pylance, by path"): "at most 3x",
+        ("settled", "raw pylance, handle kept"): "at most 3x",
+        ("settled", "pyiceberg"): "at most 1/10",
+        ("settled", "deltalake"): "-",
+    }
+    return [
+        Finding(f"append one row, until {what}", took[what], against, took[against], aim)
+        for (what, against), aim in aims.items()
+    ]
+
+
+def compare_branches(folder: Path, *, rounds: int) -> list[Finding]:
+    """Branch a whole repository, and one Lance dataset."""
+    repo, _ = make_repository(folder / "branched")
+    add_tables(repo, MANY_TABLES)
+    dataset = lance.write_dataset(SCHEMA.empty_table(), str(folder / "branched.lance"))
+    timings: Timings = {"ours": [], "raw": []}
+    for number in range(rounds):
+        timings["ours"].append(seconds(lambda name=f"b{number}": repo.branch_create(name)))
+        timings["raw"].append(seconds(lambda name=f"b{number}": dataset.create_branch(name)))
+    took = medians(timings)
+    what = f"branch a repository of {MANY_TABLES:,} tables"
+    return [Finding(what, took["ours"], "raw `create_branch` of one table", took["raw"], "at most 2x")]
+
+
+def compare_opening(folder: Path, *, rounds: int) -> list[Finding]:
+    """Open a repository and its newest snapshot, early and late in its history."""
+    findings = []
+    for tables in (1, MANY_TABLES):
+        timings: Timings = {}
+        for commits in (FEW_COMMITS, MANY_COMMITS):
+            repo, _ = make_repository(folder / f"opened-{tables}-{commits}")
+            add_tables(repo, tables)
+            add_commits(repo, tables=tables, until=commits)
+            timings[repo.uri] = []
+        for _ in range(rounds):
+            for uri, found in timings.items():
+                found.append(seconds(lambda uri=uri: ab.open(uri).snapshot()))
+        early, late = medians(timings).values()
+        what = f"open a snapshot of {tables:,} table{'s' if tables > 1 else ''} after {MANY_COMMITS:,} commits"
+        findings.append(Finding(what, late, f"the same after {FEW_COMMITS} commits", early, "flat"))
+    return findings
+
+
+def append_by_path(path: Path) -> Callable[[], None]:
+    lance.write_dataset(SCHEMA.empty_table(), str(path), enable_stable_row_ids=True)
+    return lambda: ignore(lance.write_dataset(ROW, str(path), mode="append"))
+
+
+def append_by_handle(path: Path) -> Callable[[], None]:
+    dataset = lance.write_dataset(SCHEMA.empty_table(), str(path), enable_stable_row_ids=True)
+    return lambda: ignore(dataset.insert(ROW))
+
+
+def append_to_iceberg(path: Path) -> Callable[[], None]:
+    path.mkdir()
+    catalog = SqlCatalog("bench", uri=f"sqlite:///{path}/catalog.db", warehouse=f"file://{path}/warehouse")
+    catalog.create_namespace("bench")
+    table = catalog.create_table("bench.orders", schema=SCHEMA)
+    return lambda: table.append(ROW)
+
+
+def append_to_delta(path: Path) -> Callable[[], None]:
+    table = deltalake.DeltaTable.create(str(path), schema=deltalake.Schema.from_arrow(SCHEMA))
+    return lambda: deltalake.write_deltalake(table, ROW, mode="append")
+
+
+def make_repository(path: Path) -> tuple[Repository, AcknowledgingStore]:
+    """A repository with one empty table, and the store it writes to."""
+    context = ab.init(path, actor="bench")._context
+    store = AcknowledgingStore(context.store)
+    repo = Repository(replace(context, store=store))
+    with repo.transaction(message="first") as tx:
+        tx.create_table("bench.orders", SCHEMA)
+    return repo, store
+
+
+def add_tables(repo: Repository, tables: int) -> None:
+    publish_all(repo, [{key_of(number): entry_of(number, commit=1) for number in range(tables)}])
+
+
+def add_commits(repo: Repository, *, tables: int, until: int) -> None:
+    made = len(repo.list_commits(limit=None))
+    publish_all(repo, [{key_of(n % tables): entry_of(n % tables, commit=n)} for n in range(made, until)])
+
+
+def publish_all(repo: Repository, many: list[Changes]) -> None:
+    """Make real commits of table entries that point to nothing: here no table is opened."""
+    about = Description(message="nightly load", kind=CommitKind.LOAD, metadata={})
+    head = repo._records.heads.get(BranchName(MAIN))
+    for changes in many:
+        head = publish(repo._records, expected=head, changes=changes, about=about, rebase=refuse_rebase)
+
+
+def refuse_rebase(head: LogEntry) -> Changes:
+    raise RuntimeError(f"somebody else wrote to {head.branch}")
+
+
+def key_of(number: int) -> TableKey:
+    return TableKey.parse(f"bench.table_{number:04d}")
+
+
+def entry_of(number: int, *, commit: int) -> TableEntry:
+    return TableEntry(
+        dataset=f"bench/table_{number:04d}.lance",
+        home=None,
+        version=(1 << 63) + commit,
+        head=commit,
+        primary_key=("id",),
+        rows=1000,
+    )
+
+
+def seconds(action: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    action()
+    return time.perf_counter() - began
+
+
+def ignore(_: object) -> None:
+    """Give up a result that is not needed."""
+
+
+def medians(timings: Mapping[str, list[float]]) -> dict[str, float]:
+    """In milliseconds."""
+    return {name: statistics.median(found) * 1000 for name, found in timings.items()}
+
+
+def to_markdown(findings: list[Finding], *, rounds: int, folder: Path) -> str:
+    heads = ("what", "ms", "against", "ms", "ratio", "aim")
+    lines = [heads, ("---",) * len(heads), *(finding.to_row() for finding in findings)]
+    packages = ("pylance", "pyarrow", "obstore", "pyiceberg", "deltalake")
+    versions = ", ".join(f"{name} {version(name)}" for name in packages)
+    return "\n".join(
+        [
+            "## Publishing, branching, opening (`publish.py`)",
+            "",
+            f"Medians of {rounds} rounds, the contestants by turns in one process. Every append adds one row of two",
+            "columns to a table and commits it: raw pylance opening the dataset by its path each time, and on a handle",
+            "that is kept; pyiceberg with an SQLite catalog; deltalake on a table that is kept. *Published* is when",
+            "the log entry is put, *settled* when plain Lance readers see the rows too and the call returns.",
+            "",
+            *("| " + " | ".join(cells) + " |" for cells in lines),
+            "",
+            f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the "
+            f"end, files in `{folder}`; Python {platform.python_version()}, {versions}.",
+            "",
+        ]
+    )
+
+
+def write_section(report: str) -> None:
+    """Replace this benchmark's section of the results, or add it; the other sections stay."""
+    begin, end = f"<!-- {SECTION} -->\n", f"<!-- /{SECTION} -->\n"
+    text = RESULTS.read_text() if RESULTS.exists() else "# Results\n\n"
+    before, found, rest = text.partition(begin)
+    after = rest.partition(end)[2] if found else ""
+    RESULTS.write_text(f"{before}{begin}{report}{end}{after}")
+
+
+if __name__ == "__main__":
+    main()
