@@ -2,6 +2,7 @@
 around every call that lets Lance write.
 """
 
+import json
 import os
 import signal
 import threading
@@ -27,9 +28,10 @@ Scenario = Callable[[str, str], None]
 
 @dataclass
 class Points:
-    """Counts the points that are passed, and ends the process at one of them."""
+    """Counts the points that are passed, and ends the process at one of them, telling which were passed."""
 
     fatal: int | None
+    last_words: int
     passed: list[str] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -41,9 +43,10 @@ class Points:
 
     def _pass(self, label: str) -> None:
         with self._lock:
-            if len(self.passed) == self.fatal:
-                os.kill(os.getpid(), signal.SIGKILL)
             self.passed.append(label)
+            if len(self.passed) - 1 == self.fatal:
+                os.write(self.last_words, json.dumps({"killed": self.passed}).encode())
+                os.kill(os.getpid(), signal.SIGKILL)
 
 
 class FatalStore(_WrappedStore):
@@ -55,9 +58,9 @@ class FatalStore(_WrappedStore):
         return self._points.around(f"{operation} {path}", send)
 
 
-def run_scenario(scenario: Scenario, uri: str, name: str, fatal: int | None) -> list[str]:
+def run_scenario(scenario: Scenario, uri: str, name: str, *, fatal: int | None, last_words: int) -> list[str]:
     """Run a scenario up to its fatal point; without one, to the end, and return the points it passed."""
-    points = Points(fatal)
+    points = Points(fatal, last_words)
     _install(points)
     scenario(uri, name)
     return points.passed

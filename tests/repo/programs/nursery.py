@@ -18,7 +18,8 @@ from tests.repo.programs.killing import SCENARIOS, run_scenario
 from tests.repo.programs.racing import Course, commit_over_and_over, read_over_and_over
 from tests.repo.programs.running import hear, say
 
-Work = Callable[[], Any]
+# Given the file descriptor on which the result goes back, so that whoever is killed can have last words.
+Work = Callable[[int], Any]
 
 
 class Child:
@@ -33,7 +34,7 @@ class Child:
         os.close(theirs)
 
     def result(self) -> Any:
-        """What the work returned; None if the process was killed."""
+        """What the work returned or raised, or its last words; None if it was killed without any."""
         with os.fdopen(self._result) as lines:
             said = lines.read()
         os.waitpid(self.pid, 0)
@@ -42,7 +43,7 @@ class Child:
 
 def _work_and_exit(work: Work, out: int) -> None:
     try:
-        answer = json.dumps({"done": work()})
+        answer = json.dumps({"done": work(out)})
     except BaseException:  # noqa: BLE001 - whatever it was, it must reach the test
         answer = json.dumps({"error": traceback.format_exc()})
     with os.fdopen(out, "w") as lines:
@@ -55,8 +56,8 @@ def race(told: dict[str, Any]) -> Any:
     starts, go = os.pipe()
     goes_on, over = os.pipe()
 
-    def started(work: Work) -> Work:
-        def when_all_are_there() -> Any:
+    def started(work: Callable[[], Any]) -> Work:
+        def when_all_are_there(_: int) -> Any:
             os.close(go)
             os.close(over)
             os.read(starts, 1)  # returns when the nursery closes its end
@@ -82,9 +83,9 @@ def race(told: dict[str, Any]) -> Any:
 
 
 def kill(told: dict[str, Any]) -> Any:
-    """Run a scenario that is killed at a point, or after a time; what it returned, or None where it was killed."""
-    scenario = SCENARIOS[told["scenario"]]
-    child = Child(lambda: run_scenario(scenario, told["uri"], told["name"], told.get("fatal")))
+    """Run a scenario that is killed at a point, or after a time, or not at all."""
+    scenario, fatal = SCENARIOS[told["scenario"]], told.get("fatal")
+    child = Child(lambda out: run_scenario(scenario, told["uri"], told["name"], fatal=fatal, last_words=out))
     if "seconds" in told:
         time.sleep(told["seconds"])
         os.kill(child.pid, signal.SIGKILL)
