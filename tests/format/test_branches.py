@@ -3,7 +3,9 @@
 import json
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import lance
@@ -255,36 +257,40 @@ def test_an_unreachable_endpoint_says_so_and_keeps_the_secret() -> None:
     assert "hush-hush" not in str(caught.value)
 
 
+def at_once(calls: list[Callable[[], object]]) -> list[object]:
+    """What each call returned, or the error of ours it raised, with all of them started at the same moment."""
+    barrier = threading.Barrier(len(calls))
+
+    def attempt(call: Callable[[], object]) -> object:
+        barrier.wait()
+        try:
+            return call()
+        except errors.AnabranchError as err:
+            return err
+
+    with ThreadPoolExecutor(len(calls)) as threads:
+        return list(threads.map(attempt, calls))
+
+
 @pytest.mark.s3
 def test_of_many_that_make_one_name_one_wins_and_the_branch_is_whole(dataset: ab.Dataset) -> None:
     """Lance alone leaves a branch that opens at a loser's version."""
-    versions = [1, 2, 3] * 2
-    for round_number in range(3):
-        name = f"race-{round_number}"
-        won: list[int] = []
-        lost: list[Exception] = []
-        barrier = threading.Barrier(len(versions))
-
-        def create(
-            version: int,
-            name: str = name,
-            won: list[int] = won,
-            lost: list[Exception] = lost,
-            at: threading.Barrier = barrier,
-        ) -> None:
-            at.wait()
-            try:
-                won.append(dataset.branch_create(name, version).parent_version)
-            except errors.AnabranchError as err:
-                lost.append(err)
-
-        threads = [threading.Thread(target=create, args=(version,)) for version in versions]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+    for number in range(3):
+        name = f"race-{number}"
+        made = at_once([partial(dataset.branch_create, name, version) for version in [1, 2, 3] * 2])
         recorded = dataset.branch_get(name)
+        assert [one for one in made if not isinstance(one, errors.BranchExistsError)] == [recorded]
         assert dataset.branch_checkout(name).version == recorded.parent_version
         assert ids(dataset.branch_checkout(name)) == list(range(recorded.parent_version + 1))
-        assert set(won) <= {recorded.parent_version}
-        assert len(won) + len(lost) == len(versions)
+        assert dataset.branch_checkout(name).version_list() == (recorded.parent_version,)
+
+
+def test_branches_deleted_at_once_are_gone_with_their_files(dataset: ab.Dataset) -> None:
+    """Lance alone stumbles over the refs of the others, and leaves files without a ref."""
+    for number in range(3):
+        names = [f"b{number}-{each}" for each in range(6)]
+        for name in names:
+            dataset.branch_create(name)
+        assert at_once([partial(dataset.branch_delete, name) for name in names]) == [None] * len(names)
+        assert dataset.branch_list() == ()
+        assert list(dataset.home.store().list("tree")) == []

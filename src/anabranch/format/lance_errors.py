@@ -12,6 +12,7 @@ from anabranch.errors import (
     BaseExistsError,
     BranchExistsError,
     BranchInUseError,
+    BranchNotFoundError,
     BusyError,
     DamagedFileError,
     DatasetExistsError,
@@ -33,13 +34,20 @@ __all__ = ["lance_errors"]
 # First match wins: what Lance says, what we raise, what to do next.
 _TABLE: tuple[tuple[str, type[AnabranchError], str], ...] = (
     (r"Ref not found error: tag", TagNotFoundError, "list the tags to see which exist"),
+    (r"Ref not found error: [Bb]ranch", BranchNotFoundError, "list the branches to see which exist"),
+    (r"Not found: .*_refs/(branches|tags)/", BusyError, "someone is just deleting it: try again"),
     (r"Ref conflict error: tag", TagExistsError, "update the tag, or choose another name"),
     (r"Ref conflict error: [Bb]ranch .* already exists", BranchExistsError, "choose another name"),
     (r"Ref conflict error", BranchInUseError, "delete the branches and tags that hang on it first"),
     (r"Base path with name .* already exists", BaseExistsError, "choose another name and path"),
     (r"Ref is invalid", InvalidNameError, "choose a name of ASCII letters, digits, '.', '-', '_'"),
     (r"Version not found error|_versions/d?\d+\.manifest was not found", VersionNotFoundError, "list the versions"),
-    (r"Dataset already exists", DatasetExistsError, "choose another place, or remove it first"),
+    # The second is what Lance says when someone else writes the first manifest at the same moment.
+    (
+        r"Dataset already exists|Clone operation should not enter",
+        DatasetExistsError,
+        "choose another place, or remove it first",
+    ),
     (r"Dataset at path .* was not found|Not found: .*_versions\b", DatasetNotFoundError, "check the path"),
     (r"error sending request|timed? ?out|dns error|Connection refused", StorageUnavailableError, "check the endpoint"),
     (r"403 Forbidden|401 Unauthorized|AccessDenied|Permission ?denied", StorageDeniedError, "check the credentials"),

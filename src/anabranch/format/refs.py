@@ -7,27 +7,34 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+import lance
+
 from anabranch.errors import (
+    AnabranchError,
     BranchExistsError,
     BranchInUseError,
     BranchNotFoundError,
     BusyError,
     ConflictError,
     DamagedFileError,
+    DatasetExistsError,
     InvalidInputError,
+    NotFoundError,
     ObjectNotFoundError,
 )
 from anabranch.format.home import Home, branch_folder, is_staged
 from anabranch.format.lance_errors import lance_errors
-from anabranch.format.names import branch_of_ref_path, branch_ref_path, manifest_path
+from anabranch.format.names import ManifestName, branch_of_ref_path, branch_ref_path
 from anabranch.ids import MAIN, BranchName
 
 __all__ = [
     "BranchInfo",
+    "Origin",
     "Source",
     "create_branch",
     "delete_branch",
     "find_branch",
+    "find_origin",
     "get_branch",
     "list_branches",
     "read_ref",
@@ -37,6 +44,7 @@ __all__ = [
 Source = tuple[str | None, int | None]
 
 _PARALLEL_READS = 16
+_ATTEMPTS = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,13 +135,14 @@ def create_branch(root: Home, name: str, source: Source) -> BranchInfo:
     try:
         with lance_errors(root.root, root.storage_options):
             root.open().create_branch(name, reference, storage_options=root.lance_options())
-    except Exception:
-        if find_branch(root, name) is None:
-            raise
-        _drop_losing_manifests(root, name)
+    except AnabranchError as err:
+        if find_branch(root, name) is not None:
+            _drop_losing_manifests(root, name)
+        elif not isinstance(err, DatasetExistsError | NotFoundError):
+            raise  # the source was just opened, so it is not what is missing
         raise BranchExistsError(
-            f"dataset {root.root!r} has a branch {name!r} already", hint="someone just made it; choose another name"
-        ) from None
+            f"someone else is making the branch {name!r} of {root.root!r}, or just has", hint="choose another name"
+        ) from err
     _drop_losing_manifests(root, name)
     info = get_branch(root, name)
     if (info.parent_branch, info.parent_version) != reference:
@@ -164,19 +173,51 @@ def _refuse_taken(root: Home, name: str) -> None:
 def _drop_losing_manifests(root: Home, name: str) -> None:
     """Remove the first manifests of creators that lost the name, so that the branch opens as its ref says."""
     info = get_branch(root, name)
-    home = root.on(name)
-    opened = home.open()
-    with lance_errors(home.uri, root.storage_options):
-        versions = [ref["version"] for ref in opened.version_refs()]
-    for version in versions:
-        if version == info.parent_version:
-            continue
-        with lance_errors(home.uri, root.storage_options):
-            transaction = home.open(version).read_transaction(version)
-        if transaction is not None and type(transaction.operation).__name__ == "Clone":
-            root.store().delete(f"{branch_folder(name)}/{manifest_path(version)}")
-    if info.parent_version not in versions:
+    manifests = _ordinary_manifests(root, name)
+    for version, path in manifests.items():
+        if version != info.parent_version and _is_first_version(root.on(name), version, path):
+            root.store().delete(path)
+    if info.parent_version not in manifests:
         raise BusyError(f"branch {name!r} of {root.root!r} is being made by someone else", hint="try again")
+
+
+def _ordinary_manifests(root: Home, name: str) -> dict[int, str]:
+    """The paths of a branch's manifests by version, without staged ones."""
+    paths = [info.path for info in root.store().list(f"{branch_folder(name)}/_versions")]
+    parsed = [(ManifestName.find(path.rpartition("/")[2]), path) for path in paths]
+    return {found.version: path for found, path in parsed if found is not None and not is_staged(found.version)}
+
+
+def _is_first_version(home: Home, version: int, path: str) -> bool:
+    for _ in range(_ATTEMPTS):
+        try:
+            return find_origin(home, home.open(version)) is not None
+        except NotFoundError:
+            # Others that lost the name clean up as well; Lance looks at the newest manifest, which may be gone too.
+            if path not in _ordinary_manifests(home, str(home.branch)).values():
+                return False
+    raise BusyError(f"the versions of {home.uri!r} keep changing", hint="try again")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where a branch's first version came from. The branch None is main."""
+
+    branch: str | None
+    version: int
+
+
+def find_origin(home: Home, opened: lance.LanceDataset) -> Origin | None:
+    """Where an opened version came from if it was made by branching, else None."""
+    try:
+        with lance_errors(home.uri, home.storage_options):
+            transaction = opened.read_transaction(opened.version)
+    except TypeError:
+        return None  # Lance cannot show a compaction that touched indices
+    operation = None if transaction is None else transaction.operation
+    if not isinstance(operation, lance.LanceOperation.Clone):
+        return None
+    return Origin(branch=operation.ref_name, version=operation.ref_version)
 
 
 def delete_branch(root: Home, name: str) -> None:
@@ -193,5 +234,20 @@ def delete_branch(root: Home, name: str) -> None:
             raise BranchInUseError(
                 f"branch {name!r} is the parent of {other.name!r}", hint=f"delete {other.name!r} first"
             )
-    with lance_errors(root.root, root.storage_options):
-        root.open().branches.delete(name)
+    for _ in range(_ATTEMPTS):
+        try:
+            with lance_errors(root.root, root.storage_options):
+                return root.open().branches.delete(name)
+        except BusyError:
+            # Lance reads the refs of all branches, and stumbles over one that is just being deleted.
+            if find_branch(root, name) is None:
+                return _delete_tree(root, name)
+    raise BusyError(f"others keep deleting branches of {root.root!r}", hint="try again")
+
+
+def _delete_tree(root: Home, name: str) -> None:
+    """Delete the files of a branch whose ref is gone; its manifests first, as what has none blocks nobody."""
+    store = root.store()
+    paths = [info.path for info in store.list(branch_folder(name))]
+    for path in sorted(paths, key=lambda path: not path.endswith(".manifest")):
+        store.delete(path)

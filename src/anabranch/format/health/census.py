@@ -23,11 +23,11 @@ from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout import Layout, LayoutFile, LayoutKind, layout
 from anabranch.format.manifest import BasePath, read_manifest
 from anabranch.format.names import ManifestName, branch_ref_path, tag_of_ref_path, tag_ref_path
-from anabranch.format.refs import BranchInfo, get_branch
+from anabranch.format.refs import BranchInfo, Origin, find_origin, get_branch
 from anabranch.format.tags import TagInfo, get_tag
 from anabranch.storage.uris import normalise_uri
 
-__all__ = ["Census", "CloneSource", "Damage", "VersionFacts", "take_census"]
+__all__ = ["Census", "Damage", "VersionFacts", "take_census"]
 
 _PARALLEL_READS = 8
 
@@ -38,14 +38,6 @@ class Damage:
 
     path: str
     problem: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CloneSource:
-    """Where a branch's first version says it came from."""
-
-    branch: str | None
-    version: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +54,7 @@ class VersionFacts:
     base_paths: tuple[str, ...]
     needs: frozenset[str]
     may_need: frozenset[str]
-    cloned_from: CloneSource | None
+    cloned_from: Origin | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,17 +161,12 @@ def _needs(home: Home, dataset: lance.LanceDataset, bases: Mapping[int, BasePath
             yield place(str(segment.uuid), FileKind.INDEX, segment.base_id), is_required
 
 
-def _cloned_from(home: Home, dataset: lance.LanceDataset) -> CloneSource | None:
+def _cloned_from(home: Home, dataset: lance.LanceDataset) -> Origin | None:
     """The source, if this version was made by branching; None if not, or if its transaction cannot be read any more."""
     try:
-        with lance_errors(home.uri, home.storage_options):
-            transaction = dataset.read_transaction(dataset.version)
-    except (AnabranchError, TypeError):
+        return find_origin(home, dataset)
+    except AnabranchError:
         return None
-    operation = None if transaction is None else transaction.operation
-    if not isinstance(operation, lance.LanceOperation.Clone):
-        return None
-    return CloneSource(branch=operation.ref_name, version=operation.ref_version)
 
 
 def _stale_base(home: Home) -> str | None:

@@ -3,14 +3,14 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
-from anabranch.format.health.census import Census, CloneSource, Damage
+from anabranch.format.health.census import Census, Damage
 from anabranch.format.health.diagnosis import Diagnosis, Surroundings, label
 from anabranch.format.health.findings import Finding, FindingKind
 from anabranch.format.health.remedies import CorrectRef, DropManifests, Remedy, RemoveRef, RemoveTree
 from anabranch.format.home import branch_folder
 from anabranch.format.layout import LayoutKind
 from anabranch.format.names import BRANCH_REFS, TAG_REFS, branch_ref_path
-from anabranch.format.refs import BranchInfo
+from anabranch.format.refs import BranchInfo, Origin
 
 __all__ = ["diagnose_trees"]
 
@@ -166,7 +166,7 @@ def _mismatched_trees(census: Census) -> Iterator[Diagnosis]:
             yield _mismatch(info, told, *_mismatch_remedy(census, info, origins[-1]))
 
 
-def _mismatch_remedy(census: Census, info: BranchInfo, origin: CloneSource) -> tuple[str, Remedy | None]:
+def _mismatch_remedy(census: Census, info: BranchInfo, origin: Origin) -> tuple[str, Remedy | None]:
     if losers := _losing_manifests(census, info):
         seen = tuple(file.path for file in census.layout.of_branch(info.name) if file.kind in _MANIFESTS)
         return (
@@ -209,7 +209,7 @@ def _mismatch(info: BranchInfo, told: str, said: str, remedy: Remedy | None) -> 
     return Diagnosis(finding=finding, remedy=remedy)
 
 
-def _matches(source: CloneSource, info: BranchInfo) -> bool:
+def _matches(source: Origin, info: BranchInfo) -> bool:
     return (source.branch, source.version) == (info.parent_branch, info.parent_version)
 
 
