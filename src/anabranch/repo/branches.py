@@ -68,6 +68,8 @@ def create_branch(
     The parent may be deleted at the same moment. Both sides write first and then look, so one of them notices.
     """
     record, parent = source.record, source.branch
+    if source.is_old and parent is not None and _is_gone(records, parent):
+        parent = None
     now = max(records.context.clock(), record.commit.created_at)
     entry = LogEntry(
         branch=name,

@@ -50,6 +50,11 @@ class Draft:
     def then(self, step: Step) -> "Draft":
         return replace(self, pin=step.pin, steps=(*self.steps, step))
 
+    def is_still(self, entry: TableEntry) -> bool:
+        """Whether this is what an entry says: renamed and renamed back, say."""
+        mine = (self.dataset, self.pin.home.branch, self.pin.version, self.primary_key)
+        return mine == (entry.dataset, entry.home, entry.version, entry.primary_key)
+
     def to_entry(self) -> TableEntry:
         return TableEntry(
             dataset=self.dataset,

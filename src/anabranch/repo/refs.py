@@ -22,16 +22,20 @@ _PREFIX = re.compile(r"[0-9A-HJKMNP-TV-Z]{4,25}", re.IGNORECASE)
 
 
 class Resolved:
-    """A commit, with the branch and version by which it was found, if it was."""
+    """A commit, with the branch and version by which it was found, if it was.
 
-    def __init__(self, record: CommitRecord, *, branch: BranchName | None, version: int) -> None:
+    `is_old` says that it was found in the log of a branch that need not exist any more.
+    """
+
+    def __init__(self, record: CommitRecord, *, branch: BranchName | None, version: int, is_old: bool = False) -> None:
         self.record = record
         self.branch = branch
         self.version = version
+        self.is_old = is_old
 
     @classmethod
-    def of_entry(cls, entry: LogEntry) -> "Resolved":
-        return cls(entry.head, branch=entry.branch, version=entry.number)
+    def of_entry(cls, entry: LogEntry, *, is_old: bool = False) -> "Resolved":
+        return cls(entry.head, branch=entry.branch, version=entry.number, is_old=is_old)
 
     @classmethod
     def of_commit(cls, record: CommitRecord) -> "Resolved":
@@ -40,9 +44,9 @@ class Resolved:
 
 def resolve(ref: Ref, records: Records) -> Resolved:
     if ref.version is not None:
-        return Resolved.of_entry(records.heads.get_numbered(BranchName.parse(ref.name), ref.version))
+        return Resolved.of_entry(records.heads.get_numbered(BranchName.parse(ref.name), ref.version), is_old=True)
     if ref.at is not None:
-        return Resolved.of_entry(_entry_at(ref, records))
+        return Resolved.of_entry(_entry_at(ref, records), is_old=True)
     start = _resolve_name(ref.name, records)
     return start if ref.back == 0 else _back(start, ref, records)
 

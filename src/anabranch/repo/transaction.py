@@ -209,7 +209,7 @@ class Transaction:
             if draft is None:
                 if origin is not None:
                     changes[key] = None
-            elif draft.steps or origin is None:
+            elif origin is None or not draft.is_still(origin):
                 changes[key] = draft.to_entry()
         return changes
 
@@ -222,7 +222,8 @@ class Transaction:
                 self._refuse_shared_home(draft, tables)
             if theirs == origin:
                 continue
-            if theirs is None or origin is None or draft is None or theirs.primary_key != draft.primary_key:
+            is_new_here = origin is None or draft is None or draft.origin is None
+            if theirs is None or draft is None or is_new_here or theirs.primary_key != draft.primary_key:
                 raise WriteConflictError(
                     f"table '{key}' was created, dropped or replaced by another commit meanwhile",
                     hint="run the transaction again on the new state",
