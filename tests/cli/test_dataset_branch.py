@@ -75,3 +75,9 @@ def test_main_is_neither_made_nor_deleted(run: Run, table: str, reach: list[str]
     for command in ("create", "delete"):
         answer = run("dataset", "branch", command, table, "main", *reach)
         assert (answer.code, answer.out) == (2, "")
+
+
+@pytest.mark.parametrize("source", ["99999999999999999999", "main@v99999999999999999999"])
+def test_a_version_beyond_all_numbers_is_not_found(run: Run, table: str, reach: list[str], source: str) -> None:
+    refused = run("dataset", "branch", "create", table, "new", "--from", source, *reach, "--json")
+    assert (refused.code, refused.error["code"]) == (3, "version_not_found")

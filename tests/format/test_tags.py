@@ -86,6 +86,8 @@ def test_damaged_metadata_is_named(dataset: ab.Dataset) -> None:
         (lambda ds: ds.tag_create("new", 99), errors.VersionNotFoundError, "has no version 99"),
         (lambda ds: ds.tag_create("new", ("nope", 1)), errors.BranchNotFoundError, "no branch 'nope'"),
         (lambda ds: ds.tag_create("new", ("dev", 99)), errors.VersionNotFoundError, "has no version 99"),
+        (lambda ds: ds.tag_create("new", -1), errors.VersionNotFoundError, "has no version -1"),
+        (lambda ds: ds.tag_get("x" * 300), errors.TagNotFoundError, "has no tag 'xxx"),
         (lambda ds: ds.tag_update("nope", 1), errors.TagNotFoundError, "has no tag 'nope'"),
         (lambda ds: ds.tag_update("t", 99), errors.VersionNotFoundError, "has no version 99"),
         (lambda ds: ds.tag_delete("nope"), errors.TagNotFoundError, "has no tag 'nope'"),

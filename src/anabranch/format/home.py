@@ -70,7 +70,12 @@ class Home:
 
     def open(self, version: int | None = None) -> lance.LanceDataset:
         """Open a version, staged ones too; the newest ordinary one by default."""
-        if version is None or not is_staged(version):
+        if version is None:
+            return self._open(version)
+        # Lance takes a text for a tag, and has no error of its own for what is no unsigned number of 64 bits.
+        if not isinstance(version, int) or not 0 <= version < 1 << 64:
+            raise self._no_version(version)
+        if not is_staged(version):
             return self._open(version)
         known = _STAGED.find((self, version))
         return known if known is not None else self.remember(self._open(version))
@@ -92,15 +97,18 @@ class Home:
             with lance_errors(self.uri, self.storage_options):
                 return lance.dataset(self.uri, version=version, storage_options=self.lance_options())
         except VersionNotFoundError:
-            raise VersionNotFoundError(
-                f"dataset {self.uri!r} has no version {version}", hint="list its versions to see which exist"
-            ) from None
+            raise self._no_version(version) from None
         except DatasetNotFoundError:
             raise self._missing() from None
 
     def head_version(self) -> int:
         """The newest ordinary version."""
         return int(self.open().version)
+
+    def _no_version(self, version: object) -> VersionNotFoundError:
+        return VersionNotFoundError(
+            f"dataset {self.uri!r} has no version {version!r}", hint="list its versions to see which exist"
+        )
 
     def _missing(self) -> DatasetNotFoundError | BranchNotFoundError:
         if self.branch is None:

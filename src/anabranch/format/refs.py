@@ -19,6 +19,7 @@ from anabranch.errors import (
     DamagedFileError,
     DatasetExistsError,
     InvalidInputError,
+    InvalidPathError,
     NotFoundError,
     ObjectNotFoundError,
 )
@@ -73,8 +74,8 @@ def find_branch(root: Home, name: str) -> BranchInfo | None:
     path = branch_ref_path(name)
     try:
         fields = read_ref(root, path)
-    except ObjectNotFoundError:
-        return None
+    except (InvalidPathError, ObjectNotFoundError):
+        return None  # also for a name that is too long for any file
     try:
         return BranchInfo(
             name=name,

@@ -6,7 +6,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from anabranch.errors import DamagedFileError, ObjectNotFoundError, TagExistsError, TagNotFoundError
+from anabranch.errors import (
+    DamagedFileError,
+    InvalidPathError,
+    ObjectNotFoundError,
+    TagExistsError,
+    TagNotFoundError,
+)
 from anabranch.format.home import Home
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.names import tag_of_ref_path, tag_ref_path
@@ -42,8 +48,8 @@ def find_tag(root: Home, name: str) -> TagInfo | None:
     path = tag_ref_path(name)
     try:
         fields = read_ref(root, path)
-    except ObjectNotFoundError:
-        return None
+    except (InvalidPathError, ObjectNotFoundError):
+        return None  # also for a name that is too long for any file
     try:
         return TagInfo(
             name=name,

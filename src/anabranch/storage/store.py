@@ -237,7 +237,7 @@ def _translate(err: Exception, *, place: str, options: Mapping[str, str]) -> Ana
         return StorageDeniedError(f"the store refused access to {place!r}", hint="check the credentials")
     if "NoSuchBucket" in str(err):
         return ObjectNotFoundError(f"the bucket of {place!r} does not exist", hint="check the bucket's name")
-    if re.search(r"Filenames containing|Not a directory|Is a directory", said):
+    if re.search(r"Filenames containing|Not a directory|Is a directory|File name too long|KeyTooLong", said):
         return InvalidPathError(f"the path {place!r} cannot be used: {said}", hint="correct the path")
     if "error sending request" in said or "timed out" in said:
         return StorageUnavailableError(
