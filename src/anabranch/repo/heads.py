@@ -3,7 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import unquote
 
-from anabranch.errors import BranchNotFoundError, ObjectExistsError, StorageError, VersionNotFoundError
+from anabranch.errors import BranchNotFoundError, VersionNotFoundError
 from anabranch.format.recent import Recent
 from anabranch.ids import BranchName
 from anabranch.repo import codec
@@ -65,26 +65,11 @@ class Heads:
             return tuple(entry for entry in found if entry is not None)
 
     def append(self, entry: LogEntry) -> bool:
-        """Put an entry as the branch's next; this alone makes a change visible. False if the number is taken.
-
-        An answer can get lost after the entry was put, and a retried put then meets its own first try; so whatever goes
-        wrong, what lies there decides.
-        """
-        log = self._context.branch_log(entry.branch)
-        data = codec.encode_entry(entry)
-        try:
-            log.append(entry.number, data)
-        except (ObjectExistsError, StorageError) as err:
-            present = log.find(entry.number)
-            if present is None:
-                raise
-            if present != data:
-                if isinstance(err, ObjectExistsError):
-                    return False
-                raise
-        self._seen.keep(entry.branch, entry)
-        log.write_hint(entry.number, data)
-        return True
+        """Put an entry as the branch's next; this alone makes a change visible. False if the number is taken."""
+        done = self._context.branch_log(entry.branch).append(entry.number, codec.encode_entry(entry))
+        if done:
+            self._seen.keep(entry.branch, entry)
+        return done
 
     def _read(self, branch: BranchName) -> LogEntry | None:
         log = self._context.branch_log(branch)

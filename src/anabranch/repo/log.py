@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from zlib import crc32
 
-from anabranch.errors import ObjectNotFoundError, StorageError
+from anabranch.errors import ObjectExistsError, ObjectNotFoundError, StorageError
 from anabranch.storage import ObjectStore
 
 __all__ = ["NumberedLog"]
@@ -41,11 +41,26 @@ class NumberedLog:
         start = self._hinted() or self._last_of_all()
         return None if start is None else self._probe_from(*start)
 
-    def append(self, number: int, data: bytes) -> None:
-        """Put entry `number`; raise ObjectExistsError if it is taken."""
-        self.store.put_if_absent(self.path(number), data)
+    def append(self, number: int, data: bytes) -> bool:
+        """Put entry `number`; False if it is taken.
 
-    def write_hint(self, number: int, data: bytes) -> None:
+        An answer can get lost after the entry was put, and a retried put then meets its own first try; so whatever goes
+        wrong, what lies there decides.
+        """
+        try:
+            self.store.put_if_absent(self.path(number), data)
+        except (ObjectExistsError, StorageError) as err:
+            present = self.find(number)
+            if present is None:
+                raise
+            if present != data:
+                if isinstance(err, ObjectExistsError):
+                    return False
+                raise
+        self._write_hint(number, data)
+        return True
+
+    def _write_hint(self, number: int, data: bytes) -> None:
         """Leave a copy of the newest entry for the next reader; a courtesy, so a failure is nobody's.
 
         Not being needed, it is not repaired either: a checksum tells whether it is whole.

@@ -1,0 +1,115 @@
+"""Tags of the repository: names that do not move, each a numbered log, so that deleting and re-creating never cross."""
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+from anabranch.errors import (
+    BusyError,
+    InvalidInputError,
+    TagExistsError,
+    TagNotFoundError,
+)
+from anabranch.ids import BranchName, TagName
+from anabranch.repo import codec
+from anabranch.repo.log import NumberedLog
+from anabranch.repo.records import Records
+
+__all__ = ["TagInfo", "create_tag", "delete_tag", "find_tag", "get_tag", "list_tags"]
+
+_PARALLEL_READS = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TagInfo:
+    """A tag as it is now, or, if deleted, as it was."""
+
+    name: str
+    commit_id: str
+    description: str
+    created_at: int
+    created_by: str | None
+    number: int
+    is_deleted: bool = False
+
+
+def create_tag(records: Records, name: TagName, *, commit_id: str, description: str) -> TagInfo:
+    if (branch := records.heads.find(BranchName(str(name)))) is not None and not branch.state.is_deleted:
+        raise InvalidInputError(f"'{name}' is the name of a branch", hint="choose another name for the tag")
+    before = _find_newest(records, name)
+    if before is not None and not before.is_deleted:
+        raise TagExistsError(
+            f"there is a tag '{name}' already, on {before.commit_id}", hint="delete it first, or choose another name"
+        )
+    tag = TagInfo(
+        name=str(name),
+        commit_id=commit_id,
+        description=description,
+        created_at=records.context.clock(),
+        created_by=records.context.actor,
+        number=1 if before is None else before.number + 1,
+    )
+    if not _append(records, tag):
+        raise TagExistsError(f"someone just made a tag '{name}'", hint="choose another name")
+    return tag
+
+
+def delete_tag(records: Records, name: TagName) -> None:
+    tag = get_tag(records, name)
+    if not _append(records, replace(tag, number=tag.number + 1, is_deleted=True)):
+        raise BusyError(f"tag '{name}' was changed meanwhile", hint="look at it and try again")
+
+
+def find_tag(records: Records, name: TagName) -> TagInfo | None:
+    tag = _find_newest(records, name)
+    return None if tag is None or tag.is_deleted else tag
+
+
+def get_tag(records: Records, name: TagName) -> TagInfo:
+    tag = find_tag(records, name)
+    if tag is None:
+        raise TagNotFoundError(f"there is no tag '{name}'", hint="list the tags to see which exist")
+    return tag
+
+
+def list_tags(records: Records) -> tuple[TagInfo, ...]:
+    names = sorted(folder.rpartition("/")[2] for folder in records.context.store.list_folders("_tags"))
+    with ThreadPoolExecutor(_PARALLEL_READS) as readers:
+        found = readers.map(lambda name: find_tag(records, TagName(name)), names)
+        return tuple(tag for tag in found if tag is not None)
+
+
+def _log(records: Records, name: TagName) -> NumberedLog:
+    return NumberedLog(records.context.store, f"_tags/{name}")
+
+
+def _find_newest(records: Records, name: TagName) -> TagInfo | None:
+    log = _log(records, name)
+    found = log.find_head()
+    if found is None:
+        return None
+    fields = codec.load(found[1], path=log.path(found[0]))
+    with codec.damage_named(log.path(found[0])):
+        return TagInfo(
+            name=fields["name"],
+            commit_id=fields["commit_id"],
+            description=fields["description"],
+            created_at=fields["created_at"],
+            created_by=fields["created_by"],
+            number=fields["number"],
+            is_deleted=fields["is_deleted"],
+        )
+
+
+def _append(records: Records, tag: TagInfo) -> bool:
+    data = codec.dump(
+        {
+            "name": tag.name,
+            "commit_id": tag.commit_id,
+            "description": tag.description,
+            "created_at": tag.created_at,
+            "created_by": tag.created_by,
+            "number": tag.number,
+            "is_deleted": tag.is_deleted,
+        }
+    )
+    return _log(records, TagName(tag.name)).append(tag.number, data)
