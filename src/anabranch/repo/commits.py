@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 from typing import Any
 
-from anabranch.errors import CommitNotFoundError, ObjectExistsError, ObjectNotFoundError
+from anabranch.errors import CommitNotFoundError, CorruptError, ObjectNotFoundError
 from anabranch.format.recent import Recent
 from anabranch.ids import TableKey
 from anabranch.repo import codec
 from anabranch.repo.context import Context
 from anabranch.repo.models import CommitRecord, GraphCommit, TableEntry, TableMap
+from anabranch.repo.once import put_once
 
 __all__ = ["Commits", "next_page"]
 
@@ -43,12 +44,8 @@ class Commits:
         """Store a new commit; `full_map` is given where the commit is its own base."""
         data = codec.dump(codec.encode_commit(record, full_map))
         path = _path(record.commit.graph_commit_id)
-        try:
-            self._context.store.put_if_absent(path, data)
-        except ObjectExistsError:
-            # A put whose answer got lost is tried again, and then meets itself.
-            if self._context.store.get(path) != data:
-                raise
+        if not put_once(self._context.store, path, data):
+            raise CorruptError(f"another commit lies at {path!r}", hint="try again: ids are made by chance")
         if full_map is not None:
             self._full_maps.keep(record.base, dict(full_map))
 

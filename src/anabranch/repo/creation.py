@@ -1,7 +1,6 @@
 """Make a repository, and find out whether there is one."""
 
 from anabranch.errors import (
-    ObjectExistsError,
     ObjectNotFoundError,
     RepositoryExistsError,
     RepositoryNotFoundError,
@@ -12,6 +11,7 @@ from anabranch.repo.commits import Commits
 from anabranch.repo.context import Context
 from anabranch.repo.heads import Heads
 from anabranch.repo.models import BranchEvent, BranchMode, BranchState, CommitKind, CommitRecord, GraphCommit, LogEntry
+from anabranch.repo.once import put_once
 
 __all__ = ["check_repository", "create_repository"]
 
@@ -29,10 +29,8 @@ def create_repository(context: Context) -> None:
     if heads.find(BranchName(MAIN)) is None:
         _put_first_entry(context, heads)
     mark = {"id": context.new_id(), "root": context.root, "created_at": context.clock()}
-    try:
-        context.store.put_if_absent(_MARK, codec.dump(mark))
-    except ObjectExistsError:
-        raise _exists(context) from None
+    if not put_once(context.store, _MARK, codec.dump(mark)):
+        raise _exists(context)
 
 
 def check_repository(context: Context) -> str:

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from zlib import crc32
 
-from anabranch.errors import ObjectExistsError, ObjectNotFoundError, StorageError
+from anabranch.errors import ObjectNotFoundError, StorageError
+from anabranch.repo.once import put_once
 from anabranch.storage import ObjectStore
 
 __all__ = ["NumberedLog"]
@@ -42,21 +43,9 @@ class NumberedLog:
         return None if start is None else self._probe_from(*start)
 
     def append(self, number: int, data: bytes) -> bool:
-        """Put entry `number`; False if it is taken.
-
-        An answer can get lost after the entry was put, and a retried put then meets its own first try; so whatever goes
-        wrong, what lies there decides.
-        """
-        try:
-            self.store.put_if_absent(self.path(number), data)
-        except (ObjectExistsError, StorageError) as err:
-            present = self.find(number)
-            if present is None:
-                raise
-            if present != data:
-                if isinstance(err, ObjectExistsError):
-                    return False
-                raise
+        """Put entry `number`; False if it is taken."""
+        if not put_once(self.store, self.path(number), data):
+            return False
         self._write_hint(number, data)
         return True
 

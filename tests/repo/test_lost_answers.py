@@ -1,0 +1,138 @@
+"""Requests that fail, and requests that are carried out although their answer is lost."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import pytest
+
+import anabranch as ab
+from anabranch.errors import AnabranchError, InvalidInputError, ObjectExistsError
+from anabranch.repo.context import Context
+from anabranch.repo.creation import create_repository
+from anabranch.repo.repository import Repository
+from anabranch.storage import ObjectStore, open_store
+from anabranch.storage.wrappers import Fault, FaultyStore, _WrappedStore
+from tests.conftest import Place
+from tests.repo.programs import ledger
+
+T = TypeVar("T")
+
+
+class Wrap(Protocol):
+    def __call__(self, inner: ObjectStore) -> ObjectStore: ...
+
+
+class RepeatingStore(_WrappedStore):
+    """Carry out each conditional put twice, as a client does whose first try timed out: the second meets the first."""
+
+    def _request(self, operation: str, path: str, send: Callable[[], T]) -> T:
+        result = send()
+        return send() if operation == "put_if_absent" else result
+
+
+def context_through(place: Place, wrap: Wrap) -> Context:
+    uri = place / "lake"
+    return Context(root=uri, store=wrap(open_store(uri, place.storage_options)), storage_options=place.storage_options)
+
+
+@pytest.fixture
+def lake(place: Place) -> Repository:
+    repo = ab.init(place / "lake", storage_options=place.storage_options)
+    ledger.create(repo)
+    return repo
+
+
+def assert_whole(lake: Repository, branch: str = "main") -> list[str]:
+    published = ledger.marks(lake, branch)
+    assert len(set(published)) == len(published)
+    assert ledger.read(lake, branch) == ledger.expected(published)
+    return published
+
+
+@pytest.mark.parametrize("fault", [Fault.FAIL, Fault.LOSE_ANSWER])
+@pytest.mark.parametrize("operation", ["put_if_absent", "put", "get", "list"])
+def test_one_request_of_a_commit_goes_wrong(lake: Repository, place: Place, operation: str, fault: Fault) -> None:
+    nth, is_reached = 1, True
+    while is_reached:
+        faults: list[FaultyStore] = []
+
+        def wrap(inner: ObjectStore, nth: int = nth, faults: list[FaultyStore] = faults) -> ObjectStore:
+            faults.append(FaultyStore(inner, nth=nth, fault=fault, operation=operation))
+            return faults[0]
+
+        mark = ledger.mark_of(1, nth)
+        try:
+            ledger.commit(Repository(context_through(place, wrap)), mark)
+        except AnabranchError as err:
+            assert err.retryable
+            assert mark not in assert_whole(lake)
+            ledger.commit(lake, mark)
+        assert assert_whole(lake)[-1] == mark
+        is_reached = faults[0].reached.is_set()
+        nth += 1
+    assert nth > 2 or operation in {"put", "list"}
+
+
+@pytest.mark.s3
+def test_conditional_puts_that_meet_their_own_first_try_succeed_once(place: Place) -> None:
+    context = context_through(place, RepeatingStore)
+    create_repository(context)
+    repo = Repository(context)
+    ledger.create(repo)
+    ledger.commit(repo, "1-0")
+    repo.branch_create("dev")
+    ledger.commit(repo, "1-1", branch="dev")
+    repo.branch_delete("dev")
+    repo.branch_restore("dev")
+    repo.branch_delete("dev")
+    repo.branch_create("dev")
+    assert assert_whole(repo) == ["1-0"]
+    assert assert_whole(repo, "dev") == ["1-0"]
+    assert repo.branch_get("dev").version == 6
+
+
+def test_transaction_with_an_unknown_outcome_is_not_published_again(lake: Repository, place: Place) -> None:
+    # The entry of the log is put, its answer is lost, and so is the look at what lies there.
+    def wrap(inner: ObjectStore) -> ObjectStore:
+        return ReadsNothing(FaultyStore(inner, nth=2, fault=Fault.LOSE_ANSWER, operation="put_if_absent"))
+
+    class ReadsNothing(_WrappedStore):
+        def _request(self, operation: str, path: str, send: Callable[[], T]) -> T:
+            if self._inner.reached.is_set():  # type: ignore[attr-defined]
+                raise ab.errors.StorageUnavailableError("no answer", hint="try again")
+            return send()
+
+    tx = Repository(context_through(place, wrap)).transaction(message="1-0")
+    ledger.write(tx, "1-0")
+    with pytest.raises(ab.errors.StorageUnavailableError):
+        tx.publish()
+    with pytest.raises(InvalidInputError, match="ended"):
+        tx.publish()
+    assert assert_whole(lake) == ["1-0"]
+
+
+def test_lost_answer_to_the_tombstone_of_a_branch(lake: Repository, place: Place) -> None:
+    lake.branch_create("dev")
+    faulty = Repository(
+        context_through(
+            place, lambda inner: FaultyStore(inner, nth=1, fault=Fault.LOSE_ANSWER, operation="put_if_absent")
+        )
+    )
+    faulty.branch_delete("dev")
+    assert [branch.name for branch in lake.branch_list()] == ["main"]
+
+
+def test_init_whose_last_answer_is_lost_left_a_repository(tmp_path: Path) -> None:
+    place = Place(root=str(tmp_path))
+    context = context_through(
+        place, lambda inner: FaultyStore(inner, nth=3, fault=Fault.LOSE_ANSWER, operation="put_if_absent")
+    )
+    create_repository(context)
+    ledger.create(ab.open(place / "lake"))
+
+
+def test_repeating_store_refuses_what_others_put(tmp_path: Path) -> None:
+    store = RepeatingStore(open_store(str(tmp_path)))
+    with pytest.raises(ObjectExistsError):
+        store.put_if_absent("once", b"twice")
