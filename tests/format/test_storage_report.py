@@ -6,6 +6,7 @@ import lance
 import pyarrow as pa
 import pytest
 
+import anabranch as ab
 from anabranch.errors import DatasetNotFoundError
 from anabranch.format.bases import add_base, append_to_base
 from anabranch.format.home import Home
@@ -136,3 +137,10 @@ def test_a_local_dataset_may_have_its_archive_in_a_bucket(place: Place, tmp_path
     assert [base.data.files for base in report.bases] == [2, 3]
     assert of(report, "cold").data == stored(place, place / "archive")
     assert home.open().to_table().num_rows == 110
+
+
+def test_a_handle_counts_the_version_it_was_checked_out_at(tmp_path: Path) -> None:
+    for mode in ("create", "append"):
+        lance.write_dataset(pa.table({"id": [1]}), str(tmp_path / "t.lance"), mode=mode)
+    dataset = ab.dataset(tmp_path / "t.lance")
+    assert [dataset.branch_checkout("main", at).storage_report().total.files for at in (1, 2)] == [1, 2]
