@@ -25,7 +25,7 @@ from anabranch.format.home import Home
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.manifest import BasePath
 from anabranch.storage import open_store
-from anabranch.storage.uris import is_local, join_uri, normalise_uri, relative_to
+from anabranch.storage.uris import follow_links, is_local, join_uri, normalise_uri, relative_to
 
 __all__ = [
     "OWN_ROOT",
@@ -146,7 +146,7 @@ def _holds_dataset(home: Home, base: BasePath) -> bool:
 
 def is_own_root(home: Home, base: BasePath) -> bool:
     """Whether a base is another name for the home's own folder, as a dataset that lists its own root has it."""
-    return base.is_dataset_root and _place(base.path) == home.uri
+    return base.is_dataset_root and follow_links(_place(base.path)) == follow_links(home.uri)
 
 
 def label(base: BasePath | None) -> str:
@@ -249,7 +249,7 @@ def check_bases(home: Home, bases: Iterable[BasePath] | None = None) -> None:
 
 
 def _is_home_of(root: str, path: str) -> bool:
-    below = relative_to(_place(path), root)
+    below = relative_to(follow_links(_place(path)), follow_links(root))
     return below is not None and (below == "" or below.startswith("tree/"))
 
 

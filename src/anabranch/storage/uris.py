@@ -1,4 +1,4 @@
-"""Where things are: one spelling for each place, as pure functions on strings.
+"""Where things are: one spelling for each place.
 
 A local place is an absolute POSIX path; any other is `scheme://bucket/path`. No trailing slash.
 """
@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 from anabranch.errors import InvalidPathError
 
-__all__ = ["REMOTE_SCHEMES", "is_local", "join_uri", "normalise_uri", "relative_to", "split_uri"]
+__all__ = ["REMOTE_SCHEMES", "follow_links", "is_local", "join_uri", "normalise_uri", "relative_to", "split_uri"]
 
 REMOTE_SCHEMES = frozenset({"s3", "gs", "az"})
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
@@ -64,6 +64,11 @@ def _normalise_remote(scheme: str, rest: str) -> str:
 
 def _without_login(uri: str) -> str:
     return re.sub(r"//.*@", "//…@", uri)
+
+
+def follow_links(uri: str) -> str:
+    """The place where a path leads, to compare it with others; what is recorded stays as it was given."""
+    return os.path.realpath(uri) if is_local(uri) else uri
 
 
 def is_local(uri: str) -> bool:
