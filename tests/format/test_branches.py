@@ -263,6 +263,29 @@ def test_an_unreachable_endpoint_says_so_and_keeps_the_secret() -> None:
     assert "hush-hush" not in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["dev", "a/b"])
+def test_the_folder_of_a_branch_is_opened_as_that_branch(dataset: ab.Dataset, place: Place, name: str) -> None:
+    dataset.branch_create(name)
+    dataset.branch_checkout(name).append(pa.table({"id": [7]}))
+    branch = ab.dataset(f"{dataset.uri}/tree/{name}", place.storage_options)
+    assert (branch.uri, branch.branch, ids(branch)) == (dataset.uri, name, [0, 1, 2, 3, 7])
+    branch.branch_create("child")
+    branch.tag_create("here")
+    assert [(tag.branch, tag.version) for tag in dataset.tag_list()] == [(name, 4)]
+    assert dataset.branch_get("child").parent_branch == name
+
+
+def test_a_dataset_and_a_link_to_it_are_one(tmp_path: Path) -> None:
+    write(str(tmp_path / "t.lance"), [1], {}, mode="create")
+    (tmp_path / "link").symlink_to(tmp_path / "t.lance")
+    direct, linked = ab.dataset(tmp_path / "t.lance"), ab.dataset(tmp_path / "link")
+    direct.branch_create("direct")
+    linked.branch_create("linked")
+    for one in (direct, linked):
+        assert [ids(one.branch_checkout(name)) for name in ("direct", "linked")] == [[1], [1]]
+        assert one.doctor().is_clean
+
+
 def at_once(calls: list[Callable[[], object]]) -> list[object]:
     """What each call returned, or the error of ours it raised, with all of them started at the same moment."""
     barrier = threading.Barrier(len(calls))

@@ -11,6 +11,7 @@ import pytest
 from lance import LanceOperation
 from lance.fragment import write_fragments
 
+import anabranch as ab
 from anabranch.errors import StaleBaseError
 from anabranch.format.bases import check_bases
 from anabranch.format.clone import shallow_clone
@@ -98,6 +99,33 @@ def check_reads(made: LivedIn, root: str | Path) -> None:
             assert ids(home, made.staged[branch]) == sorted([*expected, 99])
     tagged = {tag: lance.dataset(str(root), version=tag, storage_options=options) for tag in ("v1", "dev-v1")}
     assert {tag: dataset.count_rows() for tag, dataset in tagged.items()} == {"v1": 4, "dev-v1": 3}
+
+
+@pytest.mark.parametrize("carry", [move, copy], ids=["moved", "copied"])
+def test_no_door_leads_to_the_original(tmp_path: Path, carry: Callable[[str, Path], None]) -> None:
+    made = lived_in(str(tmp_path / "old" / "t.lance"))
+    carry(made.root, new := tmp_path / "new.lance")
+    dataset = ab.dataset(new)
+    assert sorted(dataset.to_arrow()["id"].to_pylist()) == made.expected[None]
+    before = {info.path: info.size for info in dataset.home.store().list()}
+    doors: list[Callable[[], object]] = [
+        lambda: dataset.branch_checkout("dev"),
+        lambda: dataset.tag_checkout("dev-v1"),
+        lambda: dataset.branch_create("child", "dev"),
+        lambda: dataset.fork_branch_from_state("feature/of-dev", "child", 6),
+        lambda: dataset.shallow_clone(tmp_path / "clone.lance", "dev"),
+        lambda: dataset.deep_clone(tmp_path / "clone.lance", "dev-v1"),
+        lambda: ab.dataset(new / "tree" / "dev"),
+        lambda: ab.dataset(new / "tree" / "feature" / "of-dev"),
+    ]
+    for door in doors:
+        with pytest.raises(StaleBaseError, match="relocate the dataset"):
+            door()
+    assert {info.path: info.size for info in dataset.home.store().list()} == before
+    dataset.relocate()
+    shutil.rmtree(tmp_path / "old")
+    for branch in BRANCHES:
+        assert sorted(dataset.branch_checkout(branch).to_arrow()["id"].to_pylist()) == made.expected[branch]
 
 
 @pytest.mark.parametrize("carry", [move, copy], ids=["moved", "copied"])

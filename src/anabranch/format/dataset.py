@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import PurePath
 from typing import Any, Self
@@ -36,8 +37,16 @@ Ref = int | str | tuple[str | None, int | None]
 
 
 def open_dataset(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None) -> "Dataset":
-    """Open the dataset at a path or URI on its main branch; raise DatasetNotFoundError if there is none."""
-    handle = Dataset(Home.at(uri, storage_options))
+    """Open the dataset at a path or URI on its main branch; raise DatasetNotFoundError if there is none.
+
+    The folder of a branch, `{root}/tree/{branch}`, is opened as that branch: by itself it would know no refs, and read
+    the original of a copied dataset.
+    """
+    home = Home.at(uri, storage_options)
+    root, separator, branch = home.root.rpartition("/tree/")
+    if separator and refs.find_branch(replace(home, root=root), branch) is not None:
+        return Dataset(replace(home, root=root)).branch_checkout(branch)
+    handle = Dataset(home)
     handle.open()
     return handle
 
@@ -183,7 +192,8 @@ class Dataset:
         return base_compaction.compact_bases(self._home)
 
     def storage_report(self) -> storage_report.StorageReport:
-        return storage_report.storage_report(self._home)
+        """Count the files that this handle's version reads, and their bytes, by base."""
+        return storage_report.storage_report(self._home, self._pinned)
 
     # Clones, moving, housekeeping
 

@@ -27,6 +27,11 @@ def is_staged(version: int) -> bool:
     return version >= 1 << 63
 
 
+def _may_be_version(value: object) -> bool:
+    """Whether Lance can look for it: it takes a text for a tag, and knows only unsigned numbers of 64 bits."""
+    return isinstance(value, int) and 0 <= value < 1 << 64
+
+
 # Handles of staged versions: their ids are never used again, so they cannot go stale.
 _STAGED: Recent[tuple["Home", int], lance.LanceDataset] = Recent(limit=64)
 
@@ -72,8 +77,7 @@ class Home:
         """Open a version, staged ones too; the newest ordinary one by default."""
         if version is None:
             return self._open(version)
-        # Lance takes a text for a tag, and has no error of its own for what is no unsigned number of 64 bits.
-        if not isinstance(version, int) or not 0 <= version < 1 << 64:
+        if not _may_be_version(version):
             raise self._no_version(version)
         if not is_staged(version):
             return self._open(version)

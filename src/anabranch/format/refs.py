@@ -23,6 +23,7 @@ from anabranch.errors import (
     NotFoundError,
     ObjectNotFoundError,
 )
+from anabranch.format.bases import bases_of, check_bases
 from anabranch.format.home import Home, branch_folder, is_staged
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.names import ManifestName, branch_of_ref_path, branch_ref_path
@@ -126,6 +127,7 @@ def create_branch(root: Home, name: str, source: Source) -> BranchInfo:
     source_branch, version = source
     home = root.on(source_branch)
     at = home.open(version)
+    check_bases(home, bases_of(at))
     version = at.version
     if is_staged(version):
         raise InvalidInputError(
