@@ -62,5 +62,11 @@ def s3_options(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, s
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     if request.param == "local":
         return Place(root=str(tmp_path))
-    options: dict[str, str] = request.getfixturevalue("s3_options")
-    return Place(root=f"s3://lake/{uuid4().hex}", storage_options=options, bucket="lake")
+    found: Place = request.getfixturevalue("s3_place")
+    return found
+
+
+@pytest.fixture
+def s3_place(s3_options: dict[str, str]) -> Place:
+    """A fresh root on S3, for what happens only there; mark such tests with `xdist_group("s3")`."""
+    return Place(root=f"s3://lake/{uuid4().hex}", storage_options=s3_options, bucket="lake")

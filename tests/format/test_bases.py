@@ -185,12 +185,16 @@ def test_a_base_in_a_store_that_cannot_be_reached_is_refused(tmp_path: Path) -> 
     assert home.open().version == 1
 
 
-@pytest.mark.s3
-def test_a_base_in_a_missing_bucket_is_refused(place: Place) -> None:
-    if place.is_local:  # a missing folder is made on demand
-        assert add_base(make(place), place / "not/yet", name="cold").path == place / "not/yet"
-        return
-    home = make(place)
+def test_a_base_in_a_folder_that_is_not_there_yet_is_fine(tmp_path: Path) -> None:
+    home = make(Place(root=str(tmp_path)))
+    assert add_base(home, f"{tmp_path}/not/yet", name="cold").path == f"{tmp_path}/not/yet"
+    append_to_base(home, rows(100, 110), base="cold")
+    assert read_base(home, "cold").num_rows == 10
+
+
+@pytest.mark.xdist_group("s3")
+def test_a_base_in_a_missing_bucket_is_refused(s3_place: Place) -> None:
+    home = make(s3_place)
     with pytest.raises(NotFoundError, match=r"bucket of .*does not exist"):
         add_base(home, "s3://no-such-bucket/cold", name="cold")
     assert home.open().version == 1

@@ -167,13 +167,11 @@ def test_large_blobs_lie_in_a_folder_beside_their_data_file(tmp_path: Path) -> N
     assert len(list((root / "data" / file.path.removesuffix(".lance")).glob("*.blob"))) == 2
 
 
-@pytest.mark.s3
-def test_a_write_to_a_base_wants_the_storage_options_once_more(place: Place) -> None:
-    if place.is_local:
-        return
-    options = place.storage_options
-    made = lance.write_dataset(rows(0, 10), place / "t.lance", storage_options=options)
-    far = place.root.replace("s3://lake", "s3://cold")
+@pytest.mark.xdist_group("s3")
+def test_a_write_to_a_base_wants_the_storage_options_once_more(s3_place: Place) -> None:
+    options = s3_place.storage_options
+    made = lance.write_dataset(rows(0, 10), s3_place / "t.lance", storage_options=options)
+    far = s3_place.root.replace("s3://lake", "s3://cold")
     made.add_bases([lance.DatasetBasePath(far, name="cold", is_dataset_root=True)])
     dataset = lance.dataset(made.uri, storage_options=options)
     with pytest.raises(OSError, match="S3"):

@@ -100,27 +100,26 @@ def test_dropping_a_dataset_removes_its_folder(root: str) -> None:
     assert not Path(root).exists()
 
 
-@pytest.mark.s3
-def test_on_s3_a_clone_into_another_bucket_lands_in_the_sources(place: Place) -> None:
-    home = Home.at(place / "t.lance", place.storage_options)
+@pytest.mark.xdist_group("s3")
+def test_on_s3_a_clone_into_another_bucket_lands_in_the_sources(s3_place: Place) -> None:
+    home = Home.at(s3_place / "t.lance", s3_place.storage_options)
     dataset = lance.write_dataset(ROWS, home.root, storage_options=home.lance_options())
-    target = (place / "clone.lance").replace("s3://lake/", "s3://other/")
-    if place.is_local:
-        assert dataset.shallow_clone(target, 1).count_rows() == 3
-        return
+    target = (s3_place / "clone.lance").replace("s3://lake/", "s3://other/")
     with pytest.raises(ValueError, match="was not found"):
         dataset.shallow_clone(target, 1)
-    assert list(open_store(place / "clone.lance", place.storage_options).list("_versions"))
-    assert not list(open_store(target, place.storage_options).list())
+    assert list(open_store(s3_place / "clone.lance", s3_place.storage_options).list("_versions"))
+    assert not list(open_store(target, s3_place.storage_options).list())
 
 
-@pytest.mark.s3
-def test_on_s3_a_version_with_bases_cannot_be_cloned_deeply(place: Place) -> None:
-    home = Home.at(place / "t.lance", place.storage_options)
+@pytest.mark.xdist_group("s3")
+def test_on_s3_a_version_with_bases_cannot_be_cloned_deeply(s3_place: Place) -> None:
+    home = Home.at(s3_place / "t.lance", s3_place.storage_options)
     lance.write_dataset(ROWS, home.root, storage_options=home.lance_options()).create_branch("dev")
-    dev = home.on("dev").open()
-    if place.is_local:
-        assert dev.deep_clone(place / "deep.lance", 1).count_rows() == 3
-        return
     with pytest.raises(OSError, match="empty path segment"):
-        dev.deep_clone(place / "deep.lance", 1)
+        home.on("dev").open().deep_clone(s3_place / "deep.lance", 1)
+
+
+def test_on_local_disk_a_version_with_bases_is_cloned_deeply(root: str, tmp_path: Path) -> None:
+    lance.dataset(root).create_branch("dev")
+    dev = lance.dataset(f"{root}/tree/dev")
+    assert dev.deep_clone(str(tmp_path / "deep.lance"), dev.version).count_rows() == dev.count_rows()
