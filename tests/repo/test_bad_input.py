@@ -52,6 +52,10 @@ def refuse(repo: ab.Repository, change: Change, error: type[AnabranchError], *sa
         assert text in str(caught.value)
 
 
+def write(how: str, data: object) -> Change:
+    return lambda tx: getattr(tx, how)(ORDERS, data)
+
+
 # Names and refs
 
 
@@ -146,9 +150,9 @@ def test_bad_expressions_are_refused(lake: ab.Repository) -> None:
 def test_rows_that_do_not_fit_are_refused_with_column_expected_and_found(lake: ab.Repository) -> None:
     text = pa.table({"id": ["x"], "v": ["y"]})
     extra = pa.table({"id": [9], "v": ["y"], "more": [1.5]})
-    for change in (ab.Transaction.append, ab.Transaction.upsert):
-        refuse(lake, lambda tx, do=change: do(tx, ORDERS, text), SchemaMismatchError, "'id'", "int64", "string")
-        refuse(lake, lambda tx, do=change: do(tx, ORDERS, extra), SchemaMismatchError, "'more'", "double", "'id', 'v'")
+    for how in ("append", "upsert"):
+        refuse(lake, write(how, text), SchemaMismatchError, "'id'", "int64", "string")
+        refuse(lake, write(how, extra), SchemaMismatchError, "'more'", "double", "'id', 'v'")
     no_key = pa.table({"v": ["y"]})
     refuse(lake, lambda tx: tx.append(ORDERS, no_key), SchemaMismatchError, "no key column 'id'")
     refuse(lake, lambda tx: tx.upsert(ORDERS, no_key), SchemaMismatchError, "no key column 'id'")
@@ -167,10 +171,8 @@ def test_a_value_that_does_not_fit_is_refused(repo: ab.Repository) -> None:
 
 @pytest.mark.parametrize("data", [[{"id": 1}], {"id": [1]}, "rows.parquet", None, 7])
 def test_what_is_no_table_is_refused(lake: ab.Repository, data: object) -> None:
-    for change in (ab.Transaction.append, ab.Transaction.upsert, ab.Transaction.overwrite):
-        refuse(
-            lake, lambda tx, do=change: do(tx, ORDERS, data), InvalidInputError, type(data).__name__, "pass a pyarrow"
-        )
+    for how in ("append", "upsert", "overwrite"):
+        refuse(lake, write(how, data), InvalidInputError, type(data).__name__, "pass a pyarrow")
 
 
 def test_bad_schemas_of_new_tables_are_refused(lake: ab.Repository) -> None:

@@ -169,6 +169,14 @@ def test_old_versions_of_a_name_are_those_of_all_its_branches(dev: ab.Repository
     assert [ids(bound.snapshot_at_version(number)) for number in (1, 2, 4)] == [[1, 2, 3], [1, 2, 3, 4], [1, 2, 3]]
 
 
+def test_a_branch_can_be_made_from_an_old_version_of_a_deleted_one(dev: ab.Repository) -> None:
+    dev.branch_delete("dev")
+    made = dev.branch_create_from("dev@v2", "rescued")
+    assert made.parent is None
+    assert ids(dev.snapshot_of("rescued")) == [1, 2, 3, 4]
+    assert dev.branch_create_from("main@v2", "other").parent == "main"
+
+
 def test_a_branch_made_from_its_own_old_commit_goes_on_from_there(dev: ab.Repository) -> None:
     old = append(dev, 5, branch="dev")
     append(dev, 6, branch="dev")

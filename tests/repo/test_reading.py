@@ -96,7 +96,7 @@ def test_a_snapshot_is_a_mapping_of_tables(lake: ab.Repository) -> None:
     snapshot = lake.snapshot()
     assert snapshot.get("s.none") is None
     assert "not a key" not in snapshot
-    assert 7 not in snapshot
+    assert not snapshot.__contains__(7)
     assert {key: found.count_rows() for key, found in snapshot.items()} == {CUSTOMERS: 2, ORDERS: 3}
     with pytest.raises(KeyError):
         snapshot["s.none"]

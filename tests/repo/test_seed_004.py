@@ -231,7 +231,7 @@ def test_the_actor_of_a_commit_is_optional(lake: ab.Repository) -> None:
 
 def test_every_publish_appends_one_commit(lake: ab.Repository) -> None:
     before = lake.list_commits()
-    made = []
+    made: list[ab.GraphCommit | None] = []
     for kind in ("load", "change", "schema_apply"):
         with lake.transaction(kind=kind) as tx:
             tx.append(ORDERS, table(len(made) + 4))

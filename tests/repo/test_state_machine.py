@@ -9,7 +9,7 @@ from typing import Any
 import hypothesis.strategies as st
 import pytest
 from hypothesis import event, settings
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 import anabranch as ab
 from anabranch.errors import AnabranchError, WriteConflictError
@@ -60,6 +60,17 @@ class RepositoryMachine(RuleBasedStateMachine):
         finally:
             shutil.rmtree(self.folder)
 
+    @initialize(data=st.data())
+    def fill(self, data: st.DataObject) -> None:
+        """Two tables to begin with, so that histories are about changes to them."""
+        one = self._begin(self.handles[0], "main")
+        for operation in (Create("s.a", ("id", "n", "s"), ("id",)), Create("s.b", ("id", "m"), ())):
+            operation.do(one.real)
+            operation.do_in_model(one.model)
+        for _ in range(3):
+            self._operate(one, data)
+        self._end(one, "publish")
+
     # Transactions
 
     @rule(data=st.data(), number=st.integers(0, HANDLES - 1))
@@ -70,27 +81,27 @@ class RepositoryMachine(RuleBasedStateMachine):
             self._operate(one, data)
         self._end(one, data.draw(st.sampled_from(["publish"] * 6 + ["raise", "drop"]), label="ending"))
 
-    @precondition(lambda self: len(self.open) < 3)
     @rule(data=st.data(), number=st.integers(0, HANDLES - 1))
-    def begin(self, data: st.DataObject, number: int) -> None:
-        one = self._begin(self.handles[number], data.draw(st.sampled_from(self.model.branches)))
-        self._operate(one, data)
-        self.open.append(one)
+    def go_on(self, data: st.DataObject, number: int) -> None:
+        """Transactions that stay open while others come and go."""
+        if len(self.open) < 3 and data.draw(st.booleans(), label="begin"):
+            self.open.append(self._begin(self.handles[number], data.draw(st.sampled_from(self.model.branches))))
+        if self.open:
+            self._operate(data.draw(st.sampled_from(self.open)), data)
 
-    @precondition(lambda self: self.open)
-    @rule(data=st.data(), ending=st.sampled_from(["publish"] * 4 + ["raise", "drop", "operate", "operate"]))
-    def go_on(self, data: st.DataObject, ending: str) -> None:
-        one = self.open[data.draw(st.integers(0, len(self.open) - 1))]
-        self._operate(one, data)
-        if ending != "operate":
-            self.open.remove(one)
-            self._end(one, ending)
+    @rule(data=st.data())
+    def end(self, data: st.DataObject) -> None:
+        if self.open:
+            one = self.open.pop(data.draw(st.integers(0, len(self.open) - 1)))
+            self._end(one, data.draw(st.sampled_from(["publish"] * 6 + ["raise", "drop"]), label="ending"))
 
     def _begin(self, handle: Handle, branch: str) -> Open:
         return Open(handle, handle.repo.transaction(branch), self.model.begin(branch))
 
     def _operate(self, one: Open, data: st.DataObject) -> None:
-        operation: Operation = data.draw(operations(sorted(one.model.tables)), label="operation")
+        operation: Operation = data.draw(
+            operations({key: table.columns for key, table in one.model.tables.items()}), label="operation"
+        )
         self._both(lambda: operation.do(one.real), lambda: operation.do_in_model(one.model))
         event(type(operation).__name__)
         one.creates = one.creates or isinstance(operation, Create)

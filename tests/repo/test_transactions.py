@@ -16,7 +16,6 @@ from anabranch.errors import (
     KeyConflictError,
     TableExistsError,
     TableNotFoundError,
-    WriteConflictError,
 )
 from tests.repo.conftest import (
     CUSTOMERS,
@@ -28,7 +27,6 @@ from tests.repo.conftest import (
     entry,
     ids,
     nothing_changes,
-    objects,
     raw,
     rows,
     table,
@@ -391,6 +389,12 @@ def test_a_renamed_table_is_written_under_its_new_name(lake: ab.Repository) -> N
     assert ids(lake, "s.again") == [2, 3, 4]
 
 
+def test_a_table_renamed_and_renamed_back_is_no_change(lake: ab.Repository) -> None:
+    with nothing_changes(lake), lake.transaction() as tx:
+        tx.rename_table(ORDERS, "s.renamed")
+        tx.rename_table("s.renamed", ORDERS)
+
+
 def test_a_new_table_may_take_the_name_of_a_renamed_one(lake: ab.Repository) -> None:
     with lake.transaction() as tx:
         tx.rename_table(ORDERS, "s.old")
@@ -492,92 +496,3 @@ def test_overwrite_may_bring_other_columns(lake: ab.Repository) -> None:
     assert rows(lake.snapshot()[ORDERS]) == [{"id": 7, "z": True}]
     assert rows(raw(lake)) == [{"id": 7, "z": True}]
     assert lake.snapshot()[ORDERS].primary_key == ("id",)
-
-
-# Two at once
-
-
-def test_appends_to_one_table_both_succeed(lake: ab.Repository) -> None:
-    first, second = lake.transaction(), another(lake).transaction()
-    first.append(ORDERS, table(4))
-    second.append(ORDERS, table(5))
-    first.publish()
-    second.publish()
-    assert ids(lake) == [1, 2, 3, 4, 5]
-    assert rows(raw(lake)) == rows(lake.snapshot_of("main")[ORDERS])
-
-
-def test_disjoint_tables_never_conflict(lake: ab.Repository) -> None:
-    first, second = lake.transaction(), another(lake).transaction()
-    first.delete(ORDERS, "true")
-    second.overwrite(CUSTOMERS, table(30))
-    second.publish()
-    first.publish()
-    assert (ids(lake), ids(lake, CUSTOMERS)) == ([], [30])
-
-
-def test_a_true_conflict_is_retryable_and_changes_nothing(lake: ab.Repository) -> None:
-    first, second = lake.transaction(), another(lake).transaction()
-    first.append(ORDERS, table(4))
-    second.delete(ORDERS, "id = 1")
-    first.publish()
-    before = lake.head_commit_id_for_branch("main")
-    with pytest.raises(WriteConflictError, match=rf"'{ORDERS}'.*'delete'") as caught:
-        second.publish()
-    assert caught.value.retryable
-    assert lake.head_commit_id_for_branch("main") == before
-    assert ids(lake) == [1, 2, 3, 4]
-
-
-def test_a_key_that_appeared_meanwhile_is_refused(lake: ab.Repository) -> None:
-    first, second = lake.transaction(), another(lake).transaction()
-    first.append(ORDERS, table(4))
-    second.append(ORDERS, table(4))
-    first.publish()
-    with pytest.raises(KeyConflictError):
-        second.publish()
-    assert ids(lake) == [1, 2, 3, 4]
-
-
-def test_an_upsert_is_prepared_again_on_the_new_state(lake: ab.Repository) -> None:
-    first, second = lake.transaction(), another(lake).transaction()
-    first.upsert(ORDERS, table(4, v="first"))
-    second.upsert(ORDERS, table(4, 5, v="second"))
-    first.publish()
-    second.publish()
-    assert rows(lake.snapshot_of("main")[ORDERS])[3:] == [{"id": 4, "v": "second"}, {"id": 5, "v": "second"}]
-
-
-def test_a_table_dropped_meanwhile_is_a_conflict(lake: ab.Repository) -> None:
-    second = another(lake).transaction()
-    second.append(ORDERS, table(4))
-    with lake.transaction() as tx:
-        tx.drop_table(ORDERS)
-    with pytest.raises(WriteConflictError, match="created, dropped or replaced"):
-        second.publish()
-    assert ORDERS not in lake.snapshot_of("main")
-
-
-def test_one_folder_never_serves_two_tables(repo: ab.Repository) -> None:
-    late = repo.transaction()
-    late.create_table("s.a", SCHEMA)
-    other = another(repo)
-    with other.transaction() as tx:
-        tx.create_table("s.a", SCHEMA)
-        tx.rename_table("s.a", "s.b")
-        tx.append("s.b", table(1))
-    with pytest.raises(WriteConflictError, match=r"'s\.a'"):
-        late.publish()
-    assert list(repo.snapshot_of("main")) == ["s.b"]
-
-
-def test_a_lost_transaction_leaves_only_objects_that_nobody_reads(lake: ab.Repository) -> None:
-    first, second = lake.transaction(), another(lake).transaction()
-    first.delete(ORDERS, "id = 2")
-    second.delete(ORDERS, "id = 1")
-    first.publish()
-    log = set(objects(lake, "_versions"))
-    with pytest.raises(WriteConflictError):
-        second.publish()
-    assert set(objects(lake, "_versions")) == log
-    assert [commit.tables for commit in lake.list_commits()] == [(ORDERS,), (CUSTOMERS, ORDERS), ()]

@@ -1,6 +1,6 @@
 """What hypothesis draws: names, rows and operations, from pools so small that they meet again and again."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from hypothesis import strategies as st
 
@@ -52,60 +52,73 @@ def refs(model: ModelRepository) -> st.SearchStrategy[str]:
     )
 
 
-def operations(existing: Sequence[str]) -> st.SearchStrategy[Operation]:
-    """Any operation, most often on a table that exists."""
-    keys = st.sampled_from([*existing, *existing, *_TABLES])
-    others = st.sampled_from(_OTHER_COLUMNS)
-    below = st.builds(Below, st.integers(0, 8))
-    created = st.builds(Create, table_keys(), _columns(), st.sampled_from([(), ("id",), ("id",)]))
-    on_rows = (
-        keys.flatmap(lambda key: _data().map(lambda data: Append(key, *data))),
-        keys.flatmap(lambda key: _data().map(lambda data: Append(key, *data, as_stream=True))),
-        keys.flatmap(lambda key: _data().map(lambda data: Upsert(key, *data))),
-        keys.flatmap(lambda key: _data().map(lambda data: Overwrite(key, *data))),
-        keys.flatmap(lambda key: _assignments().map(lambda data: Update(key, *data, Below(6)))),
-        st.builds(Delete, keys, below),
+def operations(tables: Mapping[str, Sequence[str]]) -> st.SearchStrategy[Operation]:
+    """Any operation, most often one that fits a table that exists; `tables` are those, with their columns."""
+    keys = st.sampled_from([*sorted(tables) * 4, *_TABLES])
+    return keys.flatmap(lambda key: _operations_on(key, tables.get(key, ())))
+
+
+def _operations_on(key: str, columns: Sequence[str]) -> st.SearchStrategy[Operation]:
+    created = st.builds(Create, st.just(key), _columns(_OTHER_COLUMNS), st.sampled_from([(), ("id",)]))
+    if not columns:
+        return st.one_of(created, created, _rows_operations(key, _OTHER_COLUMNS))
+    others = [name for name in columns if name != "id"]
+    fitting = _rows_operations(key, others)
+    misfitting = _rows_operations(key, _OTHER_COLUMNS)
+    renamed = st.builds(Rename, st.just(key), table_keys())
+    return st.one_of(*[fitting] * 6, misfitting, _column_operations(key), renamed, st.just(Drop(key)), created)
+
+
+def _rows_operations(key: str, others: Sequence[str]) -> st.SearchStrategy[Operation]:
+    data = _columns(others).flatmap(lambda columns: st.tuples(st.just(columns), _rows(columns)))
+    appended = st.builds(
+        lambda data, as_stream: Append(key, data[0], data[1], as_stream=as_stream), data, st.booleans()
     )
-    renamed = st.sampled_from([*_pairs(_NUMBERS), *_pairs(_TEXTS)])
-    on_columns = (
-        keys.flatmap(lambda key: _assignments().map(lambda data: AddColumn(key, *data))),
-        keys.flatmap(lambda key: renamed.map(lambda names: RenameColumn(key, *names))),
-        st.builds(DropColumn, keys, others),
+    below = st.builds(Below, st.integers(0, 20))
+    return st.one_of(
+        appended,
+        appended,
+        data.map(lambda data: Upsert(key, *data)),
+        data.map(lambda data: Overwrite(key, *data)),
+        st.builds(lambda to, where: Update(key, to[0], to[1], where), _assignments(others or _OTHER_COLUMNS), below),
+        st.builds(Delete, st.just(key), below),
     )
-    if not existing:
-        return st.one_of(created, created, *on_rows)
-    on_tables = (created, st.builds(Drop, keys), st.builds(Rename, keys, table_keys()))
-    return st.one_of(*on_tables, *on_rows, *on_rows, *on_columns)
 
 
-def _columns() -> st.SearchStrategy[tuple[str, ...]]:
-    return st.lists(st.sampled_from(_OTHER_COLUMNS), unique=True, max_size=3).map(lambda names: ("id", *names))
+def _column_operations(key: str) -> st.SearchStrategy[Operation]:
+    return st.one_of(
+        _assignments(_OTHER_COLUMNS).map(lambda data: AddColumn(key, *data)),
+        st.sampled_from([*_pairs(_NUMBERS), *_pairs(_TEXTS)]).map(lambda names: RenameColumn(key, *names)),
+        st.builds(DropColumn, st.just(key), st.sampled_from(_OTHER_COLUMNS)),
+    )
 
 
-def _data() -> st.SearchStrategy[tuple[tuple[str, ...], tuple[Row, ...]]]:
-    """Columns and rows of them; keys may be null, repeated or there already."""
-    return _columns().flatmap(lambda columns: st.tuples(st.just(columns), _rows(columns)))
+def _columns(others: Sequence[str]) -> st.SearchStrategy[tuple[str, ...]]:
+    """The id and some of the other columns."""
+    if not others:
+        return st.just(("id",))
+    return st.lists(st.sampled_from(others), unique=True, max_size=3).map(lambda names: ("id", *names))
 
 
 def _rows(columns: Sequence[str]) -> st.SearchStrategy[tuple[Row, ...]]:
-    ids = st.one_of(*[st.integers(0, 9)] * 9, st.none())
+    """Rows whose keys are mostly new and sometimes null, repeated or there already."""
+    ids = st.one_of(*[st.integers(0, 40)] * 12, st.none())
     values = {name: ids if name == "id" else _values(name) for name in columns}
-    mostly_unique = st.lists(st.fixed_dictionaries(values), max_size=4, unique_by=lambda row: row["id"])
-    return st.one_of(*[mostly_unique] * 4, st.lists(st.fixed_dictionaries(values), max_size=4)).map(tuple)
+    return st.lists(st.fixed_dictionaries(values), max_size=4).map(tuple)
 
 
 def _values(column: str) -> st.SearchStrategy[Value]:
     return st.one_of(st.none(), st.integers(-5, 5) if column in _NUMBERS else st.sampled_from(["", "x", "yy", "Ž"]))
 
 
-def _assignments() -> st.SearchStrategy[tuple[str, Formula]]:
+def _assignments(columns: Sequence[str]) -> st.SearchStrategy[tuple[str, Formula]]:
+    return st.sampled_from(columns).flatmap(lambda name: st.tuples(st.just(name), _formulas(name)))
+
+
+def _formulas(column: str) -> st.SearchStrategy[Formula]:
     numbers = st.one_of(st.builds(Formula, st.integers(0, 5)), st.builds(Formula, added_to_id=st.integers(0, 5)))
     texts = st.builds(Formula, st.sampled_from(["x", "new"]))
-    return st.one_of(
-        st.tuples(st.sampled_from(_NUMBERS), numbers),
-        st.tuples(st.sampled_from(_TEXTS), texts),
-        st.tuples(st.sampled_from(_OTHER_COLUMNS), st.just(Formula())),
-    )
+    return st.one_of(numbers if column in _NUMBERS else texts, st.just(Formula()))
 
 
 def _pairs(names: Sequence[str]) -> list[tuple[str, str]]:
