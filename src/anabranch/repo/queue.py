@@ -1,55 +1,70 @@
 """Writers of one table in one process wait for each other instead of preparing work that is lost.
 
-Only a courtesy: whoever cannot wait safely goes on, and publishing decides.
+Only a courtesy: whoever cannot wait safely, or has waited long enough, goes on, and publishing decides.
 """
 
 import threading
+import time
+import weakref
 from dataclasses import dataclass, field
 
-__all__ = ["WriterQueue", "queue_of_this_process"]
+__all__ = ["Writer", "WriterQueue", "queue_of_this_process"]
 
 # The repository's root, the branch and the table.
 Key = tuple[str, str, str]
 
-_PATIENCE_SECONDS = 60.0
+_PATIENCE_SECONDS = 10.0
+# How often a waiting writer looks whether the one before it was forgotten: nobody tells it of that.
+_GLANCE_SECONDS = 0.1
 
 
-@dataclass(slots=True)
-class _Turn:
-    thread: int
-    holder: int
+@dataclass(slots=True, weakref_slot=True, eq=False)
+class Writer:
+    """One transaction in the queue. The queue does not keep it alive, so a forgotten one is in nobody's way."""
+
+    thread: int = field(default_factory=threading.get_ident)
 
 
 @dataclass(slots=True)
 class WriterQueue:
-    """Who is writing what. Keys are taken in their order, so that two writers never wait for each other."""
+    """Who is writing what, and how many writers have left: whoever reads the same number twice has missed nobody."""
 
+    patience_seconds: float = _PATIENCE_SECONDS
+    departures: int = 0
     _changed: threading.Condition = field(default_factory=threading.Condition)
-    _turns: dict[Key, _Turn] = field(default_factory=dict)
+    _turns: dict[Key, weakref.ref[Writer]] = field(default_factory=dict)
 
-    def take(self, holder: int, key: Key) -> bool:
-        """Wait for a key's turn; whether there was a wait. Gives up where waiting could last for ever."""
+    def take(self, writer: Writer, key: Key) -> None:
+        """Wait for a key's turn, and not for ever; after that the key is the writer's until it leaves."""
+        deadline = time.monotonic() + self.patience_seconds
         with self._changed:
-            if not self._is_taken(holder, key):
-                self._turns.setdefault(key, _Turn(threading.get_ident(), holder))
-                return False
-            held = [other for other, turn in self._turns.items() if turn.holder == holder]
-            if any(other > key for other in held) or self._turns[key].thread == threading.get_ident():
-                return False
-            waited = self._changed.wait_for(lambda: key not in self._turns, timeout=_PATIENCE_SECONDS)
-            if waited:
-                self._turns[key] = _Turn(threading.get_ident(), holder)
-            return waited
+            while self._holder(key) not in {None, writer}:
+                if self._must_not_wait(key):
+                    return
+                if (left := deadline - time.monotonic()) <= 0:
+                    break
+                self._changed.wait(min(left, _GLANCE_SECONDS))
+            self._turns[key] = weakref.ref(writer)
 
-    def release(self, holder: int) -> None:
+    def leave(self, writer: Writer) -> None:
         with self._changed:
-            for key in [key for key, turn in self._turns.items() if turn.holder == holder]:
-                del self._turns[key]
+            for key in list(self._turns):
+                if self._holder(key) in {None, writer}:
+                    del self._turns[key]
+            self.departures += 1
             self._changed.notify_all()
 
-    def _is_taken(self, holder: int, key: Key) -> bool:
+    def _holder(self, key: Key) -> Writer | None:
         turn = self._turns.get(key)
-        return turn is not None and turn.holder != holder
+        return None if turn is None else turn()
+
+    def _must_not_wait(self, key: Key) -> bool:
+        """Whether this thread holds the key, or a later one that others may wait for while they hold this one.
+
+        Keys are waited for in their order only, so that no two threads wait for each other.
+        """
+        later = [self._holder(other) for other in list(self._turns) if other >= key]
+        return any(holder is not None and holder.thread == threading.get_ident() for holder in later)
 
 
 _QUEUE = WriterQueue()

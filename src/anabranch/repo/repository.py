@@ -1,5 +1,6 @@
 """The repository as a user holds it: strings in, values out, no logic of its own."""
 
+import threading
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
@@ -30,6 +31,7 @@ class Repository:
         self._records = Records.of(context)
         self._branch = BranchName.parse(branch)
         self._cached: Snapshot | None = None
+        self._moving = threading.Lock()
         self.foreign_writes: tuple[settling.ForeignWrite, ...] = ()
 
     def __repr__(self) -> str:
@@ -134,7 +136,7 @@ class Repository:
         about = Description(message=_checked_message(message), kind=_checked_kind(kind), metadata=_checked(metadata))
         return Transaction(
             self._records,
-            head=self._records.heads.get(target),
+            branch=target,
             about=about,
             on_published=self._on_published,
         )
@@ -167,16 +169,21 @@ class Repository:
             source = Home.at(uri, self._context.storage_options)
             entry = adoption.adopt_table(self._records, target, parsed, source=source, primary_key=primary_key)
         self._forget_foreign_writes(parsed)
-        if entry.branch == self._branch:
-            self._cached = self._snapshot(Resolved.of_entry(entry))
+        self._move_to(entry)
 
     def _forget_foreign_writes(self, key: TableKey) -> None:
         self.foreign_writes = tuple(write for write in self.foreign_writes if write.table != str(key))
 
     def _on_published(self, entry: LogEntry, changes: Changes) -> None:
-        if entry.branch == self._branch:
-            self._cached = self._snapshot(Resolved.of_entry(entry))
+        self._move_to(entry)
         self.foreign_writes = settling.try_to_settle(self._records, entry.branch, changes)
+
+    def _move_to(self, entry: LogEntry) -> None:
+        """Show an own commit; threads that share this handle may come here in another order than they published."""
+        with self._moving:
+            is_newer = self._cached is None or self._cached.version < entry.number
+            if entry.branch == self._branch and is_newer:
+                self._cached = self._snapshot(Resolved.of_entry(entry))
 
     def _resolve(self, ref: str) -> Resolved:
         return resolve(Ref.parse(ref), self._records)

@@ -17,11 +17,11 @@ from anabranch.errors import (
 from anabranch.format import staging
 from anabranch.format.staging import ColumnChange, Pin
 from anabranch.format.staging.incoming import as_reader
-from anabranch.ids import TableKey
+from anabranch.ids import BranchName, TableKey
 from anabranch.repo.draft import Draft, Step, append_step, one_time_step, overwrite_step, replayed, upsert_step
 from anabranch.repo.models import GraphCommit, LogEntry, TableEntry, TableMap
 from anabranch.repo.publish import Changes, Description, publish
-from anabranch.repo.queue import queue_of_this_process
+from anabranch.repo.queue import Writer, queue_of_this_process
 from anabranch.repo.records import Records
 from anabranch.repo.snapshots import Table
 from anabranch.repo.tables import check_primary_key, draft_existing, draft_new, owns
@@ -40,16 +40,17 @@ class Transaction:
         self,
         records: Records,
         *,
-        head: LogEntry,
+        branch: BranchName,
         about: Description,
         on_published: Callable[[LogEntry, Changes], None],
     ) -> None:
         self._records = records
         self._context = records.context
-        self._head = head
         self._about = about
         self._on_published = on_published
-        self._tables = records.commits.tables_of(head.head)
+        self._queue = queue_of_this_process()
+        self._writer = Writer()
+        self._begin(branch)
         self._drafts: dict[TableKey, Draft | None] = {}
         self._origins: dict[TableKey, TableEntry | None] = {}
         self._has_read = False
@@ -64,9 +65,6 @@ class Transaction:
     ) -> None:
         if kind is None and self._is_open:
             self.publish()
-        self._close()
-
-    def __del__(self) -> None:
         self._close()
 
     # Reading
@@ -251,15 +249,18 @@ class Transaction:
 
     # Drafts
 
+    def _begin(self, branch: BranchName) -> None:
+        self._departures = self._queue.departures  # before the head: who leaves in between is noticed, not missed
+        self._head = self._records.heads.get(branch)
+        self._tables = self._records.commits.tables_of(self._head.head)
+
     def _start(self, key: str) -> TableKey:
         self._require_open()
         parsed = TableKey.parse(key)
-        queue_key = (self._context.root, str(self._head.branch), key)
-        waited = queue_of_this_process().take(id(self), queue_key)
-        if waited and not self._drafts and not self._has_read:
-            # Whoever we waited for has moved the branch; nothing here hangs on the old state yet.
-            self._head = self._records.heads.get(self._head.branch)
-            self._tables = self._records.commits.tables_of(self._head.head)
+        self._queue.take(self._writer, (self._context.root, str(self._head.branch), str(parsed)))
+        if self._queue.departures != self._departures and not self._drafts and not self._has_read:
+            # Others in this process may have moved the branch; nothing here hangs on the old state yet.
+            self._begin(self._head.branch)
         return parsed
 
     def _draft(self, key: TableKey) -> Draft:
@@ -303,8 +304,9 @@ class Transaction:
             raise InvalidInputError("this transaction has ended", hint="begin another one")
 
     def _close(self) -> None:
-        self._is_open = False
-        queue_of_this_process().release(id(self))
+        if self._is_open:
+            self._is_open = False
+            self._queue.leave(self._writer)
 
 
 def _readable(data: Any) -> pa.Table | pa.RecordBatchReader:

@@ -39,7 +39,8 @@ def read_over_and_over(course: Course, *, is_over: Callable[[], bool]) -> dict[s
 
     The log is read after the rows: a row that is seen must have been published before.
     """
-    repo, wrong, reads = course.open(), [], 0
+    repo, reads = course.open(), 0
+    wrong: list[dict[str, Any]] = []
     versions: set[tuple[str, int]] = set()
     is_last = False
     while not is_last and len(wrong) < 4:
