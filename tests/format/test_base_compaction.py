@@ -7,10 +7,11 @@ import pyarrow as pa
 import pytest
 
 from anabranch.format.base_compaction import compact_bases
-from anabranch.format.bases import add_base, append_to_base, fragments_of_base, read_base
+from anabranch.format.bases import add_base, append_to_base, fragments_of_base
 from anabranch.format.home import Home
 from anabranch.format.storage_report import storage_report
 from tests.conftest import Place
+from tests.format.reading import read_base
 
 
 def rows(start: int, stop: int, region: str) -> pa.Table:
@@ -43,7 +44,7 @@ def test_fragments_are_merged_within_their_base_and_stay_there(place: Place, row
     assert (report.fragments_removed, report.fragments_added, report.version) == (6, 2, home.open().version)
     assert home.open().to_table(with_row_id=stable).sort_by("id") == before
     assert [len(fragments_of_base(home, base)) for base in (None, "eu")] == [1, 1]
-    assert [read_base(home, base).column("region").unique().to_pylist() for base in (None, "eu")] == [["us"], ["eu"]]
+    assert [read_base(home, base).column("region").unique().to_pylist() for base in ("root", "eu")] == [["us"], ["eu"]]
     assert [home.open().count_rows(f"id = {i}") for i in range(60)] == [int(i not in {5, 15}) for i in range(60)]
     assert storage_report(home).missing == ()
     home.open().validate()  # type: ignore[no-untyped-call]

@@ -29,7 +29,6 @@ from anabranch.format.bases import (
     find_base,
     get_base,
     list_bases,
-    read_base,
     resolve_path,
 )
 from anabranch.format.home import Home
@@ -37,6 +36,7 @@ from anabranch.format.manifest import BasePath
 from anabranch.format.storage_report import list_live_files
 from anabranch.storage import open_store
 from tests.conftest import Place
+from tests.format.reading import read_base
 
 
 def rows(start: int, stop: int) -> pa.Table:
@@ -305,7 +305,7 @@ def test_a_dataset_that_lists_its_own_root_writes_there(tmp_path: Path) -> None:
     home = make(Place(root=str(tmp_path)))
     home.open().add_bases([lance.DatasetBasePath(home.root, name="hot", is_dataset_root=True)])
     append_to_base(home, rows(100, 110), base="hot")
-    assert home.open().to_table().num_rows == read_base(home, "hot").num_rows == read_base(home, None).num_rows == 110
+    assert home.open().to_table().num_rows == read_base(home, "hot").num_rows == read_base(home, "root").num_rows == 110
 
 
 @pytest.mark.s3

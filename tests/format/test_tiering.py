@@ -18,15 +18,15 @@ from anabranch.errors import (
     InvalidInputError,
     NotFoundError,
     ObjectExistsError,
-    SchemaMismatchError,
 )
 from anabranch.format.base_compaction import compact_bases
-from anabranch.format.bases import add_base, append_to_base, fragments_of_base, read_base
+from anabranch.format.bases import add_base, append_to_base, fragments_of_base
 from anabranch.format.home import Home
 from anabranch.format.storage_report import list_live_files, storage_report
 from anabranch.format.tiering import move_fragments
 from anabranch.storage import open_store
 from tests.conftest import Place
+from tests.format.reading import read_base
 
 
 def rows(start: int, stop: int) -> pa.Table:
@@ -141,7 +141,9 @@ def test_a_move_says_how_far_it_is(tmp_path: Path) -> None:
         ({"to": "cold", "ids": [0, 17, 18]}, NotFoundError, "no fragment 17, 18 in version 4"),
         ({"to": "ice", "ids": [0]}, BaseNotFoundError, r"no base 'ice'; the bases are: 1 \(cold\)"),
         ({"to": "cold", "filter": "id >>> 1"}, InvalidExpressionError, "id >>> 1|sql"),
-        ({"to": "cold", "filter": "nope = 1"}, SchemaMismatchError, "nope"),
+        ({"to": "cold", "filter": "nope = 1"}, InvalidExpressionError, "the filter 'nope = 1' does not work here"),
+        ({"to": "cold", "filter": "id > 1) or (1 = 1"}, InvalidExpressionError, "closes a parenthesis"),
+        ({"to": "cold", "filter": "id > 1 limit 1"}, InvalidExpressionError, "the filter 'id > 1 limit 1'"),
     ],
 )
 def test_a_wrong_call_is_refused_and_changes_nothing(
@@ -379,7 +381,7 @@ def test_hot_and_cold_hold_after_a_compaction_and_an_index(place: Place) -> None
     assert home.open().count_rows("year = 2001") == 10
     compact_bases(home)
     assert content(home).select(["id", "year", "_rowid"]) == before.select(["id", "year", "_rowid"])
-    assert (read_base(home, "cold").num_rows, read_base(home, None).num_rows) == (48, 50)
+    assert (read_base(home, "cold").num_rows, read_base(home, "root").num_rows) == (48, 50)
     assert [len(fragments_of_base(home, base)) for base in ("cold", None)] == [1, 1]
     assert home.open().count_rows("year = 2001") == 10
     assert home.open().count_rows("id = 30") == 0

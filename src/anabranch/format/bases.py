@@ -7,9 +7,9 @@ the list of the version that is read, by its name or path.
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
+from typing import Any
 
 import lance
-import pyarrow as pa
 
 from anabranch.errors import (
     BaseExistsError,
@@ -24,6 +24,7 @@ from anabranch.errors import (
 from anabranch.format.home import Home
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.manifest import BasePath
+from anabranch.format.staging.incoming import as_reader
 from anabranch.storage import open_store
 from anabranch.storage.uris import follow_links, is_local, join_uri, normalise_uri, relative_to
 
@@ -41,7 +42,6 @@ __all__ = [
     "is_own_root",
     "label",
     "list_bases",
-    "read_base",
     "resolve_path",
 ]
 
@@ -253,13 +253,14 @@ def _is_home_of(root: str, path: str) -> bool:
     return below is not None and (below == "" or below.startswith("tree/"))
 
 
-def append_to_base(home: Home, data: pa.Table | pa.RecordBatchReader, *, base: str | int | None = None) -> int:
+def append_to_base(home: Home, data: Any, *, base: str | int | None = None) -> int:
     """Append rows with their files in a chosen base, and return the new version; None or 'root' is the own root."""
     dataset = home.open()
     target = get_target(home, bases_of(dataset), base)
+    rows = as_reader(data)
     with lance_errors(home.uri, home.storage_options):
         written = lance.write_dataset(
-            data,
+            rows,
             dataset,
             mode="append",
             # By path: Lance names bases after branches, and such a name may be taken twice.
@@ -269,33 +270,13 @@ def append_to_base(home: Home, data: pa.Table | pa.RecordBatchReader, *, base: s
         return int(written.version)
 
 
-def fragments_of_base(
-    home: Home, base: str | int | None, version: int | None = None
-) -> tuple[lance.LanceFragment, ...]:
+def fragments_of_base(home: Home, base: str | int | None, version: int | None = None) -> list[lance.LanceFragment]:
     """List the fragments of one base, to scan or to move; None or 'root' is the home's own root.
 
     A fragment belongs to the base of its first data file, so each belongs to exactly one. Columns added later lie in
     the home's own root, where Lance puts them, until the fragment is moved.
     """
-    return tuple(_fragments_of(home, home.open(version), base))
-
-
-def read_base(
-    home: Home,
-    base: str | int | None,
-    columns: Sequence[str] | None = None,
-    filter: str | None = None,  # noqa: A002 - Arrow's and Lance's name
-    version: int | None = None,
-) -> pa.Table:
-    """Read the rows of the fragments of one base, and open no file of another but deletion files and indices."""
     dataset = home.open(version)
-    fragments = _fragments_of(home, dataset, base)
-    wanted = None if columns is None else list(columns)
-    with lance_errors(home.uri, home.storage_options):
-        return dataset.scanner(columns=wanted, filter=filter, fragments=fragments).to_table()
-
-
-def _fragments_of(home: Home, dataset: lance.LanceDataset, base: str | int | None) -> list[lance.LanceFragment]:
     bases = bases_of(dataset)
     own = {other.id for other in bases if is_own_root(home, other)} | {None}
     if base is None or base == OWN_ROOT:

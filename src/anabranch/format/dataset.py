@@ -98,10 +98,7 @@ class Dataset:
         base: str | None = None,
     ) -> pa.Table:
         """Read rows; with a base, only those of the fragments kept there ('root' is the dataset's own root)."""
-        if base is None:
-            return scan.read_table(self._pin, columns=columns, filter=filter, limit=limit)
-        kept = bases.read_base(self._home, base, version=self._pinned, columns=columns, filter=filter)
-        return kept if limit is None else kept.slice(0, limit)
+        return scan.read_table(self._pin, columns=columns, filter=filter, limit=limit, base=base)
 
     def version_list(self) -> tuple[int, ...]:
         """The ordinary versions of this branch, oldest first."""

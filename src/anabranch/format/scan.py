@@ -6,11 +6,13 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from anabranch.errors import InvalidExpressionError, InvalidInputError, SchemaMismatchError
+from anabranch.format.bases import fragments_of_base
+from anabranch.format.home import Home
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.staging.expressions import enclosed
 from anabranch.format.staging.pin import Pin
 
-__all__ = ["count_rows", "iter_batches", "read_appended", "read_table"]
+__all__ = ["count_rows", "filter_errors", "iter_batches", "read_appended", "read_table"]
 
 
 def read_table(
@@ -19,10 +21,17 @@ def read_table(
     columns: Sequence[str] | None = None,
     filter: str | None = None,  # noqa: A002 - Arrow's and Lance's name
     limit: int | None = None,
+    base: str | int | None = None,
 ) -> pa.Table:
+    """Read rows; with a base, those of its fragments, and no file of another but deletion files and indices."""
     _check_limit(limit)
-    with _reading(pin, filter):
-        return pin.open().to_table(columns=_list(pin, columns), filter=_enclosed(filter), limit=limit)
+    fragments = None if base is None else fragments_of_base(pin.home, base, pin.version)
+    with filter_errors(pin.home, filter):
+        return (
+            pin.open()
+            .scanner(columns=_list(pin, columns), filter=_enclosed(filter), limit=limit, fragments=fragments)
+            .to_table()
+        )
 
 
 def iter_batches(
@@ -33,19 +42,19 @@ def iter_batches(
     limit: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
     _check_limit(limit)
-    with _reading(pin, filter):
+    with filter_errors(pin.home, filter):
         yield from pin.open().to_batches(columns=_list(pin, columns), filter=_enclosed(filter), limit=limit)
 
 
 def count_rows(pin: Pin, filter: str) -> int:  # noqa: A002 - Arrow's and Lance's name
-    with _reading(pin, filter):
+    with filter_errors(pin.home, filter):
         return int(pin.open().count_rows(_enclosed(filter)))
 
 
 def read_appended(before: Pin, after: Pin, *, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
     """Read the rows that appends put between two pins of one home: those of the fragments the first does not have."""
     known = {fragment.fragment_id for fragment in before.open().get_fragments()}
-    with _reading(after, None):
+    with filter_errors(after.home, None):
         opened = after.open()
         new = [fragment for fragment in opened.get_fragments() if fragment.fragment_id not in known]
         return opened.scanner(columns=_list(after, columns), fragments=new).to_reader()
@@ -71,13 +80,13 @@ def _list(pin: Pin, columns: Sequence[str] | None) -> list[str] | None:
 
 
 @contextmanager
-def _reading(pin: Pin, condition: str | None) -> Iterator[None]:
+def filter_errors(home: Home, condition: str | None) -> Iterator[None]:
     """Translate what Lance raises; while a filter is given, a complaint is about the filter."""
     try:
-        with lance_errors(pin.home.uri, pin.home.storage_options):
+        with lance_errors(home.uri, home.storage_options):
             yield
     except (InvalidExpressionError, SchemaMismatchError) as err:
-        if condition is None or isinstance(err.__cause__, type(None)):
+        if condition is None or err.__cause__ is None:
             raise
         raise InvalidExpressionError(
             f"the filter {condition!r} does not work here: {err.problem}", hint="correct it; it is SQL over the columns"

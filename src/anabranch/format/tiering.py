@@ -29,6 +29,8 @@ from anabranch.format.bases import FileKind, bases_of, get_target, label, resolv
 from anabranch.format.home import Home
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.manifest import BasePath
+from anabranch.format.scan import filter_errors
+from anabranch.format.staging.expressions import enclosed
 from anabranch.storage import ObjectStore, open_store
 from anabranch.storage.uris import join_uri, normalise_uri
 
@@ -114,8 +116,8 @@ def _choose(home: Home, dataset: lance.LanceDataset, condition: str | None, ids:
             )
         return _Choice(wanted)
     matching: Counter[int] = Counter()
-    with lance_errors(home.uri, home.storage_options):
-        for batch in dataset.scanner(columns=[], filter=condition, with_row_address=True).to_batches():
+    with filter_errors(home, condition):
+        for batch in dataset.scanner(columns=[], filter=enclosed(condition), with_row_address=True).to_batches():
             fragments, counts = np.unique(batch.column("_rowaddr").to_numpy() >> 32, return_counts=True)
             matching.update(dict(zip(fragments.tolist(), counts.tolist(), strict=True)))
     whole = frozenset(number for number, count in matching.items() if count == rows[number])

@@ -18,11 +18,12 @@ _NOT_CODE = re.compile(r"'(?:[^']|'')*'|`[^`]*`|\"[^\"]*\"|--[^\n]*|/\*.*?\*/", 
 
 
 def enclosed(expression: str) -> str:
-    """The expression as one operand.
+    """The expression as one operand; refuse one that leaves the parentheses.
 
     Lance puts it behind `SELECT 1 FROM t WHERE` and ignores what else it finds there: without the parentheses
     `id > 5 LIMIT 1` would delete every row above 5.
     """
+    _require_balanced(expression)
     return f"({expression}\n)"
 
 
@@ -48,7 +49,6 @@ def quoted_column(name: str) -> str:
 
 def check_predicate(dataset: lance.LanceDataset, predicate: str) -> None:
     """Refuse a predicate that Lance cannot plan on this version."""
-    _require_balanced(predicate)
     with expression_errors(predicate):
         dataset.scanner(columns=[], with_row_address=True, filter=enclosed(predicate)).explain_plan()
 
@@ -57,7 +57,6 @@ def computed_types(dataset: lance.LanceDataset, expressions: Mapping[str, str]) 
     """The types that expressions give, each under its column's name; refuse those that Lance cannot plan."""
     fields = []
     for name, expression in expressions.items():
-        _require_balanced(expression)
         with expression_errors(expression):
             # Lance does not scan for constants alone, so the row ids are asked for, too.
             planned = dataset.scanner(columns={name: enclosed(expression)}, with_row_id=True).projected_schema

@@ -1,0 +1,13 @@
+"""Reading the newest version of a home, base by base."""
+
+from typing import Any
+
+import pyarrow as pa
+
+from anabranch.format.home import Home
+from anabranch.format.scan import read_table
+from anabranch.format.staging.pin import Pin
+
+
+def read_base(home: Home, base: str | int, **options: Any) -> pa.Table:
+    return read_table(Pin(home=home, version=home.head_version()), base=base, **options)
