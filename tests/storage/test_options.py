@@ -12,9 +12,11 @@ from anabranch.errors import (
     InvalidInputError,
     InvalidPathError,
     StorageDeniedError,
+    StorageError,
     StorageUnavailableError,
 )
 from anabranch.format.home import Home
+from anabranch.format.lance_errors import lance_errors
 from anabranch.storage import ObjectStore, open_store
 from anabranch.storage.options import client_settings, lance_options, redact
 from tests.conftest import Place
@@ -128,6 +130,7 @@ def test_a_wrong_secret_is_not_shown_by_lance_either(s3_options: dict[str, str])
         ("s3://lake", {**NOBODY_LISTENS, "aws_endpoint": f"ada:{SECRET}@127.0.0.1:9"}, "'aws_endpoint' is"),
         ("s3://lake", {**NOBODY_LISTENS, "client_max_retries": "many"}, "'client_max_retries' is 'many'"),
         ("s3://lake", {**NOBODY_LISTENS, "client_retry_timeout": "-1"}, "'client_retry_timeout' is '-1'"),
+        ("s3://lake", {**NOBODY_LISTENS, "allow_http": True}, "'allow_http' is given as bool"),
         ("s3://lake", {**NOBODY_LISTENS, "request_timeout": "soon"}, 'failed to parse "soon"'),
         ("s3://lake", {**NOBODY_LISTENS, "connect_timeout": "soon"}, 'failed to parse "soon"'),
     ],
@@ -141,7 +144,9 @@ def test_a_wrong_option_is_named_when_the_store_is_used(uri: str, options: dict[
         assert_keeps_secrets(whole_story(failure.value), options)
 
 
-@pytest.mark.parametrize("options", [{"aws_endpoint": "127.0.0.1:9"}, {"client_max_retries": "many"}])
+@pytest.mark.parametrize(
+    "options", [{"aws_endpoint": "127.0.0.1:9"}, {"client_max_retries": "many"}, {"allow_http": True}, {7: "x"}]
+)
 def test_a_wrong_option_is_named_before_lance_sees_it(options: dict[str, str]) -> None:
     with pytest.raises(InvalidInputError, match="storage option"):
         Home.at("s3://lake/t.lance", options).open()
@@ -207,3 +212,11 @@ def test_lance_waits_as_long_as_we_do_unless_told() -> None:
     assert lance_options({})["client_max_retries"] == "3"
     assert lance_options({"client_max_retries": "9"})["client_max_retries"] == "9"
     assert client_settings({"client_max_retries": "9"}).max_retries == 9
+
+
+def test_a_credential_at_the_end_of_a_long_message_is_not_cut_in_two() -> None:
+    options = {"aws_secret_access_key": SECRET}
+    for length in range(480, 501):
+        with pytest.raises(StorageError) as failure, lance_errors("t.lance", options):
+            raise OSError("x" * length + SECRET)
+        assert SECRET[:3] not in failure.value.problem

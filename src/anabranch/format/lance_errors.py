@@ -96,4 +96,4 @@ def _translate(said: str, *, uri: str, options: Mapping[str, str]) -> AnabranchE
 def _clean(said: str, options: Mapping[str, str]) -> str:
     """Lance's words without its source locations, and without our credentials."""
     text = re.sub(r",? ?/[^ ,]*/rust/[^ ,]*\.rs:\d+:\d+|: <\?xml.*", "", said, flags=re.DOTALL)
-    return redact(" ".join(text.split())[:500], options)
+    return redact(" ".join(text.split()), options)[:500]

@@ -77,6 +77,10 @@ def lance_options(options: Mapping[str, str]) -> dict[str, str]:
 def _check(options: Mapping[str, str]) -> None:
     """Refuse what makes obstore and Lance panic instead of complain."""
     for key, value in options.items():
+        if not all(_is_text(part) for part in (key, value)):
+            raise InvalidInputError(
+                f"storage option {key!r} is given as {type(value).__name__}", hint="write keys and values as text"
+            )
         name = key.lower()
         if name in _ENDPOINT_KEYS and not re.match(r"https?://[^/]", value):
             raise InvalidInputError(
@@ -85,6 +89,10 @@ def _check(options: Mapping[str, str]) -> None:
             )
         if name in _NUMBER_KEYS and not re.fullmatch("[0-9]{1,9}", value):
             raise InvalidInputError(f"storage option {key!r} is {value!r}", hint="give it a whole number")
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
 
 
 def redact(text: str, options: Mapping[str, str]) -> str:
