@@ -3,6 +3,7 @@
 import lance
 import pytest
 
+from anabranch.storage import open_store
 from tests.cli.conftest import Run
 from tests.conftest import Place
 
@@ -51,3 +52,16 @@ def test_what_was_never_cloned_is_not_dropped(run: Run, table: str, reach: list[
     answer = run("dataset", "clone", "drop", table, place / "nothing", *reach)
     assert answer.code != 0
     assert place / "nothing" in answer.err
+
+
+def test_a_clone_that_is_gone_is_released(run: Run, table: str, reach: list[str], place: Place) -> None:
+    made = run("dataset", "clone", "create", table, place / "clone.lance", *reach, "--json").document
+    clone = open_store(place / "clone.lance", place.storage_options)
+    for info in list(clone.list()):
+        clone.delete(info.path)
+    (listed,) = run("dataset", "clone", "list", table, *reach, "--json").document["clones"]
+    assert (listed["tag"], listed["exists"]) == (made["tag"], False)
+    assert run("dataset", "clone", "release", table, made["tag"], *reach).out == f"released {made['tag']}\n"
+    assert run("dataset", "clone", "list", table, *reach, "--json").document == {"clones": []}
+    again = run("dataset", "clone", "release", table, made["tag"], *reach, "--json")
+    assert (again.code, again.error["code"]) == (3, "tag_not_found")

@@ -61,7 +61,8 @@ def in_a_process(*args: str, cwd: Path | None = None) -> subprocess.CompletedPro
 def test_the_commands_are_these() -> None:
     of_a_dataset = [
         *("base add", "base list", "branch create", "branch delete", "branch list", "branch show"),
-        *("clone create", "clone drop", "clone list", "doctor", "layout", "move", "relocate", "report", "show"),
+        *("clone create", "clone drop", "clone list", "clone release"),
+        *("doctor", "layout", "move", "relocate", "report", "show"),
         *("tag create", "tag delete", "tag list", "tag show", "tag update"),
     ]
     of_a_repository = [

@@ -56,7 +56,7 @@ def bytes_field(number: int, value: bytes) -> bytes:
 
 def damaged(what: str, problem: str) -> DamagedFileError:
     return DamagedFileError(
-        f"{what} is damaged: {problem}", hint="run doctor on the dataset, or restore it from a backup"
+        f"{what} is damaged: {problem}", hint="run 'anabranch dataset doctor' on it, or restore it from a backup"
     )
 
 

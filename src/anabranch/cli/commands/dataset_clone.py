@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Clone a dataset, list its shallow clones, drop one.")
+app = typer.Typer(help="Clone a dataset; list its shallow clones, drop or release one.")
 
 Target = Annotated[str, typer.Argument(metavar="TARGET", help="Where the clone is or goes.", show_default=False)]
 
@@ -68,6 +68,23 @@ def drop(uri: Uri, target: Target, storage_option: StorageOptions = None, as_jso
     """
     open_dataset(uri, storage_option).clone_drop(target)
     output_for(as_json=as_json).show(Answer(document={"dropped": target}, sentences=[f"dropped clone {target}"]))
+
+
+@app.command("release", epilog=example("dataset clone release lake/orders.lance clone-1f0c9a7be24d3856"))
+def release(
+    uri: Uri,
+    tag: Annotated[
+        str, typer.Argument(metavar="TAG", help="What holds the version, as 'list' shows it.", show_default=False)
+    ],
+    storage_option: StorageOptions = None,
+    as_json: AsJson = False,
+) -> None:
+    """Stop keeping what a clone needs.
+
+    The clone itself is left alone: for one that is gone, or that a crash left half made.
+    """
+    open_dataset(uri, storage_option).clone_release(tag)
+    output_for(as_json=as_json).show(Answer(document={"released": tag}, sentences=[f"released {tag}"]))
 
 
 def _document(clone: "CloneInfo") -> dict[str, object]:
