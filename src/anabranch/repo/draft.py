@@ -84,12 +84,13 @@ def append_step(pin: Pin, data: Any, *, primary_key: Sequence[str], may_exist: b
         check(pin, scan.read_appended(pin, staged, columns=primary_key))
 
     def again(other: Pin) -> Pin:
+        _refuse_other_columns(pin, other)
         if primary_key and not may_exist:
             _refuse_existing(other, scan.read_appended(pin, staged, columns=primary_key), primary_key)
         try:
             return staging.append_fragments(other, fragments)
         except SchemaMismatchError:
-            # Another home or other columns: the files cannot be used there, the rows perhaps can.
+            # Another home or other bases: the files cannot be used there, the rows can.
             return staging.append(other, scan.read_appended(pin, staged))
 
     return Step("append", staged, again)
@@ -103,7 +104,11 @@ def upsert_step(pin: Pin, data: pa.Table, *, keys: Sequence[str], primary_key: S
             refuse_repeated(scan.read_table(staged, columns=primary_key), primary_key)
         return staged
 
-    return Step("upsert", upserted(pin), upserted)
+    def again(other: Pin) -> Pin:
+        _refuse_other_columns(pin, other)
+        return upserted(other)
+
+    return Step("upsert", upserted(pin), again)
 
 
 def overwrite_step(pin: Pin, data: Any, *, unique_by: Sequence[str]) -> Step:
@@ -134,6 +139,14 @@ def replayed(draft: Draft, theirs: TableEntry, theirs_pin: Pin) -> Draft:
     return replace(
         draft, origin=theirs, dataset=theirs.dataset, pin=pin, forked_from=theirs.forked_from, head=theirs.head
     )
+
+
+def _refuse_other_columns(before: Pin, now: Pin) -> None:
+    if not staging.has_same_fields(before, now):
+        raise WriteConflictError(
+            "the columns of the table were changed by another commit meanwhile",
+            hint="run the transaction again on the new state",
+        )
 
 
 def _refuse_existing(pin: Pin, data: Any, keys: Sequence[str]) -> None:

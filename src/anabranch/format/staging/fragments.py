@@ -23,6 +23,7 @@ __all__ = [
     "WrittenFragment",
     "append",
     "append_fragments",
+    "has_same_fields",
     "overwrite",
     "overwrite_fragments",
     "write_fragments",
@@ -123,6 +124,11 @@ def _require_base(pin: Pin, dataset: lance.LanceDataset, base: str) -> None:
         raise InvalidInputError(
             f"a branch cannot write into its dataset's root {base!r}", hint="leave the base out, or choose another"
         )
+
+
+def has_same_fields(one: Pin, other: Pin) -> bool:
+    """Whether two versions have the same columns: ids, names, types, and which may be null."""
+    return one == other or describe_schema(one.open().lance_schema) == describe_schema(other.open().lance_schema)
 
 
 def _metadata(fragments: Sequence[WrittenFragment]) -> list[FragmentMetadata]:
