@@ -16,7 +16,7 @@ from anabranch.errors import AnabranchError, WriteConflictError
 from anabranch.testing.invariants import check_branch, check_branches, check_everything, check_snapshot, check_table
 from anabranch.testing.model import ModelCommit, ModelRepository, ModelTransaction
 from anabranch.testing.operations import Create, Operation
-from anabranch.testing.strategies import branch_names, operations, refs
+from anabranch.testing.strategies import BRANCHES, branch_names, operations, refs
 
 HANDLES = 3
 
@@ -81,6 +81,18 @@ class RepositoryMachine(RuleBasedStateMachine):
             self._operate(one, data)
         self._end(one, data.draw(st.sampled_from(["publish"] * 6 + ["raise", "drop"]), label="ending"))
 
+    @rule(data=st.data(), branch=st.sampled_from(["main", *BRANCHES]))
+    def meet(self, data: st.DataObject, branch: str) -> None:
+        """Two transactions on one branch, begun on the same head."""
+        if not self.model.is_live(branch):
+            return
+        both = [self._begin(handle, branch) for handle in self.handles[:2]]
+        for one in both:
+            for _ in range(data.draw(st.integers(1, 2))):
+                self._operate(one, data)
+        for one in both:
+            self._end(one, "publish")
+
     @rule(data=st.data(), number=st.integers(0, HANDLES - 1))
     def go_on(self, data: st.DataObject, number: int) -> None:
         """Transactions that stay open while others come and go."""
@@ -130,19 +142,24 @@ class RepositoryMachine(RuleBasedStateMachine):
     def _publish(self, one: Open) -> ModelCommit | None:
         """Publish here and there.
 
-        The model has no folders, which two tables may want at the same moment: a conflict about a new table may
-        therefore come where the model sees none. Then nothing has happened.
+        The model has no folders, which two tables may want at the same moment, and no field ids, which differ after
+        columns went and came again: there a conflict may come that it does not foresee. Then nothing has happened.
         """
         before = self.model.logs[one.model.branch][:]
-        may_want_folder = one.creates and before[-1] is not one.model.base
+        may_conflict = before[-1] is not one.model.base and (one.creates or self._has_other_columns(one.model))
         try:
             made: ModelCommit | None = self._both(one.real.publish, lambda: self.model.publish(one.model))
         except WriteConflictError:
-            if not may_want_folder:
+            if not may_conflict:
                 raise
             self.model.logs[one.model.branch] = before
             return None
         return made
+
+    def _has_other_columns(self, tx: ModelTransaction) -> bool:
+        now = self.model.logs[tx.branch][-1].commit.tables
+        before = tx.base.commit.tables
+        return any(key in now and key in before and now[key].shape is not before[key].shape for key in tx.drafts)
 
     def _fail(self, tx: ab.Transaction) -> None:
         try:
@@ -222,5 +239,7 @@ class RepositoryMachine(RuleBasedStateMachine):
         return expected
 
 
-RepositoryMachine.TestCase.settings = settings(settings.default, stateful_step_count=30)
+RepositoryMachine.TestCase.settings = settings(
+    settings.default, max_examples=max(30, settings.default.max_examples), stateful_step_count=30
+)
 TestRepositoryMachine = RepositoryMachine.TestCase

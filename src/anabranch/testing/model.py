@@ -34,11 +34,15 @@ _HINT = "the model has no advice"
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ModelTable:
-    """One state of a table. Each operation returns the next state, or the same one if it changes nothing."""
+    """One state of a table. Each operation returns the next state, or the same one if it changes nothing.
+
+    `shape` is another object after every operation on columns, even one that leaves the same names.
+    """
 
     columns: tuple[str, ...]
     primary_key: tuple[str, ...] = ()
     rows: tuple[Row, ...] = ()
+    shape: object = field(default_factory=object)
 
     def append(self, columns: Sequence[str], rows: Sequence[Row]) -> "ModelTable":
         self._require_known(columns)
@@ -78,13 +82,13 @@ class ModelTable:
             if name not in columns:
                 raise SchemaMismatchError(f"the data has no {name!r}", hint=_HINT)
         self._require_good_keys(rows)
-        return replace(self, columns=tuple(columns), rows=tuple(rows))
+        return self._reshaped(tuple(columns), tuple(rows))
 
     def add_column(self, name: str, value: Expression) -> "ModelTable":
         if name in self.columns:
             raise InvalidNameError(f"there is a column {name!r}", hint=_HINT)
         rows = tuple({**row, name: value(row)} for row in self.rows)
-        return replace(self, columns=(*self.columns, name), rows=rows)
+        return self._reshaped((*self.columns, name), rows)
 
     def rename_column(self, old: str, new: str) -> "ModelTable":
         self._require_present([old])
@@ -97,7 +101,7 @@ class ModelTable:
             return tuple(new if name == old else name for name in names)
 
         rows = tuple(dict(zip(renamed(tuple(row)), row.values(), strict=True)) for row in self.rows)
-        return replace(self, columns=renamed(self.columns), primary_key=renamed(self.primary_key), rows=rows)
+        return replace(self._reshaped(renamed(self.columns), rows), primary_key=renamed(self.primary_key))
 
     def drop_column(self, name: str) -> "ModelTable":
         if name in self.primary_key:
@@ -106,7 +110,7 @@ class ModelTable:
         left = tuple(column for column in self.columns if column != name)
         if not left:
             raise InvalidInputError("no column would be left", hint=_HINT)
-        return replace(self, columns=left, rows=tuple({column: row[column] for column in left} for row in self.rows))
+        return self._reshaped(left, tuple({column: row[column] for column in left} for row in self.rows))
 
     def key_of(self, row: Row) -> tuple[Value, ...]:
         return tuple(row.get(name) for name in self.primary_key)
@@ -127,6 +131,9 @@ class ModelTable:
             raise SchemaMismatchError(f"some of {columns!r} are not expected", hint=_HINT)
 
     _require_present = _require_known
+
+    def _reshaped(self, columns: tuple[str, ...], rows: tuple[Row, ...]) -> "ModelTable":
+        return replace(self, columns=columns, rows=rows, shape=object())
 
     def _whole(self, row: Row) -> Row:
         return {name: row.get(name) for name in self.columns}
@@ -160,8 +167,12 @@ class ModelEntry:
     is_deleted: bool = False
 
 
-# A change to a table that means the same on another state of it; None if there is no such thing.
+# A change to a table, made again on another state of it; None if it would not mean the same there.
 Again = Callable[[ModelTable], ModelTable] | None
+
+
+def _refuse_again(table: ModelTable) -> ModelTable:
+    raise WriteConflictError(f"{table!r} is another table", hint=_HINT)
 
 
 @dataclass(slots=True, eq=False)
@@ -171,7 +182,7 @@ class ModelTransaction:
     branch: str
     base: ModelEntry
     drafts: dict[str, ModelTable | None] = field(default_factory=dict)
-    steps: dict[str, list[Again]] = field(default_factory=dict)
+    steps: dict[str, list[Callable[[ModelTable], ModelTable]]] = field(default_factory=dict)
 
     @property
     def tables(self) -> dict[str, ModelTable]:
@@ -180,27 +191,20 @@ class ModelTransaction:
 
     def create_table(self, key: str, columns: Sequence[str], primary_key: Sequence[str]) -> None:
         self._refuse_taken(key)
-        self._set(key, ModelTable(columns=tuple(columns), primary_key=tuple(primary_key)), [None])
+        self._set(key, ModelTable(columns=tuple(columns), primary_key=tuple(primary_key)))
 
     def drop_table(self, key: str) -> None:
         self._get(key)
-        self._set(key, None, [None])
+        self._set(key, None)
 
     def rename_table(self, key: str, new: str) -> None:
         self._refuse_taken(new)
         table = self._get(key)
-        self._set(key, None, [None])
-        self._set(new, table, [None])
+        self._set(key, None)
+        self._set(new, table)
 
     def append(self, key: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
-        after = self._get(key).append(columns, rows)
-        whole = after.rows[len(after.rows) - len(rows) :] if rows else ()
-
-        def again(table: ModelTable) -> ModelTable:
-            table.require_new_keys(whole)
-            return table.append(after.columns, whole)
-
-        self._apply(key, after, again)
+        self._apply(key, self._get(key).append(columns, rows), lambda table: table.append(columns, rows))
 
     def upsert(self, key: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
         self._apply(key, self._get(key).upsert(columns, rows), lambda table: table.upsert(columns, rows))
@@ -210,12 +214,21 @@ class ModelTransaction:
         self._apply(key, change(self._get(key)), None)
 
     def _apply(self, key: str, after: ModelTable, again: Again) -> None:
-        if after is not self._get(key):
-            self._set(key, after, [*self.steps.get(key, []), again])
+        before = self._get(key)
 
-    def _set(self, key: str, table: ModelTable | None, steps: list[Again]) -> None:
+        def again_on_same_columns(table: ModelTable) -> ModelTable:
+            if again is None or table.columns != before.columns:
+                raise WriteConflictError(f"{key!r} was changed", hint=_HINT)
+            return again(table)
+
+        if after is not before:
+            self._set(key, after, [*self.steps.get(key, []), again_on_same_columns])
+
+    def _set(
+        self, key: str, table: ModelTable | None, steps: Sequence[Callable[[ModelTable], ModelTable]] = (_refuse_again,)
+    ) -> None:
         self.drafts[key] = table
-        self.steps[key] = steps
+        self.steps[key] = list(steps)
 
     def _get(self, key: str) -> ModelTable:
         if key not in self.tables:
@@ -317,8 +330,6 @@ class ModelRepository:
         if theirs is None or origin is None or draft is None or theirs.primary_key != draft.primary_key:
             raise WriteConflictError(f"{key!r} was made or dropped", hint=_HINT)
         for again in tx.steps[key]:
-            if again is None:
-                raise WriteConflictError(f"{key!r} was changed", hint=_HINT)
             theirs = again(theirs)
         return theirs
 

@@ -23,9 +23,9 @@ from anabranch.testing.operations import (
     Upsert,
 )
 
-__all__ = ["branch_names", "operations", "refs", "table_keys"]
+__all__ = ["BRANCHES", "branch_names", "operations", "refs", "table_keys"]
 
-_BRANCHES = ("dev", "dev/x", "fix")
+BRANCHES = ("dev", "dev/x", "fix")
 _TABLES = ("s.a", "s.b", "t.c")
 _OTHER_COLUMNS = tuple(name for name in TYPES if name != "id")
 _NUMBERS = tuple(name for name in _OTHER_COLUMNS if TYPES[name] == TYPES["id"])
@@ -34,7 +34,7 @@ _TEXTS = tuple(name for name in _OTHER_COLUMNS if name not in _NUMBERS)
 
 def branch_names() -> st.SearchStrategy[str]:
     """Names that a user may create."""
-    return st.sampled_from(_BRANCHES)
+    return st.sampled_from(BRANCHES)
 
 
 def table_keys() -> st.SearchStrategy[str]:
