@@ -32,8 +32,12 @@ check: $(INSTALLED) ## lint, format, types, layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+$(VENV)/.installed-bench: $(INSTALLED) requirements-bench.lock
+	@$(BIN)/pip install --quiet --disable-pip-version-check --requirement requirements-bench.lock
+	@touch $@
+
 .PHONY: bench
-bench: $(INSTALLED) ## run the benchmarks, each beside its peer
+bench: $(VENV)/.installed-bench ## run the benchmarks, each beside its peer
 	@for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
 
 .PHONY: proof

@@ -10,10 +10,11 @@ from anabranch.errors import (
     BusyError,
     InvalidInputError,
 )
-from anabranch.ids import MAIN, BranchName
+from anabranch.ids import MAIN, BranchName, TagName
 from anabranch.repo.models import BranchEvent, BranchMode, BranchState, LogEntry, Parent
 from anabranch.repo.records import Records
 from anabranch.repo.refs import Resolved
+from anabranch.repo.tags import is_tag
 
 __all__ = ["BranchInfo", "create_branch", "delete_branch", "list_branches", "restore_branch"]
 
@@ -67,6 +68,8 @@ def create_branch(
 
     The parent may be deleted at the same moment. Both sides write first and then look, so one of them notices.
     """
+    if "/" not in str(name) and is_tag(records, TagName(str(name))):
+        raise InvalidInputError(f"'{name}' is the name of a tag", hint="choose another name for the branch")
     record, parent = source.record, source.branch
     if source.is_old and parent is not None and _is_gone(records, parent):
         parent = None

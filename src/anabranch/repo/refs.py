@@ -1,4 +1,4 @@
-"""What a ref stands for: a branch, a commit id or a unique prefix of one, `main~3`, `main@v7`, `main@{time}`."""
+"""What a ref stands for: a branch, a tag, a commit id or a unique prefix of one, `main~3`, `main@v7`, `main@{time}`."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -11,9 +11,10 @@ from anabranch.errors import (
     NotFoundError,
     VersionNotFoundError,
 )
-from anabranch.ids import BranchName, CommitId, Ref
+from anabranch.ids import BranchName, CommitId, Ref, TagName
 from anabranch.repo.models import CommitRecord, LogEntry
 from anabranch.repo.records import Records
+from anabranch.repo.tags import TagInfo, find_tag
 
 __all__ = ["Resolved", "resolve"]
 
@@ -52,7 +53,7 @@ def resolve(ref: Ref, records: Records) -> Resolved:
 
 
 def _resolve_name(name: str, records: Records) -> Resolved:
-    """A full commit id is one request; anything else is a branch first."""
+    """A full commit id is one request; anything else is a branch first, then a tag."""
     try:
         return Resolved.of_commit(records.commits.get(CommitId.parse(name).value))
     except NotFoundError:
@@ -63,10 +64,16 @@ def _resolve_name(name: str, records: Records) -> Resolved:
     entry = records.heads.find(branch)
     if entry is not None and not entry.state.is_deleted:
         return Resolved.of_entry(entry)
+    if (tag := _find_tag(name, records)) is not None:
+        return Resolved.of_commit(records.commits.get(tag.commit_id))
     if _PREFIX.fullmatch(name) and (record := _by_prefix(name.upper(), records)) is not None:
         return Resolved.of_commit(record)
     records.heads.get(branch)  # says whether it was deleted or never was
     raise BranchNotFoundError(f"there is no branch '{name}'", hint="list the branches to see which exist")
+
+
+def _find_tag(name: str, records: Records) -> TagInfo | None:
+    return None if "/" in name else find_tag(records, TagName.parse(name))
 
 
 def _by_prefix(prefix: str, records: Records) -> CommitRecord | None:

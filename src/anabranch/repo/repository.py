@@ -7,8 +7,8 @@ from typing import Any
 
 from anabranch.errors import InvalidInputError, TableNotFoundError
 from anabranch.format.home import Home
-from anabranch.ids import MAIN, BranchName, CommitId, Ref, TableKey
-from anabranch.repo import adoption, branches, settling, strangers
+from anabranch.ids import MAIN, BranchName, CommitId, Ref, TableKey, TagName
+from anabranch.repo import adoption, branches, settling, strangers, tags
 from anabranch.repo.branches import BranchInfo
 from anabranch.repo.context import Context
 from anabranch.repo.models import BranchMode, CommitKind, GraphCommit, LogEntry
@@ -16,6 +16,7 @@ from anabranch.repo.publish import Changes, Description
 from anabranch.repo.records import Records
 from anabranch.repo.refs import Resolved, resolve
 from anabranch.repo.snapshots import Snapshot
+from anabranch.repo.tags import TagInfo
 from anabranch.repo.transaction import Transaction
 
 __all__ = ["Repository"]
@@ -120,6 +121,24 @@ class Repository:
         self._cached = self._snapshot(Resolved.of_entry(self._records.heads.get(target)))
         self._branch = target
         return self._cached
+
+    # Tags
+
+    def tag_create(self, name: str, *, ref: str | None = None, description: str = "") -> TagInfo:
+        """Name the commit that a ref stands for; by default the newest of the bound branch."""
+        commit = self._resolve(ref or self.branch).record.commit
+        return tags.create_tag(
+            self._records, TagName.parse(name), commit_id=commit.graph_commit_id, description=description
+        )
+
+    def tag_list(self) -> tuple[TagInfo, ...]:
+        return tags.list_tags(self._records)
+
+    def tag_get(self, name: str) -> TagInfo:
+        return tags.get_tag(self._records, TagName.parse(name))
+
+    def tag_delete(self, name: str) -> None:
+        tags.delete_tag(self._records, TagName.parse(name))
 
     # Writing
 

@@ -14,7 +14,7 @@ from anabranch.repo import codec
 from anabranch.repo.log import NumberedLog
 from anabranch.repo.records import Records
 
-__all__ = ["TagInfo", "create_tag", "delete_tag", "find_tag", "get_tag", "list_tags"]
+__all__ = ["TagInfo", "create_tag", "delete_tag", "find_tag", "get_tag", "is_tag", "list_tags"]
 
 _PARALLEL_READS = 16
 
@@ -62,6 +62,11 @@ def delete_tag(records: Records, name: TagName) -> None:
 def find_tag(records: Records, name: TagName) -> TagInfo | None:
     tag = _find_newest(records, name)
     return None if tag is None or tag.is_deleted else tag
+
+
+def is_tag(records: Records, name: TagName) -> bool:
+    """Whether there is such a tag; one request if there never was."""
+    return _log(records, name).find(1) is not None and find_tag(records, name) is not None
 
 
 def get_tag(records: Records, name: TagName) -> TagInfo:
