@@ -239,7 +239,5 @@ class RepositoryMachine(RuleBasedStateMachine):
         return expected
 
 
-RepositoryMachine.TestCase.settings = settings(
-    settings.default, max_examples=max(30, settings.default.max_examples), stateful_step_count=30
-)
+RepositoryMachine.TestCase.settings = settings(stateful_step_count=30)
 TestRepositoryMachine = RepositoryMachine.TestCase
