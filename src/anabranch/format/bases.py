@@ -18,14 +18,13 @@ from anabranch.errors import (
     InvalidInputError,
     InvalidNameError,
     InvalidPathError,
-    NotFoundError,
     StaleBaseError,
 )
 from anabranch.format.home import Home
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.manifest import BasePath
 from anabranch.format.staging.incoming import as_reader
-from anabranch.storage import open_store
+from anabranch.storage import is_below_file, open_store
 from anabranch.storage.uris import follow_links, is_local, join_uri, normalise_uri, relative_to
 
 __all__ = [
@@ -213,18 +212,9 @@ def _usable_place(home: Home, path: str) -> str:
         )
     # Fails if the store, or its bucket, cannot be reached; a folder that is not there yet is fine.
     next(iter(open_store(place, home.storage_options).list()), None)
-    if is_local(place) and _is_file(place):
-        raise InvalidPathError(f"base path {path!r} is a file", hint="choose a folder")
+    if is_below_file(place):
+        raise InvalidPathError(f"base path {path!r} is a file, or lies below one", hint="choose a folder")
     return place
-
-
-def _is_file(place: str) -> bool:
-    folder, _, leaf = place.rpartition("/")
-    try:
-        open_store(folder or "/").head(leaf)
-    except NotFoundError:
-        return False
-    return True
 
 
 def check_bases(home: Home, bases: Iterable[BasePath] | None = None) -> None:

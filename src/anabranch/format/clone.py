@@ -19,7 +19,6 @@ from anabranch.errors import (
     DatasetNotFoundError,
     InvalidInputError,
     InvalidPathError,
-    ObjectNotFoundError,
     StorageError,
 )
 from anabranch.format.bases import bases_of, check_bases
@@ -41,7 +40,7 @@ from anabranch.format.manifest import read_manifest
 from anabranch.format.refs import get_branch
 from anabranch.format.tags import get_tag
 from anabranch.ids import MAIN
-from anabranch.storage import open_store
+from anabranch.storage import is_below_file, open_store
 from anabranch.storage.uris import is_local, normalise_uri, relative_to, split_uri
 
 __all__ = ["CloneInfo", "CloneRef", "deep_clone", "drop_clone", "list_clones", "release_clone", "shallow_clone"]
@@ -168,17 +167,10 @@ def _refuse_mixed_stores(source: Home, target: Home) -> None:
 
 
 def _refuse_taken(target: Home) -> None:
-    if any(True for _ in target.store().list()) or (is_local(target.root) and _is_file(target.root)):
+    if is_below_file(target.root):
+        raise InvalidPathError(f"clone {target.root!r} is a file, or lies below one", hint="choose another place")
+    if any(True for _ in target.store().list()):
         raise DatasetExistsError(f"there is something at {target.root!r} already", hint="choose another place")
-
-
-def _is_file(path: str) -> bool:
-    folder, _, leaf = path.rpartition("/")
-    try:
-        open_store(folder or "/").head(leaf)
-    except ObjectNotFoundError:
-        return False
-    return True
 
 
 def _resolve(source: Home, ref: CloneRef | None) -> _Origin:

@@ -6,7 +6,6 @@ carried anywhere.
 """
 
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
@@ -18,10 +17,10 @@ from anabranch.format.holds import Hold
 from anabranch.format.home import Home
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.manifest import BasePath, read_manifest, with_base_paths, without_base_paths
-from anabranch.format.names import ManifestName
+from anabranch.format.names import manifest_of_path
 from anabranch.format.storage_report import LiveFile, list_live_files
 from anabranch.ids import LAYOUT_NAMES
-from anabranch.storage import ObjectStore, copy_between, open_store
+from anabranch.storage import ObjectStore, copy_between, in_parallel, open_store
 from anabranch.storage.uris import join_uri
 
 __all__ = [
@@ -35,8 +34,6 @@ __all__ = [
     "shallow_draft",
     "take_back",
 ]
-
-_PARALLEL_COPIES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,8 +125,7 @@ def publish(root: Home, target: Home, draft: Draft) -> None:
         folder, _, name = item[1].rpartition("/")
         copy_between(open_store(folder, root.storage_options), name, store, item[0])
 
-    with ThreadPoolExecutor(_PARALLEL_COPIES) as copiers:
-        list(copiers.map(copy, draft.copies.items()))
+    in_parallel(copy, draft.copies.items())
     try:
         for path, data in draft.files.items():
             store.put_if_absent(path, data)
@@ -173,8 +169,8 @@ def has_manifest(store: ObjectStore) -> bool:
 
 
 def is_manifest(path: str) -> bool:
-    folder, _, name = path.rpartition("/")
-    return folder == "_versions" and ManifestName.find(name) is not None
+    """Whether a path below a dataset's root is a manifest of its main branch."""
+    return path.startswith("_versions/") and manifest_of_path(path) is not None
 
 
 def _is_of_dataset(path: str) -> bool:

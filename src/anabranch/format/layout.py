@@ -17,6 +17,7 @@ from anabranch.format.names import (
     ManifestScheme,
     TransactionFileName,
     branch_of_ref_path,
+    pending_manifest_of_path,
     tag_of_ref_path,
 )
 from anabranch.storage import ObjectInfo
@@ -169,7 +170,6 @@ _INDEX = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/.+")
 # What Lance on local disk renames or links when it is complete, and a crash leaves.
 _TEMPORARY = re.compile(r"\.tmp[A-Za-z0-9]{6}")
 _TEMPORARY_REF = re.compile(r"(.+\.json)\.tmp\.[0-9a-f]{32}")
-_PENDING = re.compile(r"([0-9]{1,20}\.manifest)-[0-9a-f-]{32,36}")
 
 
 def _kind_in_home(path: str) -> LayoutKind | None:
@@ -201,7 +201,7 @@ def _kind_in_data(rest: str) -> LayoutKind | None:
 def _kind_in_versions(rest: str) -> LayoutKind | None:
     if rest == "latest_version_hint.json":
         return LayoutKind.VERSION_HINT
-    if (pending := _PENDING.fullmatch(rest)) and ManifestName.find(pending[1]):
+    if pending_manifest_of_path(f"_versions/{rest}"):
         return LayoutKind.PENDING_MANIFEST
     if not (name := ManifestName.find(rest)):
         return None

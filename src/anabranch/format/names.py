@@ -24,7 +24,9 @@ __all__ = [
     "TransactionFileName",
     "branch_of_ref_path",
     "branch_ref_path",
+    "manifest_of_path",
     "manifest_path",
+    "pending_manifest_of_path",
     "tag_of_ref_path",
     "tag_ref_path",
 ]
@@ -43,6 +45,7 @@ _TRANSACTION = re.compile(_NUMBER + "-" + _UUID + r"\.txn")
 _DETACHED = re.compile("d" + _NUMBER + r"\.manifest")
 _V1 = re.compile(r"([1-9][0-9]{0,18})\.manifest")
 _V2 = re.compile(r"([0-9]{20})\.manifest")
+_PENDING = re.compile(r"(.+\.manifest)-[0-9a-f-]{32,36}")
 _REF = re.compile(r"([^/]+)\.json")
 
 
@@ -164,6 +167,18 @@ class ManifestName:
     def parse(cls, name: str) -> Self:
         rule = "'{version}', '{2^64-1-version, 20 digits}' or 'd{detached version}', then '.manifest'"
         return _found(cls.find(name), name, "a manifest", rule)
+
+
+def manifest_of_path(path: str) -> ManifestName | None:
+    """The version whose manifest is at a path, in whatever home; None if it is no such path."""
+    folder, _, name = path.rpartition("/")
+    return ManifestName.find(name) if folder.rpartition("/")[2] == "_versions" else None
+
+
+def pending_manifest_of_path(path: str) -> ManifestName | None:
+    """The version that a managed commit has written and not finished; whoever opens it makes it a manifest."""
+    pending = _PENDING.fullmatch(path)
+    return manifest_of_path(pending[1]) if pending else None
 
 
 def manifest_path(version: int) -> str:

@@ -2,12 +2,9 @@
 
 import json
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
-
-import lance
 
 from anabranch.errors import (
     AnabranchError,
@@ -26,17 +23,17 @@ from anabranch.errors import (
 from anabranch.format.bases import bases_of, check_bases
 from anabranch.format.home import Home, branch_folder, is_staged
 from anabranch.format.lance_errors import lance_errors
-from anabranch.format.names import ManifestName, branch_of_ref_path, branch_ref_path
+from anabranch.format.names import branch_of_ref_path, branch_ref_path, manifest_of_path
+from anabranch.format.origins import find_origin
 from anabranch.ids import MAIN, BranchName
+from anabranch.storage import in_parallel
 
 __all__ = [
     "BranchInfo",
-    "Origin",
     "Source",
     "create_branch",
     "delete_branch",
     "find_branch",
-    "find_origin",
     "get_branch",
     "list_branches",
     "read_ref",
@@ -45,7 +42,6 @@ __all__ = [
 # A place in a dataset's history: branch (None for main) and version (None for the newest).
 Source = tuple[str | None, int | None]
 
-_PARALLEL_READS = 16
 _ATTEMPTS = 10
 
 
@@ -65,9 +61,8 @@ def list_branches(root: Home) -> tuple[BranchInfo, ...]:
     store = root.store()
     paths = [info.path for info in store.list("_refs/branches")]
     names = sorted(name for path in paths if (name := branch_of_ref_path(path)) is not None)
-    with ThreadPoolExecutor(_PARALLEL_READS) as readers:
-        found = readers.map(lambda name: find_branch(root, name), names)
-        return tuple(info for info in found if info is not None)
+    found = in_parallel(lambda name: find_branch(root, name), names)
+    return tuple(info for info in found if info is not None)
 
 
 def find_branch(root: Home, name: str) -> BranchInfo | None:
@@ -95,6 +90,10 @@ def find_branch(root: Home, name: str) -> BranchInfo | None:
 
 def get_branch(root: Home, name: str) -> BranchInfo:
     info = find_branch(root, name)
+    if info is None and name == MAIN:
+        raise BranchNotFoundError(
+            f"branch 'main' of {root.root!r} has no metadata", hint="it is the dataset itself; ask about that"
+        )
     if info is None:
         raise BranchNotFoundError(
             f"dataset {root.root!r} has no branch {name!r}", hint="list its branches to see which exist"
@@ -187,7 +186,7 @@ def _drop_losing_manifests(root: Home, name: str) -> None:
 def _ordinary_manifests(root: Home, name: str) -> dict[int, str]:
     """The paths of a branch's manifests by version, without staged ones."""
     paths = [info.path for info in root.store().list(f"{branch_folder(name)}/_versions")]
-    parsed = [(ManifestName.find(path.rpartition("/")[2]), path) for path in paths]
+    parsed = [(manifest_of_path(path), path) for path in paths]
     return {found.version: path for found, path in parsed if found is not None and not is_staged(found.version)}
 
 
@@ -200,27 +199,6 @@ def _is_first_version(home: Home, version: int, path: str) -> bool:
             if path not in _ordinary_manifests(home, str(home.branch)).values():
                 return False
     raise BusyError(f"the versions of {home.uri!r} keep changing", hint="try again")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
-    """Where a branch's first version came from. The branch None is main."""
-
-    branch: str | None
-    version: int
-
-
-def find_origin(home: Home, opened: lance.LanceDataset) -> Origin | None:
-    """Where an opened version came from if it was made by branching, else None."""
-    try:
-        with lance_errors(home.uri, home.storage_options):
-            transaction = opened.read_transaction(opened.version)
-    except TypeError:
-        return None  # Lance cannot show a compaction that touched indices
-    operation = None if transaction is None else transaction.operation
-    if not isinstance(operation, lance.LanceOperation.Clone):
-        return None
-    return Origin(branch=operation.ref_name, version=operation.ref_version)
 
 
 def delete_branch(root: Home, name: str) -> None:
@@ -252,5 +230,5 @@ def _delete_tree(root: Home, name: str) -> None:
     """Delete the files of a branch whose ref is gone; its manifests first, as what has none blocks nobody."""
     store = root.store()
     paths = [info.path for info in store.list(branch_folder(name))]
-    for path in sorted(paths, key=lambda path: not path.endswith(".manifest")):
+    for path in sorted(paths, key=lambda path: manifest_of_path(path) is None):
         store.delete(path)

@@ -5,24 +5,18 @@ their source, as absolute paths. Only these paths change, manifest by manifest, 
 """
 
 import posixpath
-import re
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 
 from anabranch.errors import BaseNotFoundError, InvalidInputError, InvalidPathError
 from anabranch.format.home import Home
 from anabranch.format.manifest import BasePath, read_manifest, with_base_paths
-from anabranch.format.names import ManifestName, ManifestScheme
-from anabranch.storage import ObjectStore
+from anabranch.format.names import ManifestScheme, manifest_of_path, pending_manifest_of_path
+from anabranch.storage import ObjectStore, in_parallel
 from anabranch.storage.uris import is_local, join_uri, normalise_uri, relative_to
 
 __all__ = ["RelocateReport", "UnexplainedBase", "relocate"]
-
-_PARALLEL_READS = 16
-# What a managed commit leaves behind before its version is final; whoever opens it makes it a manifest.
-_UNFINISHED = re.compile(r"(.+\.manifest)-[0-9a-f-]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,29 +98,20 @@ def relocate(
 def _read_manifests(store: ObjectStore) -> tuple[_Manifest, ...]:
     """Every manifest of every home, with or without a ref, whole before anything is written."""
     found = [info.path for folder in ("_versions", "tree") for info in store.list(folder)]
-    with ThreadPoolExecutor(_PARALLEL_READS) as readers:
-        return tuple(readers.map(partial(_read, store), filter(_is_manifest, found)))
+    return tuple(manifest for manifest in in_parallel(partial(_read, store), found) if manifest is not None)
 
 
-def _is_manifest(path: str) -> bool:
-    folder, _, name = path.rpartition("/")
-    return posixpath.basename(folder) == "_versions" and _manifest_name(name) is not None
-
-
-def _manifest_name(name: str) -> ManifestName | None:
-    unfinished = _UNFINISHED.fullmatch(name)
-    return ManifestName.find(unfinished[1] if unfinished else name)
-
-
-def _read(store: ObjectStore, path: str) -> _Manifest:
-    folder, _, name = path.rpartition("/")
-    parsed = ManifestName.parse(_UNFINISHED.sub(r"\1", name))
-    home = folder.removesuffix("_versions").strip("/")
+def _read(store: ObjectStore, path: str) -> _Manifest | None:
+    finished, pending = manifest_of_path(path), pending_manifest_of_path(path)
+    name = finished or pending
+    if name is None:
+        return None
+    home = path.rpartition("/")[0].removesuffix("_versions").strip("/")
     return _Manifest(
         path=path,
         branch=home.removeprefix("tree/") or None,
         # Staged and unfinished ones last, then by version: the first is the one that the branch began with.
-        order=(parsed.scheme is ManifestScheme.DETACHED, not name.endswith(".manifest"), parsed.version),
+        order=(name.scheme is ManifestScheme.DETACHED, finished is None, name.version),
         bases=read_manifest(store.get(path), name=path).base_paths,
     )
 

@@ -1,7 +1,6 @@
 """The tags of one dataset: names for versions of any branch, in `_refs/tags/` at its root."""
 
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -18,10 +17,9 @@ from anabranch.format.lance_errors import lance_errors
 from anabranch.format.names import tag_of_ref_path, tag_ref_path
 from anabranch.format.refs import Source, get_branch, read_ref
 from anabranch.ids import TagName
+from anabranch.storage import in_parallel
 
 __all__ = ["TagInfo", "create_tag", "delete_tag", "find_tag", "get_tag", "list_tags", "update_tag"]
-
-_PARALLEL_READS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +38,7 @@ class TagInfo:
 def list_tags(root: Home) -> tuple[TagInfo, ...]:
     paths = [info.path for info in root.store().list("_refs/tags")]
     names = sorted(name for path in paths if (name := tag_of_ref_path(path)) is not None)
-    with ThreadPoolExecutor(_PARALLEL_READS) as readers:
-        return tuple(tag for tag in readers.map(lambda name: find_tag(root, name), names) if tag is not None)
+    return tuple(tag for tag in in_parallel(lambda name: find_tag(root, name), names) if tag is not None)
 
 
 def find_tag(root: Home, name: str) -> TagInfo | None:

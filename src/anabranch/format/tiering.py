@@ -22,7 +22,6 @@ from anabranch.errors import (
     InvalidInputError,
     NotFoundError,
     ObjectExistsError,
-    ObjectNotFoundError,
     StorageError,
 )
 from anabranch.format.bases import FileKind, bases_of, get_target, label, resolve_path
@@ -31,7 +30,7 @@ from anabranch.format.lance_errors import lance_errors
 from anabranch.format.manifest import BasePath
 from anabranch.format.scan import filter_errors
 from anabranch.format.staging.expressions import enclosed
-from anabranch.storage import ObjectStore, open_store
+from anabranch.storage import ObjectStore, find_object, open_store
 from anabranch.storage.uris import join_uri, normalise_uri
 
 __all__ = ["DataFileCopier", "MoveReport", "Progress", "move_fragments"]
@@ -235,33 +234,24 @@ def _with_blobs(store: ObjectStore, name: str) -> list[str]:
 
 
 def _copy_verified(source: ObjectStore, path: str, target: ObjectStore) -> int:
-    try:
-        size = source.head(path).size
-    except ObjectNotFoundError:
+    here, there = find_object(source, path), find_object(target, path)
+    if here is None:
         raise DamagedFileError(
             f"the data file {join_uri(source.uri, path)!r} is missing", hint="run doctor on the dataset"
-        ) from None
+        )
     place = join_uri(target.uri, path)
-    there = _size_of(target, path)
     if there is None:
         sent = hashlib.blake2b()
         target.put_stream(path, _hashed(source.stream(path), sent))
-        if _size_of(target, path) != size or _digest(target, path) != sent.digest():
+        if target.head(path).size != here.size or _digest(target, path) != sent.digest():
             raise StorageError(f"what arrived at {place!r} is not what was sent", hint="delete it and move again")
-    elif there != size or _digest(target, path) != _digest(source, path):
+    elif there.size != here.size or _digest(target, path) != _digest(source, path):
         # Never overwritten: a version may read it, and one of the two is damaged.
         raise ObjectExistsError(
             f"{place!r} exists and differs from {join_uri(source.uri, path)!r}",
             hint="find out which of the two is damaged and delete that one, then move again",
         )
-    return size
-
-
-def _size_of(store: ObjectStore, path: str) -> int | None:
-    try:
-        return store.head(path).size
-    except ObjectNotFoundError:
-        return None
+    return here.size
 
 
 def _hashed(chunks: Iterator[bytes], digest: "hashlib.blake2b") -> Iterator[bytes]:

@@ -1,5 +1,6 @@
 """Object store access: the only importer of obstore."""
 
-from anabranch.storage.store import ObjectInfo, ObjectStore, copy_between, open_store
+from anabranch.storage.parallel import in_parallel
+from anabranch.storage.store import ObjectInfo, ObjectStore, copy_between, find_object, is_below_file, open_store
 
-__all__ = ["ObjectInfo", "ObjectStore", "copy_between", "open_store"]
+__all__ = ["ObjectInfo", "ObjectStore", "copy_between", "find_object", "in_parallel", "is_below_file", "open_store"]

@@ -34,7 +34,7 @@ from anabranch.errors import (
 from anabranch.storage.options import client_settings, redact
 from anabranch.storage.uris import is_local, join_uri, normalise_uri, split_uri
 
-__all__ = ["ObjectInfo", "ObjectStore", "copy_between", "open_store"]
+__all__ = ["ObjectInfo", "ObjectStore", "copy_between", "find_object", "is_below_file", "open_store"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,6 +244,20 @@ def _translate(err: Exception, *, place: str, options: Mapping[str, str]) -> Ana
             f"the store of {place!r} cannot be reached: {said}", hint="check the endpoint and try again"
         )
     return StorageError(f"a request for {place!r} failed: {said}", hint="see the store's own message above")
+
+
+def find_object(store: ObjectStore, path: str) -> ObjectInfo | None:
+    """What the store knows about an object; None if there is no such object."""
+    try:
+        return store.head(path)
+    except ObjectNotFoundError:
+        return None
+
+
+def is_below_file(uri: str) -> bool:
+    """Whether a local place is a file, or would lie below one, so that nothing can be put there."""
+    path = Path(uri)
+    return is_local(uri) and any(folder.is_file() for folder in (path, *path.parents))
 
 
 def copy_between(source: ObjectStore, path: str, target: ObjectStore, target_path: str) -> None:

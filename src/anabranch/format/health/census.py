@@ -1,7 +1,6 @@
 """What a dataset's own files say about it, gathered once and without raising for what is damaged."""
 
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from typing import TypeVar
@@ -23,13 +22,13 @@ from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout import Layout, LayoutFile, LayoutKind, layout
 from anabranch.format.manifest import BasePath, read_manifest
 from anabranch.format.names import ManifestName, branch_ref_path, tag_of_ref_path, tag_ref_path
-from anabranch.format.refs import BranchInfo, Origin, find_origin, get_branch
+from anabranch.format.origins import Origin, find_origin
+from anabranch.format.refs import BranchInfo, get_branch
 from anabranch.format.tags import TagInfo, get_tag
+from anabranch.storage import find_object, in_parallel
 from anabranch.storage.uris import normalise_uri
 
 __all__ = ["Census", "Damage", "VersionFacts", "take_census"]
-
-_PARALLEL_READS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,19 +75,18 @@ class Census:
 
 def take_census(root: Home) -> Census:
     files = layout(root)
-    with ThreadPoolExecutor(_PARALLEL_READS) as readers:
-        manifests = [file for file in files.files if file.kind in _MANIFESTS]
-        read = list(zip(manifests, readers.map(lambda file: _version_facts(root, file), manifests), strict=True))
-        stale = readers.map(lambda name: _stale_base(root.on(name)), files.branches)
-        tags = [name for file in files.files if (name := tag_of_ref_path(file.path)) is not None]
-        return Census(
-            layout=files,
-            branches=dict(_refs(files.branches, lambda name: get_branch(root, name), branch_ref_path)),
-            tags=dict(_refs(tags, lambda name: get_tag(root, name), tag_ref_path)),
-            versions=tuple(facts for _, facts in read if isinstance(facts, VersionFacts)),
-            damaged_manifests=tuple((file, facts) for file, facts in read if isinstance(facts, Damage)),
-            stale_bases={name: said for name, said in zip(files.branches, stale, strict=True) if said},
-        )
+    manifests = [file for file in files.files if file.kind in _MANIFESTS]
+    read = list(zip(manifests, in_parallel(lambda file: _version_facts(root, file), manifests), strict=True))
+    stale = in_parallel(lambda name: _stale_base(root.on(name)), files.branches)
+    tags = [name for file in files.files if (name := tag_of_ref_path(file.path)) is not None]
+    return Census(
+        layout=files,
+        branches=dict(_refs(files.branches, lambda name: get_branch(root, name), branch_ref_path)),
+        tags=dict(_refs(tags, lambda name: get_tag(root, name), tag_ref_path)),
+        versions=tuple(facts for _, facts in read if isinstance(facts, VersionFacts)),
+        damaged_manifests=tuple((file, facts) for file, facts in read if isinstance(facts, Damage)),
+        stale_bases={name: said for name, said in zip(files.branches, stale, strict=True) if said},
+    )
 
 
 _MANIFESTS = frozenset({LayoutKind.MANIFEST, LayoutKind.DETACHED_MANIFEST})
@@ -119,7 +117,7 @@ def _version_facts(root: Home, file: LayoutFile) -> VersionFacts | Damage | None
     except (StorageDeniedError, StorageUnavailableError):
         raise
     except AnabranchError as err:
-        is_gone = isinstance(err, NotFoundError) and not _exists(root, file.path)
+        is_gone = isinstance(err, NotFoundError) and find_object(root.store(), file.path) is None
         return None if is_gone else Damage(path=file.path, problem=err.problem)
     return VersionFacts(
         path=file.path,
@@ -180,11 +178,3 @@ def _stale_base(home: Home) -> str | None:
     except AnabranchError:
         return None
     return None
-
-
-def _exists(root: Home, path: str) -> bool:
-    try:
-        root.store().head(path)
-    except NotFoundError:
-        return False
-    return True

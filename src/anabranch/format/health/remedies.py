@@ -6,11 +6,10 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
-from anabranch.errors import ObjectNotFoundError
 from anabranch.format.home import Home, branch_folder
 from anabranch.format.layout import LayoutFile, LayoutKind
-from anabranch.format.names import branch_ref_path
-from anabranch.storage import ObjectStore
+from anabranch.format.names import branch_ref_path, manifest_of_path, pending_manifest_of_path
+from anabranch.storage import ObjectStore, find_object
 
 __all__ = [
     "CorrectRef",
@@ -105,7 +104,7 @@ def _remove_tree(store: ObjectStore, remedy: RemoveTree, *, before: datetime) ->
     manifests = [file for file in remedy.files if file.kind in _MANIFESTS]
     if any(file.modified > before for file in manifests or remedy.files):
         return False
-    if _exists(store, branch_ref_path(remedy.branch)):
+    if find_object(store, branch_ref_path(remedy.branch)) is not None:
         return False
     # A manifest that came since the diagnosis, even under the same name, is someone's attempt to make the branch.
     if _manifests(store, remedy.branch) != {file.path: file.modified for file in manifests}:
@@ -174,16 +173,13 @@ def _camel_case(key: str) -> str:
 def _manifests(store: ObjectStore, branch: str) -> dict[str, datetime]:
     """The manifests of a tree, pending ones too, and when each was written."""
     listed = store.list(f"{branch_folder(branch)}/_versions")
-    return {info.path: info.modified for info in listed if ".manifest" in info.path.rpartition("/")[2]}
-
-
-def _exists(store: ObjectStore, path: str) -> bool:
-    try:
-        store.head(path)
-    except ObjectNotFoundError:
-        return False
-    return True
+    return {
+        info.path: info.modified
+        for info in listed
+        if manifest_of_path(info.path) or pending_manifest_of_path(info.path)
+    }
 
 
 def _is_young(store: ObjectStore, path: str, before: datetime) -> bool:
-    return _exists(store, path) and store.head(path).modified > before
+    found = find_object(store, path)
+    return found is not None and found.modified > before

@@ -10,7 +10,8 @@ from anabranch.format.health.remedies import CorrectRef, DropManifests, Remedy, 
 from anabranch.format.home import branch_folder
 from anabranch.format.layout import LayoutKind
 from anabranch.format.names import BRANCH_REFS, TAG_REFS, branch_ref_path
-from anabranch.format.refs import BranchInfo, Origin
+from anabranch.format.origins import Origin
+from anabranch.format.refs import BranchInfo
 
 __all__ = ["diagnose_trees"]
 

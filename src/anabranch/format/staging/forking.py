@@ -1,11 +1,11 @@
 """A new branch from any version, staged ones too."""
 
-import lance
-
 from anabranch.errors import BranchExistsError, CorruptError, ObjectExistsError
 from anabranch.format.home import Home, is_staged
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.manifest import with_version
+from anabranch.format.names import manifest_path
+from anabranch.format.origins import Origin, find_origin
 from anabranch.format.staging.pin import Pin
 
 __all__ = ["fork"]
@@ -31,11 +31,10 @@ def fork(source: Pin, branch: str) -> Home:
 def _give_ordinary_version(target: Home, staged: int, number: int) -> None:
     """Lance makes the branch with the staged version only; put the same manifest as an ordinary version beside it."""
     store = target.store()
-    folder = f"{target.folder}/_versions"
-    name = f"d{staged}.manifest"
-    manifest = with_version(store.get(f"{folder}/{name}"), number, name=name)
+    path = f"{target.folder}/{manifest_path(staged)}"
+    manifest = with_version(store.get(path), number, name=path)
     try:
-        store.put_if_absent(f"{folder}/{2**64 - 1 - number:020d}.manifest", manifest)
+        store.put_if_absent(f"{target.folder}/{manifest_path(number)}", manifest)
     except ObjectExistsError:
         raise BranchExistsError(
             f"somebody else is making the branch {target.branch!r}", hint="choose another name"
@@ -44,15 +43,8 @@ def _give_ordinary_version(target: Home, staged: int, number: int) -> None:
 
 def _check(target: Home, source: Pin, number: int) -> None:
     made = target.open()
-    with lance_errors(target.uri, target.storage_options):
-        found = made.read_transaction(made.version)
-    operation = None if found is None else found.operation
-    if (
-        made.version != number
-        or not isinstance(operation, lance.LanceOperation.Clone)
-        or operation.ref_version != source.version
-        or operation.ref_name != source.home.branch
-    ):
+    expected = Origin(branch=source.home.branch, version=source.version)
+    if made.version != number or find_origin(target, made) != expected:
         raise CorruptError(
             f"the branch {target.branch!r} did not become a fork of version {source.version}",
             hint="fork again under another name",
