@@ -86,7 +86,8 @@ def append_step(pin: Pin, data: Any, *, primary_key: Sequence[str], may_exist: b
     def again(other: Pin) -> Pin:
         _refuse_other_columns(pin, other)
         if primary_key and not may_exist:
-            _refuse_existing(other, scan.read_appended(pin, staged, columns=primary_key), primary_key)
+            appended = scan.read_appended(pin, staged, columns=primary_key)
+            _refuse_existing(other, appended, primary_key, beyond=pin)
         try:
             return staging.append_fragments(other, fragments)
         except SchemaMismatchError:
@@ -149,8 +150,8 @@ def _refuse_other_columns(before: Pin, now: Pin) -> None:
         )
 
 
-def _refuse_existing(pin: Pin, data: Any, keys: Sequence[str]) -> None:
-    existing = staging.find_existing_keys(pin, data, keys)
+def _refuse_existing(pin: Pin, data: Any, keys: Sequence[str], *, beyond: Pin | None = None) -> None:
+    existing = staging.find_existing_keys(pin, data, keys, beyond=beyond)
     if len(existing):
         first = existing.slice(0, 1).to_pylist()[0]
         raise KeyConflictError(

@@ -60,12 +60,16 @@ def delete_keys(pin: Pin, data: Any, keys: Sequence[str]) -> RowsChanged:
     return delete_at(pin, dataset, matched.addresses, predicate=f"{len(distinct)} keys of {', '.join(keys)}")
 
 
-def find_existing_keys(pin: Pin, data: Any, keys: Sequence[str]) -> pa.Table:
-    """Find which keys of the data are in the table; refuse data that repeats a key or leaves it null."""
+def find_existing_keys(pin: Pin, data: Any, keys: Sequence[str], *, beyond: Pin | None = None) -> pa.Table:
+    """Find which keys of the data are in the table; refuse data that repeats a key or leaves it null.
+
+    Where it is known that none of them is in another version, only the rows `beyond` it are looked at.
+    """
     dataset = pin.open()
     given = _read_given(dataset, data, keys).select(keys)
     _require_unique(given)
-    matched = _match(pin, dataset, given, keys, once=False)
+    within = None if beyond is None else _unshared(dataset, beyond.open())
+    matched = _match(pin, dataset, given, keys, once=False, within=within)
     return given.take(pa.array(np.unique(matched.positions.to_numpy())))
 
 
@@ -112,14 +116,40 @@ def _require_unique(given: pa.Table) -> None:
         )
 
 
+def _unshared(dataset: lance.LanceDataset, other: lance.LanceDataset) -> list[lance.LanceFragment]:
+    """The fragments that another version does not have with the same rows."""
+
+    def rows_of(fragment: lance.LanceFragment) -> tuple[object, ...]:
+        # A fragment is its files: different versions may give different ones the same id.
+        found = fragment.metadata
+        deleted = found.deletion_file
+        return (*(file.path for file in found.files), deleted and deleted.path(found.id))
+
+    known = {rows_of(fragment) for fragment in other.get_fragments()}
+    return [fragment for fragment in dataset.get_fragments() if rows_of(fragment) not in known]
+
+
 def _match(
-    pin: Pin, dataset: lance.LanceDataset, given: pa.Table, keys: Sequence[str], *, once: bool = True
+    pin: Pin,
+    dataset: lance.LanceDataset,
+    given: pa.Table,
+    keys: Sequence[str],
+    *,
+    once: bool = True,
+    within: list[lance.LanceFragment] | None = None,
 ) -> _Matched:
     wanted = given.select(keys).append_column(_POSITION, pa.array(np.arange(len(given), dtype=np.int64)))
     found = [pa.table({_POSITION: pa.array([], pa.int64()), "_rowid": _NO_IDS, "_rowaddr": _NO_IDS})]
-    if len(given):
+    if len(given) and (within is None or within):  # no fragments would mean all to Lance
+        scan = dataset.scanner(
+            columns=list(keys),
+            filter=_prefilter(given, keys),
+            fragments=within,
+            with_row_id=True,
+            with_row_address=True,
+        )
         with lance_errors(pin.home.uri, pin.home.storage_options):
-            for part in _slices(dataset, keys, where=_prefilter(given, keys)):
+            for part in _slices(scan):
                 joined = part.join(wanted, keys=list(keys), join_type="inner")
                 found.append(joined.select([_POSITION, "_rowid", "_rowaddr"]))
     all_found = pa.concat_tables(found).sort_by("_rowaddr").combine_chunks()
@@ -161,9 +191,8 @@ def _literals(column: pa.ChunkedArray) -> list[str]:
     return []
 
 
-def _slices(dataset: lance.LanceDataset, keys: Sequence[str], *, where: str | None) -> Iterator[pa.Table]:
+def _slices(scan: lance.LanceScanner) -> Iterator[pa.Table]:
     held: list[pa.RecordBatch] = []
-    scan = dataset.scanner(columns=list(keys), filter=where, with_row_id=True, with_row_address=True)
     for batch in scan.to_batches():
         held.append(batch)
         if sum(len(b) for b in held) >= _SLICE_ROWS:
