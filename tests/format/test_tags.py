@@ -103,3 +103,15 @@ def test_bad_input_changes_nothing(
     with pytest.raises(error, match=message):
         call(dataset)
     assert {info.path: info.size for info in dataset.home.store().list()} == before
+
+
+@pytest.mark.parametrize("kind", ["shallow_clone", "deep_clone"])
+def test_a_name_means_the_same_in_a_clone_as_in_a_branch(dataset: ab.Dataset, place: Place, kind: str) -> None:
+    for name in ("main", "dev"):
+        lance.dataset(dataset.uri, storage_options=place.storage_options or None).tags.create(name, 1)
+    clone = getattr(dataset, kind)
+    assert (
+        clone(place / "clone.lance", "main").source_version == dataset.branch_create("new", "main").parent_version == 2
+    )
+    with pytest.raises(errors.InvalidInputError, match="'dev' is a branch and a tag"):
+        clone(place / "other.lance", "dev")

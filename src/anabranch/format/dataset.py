@@ -268,8 +268,10 @@ class Dataset:
         raise InvalidInputError(f"{ref!r} is no ref", hint="give a version, a branch or tag name, or (branch, version)")
 
     def _clone_source(self, ref: Ref | None) -> clone.CloneRef:
-        # A tag stays a name: the clone's base path is called after it.
-        return ref if isinstance(ref, str) and tags.find_tag(self._root, ref) is not None else self._source(ref)
+        source = self._source(ref)
+        if not isinstance(ref, str) or ref == MAIN or refs.find_branch(self._root, ref) is not None:
+            return source
+        return ref  # a tag stays a name: the clone's base path is called after it
 
     def _named_source(self, name: str) -> refs.Source:
         if name == MAIN:

@@ -18,6 +18,7 @@ from anabranch.errors import (
     DatasetExistsError,
     DatasetNotFoundError,
     InvalidExpressionError,
+    InvalidInputError,
     InvalidNameError,
     SchemaMismatchError,
     StorageDeniedError,
@@ -50,7 +51,12 @@ _TABLE: tuple[tuple[str, type[AnabranchError], str], ...] = (
     ),
     (r"Dataset at path .* was not found|Not found: .*_versions\b", DatasetNotFoundError, "check the path"),
     (r"error sending request|timed? ?out|dns error|Connection refused", StorageUnavailableError, "check the endpoint"),
-    (r"403 Forbidden|401 Unauthorized|AccessDenied|Permission ?denied", StorageDeniedError, "check the credentials"),
+    (
+        r"403 Forbidden|401 Unauthorized|AccessDenied|Permission ?denied|Failed to get AWS credentials",
+        StorageDeniedError,
+        "check the credentials",
+    ),
+    (r"v1 manifest paths", InvalidInputError, "call migrate_manifest_paths_v2() on it with pylance first"),
     (r"NoSuchBucket|[Bb]ucket .* not found", DatasetNotFoundError, "check the bucket's name"),
     (
         r"file size is too small|sufficient data|Invalid range|magic|[Pp]rotobuf|decode|Invalid format|corrupt"
