@@ -16,7 +16,7 @@ from anabranch.repo.records import Records
 from anabranch.repo.refs import Resolved
 from anabranch.repo.tags import is_tag
 
-__all__ = ["BranchInfo", "create_branch", "delete_branch", "list_branches", "restore_branch"]
+__all__ = ["BranchInfo", "create_branch", "delete_branch", "list_branches", "refuse_in_use", "restore_branch"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +61,7 @@ def create_branch(
     name: BranchName,
     *,
     source: Resolved,
+    mode: BranchMode = BranchMode.PINNED,
     description: str = "",
     expires_at: int | None = None,
 ) -> BranchInfo:
@@ -70,6 +71,10 @@ def create_branch(
     """
     if "/" not in str(name) and is_tag(records, TagName(str(name))):
         raise InvalidInputError(f"'{name}' is the name of a tag", hint="choose another name for the branch")
+    if mode is BranchMode.LIVE and (str(source.branch) != MAIN or source.is_old):
+        raise InvalidInputError(
+            f"live branch '{name}' can only follow main as it is now", hint="make it from 'main', or make it pinned"
+        )
     record, parent = source.record, source.branch
     if source.is_old and parent is not None and _is_gone(records, parent):
         parent = None
@@ -81,7 +86,7 @@ def create_branch(
         at=now,
         actor=records.context.actor,
         state=BranchState(
-            mode=BranchMode.PINNED,
+            mode=mode,
             parent=Parent(branch=parent, commit=record.commit.graph_commit_id),
             created_at=now,
             created_by=records.context.actor,
@@ -119,10 +124,10 @@ def delete_branch(
     if str(name) == MAIN:
         raise InvalidInputError("branch 'main' cannot be deleted", hint="delete another branch")
     entry = records.heads.get(name)
-    _refuse_in_use(records, name, find_active_runs)
+    refuse_in_use(records, name, find_active_runs)
     tombstone = _append_event(records, entry, BranchEvent.DELETED, is_deleted=True)
     try:
-        _refuse_in_use(records, name, find_active_runs)
+        refuse_in_use(records, name, find_active_runs)
     except BranchInUseError:
         _append_event(records, tombstone, BranchEvent.RESTORED, is_deleted=False)
         raise
@@ -173,7 +178,7 @@ def _is_gone(records: Records, branch: BranchName) -> bool:
     return entry is None or entry.state.is_deleted
 
 
-def _refuse_in_use(
+def refuse_in_use(
     records: Records, name: BranchName, find_active_runs: Callable[[BranchName], tuple[str, ...]]
 ) -> None:
     for other in records.heads.list():

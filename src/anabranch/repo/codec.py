@@ -170,6 +170,7 @@ def encode_commit(record: CommitRecord, full_map: Mapping[TableKey, TableEntry] 
         "changes": {str(key): entry and encode_table(entry) for key, entry in record.changes.items()},
         "recent": list(record.recent),
         "older": record.older,
+        "saw": record.saw,
     }
     if full_map is not None:
         fields["full_map"] = {str(key): encode_table(entry) for key, entry in full_map.items()}
@@ -184,6 +185,7 @@ def decode_commit(fields: Mapping[str, Any]) -> CommitRecord:
         changes=changes,
         recent=tuple(tuple(summary) for summary in fields["recent"]),
         older=fields["older"],
+        saw=fields["saw"],
     )
 
 
@@ -209,6 +211,7 @@ def encode_entry(entry: LogEntry) -> bytes:
                 "description": state.description,
                 "expires_at": state.expires_at,
                 "is_deleted": state.is_deleted,
+                "own": [str(key) for key in state.own],
             },
             "head": encode_commit(entry.head),
         }
@@ -236,6 +239,7 @@ def decode_entry(data: bytes, *, path: str) -> LogEntry:
                 description=state["description"],
                 expires_at=state["expires_at"],
                 is_deleted=state["is_deleted"],
+                own=tuple(TableKey.parse(key) for key in state["own"]),
             ),
             head=decode_commit(fields["head"]),
         )

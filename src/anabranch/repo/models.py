@@ -31,6 +31,9 @@ class CommitKind(StrEnum):
     SCHEMA_APPLY = "schema_apply"
     PUBLISH_RUN = "publish_run"
     REVERT = "revert"
+    CHERRY_PICK = "cherry_pick"
+    PULL = "pull"
+    FREEZE = "freeze"
     ADOPT = "adopt"
 
 
@@ -46,6 +49,10 @@ class BranchEvent(StrEnum):
     COMMITTED = "committed"
     DELETED = "deleted"
     RESTORED = "restored"
+    PULLED = "pulled"
+    FROZEN = "frozen"
+    RESET = "reset"
+    UNDONE = "undone"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +106,8 @@ class CommitRecord:
     """A commit as it is stored: its tables as changes since a base commit that holds the full map.
 
     `recent` are the commits before it, newest first, back to the start of its page, as they are encoded; `older` is the
-    commit that opens the next page. A dropped table is a change to None.
+    commit that opens the next page. A dropped table is a change to None. `saw` is the commit of main that a commit on a
+    live branch was made on.
     """
 
     commit: GraphCommit
@@ -107,6 +115,7 @@ class CommitRecord:
     changes: Mapping[TableKey, TableEntry | None]
     recent: tuple[tuple[Any, ...], ...]
     older: str | None
+    saw: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +130,8 @@ class Parent:
 class BranchState:
     """What is true of a branch apart from its head; every log entry carries it whole.
 
-    `created_as` is the number of the log entry that created it: a branch deleted and made again is another one.
+    `created_as` is the number of the log entry that created it: a branch deleted and made again is another one. `own`
+    are the tables that a live branch has a copy of, or hides; all others follow main.
     """
 
     mode: BranchMode
@@ -132,6 +142,7 @@ class BranchState:
     description: str = ""
     expires_at: int | None = None
     is_deleted: bool = False
+    own: tuple[TableKey, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

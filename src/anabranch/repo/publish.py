@@ -4,11 +4,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from anabranch.errors import BranchNotFoundError, BusyError
-from anabranch.ids import MAIN, TableKey
+from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.commits import is_due_for_full_map, next_page
 from anabranch.repo.context import Context
-from anabranch.repo.models import BranchEvent, CommitKind, CommitRecord, GraphCommit, LogEntry, TableEntry
+from anabranch.repo.models import BranchEvent, BranchMode, CommitKind, CommitRecord, GraphCommit, LogEntry, TableEntry
 from anabranch.repo.records import Records
+from anabranch.repo.views import shown
 
 __all__ = ["Changes", "Description", "publish"]
 
@@ -21,21 +22,46 @@ _MAX_ATTEMPTS = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
-    """What a commit says about itself."""
+    """What a commit says about itself.
+
+    On a live branch, `released` tables follow main again, and a commit that `freezes` makes the branch pinned.
+    """
 
     message: str
     kind: CommitKind
     metadata: Mapping[str, str]
     merged_parent: str | None = None
+    released: frozenset[TableKey] = frozenset()
+    freezes: bool = False
+
+    @property
+    def event(self) -> BranchEvent:
+        if self.freezes:
+            return BranchEvent.FROZEN
+        return BranchEvent.PULLED if self.kind is CommitKind.PULL else BranchEvent.COMMITTED
 
 
-def publish(records: Records, *, expected: LogEntry, changes: Changes, about: Description, rebase: Rebase) -> LogEntry:
-    """Commit the changes on top of the expected head; where somebody was faster, on top of theirs."""
+def publish(
+    records: Records,
+    *,
+    expected: LogEntry,
+    changes: Changes,
+    about: Description,
+    rebase: Rebase,
+    main: CommitRecord | None = None,
+) -> LogEntry:
+    """Commit the changes on top of the expected head; where somebody was faster, on top of theirs.
+
+    On a live branch `main` is the state of main that the change was made on, by default the newest.
+    """
     head, began = expected, records.context.clock()
+    if head.state.mode is BranchMode.LIVE and main is None:
+        main = records.heads.get(BranchName(MAIN)).head
     for losses in range(1, _MAX_ATTEMPTS + 1):
-        record, full_map = _make_record(records, head, changes, about)
+        ground = _ground(head, about, main)
+        record, full_map = _make_record(records, ground, changes, about)
         records.commits.put(record, full_map)
-        entry = _next_entry(records.context, head, record)
+        entry = _next_entry(records.context, ground, record, changes, about)
         if records.heads.append(entry):
             return entry
         records.context.give_way(losses, records.context.clock() - began)
@@ -49,11 +75,29 @@ def publish(records: Records, *, expected: LogEntry, changes: Changes, about: De
     raise BusyError(f"branch '{expected.branch}' moved {_MAX_ATTEMPTS} times meanwhile", hint="try again")
 
 
-def _next_entry(context: Context, head: LogEntry, record: CommitRecord) -> LogEntry:
+def _ground(head: LogEntry, about: Description, main: CommitRecord | None) -> LogEntry:
+    """The head as the commit finds it: of a live branch, with main under it and without what is released."""
+    if head.state.mode is not BranchMode.LIVE or main is None:
+        return head
+    kept = tuple(key for key in head.state.own if key not in about.released)
+    state = replace(head.state, own=kept)
+    live = shown(replace(head, state=state), main)
+    if about.freezes:
+        return replace(live, state=replace(state, mode=BranchMode.PINNED, own=()), head=replace(live.head, saw=None))
+    return live
+
+
+def _next_entry(
+    context: Context, head: LogEntry, record: CommitRecord, changes: Changes, about: Description
+) -> LogEntry:
+    state = head.state
+    if state.mode is BranchMode.LIVE:
+        state = replace(state, own=tuple(sorted({*state.own, *changes})))
     return replace(
         head,
         number=head.number + 1,
-        event=BranchEvent.COMMITTED,
+        state=state,
+        event=about.event,
         at=record.commit.created_at,
         actor=context.actor,
         head=record,
@@ -75,12 +119,16 @@ def _make_record(
         message=about.message,
         kind=about.kind,
         metadata=dict(about.metadata),
-        tables=tuple(sorted(str(key) for key in changes)),
+        tables=tuple(sorted(str(key) for key in {*changes, *about.released})),
         generation=parent.commit.generation + 1,
     )
     recent, older = next_page(parent)
     since_base = {**parent.changes, **changes}
-    record = CommitRecord(commit=commit, base=parent.base, changes=since_base, recent=recent, older=older)
+    record = CommitRecord(
+        commit=commit, base=parent.base, changes=since_base, recent=recent, older=older, saw=parent.saw
+    )
+    if head.state.mode is BranchMode.LIVE:
+        return record, None  # it builds on main's base, and main renews that
     full_map = records.commits.tables_of(record)
     if not is_due_for_full_map(new=len(changes), since_base=len(since_base), tables=len(full_map)):
         return record, None

@@ -1,6 +1,7 @@
 """What a ref stands for: a branch, a tag, a commit id or a unique prefix of one, `main~3`, `main@v7`, `main@{time}`."""
 
 import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 
@@ -11,10 +12,11 @@ from anabranch.errors import (
     NotFoundError,
     VersionNotFoundError,
 )
-from anabranch.ids import BranchName, CommitId, Ref, TagName
-from anabranch.repo.models import CommitRecord, LogEntry
+from anabranch.ids import MAIN, BranchName, CommitId, Ref, TagName
+from anabranch.repo.models import BranchMode, CommitRecord, LogEntry
 from anabranch.repo.records import Records
 from anabranch.repo.tags import TagInfo, find_tag
+from anabranch.repo.views import shown, view
 
 __all__ = ["Resolved", "resolve"]
 
@@ -47,7 +49,7 @@ def resolve(ref: Ref, records: Records) -> Resolved:
     if ref.version is not None:
         return Resolved.of_entry(records.heads.get_numbered(BranchName.parse(ref.name), ref.version), is_old=True)
     if ref.at is not None:
-        return Resolved.of_entry(_entry_at(ref, records), is_old=True)
+        return Resolved.of_entry(_shown_at(ref, records), is_old=True)
     start = _resolve_name(ref.name, records)
     return start if ref.back == 0 else _back(start, ref, records)
 
@@ -63,7 +65,7 @@ def _resolve_name(name: str, records: Records) -> Resolved:
     branch = BranchName.parse(name)
     entry = records.heads.find(branch)
     if entry is not None and not entry.state.is_deleted:
-        return Resolved.of_entry(entry)
+        return Resolved.of_entry(view(records, entry))
     if (tag := _find_tag(name, records)) is not None:
         return Resolved.of_commit(records.commits.get(tag.commit_id))
     if _PREFIX.fullmatch(name) and (record := _by_prefix(name.upper(), records)) is not None:
@@ -100,6 +102,14 @@ def _back(start: Resolved, ref: Ref, records: Records) -> Resolved:
         raise CommitNotFoundError(f"{ref} goes back before the first commit", hint="go back less far")
     found = Resolved.of_commit(records.commits.get(commit.graph_commit_id))
     return Resolved(found.record, branch=start.branch, version=found.version)
+
+
+def _shown_at(ref: Ref, records: Records) -> LogEntry:
+    """A branch as it showed itself at a time."""
+    entry = _entry_at(ref, records)
+    if entry.state.mode is not BranchMode.LIVE:
+        return entry
+    return shown(entry, _entry_at(replace(ref, name=MAIN), records).head)
 
 
 def _entry_at(ref: Ref, records: Records) -> LogEntry:

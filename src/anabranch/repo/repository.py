@@ -2,13 +2,14 @@
 
 import threading
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from itertools import islice
 from typing import Any
 
 from anabranch.errors import InvalidInputError, TableNotFoundError
 from anabranch.format.home import Home
 from anabranch.ids import MAIN, BranchName, CommitId, Ref, TableKey, TagName
-from anabranch.repo import adoption, branches, settling, strangers, tags
+from anabranch.repo import adoption, branches, live, picking, rewinding, settling, strangers, tags
 from anabranch.repo.branches import BranchInfo
 from anabranch.repo.context import Context
 from anabranch.repo.models import BranchMode, CommitKind, GraphCommit, LogEntry
@@ -18,6 +19,7 @@ from anabranch.repo.refs import Resolved, resolve
 from anabranch.repo.snapshots import Snapshot
 from anabranch.repo.tags import TagInfo
 from anabranch.repo.transaction import Transaction
+from anabranch.repo.views import view
 
 __all__ = ["Repository"]
 
@@ -53,10 +55,17 @@ class Repository:
     # Reading
 
     def snapshot(self) -> Snapshot:
-        """The bound branch as this handle last saw it; it moves by `sync_branch` and by own commits only."""
-        if self._cached is None:
-            self._cached = self._snapshot(Resolved.of_entry(self._records.heads.get(self._branch)))
-        return self._cached
+        """The bound branch as this handle last saw it; it moves by `sync_branch` and by own commits only.
+
+        A live branch moves with main, so that both are looked at.
+        """
+        known = self._cached
+        if known is not None and known.main_commit_id is None:
+            return known
+        found = Resolved.of_entry(view(self._records, self._records.heads.get(self._branch)))
+        if known is None or (known.version, known.main_commit_id) != (found.version, found.record.saw):
+            self._cached = known = self._snapshot(found)
+        return known
 
     def snapshot_of(self, ref: str) -> Snapshot:
         """The state a ref stands for, read anew."""
@@ -94,13 +103,30 @@ class Repository:
         return self.branch_create_from(self.branch, name, description=description)
 
     def branch_create_from(
-        self, source: str, name: str, *, mode: str = BranchMode.PINNED, description: str = ""
+        self,
+        source: str,
+        name: str,
+        *,
+        mode: str = BranchMode.PINNED,
+        description: str = "",
+        expires_in: timedelta | None = None,
     ) -> BranchInfo:
-        """Branch from a branch, a commit or an old version; no table is touched."""
-        if mode != BranchMode.PINNED:
-            raise InvalidInputError(f"branch mode {mode!r} is not known", hint="use 'pinned'")
+        """Branch from a branch, a tag, a commit or an old version; no table is touched.
+
+        A pinned branch sees its source as of now. A live one, which only main can be the source of, sees main as it is
+        at any time, but for the tables written on the branch.
+        """
+        if mode not in set(BranchMode):
+            raise InvalidInputError(f"branch mode {mode!r} is not known", hint="use 'pinned' or 'live'")
         target = BranchName.parse_new(name)
-        return branches.create_branch(self._records, target, source=self._resolve(source), description=description)
+        return branches.create_branch(
+            self._records,
+            target,
+            source=self._resolve(source),
+            mode=BranchMode(mode),
+            description=description,
+            expires_at=None if expires_in is None else self._context.clock() + expires_in // timedelta(microseconds=1),
+        )
 
     def branch_list(self, *, internal: bool = False) -> tuple[BranchInfo, ...]:
         return branches.list_branches(self._records, internal=internal)
@@ -115,10 +141,26 @@ class Repository:
     def branch_restore(self, name: str) -> BranchInfo:
         return branches.restore_branch(self._records, BranchName.parse(name))
 
+    def branch_pull(self, name: str, key: str) -> bool:
+        """Let a table of a branch follow its source again; whether the branch had a copy of its own."""
+        entry, was_local = live.pull_table(self._records, BranchName.parse(name), TableKey.parse(key))
+        self._move_to(entry)
+        return was_local
+
+    def branch_freeze(self, name: str) -> BranchInfo:
+        """Make a live branch pinned at what it shows now."""
+        entry = live.freeze_branch(self._records, BranchName.parse(name))
+        self._move_to(entry)
+        return BranchInfo.of(entry)
+
+    def branch_drift(self, name: str) -> tuple[live.TableDrift, ...]:
+        """What main did since the branch took its copies, table by table."""
+        return live.branch_drift(self._records, BranchName.parse(name))
+
     def sync_branch(self, branch: str | None = None) -> Snapshot:
         """Bind this handle to the newest state of a branch."""
         target = self._branch if branch is None else BranchName.parse(branch)
-        self._cached = self._snapshot(Resolved.of_entry(self._records.heads.get(target)))
+        self._cached = self._snapshot(Resolved.of_entry(view(self._records, self._records.heads.get(target))))
         self._branch = target
         return self._cached
 
@@ -139,6 +181,41 @@ class Repository:
 
     def tag_delete(self, name: str) -> None:
         tags.delete_tag(self._records, TagName.parse(name))
+
+    # Back and forth
+
+    def reset(self, branch: str, *, to: str) -> None:
+        """Put a branch on what a ref stands for. Nothing is lost: the reflog has where it was."""
+        name = BranchName.parse(branch)
+        before = self._records.heads.get(name)
+        self._on_moved(before, rewinding.reset_branch(self._records, name, self._resolve(to)))
+
+    def revert(self, commit: str, *, branch: str | None = None, message: str | None = None) -> GraphCommit:
+        """Take back one commit by another; refused where its tables have changed since."""
+        target = self._branch if branch is None else BranchName.parse(branch)
+        before = self._records.heads.get(target)
+        after = picking.revert_commit(self._records, target, self._resolve(commit).record, message=message)
+        self._on_moved(before, after)
+        return after.head.commit
+
+    def cherry_pick(self, commit: str, *, branch: str | None = None, message: str | None = None) -> GraphCommit:
+        """Make one commit's change on a branch, too; refused where its tables differ there."""
+        target = self._branch if branch is None else BranchName.parse(branch)
+        before = self._records.heads.get(target)
+        after = picking.cherry_pick(self._records, target, self._resolve(commit).record, message=message)
+        self._on_moved(before, after)
+        return after.head.commit
+
+    def reflog(self, branch: str | None = None, *, limit: int | None = 50) -> list[rewinding.Movement]:
+        """Every movement of a branch, newest first: commits, resets, deletes, with actor and time."""
+        target = self._branch if branch is None else BranchName.parse(branch)
+        return rewinding.list_movements(self._records, target, limit=limit)
+
+    def undo(self, branch: str | None = None) -> None:
+        """Take back the last movement of a branch, whatever it was, by a new entry of its log."""
+        target = self._branch if branch is None else BranchName.parse(branch)
+        after = rewinding.undo_last(self._records, target)
+        self._on_moved(self._records.heads.get_numbered(target, after.number - 1), after)
 
     # Writing
 
@@ -197,12 +274,16 @@ class Repository:
         self._move_to(entry)
         self.foreign_writes = settling.try_to_settle(self._records, entry.branch, changes)
 
+    def _on_moved(self, before: LogEntry, after: LogEntry) -> None:
+        """After a movement that was no transaction: show it, also to raw Lance readers."""
+        self._on_published(after, rewinding.changed_tables(self._records, before, after))
+
     def _move_to(self, entry: LogEntry) -> None:
         """Show an own commit; threads that share this handle may come here in another order than they published."""
         with self._moving:
             is_newer = self._cached is None or self._cached.version < entry.number
             if entry.branch == self._branch and is_newer:
-                self._cached = self._snapshot(Resolved.of_entry(entry))
+                self._cached = self._snapshot(Resolved.of_entry(view(self._records, entry)))
 
     def _resolve(self, ref: str) -> Resolved:
         return resolve(Ref.parse(ref), self._records)
@@ -212,7 +293,13 @@ class Repository:
 
     def _snapshot(self, found: Resolved) -> Snapshot:
         tables = self._records.commits.tables_of(found.record)
-        return Snapshot(self._context, found.record.commit, version=found.version, tables=tables)
+        return Snapshot(
+            self._context,
+            found.record.commit,
+            version=found.version,
+            tables=tables,
+            main_commit_id=found.record.saw,
+        )
 
 
 def _checked_kind(kind: str) -> CommitKind:

@@ -98,11 +98,20 @@ class Table:
 class Snapshot(Mapping[str, Table]):
     """All tables as of one commit."""
 
-    def __init__(self, context: Context, commit: GraphCommit, *, version: int, tables: TableMap) -> None:
+    def __init__(
+        self,
+        context: Context,
+        commit: GraphCommit,
+        *,
+        version: int,
+        tables: TableMap,
+        main_commit_id: str | None = None,
+    ) -> None:
         self._context = context
         self._tables = tables
         self.commit = commit
         self.version = version
+        self.main_commit_id = main_commit_id
 
     def __repr__(self) -> str:
         return f"Snapshot({self.id!r}, version={self.version}, tables={len(self)})"

@@ -17,14 +17,15 @@ from anabranch.errors import (
 from anabranch.format import staging
 from anabranch.format.staging import ColumnChange, Pin
 from anabranch.format.staging.incoming import as_reader
-from anabranch.ids import BranchName, TableKey
+from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.draft import Draft, Step, append_step, one_time_step, overwrite_step, replayed, upsert_step
-from anabranch.repo.models import GraphCommit, LogEntry, TableEntry, TableMap
+from anabranch.repo.models import BranchMode, CommitRecord, GraphCommit, LogEntry, TableEntry, TableMap
 from anabranch.repo.publish import Changes, Description, publish
 from anabranch.repo.queue import Writer, queue_of_this_process
 from anabranch.repo.records import Records
 from anabranch.repo.snapshots import Table
 from anabranch.repo.tables import check_primary_key, draft_existing, draft_new, owns
+from anabranch.repo.views import shown
 
 __all__ = ["Transaction"]
 
@@ -194,7 +195,14 @@ class Transaction:
             changes = self._changes()
             if not changes:
                 return
-            entry = publish(self._records, expected=self._head, changes=changes, about=self._about, rebase=self._rebase)
+            entry = publish(
+                self._records,
+                expected=self._head,
+                changes=changes,
+                about=self._about,
+                rebase=self._rebase,
+                main=self._main,
+            )
             self.commit = entry.head.commit
             self._on_published(entry, self._changes())
         finally:
@@ -213,7 +221,7 @@ class Transaction:
 
     def _rebase(self, head: LogEntry) -> Changes:
         """Bring the drafts onto a head that somebody else published."""
-        tables = self._records.commits.tables_of(head.head)
+        tables = self._tables_on(head)
         for key in list(self._changes()):
             theirs, origin, draft = tables.get(key), self._origins[key], self._drafts[key]
             if draft is not None:
@@ -237,6 +245,12 @@ class Transaction:
         self._head, self._tables = head, tables
         return self._changes()
 
+    def _tables_on(self, head: LogEntry) -> dict[TableKey, TableEntry]:
+        """The tables of a head; on a live branch with main as this transaction saw it first."""
+        if head.state.mode is BranchMode.LIVE and self._main is not None:
+            head = shown(head, self._main)
+        return self._records.commits.tables_of(head.head)
+
     def _refuse_shared_home(self, draft: Draft, tables: TableMap) -> None:
         """Refuse a folder that another table, made and renamed meanwhile, has taken."""
         for key, entry in tables.items():
@@ -252,7 +266,9 @@ class Transaction:
     def _begin(self, branch: BranchName) -> None:
         self._departures = self._queue.departures  # before the head: who leaves in between is noticed, not missed
         self._head = self._records.heads.get(branch)
-        self._tables = self._records.commits.tables_of(self._head.head)
+        is_live = self._head.state.mode is BranchMode.LIVE
+        self._main: CommitRecord | None = self._records.heads.get(BranchName(MAIN)).head if is_live else None
+        self._tables = self._tables_on(self._head)
 
     def _start(self, key: str) -> TableKey:
         self._require_open()

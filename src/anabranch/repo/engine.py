@@ -1,0 +1,21 @@
+"""What a repository asks of the engine that answers its SQL."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from anabranch.repo.repository import Repository
+
+__all__ = ["Parameters", "SqlEngine"]
+
+Parameters = Sequence[Any] | Mapping[str, Any]
+
+
+class SqlEngine(Protocol):
+    def query(
+        self, repository: "Repository", sql: str, *, ref: str, params: Parameters | None = None
+    ) -> "pa.RecordBatchReader":
+        """Begin one query over tables as a ref has them; whoever reads it may stop at any time."""
+        ...

@@ -1,0 +1,91 @@
+"""Where a branch has been, and back to there: each step back is one more entry of its log."""
+
+from dataclasses import dataclass, replace
+
+from anabranch.errors import BusyError, InvalidInputError
+from anabranch.ids import MAIN, BranchName, TableKey
+from anabranch.repo.branches import refuse_in_use
+from anabranch.repo.models import BranchEvent, BranchMode, LogEntry, TableEntry
+from anabranch.repo.records import Records
+from anabranch.repo.refs import Resolved
+
+__all__ = ["Movement", "changed_tables", "list_movements", "reset_branch", "undo_last"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Movement:
+    """One entry of a branch's log: what happened, when, by whom, and the commit the branch was on afterwards."""
+
+    number: int
+    event: BranchEvent
+    at: int
+    actor: str | None
+    commit_id: str
+    message: str
+
+
+def list_movements(records: Records, branch: BranchName, *, limit: int | None) -> list[Movement]:
+    """The movements of a branch, newest first, those of earlier branches of the same name too."""
+    head = records.heads.find(branch)
+    first = 0 if head is None or limit is None else max(0, head.number - limit)
+    numbers = () if head is None else range(head.number, first, -1)
+    entries = (records.heads.get_numbered(branch, number) for number in numbers)
+    return [
+        Movement(
+            number=entry.number,
+            event=entry.event,
+            at=entry.at,
+            actor=entry.actor,
+            commit_id=entry.head.commit.graph_commit_id,
+            message=entry.head.commit.message,
+        )
+        for entry in entries
+    ]
+
+
+def reset_branch(records: Records, branch: BranchName, target: Resolved) -> LogEntry:
+    """Put a branch on another commit. Nothing is lost: what it was on stays in its log."""
+    before = records.heads.get(branch)
+    state = before.state
+    if state.mode is BranchMode.LIVE:
+        if target.branch != branch or not target.is_old:
+            raise InvalidInputError(
+                f"live branch '{branch}' can only go back to a version of its own",
+                hint=f"give one like {branch}@v{max(before.number - 1, 1)}, or freeze the branch first",
+            )
+        state = replace(state, own=records.heads.get_numbered(branch, target.version).state.own)
+    return _append(records, before, replace(before, event=BranchEvent.RESET, state=state, head=target.record))
+
+
+def undo_last(records: Records, branch: BranchName) -> LogEntry:
+    """Take back the last movement of a branch, whatever it was, by an entry that says the same as the one before it."""
+    last = records.heads.find(branch)
+    if last is None or (last.number == 1 and str(branch) == MAIN):
+        raise InvalidInputError(f"branch '{branch}' has not moved yet", hint="there is nothing to undo")
+    before = records.heads.get_numbered(branch, last.number - 1) if last.number > 1 else _unborn(last)
+    if before.state.is_deleted:
+        refuse_in_use(records, branch, lambda _: ())
+    return _append(records, last, replace(before, event=BranchEvent.UNDONE))
+
+
+def _unborn(entry: LogEntry) -> LogEntry:
+    """What was before a branch was made: none of that name."""
+    return replace(entry, state=replace(entry.state, is_deleted=True))
+
+
+def changed_tables(records: Records, before: LogEntry, after: LogEntry) -> dict[TableKey, TableEntry | None]:
+    """The tables that a movement changed, as they are after it."""
+    old, new = records.commits.tables_of(before.head), records.commits.tables_of(after.head)
+    return {key: new.get(key) for key in old.keys() | new.keys() if old.get(key) != new.get(key)}
+
+
+def _append(records: Records, before: LogEntry, entry: LogEntry) -> LogEntry:
+    numbered = replace(
+        entry,
+        number=before.number + 1,
+        at=max(records.context.clock(), before.at),
+        actor=records.context.actor,
+    )
+    if not records.heads.append(numbered):
+        raise BusyError(f"branch '{before.branch}' moved meanwhile", hint="look at it and try again")
+    return numbered
