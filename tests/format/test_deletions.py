@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 from pyroaring import BitMap
 
+import anabranch as ab
 from anabranch.errors import DamagedFileError, InvalidInputError, InvalidNameError
 from anabranch.format.deletions import deleted_offsets, read_deletion_file
 from anabranch.format.home import Home
@@ -77,10 +78,18 @@ def test_a_branch_reads_the_deletions_it_inherited_and_its_own(place: Place) -> 
     assert deleted_offsets(home, None, 0).tolist() == [1, 3]
 
 
-def test_an_unknown_fragment_is_refused(place: Place) -> None:
+@pytest.mark.parametrize("fragment", [7, -1, 1 << 64])
+def test_an_unknown_fragment_is_refused(place: Place, fragment: int) -> None:
     home = written(place, 10, "id = 1")
-    with pytest.raises(InvalidInputError, match="has no fragment 7"):
-        deleted_offsets(home, None, 7)
+    with pytest.raises(InvalidInputError, match=f"has no fragment {fragment}; it has 1 fragments, up to 0"):
+        deleted_offsets(home, None, fragment)
+
+
+def test_a_handle_tells_the_offsets_of_the_version_it_reads(place: Place) -> None:
+    dataset = ab.dataset(written(place, 10, "id = 1").root, place.storage_options)
+    dataset.open().delete("id = 3")
+    assert dataset.deleted_offsets(0).tolist() == [1, 3]
+    assert dataset.branch_checkout("main", 2).deleted_offsets(0).tolist() == [1]
 
 
 def test_a_missing_file_is_named(place: Place) -> None:

@@ -15,6 +15,7 @@ from anabranch.format import (
     base_compaction,
     bases,
     clone,
+    deletions,
     doctor,
     layout,
     refs,
@@ -224,7 +225,12 @@ class Dataset:
         return relocate.relocate(self._root, mapping=mapping, progress=progress)
 
     def layout(self) -> layout.Layout:
+        """Classify every file of the dataset, all branches included."""
         return layout.layout(self._root)
+
+    def deleted_offsets(self, fragment_id: int) -> deletions.Offsets:
+        """The rows of a fragment that this handle's version no longer has, as sorted offsets into the fragment."""
+        return deletions.deleted_offsets(self._home, self._pinned, fragment_id)
 
     def doctor(
         self, *, repair: bool = False, grace: timedelta = doctor.GRACE, clones: Sequence[str] = ()

@@ -8,7 +8,6 @@ from pyroaring import BitMap
 from anabranch.errors import DamagedFileError, InvalidInputError, ObjectNotFoundError
 from anabranch.format.bases import FileKind, bases_of, resolve_path
 from anabranch.format.home import Home
-from anabranch.format.lance_errors import lance_errors
 from anabranch.format.names import DeletionFileName, DeletionKind
 from anabranch.storage import open_store
 
@@ -29,13 +28,13 @@ def read_deletion_file(data: bytes, *, name: str) -> Offsets:
 def deleted_offsets(home: Home, version: int | None, fragment_id: int) -> Offsets:
     """The rows of a fragment that a version no longer has, whichever home or base holds the deletion file."""
     dataset = home.open(version)
-    with lance_errors(home.uri, home.storage_options):
-        fragment = dataset.get_fragment(fragment_id)
-    if fragment is None:
+    fragments = {fragment.fragment_id: fragment for fragment in dataset.get_fragments()}
+    if fragment_id not in fragments:
         raise InvalidInputError(
             f"version {dataset.version} of {home.uri!r} has no fragment {fragment_id}",
-            hint="list its fragments to see which exist",
+            hint=f"it has {len(fragments)} fragments, up to {max(fragments, default=None)}",
         )
+    fragment = fragments[fragment_id]
     file = fragment.metadata.deletion_file
     if file is None:
         return np.empty(0, dtype=np.uint32)
