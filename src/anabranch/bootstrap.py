@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from anabranch.repo.context import Context
 from anabranch.repo.creation import check_repository, create_repository
+from anabranch.repo.engine import SqlEngine
 from anabranch.repo.repository import Repository
 from anabranch.storage import open_store
 from anabranch.storage.uris import normalise_uri
@@ -38,4 +39,12 @@ def open_repository(
 def _context(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None, actor: str | None) -> Context:
     root = normalise_uri(uri)
     options = dict(storage_options or {})
-    return Context(root=root, store=open_store(root, options), storage_options=options, actor=actor)
+    store = open_store(root, options)
+    return Context(root=root, store=store, storage_options=options, actor=actor, load_engine=_load_engine)
+
+
+def _load_engine() -> SqlEngine:
+    # DuckDB takes a while to load, and few need it.
+    from anabranch.duck.engine import default_engine
+
+    return default_engine()

@@ -4,6 +4,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from anabranch.format.bases import check_bases
 from anabranch.format.home import Home
@@ -12,6 +13,9 @@ from anabranch.repo.log import NumberedLog
 from anabranch.repo.models import TableEntry
 from anabranch.storage import ObjectStore
 from anabranch.storage.uris import join_uri
+
+if TYPE_CHECKING:
+    from anabranch.repo.engine import SqlEngine
 
 __all__ = ["TABLES", "Context", "give_way", "new_ulid", "now_in_microseconds"]
 
@@ -51,6 +55,7 @@ class Context:
     clock: Callable[[], int] = now_in_microseconds
     new_id: Callable[[], str] = new_ulid
     give_way: Callable[[int, int], None] = give_way
+    load_engine: "Callable[[], SqlEngine] | None" = None
 
     def branch_log(self, branch: BranchName) -> NumberedLog:
         return NumberedLog(self.store, f"_versions/{str(branch).replace('/', '%2F')}")

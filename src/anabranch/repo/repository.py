@@ -4,7 +4,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from anabranch.errors import InvalidInputError, TableNotFoundError
 from anabranch.format.home import Home
@@ -12,6 +12,7 @@ from anabranch.ids import MAIN, BranchName, CommitId, Ref, TableKey, TagName
 from anabranch.repo import adoption, branches, live, picking, rewinding, settling, strangers, tags
 from anabranch.repo.branches import BranchInfo
 from anabranch.repo.context import Context
+from anabranch.repo.engine import Parameters
 from anabranch.repo.models import BranchMode, CommitKind, GraphCommit, LogEntry
 from anabranch.repo.publish import Changes, Description
 from anabranch.repo.records import Records
@@ -20,6 +21,9 @@ from anabranch.repo.snapshots import Snapshot
 from anabranch.repo.tags import TagInfo
 from anabranch.repo.transaction import Transaction
 from anabranch.repo.views import view
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["Repository"]
 
@@ -95,6 +99,22 @@ class Repository:
             key = str(TableKey.parse(table))
             history = (commit for commit in history if key in commit.tables)
         return list(islice(history, limit))
+
+    def sql(self, sql: str, *, ref: str | None = None, params: Parameters | None = None) -> "pa.Table":
+        """Answer one read-only statement over the tables as a ref has them, by default the bound branch as it is now.
+
+        A table is `bucket.table`, or `bucket.table AT 'ref'`; `tables`, `branches`, `branch_tables`, `commits`, `tags`
+        and `refs` tell about the repository. Values for `?` and `$name` are `params`.
+        """
+        return self.sql_reader(sql, ref=ref, params=params).read_all()
+
+    def sql_reader(
+        self, sql: str, *, ref: str | None = None, params: Parameters | None = None
+    ) -> "pa.RecordBatchReader":
+        """Like `sql`, batch by batch, for answers that are larger than memory."""
+        if self._context.load_engine is None:
+            raise InvalidInputError("this repository has no SQL engine", hint="open it with anabranch.open")
+        return self._context.load_engine().query(self, sql, ref=ref or self.branch, params=params)
 
     # Branches
 

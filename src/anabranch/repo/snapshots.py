@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from anabranch.errors import InvalidNameError, TableNotFoundError
+from anabranch.format.arrow_dataset import ArrowDataset
 from anabranch.format.scan import count_rows, iter_batches, read_table
 from anabranch.format.staging import Pin
 from anabranch.ids import TableKey
@@ -58,6 +59,10 @@ class Table:
     ) -> "Iterator[pa.RecordBatch]":
         """Read the rows batch by batch."""
         return iter_batches(self._pin, columns=columns, filter=filter, limit=limit)
+
+    def to_dataset(self) -> ArrowDataset:
+        """The table for engines that push columns and filters down, such as DuckDB."""
+        return ArrowDataset(self._pin)
 
     def to_arrow(
         self,

@@ -1,0 +1,103 @@
+"""SQL over the tables of a repository, by DuckDB inside this process."""
+
+import functools
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from anabranch.duck.duck_errors import DUCK_ERRORS, is_about_pushing, is_fatal, translate
+from anabranch.duck.session import Database, Session
+from anabranch.duck.sources import Source, find_sources
+from anabranch.duck.statement import Statement, parse_statement
+from anabranch.errors import AnabranchError, InvalidInputError
+from anabranch.format.arrow_dataset import ArrowDataset
+from anabranch.repo.engine import Parameters
+from anabranch.repo.repository import Repository
+
+__all__ = ["DuckEngine", "default_engine"]
+
+_ROWS_PER_BATCH = 65_536
+
+
+@functools.cache
+def default_engine() -> "DuckEngine":
+    """The engine of this process."""
+    return DuckEngine(Database())
+
+
+class DuckEngine:
+    """Answers SQL; may be used from many threads."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def query(
+        self, repository: Repository, sql: str, *, ref: str, params: Parameters | None = None
+    ) -> pa.RecordBatchReader:
+        if not isinstance(sql, str):
+            raise InvalidInputError(f"{sql!r} is not SQL", hint="give text")
+        session = self._database.session()
+        try:
+            statement = parse_statement(sql, session.connection)
+            sources = find_sources(statement, repository, ref)
+            run = _Run(database=self._database, session=session, statement=statement, sources=sources, params=params)
+            return run.begin()
+        except BaseException:
+            session.close()
+            raise
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Run:
+    """One statement on its way through one session."""
+
+    database: Database
+    session: Session
+    statement: Statement
+    sources: Sequence[Source]
+    params: Parameters | None
+
+    def begin(self) -> pa.RecordBatchReader:
+        """Begin with filters pushed down; if one of them cannot be, DuckDB applies them all."""
+        try:
+            return self._begin(push_filters=True)
+        except DUCK_ERRORS as err:
+            if not is_about_pushing(err) and not any(rows.has_refused for rows in self._datasets()):
+                raise self._failure(err) from err
+        try:
+            return self._begin(push_filters=False)
+        except DUCK_ERRORS as err:
+            raise self._failure(err) from err
+
+    def _begin(self, *, push_filters: bool) -> pa.RecordBatchReader:
+        text = self.statement.with_names(self.session.show(self.sources, push_filters=push_filters))
+        connection = self.session.connection
+        connection.execute(text, None if self.params is None else self.params)
+        answer = connection.to_arrow_reader(_ROWS_PER_BATCH)
+        # Whatever goes wrong at the beginning shall do so here, not when somebody reads.
+        first = list(itertools.islice(answer, 1))
+        return pa.RecordBatchReader.from_batches(answer.schema, self._read(first, answer))
+
+    def _read(self, first: list[pa.RecordBatch], rest: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from first
+            yield from rest
+        except DUCK_ERRORS as err:
+            raise self._failure(err) from err
+        finally:
+            rest.close()
+            self.session.close()
+
+    def _datasets(self) -> Iterator[ArrowDataset]:
+        return (source.rows for source in self.sources if isinstance(source.rows, ArrowDataset))
+
+    def _failure(self, error: Exception) -> AnabranchError:
+        """Our own error, if reading a table failed; else what DuckDB says."""
+        for rows in self._datasets():
+            if rows.failure is not None:
+                return rows.failure
+        if is_fatal(error):
+            self.database.forget()
+        return translate(self.session.without_catalog(str(error)))

@@ -1,0 +1,99 @@
+"""A locked-up DuckDB, and the room of its own that each query gets in it."""
+
+import itertools
+import os
+import threading
+from collections.abc import Sequence
+
+import duckdb
+
+from anabranch.duck.sources import Source
+from anabranch.duck.statement import quoted
+
+__all__ = ["Database", "Session"]
+
+_MOST_THREADS = 8
+_SETTINGS = {
+    "allow_community_extensions": "false",
+    "allow_persistent_secrets": "false",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "enable_external_access": "false",
+    "python_enable_replacements": "false",
+    "temp_directory": "",
+}
+
+
+class Database:
+    """One DuckDB in memory for all queries, which so share its threads and memory; opening one takes 25 ms.
+
+    It has no files, no network, no extensions beside its own, and its settings cannot be changed any more. It uses at
+    most eight threads and half of what DuckDB takes by default, which is 80% of the memory there is.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._connection: duckdb.DuckDBPyConnection | None = None
+        self._names = itertools.count(1)
+
+    def session(self) -> "Session":
+        with self._lock:
+            if self._connection is None:
+                self._connection = _connect()
+            return Session(self._connection.cursor(), name=f"query {next(self._names)}")
+
+    def forget(self) -> None:
+        """Open another one next time: this one has failed for good."""
+        with self._lock:
+            self._connection = None
+
+
+def _connect() -> duckdb.DuckDBPyConnection:
+    threads = min(_MOST_THREADS, os.cpu_count() or 1)
+    connection = duckdb.connect(":memory:", config={**_SETTINGS, "threads": threads})
+    connection.execute("SET GLOBAL TimeZone = 'UTC'")
+    size = connection.execute("SELECT current_setting('memory_limit')").fetchone()
+    amount, unit = str(size[0] if size else "4 GiB").split()
+    connection.execute(f"SET GLOBAL memory_limit = '{float(amount) / 2} {unit}'")
+    connection.execute("SET GLOBAL lock_configuration = true")
+    return connection
+
+
+class Session:
+    """A connection with a catalog that only its query knows."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, *, name: str) -> None:
+        self.connection = connection
+        self._catalog = quoted(name)
+        self._has_catalog = False
+
+    def show(self, sources: Sequence[Source], *, push_filters: bool) -> list[str]:
+        """Make a view of each source, and say how each is spelled."""
+        if sources and not self._has_catalog:
+            self.connection.execute(f"ATTACH ':memory:' AS {self._catalog}")
+            self._has_catalog = True
+        names: dict[int, str] = {}
+        for number, source in enumerate(sources):
+            if id(source) not in names:
+                names[id(source)] = self._show(f"source {number}", source, push_filters=push_filters)
+        return [names[id(source)] for source in sources]
+
+    def _show(self, rows: str, source: Source, *, push_filters: bool) -> str:
+        schema = f"{self._catalog}.{quoted(source.schema)}"
+        name = f"{schema}.{quoted(source.table)}"
+        self.connection.register(rows, source.rows)
+        self.connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
+        # No filter gets past an offset, not even one of nothing.
+        barrier = "" if push_filters else " OFFSET 0"
+        self.connection.execute(f"CREATE OR REPLACE VIEW {name} AS FROM temp.main.{quoted(rows)}{barrier}")
+        return name
+
+    def without_catalog(self, text: str) -> str:
+        return text.replace(f"{self._catalog}.", "")
+
+    def close(self) -> None:
+        try:
+            if self._has_catalog:
+                self.connection.execute(f"DETACH {self._catalog}")
+        finally:
+            self.connection.close()

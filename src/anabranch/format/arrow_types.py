@@ -1,0 +1,45 @@
+"""Arrow types as engines other than Lance know them."""
+
+from collections.abc import Callable
+
+import pyarrow as pa
+
+__all__ = ["common_type"]
+
+_MOST_DIGITS = 38
+
+# First match wins: what Lance stores, and the type that holds the same values and is known everywhere.
+_TABLE: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], pa.DataType]], ...] = (
+    (pa.types.is_float16, lambda _: pa.float32()),
+    (pa.types.is_date64, lambda _: pa.date32()),
+    (pa.types.is_time32, lambda _: pa.time64("us")),
+    (pa.types.is_dictionary, lambda kind: common_type(kind.value_type)),
+    (pa.types.is_fixed_size_binary, lambda _: pa.binary()),
+    (pa.types.is_decimal256, lambda kind: _decimal(kind)),
+    (pa.types.is_timestamp, lambda kind: _timestamp(kind)),
+    (pa.types.is_struct, lambda kind: pa.struct([_field(field) for field in kind])),
+    (pa.types.is_fixed_size_list, lambda kind: pa.list_(_field(kind.value_field), kind.list_size)),
+    (pa.types.is_large_list, lambda kind: pa.large_list(_field(kind.value_field))),
+    (pa.types.is_list, lambda kind: pa.list_(_field(kind.value_field))),
+    (pa.types.is_map, lambda kind: pa.map_(_field(kind.key_field), _field(kind.item_field))),
+)
+
+
+def common_type(kind: pa.DataType) -> pa.DataType:
+    """The type to show a column as: the same one, or a wider one; decimals of more than 38 digits stay as they are."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return kind
+    return next((change(kind) for is_kind, change in _TABLE if is_kind(kind)), kind)
+
+
+def _field(field: pa.Field) -> pa.Field:
+    return field.with_type(common_type(field.type))
+
+
+def _decimal(kind: pa.DataType) -> pa.DataType:
+    return pa.decimal128(kind.precision, kind.scale) if kind.precision <= _MOST_DIGITS else kind
+
+
+def _timestamp(kind: pa.DataType) -> pa.DataType:
+    # With a time zone most engines know microseconds only, and would cut the rest off on their own after filtering.
+    return pa.timestamp("us", kind.tz) if kind.tz is not None else kind
