@@ -218,7 +218,7 @@ def test_a_refused_operation_is_one_of_several_and_none_is_kept(lake: ab.Reposit
 
 
 def test_a_path_without_a_repository_is_refused(place: Place) -> None:
-    with pytest.raises(RepositoryNotFoundError, match=r"nowhere'; make one with anabranch\.init"):
+    with pytest.raises(RepositoryNotFoundError, match=r"nowhere'; make one there first"):
         ab.open(place / "nowhere", storage_options=place.storage_options)
 
 

@@ -257,7 +257,7 @@ class Dataset:
         if self._pinned is not None:
             raise InvalidInputError(
                 f"this handle is checked out at version {self._pinned}",
-                hint=f"write through branch_checkout({self.branch!r}), which follows the newest version",
+                hint=f"check out the branch {self.branch!r} itself, which follows the newest version",
             )
 
     def _source(self, ref: Ref | None) -> refs.Source:
@@ -284,7 +284,7 @@ class Dataset:
             return None, None
         tag, branch = tags.find_tag(self._root, name), refs.find_branch(self._root, name)
         if tag is not None and branch is not None:
-            raise InvalidInputError(f"{name!r} is a branch and a tag", hint=f"say ({name!r}, None) for the branch")
+            raise InvalidInputError(f"{name!r} is a branch and a tag", hint="give a version of the branch instead")
         if tag is not None:
             return tag.branch, tag.version
         if branch is not None:

@@ -21,7 +21,10 @@ __all__ = ["BranchInfo", "create_branch", "delete_branch", "list_branches", "ref
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BranchInfo:
-    """A branch as it is now. The parent is the branch it was made from, None if it was made from a commit."""
+    """A branch as it is now. The parent is the branch it was made from, None if it was made from a commit.
+
+    `own_tables` are those that a live branch has a copy of, or hides by a drop; all others follow main.
+    """
 
     name: str
     mode: BranchMode
@@ -33,6 +36,7 @@ class BranchInfo:
     created_by: str | None
     description: str
     expires_at: int | None
+    own_tables: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, entry: LogEntry) -> "BranchInfo":
@@ -48,6 +52,7 @@ class BranchInfo:
             created_by=state.created_by,
             description=state.description,
             expires_at=state.expires_at,
+            own_tables=tuple(str(key) for key in state.own),
         )
 
 

@@ -39,7 +39,7 @@ def check_repository(context: Context) -> str:
         fields = codec.load(context.store.get(_MARK), path=_MARK)
     except ObjectNotFoundError:
         raise RepositoryNotFoundError(
-            f"there is no repository at {context.root!r}", hint="make one with anabranch.init, or check the path"
+            f"there is no repository at {context.root!r}", hint="make one there first, or check the path"
         ) from None
     return str(fields.get("root"))
 

@@ -41,9 +41,7 @@ class Heads:
         if entry is None:
             raise BranchNotFoundError(f"there is no branch '{branch}'", hint="list the branches to see which exist")
         if entry.state.is_deleted:
-            raise BranchNotFoundError(
-                f"branch '{branch}' was deleted", hint=f"bring it back with branch_restore('{branch}')"
-            )
+            raise BranchNotFoundError(f"branch '{branch}' was deleted", hint="restore it, or name another branch")
         return entry
 
     def get_numbered(self, branch: BranchName, number: int) -> LogEntry:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from anabranch.errors import BusyError, InvalidInputError
+from anabranch.errors import BranchNotFoundError, BusyError, InvalidInputError
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.branches import refuse_in_use
 from anabranch.repo.models import BranchEvent, BranchMode, LogEntry, TableEntry
@@ -26,10 +26,9 @@ class Movement:
 
 def list_movements(records: Records, branch: BranchName, *, limit: int | None) -> list[Movement]:
     """The movements of a branch, newest first, those of earlier branches of the same name too."""
-    head = records.heads.find(branch)
-    first = 0 if head is None or limit is None else max(0, head.number - limit)
-    numbers = () if head is None else range(head.number, first, -1)
-    entries = (records.heads.get_numbered(branch, number) for number in numbers)
+    head = _last(records, branch)
+    first = 0 if limit is None else max(0, head.number - limit)
+    entries = (records.heads.get_numbered(branch, number) for number in range(head.number, first, -1))
     return [
         Movement(
             number=entry.number,
@@ -59,13 +58,21 @@ def reset_branch(records: Records, branch: BranchName, target: Resolved) -> LogE
 
 def undo_last(records: Records, branch: BranchName) -> LogEntry:
     """Take back the last movement of a branch, whatever it was, by an entry that says the same as the one before it."""
-    last = records.heads.find(branch)
-    if last is None or (last.number == 1 and str(branch) == MAIN):
+    last = _last(records, branch)
+    if last.number == 1 and str(branch) == MAIN:
         raise InvalidInputError(f"branch '{branch}' has not moved yet", hint="there is nothing to undo")
     before = records.heads.get_numbered(branch, last.number - 1) if last.number > 1 else _unborn(last)
     if before.state.is_deleted:
         refuse_in_use(records, branch, lambda _: ())
     return _append(records, last, replace(before, event=BranchEvent.UNDONE))
+
+
+def _last(records: Records, branch: BranchName) -> LogEntry:
+    """The newest entry of a branch, even of one that was deleted."""
+    entry = records.heads.find(branch)
+    if entry is None:
+        raise BranchNotFoundError(f"there never was a branch '{branch}'", hint="list the branches to see which exist")
+    return entry
 
 
 def _unborn(entry: LogEntry) -> LogEntry:

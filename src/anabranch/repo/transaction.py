@@ -129,9 +129,7 @@ class Transaction:
         draft = self._draft(self._start(key))
         by = tuple(keys) if keys is not None else draft.primary_key
         if not by:
-            raise InvalidInputError(
-                f"table '{key}' has no primary key", hint="name the key columns: upsert(key, data, keys=['id'])"
-            )
+            raise InvalidInputError(f"table '{key}' has no primary key", hint="name the columns that are the key")
         rows = as_reader(data).read_all()
         self._apply(draft, upsert_step(draft.pin, rows, keys=by, primary_key=draft.primary_key))
 
