@@ -67,7 +67,7 @@ class RepositoryMachine(RuleBasedStateMachine):
         for operation in (Create("s.a", ("id", "n", "s"), ("id",)), Create("s.b", ("id", "m"), ())):
             operation.do(one.real)
             operation.do_in_model(one.model)
-        for _ in range(3):
+        for _ in range(4):
             self._operate(one, data)
         self._end(one, "publish")
 
@@ -77,7 +77,7 @@ class RepositoryMachine(RuleBasedStateMachine):
     def transact(self, data: st.DataObject, number: int) -> None:
         branch = data.draw(st.sampled_from(self.model.branches))
         one = self._begin(self.handles[number], branch)
-        for _ in range(data.draw(st.integers(1, 4))):
+        for _ in range(data.draw(st.integers(1, 5))):
             self._operate(one, data)
         self._end(one, data.draw(st.sampled_from(["publish"] * 6 + ["raise", "drop"]), label="ending"))
 
@@ -108,7 +108,10 @@ class RepositoryMachine(RuleBasedStateMachine):
             self._end(one, data.draw(st.sampled_from(["publish"] * 6 + ["raise", "drop"]), label="ending"))
 
     def _begin(self, handle: Handle, branch: str) -> Open:
-        return Open(handle, handle.repo.transaction(branch), self.model.begin(branch))
+        one = Open(handle, handle.repo.transaction(branch), self.model.begin(branch))
+        # Whoever has read keeps to the snapshot of the beginning; others may begin anew with their first write.
+        assert one.real.tables == tuple(sorted(one.model.tables))
+        return one
 
     def _operate(self, one: Open, data: st.DataObject) -> None:
         operation: Operation = data.draw(
