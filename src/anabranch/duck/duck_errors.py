@@ -7,7 +7,7 @@ from anabranch.errors import AnabranchError, InvalidExpressionError
 __all__ = ["DUCK_ERRORS", "is_about_pushing", "is_fatal", "translate"]
 
 # While rows are read, Arrow passes DuckDB's words on as its own.
-DUCK_ERRORS = (duckdb.Error, OSError, ValueError)
+DUCK_ERRORS = (duckdb.Error, OSError, RuntimeError, ValueError)
 
 _HINTS: tuple[tuple[str, str], ...] = (
     ("Out of Memory Error", "select fewer rows or columns, or aggregate them"),

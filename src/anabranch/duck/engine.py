@@ -2,8 +2,9 @@
 
 import functools
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
@@ -36,8 +37,7 @@ class DuckEngine:
     def query(
         self, repository: Repository, sql: str, *, ref: str, params: Parameters | None = None
     ) -> pa.RecordBatchReader:
-        if not isinstance(sql, str):
-            raise InvalidInputError(f"{sql!r} is not SQL", hint="give text")
+        _check(sql, params)
         session = self._database.session()
         try:
             statement = parse_statement(sql, session.connection)
@@ -74,14 +74,17 @@ class _Run:
     def _begin(self, *, push_filters: bool) -> pa.RecordBatchReader:
         text = self.statement.with_names(self.session.show(self.sources, push_filters=push_filters))
         connection = self.session.connection
-        connection.execute(text, None if self.params is None else self.params)
+        connection.execute(text, self.params)
         answer = connection.to_arrow_reader(_ROWS_PER_BATCH)
         # Whatever goes wrong at the beginning shall do so here, not when somebody reads.
         first = list(itertools.islice(answer, 1))
-        return pa.RecordBatchReader.from_batches(answer.schema, self._read(first, answer))
+        batches = self._read(first, answer)
+        next(batches)
+        return pa.RecordBatchReader.from_batches(answer.schema, batches)
 
     def _read(self, first: list[pa.RecordBatch], rest: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         try:
+            yield pa.record_batch({})  # only what has begun is sure to end, even if nobody reads on
             yield from first
             yield from rest
         except DUCK_ERRORS as err:
@@ -101,3 +104,14 @@ class _Run:
         if is_fatal(error):
             self.database.forget()
         return translate(self.session.without_catalog(str(error)))
+
+
+def _check(sql: Any, params: Any) -> None:
+    if not isinstance(sql, str):
+        raise InvalidInputError(f"{sql!r} is not SQL", hint="give text")
+    try:
+        sql.encode()
+    except UnicodeEncodeError:
+        raise InvalidInputError("the SQL is not valid Unicode", hint="remove the broken characters") from None
+    if not (params is None or isinstance(params, list | tuple | Mapping)):
+        raise InvalidInputError(f"{params!r} is neither a list nor a dict", hint="give a list for ?, a dict for $name")

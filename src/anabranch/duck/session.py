@@ -6,9 +6,11 @@ import threading
 from collections.abc import Sequence
 
 import duckdb
+import pyarrow as pa
 
 from anabranch.duck.sources import Source
 from anabranch.duck.statement import quoted
+from anabranch.errors import SchemaMismatchError
 
 __all__ = ["Database", "Session"]
 
@@ -69,24 +71,41 @@ class Session:
 
     def show(self, sources: Sequence[Source], *, push_filters: bool) -> list[str]:
         """Make a view of each source, and say how each is spelled."""
-        if sources and not self._has_catalog:
-            self.connection.execute(f"ATTACH ':memory:' AS {self._catalog}")
-            self._has_catalog = True
         names: dict[int, str] = {}
-        for number, source in enumerate(sources):
-            if id(source) not in names:
-                names[id(source)] = self._show(f"source {number}", source, push_filters=push_filters)
-        return [names[id(source)] for source in sources]
-
-    def _show(self, rows: str, source: Source, *, push_filters: bool) -> str:
-        schema = f"{self._catalog}.{quoted(source.schema)}"
-        name = f"{schema}.{quoted(source.table)}"
-        self.connection.register(rows, source.rows)
-        self.connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
+        commands = [] if self._has_catalog or not sources else [f"ATTACH ':memory:' AS {self._catalog}"]
         # No filter gets past an offset, not even one of nothing.
         barrier = "" if push_filters else " OFFSET 0"
-        self.connection.execute(f"CREATE OR REPLACE VIEW {name} AS FROM temp.main.{quoted(rows)}{barrier}")
-        return name
+        for number, source in enumerate(sources):
+            if id(source) in names:
+                continue
+            schema = f"{self._catalog}.{quoted(source.schema)}"
+            name = names[id(source)] = f"{schema}.{quoted(source.table)}"
+            rows = f"source {number}"
+            self._register(rows, source)
+            commands.append(f"CREATE SCHEMA IF NOT EXISTS {schema}")
+            commands.append(f"CREATE OR REPLACE VIEW {name} AS FROM temp.main.{quoted(rows)}{barrier}")
+        if commands:
+            self._has_catalog = True
+            self.connection.execute(";".join(commands))
+        return [names[id(source)] for source in sources]
+
+    def _register(self, name: str, source: Source) -> None:
+        try:
+            self.connection.register(name, source.rows)
+        except duckdb.NotImplementedException:
+            for field in source.rows.schema:
+                self._check_type(field, source)
+            raise
+
+    def _check_type(self, field: pa.Field, source: Source) -> None:
+        try:
+            self.connection.cursor().register("column", pa.schema([field]).empty_table())
+        except duckdb.NotImplementedException:
+            raise SchemaMismatchError(
+                f"column '{field.name}' of table '{source.schema}.{source.table}' is of type {field.type}, which SQL "
+                "does not know",
+                hint="read the table without SQL, or change the type",
+            ) from None
 
     def without_catalog(self, text: str) -> str:
         return text.replace(f"{self._catalog}.", "")

@@ -8,7 +8,7 @@ import pyarrow as pa
 from anabranch.duck.statement import Statement, TableUse
 from anabranch.duck.system_tables import SYSTEM_TABLES
 from anabranch.duck.travel import SYSTEM_BUCKET
-from anabranch.errors import InvalidExpressionError, TableNotFoundError
+from anabranch.errors import CommitNotFoundError, InvalidExpressionError, TableNotFoundError
 from anabranch.format.arrow_dataset import ArrowDataset
 from anabranch.ids import Ref
 from anabranch.repo.repository import Repository
@@ -29,27 +29,35 @@ class Source:
     rows: ArrowDataset | pa.Table = field(repr=False)
 
 
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """The table meant by a name: one of the repository, or one about it."""
+
+    bucket: str
+    table: str
+    is_system: bool = False
+
+
 def find_sources(statement: Statement, repository: Repository, ref: str) -> list[Source]:
     """The source of each use of a table, in order; the same one for each use of the same table.
 
     A branch is looked up once per query, however often and in whichever form the query names it.
     """
     snapshots = _Snapshots(repository)
-    found: dict[tuple[str, str, str], Source] = {}
+    found: dict[tuple[str | None, _Target], Source] = {}
     taken: set[tuple[str, str]] = set()
     sources: list[Source] = []
     for use in statement.tables:
-        asked = use.ref or ref
-        bucket, table = _identify(use, snapshots.get(asked), asked)
-        identity = (asked, bucket, table)
-        if identity not in found:
-            schema = bucket if use.ref is None else f"{bucket} AT {use.ref}"
-            while schema.lower() in _RESERVED or (schema.lower(), table.lower()) in taken:
+        asked = ref if use.ref is None else use.ref
+        target = _identify(use, snapshots.get(asked), asked)
+        if (use.ref, target) not in found:
+            schema = target.bucket if use.ref is None else f"{target.bucket} AT {use.ref}"
+            while schema.lower() in _RESERVED or (schema.lower(), target.table.lower()) in taken:
                 schema += " "  # SQL ignores case, table keys do not
-            taken.add((schema.lower(), table.lower()))
-            rows = _rows(bucket, table, repository, snapshots.get(asked))
-            found[identity] = Source(schema=schema, table=table, rows=rows)
-        sources.append(found[identity])
+            taken.add((schema.lower(), target.table.lower()))
+            rows = _rows(target, repository, snapshots.get(asked))
+            found[use.ref, target] = Source(schema=schema, table=target.table, rows=rows)
+        sources.append(found[use.ref, target])
     return sources
 
 
@@ -59,31 +67,34 @@ class _Snapshots:
         self._known: dict[str, Snapshot] = {}
 
     def get(self, ref: str) -> Snapshot:
-        known = self._known.get(ref)
-        if known is None:
+        if ref not in self._known:
             parsed = Ref.parse(ref)
-            # Counted from the head that the query saw: the branch may move meanwhile.
-            start = replace(parsed, name=self.get(parsed.name).id) if parsed.back else parsed
-            known = self._known[ref] = self._repository.snapshot_of(str(start))
-        return known
+            self._known[ref] = self._look_back(parsed) if parsed.back else self._repository.snapshot_of(ref)
+        return self._known[ref]
+
+    def _look_back(self, ref: Ref) -> Snapshot:
+        """Count from the head that the query has seen: the branch may have moved meanwhile."""
+        start = replace(ref, name=self.get(ref.name).id)
+        try:
+            return self._repository.snapshot_of(str(start))
+        except CommitNotFoundError as err:
+            raise CommitNotFoundError(err.problem.replace(str(start), str(ref)), hint=err.hint) from None
 
 
-def _identify(use: TableUse, snapshot: Snapshot, ref: str) -> tuple[str, str]:
-    """The bucket and table meant, whose case need not be right if only one table is meant."""
-    if use.bucket is None and use.table.lower() in SYSTEM_TABLES:
-        return SYSTEM_BUCKET, use.table.lower()
+def _identify(use: TableUse, snapshot: Snapshot, ref: str) -> _Target:
+    """The table meant; the case need not be right if there is only one it can be."""
+    system = _Target(SYSTEM_BUCKET, use.table.lower(), is_system=True)
+    if use.bucket is None and system.table in SYSTEM_TABLES:
+        return system
     wanted = use.table if use.bucket is None else f"{use.bucket}.{use.table}"
-    if wanted in snapshot:
-        bucket, _, table = wanted.partition(".")
-        return bucket, table
-    like = [key for key in snapshot if key.lower() == wanted.lower()]
+    like = [wanted] if wanted in snapshot else [key for key in snapshot if key.lower() == wanted.lower()]
     if len(like) > 1:
         raise InvalidExpressionError(f"table '{wanted}' may be {' or '.join(like)}", hint="write it in the right case")
     if like:
         bucket, _, table = like[0].partition(".")
-        return bucket, table
-    if use.bucket == SYSTEM_BUCKET and use.table.lower() in SYSTEM_TABLES:
-        return SYSTEM_BUCKET, use.table.lower()
+        return _Target(bucket, table)
+    if use.bucket is not None and use.bucket.lower() == SYSTEM_BUCKET and system.table in SYSTEM_TABLES:
+        return system
     raise _not_found(wanted, snapshot, ref)
 
 
@@ -93,8 +104,7 @@ def _not_found(wanted: str, snapshot: Snapshot, ref: str) -> TableNotFoundError:
     return TableNotFoundError(f"there is no table '{wanted}' in '{ref}'", hint=hint)
 
 
-def _rows(bucket: str, table: str, repository: Repository, snapshot: Snapshot) -> ArrowDataset | pa.Table:
-    key = f"{bucket}.{table}"
-    if bucket == SYSTEM_BUCKET and key not in snapshot:
-        return SYSTEM_TABLES[table](repository, snapshot)
-    return snapshot[key].to_dataset()
+def _rows(target: _Target, repository: Repository, snapshot: Snapshot) -> ArrowDataset | pa.Table:
+    if target.is_system:
+        return SYSTEM_TABLES[target.table](repository, snapshot)
+    return snapshot[f"{target.bucket}.{target.table}"].to_dataset()

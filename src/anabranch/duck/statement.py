@@ -22,6 +22,7 @@ _SPACE = rb"(?:\s|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*"
 _PART = rb"\"(?:[^\"]|\"\")*\"|'(?:[^']|'')*'|[^\s.\"'(),;]+"
 _NAME = re.compile(rb"(?:" + _PART + rb")(?:" + _SPACE + rb"\." + _SPACE + rb"(?:" + _PART + rb"))*", re.DOTALL)
 _EXPLAIN = re.compile(_SPACE.decode() + r"explain\b" + _SPACE.decode() + r"(?:analyze\b)?", re.DOTALL | re.IGNORECASE)
+_QUERIES = frozenset({"", "DESCRIBE", "FROM", "PIVOT", "SELECT", "SHOW", "SUMMARIZE", "TABLE", "VALUES", "WITH"})
 _FIRST_WORD = re.compile(_SPACE.decode() + r"(\w*)", re.DOTALL)
 
 
@@ -67,27 +68,30 @@ def _parse(body: str, connection: duckdb.DuckDBPyConnection) -> Any:
     try:
         answer = connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [body]).fetchone()
         tree: Any = json.loads(answer[0]) if answer else {"error": True}
-    except duckdb.ParserException:
-        raise InvalidExpressionError("there is no SQL statement", hint="give one SELECT") from None
     except RecursionError:
         raise InvalidExpressionError("the SQL is nested too deeply", hint="simplify it") from None
     if tree["error"]:
         raise _refusal(tree, body)
-    if len(tree["statements"]) != 1:
-        raise InvalidExpressionError(f"there are {len(tree['statements'])} SQL statements", hint="give one at a time")
+    if not tree["statements"]:
+        raise InvalidExpressionError("there is no SQL statement", hint="give a SELECT")
+    if len(tree["statements"]) > 1:
+        raise InvalidExpressionError("there are several SQL statements", hint="give one SELECT")
     return tree["statements"][0]
 
 
 def _refusal(tree: Any, body: str) -> InvalidExpressionError:
     if tree.get("error_type") != "not implemented":
-        return InvalidExpressionError(f"the SQL has a {tree.get('error_message')}", hint="correct it")
-    word = _FIRST_WORD.match(body)
-    name = word.group(1).upper() if word else ""
-    if name in ("PIVOT", "FROM", "WITH", "SELECT"):
-        return InvalidExpressionError("PIVOT needs its columns", hint="name them: PIVOT t ON c IN ('a', 'b') USING ...")
-    return InvalidExpressionError(
-        f"{name} is not allowed: SQL here only reads", hint="use SELECT, or a transaction to write"
-    )
+        return InvalidExpressionError(f"the SQL does not work: {tree.get('error_message')}", hint="correct it")
+    match = _FIRST_WORD.match(body)
+    word = match.group(1).upper() if match else ""
+    if word not in _QUERIES:
+        return InvalidExpressionError(
+            f"{word} is not allowed: SQL here only reads", hint="use SELECT, or a transaction to write"
+        )
+    if "pivot" in body.lower():
+        # DuckDB would look for the values first, and make a type of them.
+        return InvalidExpressionError("PIVOT needs its values", hint="list them: PIVOT t ON c IN ('a', 'b') USING ...")
+    return InvalidExpressionError("there are several SQL statements", hint="give one SELECT")
 
 
 def _iter_tables(node: Any, visible: frozenset[str], text: bytes, shift: int) -> Iterator[TableUse]:

@@ -19,7 +19,6 @@ def mark_refs(sql: str) -> str:
     # The parser library takes a while to load, and most queries do without it.
     from sqlglot.dialects.duckdb import DuckDB
     from sqlglot.errors import TokenError
-    from sqlglot.tokenizer_core import TokenType
 
     try:
         tokens = DuckDB().tokenize(sql)
@@ -28,9 +27,9 @@ def mark_refs(sql: str) -> str:
     pieces, at = [], 0
     for index in range(1, len(tokens) - 1):
         word, literal = tokens[index], tokens[index + 1]
-        if word.token_type is TokenType.IDENTIFIER or word.text.upper() != "AT":
+        if word.token_type.name == "IDENTIFIER" or word.text.upper() != "AT":
             continue
-        if literal.token_type is not TokenType.STRING:
+        if literal.token_type.name != "STRING":
             continue
         written = [sql[token.start : token.end + 1] for token in tokens[max(0, index - 4) : index]]
         length, marked = _marked(written, literal.text)
