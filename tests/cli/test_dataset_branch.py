@@ -77,7 +77,17 @@ def test_main_is_neither_made_nor_deleted(run: Run, table: str, reach: list[str]
         assert (answer.code, answer.out) == (2, "")
 
 
-@pytest.mark.parametrize("source", ["99999999999999999999", "main@v99999999999999999999"])
-def test_a_version_beyond_all_numbers_is_not_found(run: Run, table: str, reach: list[str], source: str) -> None:
+@pytest.mark.parametrize(
+    ("source", "code"),
+    [
+        ("99999999999999999999", "version_not_found"),
+        ("main@v99999999999999999999", "version_not_found"),
+        ("nope@v1", "branch_not_found"),
+        ("nope", "not_found"),
+    ],
+)
+def test_a_source_that_does_not_exist_is_not_found(
+    run: Run, table: str, reach: list[str], source: str, code: str
+) -> None:
     refused = run("dataset", "branch", "create", table, "new", "--from", source, *reach, "--json")
-    assert (refused.code, refused.error["code"]) == (3, "version_not_found")
+    assert (refused.code, refused.error["code"]) == (3, code)

@@ -7,7 +7,7 @@ import pytest
 from pyroaring import BitMap
 
 import anabranch as ab
-from anabranch.errors import DamagedFileError, InvalidInputError, InvalidNameError
+from anabranch.errors import DamagedFileError, InvalidNameError, NotFoundError
 from anabranch.format.deletions import deleted_offsets, read_deletion_file
 from anabranch.format.home import Home
 from tests.conftest import Place
@@ -81,7 +81,7 @@ def test_a_branch_reads_the_deletions_it_inherited_and_its_own(place: Place) -> 
 @pytest.mark.parametrize("fragment", [7, -1, 1 << 64])
 def test_an_unknown_fragment_is_refused(place: Place, fragment: int) -> None:
     home = written(place, 10, "id = 1")
-    with pytest.raises(InvalidInputError, match=f"has no fragment {fragment}; it has 1 fragments, up to 0"):
+    with pytest.raises(NotFoundError, match=f"has no fragment {fragment}; it has 1 fragments, up to 0"):
         deleted_offsets(home, None, fragment)
 
 

@@ -10,7 +10,7 @@ from typing import Any, Self
 import lance
 import pyarrow as pa
 
-from anabranch.errors import InvalidInputError
+from anabranch.errors import InvalidInputError, NotFoundError
 from anabranch.format import (
     base_compaction,
     bases,
@@ -289,4 +289,6 @@ class Dataset:
             return tag.branch, tag.version
         if branch is not None:
             return name, None
-        raise InvalidInputError(f"{name!r} is neither a branch nor a tag", hint="list both to see which exist")
+        raise NotFoundError(
+            f"{name!r} is neither a branch nor a tag of {self.uri!r}", hint="list both to see which exist"
+        )

@@ -5,7 +5,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap
 
-from anabranch.errors import DamagedFileError, InvalidInputError, ObjectNotFoundError
+from anabranch.errors import DamagedFileError, NotFoundError, ObjectNotFoundError
 from anabranch.format.bases import FileKind, bases_of, resolve_path
 from anabranch.format.home import Home
 from anabranch.format.names import DeletionFileName, DeletionKind
@@ -30,7 +30,7 @@ def deleted_offsets(home: Home, version: int | None, fragment_id: int) -> Offset
     dataset = home.open(version)
     fragments = {fragment.fragment_id: fragment for fragment in dataset.get_fragments()}
     if fragment_id not in fragments:
-        raise InvalidInputError(
+        raise NotFoundError(
             f"version {dataset.version} of {home.uri!r} has no fragment {fragment_id}",
             hint=f"it has {len(fragments)} fragments, up to {max(fragments, default=None)}",
         )
