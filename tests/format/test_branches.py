@@ -195,6 +195,7 @@ def test_a_branch_whose_folder_holds_another_is_not_deleted(dataset: ab.Dataset,
         (lambda ds: ds.branch_create("new", ("nope", None)), errors.BranchNotFoundError, "no branch 'nope'"),
         (lambda ds: ds.branch_create("new", "both"), errors.InvalidInputError, "is a branch and a tag"),
         (lambda ds: ds.branch_get("nope"), errors.BranchNotFoundError, "no branch 'nope'"),
+        (lambda ds: ds.branch_get("main"), errors.BranchNotFoundError, "'main' of .* has no metadata"),
         (lambda ds: ds.branch_checkout("nope"), errors.BranchNotFoundError, "no branch 'nope'"),
         (lambda ds: ds.branch_checkout("dev", 77), errors.VersionNotFoundError, "has no version 77"),
         (lambda ds: ds.branch_checkout("dev", -1), errors.VersionNotFoundError, "has no version -1"),
@@ -220,9 +221,18 @@ def test_bad_input_changes_nothing(
     assert {info.path: info.size for info in dataset.home.store().list()} == before
 
 
-def test_a_pinned_handle_refuses_to_write(dataset: ab.Dataset) -> None:
-    with pytest.raises(errors.InvalidInputError, match="checked out at version 1"):
-        dataset.branch_checkout("main", 1).append(pa.table({"id": [7]}))
+def test_a_pinned_handle_refuses_to_write(dataset: ab.Dataset, place: Place) -> None:
+    pinned = dataset.branch_checkout("main", 1)
+    writes: list[Callable[[], object]] = [
+        lambda: pinned.append(pa.table({"id": [7]})),
+        lambda: pinned.base_add(place / "cold", name="cold"),
+        lambda: pinned.move_fragments(to="root", ids=[0]),
+        lambda: pinned.compact(),
+    ]
+    for write_something in writes:
+        with pytest.raises(errors.InvalidInputError, match="checked out at version 1"):
+            write_something()
+    assert dataset.version == 3
 
 
 def test_doctor_repairs_at_once_where_the_grace_is_waived(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from lance import LanceOperation
 from lance.fragment import write_fragments
 
+import anabranch as ab
 from anabranch.errors import (
     AnabranchError,
     BranchInUseError,
@@ -23,6 +24,7 @@ from anabranch.errors import (
     InvalidInputError,
     InvalidPathError,
     StaleBaseError,
+    StorageDeniedError,
     StorageUnavailableError,
     TagNotFoundError,
     VersionNotFoundError,
@@ -491,3 +493,19 @@ def test_a_dataset_without_clones_has_none(source: Home) -> None:
     assert list_clones(source) == ()
     with pytest.raises(DatasetNotFoundError):
         shallow_clone(Home.at(f"{source.root}-not"), f"{source.root}-clone")
+
+
+@pytest.mark.xdist_group("s3")
+def test_a_clone_reached_by_options_of_its_own_is_listed_and_dropped(s3_place: Place) -> None:
+    """The source's options are right for it, and hopeless where the clone is."""
+    source, target = s3_place / "source.lance", s3_place / "clone.lance"
+    lance.write_dataset(rows(1), source, storage_options=s3_place.storage_options)
+    right, wrong = s3_place.storage_options, {**s3_place.storage_options, "aws_secret_access_key": "wrong"}
+    dataset = ab.dataset(source, right)
+    dataset.shallow_clone(target, storage_options=right)
+    assert [clone.exists for clone in dataset.clone_list(storage_options=wrong)] == [None]
+    assert [clone.exists for clone in dataset.clone_list(storage_options=right)] == [True]
+    with pytest.raises(StorageDeniedError):
+        dataset.clone_drop(target, storage_options=wrong)
+    dataset.clone_drop(target, storage_options=right)
+    assert dataset.clone_list() == ()

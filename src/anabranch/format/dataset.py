@@ -162,8 +162,10 @@ class Dataset:
 
     # Base paths and tiers
 
-    def base_add(self, path: str, *, name: str, is_dataset_root: bool = False) -> BasePath:
-        return bases.add_base(self._home, path, name=name, is_dataset_root=is_dataset_root)
+    def base_add(self, path: str | PurePath, *, name: str, is_dataset_root: bool = False) -> BasePath:
+        """Register one more place for files; on a branch it is listed on main too, and it stays for good."""
+        self._refuse_pinned()
+        return bases.add_base(self._home, str(path), name=name, is_dataset_root=is_dataset_root)
 
     def base_list(self) -> tuple[BasePath, ...]:
         return bases.list_bases(self._home, self._pinned)
@@ -209,11 +211,13 @@ class Dataset:
         wanted = self._clone_source(ref)
         return clone.deep_clone(self._root, str(target), ref=wanted, storage_options=storage_options)
 
-    def clone_list(self) -> tuple[clone.CloneInfo, ...]:
-        return clone.list_clones(self._root)
+    def clone_list(self, *, storage_options: Mapping[str, str] | None = None) -> tuple[clone.CloneInfo, ...]:
+        """List the shallow clones; the options reach the clones, and are this dataset's by default."""
+        return clone.list_clones(self._root, storage_options=storage_options)
 
-    def clone_drop(self, target: str | PurePath) -> None:
-        clone.drop_clone(self._root, str(target))
+    def clone_drop(self, target: str | PurePath, *, storage_options: Mapping[str, str] | None = None) -> None:
+        """Delete a shallow clone and stop keeping what it needed; the options reach the clone."""
+        clone.drop_clone(self._root, str(target), storage_options=storage_options)
 
     def clone_release(self, tag: str) -> None:
         """Stop keeping what a clone needs, and leave the clone alone: for one that is gone or independent."""
