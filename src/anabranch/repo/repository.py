@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from anabranch.errors import InvalidInputError, TableNotFoundError
 from anabranch.format.home import Home
 from anabranch.ids import MAIN, BranchName, CommitId, Ref, TableKey, TagName
-from anabranch.repo import adoption, branches, live, picking, rewinding, settling, strangers, tags
+from anabranch.repo import adoption, branches, entities, live, picking, rewinding, settling, strangers, tags
 from anabranch.repo.branches import BranchInfo
 from anabranch.repo.context import Context
 from anabranch.repo.engine import Parameters
@@ -99,6 +99,32 @@ class Repository:
             key = str(TableKey.parse(table))
             history = (commit for commit in history if key in commit.tables)
         return list(islice(history, limit))
+
+    def entity_at(
+        self,
+        key: str,
+        id: Any,  # noqa: A002 - the name that users know
+        *,
+        version: int | None = None,
+        ref: str | None = None,
+    ) -> dict[str, Any] | None:
+        """One row by its primary key, at a version of the bound branch or at a ref; by default as it is now.
+
+        A key of several columns is a tuple. No other table is looked at.
+        """
+        return entities.find_entity(self._records, self._at(version, ref).record, TableKey.parse(key), id)
+
+    def entity_history(
+        self,
+        key: str,
+        id: Any,  # noqa: A002 - the name that users know
+        *,
+        ref: str | None = None,
+        limit: int | None = None,
+    ) -> list[entities.EntityChange]:
+        """Each change of one row up to a ref, newest first: the commit, and the row before and after it."""
+        start = self._resolve(ref or self.branch).record
+        return entities.list_entity_changes(self._records, start, TableKey.parse(key), id, limit=limit)
 
     def sql(self, sql: str, *, ref: str | None = None, params: Parameters | None = None) -> "pa.Table":
         """Answer one read-only statement over the tables as a ref has them, by default the bound branch as it is now.
@@ -304,6 +330,13 @@ class Repository:
             is_newer = self._cached is None or self._cached.version < entry.number
             if entry.branch == self._branch and is_newer:
                 self._cached = self._snapshot(Resolved.of_entry(view(self._records, entry)))
+
+    def _at(self, version: int | None, ref: str | None) -> Resolved:
+        if version is None:
+            return self._resolve(ref or self.branch)
+        if ref is not None:
+            raise InvalidInputError(f"both version {version} and ref {ref!r} are given", hint="give one of them")
+        return Resolved.of_entry(self._records.heads.get_numbered(self._branch, version))
 
     def _resolve(self, ref: str) -> Resolved:
         return resolve(Ref.parse(ref), self._records)

@@ -1,0 +1,163 @@
+"""One row through time: as it was at one state, and each change of it."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from anabranch.errors import InvalidInputError, TableNotFoundError
+from anabranch.format.entities import find_row
+from anabranch.format.staging import Pin
+from anabranch.ids import TableKey
+from anabranch.repo.context import Context
+from anabranch.repo.models import CommitRecord, GraphCommit, TableEntry
+from anabranch.repo.records import Records
+from anabranch.repo.table_line import TableChange, iter_table_changes
+from anabranch.storage.parallel import in_parallel
+
+__all__ = ["EntityChange", "find_entity", "list_entity_changes"]
+
+Row = dict[str, Any]
+
+# So many changes of the table are looked at together.
+_AT_A_TIME = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntityChange:
+    """What one commit did to one row: `before` is None where it added the row, `after` where it took it away."""
+
+    commit: GraphCommit
+    before: Mapping[str, Any] | None
+    after: Mapping[str, Any] | None
+
+    @property
+    def commit_id(self) -> str:
+        return self.commit.graph_commit_id
+
+    @property
+    def at(self) -> int:
+        """Microseconds since 1970."""
+        return self.commit.created_at
+
+    @property
+    def actor(self) -> str | None:
+        return self.commit.actor_id
+
+
+def find_entity(records: Records, record: CommitRecord, key: TableKey, entity: Any) -> Row | None:
+    """The row of a key as a commit has it. Of the commit's tables only this one is looked at."""
+    entry = records.commits.find_table(record, key)
+    if entry is None:
+        raise TableNotFoundError(
+            f"there is no table '{key}' in the commit {record.commit.graph_commit_id}",
+            hint="list its tables to see which exist",
+        )
+    return _read(records.context, entry, _key_values(key, entry, entity))
+
+
+def list_entity_changes(
+    records: Records, record: CommitRecord, key: TableKey, entity: Any, *, limit: int | None
+) -> list[EntityChange]:
+    """The commits that changed a row, newest first, along the first parents of a commit.
+
+    A table of another name is another table, so that a rename takes a row away under the one name and adds it under
+    the other. A table that was dropped and made again is the same one. Where it had no such key, the row was not there.
+    """
+    if limit is not None and limit < 0:
+        raise InvalidInputError(f"the limit {limit} is negative", hint="give a number of changes, or None for all")
+    return list(islice(_iter_entity_changes(records, record, key, entity), limit))
+
+
+def _iter_entity_changes(records: Records, record: CommitRecord, key: TableKey, entity: Any) -> Iterator[EntityChange]:
+    changes = iter_table_changes(records, record, key)
+    reader: _RowReader | None = None
+    while some := list(islice(changes, _AT_A_TIME)):
+        reader = reader or _RowReader(records.context, key, entity, newest=_newest_entry(key, some))
+        yield from reader.compare(some)
+    if reader is None:
+        raise TableNotFoundError(
+            f"there was no table '{key}' up to the commit {record.commit.graph_commit_id}",
+            hint="list the commits to see the tables they changed",
+        )
+
+
+def _newest_entry(key: TableKey, changes: list[TableChange]) -> TableEntry:
+    """The table as it was last, which says what its key is."""
+    for change in changes:
+        for entry in (change.after, change.before):
+            if entry is not None:
+                return entry
+    raise TableNotFoundError(f"there was no table '{key}'", hint="list the tables to see which exist")
+
+
+class _RowReader:
+    """Reads one row at many states of a table, each state once."""
+
+    def __init__(self, context: Context, key: TableKey, entity: Any, *, newest: TableEntry) -> None:
+        self._context = context
+        self._values = tuple(_key_values(key, newest, entity).values())
+        # This also refuses what can be no key of the table; older states may have had another one.
+        self._known: dict[tuple[str, str | None, int], Row | None]
+        self._known = {_place(newest): _read(context, newest, dict(zip(newest.primary_key, self._values, strict=True)))}
+
+    def compare(self, changes: list[TableChange]) -> Iterator[EntityChange]:
+        """The changes of the table that changed the row."""
+        entries = [entry for change in changes for entry in (change.after, change.before) if entry is not None]
+        wanted = {_place(entry): entry for entry in entries if _place(entry) not in self._known}
+        # Of what was read before, only the oldest state can be asked for again, as the state after the next change.
+        last = {place: self._known[place] for place in map(_place, entries) if place in self._known}
+        self._known = {**last, **dict(zip(wanted, in_parallel(self._read, wanted.values()), strict=True))}
+        for change in changes:
+            before, after = self._row(change.before), self._row(change.after)
+            if not _is_same(before, after):
+                yield EntityChange(commit=change.commit, before=before, after=after)
+
+    def _row(self, entry: TableEntry | None) -> Row | None:
+        return None if entry is None else self._known[_place(entry)]
+
+    def _read(self, entry: TableEntry) -> Row | None:
+        if len(entry.primary_key) != len(self._values):
+            return None
+        try:
+            return _read(self._context, entry, dict(zip(entry.primary_key, self._values, strict=True)))
+        except InvalidInputError:
+            return None  # the key was of another type
+
+
+def _read(context: Context, entry: TableEntry, values: Mapping[str, Any]) -> Row | None:
+    return find_row(Pin(home=context.home_of(entry), version=entry.version), values)
+
+
+def _place(entry: TableEntry) -> tuple[str, str | None, int]:
+    return entry.dataset, entry.home, entry.version
+
+
+def _key_values(key: TableKey, entry: TableEntry, entity: Any) -> dict[str, Any]:
+    """The value of each key column; a key of several columns is a tuple in their order."""
+    names = entry.primary_key
+    if not names:
+        raise InvalidInputError(
+            f"table '{key}' has no primary key, so a row of it cannot be told from the others",
+            hint="read the table with a filter, or make it with a primary key",
+        )
+    values = entity if isinstance(entity, tuple) else (entity,)
+    if len(values) != len(names):
+        raise InvalidInputError(
+            f"{entity!r} has {len(values)} values, but the key of table '{key}' is ({', '.join(names)})",
+            hint="give a tuple with a value for each key column, in this order",
+        )
+    return dict(zip(names, values, strict=True))
+
+
+def _is_same(before: Any, after: Any) -> bool:
+    """Whether two values say the same: NaN is itself, and a column that is not there is null."""
+    match before, after:
+        case dict(), dict():
+            return all(_is_same(before.get(name), after.get(name)) for name in before.keys() | after.keys())
+        case list(), list():
+            return len(before) == len(after) and all(map(_is_same, before, after))
+        case float(), float() if math.isnan(before):
+            return math.isnan(after)
+    return bool(before == after)
