@@ -31,7 +31,6 @@ CODES = {
     "InvalidNameError": "invalid_name",
     "InvalidPathError": "invalid_path",
     "KeyConflictError": "key_conflict",
-    "MovedRepositoryError": "moved_repository",
     "NotFoundError": "not_found",
     "ObjectExistsError": "object_exists",
     "ObjectNotFoundError": "object_not_found",
