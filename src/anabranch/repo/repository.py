@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from anabranch.errors import InvalidInputError, TableNotFoundError
 from anabranch.format.home import Home
 from anabranch.ids import MAIN, BranchName, CommitId, Ref, TableKey, TagName
-from anabranch.repo import adoption, branches, entities, live, picking, rewinding, settling, strangers, tags
+from anabranch.repo import adoption, branches, entities, history, live, picking, rewinding, settling, strangers, tags
 from anabranch.repo.branches import BranchInfo
 from anabranch.repo.context import Context
 from anabranch.repo.engine import Parameters
@@ -92,13 +92,13 @@ class Repository:
         if limit is not None and limit < 0:
             raise InvalidInputError(f"the limit {limit} is negative", hint="give a number of commits, or None for all")
         start = self._resolve(ref or self.branch).record
-        history = self._records.commits.iter_history(start if before is None else self._resolve(before).record)
+        found = self._records.commits.iter_history(start if before is None else self._resolve(before).record)
         if before is not None:
-            history = islice(history, 1, None)
+            found = islice(found, 1, None)
         if table is not None:
             key = str(TableKey.parse(table))
-            history = (commit for commit in history if key in commit.tables)
-        return list(islice(history, limit))
+            found = (commit for commit in found if key in commit.tables)
+        return list(islice(found, limit))
 
     def entity_at(
         self,
@@ -263,6 +263,19 @@ class Repository:
         after = rewinding.undo_last(self._records, target)
         self._on_moved(self._records.heads.get_numbered(target, after.number - 1), after)
 
+    # History as tables
+
+    def history_sync(self) -> history.HistoryTables:
+        """Bring `_graph_commits.lance` and `_graph_commit_actors.lance` up to date with every branch's log.
+
+        They follow by themselves, a few commits behind, and nothing here reads them.
+        """
+        return history.sync_history(self._records)
+
+    def history_rebuild(self) -> history.HistoryTables:
+        """Make both tables anew from the logs, for when they were damaged or lost."""
+        return history.rebuild_history(self._records)
+
     # Writing
 
     def transaction(
@@ -330,6 +343,7 @@ class Repository:
             is_newer = self._cached is None or self._cached.version < entry.number
             if entry.branch == self._branch and is_newer:
                 self._cached = self._snapshot(Resolved.of_entry(view(self._records, entry)))
+        history.follow_history(self._records, entry)
 
     def _at(self, version: int | None, ref: str | None) -> Resolved:
         if version is None:

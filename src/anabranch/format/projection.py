@@ -1,0 +1,83 @@
+"""A plain Lance table that several writers bring up to date, each from exactly the version it has read.
+
+Lance itself puts an append on top of whatever came in between, so that two writers who add the same rows both succeed.
+Here a change is staged, and its manifest then put as the next version if there is none: of two writers one succeeds.
+"""
+
+import pyarrow as pa
+
+from anabranch.errors import DatasetExistsError, DatasetNotFoundError, ObjectExistsError, StorageError
+from anabranch.format.home import Home
+from anabranch.format.manifest import with_version
+from anabranch.format.names import manifest_path
+from anabranch.format.staging.compaction import compact
+from anabranch.format.staging.fragments import append, overwrite
+from anabranch.format.staging.pin import Pin, create_empty
+from anabranch.storage import ObjectStore
+
+__all__ = ["add_rows", "find_newest", "make_table", "remove_table", "replace_rows"]
+
+# A manifest names every fragment, so that without compaction all manifests together would grow with their square.
+_MOST_FRAGMENTS = 64
+
+
+def find_newest(home: Home) -> Pin | None:
+    """The newest version, or None if there is no table."""
+    try:
+        return Pin(home=home, version=home.head_version())
+    except DatasetNotFoundError:
+        return None
+
+
+def make_table(home: Home, schema: pa.Schema) -> Pin:
+    """A table without rows, or the one that somebody else has made meanwhile."""
+    try:
+        return create_empty(home, schema)
+    except DatasetExistsError:
+        return Pin(home=home, version=home.head_version())
+
+
+def remove_table(home: Home) -> None:
+    """Delete every file; for a table that cannot be opened any more."""
+    store = home.store()
+    for info in list(store.list()):
+        store.delete(info.path)
+    home.forget()
+
+
+def add_rows(pin: Pin, rows: pa.Table) -> bool:
+    """Make the next version, with more rows; False if somebody else has made it, and nothing happened."""
+    if not len(rows):
+        return True
+    added = append(pin, rows)
+    if len(added.open().get_fragments()) <= _MOST_FRAGMENTS:
+        return _publish(pin, added)
+    done = _publish(pin, compact(added))
+    _forget(pin.home.store(), added)
+    return done
+
+
+def replace_rows(pin: Pin, rows: pa.Table) -> bool:
+    """Make the next version, with these rows alone; False if somebody else has made it, and nothing happened."""
+    return _publish(pin, overwrite(pin, rows))
+
+
+def _publish(before: Pin, staged: Pin) -> bool:
+    store = before.home.store()
+    path = manifest_path(staged.version)
+    number = before.version + 1
+    try:
+        store.put_if_absent(manifest_path(number), with_version(store.get(path), number, name=path))
+    except ObjectExistsError:
+        return False
+    finally:
+        _forget(store, staged)
+    return True
+
+
+def _forget(store: ObjectStore, staged: Pin) -> None:
+    """Remove a staged manifest that nobody knows; left behind, it would do no harm."""
+    try:
+        store.delete(manifest_path(staged.version))
+    except StorageError:
+        return

@@ -1,0 +1,186 @@
+"""The commits as Lance tables, for SQL and Spark: read from the logs, never read by anything here.
+
+They follow the logs a few commits behind; `sync_history` closes the gap, and `rebuild_history` makes them anew.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from anabranch.errors import AnabranchError, BusyError, CorruptError
+from anabranch.format.home import Home
+from anabranch.format.projection import add_rows, find_newest, make_table, remove_table, replace_rows
+from anabranch.format.scan import read_table
+from anabranch.format.staging import Pin
+from anabranch.ids import MAIN
+from anabranch.repo import codec
+from anabranch.repo.context import Context
+from anabranch.repo.models import GraphCommit, LogEntry
+from anabranch.repo.records import Records
+from anabranch.storage.uris import join_uri
+
+__all__ = ["HistoryTables", "follow_history", "rebuild_history", "sync_history"]
+
+_COMMITS = "_graph_commits.lance"
+_ACTORS = "_graph_commit_actors.lance"
+_COMMITS_SCHEMA = pa.schema(
+    [
+        pa.field("graph_commit_id", pa.string(), nullable=False),
+        pa.field("manifest_branch", pa.string()),
+        pa.field("manifest_version", pa.int64(), nullable=False),
+        pa.field("parent_commit_id", pa.string()),
+        pa.field("merged_parent_commit_id", pa.string()),
+        pa.field("created_at", pa.int64(), nullable=False),
+        pa.field("kind", pa.string(), nullable=False),
+        pa.field("message", pa.string(), nullable=False),
+    ]
+)
+_ACTORS_SCHEMA = pa.schema(
+    [pa.field("graph_commit_id", pa.string(), nullable=False), pa.field("actor_id", pa.string(), nullable=False)]
+)
+# After so many commits to a branch the tables follow, and earlier while the branch is young.
+_EVERY = 64
+_MAX_ATTEMPTS = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryTables:
+    """Where the tables are, and how many commits were put into them just now. Without actors there is one table."""
+
+    commits_uri: str
+    actors_uri: str | None
+    added: int
+
+
+def follow_history(records: Records, published: LogEntry) -> None:
+    """Bring the tables up to date with a branch once in a while; a failure is left to the next who comes by."""
+    number = published.number
+    if number % _EVERY and number & (number - 1):
+        return
+    try:
+        _until_done(records, lambda records: _sync(records, [published]))
+    except AnabranchError:
+        return
+
+
+def sync_history(records: Records) -> HistoryTables:
+    """Add every commit that the tables do not have yet, those of deleted branches too."""
+    return _until_done(records, _sync)
+
+
+def rebuild_history(records: Records) -> HistoryTables:
+    """Make the tables anew from the logs, whatever they hold now."""
+    return _until_done(records, _rebuild)
+
+
+def _rebuild(records: Records) -> int | None:
+    # The versions are read before the logs: who adds what the logs had not yet said makes this attempt fail.
+    commits_at = _find_sound(records.context, _COMMITS)
+    actors_at = _find_sound(records.context, _ACTORS)
+    commits = _list_missing(records, records.heads.list(), recorded={})
+    actors = _actors_of(commits)
+    if commits_at is None or (actors_at is None and len(actors)):
+        _open(records.context, _COMMITS, _COMMITS_SCHEMA)
+        if len(actors):
+            _open(records.context, _ACTORS, _ACTORS_SCHEMA)
+        return None  # somebody may have filled them already
+    # Actors come first, so that a commit that is there has its actor.
+    done = (actors_at is None or replace_rows(actors_at, actors)) and replace_rows(commits_at, _rows_of(commits))
+    return len(commits) if done else None
+
+
+def _sync(records: Records, heads: Sequence[LogEntry] | None = None) -> int | None:
+    """Add what is missing of some branches, or of all; None if somebody else was faster."""
+    pin = _open(records.context, _COMMITS, _COMMITS_SCHEMA)
+    missing = _list_missing(records, records.heads.list() if heads is None else heads, recorded=_newest_recorded(pin))
+    # Actors come first, so that a commit that is there has its actor.
+    done = _add_actors(records.context, _actors_of(missing)) and add_rows(pin, _rows_of(missing))
+    return len(missing) if done else None
+
+
+def _until_done(records: Records, attempt: Callable[[Records], int | None]) -> HistoryTables:
+    context = records.context
+    for losses in range(1, _MAX_ATTEMPTS + 1):
+        began = context.clock()
+        if (added := attempt(records)) is not None:
+            actors = find_newest(_home(context, _ACTORS))
+            return HistoryTables(
+                commits_uri=_home(context, _COMMITS).uri,
+                actors_uri=None if actors is None else actors.home.uri,
+                added=added,
+            )
+        context.give_way(losses, context.clock() - began)
+    raise BusyError(f"others wrote the history tables of {context.root!r} all the time", hint="try again")
+
+
+def _home(context: Context, name: str) -> Home:
+    return Home(root=join_uri(context.root, name), storage_options=context.storage_options)
+
+
+def _open(context: Context, name: str, schema: pa.Schema) -> Pin:
+    home = _home(context, name)
+    return find_newest(home) or make_table(home, schema)
+
+
+def _find_sound(context: Context, name: str) -> Pin | None:
+    """The table, if there is one; one that is damaged is removed."""
+    home = _home(context, name)
+    try:
+        return find_newest(home)
+    except CorruptError:
+        remove_table(home)
+        return None
+
+
+def _add_actors(context: Context, actors: pa.Table) -> bool:
+    if not len(actors):
+        return True
+    pin = _open(context, _ACTORS, _ACTORS_SCHEMA)
+    # Whoever dies between the two tables leaves actors without commits.
+    recorded = read_table(pin, columns=["graph_commit_id"]).column("graph_commit_id").combine_chunks()
+    is_new = pc.invert(pc.is_in(actors.column("graph_commit_id"), value_set=recorded))
+    return add_rows(pin, actors.filter(is_new))
+
+
+def _newest_recorded(pin: Pin) -> dict[str, int]:
+    """The newest version of each branch that the table has: what is older is there, too."""
+    found = read_table(pin, columns=["manifest_branch", "manifest_version"])
+    newest = found.group_by("manifest_branch").aggregate([("manifest_version", "max")])
+    return {row["manifest_branch"] or MAIN: row["manifest_version_max"] for row in newest.to_pylist()}
+
+
+def _list_missing(records: Records, heads: Iterable[LogEntry], *, recorded: Mapping[str, int]) -> list[GraphCommit]:
+    found = [
+        commit for head in heads for commit in _iter_since(records, head, version=recorded.get(str(head.branch), 0))
+    ]
+    return sorted(found, key=lambda commit: (commit.created_at, commit.graph_commit_id))
+
+
+def _iter_since(records: Records, head: LogEntry, *, version: int) -> Iterator[GraphCommit]:
+    """The commits made on a branch after a version of it.
+
+    An entry names the commits before it, so that few entries are read; but a reset leaves those behind that it took
+    back, so that every number has to be accounted for.
+    """
+    found: dict[int, GraphCommit] = {}
+    for number in range(head.number, version, -1):
+        if number in found:
+            continue
+        entry = head if number == head.number else records.heads.get_numbered(head.branch, number)
+        with codec.damage_named(records.context.branch_log(head.branch).path(number)):
+            named = (entry.head.commit, *codec.iter_summaries(entry.head))
+        found.update((commit.manifest_version, commit) for commit in named if commit.branch == str(head.branch))
+    return (commit for number, commit in found.items() if number > version)
+
+
+def _rows_of(commits: Sequence[GraphCommit]) -> pa.Table:
+    names = _COMMITS_SCHEMA.names
+    return pa.Table.from_pylist([{name: getattr(c, name) for name in names} for c in commits], schema=_COMMITS_SCHEMA)
+
+
+def _actors_of(commits: Sequence[GraphCommit]) -> pa.Table:
+    named = [commit for commit in commits if commit.actor_id is not None]
+    ids, actors = [commit.graph_commit_id for commit in named], [commit.actor_id for commit in named]
+    return pa.table([ids, actors], schema=_ACTORS_SCHEMA)
