@@ -12,6 +12,7 @@ from anabranch.repo.models import CommitKind, LogEntry, TableEntry
 from anabranch.repo.publish import Changes, Description, publish
 from anabranch.repo.records import Records
 from anabranch.repo.tables import check_primary_key, check_unique, free_dataset, home_for_writing, owns
+from anabranch.repo.views import view
 
 __all__ = ["adopt_table", "adopt_write"]
 
@@ -45,8 +46,7 @@ def adopt_table(
 ) -> LogEntry:
     """Publish an existing Lance table as a new one, without copying its data: as a shallow clone of it."""
     head = records.heads.get(branch)
-    tables = records.commits.tables_of(head.head)
-    if key in tables:
+    if records.commits.find_table(view(records, head).head, key) is not None:
         raise TableExistsError(f"there is a table '{key}' already", hint="choose another name")
     there = Pin(home=source, version=source.head_version())
     if not there.open().has_stable_row_ids:
@@ -76,10 +76,10 @@ def _was_made_on(home: Home, entry: TableEntry, first_stranger: int) -> bool:
 
 
 def _publish(records: Records, head: LogEntry, key: TableKey, entry: TableEntry, *, message: str) -> LogEntry:
-    before = records.commits.tables_of(head.head).get(key)
+    before = records.commits.find_table(view(records, head).head, key)
 
     def rebase(newer: LogEntry) -> Changes:
-        if records.commits.find_table(newer.head, key) != before:
+        if records.commits.find_table(view(records, newer).head, key) != before:
             raise WriteConflictError(f"'{key}' was changed by another commit meanwhile", hint="look at it again")
         return {key: entry}
 

@@ -12,11 +12,20 @@ from anabranch.errors import (
 )
 from anabranch.ids import MAIN, BranchName, TagName
 from anabranch.repo.models import BranchEvent, BranchMode, BranchState, LogEntry, Parent
+from anabranch.repo.publish import record_view
 from anabranch.repo.records import Records
 from anabranch.repo.refs import Resolved
 from anabranch.repo.tags import is_tag
 
-__all__ = ["BranchInfo", "create_branch", "delete_branch", "list_branches", "refuse_in_use", "restore_branch"]
+__all__ = [
+    "BranchInfo",
+    "create_branch",
+    "delete_branch",
+    "list_branches",
+    "refuse_in_use",
+    "refuse_orphan",
+    "restore_branch",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +85,7 @@ def create_branch(
     """
     if "/" not in str(name) and is_tag(records, TagName(str(name))):
         raise InvalidInputError(f"'{name}' is the name of a tag", hint="choose another name for the branch")
-    if mode is BranchMode.LIVE and (str(source.branch) != MAIN or source.is_old):
+    if mode is BranchMode.LIVE and (str(source.branch) != MAIN or not source.is_head):
         raise InvalidInputError(
             f"live branch '{name}' can only follow main as it is now", hint="make it from 'main', or make it pinned"
         )
@@ -99,24 +108,27 @@ def create_branch(
             description=description,
             expires_at=expires_at,
         ),
-        head=record,
+        head=replace(record, saw=None),
     )
-    if not records.heads.append(entry):
-        entry = _append_after_tombstone(records, entry)
+    entry = _append_first(records, entry, is_recorded=source.is_recorded)
     if parent is not None and _is_gone(records, parent):
         _append_event(records, entry, BranchEvent.DELETED, is_deleted=True)
         raise BranchNotFoundError(f"branch '{parent}' was deleted meanwhile", hint="branch from another one")
     return BranchInfo.of(entry)
 
 
-def _append_after_tombstone(records: Records, entry: LogEntry) -> LogEntry:
-    """Create a branch whose name was in use before."""
+def _append_first(records: Records, entry: LogEntry, *, is_recorded: bool) -> LogEntry:
+    """Create a branch; where the name was in use before, after the tombstone."""
+    first = entry if is_recorded else record_view(records, entry, message=f"Branch {entry.branch}")
+    if records.heads.append(first):
+        return first
     before = records.heads.find(entry.branch)
     if before is not None and before.state.is_deleted:
-        number = before.number + 1
-        entry = replace(entry, number=number, state=replace(entry.state, created_as=number))
-        if records.heads.append(entry):
-            return entry
+        number, at = before.number + 1, max(entry.at, before.at)
+        entry = replace(entry, number=number, at=at, state=replace(entry.state, created_as=number))
+        first = entry if is_recorded else record_view(records, entry, message=f"Branch {entry.branch}")
+        if records.heads.append(first):
+            return first
     raise BranchExistsError(
         f"there is a branch '{entry.branch}' already", hint="choose another name, or delete it first"
     )
@@ -124,7 +136,7 @@ def _append_after_tombstone(records: Records, entry: LogEntry) -> LogEntry:
 
 def delete_branch(
     records: Records, name: BranchName, *, find_active_runs: Callable[[BranchName], tuple[str, ...]]
-) -> None:
+) -> LogEntry:
     """Put a tombstone on a branch that nothing hangs on; what it held stays until garbage collection."""
     if str(name) == MAIN:
         raise InvalidInputError("branch 'main' cannot be deleted", hint="delete another branch")
@@ -136,6 +148,7 @@ def delete_branch(
     except BranchInUseError:
         _append_event(records, tombstone, BranchEvent.RESTORED, is_deleted=False)
         raise
+    return tombstone
 
 
 def restore_branch(records: Records, name: BranchName) -> BranchInfo:
@@ -145,10 +158,10 @@ def restore_branch(records: Records, name: BranchName) -> BranchInfo:
         raise BranchNotFoundError(f"there never was a branch '{name}'", hint="list the branches to see which exist")
     if not entry.state.is_deleted:
         raise BranchExistsError(f"branch '{name}' is not deleted", hint="there is nothing to restore")
-    _refuse_orphan(records, entry)
+    refuse_orphan(records, entry)
     restored = _append_event(records, entry, BranchEvent.RESTORED, is_deleted=False)
     try:
-        _refuse_orphan(records, entry)
+        refuse_orphan(records, entry)
     except BranchNotFoundError:
         _append_event(records, restored, BranchEvent.DELETED, is_deleted=True)
         raise
@@ -169,7 +182,7 @@ def _append_event(records: Records, before: LogEntry, event: BranchEvent, *, is_
     return entry
 
 
-def _refuse_orphan(records: Records, entry: LogEntry) -> None:
+def refuse_orphan(records: Records, entry: LogEntry) -> None:
     parent = entry.state.parent
     if parent is not None and parent.branch is not None and _is_gone(records, parent.branch):
         raise BranchNotFoundError(

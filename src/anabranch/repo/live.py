@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass
 
-from anabranch.errors import BranchNotFoundError, InvalidInputError
+from anabranch.errors import BranchNotFoundError, InvalidInputError, TableNotFoundError, WriteConflictError
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.models import BranchMode, CommitKind, LogEntry, TableEntry
 from anabranch.repo.publish import Changes, Description, publish
 from anabranch.repo.records import Records
+from anabranch.repo.tables import owns
 from anabranch.repo.views import view
 
 __all__ = ["TableDrift", "branch_drift", "freeze_branch", "pull_table"]
@@ -24,15 +25,33 @@ def pull_table(records: Records, branch: BranchName, key: TableKey) -> tuple[Log
     entry = records.heads.get(branch)
     if _is_live(entry):
         if key not in entry.state.own:
+            _require(records, entry, key)
             return entry, False
         about = Description(message=f"Pull {key}", kind=CommitKind.PULL, metadata={}, released=frozenset({key}))
-        return publish(records, expected=entry, changes={}, about=about, rebase=lambda _: {}), True
+        return publish(records, expected=entry, changes={}, about=about, rebase=_require_live), True
     theirs = _in_parent(records, entry, key)
+    if theirs is None:
+        _require(records, entry, key)
     if records.commits.find_table(entry.head, key) == theirs:
         return entry, False
     about = Description(message=f"Pull {key}", kind=CommitKind.PULL, metadata={})
     changes: Changes = {key: theirs}
     return publish(records, expected=entry, changes=changes, about=about, rebase=lambda _: changes), True
+
+
+def _require(records: Records, entry: LogEntry, key: TableKey) -> None:
+    if records.commits.find_table(view(records, entry).head, key) is None:
+        raise TableNotFoundError(
+            f"there is no table '{key}' on branch '{entry.branch}' nor where it would be pulled from",
+            hint="list the tables to see which exist",
+        )
+
+
+def _require_live(entry: LogEntry) -> Changes:
+    """Change nothing more on a branch that somebody else moved meanwhile, if it is live still."""
+    if not _is_live(entry):
+        raise WriteConflictError(f"branch '{entry.branch}' was frozen meanwhile", hint="look at it and try again")
+    return {}
 
 
 def _in_parent(records: Records, entry: LogEntry, key: TableKey) -> TableEntry | None:
@@ -51,7 +70,7 @@ def freeze_branch(records: Records, branch: BranchName) -> LogEntry:
     if not _is_live(entry):
         raise InvalidInputError(f"branch '{branch}' is pinned already", hint="there is nothing to freeze")
     about = Description(message=f"Freeze {branch}", kind=CommitKind.FREEZE, metadata={}, freezes=True)
-    return publish(records, expected=entry, changes={}, about=about, rebase=lambda _: {})
+    return publish(records, expected=entry, changes={}, about=about, rebase=_require_live)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +92,7 @@ def branch_drift(records: Records, branch: BranchName) -> tuple[TableDrift, ...]
         raise BranchNotFoundError("main cannot drift from itself", hint="name another branch")
     ours = records.commits.tables_of(entry.head)
     main = records.commits.tables_of(records.heads.get(BranchName(MAIN)).head)
-    keys = entry.state.own if _is_live(entry) else tuple(key for key in ours if ours[key].home is not None)
+    keys = entry.state.own if _is_live(entry) else tuple(key for key in ours if owns(branch, ours[key].home))
     return tuple(_drift(key, ours.get(key), main.get(key)) for key in sorted(keys))
 
 

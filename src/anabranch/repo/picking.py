@@ -3,63 +3,105 @@
 Where a table has changed since, only a merge of rows can tell what is meant; that is refused.
 """
 
+from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
-from anabranch.errors import InvalidInputError, WriteConflictError
+from anabranch.errors import CommitNotFoundError, InvalidInputError, WriteConflictError
 from anabranch.ids import BranchName, TableKey
-from anabranch.repo.models import CommitKind, CommitRecord, LogEntry, TableEntry
+from anabranch.repo.models import BranchMode, CommitKind, CommitRecord, LogEntry, TableEntry
 from anabranch.repo.publish import Changes, Description, publish
 from anabranch.repo.records import Records
-from anabranch.repo.views import view
+from anabranch.repo.views import shown, view
 
 __all__ = ["cherry_pick", "revert_commit"]
 
 Tables = Mapping[TableKey, TableEntry | None]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sides:
+    """The tables that a commit changed, before and after it; `followed` are those that followed main before it."""
+
+    before: Tables
+    after: Tables
+    followed: frozenset[TableKey]
+
+
 def revert_commit(records: Records, branch: BranchName, commit: CommitRecord, *, message: str | None) -> LogEntry:
-    """Publish the tables of a commit as they were before it."""
-    before, after = _sides(records, commit)
+    """Publish the tables of a commit as they were before it; where they followed main before, they do again."""
+    sides = _sides(records, commit)
     text = message or f"Revert {commit.commit.message or commit.commit.graph_commit_id}"
     about = _about(commit, message=text, kind=CommitKind.REVERT)
-    return _replace(records, branch, found=after, wanted=before, about=about)
+    expected = records.heads.get(branch)
+    if expected.state.mode is BranchMode.LIVE and commit.commit.branch == str(branch):
+        about = replace(about, released=sides.followed)
+    return _replace(records, expected, found=sides.after, wanted=sides.before, about=about)
 
 
 def cherry_pick(records: Records, branch: BranchName, commit: CommitRecord, *, message: str | None) -> LogEntry:
     """Publish the tables of a commit of another branch as it left them."""
-    before, after = _sides(records, commit)
+    sides = _sides(records, commit)
     about = _about(commit, message=message or commit.commit.message, kind=CommitKind.CHERRY_PICK)
-    return _replace(records, branch, found=before, wanted=after, about=about)
+    return _replace(records, records.heads.get(branch), found=sides.before, wanted=sides.after, about=about)
 
 
 def _about(commit: CommitRecord, *, message: str, kind: CommitKind) -> Description:
     return Description(message=message, kind=kind, metadata={"commit": commit.commit.graph_commit_id})
 
 
-def _sides(records: Records, commit: CommitRecord) -> tuple[Tables, Tables]:
-    """The tables that a commit changed, before and after it."""
-    parent_id = commit.commit.parent_commit_id
-    if parent_id is None:
+def _sides(records: Records, record: CommitRecord) -> _Sides:
+    """Look into the log: it alone has a branch just as the commit found it, be it live or made from a live one."""
+    commit = record.commit
+    if not commit.tables:
         raise InvalidInputError(
-            f"commit {commit.commit.graph_commit_id} is the first one", hint="choose one that changed tables"
+            f"commit {commit.graph_commit_id} changed no tables", hint="choose one that changed tables"
         )
-    parent = records.commits.get(parent_id)
-    keys = [TableKey.parse(key) for key in commit.commit.tables]
-    before = {key: records.commits.find_table(parent, key) for key in keys}
-    after = {key: records.commits.find_table(commit, key) for key in keys}
-    return before, after
+    branch = BranchName(commit.branch)
+    after = records.heads.get_numbered(branch, commit.manifest_version)
+    if after.head.commit.graph_commit_id != commit.graph_commit_id:
+        raise CommitNotFoundError(
+            f"commit {commit.graph_commit_id} was never published", hint="list the commits to see which exist"
+        )
+    before = records.heads.get_numbered(branch, commit.manifest_version - 1)
+    found = before.head
+    if before.state.mode is BranchMode.LIVE and after.head.saw is not None:
+        found = shown(before, records.commits.get(after.head.saw)).head
+    keys = [TableKey.parse(key) for key in commit.tables]
+    is_live = before.state.mode is BranchMode.LIVE
+    return _Sides(
+        before={key: records.commits.find_table(found, key) for key in keys},
+        after={key: records.commits.find_table(after.head, key) for key in keys},
+        followed=frozenset(key for key in keys if is_live and key not in before.state.own),
+    )
 
 
-def _replace(records: Records, branch: BranchName, *, found: Tables, wanted: Tables, about: Description) -> LogEntry:
+def _replace(records: Records, expected: LogEntry, *, found: Tables, wanted: Tables, about: Description) -> LogEntry:
+    changes = {key: entry for key, entry in wanted.items() if key not in about.released}
+
     def changes_on(entry: LogEntry) -> Changes:
-        head = view(records, entry).head
-        for key, expected in found.items():
-            if records.commits.find_table(head, key) != expected:
+        if entry.state.mode is not expected.state.mode:
+            raise WriteConflictError(
+                f"branch '{entry.branch}' became {entry.state.mode} meanwhile", hint="look at it and try again"
+            )
+        tables = records.commits.tables_of(view(records, entry).head)
+        for key, state in found.items():
+            if tables.get(key) != state:
                 raise WriteConflictError(
-                    f"table '{key}' on '{branch}' is not as commit {about.metadata['commit']} has it",
+                    f"table '{key}' on '{entry.branch}' is not as commit {about.metadata['commit']} has it",
                     hint="this needs a merge of rows; make the change by hand in a transaction",
                 )
-        return wanted
+        _refuse_shared_home({**tables, **changes}, changes)
+        return changes
 
-    expected = records.heads.get(branch)
     return publish(records, expected=expected, changes=changes_on(expected), about=about, rebase=changes_on)
+
+
+def _refuse_shared_home(tables: Tables, changes: Changes) -> None:
+    """Refuse to bring back a table whose folder another one, renamed meanwhile, has now."""
+    places = Counter((entry.dataset, entry.home) for entry in tables.values() if entry is not None)
+    for key, entry in changes.items():
+        if entry is not None and places[entry.dataset, entry.home] > 1:
+            raise WriteConflictError(
+                f"the place of table '{key}' belongs to another table now", hint="make the change by hand"
+            )

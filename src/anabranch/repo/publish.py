@@ -11,7 +11,7 @@ from anabranch.repo.models import BranchEvent, BranchMode, CommitKind, CommitRec
 from anabranch.repo.records import Records
 from anabranch.repo.views import shown
 
-__all__ = ["Changes", "Description", "publish"]
+__all__ = ["Changes", "Description", "publish", "record_view"]
 
 Changes = Mapping[TableKey, TableEntry | None]
 # Given the head that won, make the same change on top of it, or raise.
@@ -75,6 +75,15 @@ def publish(
     raise BusyError(f"branch '{expected.branch}' moved {_MAX_ATTEMPTS} times meanwhile", hint="try again")
 
 
+def record_view(records: Records, entry: LogEntry, *, message: str) -> LogEntry:
+    """Give an entry to come, whose head is what a live branch shows, a commit of its own that holds just that."""
+    before = replace(entry, number=entry.number - 1, head=replace(entry.head, saw=None))
+    about = Description(message=message, kind=CommitKind.FREEZE, metadata={})
+    record, full_map = _make_record(records, before, {}, about)
+    records.commits.put(record, full_map)
+    return replace(entry, at=record.commit.created_at, head=record)
+
+
 def _ground(head: LogEntry, about: Description, main: CommitRecord | None) -> LogEntry:
     """The head as the commit finds it: of a live branch, with main under it and without what is released."""
     if head.state.mode is not BranchMode.LIVE or main is None:
@@ -115,7 +124,7 @@ def _make_record(
         parent_commit_id=parent.commit.graph_commit_id,
         merged_parent_commit_id=about.merged_parent,
         actor_id=context.actor,
-        created_at=max(context.clock(), parent.commit.created_at),
+        created_at=max(context.clock(), parent.commit.created_at, head.at),
         message=about.message,
         kind=about.kind,
         metadata=dict(about.metadata),

@@ -13,10 +13,10 @@ from anabranch.errors import (
     VersionNotFoundError,
 )
 from anabranch.ids import MAIN, BranchName, CommitId, Ref, TagName
-from anabranch.repo.models import BranchMode, CommitRecord, LogEntry
+from anabranch.repo.models import BranchMode, CommitRecord, GraphCommit, LogEntry
 from anabranch.repo.records import Records
 from anabranch.repo.tags import TagInfo, find_tag
-from anabranch.repo.views import shown, view
+from anabranch.repo.views import is_recorded, shown, view
 
 __all__ = ["Resolved", "resolve"]
 
@@ -27,29 +27,61 @@ _PREFIX = re.compile(r"[0-9A-HJKMNP-TV-Z]{4,25}", re.IGNORECASE)
 class Resolved:
     """A commit, with the branch and version by which it was found, if it was.
 
-    `is_old` says that it was found in the log of a branch that need not exist any more.
+    `is_head` says that a branch was named as it is now, `is_old` that the commit was found in the log of a branch that
+    need not exist any more. Where `is_recorded` is false, a live branch shows main as no commit of its own has it.
     """
 
-    def __init__(self, record: CommitRecord, *, branch: BranchName | None, version: int, is_old: bool = False) -> None:
+    def __init__(
+        self,
+        record: CommitRecord,
+        *,
+        branch: BranchName | None,
+        version: int,
+        is_head: bool = False,
+        is_old: bool = False,
+        is_recorded: bool = True,
+    ) -> None:
         self.record = record
         self.branch = branch
         self.version = version
+        self.is_head = is_head
         self.is_old = is_old
+        self.is_recorded = is_recorded
 
     @classmethod
-    def of_entry(cls, entry: LogEntry, *, is_old: bool = False) -> "Resolved":
-        return cls(entry.head, branch=entry.branch, version=entry.number, is_old=is_old)
+    def of_entry(
+        cls, entry: LogEntry, *, is_head: bool = False, is_old: bool = False, is_recorded: bool = True
+    ) -> "Resolved":
+        return cls(
+            entry.head,
+            branch=entry.branch,
+            version=entry.number,
+            is_head=is_head,
+            is_old=is_old,
+            is_recorded=is_recorded,
+        )
 
     @classmethod
     def of_commit(cls, record: CommitRecord) -> "Resolved":
         return cls(record, branch=None, version=record.commit.manifest_version)
+
+    def get_commit(self) -> GraphCommit:
+        """The commit that holds exactly these tables."""
+        if not self.is_recorded:
+            raise InvalidInputError(
+                f"live branch '{self.branch}' shows tables of main that no commit of its own records",
+                hint="name a commit or main, or make a pinned branch from it first",
+            )
+        return self.record.commit
 
 
 def resolve(ref: Ref, records: Records) -> Resolved:
     if ref.version is not None:
         return Resolved.of_entry(records.heads.get_numbered(BranchName.parse(ref.name), ref.version), is_old=True)
     if ref.at is not None:
-        return Resolved.of_entry(_shown_at(ref, records), is_old=True)
+        entry = _entry_at(ref, records)
+        at_that_time = _shown_at(entry, ref, records)
+        return Resolved.of_entry(at_that_time, is_old=True, is_recorded=is_recorded(entry, at_that_time))
     start = _resolve_name(ref.name, records)
     return start if ref.back == 0 else _back(start, ref, records)
 
@@ -65,7 +97,8 @@ def _resolve_name(name: str, records: Records) -> Resolved:
     branch = BranchName.parse(name)
     entry = records.heads.find(branch)
     if entry is not None and not entry.state.is_deleted:
-        return Resolved.of_entry(view(records, entry))
+        now = view(records, entry)
+        return Resolved.of_entry(now, is_head=True, is_recorded=is_recorded(entry, now))
     if (tag := _find_tag(name, records)) is not None:
         return Resolved.of_commit(records.commits.get(tag.commit_id))
     if _PREFIX.fullmatch(name) and (record := _by_prefix(name.upper(), records)) is not None:
@@ -104,9 +137,8 @@ def _back(start: Resolved, ref: Ref, records: Records) -> Resolved:
     return Resolved(found.record, branch=start.branch, version=found.version)
 
 
-def _shown_at(ref: Ref, records: Records) -> LogEntry:
-    """A branch as it showed itself at a time."""
-    entry = _entry_at(ref, records)
+def _shown_at(entry: LogEntry, ref: Ref, records: Records) -> LogEntry:
+    """A branch as it showed itself at a time, given its newest entry at that time."""
     if entry.state.mode is not BranchMode.LIVE:
         return entry
     return shown(entry, _entry_at(replace(ref, name=MAIN), records).head)

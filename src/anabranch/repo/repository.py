@@ -38,6 +38,7 @@ class Repository:
         self._records = Records.of(context)
         self._branch = BranchName.parse(branch)
         self._cached: Snapshot | None = None
+        self._seen: dict[BranchName, int] = {}  # where this handle last looked at, or put, a branch
         self._moving = threading.Lock()
         self.foreign_writes: tuple[settling.ForeignWrite, ...] = ()
 
@@ -69,6 +70,7 @@ class Repository:
         found = Resolved.of_entry(view(self._records, self._records.heads.get(self._branch)))
         if known is None or (known.version, known.main_commit_id) != (found.version, found.record.saw):
             self._cached = known = self._snapshot(found)
+        self._seen[self._branch] = found.version
         return known
 
     def snapshot_of(self, ref: str) -> Snapshot:
@@ -165,7 +167,7 @@ class Repository:
         if mode not in set(BranchMode):
             raise InvalidInputError(f"branch mode {mode!r} is not known", hint="use 'pinned' or 'live'")
         target = BranchName.parse_new(name)
-        return branches.create_branch(
+        made = branches.create_branch(
             self._records,
             target,
             source=self._resolve(source),
@@ -173,6 +175,8 @@ class Repository:
             description=description,
             expires_at=None if expires_in is None else self._context.clock() + expires_in // timedelta(microseconds=1),
         )
+        self._seen[target] = made.version
+        return made
 
     def branch_list(self, *, internal: bool = False) -> tuple[BranchInfo, ...]:
         return branches.list_branches(self._records, internal=internal)
@@ -182,10 +186,14 @@ class Repository:
 
     def branch_delete(self, name: str) -> None:
         """Delete a branch; it can be restored until garbage collection."""
-        branches.delete_branch(self._records, BranchName.parse(name), find_active_runs=lambda _: ())
+        target = BranchName.parse(name)
+        tombstone = branches.delete_branch(self._records, target, find_active_runs=lambda _: ())
+        self._seen[target] = tombstone.number
 
     def branch_restore(self, name: str) -> BranchInfo:
-        return branches.restore_branch(self._records, BranchName.parse(name))
+        restored = branches.restore_branch(self._records, BranchName.parse(name))
+        self._seen[BranchName(name)] = restored.version
+        return restored
 
     def branch_pull(self, name: str, key: str) -> bool:
         """Let a table of a branch follow its source again; whether the branch had a copy of its own."""
@@ -208,13 +216,14 @@ class Repository:
         target = self._branch if branch is None else BranchName.parse(branch)
         self._cached = self._snapshot(Resolved.of_entry(view(self._records, self._records.heads.get(target))))
         self._branch = target
+        self._seen[target] = self._cached.version
         return self._cached
 
     # Tags
 
     def tag_create(self, name: str, *, ref: str | None = None, description: str = "") -> TagInfo:
         """Name the commit that a ref stands for; by default the newest of the bound branch."""
-        commit = self._resolve(ref or self.branch).record.commit
+        commit = self._resolve(ref or self.branch).get_commit()
         return tags.create_tag(
             self._records, TagName.parse(name), commit_id=commit.graph_commit_id, description=description
         )
@@ -258,9 +267,12 @@ class Repository:
         return rewinding.list_movements(self._records, target, limit=limit)
 
     def undo(self, branch: str | None = None) -> None:
-        """Take back the last movement of a branch, whatever it was, by a new entry of its log."""
+        """Take back the last movement of a branch, whatever it was, by a new entry of its log.
+
+        Refused if others moved the branch since this handle did, or last looked at it.
+        """
         target = self._branch if branch is None else BranchName.parse(branch)
-        after = rewinding.undo_last(self._records, target)
+        after = rewinding.undo_last(self._records, target, seen=self._seen.get(target))
         self._on_moved(self._records.heads.get_numbered(target, after.number - 1), after)
 
     # History as tables
@@ -340,6 +352,7 @@ class Repository:
     def _move_to(self, entry: LogEntry) -> None:
         """Show an own commit; threads that share this handle may come here in another order than they published."""
         with self._moving:
+            self._seen[entry.branch] = max(entry.number, self._seen.get(entry.branch, 0))
             is_newer = self._cached is None or self._cached.version < entry.number
             if entry.branch == self._branch and is_newer:
                 self._cached = self._snapshot(Resolved.of_entry(view(self._records, entry)))
@@ -353,7 +366,10 @@ class Repository:
         return Resolved.of_entry(self._records.heads.get_numbered(self._branch, version))
 
     def _resolve(self, ref: str) -> Resolved:
-        return resolve(Ref.parse(ref), self._records)
+        found = resolve(Ref.parse(ref), self._records)
+        if found.is_head and found.branch is not None:
+            self._seen[found.branch] = found.version
+        return found
 
     def _get_commit(self, commit_id: str) -> GraphCommit:
         return self._records.commits.get(CommitId.parse(commit_id).value).commit

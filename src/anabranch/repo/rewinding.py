@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass, replace
 
-from anabranch.errors import BranchNotFoundError, BusyError, InvalidInputError
+from anabranch.errors import BranchInUseError, BranchNotFoundError, BusyError, InvalidInputError
 from anabranch.ids import MAIN, BranchName, TableKey
-from anabranch.repo.branches import refuse_in_use
+from anabranch.repo.branches import refuse_in_use, refuse_orphan
 from anabranch.repo.models import BranchEvent, BranchMode, LogEntry, TableEntry
+from anabranch.repo.publish import record_view
 from anabranch.repo.records import Records
 from anabranch.repo.refs import Resolved
 
@@ -14,7 +15,10 @@ __all__ = ["Movement", "changed_tables", "list_movements", "reset_branch", "undo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Movement:
-    """One entry of a branch's log: what happened, when, by whom, and the commit the branch was on afterwards."""
+    """One entry of a branch's log: what happened, when, by whom, and the commit the branch was on afterwards.
+
+    `is_deleted` says that there was no such branch any more.
+    """
 
     number: int
     event: BranchEvent
@@ -22,6 +26,7 @@ class Movement:
     actor: str | None
     commit_id: str
     message: str
+    is_deleted: bool
 
 
 def list_movements(records: Records, branch: BranchName, *, limit: int | None) -> list[Movement]:
@@ -37,6 +42,7 @@ def list_movements(records: Records, branch: BranchName, *, limit: int | None) -
             actor=entry.actor,
             commit_id=entry.head.commit.graph_commit_id,
             message=entry.head.commit.message,
+            is_deleted=entry.state.is_deleted,
         )
         for entry in entries
     ]
@@ -48,23 +54,53 @@ def reset_branch(records: Records, branch: BranchName, target: Resolved) -> LogE
     state = before.state
     if state.mode is BranchMode.LIVE:
         if target.branch != branch or not target.is_old:
-            raise InvalidInputError(
-                f"live branch '{branch}' can only go back to a version of its own",
-                hint=f"give one like {branch}@v{max(before.number - 1, 1)}, or freeze the branch first",
-            )
-        state = replace(state, own=records.heads.get_numbered(branch, target.version).state.own)
-    return _append(records, before, replace(before, event=BranchEvent.RESET, state=state, head=target.record))
+            raise _not_its_own(before)
+        old = records.heads.get_numbered(branch, target.version)
+        if (old.state.mode, old.state.created_as) != (state.mode, state.created_as):
+            raise _not_its_own(before)
+        state = replace(state, own=old.state.own)
+        return _append(records, before, replace(before, event=BranchEvent.RESET, state=state, head=old.head))
+    head = replace(target.record, saw=None)
+    entry = replace(before, event=BranchEvent.RESET, number=before.number + 1, head=head)
+    if not target.is_recorded:
+        entry = record_view(records, entry, message=f"Reset {branch} to {target.branch}")
+    return _append(records, before, entry)
 
 
-def undo_last(records: Records, branch: BranchName) -> LogEntry:
-    """Take back the last movement of a branch, whatever it was, by an entry that says the same as the one before it."""
+def _not_its_own(entry: LogEntry) -> InvalidInputError:
+    return InvalidInputError(
+        f"live branch '{entry.branch}' can only go back to a version of its own",
+        hint=f"give one like {entry.branch}@v{max(entry.number - 1, 1)}, or freeze the branch first",
+    )
+
+
+def undo_last(records: Records, branch: BranchName, *, seen: int | None) -> LogEntry:
+    """Take back the last movement of a branch, whatever it was, by an entry that says the same as the one before it.
+
+    Refused if the branch has moved beyond the version that the caller has seen.
+    """
     last = _last(records, branch)
+    if seen is not None and last.number != seen:
+        raise _moved(branch)
     if last.number == 1 and str(branch) == MAIN:
         raise InvalidInputError(f"branch '{branch}' has not moved yet", hint="there is nothing to undo")
     before = records.heads.get_numbered(branch, last.number - 1) if last.number > 1 else _unborn(last)
-    if before.state.is_deleted:
-        refuse_in_use(records, branch, lambda _: ())
-    return _append(records, last, replace(before, event=BranchEvent.UNDONE))
+    _refuse_to_come_or_go(records, last, before)
+    undone = _append(records, last, replace(before, event=BranchEvent.UNDONE))
+    try:
+        _refuse_to_come_or_go(records, last, before)  # again: others write first and then look, too
+    except (BranchInUseError, BranchNotFoundError):
+        _append(records, undone, replace(last, event=BranchEvent.UNDONE))
+        raise
+    return undone
+
+
+def _refuse_to_come_or_go(records: Records, now: LogEntry, then: LogEntry) -> None:
+    """Refuse to end a branch that others were made from, or to bring back one whose own source is gone."""
+    if then.state.is_deleted and not now.state.is_deleted:
+        refuse_in_use(records, now.branch, lambda _: ())
+    if now.state.is_deleted and not then.state.is_deleted:
+        refuse_orphan(records, then)
 
 
 def _last(records: Records, branch: BranchName) -> LogEntry:
@@ -94,5 +130,9 @@ def _append(records: Records, before: LogEntry, entry: LogEntry) -> LogEntry:
         actor=records.context.actor,
     )
     if not records.heads.append(numbered):
-        raise BusyError(f"branch '{before.branch}' moved meanwhile", hint="look at it and try again")
+        raise _moved(before.branch)
     return numbered
+
+
+def _moved(branch: BranchName) -> BusyError:
+    return BusyError(f"branch '{branch}' moved meanwhile", hint="look at it and try again")

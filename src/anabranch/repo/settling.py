@@ -29,7 +29,8 @@ class ForeignWrite:
 def try_to_settle(records: Records, branch: BranchName, changes: Changes) -> tuple[ForeignWrite, ...]:
     """Settle what was just published; report strangers' writes, and leave every other failure to the next writer."""
     found = []
-    pending = {key: entry for key, entry in changes.items() if entry is not None}
+    # A table taken from another branch lies in that branch's home, which is not this one's to move.
+    pending = {key: entry for key, entry in changes.items() if entry is not None and owns(branch, entry.home)}
     while pending:
         settled = {}
         for key, entry in pending.items():

@@ -25,10 +25,10 @@ __all__ = [
 
 
 def owns(branch: BranchName, home: str | None) -> bool:
-    """Whether a home is one that this graph branch writes to: the root for main, `{branch}/{ulid}` for others."""
-    if str(branch) == MAIN:
-        return home is None
-    return home is not None and home.rpartition("/")[0] == str(branch)
+    """Whether a home is one that this graph branch writes to: `{branch}/{ulid}`, and for main at first the root."""
+    if home is None:
+        return str(branch) == MAIN
+    return home.rpartition("/")[0] == str(branch)
 
 
 def draft_existing(context: Context, branch: BranchName, key: TableKey, entry: TableEntry) -> Draft:

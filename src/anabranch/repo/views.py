@@ -6,7 +6,7 @@ from anabranch.ids import MAIN, BranchName
 from anabranch.repo.models import BranchMode, CommitRecord, LogEntry
 from anabranch.repo.records import Records
 
-__all__ = ["shown", "view"]
+__all__ = ["is_recorded", "shown", "view"]
 
 
 def view(records: Records, entry: LogEntry) -> LogEntry:
@@ -14,6 +14,12 @@ def view(records: Records, entry: LogEntry) -> LogEntry:
     if entry.state.mode is not BranchMode.LIVE:
         return entry
     return shown(entry, records.heads.get(BranchName(MAIN)).head)
+
+
+def is_recorded(entry: LogEntry, seen: LogEntry) -> bool:
+    """Whether an entry, as it is seen on some state of main, is just what its head commit holds."""
+    head = entry.head
+    return seen is entry or seen.head.saw == (head.saw or head.commit.graph_commit_id)
 
 
 def shown(entry: LogEntry, main: CommitRecord) -> LogEntry:

@@ -1,0 +1,26 @@
+"""A process that begins a transaction when it is told, and appends and publishes when it is told."""
+
+import pyarrow as pa
+
+import anabranch as ab
+from tests.repo.programs.running import hear, say
+
+
+def main() -> None:
+    begun: ab.Transaction | None = None
+    key = ""
+    while (request := hear()) is not None:
+        if request["do"] == "begin":
+            key = request["key"]
+            repo = ab.open(request["uri"], storage_options=request["storage_options"])
+            begun = repo.transaction(request["branch"])
+            say({"rows": begun[key].count_rows()})
+        elif begun is not None:
+            numbers = request["ids"]
+            with begun as tx:
+                tx.append(key, pa.table({"id": pa.array(numbers, pa.int64()), "v": ["x"] * len(numbers)}))
+            say({"done": True})
+
+
+if __name__ == "__main__":
+    main()
