@@ -72,8 +72,9 @@ class _Run:
             raise self._failure(err) from err
 
     def _begin(self, *, push_filters: bool) -> pa.RecordBatchReader:
-        text = self.statement.with_names(self.session.show(self.sources, push_filters=push_filters))
         connection = self.session.connection
+        names = self.session.show(self.sources, push_filters=push_filters)
+        text = self.statement.with_names(names, connection, catalog=self.session.catalog)
         connection.execute(text, self.params)
         answer = connection.to_arrow_reader(_ROWS_PER_BATCH)
         # Whatever goes wrong at the beginning shall do so here, not when somebody reads.

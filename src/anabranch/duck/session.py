@@ -66,24 +66,25 @@ class Session:
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, *, name: str) -> None:
         self.connection = connection
-        self._catalog = quoted(name)
+        self.catalog = name
+        self._quoted = quoted(name)
         self._has_catalog = False
 
     def show(self, sources: Sequence[Source], *, push_filters: bool) -> list[str]:
         """Make a view of each source, and say how each is spelled."""
         names: dict[int, str] = {}
-        commands = [] if self._has_catalog or not sources else [f"ATTACH ':memory:' AS {self._catalog}"]
-        # No filter gets past an offset, not even one of nothing.
-        barrier = "" if push_filters else " OFFSET 0"
+        commands = [] if self._has_catalog or not sources else [f"ATTACH ':memory:' AS {self._quoted}"]
+        # No filter gets past an expression, not even one of a join.
+        columns = "*" if push_filters else "CASE WHEN COLUMNS(*) IS NULL THEN NULL ELSE COLUMNS(*) END"
         for number, source in enumerate(sources):
             if id(source) in names:
                 continue
-            schema = f"{self._catalog}.{quoted(source.schema)}"
+            schema = f"{self._quoted}.{quoted(source.schema)}"
             name = names[id(source)] = f"{schema}.{quoted(source.table)}"
             rows = f"source {number}"
             self._register(rows, source)
             commands.append(f"CREATE SCHEMA IF NOT EXISTS {schema}")
-            commands.append(f"CREATE OR REPLACE VIEW {name} AS FROM temp.main.{quoted(rows)}{barrier}")
+            commands.append(f"CREATE OR REPLACE VIEW {name} AS FROM temp.main.{quoted(rows)} SELECT {columns}")
         if commands:
             self._has_catalog = True
             self.connection.execute(";".join(commands))
@@ -108,11 +109,11 @@ class Session:
             ) from None
 
     def without_catalog(self, text: str) -> str:
-        return text.replace(f"{self._catalog}.", "")
+        return text.replace(f"{self._quoted}.", "")
 
     def close(self) -> None:
         try:
             if self._has_catalog:
-                self.connection.execute(f"DETACH {self._catalog}")
+                self.connection.execute(f"DETACH {self._quoted}")
         finally:
             self.connection.close()

@@ -67,10 +67,11 @@ class _Snapshots:
         self._known: dict[str, Snapshot] = {}
 
     def get(self, ref: str) -> Snapshot:
-        if ref not in self._known:
-            parsed = Ref.parse(ref)
-            self._known[ref] = self._look_back(parsed) if parsed.back else self._repository.snapshot_of(ref)
-        return self._known[ref]
+        parsed = Ref.parse(ref)
+        name = str(parsed)
+        if name not in self._known:
+            self._known[name] = self._look_back(parsed) if parsed.back else self._repository.snapshot_of(name)
+        return self._known[name]
 
     def _look_back(self, ref: Ref) -> Snapshot:
         """Count from the head that the query has seen: the branch may have moved meanwhile."""

@@ -6,24 +6,25 @@ is run. Only `AT 'ref'`, which DuckDB does not know, is taken out before.
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import duckdb
 
 from anabranch.duck.functions import check_function, check_table_function
-from anabranch.duck.travel import mark_refs, split_mark
+from anabranch.duck.travel import mark_refs, split_mark, unquoted
 from anabranch.errors import InvalidExpressionError, TableNotFoundError
 
 __all__ = ["Statement", "TableUse", "parse_statement", "quoted"]
 
-_SPACE = rb"(?:\s|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*"
-_PART = rb"\"(?:[^\"]|\"\")*\"|'(?:[^']|'')*'|[^\s.\"'(),;]+"
-_NAME = re.compile(rb"(?:" + _PART + rb")(?:" + _SPACE + rb"\." + _SPACE + rb"(?:" + _PART + rb"))*", re.DOTALL)
-_EXPLAIN = re.compile(_SPACE.decode() + r"explain\b" + _SPACE.decode() + r"(?:analyze\b)?", re.DOTALL | re.IGNORECASE)
+_SPACE = r"(?>\s|--[^\n\r]*|/\*.*?\*/)*+"
+_PART = r"\"(?:[^\"]|\"\")*\"|'(?:[^']|'')*'|[^\s.\"'(),;]+"
+_NAME = re.compile(f"(?:{_PART})(?:{_SPACE}\\.{_SPACE}(?:{_PART}))*".encode(), re.DOTALL)
+_PARTS = re.compile(f"({_PART})|{_SPACE}", re.DOTALL)
+_EXPLAIN = re.compile(rf"{_SPACE}explain\b{_SPACE}(analyze\b)?", re.DOTALL | re.IGNORECASE)
+_FIRST_WORD = re.compile(rf"{_SPACE}(\w*)", re.DOTALL)
 _QUERIES = frozenset({"", "DESCRIBE", "FROM", "PIVOT", "SELECT", "SHOW", "SUMMARIZE", "TABLE", "VALUES", "WITH"})
-_FIRST_WORD = re.compile(_SPACE.decode() + r"(\w*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,15 +40,21 @@ class TableUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    text: bytes
+    """A query, and what comes before it: nothing, or EXPLAIN."""
+
+    prefix: str
+    body: bytes
     tables: tuple[TableUse, ...]
 
-    def with_names(self, names: list[str]) -> str:
-        """The statement with each use of a table spelled as the list says."""
-        text = self.text
+    def with_names(self, names: Sequence[str], connection: duckdb.DuckDBPyConnection, *, catalog: str) -> str:
+        """The statement with each use of a table spelled as the list says, all of them in one catalog."""
+        body = self.body
         for use, name in sorted(zip(self.tables, names, strict=True), key=lambda pair: -pair[0].start):
-            text = text[: use.start] + name.encode() + text[use.end :]
-        return text.decode()
+            body = body[: use.start] + name.encode() + body[use.end :]
+        text = body.decode()
+        if names and any(node["catalog_name"] != catalog for node in _iter_tables(_parse(text, connection))):
+            raise InvalidExpressionError("the names of its tables cannot be told", hint="write the SQL in another way")
+        return self.prefix + text
 
 
 def quoted(name: str) -> str:
@@ -56,12 +63,12 @@ def quoted(name: str) -> str:
 
 def parse_statement(sql: str, connection: duckdb.DuckDBPyConnection) -> Statement:
     explain = _EXPLAIN.match(sql)
-    prefix = explain.group() if explain else ""
-    body = mark_refs(sql[len(prefix) :])
-    tree = _parse(body, connection)
-    text, shift = (prefix + body).encode(), len(prefix.encode())
-    found = {use.start: use for use in _iter_tables(tree, frozenset(), text, shift)}
-    return Statement(text=text, tables=tuple(found.values()))
+    text = mark_refs(sql[explain.end() :] if explain else sql)
+    body = text.encode()
+    found = {use.start: use for use in (_use_of(node, body) for node in _iter_tables(_parse(text, connection)))}
+    # Not as it was written: nobody has parsed that part.
+    prefix = "" if explain is None else f"EXPLAIN {explain.group(1) or ''} "
+    return Statement(prefix=prefix, body=body, tables=tuple(found.values()))
 
 
 def _parse(body: str, connection: duckdb.DuckDBPyConnection) -> Any:
@@ -94,27 +101,27 @@ def _refusal(tree: Any, body: str) -> InvalidExpressionError:
     return InvalidExpressionError("there are several SQL statements", hint="give one SELECT")
 
 
-def _iter_tables(node: Any, visible: frozenset[str], text: bytes, shift: int) -> Iterator[TableUse]:
-    """The tables below a node of the tree; `visible` are the names that common table expressions have taken."""
-    if isinstance(node, list):
-        for child in node:
-            yield from _iter_tables(child, visible, text, shift)
-        return
-    if not isinstance(node, dict):
-        return
-    _check(node)
-    if node.get("type") == "BASE_TABLE":
-        if node["schema_name"] or node["table_name"].lower() not in visible:
-            yield _use_of(node, text, shift)
-        return
-    for entry in node.get("cte_map", {}).get("map", ()):
-        name = entry["key"].lower()
-        inner = visible | {name} if _is_recursive(entry) else visible
-        yield from _iter_tables(entry["value"], inner, text, shift)
-        visible = visible | {name}
-    for key, child in node.items():
-        if key != "cte_map":
-            yield from _iter_tables(child, visible, text, shift)
+def _iter_tables(tree: Any) -> Iterator[Any]:
+    """The nodes that name tables, apart from those that name a common table expression."""
+    # Each node comes with the names that expressions around and before it have taken.
+    todo: list[tuple[Any, frozenset[str]]] = [(tree, frozenset())]
+    while todo:
+        node, visible = todo.pop()
+        if isinstance(node, list):
+            todo += ((child, visible) for child in node)
+            continue
+        if not isinstance(node, dict):
+            continue
+        _check(node)
+        if node.get("type") == "BASE_TABLE":
+            if node["schema_name"] or node["table_name"].lower() not in visible:
+                yield node
+            continue
+        for entry in node.get("cte_map", {}).get("map", ()):
+            with_itself = visible | {entry["key"].lower()}
+            todo.append((entry["value"], with_itself if _is_recursive(entry) else visible))
+            visible = with_itself
+        todo += ((child, visible) for key, child in node.items() if key != "cte_map")
 
 
 def _is_recursive(entry: Any) -> bool:
@@ -133,14 +140,15 @@ def _check(node: Any) -> None:
         )
 
 
-def _use_of(node: Any, text: bytes, shift: int) -> TableUse:
-    written = ".".join(part for part in (node["catalog_name"], node["schema_name"], node["table_name"]) if part)
+def _use_of(node: Any, body: bytes) -> TableUse:
+    parts = [part for part in (node["catalog_name"], node["schema_name"], node["table_name"]) if part]
+    written = ".".join(parts)
     if node["catalog_name"]:
         raise TableNotFoundError(f"there is no table '{written}'", hint="name it like in_c_sales.orders")
     if node.get("at_clause") is not None:
         raise InvalidExpressionError(f"table '{written}' has an AT (...)", hint="write it like AT 'main~3'")
-    match = _NAME.match(text, node["query_location"] + shift)
-    if match is None or _plain(match.group()) != written.lower().encode():
+    match = _NAME.match(body, node["query_location"])
+    if match is None or _parts_of(match.group().decode()) != [part.lower() for part in parts]:
         raise InvalidExpressionError(f"table '{written}' cannot be found in the SQL", hint="write it in another way")
     bucket, ref = split_mark(node["schema_name"])
     table = node["table_name"]
@@ -149,8 +157,6 @@ def _use_of(node: Any, text: bytes, shift: int) -> TableUse:
     return TableUse(bucket=bucket or None, table=table, ref=ref, start=match.start(), end=match.end())
 
 
-def _plain(name: bytes) -> bytes:
-    """A name as it was written, without its quotes and spaces."""
-    parts = re.findall(_PART, re.sub(rb"(" + _PART + rb")|" + _SPACE, rb"\1", name, flags=re.DOTALL))
-    plain = [part[1:-1].replace(part[:1] * 2, part[:1]) if part[:1] in (b'"', b"'") else part for part in parts]
-    return b".".join(plain).decode().lower().encode()
+def _parts_of(name: str) -> list[str]:
+    found = (match.group(1) for match in _PARTS.finditer(name))
+    return [unquoted(part).lower() for part in found if part]

@@ -4,7 +4,7 @@ import re
 
 from anabranch.errors import InvalidExpressionError
 
-__all__ = ["SYSTEM_BUCKET", "mark_refs", "split_mark"]
+__all__ = ["SYSTEM_BUCKET", "mark_refs", "split_mark", "unquoted"]
 
 SYSTEM_BUCKET = "anabranch"
 _MARK = " AT "
@@ -48,18 +48,18 @@ def _marked(before: list[str], ref: str) -> tuple[int, str]:
     """How many of the words before AT name the table, and what to write instead of them."""
     padded = ["", "", "", *before]
     if padded[-2] == ".":
-        return 3, f"{_quoted(_unquoted(padded[-3]), ref)}.{padded[-1]}"
+        return 3, f"{_quoted(unquoted(padded[-3]), ref)}.{padded[-1]}"
     if padded[-2].upper() not in _BEFORE_A_TABLE:
         raise InvalidExpressionError(
             f"AT '{ref}' does not follow a table", hint=f"write it before the alias: in_c_sales.orders AT '{ref}' AS o"
         )
-    bucket, dot, table = _unquoted(padded[-1]).partition(".")
+    bucket, dot, table = unquoted(padded[-1]).partition(".")
     if not dot:
         bucket, table = SYSTEM_BUCKET, bucket
     return 1, f'{_quoted(bucket, ref)}."{table.replace(chr(34), chr(34) * 2)}"'
 
 
-def _unquoted(name: str) -> str:
+def unquoted(name: str) -> str:
     return name[1:-1].replace(name[0] * 2, name[0]) if name[:1] in ('"', "'") else name
 
 
