@@ -46,7 +46,7 @@ def _typed(schema: pa.Schema, name: str, value: Any) -> pa.Scalar:
         typed = pa.scalar(value, kind)
     except (pa.ArrowException, OverflowError, TypeError, ValueError):
         raise _unfit(name, value, kind) from None
-    if not (pa.types.is_floating(kind) or typed.as_py() == value):
+    if typed.as_py() != value:
         raise _unfit(name, value, kind)
     return typed
 

@@ -40,8 +40,9 @@ _COMMITS_SCHEMA = pa.schema(
 _ACTORS_SCHEMA = pa.schema(
     [pa.field("graph_commit_id", pa.string(), nullable=False), pa.field("actor_id", pa.string(), nullable=False)]
 )
-# After so many commits to a branch the tables follow, and earlier while the branch is young.
-_EVERY = 64
+# The tables follow after a branch's first commit, its second entry, and then after so many more.
+_FIRST = 2
+_EVERY = 32
 _MAX_ATTEMPTS = 100
 
 
@@ -56,8 +57,7 @@ class HistoryTables:
 
 def follow_history(records: Records, published: LogEntry) -> None:
     """Bring the tables up to date with a branch once in a while; a failure is left to the next who comes by."""
-    number = published.number
-    if number % _EVERY and number & (number - 1):
+    if published.number != _FIRST and published.number % _EVERY:
         return
     try:
         _until_done(records, lambda records: _sync(records, [published]))

@@ -1,0 +1,320 @@
+"""One row at any state, and each change of it."""
+
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import anabranch as ab
+from anabranch.errors import (
+    BranchNotFoundError,
+    InvalidInputError,
+    KeyConflictError,
+    TableNotFoundError,
+    VersionNotFoundError,
+)
+from anabranch.format.entities import find_row
+from anabranch.format.staging import Pin
+from anabranch.repo.entities import EntityChange
+from tests.conftest import Place
+from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, another, append, entry, table
+from tests.repo.test_budgets import MARK, open_counted
+
+Told = list[tuple[str, str, Any, Any]]
+
+
+def put(repo: ab.Repository, number: int, v: str, *, branch: str | None = None) -> ab.GraphCommit:
+    """Give an order another value, in a commit whose message is the value."""
+    with repo.transaction(branch, message=v) as tx:
+        tx.upsert(ORDERS, table(number, v=v))
+    assert tx.commit is not None
+    return tx.commit
+
+
+def told(changes: list[EntityChange]) -> Told:
+    """Each change: on which branch, the commit's message, and v before and after."""
+    return [(c.commit.branch, c.commit.message, c.before and c.before["v"], c.after and c.after["v"]) for c in changes]
+
+
+@pytest.mark.s3
+def test_row_is_read_at_versions_and_refs(lake: ab.Repository) -> None:
+    put(lake, 2, "new")
+    lake.tag_create("v1", ref="main")
+    lake.branch_create("dev")
+    put(lake, 2, "dev", branch="dev")
+    with lake.transaction(message="gone") as tx:
+        tx.delete(ORDERS, "id = 2")
+    assert lake.entity_at(ORDERS, 2) is None
+    assert lake.entity_at(ORDERS, 2, version=2) == {"id": 2, "v": "b"}
+    assert lake.entity_at(ORDERS, 2, version=3) == {"id": 2, "v": "new"}
+    assert lake.entity_at(ORDERS, 2, ref="v1") == {"id": 2, "v": "new"}
+    assert lake.entity_at(ORDERS, 2, ref="main~2") == {"id": 2, "v": "b"}
+    assert lake.entity_at(ORDERS, 2, ref="dev") == {"id": 2, "v": "dev"}
+    assert another(lake, "dev").entity_at(ORDERS, 2) == {"id": 2, "v": "dev"}
+    assert another(lake, "dev").entity_at(ORDERS, 2, version=1) == {"id": 2, "v": "new"}
+
+
+def test_row_of_a_live_branch_is_mains_until_the_branch_writes(lake: ab.Repository) -> None:
+    lake.branch_create_from("main", "dev", mode="live")
+    put(lake, 2, "main")
+    assert lake.entity_at(ORDERS, 2, ref="dev") == {"id": 2, "v": "main"}
+    put(lake, 2, "dev", branch="dev")
+    put(lake, 2, "later")
+    assert lake.entity_at(ORDERS, 2, ref="dev") == {"id": 2, "v": "dev"}
+
+
+KEYS = [
+    pytest.param(pa.string(), ["it's", "' OR 1 = 1 --", ""], id="text with quotes"),
+    pytest.param(pa.large_string(), ["é", "\\'"], id="large text"),
+    pytest.param(pa.binary(), [b"\x00'", b"\xff"], id="bytes"),
+    pytest.param(pa.int64(), [-(2**63), 2**63 - 1, 0], id="integers"),
+    pytest.param(pa.uint64(), [2**64 - 1, 0], id="unsigned integers"),
+    pytest.param(pa.int8(), [-128, 127], id="small integers"),
+    pytest.param(pa.bool_(), [True, False], id="booleans"),
+    pytest.param(pa.time64("us"), [time(1, 2, 3, 4), time(0)], id="times of day"),
+    pytest.param(pa.date32(), [date(2026, 2, 28), date(1969, 12, 31)], id="dates"),
+    pytest.param(pa.timestamp("us"), [datetime(2026, 1, 1, 2, 3, 4, 5), datetime(1969, 1, 1)], id="times"),
+    pytest.param(pa.timestamp("us", "UTC"), [datetime(2026, 1, 1, tzinfo=UTC)], id="times in a zone"),
+    pytest.param(pa.decimal128(10, 2), [Decimal("1.50"), Decimal("-2.25")], id="decimals"),
+]
+
+
+@pytest.mark.parametrize(("kind", "values"), KEYS)
+def test_keys_of_every_type_find_their_row(repo: ab.Repository, kind: pa.DataType, values: list[Any]) -> None:
+    schema = pa.schema([("k", kind), ("n", pa.int64())])
+    with repo.transaction(message="first") as tx:
+        tx.create_table("s.t", schema, primary_key=["k"])
+        tx.append("s.t", pa.table({"k": values, "n": range(len(values))}, schema=schema))
+    assert [repo.entity_at("s.t", value) for value in values] == [
+        {"k": value, "n": number} for number, value in enumerate(values)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (pa.int64(), "1"),
+        (pa.int64(), 1.5),
+        (pa.int64(), True),
+        (pa.int64(), 2**63),
+        (pa.int64(), None),
+        (pa.int64(), [1]),
+        (pa.int8(), 200),
+        (pa.string(), 1),
+        (pa.string(), b"a"),
+        (pa.string(), "\ud800"),
+        (pa.date32(), datetime(2026, 1, 1, 12, tzinfo=UTC)),
+        (pa.date32(), 5),
+        (pa.timestamp("us", "UTC"), datetime(2026, 1, 1)),
+        (pa.decimal128(10, 2), Decimal("1.555")),
+    ],
+)
+def test_what_is_no_value_of_the_key_is_refused(repo: ab.Repository, kind: pa.DataType, value: Any) -> None:
+    with repo.transaction(message="first") as tx:
+        tx.create_table("s.t", pa.schema([("k", kind)]), primary_key=["k"])
+    for read in (repo.entity_at, repo.entity_history):
+        with pytest.raises(InvalidInputError, match="'k'"):
+            read("s.t", value)
+
+
+def test_keys_of_several_columns_are_tuples(repo: ab.Repository) -> None:
+    schema = pa.schema([("a", pa.string()), ("b", pa.decimal128(4, 1)), ("n", pa.int64())])
+    rows = [
+        {"a": "x", "b": Decimal(1), "n": 1},
+        {"a": "x", "b": Decimal(2), "n": 2},
+        {"a": "y", "b": Decimal(1), "n": 3},
+    ]
+    with repo.transaction(message="first") as tx:
+        tx.create_table("s.t", schema, primary_key=["a", "b"])
+        tx.append("s.t", pa.Table.from_pylist(rows, schema=schema))
+    assert repo.entity_at("s.t", ("x", Decimal(2))) == rows[1]
+    assert repo.entity_at("s.t", ("z", Decimal(2))) is None
+    assert [change.after for change in repo.entity_history("s.t", ("y", Decimal(1)))] == [rows[2]]
+    for wrong in ("x", ("x",), ("x", Decimal(1), 1), ()):
+        with pytest.raises(InvalidInputError, match=r"\(a, b\)"):
+            repo.entity_at("s.t", wrong)
+    with pytest.raises(InvalidInputError, match="None"):
+        repo.entity_at("s.t", ("x", None))
+
+
+def test_what_is_not_there_is_named(lake: ab.Repository) -> None:
+    for read in (lake.entity_at, lake.entity_history):
+        with pytest.raises(InvalidInputError, match=f"'{CUSTOMERS}' has no primary key"):
+            read(CUSTOMERS, 10)
+        with pytest.raises(TableNotFoundError, match=r"s\.nothing"):
+            read("s.nothing", 1)
+        with pytest.raises(BranchNotFoundError, match="nowhere"):
+            read(ORDERS, 1, ref="nowhere")
+    with pytest.raises(VersionNotFoundError, match="version 99"):
+        lake.entity_at(ORDERS, 1, version=99)
+    with pytest.raises(TableNotFoundError):
+        lake.entity_at(ORDERS, 1, version=1)
+    with pytest.raises(InvalidInputError, match="both"):
+        lake.entity_at(ORDERS, 1, version=1, ref="main")
+    with pytest.raises(InvalidInputError, match="negative"):
+        lake.entity_history(ORDERS, 1, limit=-1)
+
+
+def test_repeated_key_is_reported(repo: ab.Repository) -> None:
+    with repo.transaction(message="first") as tx:
+        tx.create_table("s.t", SCHEMA)
+        tx.append("s.t", table(1, 1))
+    found = entry(repo, "s.t")
+    with pytest.raises(KeyConflictError, match="more than once"):
+        find_row(Pin(home=repo._context.home_of(found), version=found.version), {"id": 1})
+
+
+@pytest.mark.s3
+def test_row_is_read_with_two_gets(place: Place) -> None:
+    repo = ab.init(place / "lake", storage_options=place.storage_options)
+    with repo.transaction(message="first") as tx:
+        for number in range(40):
+            tx.create_table(f"s.t{number}", SCHEMA, primary_key=["id"])
+        tx.append("s.t7", table(1))
+    for number in range(5):
+        append(repo, number, key="s.t8")
+    commit = repo.list_commits()[2].graph_commit_id
+    for where in ({"version": 4}, {"ref": commit}):
+        counted, store = open_counted(place)
+        assert counted.entity_at("s.t7", 1, **where) == {"id": 1, "v": "a"}
+        assert (store.counts - MARK)["get"] <= 2
+        assert (store.counts - MARK).total() <= 2
+
+
+def test_history_tells_each_change_with_commit_time_and_actor(lake: ab.Repository) -> None:
+    changed = put(lake, 2, "new")
+    append(lake, 4)
+    put(lake, 1, "other")
+    put(lake, 2, "new")
+    with lake.transaction(message="gone") as tx:
+        tx.delete(ORDERS, "id = 2")
+    append(lake, 30, key=CUSTOMERS)
+    append(lake, 2)
+    found = lake.entity_history(ORDERS, 2)
+    assert told(found) == [
+        ("main", "append (2,)", None, "b"),
+        ("main", "gone", "new", None),
+        ("main", "new", "b", "new"),
+        ("main", "first", None, "b"),
+    ]
+    assert found[2].commit == changed
+    assert (found[2].commit_id, found[2].at, found[2].actor) == (changed.graph_commit_id, changed.created_at, "ada")
+    assert lake.entity_history(ORDERS, 2, limit=2) == found[:2]
+    assert lake.entity_history(ORDERS, 2, limit=0) == []
+    assert lake.entity_history(ORDERS, 2, ref="main~4") == found[2:]
+    assert lake.entity_history(ORDERS, 99) == []
+
+
+def test_history_goes_through_drops_renames_and_new_tables_of_the_name(lake: ab.Repository) -> None:
+    with lake.transaction(message="drop") as tx:
+        tx.drop_table(ORDERS)
+    with lake.transaction(message="again") as tx:
+        tx.create_table(ORDERS, SCHEMA, primary_key=["id"])
+        tx.append(ORDERS, table(2, v="again"))
+    with lake.transaction(message="rename") as tx:
+        tx.rename_table(ORDERS, "s.renamed")
+    assert told(lake.entity_history(ORDERS, 2)) == [
+        ("main", "rename", "again", None),
+        ("main", "again", None, "again"),
+        ("main", "drop", "b", None),
+        ("main", "first", None, "b"),
+    ]
+    assert told(lake.entity_history("s.renamed", 2)) == [("main", "rename", None, "again")]
+
+
+def test_history_goes_through_changes_of_the_columns(lake: ab.Repository) -> None:
+    with lake.transaction(message="null column") as tx:
+        tx.add_columns(ORDERS, pa.schema([("empty", pa.int64())]))
+    with lake.transaction(message="computed column") as tx:
+        tx.add_columns(ORDERS, {"twice": "id * 2"})
+    with lake.transaction(message="drop column") as tx:
+        tx.drop_columns(ORDERS, ["v"])
+    found = lake.entity_history(ORDERS, 2)
+    assert [(change.commit.message, change.after) for change in found] == [
+        ("drop column", {"id": 2, "empty": None, "twice": 4}),
+        ("computed column", {"id": 2, "v": "b", "empty": None, "twice": 4}),
+        ("first", {"id": 2, "v": "b"}),
+    ]
+
+
+def test_history_of_a_value_that_is_no_number_has_no_changes_of_its_own(repo: ab.Repository) -> None:
+    schema = pa.schema([("id", pa.int64()), ("x", pa.float64()), ("xs", pa.list_(pa.float64()))])
+    nan = float("nan")
+    with repo.transaction(message="first") as tx:
+        tx.create_table("s.t", schema, primary_key=["id"])
+        tx.append("s.t", pa.table({"id": [1], "x": [nan], "xs": [[nan, 1.0]]}, schema=schema))
+    with repo.transaction(message="second") as tx:
+        tx.append("s.t", pa.table({"id": [2], "x": [1.0], "xs": [[]]}, schema=schema))
+    assert [change.commit.message for change in repo.entity_history("s.t", 1)] == ["first"]
+
+
+def test_history_of_a_branch_goes_on_in_what_it_was_made_from(lake: ab.Repository) -> None:
+    put(lake, 2, "one")
+    lake.branch_create("dev")
+    put(lake, 2, "unseen")
+    put(lake, 2, "two", branch="dev")
+    assert told(lake.entity_history(ORDERS, 2, ref="dev")) == [
+        ("dev", "two", "one", "two"),
+        ("main", "one", "b", "one"),
+        ("main", "first", None, "b"),
+    ]
+
+
+def test_history_after_a_reset_leaves_out_what_was_taken_back(lake: ab.Repository) -> None:
+    put(lake, 2, "one")
+    put(lake, 2, "two")
+    lake.reset("main", to="main~1")
+    put(lake, 2, "three")
+    assert told(lake.entity_history(ORDERS, 2))[:2] == [("main", "three", "one", "three"), ("main", "one", "b", "one")]
+
+
+def test_history_of_a_live_branch_follows_main_where_the_branch_did(lake: ab.Repository) -> None:
+    lake.branch_create_from("main", "dev", mode="live")
+    put(lake, 2, "seen")
+    start: Told = [("main", "seen", "b", "seen"), ("main", "first", None, "b")]
+    assert told(lake.entity_history(ORDERS, 2, ref="dev")) == start
+    put(lake, 2, "own", branch="dev")
+    put(lake, 2, "unseen")
+    own: Told = [("dev", "own", "seen", "own"), *start]
+    assert told(lake.entity_history(ORDERS, 2, ref="dev")) == own
+    lake.branch_pull("dev", ORDERS)
+    put(lake, 2, "after")
+    pulled: Told = [
+        ("main", "after", "unseen", "after"),
+        ("dev", f"Pull {ORDERS}", "own", "unseen"),
+        *own,
+    ]
+    assert told(lake.entity_history(ORDERS, 2, ref="dev")) == pulled
+    lake.branch_freeze("dev")
+    put(lake, 2, "too late")
+    put(lake, 2, "last", branch="dev")
+    assert told(lake.entity_history(ORDERS, 2, ref="dev")) == [("dev", "last", "after", "last"), *pulled]
+
+
+def test_history_on_a_live_branch_tells_of_main_dropping_the_table(lake: ab.Repository) -> None:
+    lake.branch_create_from("main", "dev", mode="live")
+    append(lake, 30, key=CUSTOMERS, branch="dev")
+    with lake.transaction(message="drop") as tx:
+        tx.drop_table(ORDERS)
+    assert told(lake.entity_history(ORDERS, 2, ref="dev")) == [
+        ("main", "drop", "b", None),
+        ("main", "first", None, "b"),
+    ]
+
+
+def test_history_costs_nothing_for_commits_of_other_tables(place: Place) -> None:
+    repo = ab.init(place / "lake", storage_options=place.storage_options)
+    with repo.transaction(message="first") as tx:
+        for key in (ORDERS, CUSTOMERS):
+            tx.create_table(key, SCHEMA, primary_key=["id"])
+    append(repo, 1)
+    costs = []
+    for few in (range(2, 4), range(4, 30)):
+        for number in few:
+            append(repo, number, key=CUSTOMERS)
+        counted, store = open_counted(place)
+        assert len(counted.entity_history(ORDERS, 1)) == 1
+        costs.append(store.counts.total())
+    assert costs[0] == costs[1]
