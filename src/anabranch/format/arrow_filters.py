@@ -229,11 +229,10 @@ def _compare_with_any(column: Column, values: list[pa.Scalar] | None, schema: pa
 
 
 def _compare_floats(function: str, quoted: str, value: float) -> str | None:
-    """Lance sorts -0.0 below 0.0, and a NaN below or above all numbers, by its sign."""
+    """Lance takes both zeros for one, and sorts a NaN below or above all numbers, by its sign."""
     if not math.isfinite(value):
         return None
-    zero = "-0.0" if function in ("greater_equal", "less") else "0.0"
-    plain = f"{quoted} {_OPERATORS[function]} {zero if value == 0 else repr(value)}"
+    plain = f"{quoted} {_OPERATORS[function]} {value!r}"
     if function in _ABOVE:
         return f"({plain} OR isnan({quoted}))"
     return plain if function in ("equal", "not_equal") else f"({plain} AND NOT isnan({quoted}))"
