@@ -66,8 +66,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def run() -> Run:
     """Run `anabranch` with these arguments."""
 
-    def run(*args: str, env: dict[str, str] | None = None) -> Ran:
-        result = CliRunner().invoke(create_app(), list(args), env=env)
+    def run(*args: str, env: dict[str, str] | None = None, typed: str | None = None) -> Ran:
+        result = CliRunner().invoke(create_app(), list(args), env=env, input=typed)
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
         return Ran(result.exit_code, result.stdout, result.stderr)
@@ -94,8 +94,8 @@ def reach(place: Place) -> list[str]:
 def cli(run: Run, reach: list[str]) -> Run:
     """Run `anabranch` with these arguments and the storage options that the place needs."""
 
-    def cli(*args: str, env: dict[str, str] | None = None) -> Ran:
-        return run(*args, *reach, env=env)
+    def cli(*args: str, env: dict[str, str] | None = None, typed: str | None = None) -> Ran:
+        return run(*args, *reach, env=env, typed=typed)
 
     return cli
 

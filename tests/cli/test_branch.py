@@ -1,15 +1,15 @@
 """`anabranch branch`."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import pytest
 
 import anabranch as ab
-from tests.cli.conftest import Run, short
+from tests.cli.conftest import ORDERS, Run, short
 
 KEYS = [
     *("name", "mode", "parent", "parent_commit_id", "head_commit_id", "version"),
-    *("created_at", "created_by", "description", "expires_at"),
+    *("created_at", "created_by", "description", "expires_at", "own_tables"),
 ]
 
 
@@ -57,7 +57,7 @@ def test_people_read_sentences_and_tables(cli: Run, lake: ab.Repository) -> None
     assert cli("branch", "create", "fix").out == f"created branch fix at {head} of main\n"
     rows = [line.split() for line in cli("branch", "list").out.splitlines()[2:]]
     assert [row[0] for row in rows] == ["dev", "fix", "*"]
-    assert rows[2][:3] == ["*", "main", head]
+    assert rows[2][:4] == ["*", "main", "pinned", head]
     assert rows[0][-1] == "prices"
     shown = cli("branch", "show", "dev").out
     assert "prices" in shown
@@ -71,6 +71,14 @@ def test_deleting_the_current_branch_says_so(cli: Run, lake: ab.Repository) -> N
     assert "note: it was the current branch" in cli("branch", "delete", "dev").out
 
 
+def test_a_branch_may_expire(cli: Run, lake: ab.Repository) -> None:
+    created = cli("branch", "create", "fix", "--expires", "30", "--json").document
+    begin, end = (datetime.fromisoformat(created[key]) for key in ("created_at", "expires_at"))
+    assert abs(end - begin - timedelta(days=30)) < timedelta(hours=1)
+    assert end.strftime("%Y-%m-%d") in cli("branch", "show", "fix").out
+    assert cli("branch", "create", "other", "--expires", "0").code == 2
+
+
 @pytest.mark.parametrize(
     ("args", "code", "exit_code"),
     [
@@ -81,6 +89,15 @@ def test_deleting_the_current_branch_says_so(cli: Run, lake: ab.Repository) -> N
         (["create", "new", "--from", "nope"], "branch_not_found", 3),
         (["create", "new", "--from", "main~99"], "commit_not_found", 3),
         (["create", "new", "--from", "main@v99"], "version_not_found", 3),
+        (["create", "new", "--live", "--from", "dev"], "invalid_input", 2),
+        (["create", "new", "--live", "--from", "main~1"], "invalid_input", 2),
+        (["pull", "nope", ORDERS], "branch_not_found", 3),
+        (["pull", "main", ORDERS], "invalid_input", 2),
+        (["pull", "dev", "orders"], "invalid_name", 2),
+        (["freeze", "dev"], "invalid_input", 2),
+        (["freeze", "nope"], "branch_not_found", 3),
+        (["drift", "nope"], "branch_not_found", 3),
+        (["drift", "main"], "branch_not_found", 3),
         (["delete", "main"], "invalid_input", 2),
         (["delete", "nope"], "branch_not_found", 3),
         (["delete", "dev"], "branch_in_use", 4),

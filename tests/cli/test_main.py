@@ -66,8 +66,10 @@ def test_the_commands_are_these() -> None:
         *("tag create", "tag delete", "tag list", "tag show", "tag update"),
     ]
     of_a_repository = [
-        *("branch create", "branch delete", "branch list", "branch restore", "branch show"),
-        *("cat", "init", "log", "show", "status", "switch", "table list", "table show"),
+        *("branch create", "branch delete", "branch drift", "branch freeze", "branch list", "branch pull"),
+        *("branch restore", "branch show", "cat", "cherry-pick", "init", "log", "reflog", "reset", "revert", "show"),
+        *("sql", "status", "switch", "table adopt", "table history", "table list", "table settle", "table show"),
+        *("tag create", "tag delete", "tag list", "tag show", "undo"),
     ]
     expected = [*of_a_repository, *(f"dataset {name}" for name in of_a_dataset)]
     assert sorted(COMMANDS) == sorted(f"anabranch {name}" for name in expected)
@@ -75,7 +77,10 @@ def test_the_commands_are_these() -> None:
 
 def test_the_help_groups_the_commands(run: Run) -> None:
     headings = [line for line in run().out.splitlines() if line.endswith(":") and not line.startswith(" ")]
-    assert headings == ["Options:", "Start:", "Branches:", "History:", "Tables:", "One Lance dataset:"]
+    assert headings == [
+        *("Options:", "Start:", "Branches:", "History:"),
+        *("Back and forth:", "Tables:", "One Lance dataset:"),
+    ]
 
 
 @pytest.mark.parametrize("name", COMMANDS)

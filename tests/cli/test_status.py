@@ -16,6 +16,8 @@ def test_the_document_tells_where_the_folder_is(cli: Run, lake: ab.Repository) -
         "repository": lake.uri,
         "branch": "main",
         "branch_source": "folder",
+        "mode": "pinned",
+        "own_tables": [],
         "version": 3,
         "tables": 2,
         "rows": 3,
@@ -28,7 +30,7 @@ def test_people_read_the_same(cli: Run, lake: ab.Repository) -> None:
     lines = [line.split(maxsplit=1) for line in cli("status").out.splitlines()]
     facts = {name: value.strip() for name, value in lines}
     assert facts["repository"] == lake.uri
-    assert facts["branch"] == "main"
+    assert (facts["branch"], facts["mode"]) == ("main", "pinned")
     assert facts["head"] == f"{short(lake, 'main')} Add customers"
     assert facts["tables"] == "2 tables, 3 rows"
 
@@ -50,10 +52,19 @@ def test_a_direct_write_is_shown_until_it_is_adopted_or_set_aside(cli: Run, lake
     assert "written to by another tool" in text
     assert uri in text
     assert cli("status", "-b", "dev", "--json").document["foreign_writes"] == []
-    lake.settle(ORDERS, force=True)
+    assert "'table adopt KEY' takes it in, 'table settle KEY --force' sets it aside" in text
+    assert cli("table", "settle", ORDERS, "--json").error["code"] == "foreign_write"
+    assert cli("table", "settle", ORDERS, "--force", "--json").document == {"table": ORDERS, "branch": "main"}
     assert cli("status", "--json").document["foreign_writes"] == []
     lance.dataset(uri, storage_options=options).delete("id = 2")
     assert len(cli("status", "--json").document["foreign_writes"]) == 1
-    lake.adopt(ORDERS)
+    adopted = cli("table", "adopt", ORDERS, "--actor", "eve", "--json").document
+    assert adopted == {
+        "table": ORDERS,
+        "branch": "main",
+        "commit_id": lake.head_commit_id_for_branch("main"),
+        "rows": 2,
+    }
+    assert lake.get_commit(adopted["commit_id"]).actor_id == "eve"
     assert cli("status", "--json").document["foreign_writes"] == []
     assert cli("cat", ORDERS, "--where", "id = 2", "--json").document["rows"] == []

@@ -4,7 +4,7 @@ import lance
 import pytest
 
 import anabranch as ab
-from tests.cli.conftest import CUSTOMERS, ORDERS, Run
+from tests.cli.conftest import CUSTOMERS, ORDERS, Run, short
 from tests.conftest import Place
 
 
@@ -50,12 +50,50 @@ def test_a_table_is_shown_with_its_columns_and_place(cli: Run, lake: ab.Reposito
         assert part in text
 
 
+def test_the_history_of_a_table_tells_its_rows(cli: Run, lake: ab.Repository) -> None:
+    found = cli("table", "history", ORDERS, "--ref", "dev", "--json").document
+    assert (found["table"], found["ref"], found["has_more"]) == (ORDERS, "dev", False)
+    assert [(commit["message"].partition("\n")[0], commit["rows"]) for commit in found["commits"]] == [
+        ("Fix a price", 2),
+        ("Load orders", 3),
+    ]
+    with lake.transaction(message="Drop it") as tx:
+        tx.drop_table(ORDERS)
+    lines = cli("table", "history", ORDERS).out.splitlines()[2:]
+    cells = [line.split() for line in lines]
+    assert [(row[0], row[4], row[5]) for row in cells] == [
+        (short(lake, "main"), "change", "-"),
+        (short(lake, "main~2"), "load", "3"),
+    ]
+    newest = cli("table", "history", ORDERS, "-n", "1")
+    assert newest.out.startswith("the newest 1 commit; --limit shows more\n")
+
+
+def test_a_lance_table_is_taken_in_with_its_key(cli: Run, lake: ab.Repository, table: str) -> None:
+    adopted = cli("table", "adopt", "in_c_sales.ids", table, "--primary-key", "id", "-b", "dev")
+    assert adopted.out == f"adopted in_c_sales.ids with 4 rows on dev at {short(lake, 'dev')}\n"
+    assert lake.snapshot_of("dev")["in_c_sales.ids"].primary_key == ("id",)
+    assert "in_c_sales.ids" not in lake.snapshot_of("main")
+
+
+def test_settling_what_is_settled_changes_nothing(cli: Run, lake: ab.Repository) -> None:
+    settled = cli("table", "settle", ORDERS, "-b", "dev")
+    assert settled.out == f"settled {ORDERS} on dev: Lance tools see what was published\n"
+
+
 @pytest.mark.parametrize(
     ("args", "code", "exit_code"),
     [
         (["show", "no.such"], "table_not_found", 3),
         (["show", "orders"], "invalid_name", 2),
         (["show", CUSTOMERS, "--ref", "dev"], "table_not_found", 3),
+        (["history", "no.such"], "table_not_found", 3),
+        (["history", ORDERS, "--ref", "nope"], "branch_not_found", 3),
+        (["adopt", ORDERS], "not_found", 3),
+        (["adopt", ORDERS, "-b", "nope"], "branch_not_found", 3),
+        (["adopt", ORDERS, "--primary-key", "id"], "invalid_input", 2),
+        (["adopt", "a.b", "/no/such/place"], "dataset_not_found", 3),
+        (["settle", "no.such"], "table_not_found", 3),
         (["list", "--ref", "nope"], "branch_not_found", 3),
     ],
 )

@@ -16,6 +16,11 @@ __all__ = [
     "Actor",
     "AsJson",
     "Branch",
+    "BranchOption",
+    "CommitName",
+    "Limit",
+    "Message",
+    "REF_FORMS",
     "RefOption",
     "Repo",
     "SourceRef",
@@ -59,6 +64,8 @@ SourceRef = Annotated[
     ),
 ]
 
+REF_FORMS = "A branch, a tag, a commit, main~3, main@v7 or main@{2026-11-15T10:00:00Z}; by default the current branch."
+
 Repo = Annotated[
     str | None,
     typer.Option(
@@ -71,13 +78,25 @@ Repo = Annotated[
 ]
 RefOption = Annotated[
     str | None,
-    typer.Option(
-        "--ref",
-        metavar="REF",
+    typer.Option("--ref", metavar="REF", show_default=False, help=REF_FORMS),
+]
+BranchOption = Annotated[
+    str | None,
+    typer.Option("--branch", "-b", metavar="NAME", show_default=False, help="Another branch than the current one."),
+]
+CommitName = Annotated[
+    str,
+    typer.Argument(
+        metavar="COMMIT",
         show_default=False,
-        help="A branch, a commit, main~3, main@v7 or main@{2026-11-15T10:00:00Z}; by default the current branch.",
+        help="A commit id or the beginning of one, or any other REF; a branch stands for its newest commit.",
     ),
 ]
+Message = Annotated[
+    str | None,
+    typer.Option("--message", "-m", metavar="TEXT", show_default=False, help="What the new commit says."),
+]
+Limit = Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, help="Show at most so many.")]
 Actor = Annotated[
     str | None,
     typer.Option(

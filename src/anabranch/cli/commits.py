@@ -1,12 +1,16 @@
-"""Commits as they are shown."""
+"""Commits and branches as they are shown."""
 
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from anabranch.cli.output import count
+from anabranch.repo.models import BranchMode
+
 if TYPE_CHECKING:
+    from anabranch.repo.branches import BranchInfo
     from anabranch.repo.models import GraphCommit
 
-__all__ = ["commit_document", "moment", "short_id", "subject"]
+__all__ = ["commit_document", "mode_text", "moment", "short_id", "subject"]
 
 # The first ten characters of an id are its millisecond; four more tell apart what was made in the same one.
 _SHORT = 14
@@ -41,3 +45,9 @@ def commit_document(commit: "GraphCommit") -> dict[str, object]:
         "metadata": commit.metadata,
         "tables": commit.tables,
     }
+
+
+def mode_text(branch: "BranchInfo") -> str:
+    """How a branch sees its source, and how many tables a live one does not take from it."""
+    own = f", {count(len(branch.own_tables), 'own table')}" if branch.mode is BranchMode.LIVE else ""
+    return f"{branch.mode.value}{own}"

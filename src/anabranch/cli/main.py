@@ -9,7 +9,24 @@ from typer.core import TyperGroup
 
 import anabranch
 from anabranch.cli.arguments import example
-from anabranch.cli.commands import branch, cat, dataset, init, log, show, status, switch, table
+from anabranch.cli.commands import (
+    branch,
+    cat,
+    cherry_pick,
+    dataset,
+    init,
+    log,
+    reflog,
+    reset,
+    revert,
+    show,
+    sql,
+    status,
+    switch,
+    table,
+    tag,
+    undo,
+)
 from anabranch.cli.exit_codes import exit_code
 from anabranch.cli.output import ErrorView, output_for
 from anabranch.errors import AnabranchError
@@ -92,23 +109,47 @@ def create_app() -> typer.Typer:
 
 
 def _add_repository_commands(app: typer.Typer) -> None:
-    start, branches, history, tables = "Start", "Branches", "History", "Tables"
+    start, branches, tables = "Start", "Branches", "Tables"
     app.command("init", rich_help_panel=start, epilog=example("init lake", "init s3://bucket/lake"))(init.init)
     app.command("status", rich_help_panel=start, epilog=example("status", "status --json"))(status.status)
     app.command(
         "switch", rich_help_panel=branches, epilog=example("switch dev", "switch main --repo s3://bucket/lake")
     )(switch.switch)
     app.add_typer(branch.app, name="branch", rich_help_panel=branches)
-    app.command("log", rich_help_panel=history, epilog=example("log --graph", "log dev --table in_c_sales.orders"))(
-        log.log
-    )
-    app.command("show", rich_help_panel=history, epilog=example("show", "show main~3"))(show.show)
+    _add_history_commands(app)
     app.add_typer(table.app, name="table", rich_help_panel=tables)
     app.command(
         "cat",
         rich_help_panel=tables,
         epilog=example("cat in_c_sales.orders --where 'amount > 100' --columns id,amount"),
     )(cat.cat)
+    app.command(
+        "sql",
+        rich_help_panel=tables,
+        epilog=example(
+            "sql 'SELECT count(*) FROM in_c_sales.orders'", "sql --csv --ref main~3 < report.sql", "sql 'FROM branches'"
+        ),
+    )(sql.sql)
+
+
+def _add_history_commands(app: typer.Typer) -> None:
+    history, back = "History", "Back and forth"
+    app.command("log", rich_help_panel=history, epilog=example("log --graph", "log dev --table in_c_sales.orders"))(
+        log.log
+    )
+    app.command("show", rich_help_panel=history, epilog=example("show", "show main~3"))(show.show)
+    app.add_typer(tag.app, name="tag", rich_help_panel=history)
+    app.command("reflog", rich_help_panel=history, epilog=example("reflog", "reflog dev --limit 5"))(reflog.reflog)
+    app.command("undo", rich_help_panel=back, epilog=example("undo", "undo dev"))(undo.undo)
+    app.command("revert", rich_help_panel=back, epilog=example("revert 01M7GMZB03Y0YA", "revert main~1 --branch dev"))(
+        revert.revert
+    )
+    app.command("cherry-pick", rich_help_panel=back, epilog=example("cherry-pick dev", "cherry-pick dev~2 -b fix"))(
+        cherry_pick.cherry_pick
+    )
+    app.command("reset", rich_help_panel=back, epilog=example("reset dev --to main", "reset dev --to dev@v7"))(
+        reset.reset
+    )
 
 
 def _root(

@@ -11,6 +11,7 @@ from anabranch.errors import BranchNotFoundError
 from anabranch.ids import MAIN
 
 if TYPE_CHECKING:
+    from anabranch.repo.branches import BranchInfo
     from anabranch.repo.models import GraphCommit
     from anabranch.repo.repository import Repository
     from anabranch.repo.snapshots import Snapshot
@@ -24,6 +25,11 @@ class Session:
 
     repository: "Repository"
     settings: Settings
+
+    def current(self) -> "BranchInfo":
+        """The current branch as it is now."""
+        with self.on_current_branch():
+            return self.repository.branch_get(self.repository.branch)
 
     def snapshot(self, ref: str | None) -> "Snapshot":
         """What a ref stands for, by default the current branch."""

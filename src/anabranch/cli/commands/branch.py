@@ -1,34 +1,41 @@
 """`anabranch branch`: the branches of a repository."""
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anabranch.cli.arguments import Actor, AsJson, Repo, StorageOptions, example
-from anabranch.cli.commits import moment, short_id
+from anabranch.cli.arguments import REF_FORMS, Actor, AsJson, Repo, StorageOptions, TableName, example
+from anabranch.cli.commits import mode_text, moment, short_id
 from anabranch.cli.output import Answer, Table, count, output_for
 from anabranch.cli.session import open_session
+from anabranch.ids import MAIN
+from anabranch.repo.models import BranchMode
 
 if TYPE_CHECKING:
     from anabranch.repo.branches import BranchInfo
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Create, list, show, delete and restore branches.")
+app = typer.Typer(help="Create, list, show, delete and restore branches, and let them follow main or not.")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The branch's name.", show_default=False)]
 
 
-@app.command("create", epilog=example("branch create dev", "branch create fix --from main~3 --description 'Repair'"))
+@app.command("create", epilog=example("branch create dev", "branch create fix --from main~3 --expires 30"))
 def create(
     name: Name,
     source: Annotated[
         str | None,
+        typer.Option("--from", metavar="REF", show_default=False, help=f"{REF_FORMS} A live branch follows main."),
+    ] = None,
+    live: Annotated[
+        bool, typer.Option("--live", help="See main as it is at any time, but for the tables written on the branch.")
+    ] = False,
+    expires: Annotated[
+        int | None,
         typer.Option(
-            "--from",
-            metavar="REF",
-            show_default=False,
-            help="A branch, a commit, main~3, main@v7 or main@{2026-11-15T10:00:00Z}; by default the current branch.",
+            "--expires", metavar="DAYS", min=1, max=36_500, show_default=False, help="Note that it may go after that."
         ),
     ] = None,
     description: Annotated[
@@ -41,17 +48,22 @@ def create(
 ) -> None:
     """Create a branch.
 
-    No table is touched and no data is copied. It does not become the current branch: switch to it.
+    No table is touched and no data is copied. It sees its source as of now, or, if it is live, main as it is at any
+    time. It does not become the current branch: switch to it.
     """
     here = open_session(repo=repo, storage_options=storage_option, actor=actor)
-    if source is None:
-        with here.on_current_branch():
-            branch = here.repository.branch_create(name, description=description)
-    else:
-        branch = here.repository.branch_create_from(source, name, description=description)
-    output_for(as_json=as_json).show(
-        Answer(document=_document(branch), sentences=[f"created branch {branch.name} at {_origin(branch)}"])
+    branch = here.repository.branch_create_from(
+        source or (MAIN if live else here.current().name),
+        name,
+        mode=BranchMode.LIVE if live else BranchMode.PINNED,
+        description=description,
+        expires_in=None if expires is None else timedelta(days=expires),
     )
+    if live:
+        sentence = f"created live branch {branch.name}, which follows main, now at {short_id(branch.head_commit_id)}"
+    else:
+        sentence = f"created branch {branch.name} at {_origin(branch)}"
+    output_for(as_json=as_json).show(Answer(document=_document(branch), sentences=[sentence]))
 
 
 @app.command("list", epilog=example("branch list", "branch list --json"))
@@ -68,6 +80,7 @@ def list_(
         (
             "*" if branch.name == here.repository.branch else "",
             branch.name,
+            mode_text(branch),
             short_id(branch.head_commit_id),
             branch.parent,
             moment(branch.created_at),
@@ -76,7 +89,7 @@ def list_(
         )
         for branch in branches
     )
-    columns = ("", "branch", "head", "from", "created (UTC)", "by", "description")
+    columns = ("", "branch", "mode", "head", "from", "created (UTC)", "by", "description")
     document = {"current": here.repository.branch, "branches": [_document(branch) for branch in branches]}
     output_for(as_json=as_json).show(Answer(document=document, tables=[Table(columns=columns, rows=rows)]))
 
@@ -90,10 +103,11 @@ def show(name: Name, repo: Repo = None, storage_option: StorageOptions = None, a
     rows = (
         ("branch", branch.name),
         ("description", branch.description or None),
-        ("mode", branch.mode.value),
+        ("mode", mode_text(branch)),
         ("from", _origin(branch)),
         ("created (UTC)", moment(branch.created_at)),
         ("by", branch.created_by),
+        ("expires (UTC)", None if branch.expires_at is None else moment(branch.expires_at)),
         ("head", short_id(branch.head_commit_id)),
         ("version", branch.version),
         ("tables", f"{count(len(snapshot), 'table')}, {count(count_of_rows, 'row')}"),
@@ -128,6 +142,73 @@ def restore(
     output_for(as_json=as_json).show(Answer(document=_document(branch), sentences=[sentence]))
 
 
+@app.command("pull", epilog=example("branch pull dev in_c_sales.orders"))
+def pull(
+    name: Name,
+    key: TableName,
+    repo: Repo = None,
+    actor: Actor = None,
+    storage_option: StorageOptions = None,
+    as_json: AsJson = False,
+) -> None:
+    """Let a table of a branch be as its source has it.
+
+    A live branch gives up its own copy and follows main again. A pinned one takes the table as the branch it was made
+    from has it now. What the branch had stays in its history.
+    """
+    repository = open_session(repo=repo, storage_options=storage_option, actor=actor).repository
+    has_moved = repository.branch_pull(name, key)
+    branch = repository.branch_get(name)
+    sentence = f"{key} on {name} {_pulled(branch)}" if has_moved else f"{key} on {name} has nothing to pull"
+    document = {"branch": name, "table": key, "pulled": has_moved, "head_commit_id": branch.head_commit_id}
+    output_for(as_json=as_json).show(Answer(document=document, sentences=[sentence]))
+
+
+@app.command("freeze", epilog=example("branch freeze dev"))
+def freeze(
+    name: Name, repo: Repo = None, actor: Actor = None, storage_option: StorageOptions = None, as_json: AsJson = False
+) -> None:
+    """Make a live branch pinned: from now on it shows what it shows now."""
+    branch = open_session(repo=repo, storage_options=storage_option, actor=actor).repository.branch_freeze(name)
+    sentence = f"froze branch {branch.name} at {short_id(branch.head_commit_id)}"
+    output_for(as_json=as_json).show(Answer(document=_document(branch), sentences=[sentence]))
+
+
+@app.command("drift", epilog=example("branch drift dev"))
+def drift(name: Name, repo: Repo = None, storage_option: StorageOptions = None, as_json: AsJson = False) -> None:
+    """Compare the tables that a branch has of its own with main as it is now."""
+    found = open_session(repo=repo, storage_options=storage_option).repository.branch_drift(name)
+    rows = tuple((one.table, one.has_drifted, one.branch_rows, one.main_rows) for one in found)
+    shown = Table(
+        columns=("table", "changed on main", f"rows on {name}", "rows on main"),
+        rows=rows,
+        empty=f"branch {name} has no table of its own",
+    )
+    document = {
+        "branch": name,
+        "tables": [
+            {
+                "table": one.table,
+                "has_drifted": one.has_drifted,
+                "branch_rows": one.branch_rows,
+                "main_rows": one.main_rows,
+                "forked_version": _text(one.forked_version),
+                "main_version": _text(one.main_version),
+            }
+            for one in found
+        ],
+    }
+    output_for(as_json=as_json).show(Answer(document=document, tables=[shown]))
+
+
+def _pulled(branch: "BranchInfo") -> str:
+    return "follows main again" if branch.mode is BranchMode.LIVE else f"is as on {branch.parent} now"
+
+
+def _text(version: int | None) -> str | None:
+    return None if version is None else str(version)
+
+
 def _document(branch: "BranchInfo") -> dict[str, object]:
     return {
         "name": branch.name,
@@ -140,6 +221,7 @@ def _document(branch: "BranchInfo") -> dict[str, object]:
         "created_by": branch.created_by,
         "description": branch.description,
         "expires_at": None if branch.expires_at is None else moment(branch.expires_at),
+        "own_tables": branch.own_tables,
     }
 
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anabranch.cli.arguments import AsJson, Repo, StorageOptions
+from anabranch.cli.arguments import REF_FORMS, AsJson, Limit, Repo, StorageOptions
 from anabranch.cli.commits import commit_document, moment, short_id, subject
 from anabranch.cli.graph import Node, draw, newest_first
 from anabranch.cli.output import Answer, Table, count, output_for
@@ -20,16 +20,12 @@ __all__ = ["log"]
 def log(
     ref: Annotated[
         str | None,
-        typer.Argument(
-            metavar="REF",
-            show_default=False,
-            help="A branch, a commit, main~3, main@v7 or main@{2026-11-15T10:00:00Z}; by default the current branch.",
-        ),
+        typer.Argument(metavar="REF", show_default=False, help=REF_FORMS),
     ] = None,
     graph: Annotated[
         bool, typer.Option("--graph", help="Draw the lines of history; without REF those of all branches.")
     ] = False,
-    limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, help="Show at most so many.")] = 20,
+    limit: Limit = 20,
     table: Annotated[
         str | None,
         typer.Option("--table", metavar="KEY", show_default=False, help="Only commits that changed this table."),

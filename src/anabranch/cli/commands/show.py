@@ -23,7 +23,7 @@ def show(
         typer.Argument(
             metavar="REF",
             show_default=False,
-            help="A commit id or the beginning of one, a branch, main~3, main@v7; by default the current branch.",
+            help="A commit id or the beginning of one, a branch, a tag, main~3, main@v7; by default the newest.",
         ),
     ] = None,
     repo: Repo = None,
@@ -33,6 +33,9 @@ def show(
     """Show a commit and the tables it changed."""
     here = open_session(repo=repo, storage_options=storage_option)
     after = here.snapshot(ref)
+    if after.main_commit_id is not None:
+        # A live branch shows main as it is now; the commit is about what it was made on.
+        after = here.repository.snapshot_of(after.id)
     parent = after.commit.parent_commit_id
     changes = _changes(after, None if parent is None else here.repository.snapshot_of(parent))
     document = {**commit_document(after.commit), "changes": changes}

@@ -1,15 +1,14 @@
 """`anabranch status`: where this folder is."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from anabranch.cli.arguments import AsJson, Repo, StorageOptions
-from anabranch.cli.commits import commit_document, moment, short_id, subject
+from anabranch.cli.arguments import AsJson, BranchOption, Repo, StorageOptions
+from anabranch.cli.commits import commit_document, mode_text, moment, short_id, subject
 from anabranch.cli.output import Answer, Table, count, output_for
-from anabranch.cli.session import Session, open_session
+from anabranch.cli.session import open_session
 
 if TYPE_CHECKING:
+    from anabranch.repo.branches import BranchInfo
     from anabranch.repo.settling import ForeignWrite
     from anabranch.repo.snapshots import Snapshot
 
@@ -17,10 +16,7 @@ __all__ = ["status"]
 
 
 def status(
-    branch: Annotated[
-        str | None,
-        typer.Option("--branch", "-b", metavar="NAME", show_default=False, help="Another branch than the current one."),
-    ] = None,
+    branch: BranchOption = None,
     repo: Repo = None,
     storage_option: StorageOptions = None,
     as_json: AsJson = False,
@@ -30,30 +26,33 @@ def status(
     Tables that somebody wrote to with another tool are listed too, as far as this branch has written to them.
     """
     here = open_session(repo=repo, storage_options=storage_option, branch=branch)
-    snapshot = here.snapshot(None)
+    current, snapshot = here.current(), here.snapshot(None)
     strangers = here.repository.list_foreign_writes()
-    rows = sum(entry.rows for entry in snapshot.entries.values())
     document = {
         "repository": here.repository.uri,
         "branch": here.repository.branch,
         "branch_source": here.settings.branch_source,
+        "mode": current.mode,
+        "own_tables": current.own_tables,
         "version": snapshot.version,
         "head": commit_document(snapshot.commit),
         "tables": len(snapshot),
-        "rows": rows,
+        "rows": sum(entry.rows for entry in snapshot.entries.values()),
         "foreign_writes": [{"table": one.table, "home": one.home, "problem": one.problem} for one in strangers],
     }
-    tables = [Table(columns=("", ""), rows=_facts(here, snapshot, rows=rows))]
+    tables = [Table(columns=("", ""), rows=_facts(current, snapshot, uri=here.repository.uri))]
     if strangers:
         tables.append(_strangers_table(strangers))
     output_for(as_json=as_json).show(Answer(document=document, tables=tables))
 
 
-def _facts(here: Session, snapshot: "Snapshot", *, rows: int) -> tuple[tuple[str, object], ...]:
+def _facts(current: "BranchInfo", snapshot: "Snapshot", *, uri: str) -> tuple[tuple[str, object], ...]:
     commit = snapshot.commit
+    rows = sum(entry.rows for entry in snapshot.entries.values())
     return (
-        ("repository", here.repository.uri),
-        ("branch", here.repository.branch),
+        ("repository", uri),
+        ("branch", current.name),
+        ("mode", mode_text(current)),
         ("head", f"{short_id(snapshot.id)} {subject(commit)}".rstrip()),
         ("committed (UTC)", moment(commit.created_at)),
         ("by", commit.actor_id),
@@ -63,7 +62,7 @@ def _facts(here: Session, snapshot: "Snapshot", *, rows: int) -> tuple[tuple[str
 
 def _strangers_table(strangers: "tuple[ForeignWrite, ...]") -> Table:
     return Table(
-        title="written to by another tool; adopt or settle them in Python",
+        title="written to by another tool; 'table adopt KEY' takes it in, 'table settle KEY --force' sets it aside",
         columns=("table", "what happened"),
         rows=tuple((one.table, one.problem) for one in strangers),
     )

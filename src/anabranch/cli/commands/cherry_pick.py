@@ -1,0 +1,28 @@
+"""`anabranch cherry-pick`: make one commit's change elsewhere."""
+
+from anabranch.cli.arguments import Actor, AsJson, BranchOption, CommitName, Message, Repo, StorageOptions
+from anabranch.cli.commits import commit_document, short_id, subject
+from anabranch.cli.output import Answer, output_for
+from anabranch.cli.session import open_session
+
+__all__ = ["cherry_pick"]
+
+
+def cherry_pick(
+    commit: CommitName,
+    message: Message = None,
+    branch: BranchOption = None,
+    repo: Repo = None,
+    actor: Actor = None,
+    storage_option: StorageOptions = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make the change of one commit on the current branch, too.
+
+    Refused where a table that it changed is not here what it was there.
+    """
+    here = open_session(repo=repo, storage_options=storage_option, branch=branch, actor=actor)
+    target = here.current().name
+    made = here.repository.cherry_pick(commit, branch=target, message=message)
+    sentence = f"on {target}, {short_id(made.graph_commit_id)} {subject(made)}".rstrip()
+    output_for(as_json=as_json).show(Answer(document=commit_document(made), sentences=[sentence]))

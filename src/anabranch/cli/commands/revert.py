@@ -1,0 +1,28 @@
+"""`anabranch revert`: take back one commit."""
+
+from anabranch.cli.arguments import Actor, AsJson, BranchOption, CommitName, Message, Repo, StorageOptions
+from anabranch.cli.commits import commit_document, short_id, subject
+from anabranch.cli.output import Answer, output_for
+from anabranch.cli.session import open_session
+
+__all__ = ["revert"]
+
+
+def revert(
+    commit: CommitName,
+    message: Message = None,
+    branch: BranchOption = None,
+    repo: Repo = None,
+    actor: Actor = None,
+    storage_option: StorageOptions = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take back one commit by a new one.
+
+    The tables that it changed become what they were before it; refused where one of them has changed since.
+    """
+    here = open_session(repo=repo, storage_options=storage_option, branch=branch, actor=actor)
+    target = here.current().name
+    made = here.repository.revert(commit, branch=target, message=message)
+    sentence = f"on {target}, {short_id(made.graph_commit_id)} {subject(made)}"
+    output_for(as_json=as_json).show(Answer(document=commit_document(made), sentences=[sentence]))

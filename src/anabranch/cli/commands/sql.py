@@ -1,0 +1,89 @@
+"""`anabranch sql`: ask the tables of a repository."""
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from anabranch.cli.arguments import AsJson, RefOption, Repo, StorageOptions
+from anabranch.cli.output import Answer, Table, output_for
+from anabranch.cli.rows import csv_lines, json_value, plain_rows, text_value
+from anabranch.cli.session import open_session
+from anabranch.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["sql"]
+
+
+def sql(
+    statement: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="STATEMENT", show_default=False, help="The SQL; with - or without one it is read from stdin."
+        ),
+    ] = None,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV with a header, batch by batch.")] = False,
+    wide: Annotated[bool, typer.Option("--wide", help="Print each column of each row on a line of its own.")] = False,
+    ref: RefOption = None,
+    repo: Repo = None,
+    storage_option: StorageOptions = None,
+    as_json: AsJson = False,
+) -> None:
+    """Answer one read-only SQL statement.
+
+    A table is in_c_sales.orders, or in_c_sales.orders AT 'main~3' for how it was at another ref. The tables tables,
+    branches, branch_tables, commits, tags and refs tell about the repository.
+    """
+    if as_csv + wide + as_json > 1:
+        raise InvalidInputError("--csv, --wide and --json do not go together", hint="choose one")
+    text = _statement(statement)
+    here = open_session(repo=repo, storage_options=storage_option)
+    place = ref or here.current().name
+    if as_csv:
+        reader = here.repository.sql_reader(text, ref=place)
+        for part in csv_lines(reader.schema.names, reader):
+            typer.echo(part, nl=False)
+        return
+    found = here.repository.sql(text, ref=place)
+    if as_json:
+        answer = Answer(document={"ref": place, "columns": found.column_names, "rows": _objects(found)})
+    else:
+        answer = Answer(document={}, tables=_wide_tables(found) if wide else [_table(found)])
+    output_for(as_json=as_json).show(answer)
+
+
+def _statement(given: str | None) -> str:
+    """What to ask; nobody is kept waiting in front of a silent terminal."""
+    if given is not None and given != "-":
+        return given
+    if given is None and sys.stdin.isatty():
+        raise InvalidInputError("there is no SQL", hint="give a statement, or - to type one and end it with Ctrl-D")
+    return sys.stdin.read()
+
+
+def _objects(found: "pa.Table") -> list[dict[str, object]]:
+    names = found.column_names
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise InvalidInputError(f"two columns are called {twice!r}", hint="give one another name with AS")
+    return [dict(zip(names, map(json_value, row), strict=True)) for row in plain_rows(found)]
+
+
+def _table(found: "pa.Table") -> Table:
+    rows = tuple(tuple(map(text_value, row)) for row in plain_rows(found))
+    return Table(columns=tuple(found.column_names), rows=rows, empty="no rows")
+
+
+def _wide_tables(found: "pa.Table") -> list[Table]:
+    """A table for each row."""
+    tables = [
+        Table(
+            title=f"row {number}",
+            columns=("", ""),
+            rows=tuple((name, text_value(value)) for name, value in zip(found.column_names, row, strict=True)),
+        )
+        for number, row in enumerate(plain_rows(found), start=1)
+    ]
+    return tables or [_table(found)]

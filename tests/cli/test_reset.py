@@ -1,0 +1,36 @@
+"""`anabranch reset`."""
+
+import pytest
+
+import anabranch as ab
+from tests.cli.conftest import Run, short
+
+
+@pytest.mark.s3
+def test_a_branch_goes_where_it_is_told_and_back(cli: Run, lake: ab.Repository) -> None:
+    before, main = lake.snapshot_of("dev").id, lake.snapshot_of("main").id
+    moved = cli("reset", "dev", "--to", "main", "--actor", "eve", "--json").document
+    assert moved == {"branch": "dev", "head_commit_id": main, "previous_commit_id": before, "version": 3}
+    assert lake.reflog("dev", limit=1)[0].actor == "eve"
+    assert cli("table", "list", "--ref", "dev", "--json").document["commit_id"] == main
+    answer = cli("reset", "dev", "--to", "dev@v2")
+    assert answer.out == f"reset dev from {main[:14]} to {before[:14]}; 'anabranch undo dev' takes it back\n"
+    assert short(lake, "dev") == before[:14]
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "exit_code"),
+    [
+        (["nope", "--to", "main"], "branch_not_found", 3),
+        (["dev", "--to", "nope"], "branch_not_found", 3),
+        (["dev", "--to", "main~99"], "commit_not_found", 3),
+        (["live", "--to", "dev"], "invalid_input", 2),
+        (["dev"], "usage", 2),
+    ],
+)
+def test_what_cannot_be_is_refused(cli: Run, lake: ab.Repository, args: list[str], code: str, exit_code: int) -> None:
+    lake.branch_create_from("main", "live", mode="live")
+    before = lake.branch_list()
+    answer = cli("reset", *args, "--json")
+    assert (answer.error["code"], answer.code) == (code, exit_code)
+    assert lake.branch_list() == before
