@@ -1,0 +1,216 @@
+"""Revert and cherry-pick: one commit taken back, or made once more elsewhere; what needs a merge is refused."""
+
+import pytest
+
+import anabranch as ab
+from anabranch.errors import CommitNotFoundError, InvalidInputError, WriteConflictError
+from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, another, append, entry, ids, nothing_changes, raw, table
+
+
+def raw_ids(repo: ab.Repository, key: str = ORDERS, ref: str | None = None) -> list[int]:
+    return sorted(raw(repo, key, ref).to_table().column("id").to_pylist())
+
+
+@pytest.mark.s3
+def test_a_revert_takes_back_one_commit_and_leaves_the_others(lake: ab.Repository) -> None:
+    wrong = append(lake, 4)
+    append(lake, 30, key=CUSTOMERS)
+    made = lake.revert(wrong.graph_commit_id)
+    assert (made.kind, made.message, made.metadata) == ("revert", "Revert append (4,)", {"commit": str(wrong.id)})
+    assert made.tables == (ORDERS,)
+    assert (ids(lake), ids(lake, CUSTOMERS)) == ([1, 2, 3], [10, 20, 30])
+    assert (raw_ids(lake), raw_ids(lake, CUSTOMERS)) == ([1, 2, 3], [10, 20, 30])
+    assert ids(lake.snapshot()) == [1, 2, 3]
+    append(lake, 5)
+    assert (ids(lake), raw_ids(lake)) == ([1, 2, 3, 5], [1, 2, 3, 5])
+
+
+def test_a_revert_of_a_revert_brings_the_change_back(lake: ab.Repository) -> None:
+    append(lake, 4)
+    lake.revert("main", message="no")
+    made = lake.revert("main")
+    assert made.message == "Revert no"
+    assert (ids(lake), raw_ids(lake)) == ([1, 2, 3, 4], [1, 2, 3, 4])
+
+
+def test_a_revert_brings_back_a_dropped_table_and_takes_away_a_new_one(lake: ab.Repository) -> None:
+    with lake.transaction() as tx:
+        tx.drop_table(ORDERS)
+        tx.create_table("a.b", SCHEMA)
+    lake.revert("main")
+    assert set(lake.snapshot_of("main")) == {ORDERS, CUSTOMERS}
+    append(lake, 4)
+    assert (ids(lake), raw_ids(lake)) == ([1, 2, 3, 4], [1, 2, 3, 4])
+
+
+def test_a_revert_takes_back_a_rename(lake: ab.Repository) -> None:
+    with lake.transaction() as tx:
+        tx.rename_table(ORDERS, "x.y")
+    lake.revert("main")
+    assert set(lake.snapshot_of("main")) == {ORDERS, CUSTOMERS}
+    assert ids(lake) == [1, 2, 3]
+
+
+def test_a_revert_of_a_table_changed_since_is_refused_and_changes_nothing(lake: ab.Repository) -> None:
+    with lake.transaction() as tx:
+        tx.append(ORDERS, table(4))
+        tx.append(CUSTOMERS, table(30))
+    append(lake, 5)
+    with nothing_changes(lake), pytest.raises(WriteConflictError, match=r"orders.*is not as commit") as caught:
+        lake.revert("main~1")
+    assert "merge" in caught.value.hint
+
+
+def test_a_revert_does_not_bring_back_a_table_whose_place_another_has(lake: ab.Repository) -> None:
+    with lake.transaction() as tx:
+        tx.create_table("a.b", SCHEMA)
+    made = lake.list_commits(limit=1)[0].graph_commit_id
+    with lake.transaction() as tx:
+        tx.rename_table("a.b", "a.c")
+    with nothing_changes(lake), pytest.raises(WriteConflictError, match=r"a\.b"):
+        lake.cherry_pick(made)
+
+
+@pytest.mark.parametrize("ref", ["main@v1", "still"])
+def test_what_changed_no_table_can_be_neither_reverted_nor_picked(lake: ab.Repository, ref: str) -> None:
+    lake.branch_create_from("main", "dev", mode="live")
+    append(lake, 4)
+    lake.branch_create_from("dev", "still")
+    with nothing_changes(lake):
+        for act in (lake.revert, lake.cherry_pick):
+            with pytest.raises(InvalidInputError, match="no tables"):
+                act(ref)
+
+
+def test_a_commit_that_lost_its_race_can_be_neither_reverted_nor_picked(lake: ab.Repository) -> None:
+    lake.branch_create("dev")
+    one, two = another(lake).transaction("dev"), another(lake).transaction("dev")
+    assert len(one.tables) == len(two.tables) == 2
+    one.append(CUSTOMERS, table(30))
+    two.append(ORDERS, table(4))
+    two.publish()
+    one.publish()
+    known = {commit.graph_commit_id for commit in lake.list_commits("dev")}
+    stored = {info.path for info in lake._context.store.list("_commits")}
+    lost = [path[len("_commits/") : -len(".json")] for path in stored if path[9:-5] not in known]
+    assert len(lost) == 1
+    with nothing_changes(lake), pytest.raises(CommitNotFoundError, match="never published"):
+        lake.cherry_pick(lost[0])
+
+
+def test_a_picked_commit_changes_the_same_tables_and_leaves_its_branch_alone(lake: ab.Repository) -> None:
+    lake.branch_create("dev")
+    append(lake, 30, branch="dev", key=CUSTOMERS)
+    picked = append(lake, 4, branch="dev")
+    made = lake.cherry_pick(picked.graph_commit_id)
+    assert (made.kind, made.message, made.tables) == ("cherry_pick", "append (4,)", (ORDERS,))
+    assert made.metadata == {"commit": picked.graph_commit_id}
+    assert (ids(lake), ids(lake, CUSTOMERS)) == ([1, 2, 3, 4], [10, 20])
+    append(lake, 5)
+    append(lake, 6, branch="dev")
+    assert (ids(lake), ids(lake.snapshot_of("dev"))) == ([1, 2, 3, 4, 5], [1, 2, 3, 4, 6])
+    assert (raw_ids(lake), raw_ids(lake, ref="dev")) == ([1, 2, 3, 4, 5], [1, 2, 3, 4, 6])
+    home = entry(lake).home
+    append(lake, 7)
+    assert entry(lake).home == home
+
+
+def test_a_commit_picked_from_a_branch_deleted_since_stays(lake: ab.Repository) -> None:
+    lake.branch_create("dev")
+    picked = append(lake, 4, branch="dev")
+    lake.branch_delete("dev")
+    lake.cherry_pick(picked.graph_commit_id)
+    assert ids(lake) == [1, 2, 3, 4]
+
+
+def test_a_pick_leaves_the_raw_head_of_the_branch_it_came_from(lake: ab.Repository) -> None:
+    picked = append(lake, 4)
+    append(lake, 5)
+    lake.branch_create_from("main@v2", "dev")
+    lake.cherry_pick(picked.graph_commit_id, branch="dev")
+    assert ids(lake.snapshot_of("dev")) == [1, 2, 3, 4]
+    assert raw_ids(lake) == ids(lake) == [1, 2, 3, 4, 5]
+
+
+def test_a_pick_where_a_table_differs_is_refused_and_changes_nothing(lake: ab.Repository) -> None:
+    lake.branch_create("dev")
+    with lake.transaction("dev") as tx:
+        tx.append(CUSTOMERS, table(30))
+        tx.append(ORDERS, table(4))
+    append(lake, 5)
+    with nothing_changes(lake), pytest.raises(WriteConflictError, match="orders"):
+        lake.cherry_pick("dev")
+
+
+def test_a_commit_is_not_picked_twice(lake: ab.Repository) -> None:
+    lake.branch_create("dev")
+    append(lake, 4, branch="dev")
+    lake.cherry_pick("dev")
+    with nothing_changes(lake), pytest.raises(WriteConflictError):
+        lake.cherry_pick("dev")
+
+
+def test_a_revert_of_a_first_write_lets_the_table_follow_main_again(lake: ab.Repository) -> None:
+    lake.branch_create_from("main", "dev", mode="live")
+    append(lake, 30, branch="dev", key=CUSTOMERS)
+    append(lake, 4)
+    wrong = append(lake, 5, branch="dev")
+    append(lake, 6)
+    lake.revert(wrong.graph_commit_id, branch="dev")
+    assert lake.branch_get("dev").own_tables == (CUSTOMERS,)
+    assert ids(lake.snapshot_of("dev")) == [1, 2, 3, 4, 6]
+    append(lake, 7)
+    assert ids(lake.snapshot_of("dev")) == [1, 2, 3, 4, 6, 7]
+
+
+def test_a_revert_of_a_second_write_on_a_live_branch_keeps_the_first(lake: ab.Repository) -> None:
+    lake.branch_create_from("main", "dev", mode="live")
+    append(lake, 4, branch="dev")
+    wrong = append(lake, 5, branch="dev")
+    append(lake, 6)
+    lake.revert(wrong.graph_commit_id, branch="dev")
+    assert ids(lake.snapshot_of("dev")) == [1, 2, 3, 4]
+    assert raw_ids(lake, ref="dev") == [1, 2, 3, 4]
+    assert lake.branch_get("dev").own_tables == (ORDERS,)
+
+
+def test_a_revert_takes_back_a_pull(lake: ab.Repository) -> None:
+    lake.branch_create_from("main", "dev", mode="live")
+    append(lake, 4, branch="dev")
+    lake.branch_pull("dev", ORDERS)
+    lake.revert("dev", branch="dev")
+    assert ids(lake.snapshot_of("dev")) == [1, 2, 3, 4]
+    assert lake.branch_get("dev").own_tables == (ORDERS,)
+
+
+def test_a_revert_on_a_branch_made_from_a_live_one_goes_back_to_what_was_there(lake: ab.Repository) -> None:
+    lake.branch_create_from("main", "dev", mode="live")
+    append(lake, 30, branch="dev", key=CUSTOMERS)
+    append(lake, 4)
+    lake.branch_create_from("dev", "child")
+    append(lake, 5, branch="child")
+    lake.revert("child", branch="child")
+    assert ids(lake.snapshot_of("child")) == [1, 2, 3, 4]
+
+
+def test_a_commit_of_a_live_branch_can_be_picked_while_main_is_as_it_saw_it(lake: ab.Repository) -> None:
+    lake.branch_create_from("main", "dev", mode="live")
+    append(lake, 4)
+    append(lake, 5, branch="dev")
+    lake.cherry_pick("dev")
+    assert ids(lake) == [1, 2, 3, 4, 5]
+    append(lake, 6)
+    append(lake, 7, branch="dev")
+    with nothing_changes(lake), pytest.raises(WriteConflictError):
+        lake.cherry_pick("dev")
+
+
+def test_a_commit_of_main_picked_onto_a_live_branch_is_the_branchs_own(lake: ab.Repository) -> None:
+    lake.branch_create_from("main", "dev", mode="live")
+    lake.branch_create("fix")
+    append(lake, 4, branch="fix")
+    lake.cherry_pick("fix", branch="dev")
+    append(lake, 5)
+    assert ids(lake.snapshot_of("dev")) == [1, 2, 3, 4]
+    append(lake, 6, branch="dev")
+    assert (ids(lake.snapshot_of("dev")), ids(lake.snapshot_of("fix"))) == ([1, 2, 3, 4, 6], [1, 2, 3, 4])
