@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import lance
@@ -11,27 +12,78 @@ import pyarrow.compute as pc
 from anabranch.errors import InvalidInputError, KeyConflictError, SchemaMismatchError
 from anabranch.format.arrow_filters import Call, Column, Value, to_lance
 from anabranch.format.lance_errors import lance_errors
+from anabranch.format.manifest import Contents, fragment_id, read_contents
+from anabranch.format.names import manifest_path
 from anabranch.format.staging.pin import Pin
 
-__all__ = ["find_row"]
+__all__ = ["Sighting", "find_row", "find_row_beside", "read_contents_of"]
+
+_ADDRESS = "_rowaddr"
 
 
 def find_row(pin: Pin, key: Mapping[str, Any]) -> dict[str, Any] | None:
     """The row that has these values in its key columns, or None; an index on one of them is used."""
+    found = _find(pin, key)
+    return found.to_pylist()[0] if len(found) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sighting:
+    """A row in one version, or its absence, and the fragment it was seen in."""
+
+    contents: Contents
+    row: dict[str, Any] | None
+    fragment: bytes | None
+
+
+def read_contents_of(pin: Pin) -> Contents:
+    """What a version is made of, without opening it."""
+    path = f"{pin.home.folder}/{manifest_path(pin.version)}".lstrip("/")
+    return read_contents(pin.home.store().get(path), name=path)
+
+
+def find_row_beside(pin: Pin, key: Mapping[str, Any], contents: Contents, seen: Sighting | None) -> Sighting:
+    """Find a row in a version, knowing it in another one: only what the other one does not have is looked at."""
+    if seen is None or seen.contents.fields != contents.fields:
+        return _sighting(contents, _find(pin, key, with_address=True))
+    if seen.fragment in contents.fragments:
+        return replace(seen, contents=contents)
+    # In what both have the row is not: there the other version would have it, too.
+    unknown = [fragment_id(description) for description in contents.fragments - seen.contents.fragments]
+    if not unknown:
+        return Sighting(contents=contents, row=None, fragment=None)
+    return _sighting(contents, _find(pin, key, within=unknown, with_address=True))
+
+
+def _sighting(contents: Contents, found: pa.Table) -> Sighting:
+    if not len(found):
+        return Sighting(contents=contents, row=None, fragment=None)
+    row = found.to_pylist()[0]
+    number = row.pop(_ADDRESS) >> 32
+    fragment = next(description for description in contents.fragments if fragment_id(description) == number)
+    return Sighting(contents=contents, row=row, fragment=fragment)
+
+
+def _find(
+    pin: Pin, key: Mapping[str, Any], *, within: Sequence[int] | None = None, with_address: bool = False
+) -> pa.Table:
     dataset = pin.open()
-    wanted = {name: _typed(dataset.schema, name, value) for name, value in key.items()}
-    filters = [
-        to_lance(Call("equal", (Column((name,)), Value(value))), dataset.schema) for name, value in wanted.items()
-    ]
+    schema = dataset.schema
+    wanted = {name: _typed(schema, name, value) for name, value in key.items()}
+    filters = [to_lance(Call("equal", (Column((name,)), Value(value))), schema) for name, value in wanted.items()]
     known = " AND ".join(text for text in filters if text is not None) or None
     with lance_errors(pin.home.uri, pin.home.storage_options):
-        found = _match_in_arrow(dataset, wanted, known) if None in filters else dataset.to_table(filter=known, limit=2)
+        fragments = None if within is None else [dataset.get_fragment(number) for number in within]
+        if None in filters:
+            known = _rows_equal_in_arrow(dataset, wanted, known, fragments)
+        scan = dataset.scanner(filter=known, limit=2, fragments=fragments, with_row_address=with_address)
+        found = scan.to_table()
     if len(found) > 1:
         raise KeyConflictError(
             f"the table at {pin.home.uri!r} holds the key {dict(key)} more than once",
             hint="remove the repeated rows, or choose a key that is unique",
         )
-    return found.to_pylist()[0] if len(found) else None
+    return found
 
 
 def _typed(schema: pa.Schema, name: str, value: Any) -> pa.Scalar:
@@ -57,15 +109,18 @@ def _unfit(name: str, value: Any, kind: pa.DataType) -> InvalidInputError:
     )
 
 
-def _match_in_arrow(dataset: lance.LanceDataset, wanted: Mapping[str, pa.Scalar], known: str | None) -> pa.Table:
-    """For values that Lance's filters cannot say for sure: read the key columns, compare, and take what is equal."""
+def _rows_equal_in_arrow(
+    dataset: lance.LanceDataset,
+    wanted: Mapping[str, pa.Scalar],
+    known: str | None,
+    fragments: list[lance.LanceFragment] | None,
+) -> str:
+    """For values that Lance's filters cannot say for sure: read the key columns and compare; a filter for the rows."""
     row_ids: list[int] = []
-    scan = dataset.scanner(columns=list(wanted), filter=known, with_row_id=True)
+    scan = dataset.scanner(columns=list(wanted), filter=known, fragments=fragments, with_row_id=True)
     for batch in scan.to_batches():
         row_ids.extend(batch.column("_rowid").filter(_equal_in(batch, wanted)).to_pylist())
-    if not row_ids:
-        return dataset.schema.empty_table()
-    return dataset._take_rows(row_ids[:2], columns=list(dataset.schema.names))
+    return f"_rowid IN ({', '.join(map(str, row_ids[:2]))})" if row_ids else "false"
 
 
 def _equal_in(batch: pa.RecordBatch, wanted: Mapping[str, pa.Scalar]) -> pa.Array:

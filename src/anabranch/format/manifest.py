@@ -11,13 +11,23 @@ from dataclasses import dataclass, replace
 
 from anabranch.format.wire import WireField, bytes_field, damaged, iter_fields, varint_field
 
-__all__ = ["BasePath", "ManifestInfo", "read_manifest", "with_base_paths", "with_version", "without_base_paths"]
+__all__ = [
+    "BasePath",
+    "Contents",
+    "ManifestInfo",
+    "fragment_id",
+    "read_contents",
+    "read_manifest",
+    "with_base_paths",
+    "with_version",
+    "without_base_paths",
+]
 
 _MAGIC = b"LANC"
 _FOOTER = 16
 _VERSION = 3
 _BASE_PATHS = 18
-_FRAGMENT, _INDEX_SECTION = 2, 6
+_FIELD, _FRAGMENT, _INDEX_SECTION = 1, 2, 6
 _HAS_BASE_PATHS = 16
 # The number of `base_id` in each message below a fragment that has one (data and deletion files), and in an index.
 _BASE_ID_IN_FRAGMENT = {2: 7, 3: 7}
@@ -53,6 +63,31 @@ def read_manifest(data: bytes, *, name: str = "manifest") -> ManifestInfo:
             case 20, bytes(value):
                 branch = _text(value, name)
     return ManifestInfo(version=version, branch=branch, base_paths=tuple(bases))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contents:
+    """What a version is made of, as its manifest describes it: fields of the schema, and fragments with deletions.
+
+    Files never change and have names that are never used again, so what is described alike is alike.
+    """
+
+    fields: tuple[bytes, ...]
+    fragments: frozenset[bytes]
+
+
+def read_contents(data: bytes, *, name: str = "manifest") -> Contents:
+    parts: dict[int, list[bytes]] = {_FIELD: [], _FRAGMENT: []}
+    for field in iter_fields(_message(data, name), _called(name)):
+        if field.number in parts and isinstance(field.value, bytes):
+            parts[field.number].append(field.value)
+    return Contents(fields=tuple(parts[_FIELD]), fragments=frozenset(parts[_FRAGMENT]))
+
+
+def fragment_id(description: bytes) -> int:
+    """The id in a fragment's description; zero is left out there."""
+    first = next(iter_fields(description, "fragment"), None)
+    return first.value if first is not None and first.number == 1 and isinstance(first.value, int) else 0
 
 
 def with_version(data: bytes, version: int, *, name: str = "manifest") -> bytes:

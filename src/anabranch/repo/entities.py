@@ -7,7 +7,8 @@ from itertools import islice
 from typing import Any
 
 from anabranch.errors import InvalidInputError, TableNotFoundError
-from anabranch.format.entities import find_row
+from anabranch.format.entities import find_row, find_row_beside, read_contents_of
+from anabranch.format.manifest import Contents
 from anabranch.format.staging import Pin
 from anabranch.ids import TableKey
 from anabranch.repo.context import Context
@@ -19,6 +20,8 @@ from anabranch.storage.parallel import in_parallel
 __all__ = ["EntityChange", "find_entity", "list_entity_changes"]
 
 Row = dict[str, Any]
+# A state of a table: its dataset, home and version.
+Place = tuple[str, str | None, int]
 
 # So many changes of the table are looked at together.
 _AT_A_TIME = 64
@@ -54,7 +57,7 @@ def find_entity(records: Records, record: CommitRecord, key: TableKey, entity: A
             f"there is no table '{key}' in the commit {record.commit.graph_commit_id}",
             hint="list its tables to see which exist",
         )
-    return _read(records.context, entry, _key_values(key, entry, entity))
+    return find_row(_pin(records.context, entry), _key_values(key, entry, entity))
 
 
 def list_entity_changes(
@@ -93,22 +96,25 @@ def _newest_entry(key: TableKey, changes: list[TableChange]) -> TableEntry:
 
 
 class _RowReader:
-    """Reads one row at many states of a table, each state once."""
+    """Reads one row at many states of a table, of each only what the state read before did not have."""
 
     def __init__(self, context: Context, key: TableKey, entity: Any, *, newest: TableEntry) -> None:
         self._context = context
         self._values = tuple(_key_values(key, newest, entity).values())
-        # This also refuses what can be no key of the table; older states may have had another one.
-        self._known: dict[tuple[str, str | None, int], Row | None]
-        self._known = {_place(newest): _read(context, newest, dict(zip(newest.primary_key, self._values, strict=True)))}
+        # What can be no key of the table is refused here; older states may have had another one.
+        pin = _pin(context, newest)
+        self._last = newest, find_row_beside(pin, self._named(newest), read_contents_of(pin), None)
+        self._known: dict[Place, Row | None] = {_place(newest): self._last[1].row}
 
     def compare(self, changes: list[TableChange]) -> Iterator[EntityChange]:
         """The changes of the table that changed the row."""
         entries = [entry for change in changes for entry in (change.after, change.before) if entry is not None]
         wanted = {_place(entry): entry for entry in entries if _place(entry) not in self._known}
         # Of what was read before, only the oldest state can be asked for again, as the state after the next change.
-        last = {place: self._known[place] for place in map(_place, entries) if place in self._known}
-        self._known = {**last, **dict(zip(wanted, in_parallel(self._read, wanted.values()), strict=True))}
+        self._known = {place: self._known[place] for place in map(_place, entries) if place in self._known}
+        contents = in_parallel(lambda entry: read_contents_of(_pin(self._context, entry)), wanted.values())
+        for (place, entry), found in zip(wanted.items(), contents, strict=True):
+            self._known[place] = self._read(entry, found)
         for change in changes:
             before, after = self._row(change.before), self._row(change.after)
             if not _is_same(before, after):
@@ -117,20 +123,27 @@ class _RowReader:
     def _row(self, entry: TableEntry | None) -> Row | None:
         return None if entry is None else self._known[_place(entry)]
 
-    def _read(self, entry: TableEntry) -> Row | None:
+    def _read(self, entry: TableEntry, contents: Contents) -> Row | None:
         if len(entry.primary_key) != len(self._values):
             return None
+        before, seen = self._last
+        is_like = before.primary_key == entry.primary_key
         try:
-            return _read(self._context, entry, dict(zip(entry.primary_key, self._values, strict=True)))
+            found = find_row_beside(_pin(self._context, entry), self._named(entry), contents, seen if is_like else None)
         except InvalidInputError:
             return None  # the key was of another type
+        self._last = entry, found
+        return found.row
+
+    def _named(self, entry: TableEntry) -> dict[str, Any]:
+        return dict(zip(entry.primary_key, self._values, strict=True))
 
 
-def _read(context: Context, entry: TableEntry, values: Mapping[str, Any]) -> Row | None:
-    return find_row(Pin(home=context.home_of(entry), version=entry.version), values)
+def _pin(context: Context, entry: TableEntry) -> Pin:
+    return Pin(home=context.home_of(entry), version=entry.version)
 
 
-def _place(entry: TableEntry) -> tuple[str, str | None, int]:
+def _place(entry: TableEntry) -> Place:
     return entry.dataset, entry.home, entry.version
 
 
