@@ -1,5 +1,6 @@
 """One row at any state, and each change of it."""
 
+import random
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any
@@ -250,6 +251,7 @@ def test_history_of_a_value_that_is_no_number_has_no_changes_of_its_own(repo: ab
     assert [change.commit.message for change in repo.entity_history("s.t", 1)] == ["first"]
 
 
+@pytest.mark.s3
 def test_history_of_a_branch_goes_on_in_what_it_was_made_from(lake: ab.Repository) -> None:
     put(lake, 2, "one")
     lake.branch_create("dev")
@@ -318,3 +320,54 @@ def test_history_costs_nothing_for_commits_of_other_tables(place: Place) -> None
         assert len(counted.entity_history(ORDERS, 1)) == 1
         costs.append(store.counts.total())
     assert costs[0] == costs[1]
+
+
+def row_at(repo: ab.Repository, number: int, commit_id: str | None) -> dict[str, Any] | None:
+    """A row as it is read from one commit alone."""
+    if commit_id is None or ORDERS not in repo.snapshot_of(commit_id):
+        return None
+    return repo.entity_at(ORDERS, number, ref=commit_id)
+
+
+def change_at_random(repo: ab.Repository, branch: str, chance: random.Random) -> None:
+    some = chance.sample(range(1, 7), 2)
+    value = chance.choice("xyz")
+    state = repo.snapshot_of(branch)
+    there = set(state[ORDERS].to_arrow().column("id").to_pylist()) if ORDERS in state else set()
+    with repo.transaction(branch, message=value) as tx:
+        if ORDERS not in state:
+            tx.create_table(ORDERS, SCHEMA, primary_key=["id"])
+            tx.append(ORDERS, table(*some, v=value))
+            return
+        match chance.randrange(10):
+            case 0:
+                tx.delete(ORDERS, f"id = {some[0]}")
+            case 1:
+                tx.overwrite(ORDERS, table(*some, v=value))
+            case 2:
+                tx.update(ORDERS, {"v": f"'{value}'"}, where=f"id <= {some[0]}")
+            case 3:
+                tx.drop_table(ORDERS)
+            case 4 | 5:
+                tx.append(ORDERS, table(*(set(some) - there) or {99 + len(there) + chance.randrange(10**6)}, v=value))
+            case _:
+                tx.upsert(ORDERS, table(*some, v=value))
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_history_is_what_reading_every_commit_tells(lake: ab.Repository, seed: int) -> None:
+    chance = random.Random(seed)
+    for step in range(24):
+        if step == 8:
+            lake.branch_create("dev")
+        if step == 16:
+            lake.reset("dev", to="dev~2")
+        change_at_random(lake, "main" if step < 8 else "dev", chance)
+    for number in range(1, 7):
+        told_by_reading = []
+        for commit in lake.list_commits("dev", limit=None):
+            before = row_at(lake, number, commit.parent_commit_id)
+            after = row_at(lake, number, commit.graph_commit_id)
+            if before != after:
+                told_by_reading.append(EntityChange(commit=commit, before=before, after=after))
+        assert lake.entity_history(ORDERS, number, ref="dev") == told_by_reading
