@@ -73,7 +73,7 @@ def _find(
     filters = [to_lance(Call("equal", (Column((name,)), Value(value))), schema) for name, value in wanted.items()]
     known = " AND ".join(text for text in filters if text is not None) or None
     with lance_errors(pin.home.uri, pin.home.storage_options):
-        fragments = None if within is None else [dataset.get_fragment(number) for number in within]
+        fragments = None if within is None else [f for f in map(dataset.get_fragment, within) if f is not None]
         if None in filters:
             known = _rows_equal_in_arrow(dataset, wanted, known, fragments)
         scan = dataset.scanner(filter=known, limit=2, fragments=fragments, with_row_address=with_address)
