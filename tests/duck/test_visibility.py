@@ -1,5 +1,6 @@
 """SQL sees what is published, and nothing else."""
 
+import lance
 import pyarrow as pa
 
 import anabranch as ab
@@ -28,9 +29,8 @@ def test_a_version_that_was_staged_and_left_is_not_seen(shop: ab.Repository) -> 
 
 
 def test_a_direct_write_by_another_tool_is_not_seen(shop: ab.Repository) -> None:
-    import lance
-
-    lance.write_dataset(orders(98), shop.snapshot()["in_c_sales.orders"].uri, mode="append")
+    home = shop.snapshot()["in_c_sales.orders"]._pin.home
+    lance.write_dataset(orders(98), home.uri, mode="append", storage_options=home.lance_options())
     assert rows(shop, COUNT) == [(3,)]
 
 
@@ -58,3 +58,18 @@ def test_an_answer_that_is_being_read_stays_what_it_was(shop: ab.Repository) -> 
         tx.delete("in_c_sales.orders", "id > 0")
     assert seen + reader.read_all().num_rows == 600_000
     assert rows(shop, COUNT) == [(0,)]
+
+
+def test_a_live_branch_shows_main_until_it_writes(shop: ab.Repository) -> None:
+    shop.branch_create_from("main", "view", mode="live")
+    with shop.transaction() as tx:
+        tx.append("in_c_sales.orders", orders(5))
+    assert rows(shop, COUNT, ref="view") == [(4,)]
+    with shop.transaction("view") as tx:
+        tx.append("in_c_sales.orders", orders(6, 7))
+    with shop.transaction() as tx:
+        tx.append("in_c_sales.orders", orders(8))
+    sql = f"SELECT ({COUNT} AT 'view'), ({COUNT}), ({COUNT} AT 'view~1')"
+    past = shop.snapshot_of("view~1")["in_c_sales.orders"].count_rows()
+    assert rows(shop, sql) == [(6, 5, past)]
+    assert rows(shop, "SELECT table_key FROM branch_tables WHERE branch = 'view'") == [("in_c_sales.orders",)]

@@ -42,7 +42,7 @@ class Database:
         with self._lock:
             if self._connection is None:
                 self._connection = _connect()
-            return Session(self._connection.cursor(), name=f"query {next(self._names)}")
+            return Session(self._connection, name=f"query {next(self._names)}")
 
     def forget(self) -> None:
         """Open another one next time: this one has failed for good."""
@@ -64,8 +64,9 @@ def _connect() -> duckdb.DuckDBPyConnection:
 class Session:
     """A connection with a catalog that only its query knows."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, *, name: str) -> None:
-        self.connection = connection
+    def __init__(self, database: duckdb.DuckDBPyConnection, *, name: str) -> None:
+        self._database = database
+        self.connection = database.cursor()
         self.catalog = name
         self._quoted = quoted(name)
         self._has_catalog = False
@@ -112,8 +113,10 @@ class Session:
         return text.replace(f"{self._quoted}.", "")
 
     def close(self) -> None:
-        try:
-            if self._has_catalog:
-                self.connection.execute(f"DETACH {self._quoted}")
-        finally:
-            self.connection.close()
+        """End the query, whatever state it is in, and take its catalog away."""
+        self.connection.close()
+        if self._has_catalog:
+            self._has_catalog = False
+            other = self._database.cursor()
+            other.execute(f"DETACH {self._quoted}")
+            other.close()
