@@ -14,19 +14,19 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 import anabranch as ab
 from anabranch.errors import AnabranchError, WriteConflictError
 from anabranch.testing.invariants import check_branch, check_branches, check_everything, check_snapshot, check_table
-from anabranch.testing.model import ModelCommit, ModelRepository, ModelTransaction
+from anabranch.testing.model import ModelCommit, ModelRepository, ModelTransaction, ModelView
 from anabranch.testing.operations import Create, Operation
-from anabranch.testing.strategies import BRANCHES, branch_names, operations, refs
+from anabranch.testing.strategies import BRANCHES, branch_names, operations, refs, table_keys
 
 HANDLES = 3
 
 
 @dataclass(eq=False)
 class Handle:
-    """A repository object, and the commit that its cached snapshot must show; None if it has not looked yet."""
+    """A repository object, and what its cached snapshot must show; None if it has not looked yet."""
 
     repo: ab.Repository
-    cached: ModelCommit | None = None
+    cached: ModelView | None = None
 
 
 @dataclass(eq=False)
@@ -51,6 +51,8 @@ class RepositoryMachine(RuleBasedStateMachine):
         self.model = ModelRepository(first.head_commit_id_for_branch("main"))
         self.handles = [Handle(first), *(Handle(ab.open(first.uri)) for _ in range(HANDLES - 1))]
         self.open: list[Open] = []
+        self.transacted: set[ModelCommit] = set()
+        self.tell_times()
 
     def teardown(self) -> None:
         try:
@@ -62,7 +64,7 @@ class RepositoryMachine(RuleBasedStateMachine):
 
     @initialize(data=st.data())
     def fill(self, data: st.DataObject) -> None:
-        """Two tables to begin with, so that histories are about changes to them."""
+        """Two tables and a branch of each kind to begin with, so that histories are about changes to them."""
         one = self._begin(self.handles[0], "main")
         for operation in (Create("s.a", ("id", "n", "s"), ("id",)), Create("s.b", ("id", "m"), ())):
             operation.do(one.real)
@@ -70,6 +72,10 @@ class RepositoryMachine(RuleBasedStateMachine):
         for _ in range(4):
             self._operate(one, data)
         self._end(one, "publish")
+        for name, mode in (("dev", "pinned"), ("fix", "live")):
+            self.handles[0].repo.branch_create_from("main", name, mode=mode)
+            self.model.branch_create_from("main", name, is_live=mode == "live")
+        self.tell_times()
 
     # Transactions
 
@@ -84,7 +90,7 @@ class RepositoryMachine(RuleBasedStateMachine):
     @rule(data=st.data(), branch=st.sampled_from(["main", *BRANCHES]))
     def meet(self, data: st.DataObject, branch: str) -> None:
         """Two transactions on one branch, begun on the same head."""
-        if not self.model.is_live(branch):
+        if not self.model.exists(branch):
             return
         both = [self._begin(handle, branch) for handle in self.handles[:2]]
         for one in both:
@@ -136,9 +142,9 @@ class RepositoryMachine(RuleBasedStateMachine):
             return
         assert one.real.commit is not None
         self.model.commits[one.real.commit.graph_commit_id] = made
+        self.transacted.add(made)
         event("published late" if made.parent is not one.model.base.commit else "published")
-        if one.handle.repo.branch == made.branch:
-            one.handle.cached = made
+        self._has_moved(one.handle, made.branch)
         assert one.handle.repo.foreign_writes == ()
         check_branch(one.handle.repo, self.model, made.branch)
 
@@ -149,7 +155,8 @@ class RepositoryMachine(RuleBasedStateMachine):
         columns went and came again: there a conflict may come that it does not foresee. Then nothing has happened.
         """
         before = self.model.logs[one.model.branch][:]
-        may_conflict = before[-1] is not one.model.base and (one.creates or self._has_other_columns(one.model))
+        moved = before[-1] is not one.model.base
+        may_conflict = moved and (one.creates or self._has_other_columns(one.model) or self._was_put(one.model))
         try:
             made: ModelCommit | None = self._both(one.real.publish, lambda: self.model.publish(one.model))
         except WriteConflictError:
@@ -161,8 +168,14 @@ class RepositoryMachine(RuleBasedStateMachine):
 
     def _has_other_columns(self, tx: ModelTransaction) -> bool:
         now = self.model.logs[tx.branch][-1].commit.tables
-        before = tx.base.commit.tables
+        before = tx.ground
         return any(key in now and key in before and now[key].shape is not before[key].shape for key in tx.drafts)
+
+    def _was_put(self, tx: ModelTransaction) -> bool:
+        """Whether the branch was moved otherwise than by transactions, which may leave tables in homes of others."""
+        log = self.model.logs[tx.branch]
+        since = log[log.index(tx.base) + 1 :]
+        return any(entry.commit not in self.transacted for entry in since)
 
     def _fail(self, tx: ab.Transaction) -> None:
         try:
@@ -175,9 +188,14 @@ class RepositoryMachine(RuleBasedStateMachine):
 
     @rule(data=st.data(), number=st.integers(0, HANDLES - 1), name=branch_names())
     def branch_create(self, data: st.DataObject, number: int, name: str) -> None:
-        source = data.draw(refs(self.model))
+        mode = data.draw(st.sampled_from(["pinned", "live"]))
+        source = data.draw(st.one_of(st.just("main"), refs(self.model)) if mode == "live" else refs(self.model))
         repo = self.handles[number].repo
-        self._both(lambda: repo.branch_create_from(source, name), lambda: self.model.branch_create_from(source, name))
+        made = self._both(
+            lambda: repo.branch_create_from(source, name, mode=mode),
+            lambda: self.model.branch_create_from(source, name, is_live=mode == "live"),
+        )
+        self._record(repo, name, made)
 
     @rule(number=st.integers(0, HANDLES - 1), name=branch_names())
     def branch_delete(self, number: int, name: str) -> None:
@@ -189,12 +207,82 @@ class RepositoryMachine(RuleBasedStateMachine):
         repo = self.handles[number].repo
         self._both(lambda: repo.branch_restore(name), lambda: self.model.branch_restore(name))
 
+    @rule(data=st.data(), number=st.integers(0, HANDLES - 1), key=table_keys())
+    def branch_pull(self, data: st.DataObject, number: int, key: str) -> None:
+        name = self._draw_branch(data)
+        self._move(number, name, lambda repo: repo.branch_pull(name, key), lambda: self.model.branch_pull(name, key))
+
+    @rule(data=st.data(), number=st.integers(0, HANDLES - 1))
+    def branch_freeze(self, data: st.DataObject, number: int) -> None:
+        name = self._draw_branch(data)
+        self._move(number, name, lambda repo: repo.branch_freeze(name), lambda: self.model.branch_freeze(name))
+
+    # Back and forth
+
+    @rule(data=st.data(), number=st.integers(0, HANDLES - 1))
+    def reset(self, data: st.DataObject, number: int) -> None:
+        name = self._draw_branch(data)
+        own = st.builds(f"{name}@v{{}}".format, st.integers(1, len(self.model.logs.get(name, "1"))))
+        ref = data.draw(st.one_of(own, refs(self.model)), label="to")
+        self._move(number, name, lambda repo: repo.reset(name, to=ref), lambda: self.model.reset(name, ref))
+
+    @rule(data=st.data(), number=st.integers(0, HANDLES - 1))
+    def revert(self, data: st.DataObject, number: int) -> None:
+        name = self._draw_branch(data)
+        ref = data.draw(st.one_of(st.just(name), refs(self.model)), label="commit")
+        self._move(number, name, lambda repo: repo.revert(ref, branch=name), lambda: self.model.revert(ref, name))
+
+    @rule(data=st.data(), number=st.integers(0, HANDLES - 1))
+    def cherry_pick(self, data: st.DataObject, number: int) -> None:
+        name = self._draw_branch(data)
+        ref = data.draw(st.one_of(st.sampled_from(self.model.branches), refs(self.model)), label="commit")
+        self._move(
+            number, name, lambda repo: repo.cherry_pick(ref, branch=name), lambda: self.model.cherry_pick(ref, name)
+        )
+
+    @rule(data=st.data())
+    def undo(self, data: st.DataObject) -> None:
+        name = self._draw_branch(data)
+        fresh = ab.open(f"{self.folder}/lake")  # one that has seen nothing takes back whatever was last
+        self._both(lambda: fresh.undo(name), lambda: self.model.undo(name))
+
+    def _draw_branch(self, data: st.DataObject) -> str:
+        """A branch, most often one that exists."""
+        return data.draw(st.sampled_from([*self.model.branches * 3, *BRANCHES]), label="branch")
+
+    def _move(self, number: int, name: str, real: Callable[[ab.Repository], Any], model: Callable[[], Any]) -> None:
+        """Move a branch here and there.
+
+        The model has no folders; a table that comes back may find its own taken by another, renamed meanwhile.
+        """
+        handle, log = self.handles[number], self.model.logs.get(name, [])[:]
+        try:
+            made = self._both(lambda: real(handle.repo), model)
+        except WriteConflictError as err:
+            if "the place of" not in err.problem:
+                raise
+            self.model.logs[name] = log
+            return
+        self._record(handle.repo, name, made)
+        if len(self.model.logs.get(name, [])) > len(log):
+            event("moved")
+            self._has_moved(handle, name)
+            check_branch(handle.repo, self.model, name)
+
+    def _record(self, repo: ab.Repository, name: str, made: ModelCommit | None) -> None:
+        if made is not None:
+            self.model.commits[repo.head_commit_id_for_branch(name)] = made
+
+    def _has_moved(self, handle: Handle, branch: str) -> None:
+        if handle.repo.branch == branch:
+            handle.cached = self.model.view(branch)
+
     # Handles
 
     @rule(data=st.data(), number=st.integers(0, HANDLES - 1))
     def sync(self, data: st.DataObject, number: int) -> None:
         handle, branch = self.handles[number], data.draw(st.sampled_from(self.model.branches))
-        handle.cached = self.model.head(branch).commit
+        handle.cached = self.model.view(branch)
         check_snapshot(handle.repo.sync_branch(branch), self.model, handle.cached)
 
     @rule(data=st.data(), number=st.integers(0, HANDLES - 1))
@@ -204,12 +292,13 @@ class RepositoryMachine(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, HANDLES - 1))
     def look(self, number: int) -> None:
-        """A cached snapshot shows what it showed, whatever happened since."""
+        """A cached snapshot shows what it showed, whatever happened since, unless it is of a live branch."""
         handle = self.handles[number]
-        if handle.cached is None:
+        if handle.cached is None or handle.cached.is_live:
             branch = handle.repo.branch
-            self._both(handle.repo.snapshot, lambda: self.model.head(branch))
-            handle.cached = self.model.head(branch).commit if self.model.is_live(branch) else None
+            handle.cached = self._both(handle.repo.snapshot, lambda: self.model.view(branch)) or handle.cached
+            if not self.model.exists(branch):
+                return
         if handle.cached is not None:
             check_snapshot(handle.repo.snapshot(), self.model, handle.cached)
 
@@ -217,12 +306,20 @@ class RepositoryMachine(RuleBasedStateMachine):
     def travel(self, data: st.DataObject, number: int) -> None:
         ref = data.draw(refs(self.model))
         repo = self.handles[number].repo
-        found = self._both(lambda: repo.snapshot_of(ref), lambda: self.model.resolve(ref)[0])
+        found = self._both(lambda: repo.snapshot_of(ref), lambda: self.model.resolve(ref))
         if found is not None:
             check_snapshot(repo.snapshot_of(ref), self.model, found)
 
+    def tell_times(self) -> None:
+        """Let the model know when each movement was."""
+        for name, log in self.model.logs.items():
+            known = self.model.times.setdefault(name, [])
+            new = self.handles[0].repo.reflog(name, limit=len(log) - len(known))
+            known.extend(move.at for move in reversed(new))
+
     @invariant()
     def branches_agree(self) -> None:
+        self.tell_times()
         check_branches(self.handles[0].repo, self.model)
 
     def _both(self, real: Callable[[], Any], model: Callable[[], Any]) -> Any:

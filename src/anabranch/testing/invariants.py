@@ -2,19 +2,24 @@
 
 from collections import Counter
 from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 
-from anabranch.ids import TableKey
+from anabranch.errors import AnabranchError
+from anabranch.ids import BranchName, TableKey
 from anabranch.repo.repository import Repository
 from anabranch.repo.snapshots import Snapshot, Table
-from anabranch.testing.model import ModelCommit, ModelRepository, ModelTable, Row
+from anabranch.repo.tables import owns
+from anabranch.testing.model import ModelCommit, ModelRepository, ModelTable, ModelView, Row
 
 __all__ = [
+    "as_moment",
     "check_branch",
     "check_branches",
     "check_commits",
     "check_everything",
+    "check_moments",
     "check_raw_heads",
     "check_snapshot",
     "check_table",
@@ -22,31 +27,36 @@ __all__ = [
 
 
 def check_everything(repo: Repository, model: ModelRepository) -> None:
-    """Every branch, every commit there ever was, every version, and what raw readers see."""
+    """Every branch, every commit there ever was, every version, every moment, and what raw readers see."""
     check_branches(repo, model)
     for branch in model.branches:
         check_branch(repo, model, branch)
     check_commits(repo, model)
     check_versions(repo, model)
+    check_moments(repo, model)
 
 
 def check_branches(repo: Repository, model: ModelRepository) -> None:
-    """The same branches, with the same heads and parents."""
-    found = {info.name: (info.head_commit_id, info.parent, info.version) for info in repo.branch_list()}
-    expected = {
-        name: (model.id_of(model.head(name).commit), model.head(name).parent, len(model.logs[name]))
-        for name in model.branches
+    """The same branches, with the same heads, parents and tables of their own."""
+    found = {
+        info.name: (info.head_commit_id, info.parent, info.version, info.mode == "live", info.own_tables)
+        for info in repo.branch_list()
     }
+    expected = {}
+    for name in model.branches:
+        head = model.head(name)
+        own = tuple(sorted(head.own))
+        expected[name] = (model.id_of(head.commit), head.parent, len(model.logs[name]), head.is_live, own)
     _require(found == expected, f"branches {found} are not {expected}")
 
 
 def check_branch(repo: Repository, model: ModelRepository, branch: str) -> None:
     """The tables and the history of a branch, and its homes as any Lance tool sees them."""
-    head = model.head(branch).commit
+    view = model.view(branch)
     snapshot = repo.snapshot_of(branch)
-    check_snapshot(snapshot, model, head)
+    check_snapshot(snapshot, model, view)
     found = [(commit.graph_commit_id, commit.tables) for commit in repo.list_commits(branch, limit=None)]
-    expected = [(model.id_of(commit), commit.changed) for commit in head.history()]
+    expected = [(model.id_of(commit), commit.changed) for commit in view.commit.history()]
     _require(found == expected, f"the history of {branch!r} is {found}, not {expected}")
     check_raw_heads(repo, snapshot, model, branch)
 
@@ -68,13 +78,36 @@ def check_versions(repo: Repository, model: ModelRepository) -> None:
             found = repo.snapshot_of(f"{branch}@v{number}")
             expected = model.id_of(entry.commit)
             _require((found.id, found.version) == (expected, number), f"{branch}@v{number} is {found}, not {expected}")
+            check_snapshot(found, model, entry.commit)
 
 
-def check_snapshot(snapshot: Snapshot, model: ModelRepository, commit: ModelCommit) -> None:
+def check_moments(repo: Repository, model: ModelRepository) -> None:
+    """Each branch shows, for the moment of each entry, what it showed then; a live one for those of main, too."""
+    for branch, times in model.times.items():
+        for time in {*times, *model.times["main"]}:
+            ref = f"{branch}@{{{as_moment(time)}}}"
+            try:
+                expected = model.resolve(ref)
+            except AnabranchError:
+                continue
+            check_snapshot(repo.snapshot_of(ref), model, expected)
+
+
+def as_moment(microseconds: int) -> str:
+    """A time of a log as refs write it."""
+    return (datetime.fromtimestamp(0, UTC) + timedelta(microseconds=microseconds)).isoformat()
+
+
+def check_snapshot(snapshot: Snapshot, model: ModelRepository, expected: ModelCommit | ModelView) -> None:
+    """The same commit, and the same tables; a version of a table that was found to be right is not read again."""
+    commit = expected if isinstance(expected, ModelCommit) else expected.commit
     _require(snapshot.id == model.id_of(commit), f"{snapshot} is not {model.id_of(commit)}")
-    _require(set(snapshot) == set(commit.tables), f"{set(snapshot)} are not {set(commit.tables)}")
-    for key, expected in commit.tables.items():
-        check_table(snapshot[key], expected)
+    _require(set(snapshot) == set(expected.tables), f"{set(snapshot)} are not {set(expected.tables)}")
+    for key, table in expected.tables.items():
+        found = snapshot[key]
+        if model.verified.get(found.entry) is not table:
+            check_table(found, table)
+            model.verified[found.entry] = table
 
 
 def check_table(found: Table, expected: ModelTable) -> None:
@@ -86,12 +119,16 @@ def check_table(found: Table, expected: ModelTable) -> None:
 
 def check_raw_heads(repo: Repository, snapshot: Snapshot, model: ModelRepository, branch: str) -> None:
     """Where the branch has written, the home's newest ordinary version holds exactly what was published."""
-    head = model.head(branch)
+    head, log = model.head(branch), model.logs[branch]
+    homes = Counter((entry.dataset, entry.home) for entry in snapshot.entries.values())
     for key, expected in head.commit.tables.items():
-        maker = next(commit for commit in head.commit.history() if key in commit.changed)
-        if (maker.branch, maker.incarnation) != (branch, head.incarnation):
-            continue  # read through the branch's source, or left by an earlier branch of this name
-        home = repo._context.home_of(snapshot.entries[TableKey.parse(key)])
+        found = snapshot.entries.get(TableKey.parse(key))
+        if found is None or not owns(BranchName(branch), found.home) or homes[found.dataset, found.home] > 1:
+            continue
+        lives = [entry.commit.tables.get(key) for entry in log if entry.incarnation == head.incarnation]
+        if all(table is lives[0] for table in lives) and branch != "main":
+            continue  # left by an earlier branch of this name, and not moved since
+        home = repo._context.home_of(found)
         _check_rows(home.open().to_table(), expected, home.uri)
 
 

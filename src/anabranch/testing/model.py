@@ -4,8 +4,9 @@ It raises the same kinds of errors as the real one, and refuses before it change
 compared by identity: a table that is the same object in two commits was not touched between them.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 from anabranch.errors import (
     BranchExistsError,
@@ -13,240 +14,40 @@ from anabranch.errors import (
     BranchNotFoundError,
     CommitNotFoundError,
     InvalidInputError,
-    InvalidNameError,
-    KeyConflictError,
-    SchemaMismatchError,
-    TableExistsError,
     TableNotFoundError,
     VersionNotFoundError,
     WriteConflictError,
 )
+from anabranch.testing.model_history import ModelCommit, ModelEntry, ModelTransaction, ModelView, Tables
+from anabranch.testing.model_table import ModelTable, Row, Value
 
-__all__ = ["ModelCommit", "ModelEntry", "ModelRepository", "ModelTable", "ModelTransaction", "Row", "Value"]
-
-Value = int | str | None
-Row = Mapping[str, Value]
-Condition = Callable[[Row], bool]
-Expression = Callable[[Row], Value]
+__all__ = [
+    "ModelCommit",
+    "ModelEntry",
+    "ModelRepository",
+    "ModelTable",
+    "ModelTransaction",
+    "ModelView",
+    "Row",
+    "Value",
+]
 
 _HINT = "the model has no advice"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ModelTable:
-    """One state of a table. Each operation returns the next state, or the same one if it changes nothing.
-
-    `shape` is another object after every operation on columns, even one that leaves the same names.
-    """
-
-    columns: tuple[str, ...]
-    primary_key: tuple[str, ...] = ()
-    rows: tuple[Row, ...] = ()
-    shape: object = field(default_factory=object)
-
-    def append(self, columns: Sequence[str], rows: Sequence[Row]) -> "ModelTable":
-        self._require_known(columns)
-        self.require_new_keys(rows)
-        return replace(self, rows=(*self.rows, *map(self._whole, rows))) if rows else self
-
-    def upsert(self, columns: Sequence[str], rows: Sequence[Row]) -> "ModelTable":
-        if not self.primary_key:
-            raise InvalidInputError("the table has no primary key", hint=_HINT)
-        self._require_known(columns)
-        self._require_good_keys(rows)
-        given = {self.key_of(row): row for row in rows}
-        present = {self.key_of(row) for row in self.rows}
-        kept = tuple({**row, **given.get(self.key_of(row), {})} for row in self.rows)
-        added = tuple(self._whole(row) for key, row in given.items() if key not in present)
-        return replace(self, rows=(*kept, *added)) if rows else self
-
-    def update(self, assignments: Mapping[str, Expression], where: Condition) -> "ModelTable":
-        for name in assignments:
-            if name in self.primary_key:
-                raise InvalidInputError(f"{name!r} is part of the primary key", hint=_HINT)
-        self._require_present(assignments)
-        if not any(map(where, self.rows)):
-            return self
-
-        def changed(row: Row) -> Row:
-            return {**row, **{name: value(row) for name, value in assignments.items()}} if where(row) else row
-
-        return replace(self, rows=tuple(map(changed, self.rows)))
-
-    def delete(self, where: Condition) -> "ModelTable":
-        left = tuple(row for row in self.rows if not where(row))
-        return replace(self, rows=left) if len(left) < len(self.rows) else self
-
-    def overwrite(self, columns: Sequence[str], rows: Sequence[Row]) -> "ModelTable":
-        for name in self.primary_key:
-            if name not in columns:
-                raise SchemaMismatchError(f"the data has no {name!r}", hint=_HINT)
-        self._require_good_keys(rows)
-        return self._reshaped(tuple(columns), tuple(rows))
-
-    def add_column(self, name: str, value: Expression) -> "ModelTable":
-        if name in self.columns:
-            raise InvalidNameError(f"there is a column {name!r}", hint=_HINT)
-        rows = tuple({**row, name: value(row)} for row in self.rows)
-        return self._reshaped((*self.columns, name), rows)
-
-    def rename_column(self, old: str, new: str) -> "ModelTable":
-        self._require_present([old])
-        if new != old and new in self.columns:
-            raise SchemaMismatchError(f"there is a column {new!r}", hint=_HINT)
-        if new == old:
-            return self
-
-        def renamed(names: Sequence[str]) -> tuple[str, ...]:
-            return tuple(new if name == old else name for name in names)
-
-        rows = tuple(dict(zip(renamed(tuple(row)), row.values(), strict=True)) for row in self.rows)
-        return replace(self._reshaped(renamed(self.columns), rows), primary_key=renamed(self.primary_key))
-
-    def drop_column(self, name: str) -> "ModelTable":
-        if name in self.primary_key:
-            raise InvalidInputError(f"{name!r} is part of the primary key", hint=_HINT)
-        self._require_present([name])
-        left = tuple(column for column in self.columns if column != name)
-        if not left:
-            raise InvalidInputError("no column would be left", hint=_HINT)
-        return self._reshaped(left, tuple({column: row[column] for column in left} for row in self.rows))
-
-    def key_of(self, row: Row) -> tuple[Value, ...]:
-        return tuple(row.get(name) for name in self.primary_key)
-
-    def require_new_keys(self, rows: Sequence[Row]) -> None:
-        self._require_good_keys(rows)
-        present = {self.key_of(row) for row in self.rows}
-        if self.primary_key and any(self.key_of(row) in present for row in rows):
-            raise KeyConflictError("a key is there already", hint=_HINT)
-
-    def _require_good_keys(self, rows: Sequence[Row]) -> None:
-        keys = [self.key_of(row) for row in rows]
-        if self.primary_key and (len(set(keys)) < len(keys) or any(None in key for key in keys)):
-            raise KeyConflictError("a key is null or repeated", hint=_HINT)
-
-    def _require_known(self, columns: Collection[str]) -> None:
-        if not set(columns) <= set(self.columns):
-            raise SchemaMismatchError(f"some of {columns!r} are not expected", hint=_HINT)
-
-    _require_present = _require_known
-
-    def _reshaped(self, columns: tuple[str, ...], rows: tuple[Row, ...]) -> "ModelTable":
-        return replace(self, columns=columns, rows=rows, shape=object())
-
-    def _whole(self, row: Row) -> Row:
-        return {name: row.get(name) for name in self.columns}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ModelCommit:
-    """All tables after one step. `version` and `incarnation` say which entry of which life of its branch made it."""
-
-    branch: str
-    version: int
-    incarnation: int
-    parent: "ModelCommit | None"
-    tables: Mapping[str, ModelTable]
-    changed: tuple[str, ...]
-
-    def history(self) -> Iterator["ModelCommit"]:
-        commit: ModelCommit | None = self
-        while commit is not None:
-            yield commit
-            commit = commit.parent
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ModelEntry:
-    """One entry of a branch's log. `incarnation` is the number of the entry that created the branch."""
-
-    commit: ModelCommit
-    parent: str | None
-    incarnation: int
-    is_deleted: bool = False
-
-
-# A change to a table, made again on another state of it; None if it would not mean the same there.
-Again = Callable[[ModelTable], ModelTable] | None
-
-
-def _refuse_again(table: ModelTable) -> ModelTable:
-    raise WriteConflictError(f"{table!r} is another table", hint=_HINT)
-
-
-@dataclass(slots=True, eq=False)
-class ModelTransaction:
-    """Tables as a transaction has them, and how each came about; a table that was dropped is None."""
-
-    branch: str
-    base: ModelEntry
-    drafts: dict[str, ModelTable | None] = field(default_factory=dict)
-    steps: dict[str, list[Callable[[ModelTable], ModelTable]]] = field(default_factory=dict)
-
-    @property
-    def tables(self) -> dict[str, ModelTable]:
-        merged = {**self.base.commit.tables, **self.drafts}
-        return {key: table for key, table in merged.items() if table is not None}
-
-    def create_table(self, key: str, columns: Sequence[str], primary_key: Sequence[str]) -> None:
-        self._refuse_taken(key)
-        self._set(key, ModelTable(columns=tuple(columns), primary_key=tuple(primary_key)))
-
-    def drop_table(self, key: str) -> None:
-        self._get(key)
-        self._set(key, None)
-
-    def rename_table(self, key: str, new: str) -> None:
-        self._refuse_taken(new)
-        table = self._get(key)
-        self._set(key, None)
-        self._set(new, table)
-
-    def append(self, key: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
-        self._apply(key, self._get(key).append(columns, rows), lambda table: table.append(columns, rows))
-
-    def upsert(self, key: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
-        self._apply(key, self._get(key).upsert(columns, rows), lambda table: table.upsert(columns, rows))
-
-    def change(self, key: str, change: Callable[[ModelTable], ModelTable]) -> None:
-        """Any other operation: what it means depends on the rows it was made on."""
-        self._apply(key, change(self._get(key)), None)
-
-    def _apply(self, key: str, after: ModelTable, again: Again) -> None:
-        before = self._get(key)
-
-        def again_on_same_columns(table: ModelTable) -> ModelTable:
-            if again is None or table.columns != before.columns:
-                raise WriteConflictError(f"{key!r} was changed", hint=_HINT)
-            return again(table)
-
-        if after is not before:
-            self._set(key, after, [*self.steps.get(key, []), again_on_same_columns])
-
-    def _set(
-        self, key: str, table: ModelTable | None, steps: Sequence[Callable[[ModelTable], ModelTable]] = (_refuse_again,)
-    ) -> None:
-        self.drafts[key] = table
-        self.steps[key] = list(steps)
-
-    def _get(self, key: str) -> ModelTable:
-        if key not in self.tables:
-            raise TableNotFoundError(f"there is no table {key!r}", hint=_HINT)
-        return self.tables[key]
-
-    def _refuse_taken(self, key: str) -> None:
-        if key in self.tables:
-            raise TableExistsError(f"there is a table {key!r}", hint=_HINT)
-
-
 class ModelRepository:
-    """Logs of branches, each a list of entries, and the commits by the ids that the real repository gave them."""
+    """Logs of branches, each a list of entries, and the commits by the ids that the real repository gave them.
+
+    `times` are the moments of the entries, as the caller tells them; `verified` are real tables that were compared.
+    What makes a commit returns it; the caller records the id that it really has.
+    """
 
     def __init__(self, first_commit_id: str) -> None:
         first = ModelCommit(branch="main", version=1, incarnation=1, parent=None, tables={}, changed=())
         self.logs = {"main": [ModelEntry(commit=first, parent=None, incarnation=1)]}
         self.commits = {first_commit_id: first}
+        self.times: dict[str, list[int]] = {}
+        self.verified: dict[object, ModelTable] = {}
 
     def id_of(self, commit: ModelCommit) -> str:
         return next(commit_id for commit_id, known in self.commits.items() if known is commit)
@@ -255,76 +56,222 @@ class ModelRepository:
 
     @property
     def branches(self) -> list[str]:
-        return sorted(name for name in self.logs if self.is_live(name))
+        return sorted(name for name in self.logs if self.exists(name))
 
-    def is_live(self, name: str) -> bool:
+    def exists(self, name: str) -> bool:
         return name in self.logs and not self.logs[name][-1].is_deleted
 
     def head(self, name: str) -> ModelEntry:
-        if not self.is_live(name):
+        if not self.exists(name):
             raise BranchNotFoundError(f"there is no branch {name!r}", hint=_HINT)
         return self.logs[name][-1]
 
-    def resolve(self, ref: str) -> tuple[ModelCommit, str | None]:
-        """The commit of `main`, `main~2`, `main@v3` or a commit id, and the branch that it was found by."""
+    def view(self, name: str) -> ModelView:
+        """A branch as it shows itself now."""
+        return replace(self._view(name, self.head(name), self.head("main").commit), is_head=True, parent=name)
+
+    def _view(self, name: str, entry: ModelEntry, main: ModelCommit) -> ModelView:
+        return ModelView(
+            commit=entry.commit,
+            tables=entry.shown_on(main),
+            name=name,
+            number=self.logs[name].index(entry) + 1,
+            parent=name if self.exists(name) else None,
+            is_live=entry.is_live,
+            is_recorded=not entry.is_live or (entry.saw or entry.commit) is main,
+        )
+
+    def resolve(self, ref: str) -> ModelView:
+        """What `main`, `main~2`, `main@v3`, `main@{time}` or a commit id shows."""
         if ref in self.commits:
-            return self.commits[ref], None
+            return ModelView(commit=self.commits[ref], tables=self.commits[ref].tables)
+        if "@{" in ref:
+            return self._resolve_time(ref)
         name, _, number = ref.partition("@v")
         if number:
             if not 0 < int(number) <= len(self.logs.get(name, ())):
                 raise VersionNotFoundError(f"there is no {ref!r}", hint=_HINT)
-            return self.logs[name][int(number) - 1].commit, name if self.is_live(name) else None
+            entry = self.logs[name][int(number) - 1]
+            recorded = self._view(name, entry, entry.commit)
+            return replace(recorded, tables=entry.commit.tables, is_recorded=True)
         name, _, back = ref.partition("~")
+        if not int(back or 0):
+            return self.view(name)
         history = list(self.head(name).commit.history())
-        if int(back or 0) >= len(history):
+        if int(back) >= len(history):
             raise CommitNotFoundError(f"{ref!r} goes back too far", hint=_HINT)
-        return history[int(back or 0)], name
+        return ModelView(commit=history[int(back)], tables=history[int(back)].tables, parent=name)
 
-    def branch_create_from(self, source: str, name: str) -> None:
-        commit, parent = self.resolve(source)
-        if self.is_live(name):
+    def _resolve_time(self, ref: str) -> ModelView:
+        name, _, moment = ref.removesuffix("}").partition("@{")
+        time = (datetime.fromisoformat(moment) - datetime.fromtimestamp(0, UTC)) // timedelta(microseconds=1)
+        if name not in self.logs:
+            raise BranchNotFoundError(f"there is no branch {name!r}", hint=_HINT)
+        entry = self._entry_at(name, time)
+        if entry is None:
+            raise CommitNotFoundError(f"there was no {name!r} then", hint=_HINT)
+        if entry.is_deleted:
+            raise BranchNotFoundError(f"{name!r} was deleted then", hint=_HINT)
+        main = self._entry_at("main", time)
+        return self._view(name, entry, (main or entry).commit)
+
+    def _entry_at(self, name: str, time: int) -> ModelEntry | None:
+        past = [entry for at, entry in zip(self.times[name], self.logs[name], strict=True) if at <= time]
+        return past[-1] if past else None
+
+    def branch_create_from(self, source: str, name: str, *, is_live: bool = False) -> ModelCommit | None:
+        view = self.resolve(source)
+        if is_live and not (view.is_head and view.name == "main"):
+            raise InvalidInputError("only main can be followed", hint=_HINT)
+        if self.exists(name):
             raise BranchExistsError(f"there is a branch {name!r}", hint=_HINT)
         log = self.logs.setdefault(name, [])
-        log.append(ModelEntry(commit=commit, parent=parent, incarnation=len(log) + 1))
+        entry = ModelEntry(commit=view.commit, parent=view.parent, incarnation=len(log) + 1, is_live=is_live)
+        return self._put_on(name, entry, view)
+
+    def _put_on(self, name: str, entry: ModelEntry, view: ModelView) -> ModelCommit | None:
+        """Add an entry that is on what a ref shows; what no commit holds becomes one."""
+        if view.is_recorded:
+            self.logs[name].append(replace(entry, commit=view.commit, saw=None))
+            return None
+        commit = ModelCommit(
+            branch=name,
+            version=len(self.logs[name]) + 1,
+            incarnation=entry.incarnation,
+            parent=view.commit,
+            tables=view.tables,
+            changed=(),
+        )
+        self.logs[name].append(replace(entry, commit=commit, saw=None))
+        return commit
 
     def branch_delete(self, name: str) -> None:
         if name == "main":
             raise InvalidInputError("main stays", hint=_HINT)
         entry = self.head(name)
-        if any(self.head(other).parent == name for other in self.branches):
-            raise BranchInUseError(f"{name!r} has descendants", hint=_HINT)
+        self._refuse_in_use(name)
         self.logs[name].append(replace(entry, is_deleted=True))
 
     def branch_restore(self, name: str) -> None:
         if name not in self.logs:
             raise BranchNotFoundError(f"there never was a branch {name!r}", hint=_HINT)
-        if self.is_live(name):
+        if self.exists(name):
             raise BranchExistsError(f"{name!r} is not deleted", hint=_HINT)
         entry = self.logs[name][-1]
-        if entry.parent is not None and not self.is_live(entry.parent):
-            raise BranchNotFoundError(f"the parent of {name!r} is gone", hint=_HINT)
+        self._refuse_orphan(entry)
         self.logs[name].append(replace(entry, is_deleted=False))
+
+    def _refuse_in_use(self, name: str) -> None:
+        if any(self.head(other).parent == name for other in self.branches):
+            raise BranchInUseError(f"{name!r} has descendants", hint=_HINT)
+
+    def _refuse_orphan(self, entry: ModelEntry) -> None:
+        if entry.parent is not None and not self.exists(entry.parent):
+            raise BranchNotFoundError(f"{entry.parent!r} is gone", hint=_HINT)
+
+    # Live branches
+
+    def branch_pull(self, name: str, key: str) -> ModelCommit | None:
+        entry, shown = self.head(name), self.view(name).tables
+        if entry.is_live:
+            if key in entry.own:
+                return self._commit(name, entry, {}, main=self.head("main").commit, released=frozenset({key}))
+            theirs = shown.get(key)
+        else:
+            if entry.parent is None:
+                raise InvalidInputError(f"{name!r} has no source", hint=_HINT)
+            theirs = self.view(entry.parent).tables.get(key)
+        if theirs is None and key not in shown:
+            raise TableNotFoundError(f"there is no table {key!r}", hint=_HINT)
+        return None if theirs is shown.get(key) else self._commit(name, entry, {key: theirs})
+
+    def branch_freeze(self, name: str) -> ModelCommit:
+        entry = self.head(name)
+        if not entry.is_live:
+            raise InvalidInputError(f"{name!r} is pinned", hint=_HINT)
+        commit = self._commit(name, entry, {}, main=self.head("main").commit)
+        self.logs[name][-1] = replace(self.logs[name][-1], is_live=False, own=frozenset(), saw=None)
+        return commit
+
+    # Back and forth
+
+    def reset(self, name: str, ref: str) -> ModelCommit | None:
+        entry, view = self.head(name), self.resolve(ref)
+        if not entry.is_live:
+            return self._put_on(name, entry, view)
+        old = self.logs[name][view.number - 1]
+        is_its_own = view.name == name and not view.is_head and old.is_live and old.incarnation == entry.incarnation
+        if not is_its_own:
+            raise InvalidInputError(f"{ref!r} is no version of {name!r}", hint=_HINT)
+        self.logs[name].append(replace(entry, commit=old.commit, own=old.own, saw=old.saw))
+        return None
+
+    def undo(self, name: str) -> None:
+        if name not in self.logs:
+            raise BranchNotFoundError(f"there never was a branch {name!r}", hint=_HINT)
+        log = self.logs[name]
+        if len(log) == 1 and name == "main":
+            raise InvalidInputError("there is nothing to undo", hint=_HINT)
+        before = log[-2] if len(log) > 1 else replace(log[-1], is_deleted=True)
+        if before.is_deleted and not log[-1].is_deleted:
+            self._refuse_in_use(name)
+        if log[-1].is_deleted and not before.is_deleted:
+            self._refuse_orphan(before)
+        log.append(replace(before))
+
+    def revert(self, ref: str, name: str) -> ModelCommit:
+        entry, commit = self.head(name), self._picked(ref, name)
+        wanted = {key: commit.ground.get(key) for key in commit.changed}
+        is_own = entry.is_live and commit.branch == name
+        return self._replace(name, commit.tables, wanted, released=commit.followed if is_own else frozenset())
+
+    def cherry_pick(self, ref: str, name: str) -> ModelCommit:
+        commit = self._picked(ref, name)
+        return self._replace(name, commit.ground, {key: commit.tables.get(key) for key in commit.changed})
+
+    def _picked(self, ref: str, name: str) -> ModelCommit:
+        self.head(name)
+        commit = self.resolve(ref).commit
+        if not commit.changed:
+            raise InvalidInputError(f"{ref!r} changed no tables", hint=_HINT)
+        return commit
+
+    def _replace(
+        self,
+        name: str,
+        found: Tables,
+        wanted: Mapping[str, ModelTable | None],
+        *,
+        released: frozenset[str] = frozenset(),
+    ) -> ModelCommit:
+        shown = self.view(name).tables
+        if any(shown.get(key) is not found.get(key) for key in wanted):
+            raise WriteConflictError(f"{name!r} is not as the commit has it", hint=_HINT)
+        changes = {key: table for key, table in wanted.items() if key not in released}
+        return self._commit(name, self.head(name), changes, main=self.head("main").commit, released=released)
 
     # Transactions
 
     def begin(self, branch: str) -> ModelTransaction:
-        return ModelTransaction(branch=branch, base=self.head(branch))
+        entry = self.head(branch)
+        main = self.head("main").commit if entry.is_live else None
+        return ModelTransaction(branch=branch, base=entry, main=main, ground=self.view(branch).tables)
 
     def publish(self, tx: ModelTransaction) -> ModelCommit | None:
-        """Commit a transaction on top of the branch as it is now; the caller records the commit's real id."""
-        before = tx.base.commit.tables
-        changes = {key: table for key, table in tx.drafts.items() if table is not before.get(key)}
+        """Commit a transaction on top of the branch as it is now."""
+        changes = {key: table for key, table in tx.drafts.items() if table is not tx.ground.get(key)}
         if not changes:
             return None
         head = self.head(tx.branch)
         if head.incarnation != tx.base.incarnation:
             raise BranchNotFoundError(f"{tx.branch!r} is another branch now", hint=_HINT)
+        tables = head.commit.tables if tx.main is None else head.shown_on(tx.main)
         for key in changes:
-            changes[key] = self._rebased(tx, key, head.commit.tables.get(key))
-        return self._commit(tx.branch, head, changes)
+            changes[key] = self._rebased(tx, key, tables.get(key))
+        return self._commit(tx.branch, head, changes, main=tx.main)
 
     def _rebased(self, tx: ModelTransaction, key: str, theirs: ModelTable | None) -> ModelTable | None:
-        origin, draft = tx.base.commit.tables.get(key), tx.drafts[key]
+        origin, draft = tx.ground.get(key), tx.drafts[key]
         if theirs is origin:
             return draft
         if theirs is None or origin is None or draft is None or theirs.primary_key != draft.primary_key:
@@ -333,15 +280,30 @@ class ModelRepository:
             theirs = again(theirs)
         return theirs
 
-    def _commit(self, branch: str, head: ModelEntry, changes: Mapping[str, ModelTable | None]) -> ModelCommit:
-        merged = {**head.commit.tables, **changes}
+    def _commit(
+        self,
+        branch: str,
+        head: ModelEntry,
+        changes: Mapping[str, ModelTable | None],
+        *,
+        main: ModelCommit | None = None,
+        released: frozenset[str] = frozenset(),
+    ) -> ModelCommit:
+        """Commit on top of an entry; on a live branch with `main` under it, by default as the entry's own commit."""
+        is_live = head.is_live
+        ground = head.commit.tables if main is None else head.shown_on(main)
+        kept = replace(head, own=head.own - released)
+        merged = {**(head.commit.tables if main is None else kept.shown_on(main)), **changes}
         commit = ModelCommit(
             branch=branch,
             version=len(self.logs[branch]) + 1,
             incarnation=head.incarnation,
             parent=head.commit,
             tables={key: table for key, table in merged.items() if table is not None},
-            changed=tuple(sorted(changes)),
+            changed=tuple(sorted({*changes, *released})),
+            ground=ground,
+            followed=frozenset(key for key in {*changes, *released} if is_live and key not in head.own),
         )
-        self.logs[branch].append(replace(head, commit=commit))
+        own = kept.own | changes.keys() if is_live else frozenset()
+        self.logs[branch].append(replace(head, commit=commit, own=own, saw=(main or head.saw) if is_live else None))
         return commit

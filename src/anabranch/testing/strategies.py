@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from hypothesis import strategies as st
 
+from anabranch.testing.invariants import as_moment
 from anabranch.testing.model import ModelRepository, Row, Value
 from anabranch.testing.operations import (
     TYPES,
@@ -44,11 +45,13 @@ def table_keys() -> st.SearchStrategy[str]:
 def refs(model: ModelRepository) -> st.SearchStrategy[str]:
     """Refs of all forms, most of which stand for something."""
     names = sorted(model.logs)
+    times = sorted(time for known in model.times.values() for time in known)
     return st.one_of(
         st.sampled_from(names),
         st.sampled_from(sorted(model.commits)),
         st.builds("{}~{}".format, st.sampled_from(names), st.integers(0, 5)),
         st.builds("{}@v{}".format, st.sampled_from(names), st.integers(1, 8)),
+        st.builds(lambda name, time: f"{name}@{{{as_moment(time)}}}", st.sampled_from(names), st.sampled_from(times)),
     )
 
 

@@ -1,0 +1,152 @@
+"""What the model's history is made of: commits, entries of logs, views and transactions."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from anabranch.errors import TableExistsError, TableNotFoundError, WriteConflictError
+from anabranch.testing.model_table import ModelTable, Row
+
+__all__ = ["ModelCommit", "ModelEntry", "ModelTransaction", "ModelView", "Tables"]
+
+_HINT = "the model has no advice"
+Tables = Mapping[str, ModelTable]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ModelCommit:
+    """All tables after one step. `version` and `incarnation` say which entry of which life of its branch made it.
+
+    `ground` are the tables right before it, of which `followed` followed main on a live branch.
+    """
+
+    branch: str
+    version: int
+    incarnation: int
+    parent: "ModelCommit | None"
+    tables: Tables
+    changed: tuple[str, ...]
+    ground: Tables = field(default_factory=dict)
+    followed: frozenset[str] = frozenset()
+
+    def history(self) -> Iterator["ModelCommit"]:
+        commit: ModelCommit | None = self
+        while commit is not None:
+            yield commit
+            commit = commit.parent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ModelEntry:
+    """One entry of a branch's log. `incarnation` is the number of the entry that created the branch.
+
+    A live one shows main but for its `own` tables; `saw` is the commit of main that its commit was made on.
+    """
+
+    commit: ModelCommit
+    parent: str | None
+    incarnation: int
+    is_deleted: bool = False
+    is_live: bool = False
+    own: frozenset[str] = frozenset()
+    saw: ModelCommit | None = None
+
+    def shown_on(self, main: ModelCommit) -> Tables:
+        if not self.is_live:
+            return self.commit.tables
+        theirs = {key: table for key, table in main.tables.items() if key not in self.own}
+        return theirs | {key: table for key, table in self.commit.tables.items() if key in self.own}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ModelView:
+    """What a ref shows: a commit, and its tables, or, where not `is_recorded`, those of a live branch.
+
+    `name` and `number` are the entry it was found by, `parent` the branch that a branch made from it has.
+    """
+
+    commit: ModelCommit
+    tables: Tables
+    name: str | None = None
+    number: int = 0
+    parent: str | None = None
+    is_head: bool = False
+    is_live: bool = False
+    is_recorded: bool = True
+
+
+# A change to a table, made again on another state of it; None if it would not mean the same there.
+Again = Callable[[ModelTable], ModelTable] | None
+
+
+def _refuse_again(table: ModelTable) -> ModelTable:
+    raise WriteConflictError(f"{table!r} is another table", hint=_HINT)
+
+
+@dataclass(slots=True, eq=False)
+class ModelTransaction:
+    """Tables as a transaction has them, and how each came about; a table that was dropped is None.
+
+    `ground` is what it began on; on a live branch with `main` under it.
+    """
+
+    branch: str
+    base: ModelEntry
+    main: ModelCommit | None
+    ground: Mapping[str, ModelTable]
+    drafts: dict[str, ModelTable | None] = field(default_factory=dict)
+    steps: dict[str, list[Callable[[ModelTable], ModelTable]]] = field(default_factory=dict)
+
+    @property
+    def tables(self) -> dict[str, ModelTable]:
+        merged = {**self.ground, **self.drafts}
+        return {key: table for key, table in merged.items() if table is not None}
+
+    def create_table(self, key: str, columns: Sequence[str], primary_key: Sequence[str]) -> None:
+        self._refuse_taken(key)
+        self._set(key, ModelTable(columns=tuple(columns), primary_key=tuple(primary_key)))
+
+    def drop_table(self, key: str) -> None:
+        self._get(key)
+        self._set(key, None)
+
+    def rename_table(self, key: str, new: str) -> None:
+        self._refuse_taken(new)
+        table = self._get(key)
+        self._set(key, None)
+        self._set(new, table)
+
+    def append(self, key: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
+        self._apply(key, self._get(key).append(columns, rows), lambda table: table.append(columns, rows))
+
+    def upsert(self, key: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
+        self._apply(key, self._get(key).upsert(columns, rows), lambda table: table.upsert(columns, rows))
+
+    def change(self, key: str, change: Callable[[ModelTable], ModelTable]) -> None:
+        """Any other operation: what it means depends on the rows it was made on."""
+        self._apply(key, change(self._get(key)), None)
+
+    def _apply(self, key: str, after: ModelTable, again: Again) -> None:
+        before = self._get(key)
+
+        def again_on_same_columns(table: ModelTable) -> ModelTable:
+            if again is None or table.columns != before.columns:
+                raise WriteConflictError(f"{key!r} was changed", hint=_HINT)
+            return again(table)
+
+        if after is not before:
+            self._set(key, after, [*self.steps.get(key, []), again_on_same_columns])
+
+    def _set(
+        self, key: str, table: ModelTable | None, steps: Sequence[Callable[[ModelTable], ModelTable]] = (_refuse_again,)
+    ) -> None:
+        self.drafts[key] = table
+        self.steps[key] = list(steps)
+
+    def _get(self, key: str) -> ModelTable:
+        if key not in self.tables:
+            raise TableNotFoundError(f"there is no table {key!r}", hint=_HINT)
+        return self.tables[key]
+
+    def _refuse_taken(self, key: str) -> None:
+        if key in self.tables:
+            raise TableExistsError(f"there is a table {key!r}", hint=_HINT)
