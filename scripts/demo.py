@@ -60,6 +60,24 @@ STEPS = [
         'f"now {now.count_rows()} customers, one commit ago {before.count_rows()}"',
     ),
     (
+        "SQL across branches and time",
+        """
+        answer = repo.sql('''
+            SELECT count(*) AS orders, round(sum(main.amount - dev.amount)) AS discount
+            FROM in_c_shop.orders AT 'dev' AS dev JOIN in_c_shop.orders AT 'main' AS main USING (id)
+        ''')
+        """,
+        "answer.to_pylist()",
+    ),
+    (
+        "Take the mistake back",
+        """
+        repo.undo()
+        customers = repo.snapshot()["in_c_shop.customers"]
+        """,
+        'f"{customers.count_rows()} customers again"',
+    ),
+    (
         "Bad input is refused, and changes nothing",
         """
         try:
@@ -79,11 +97,11 @@ STEPS = [
         "[branch.name for branch in repo.branch_list()]",
     ),
     (
-        "The log",
+        "Everything that happened, the undone mistake too",
         """
-        commits = repo.list_commits("main")
+        movements = repo.reflog("main")
         """,
-        '"; ".join(f"v{c.manifest_version} {c.message}" for c in commits)',
+        '"; ".join(f"v{m.number} {m.event} ({m.message})" for m in movements)',
     ),
     (
         "One Lance dataset by itself: a tag, and what lies where",
