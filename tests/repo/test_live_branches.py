@@ -211,6 +211,24 @@ def test_drift_tells_what_main_did_since_each_copy(live: ab.Repository) -> None:
     assert [drift.table for drift in live.branch_drift("dev")] == [CUSTOMERS]
 
 
+def test_a_table_taken_from_main_as_it_is_has_not_drifted(live: ab.Repository) -> None:
+    commit = append(live, 4).graph_commit_id
+    live.revert(commit, branch="dev")
+    assert [drift.has_drifted for drift in live.branch_drift("dev")] == [True]
+    live.cherry_pick(commit, branch="dev")
+    assert [drift.has_drifted for drift in live.branch_drift("dev")] == [False]
+
+
+def test_a_pull_shows_raw_readers_too_what_main_took_from_the_branch(lake: ab.Repository) -> None:
+    lake.branch_create("dev")
+    append(lake, 4, branch="dev")
+    lake.cherry_pick("dev")
+    append(lake, 5, branch="dev")
+    assert lake.branch_pull("dev", ORDERS) is True
+    assert sorted(raw(lake, ref="dev").to_table().column("id").to_pylist()) == [1, 2, 3, 4]
+    assert ids(lake.snapshot_of("dev")) == [1, 2, 3, 4]
+
+
 @pytest.mark.parametrize("source", ["dev", "main@v2", "main~1", "v1", "commit"])
 def test_a_live_branch_follows_nothing_but_main_as_it_is(lake: ab.Repository, source: str) -> None:
     append(lake, 4)

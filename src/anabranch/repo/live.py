@@ -93,11 +93,11 @@ def branch_drift(records: Records, branch: BranchName) -> tuple[TableDrift, ...]
     ours = records.commits.tables_of(entry.head)
     main = records.commits.tables_of(records.heads.get(BranchName(MAIN)).head)
     keys = entry.state.own if _is_live(entry) else tuple(key for key in ours if owns(branch, ours[key].home))
-    return tuple(_drift(key, ours.get(key), main.get(key)) for key in sorted(keys))
+    return tuple(_drift(branch, key, ours.get(key), main.get(key)) for key in sorted(keys))
 
 
-def _drift(key: TableKey, ours: TableEntry | None, main: TableEntry | None) -> TableDrift:
-    forked = ours.forked_from if ours is not None else None
+def _drift(branch: BranchName, key: TableKey, ours: TableEntry | None, main: TableEntry | None) -> TableDrift:
+    forked = None if ours is None else ours.forked_from if owns(branch, ours.home) else (ours.home, ours.version)
     current = None if main is None else (main.home, main.version)
     return TableDrift(
         table=str(key),

@@ -197,8 +197,9 @@ class Repository:
 
     def branch_pull(self, name: str, key: str) -> bool:
         """Let a table of a branch follow its source again; whether the branch had a copy of its own."""
-        entry, was_local = live.pull_table(self._records, BranchName.parse(name), TableKey.parse(key))
-        self._move_to(entry)
+        target = TableKey.parse(key)
+        entry, was_local = live.pull_table(self._records, BranchName.parse(name), target)
+        self._on_published(entry, {target: self._records.commits.find_table(entry.head, target)} if was_local else {})
         return was_local
 
     def branch_freeze(self, name: str) -> BranchInfo:
