@@ -42,6 +42,8 @@ def normalise_uri(text: str | os.PathLike[str]) -> str:
 def _normalise_local(path: str) -> str:
     if not path.strip() or "\0" in path:
         raise InvalidPathError(f"path {path!r} is empty or holds a NUL", hint="give a folder or an s3:// URI")
+    if "?" in path:  # Lance takes it for the end of a URL's path, and would put branches elsewhere.
+        raise InvalidPathError(f"path {path!r} has a '?' in it", hint="name the folder without it")
     # POSIX lets two leading slashes mean something else; nowhere here do they.
     return re.sub("^/+", "/", os.path.abspath(path))
 
