@@ -20,6 +20,7 @@ from anabranch.errors import (
 from anabranch.format.staging import ColumnChange
 from anabranch.storage import open_store
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, another, append, data_files, entry, ids, raw, table
+from tests.repo.meanwhile import meanwhile
 from tests.repo.programs import running
 
 Write = Callable[[ab.Transaction], object]
@@ -396,3 +397,29 @@ def test_every_kind_of_second_write_stays_on_the_branch(live: ab.Repository) -> 
         write(live, lambda tx: tx.update(ORDERS, {"w": "'y'"}))
     assert entry(live, ref="dev").home == home
     assert live.snapshot_of("dev")[ORDERS].to_arrow().to_pylist() == [{"id": 1, "w": "y"}]
+
+
+def test_a_freeze_that_a_commit_crosses_keeps_the_commit(live: ab.Repository) -> None:
+    meanwhile(live, lambda other: append(other, 4, branch="dev")).branch_freeze("dev")
+    append(live, 5)
+    assert ids(live.snapshot_of("dev")) == [1, 2, 3, 4]
+    assert live.branch_get("dev").mode == "pinned"
+
+
+@pytest.mark.parametrize("name", ["pull", "freeze"])
+def test_a_branch_frozen_meanwhile_is_neither_pulled_nor_frozen_again(live: ab.Repository, name: str) -> None:
+    append(live, 4, branch="dev")
+    crossed = meanwhile(live, lambda other: other.branch_freeze("dev"))
+    with pytest.raises(WriteConflictError, match="frozen"):
+        crossed.branch_pull("dev", ORDERS) if name == "pull" else crossed.branch_freeze("dev")
+    assert ids(live.snapshot_of("dev")) == [1, 2, 3, 4]
+    assert live.branch_get("dev").version == 3
+
+
+def test_a_pull_that_a_write_to_another_table_crosses_keeps_that(live: ab.Repository) -> None:
+    append(live, 4, branch="dev")
+    crossed = meanwhile(live, lambda other: append(other, 30, branch="dev", key=CUSTOMERS))
+    assert crossed.branch_pull("dev", ORDERS) is True
+    dev = live.snapshot_of("dev")
+    assert (ids(dev), ids(dev, CUSTOMERS)) == ([1, 2, 3], [10, 20, 30])
+    assert live.branch_get("dev").own_tables == (CUSTOMERS,)

@@ -5,6 +5,7 @@ import pytest
 import anabranch as ab
 from anabranch.errors import CommitNotFoundError, InvalidInputError, WriteConflictError
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, another, append, entry, ids, nothing_changes, raw, table
+from tests.repo.meanwhile import meanwhile
 
 
 def raw_ids(repo: ab.Repository, key: str = ORDERS, ref: str | None = None) -> list[int]:
@@ -214,3 +215,25 @@ def test_a_commit_of_main_picked_onto_a_live_branch_is_the_branchs_own(lake: ab.
     assert ids(lake.snapshot_of("dev")) == [1, 2, 3, 4]
     append(lake, 6, branch="dev")
     assert (ids(lake.snapshot_of("dev")), ids(lake.snapshot_of("fix"))) == ([1, 2, 3, 4, 6], [1, 2, 3, 4])
+
+
+def test_a_revert_that_a_commit_to_another_table_crosses_goes_on_top_of_it(lake: ab.Repository) -> None:
+    append(lake, 4)
+    meanwhile(lake, lambda other: append(other, 30, key=CUSTOMERS)).revert(lake.head_commit_id_for_branch("main"))
+    assert (ids(lake), ids(lake, CUSTOMERS)) == ([1, 2, 3], [10, 20, 30])
+    assert (raw_ids(lake), raw_ids(lake, CUSTOMERS)) == ([1, 2, 3], [10, 20, 30])
+
+
+def test_a_revert_that_a_commit_to_its_table_crosses_is_refused(lake: ab.Repository) -> None:
+    commit = append(lake, 4).graph_commit_id
+    with pytest.raises(WriteConflictError):
+        meanwhile(lake, lambda other: append(other, 5)).revert(commit)
+    assert ids(lake) == raw_ids(lake) == [1, 2, 3, 4, 5]
+
+
+def test_a_revert_on_a_live_branch_that_is_frozen_meanwhile_is_refused(lake: ab.Repository) -> None:
+    lake.branch_create_from("main", "dev", mode="live")
+    append(lake, 4, branch="dev")
+    with pytest.raises(WriteConflictError, match="pinned"):
+        meanwhile(lake, lambda other: other.branch_freeze("dev")).revert("dev", branch="dev")
+    assert ids(lake.snapshot_of("dev")) == [1, 2, 3, 4]

@@ -18,6 +18,7 @@ from anabranch.repo.models import TableMap
 from anabranch.repo.repository import Repository
 from anabranch.repo.tables import owns
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, another, append, entry, ids, nothing_changes, raw, table
+from tests.repo.meanwhile import meanwhile
 
 State = dict[str, tuple[str, str, str | None, tuple[str, ...], TableMap]]
 
@@ -332,3 +333,31 @@ def test_times_never_run_backwards_even_if_the_clock_does(lake: ab.Repository) -
     for branch in ("main", "dev"):
         times = [move.at for move in lake.reflog(branch)]
         assert times == sorted(times, reverse=True)
+
+
+@pytest.mark.parametrize("name", ["undo", "reset"])
+def test_a_movement_that_another_crosses_is_refused_and_takes_nothing_back(lake: ab.Repository, name: str) -> None:
+    append(lake, 4)
+    crossed = meanwhile(lake, lambda other: append(other, 5))
+    with pytest.raises(BusyError):
+        crossed.undo() if name == "undo" else crossed.reset("main", to="main~1")
+    assert ids(lake) == raw_ids(lake) == [1, 2, 3, 4, 5]
+    assert [str(move.event) for move in lake.reflog(limit=1)] == ["committed"]
+
+
+def test_an_undo_that_ends_a_branch_notices_a_child_made_meanwhile(lake: ab.Repository) -> None:
+    lake.branch_create("dev")
+    crossed = meanwhile(lake, lambda other: other.branch_create_from("dev", "child"))
+    with pytest.raises(BranchInUseError):
+        crossed.undo("dev")
+    assert [info.name for info in lake.branch_list()] == ["child", "dev", "main"]
+
+
+def test_an_undo_that_brings_back_a_branch_notices_that_its_source_goes_meanwhile(lake: ab.Repository) -> None:
+    lake.branch_create("dev")
+    lake.branch_create_from("dev", "child")
+    lake.branch_delete("child")
+    crossed = meanwhile(lake, lambda other: other.branch_delete("dev"))
+    with pytest.raises(BranchNotFoundError):
+        crossed.undo("child")
+    assert [info.name for info in lake.branch_list()] == ["main"]

@@ -1,0 +1,20 @@
+"""Let something happen at the worst moment: after a handle looked at a branch, before it puts the next entry."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import anabranch as ab
+from anabranch.repo.context import now_in_microseconds
+from anabranch.repo.repository import Repository
+
+
+def meanwhile(repo: ab.Repository, act: Callable[[ab.Repository], object]) -> ab.Repository:
+    """A handle whose next movement somebody else's crosses; whoever moves asks for the time right before the put."""
+    pending = [act]
+
+    def clock() -> int:
+        if pending:
+            pending.pop()(Repository(repo._context))
+        return now_in_microseconds()
+
+    return Repository(replace(repo._context, clock=clock), branch=repo.branch)
