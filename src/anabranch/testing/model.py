@@ -199,9 +199,8 @@ class ModelRepository:
         entry, view = self.head(name), self.resolve(ref)
         if not entry.is_live:
             return self._put_on(name, entry, view)
-        old = self.logs[name][view.number - 1]
-        is_its_own = view.name == name and not view.is_head and old.is_live and old.incarnation == entry.incarnation
-        if not is_its_own:
+        old = self.logs[name][view.number - 1] if view.name == name and not view.is_head else None
+        if old is None or not old.is_live or old.incarnation != entry.incarnation:
             raise InvalidInputError(f"{ref!r} is no version of {name!r}", hint=_HINT)
         self.logs[name].append(replace(entry, commit=old.commit, own=old.own, saw=old.saw))
         return None
