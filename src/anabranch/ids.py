@@ -23,6 +23,7 @@ _ULID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
 _SLASH_LENGTH = 5
 _MAX_NAME = 210
 _MAX_NEW_NAME = 170
+_NO_TEXT = ("is not text", "give it as a string")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -47,6 +48,8 @@ class BranchName:
         name = cls.parse(text)
         if problem := _length_problem(text, most=_MAX_NEW_NAME):
             raise InvalidNameError(f"branch name {text!r} {problem[0]}", hint=problem[1])
+        if _is_ulid(text):
+            raise InvalidNameError(f"branch name {text!r} reads like a commit id", hint="choose another name")
         if text == MAIN:
             raise InvalidNameError("branch name 'main' is reserved for the main branch", hint="choose another name")
         if name.is_internal:
@@ -60,8 +63,10 @@ class BranchName:
         return self.value.startswith("__")
 
 
-def _branch_problem(text: str) -> tuple[str, str] | None:
+def _branch_problem(text: object) -> tuple[str, str] | None:
     """What is wrong with a branch name, and what to do about it."""
+    if not isinstance(text, str):
+        return _NO_TEXT
     if not text:
         return "is empty", "give it at least one character"
     if "\\" in text:
@@ -118,7 +123,9 @@ class TagName:
         return cls(text)
 
 
-def _tag_problem(text: str) -> tuple[str, str] | None:
+def _tag_problem(text: object) -> tuple[str, str] | None:
+    if not isinstance(text, str):
+        return _NO_TEXT
     if not text:
         return "is empty", "give it at least one character"
     if "/" in text:
@@ -147,7 +154,7 @@ class TableKey:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        parts = text.split(".")
+        parts = text.split(".") if _is_text(text) else []
         if len(parts) != 2:
             raise InvalidNameError(
                 f"table key {text!r} is not of the form 'bucket.table'", hint="name it like 'in_c_sales.orders'"
@@ -172,12 +179,20 @@ class CommitId:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        # Some letters of other scripts become ASCII in upper case.
-        if not text.isascii() or not _ULID.fullmatch(text.upper()):
+        if not _is_ulid(text):
             raise InvalidNameError(
                 f"commit id {text!r} is not a ULID", hint="copy the 26 characters that the log shows"
             )
         return cls(text.upper())
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_ulid(text: str) -> bool:
+    # Some letters of other scripts become ASCII in upper case.
+    return _is_text(text) and text.isascii() and _ULID.fullmatch(text.upper()) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +216,7 @@ class Ref:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        match = _REF.fullmatch(text)
+        match = _REF.fullmatch(text) if _is_text(text) else None
         if match is None:
             raise InvalidNameError(
                 f"ref {text!r} is not understood",

@@ -93,6 +93,30 @@ def test_bad_refs_are_refused(lake: ab.Repository, ref: str) -> None:
             lake.branch_create_from(ref, "dev")
 
 
+@pytest.mark.parametrize("wrong", [None, 7, b"main", ["main"]])
+def test_what_is_no_text_is_refused_as_a_name(lake: ab.Repository, wrong: Any) -> None:
+    refuse(lake, lambda tx: tx.append(wrong, table(9)), InvalidNameError, repr(wrong))
+    refuse(lake, lambda tx: tx.rename_table(ORDERS, wrong), InvalidNameError, repr(wrong))
+    refuse(lake, lambda tx: tx.delete(ORDERS, wrong), InvalidExpressionError, repr(wrong))
+    refuse(lake, lambda tx: tx.update(ORDERS, {"v": wrong}), InvalidExpressionError, repr(wrong))
+    for use in (
+        lambda: lake.snapshot_of(wrong),
+        lambda: lake.get_commit(wrong),
+        lambda: lake.branch_delete(wrong),
+        lambda: lake.branch_create_from("main", wrong),
+        lambda: lake.branch_create_from(wrong, "dev"),
+        lambda: lake.snapshot()[wrong],
+    ):
+        with nothing_changes(lake), pytest.raises(InvalidNameError) as caught:
+            use()
+        assert repr(wrong) in str(caught.value)
+
+
+def test_a_branch_is_not_called_like_a_commit(lake: ab.Repository) -> None:
+    with nothing_changes(lake), pytest.raises(InvalidNameError, match="reads like a commit id; choose another"):
+        lake.branch_create(lake.snapshot().id.lower())
+
+
 def test_a_branch_that_is_not_there_is_refused_everywhere(lake: ab.Repository) -> None:
     with nothing_changes(lake):
         for use in (

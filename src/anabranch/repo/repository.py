@@ -82,7 +82,9 @@ class Repository:
         return self._snapshot(Resolved.of_entry(self._records.heads.get_numbered(self._branch, version)))
 
     def get_commit(self, commit_id: str) -> GraphCommit:
-        return self._resolve(commit_id).record.commit if len(commit_id) < 26 else self._get_commit(commit_id)
+        if Ref.parse(commit_id).name == commit_id and len(commit_id) >= 26:
+            return self._get_commit(commit_id)
+        return self._resolve(commit_id).record.commit
 
     def head_commit_id_for_branch(self, branch: str) -> str:
         return self._records.heads.get(BranchName.parse(branch)).head.commit.graph_commit_id

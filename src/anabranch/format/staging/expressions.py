@@ -23,6 +23,8 @@ def enclosed(expression: str) -> str:
     Lance puts it behind `SELECT 1 FROM t WHERE` and ignores what else it finds there: without the parentheses
     `id > 5 LIMIT 1` would delete every row above 5.
     """
+    if not isinstance(expression, str):
+        raise InvalidExpressionError(f"expression {expression!r} is not text", hint="write it in SQL, as a string")
     _require_balanced(expression)
     return f"({expression}\n)"
 
