@@ -19,8 +19,9 @@ def init_repository(
 ) -> Repository:
     """Make a repository at a folder or URI and open it."""
     context = _context(uri, storage_options, actor)
+    repository = Repository(context)  # refuses a bad actor before anything is made
     create_repository(context)
-    return Repository(context)
+    return repository
 
 
 def open_repository(

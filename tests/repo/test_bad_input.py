@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,27 @@ def test_bad_options_of_a_transaction_are_refused(lake: ab.Repository) -> None:
             lake.transaction(metadata={"x": "y" * 10_001})
         with pytest.raises(InvalidInputError, match="mode 'lively' is not known"):
             lake.branch_create_from("main", "dev", mode="lively")
+        with pytest.raises(InvalidInputError, match=r"metadata \['run'\] is no mapping"):
+            lake.transaction(metadata=["run"])  # type: ignore[arg-type]
+
+
+def test_bad_descriptions_actors_and_expiries_are_refused(lake: ab.Repository) -> None:
+    options = lake._context.storage_options
+    for wrong, said in ((7, "7 is not text"), ("\ud800", "cannot be stored"), ("x" * 10_001, "has 10001 characters")):
+        text: Any = wrong
+        with nothing_changes(lake):
+            with pytest.raises(InvalidInputError, match=said):
+                lake.branch_create("dev", description=text)
+            with pytest.raises(InvalidInputError, match=said):
+                lake.tag_create("v1", description=text)
+            with pytest.raises(InvalidInputError, match=said):
+                ab.open(lake.uri, actor=text, storage_options=options)
+            with pytest.raises(InvalidInputError, match=said):
+                ab.init(f"{lake.uri}/other", actor=text, storage_options=options)
+    for expiry in (7, timedelta(0), timedelta(days=-1), timedelta.max):
+        soon: Any = expiry
+        with nothing_changes(lake), pytest.raises(InvalidInputError, match="cannot expire in"):
+            lake.branch_create_from("main", "dev", expires_in=soon)
 
 
 # Predicates and expressions

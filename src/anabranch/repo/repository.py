@@ -11,6 +11,7 @@ from anabranch.format.home import Home
 from anabranch.ids import MAIN, BranchName, CommitId, Ref, TableKey, TagName
 from anabranch.repo import adoption, branches, entities, history, live, picking, rewinding, settling, strangers, tags
 from anabranch.repo.branches import BranchInfo
+from anabranch.repo.checks import checked_expiry, checked_kind, checked_metadata, checked_text
 from anabranch.repo.context import Context
 from anabranch.repo.engine import Parameters
 from anabranch.repo.models import BranchMode, CommitKind, GraphCommit, LogEntry
@@ -27,13 +28,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Repository"]
 
-_MAX_MESSAGE = 10_000
-
 
 class Repository:
     """A handle on one repository, bound to one branch."""
 
     def __init__(self, context: Context, *, branch: str = MAIN) -> None:
+        if context.actor is not None:
+            checked_text(context.actor, "actor's name")
         self._context = context
         self._records = Records.of(context)
         self._branch = BranchName.parse(branch)
@@ -174,8 +175,8 @@ class Repository:
             target,
             source=self._resolve(source),
             mode=BranchMode(mode),
-            description=description,
-            expires_at=None if expires_in is None else self._context.clock() + expires_in // timedelta(microseconds=1),
+            description=checked_text(description, "description"),
+            expires_at=None if expires_in is None else self._context.clock() + checked_expiry(expires_in),
         )
         self._seen[target] = made.version
         return made
@@ -228,7 +229,10 @@ class Repository:
         """Name the commit that a ref stands for; by default the newest of the bound branch."""
         commit = self._resolve(ref or self.branch).get_commit()
         return tags.create_tag(
-            self._records, TagName.parse(name), commit_id=commit.graph_commit_id, description=description
+            self._records,
+            TagName.parse(name),
+            commit_id=commit.graph_commit_id,
+            description=checked_text(description, "description"),
         )
 
     def tag_list(self) -> tuple[TagInfo, ...]:
@@ -303,7 +307,7 @@ class Repository:
     ) -> Transaction:
         """Begin a commit over any number of tables of a branch."""
         target = self._branch if branch is None else BranchName.parse(branch)
-        about = Description(message=_checked_message(message), kind=_checked_kind(kind), metadata=_checked(metadata))
+        about = Description(message=checked_text(message), kind=checked_kind(kind), metadata=checked_metadata(metadata))
         return Transaction(
             self._records,
             branch=target,
@@ -386,37 +390,3 @@ class Repository:
             tables=tables,
             main_commit_id=found.record.saw,
         )
-
-
-def _checked_kind(kind: str) -> CommitKind:
-    try:
-        return CommitKind(kind)
-    except ValueError:
-        raise InvalidInputError(f"the commit kind {kind!r} is not known", hint=f"use {', '.join(CommitKind)}") from None
-
-
-def _checked_message(message: str) -> str:
-    _check_text(message)
-    if len(message) > _MAX_MESSAGE:
-        raise InvalidInputError(f"the message has {len(message)} characters", hint=f"use at most {_MAX_MESSAGE}")
-    return message
-
-
-def _checked(metadata: Mapping[Any, Any] | None) -> dict[str, str]:
-    checked = dict(metadata or {})
-    for key, value in checked.items():
-        if not (isinstance(key, str) and isinstance(value, str)):
-            raise InvalidInputError(f"metadata {key!r}: {value!r} is not text", hint="use text for keys and values")
-        _check_text(key + value)
-    if sum(len(key) + len(value) for key, value in checked.items()) > _MAX_MESSAGE:
-        raise InvalidInputError("the metadata is too large", hint=f"use at most {_MAX_MESSAGE} characters in all")
-    return checked
-
-
-def _check_text(text: str) -> None:
-    if not isinstance(text, str):
-        raise InvalidInputError(f"{text!r} is not text", hint="give text")
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise InvalidInputError(f"{text!r} cannot be stored as UTF-8", hint="remove the broken characters") from None
