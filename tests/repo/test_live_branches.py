@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -18,7 +19,9 @@ from anabranch.errors import (
     WriteConflictError,
 )
 from anabranch.format.staging import ColumnChange
+from anabranch.repo.repository import Repository
 from anabranch.storage import open_store
+from anabranch.storage.wrappers import CountingStore
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, another, append, data_files, entry, ids, raw, table
 from tests.repo.meanwhile import meanwhile
 from tests.repo.programs import running
@@ -423,3 +426,31 @@ def test_a_pull_that_a_write_to_another_table_crosses_keeps_that(live: ab.Reposi
     dev = live.snapshot_of("dev")
     assert (ids(dev), ids(dev, CUSTOMERS)) == ([1, 2, 3], [10, 20, 30])
     assert live.branch_get("dev").own_tables == (CUSTOMERS,)
+
+
+@pytest.mark.s3
+def test_what_a_live_branch_costs_does_not_grow_with_history(live: ab.Repository) -> None:
+    append(live, 4, branch="dev")
+
+    def costs() -> list[int]:
+        store = CountingStore(live._context.store)
+        counted = Repository(replace(live._context, store=store), branch="dev")
+        counted.snapshot()
+        opened = store.counts.total()
+        store.reset()
+        counted.snapshot()
+        looked = store.counts.total()
+        store.reset()
+        counted.branch_create_from("dev", f"child{looked}-{live.branch_get('dev').version}")
+        made = store.counts
+        return [opened, looked, made["put_if_absent"]]
+
+    first = costs()
+    for number in range(30, 50):
+        append(live, number, key=CUSTOMERS)
+        append(live, number, branch="dev")
+    opened, looked, put = costs()
+    assert opened <= 8
+    assert looked <= 2 * 2  # the head of each, where nothing moved: one probe, on S3 perhaps a listing
+    assert put <= 2
+    assert [opened, looked] == first[:2]
