@@ -1,6 +1,5 @@
 """Where each branch is now: the newest entry of its log, and the way to add the next."""
 
-from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import unquote
 
 from anabranch.errors import BranchNotFoundError, VersionNotFoundError
@@ -9,10 +8,9 @@ from anabranch.ids import BranchName
 from anabranch.repo import codec
 from anabranch.repo.context import Context
 from anabranch.repo.models import LogEntry
+from anabranch.storage import in_parallel
 
 __all__ = ["Heads"]
-
-_PARALLEL_READS = 16
 
 
 class Heads:
@@ -58,9 +56,8 @@ class Heads:
         """The newest entry of every branch, deleted and internal ones too, by name."""
         folders = self._context.store.list_folders("_versions")
         names = sorted(unquote(folder.rpartition("/")[2]) for folder in folders)
-        with ThreadPoolExecutor(_PARALLEL_READS) as readers:
-            found = readers.map(lambda name: self._read(BranchName(name)), names)
-            return tuple(entry for entry in found if entry is not None)
+        found = in_parallel(lambda name: self._read(BranchName(name)), names)
+        return tuple(entry for entry in found if entry is not None)
 
     def append(self, entry: LogEntry) -> bool:
         """Put an entry as the branch's next; this alone makes a change visible. False if the number is taken."""

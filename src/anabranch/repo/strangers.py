@@ -1,26 +1,22 @@
 """Find what strangers wrote to the tables of a branch with other tools."""
 
-from concurrent.futures import ThreadPoolExecutor
-
 from anabranch.format import staging
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.models import TableEntry
 from anabranch.repo.records import Records
 from anabranch.repo.settling import ForeignWrite
 from anabranch.repo.tables import owns
+from anabranch.storage import in_parallel
 
 __all__ = ["list_foreign_writes"]
-
-_PARALLEL_READS = 16
 
 
 def list_foreign_writes(records: Records, branch: BranchName) -> tuple[ForeignWrite, ...]:
     """The direct writes that nobody has adopted or set aside, by table. Each table of the branch is opened."""
     tables = records.commits.tables_of(records.heads.get(branch).head)
     owned = [key for key in sorted(tables) if owns(branch, tables[key].home)]
-    with ThreadPoolExecutor(_PARALLEL_READS) as readers:
-        found = readers.map(lambda key: _find(records, branch, key, tables[key]), owned)
-        return tuple(write for write in found if write is not None)
+    found = in_parallel(lambda key: _find(records, branch, key, tables[key]), owned)
+    return tuple(write for write in found if write is not None)
 
 
 def _find(records: Records, branch: BranchName, key: TableKey, entry: TableEntry) -> ForeignWrite | None:

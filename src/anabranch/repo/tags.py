@@ -1,6 +1,5 @@
 """Tags of the repository: names that do not move, each a numbered log, so that deleting and re-creating never cross."""
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from anabranch.errors import (
@@ -13,10 +12,9 @@ from anabranch.ids import BranchName, TagName
 from anabranch.repo import codec
 from anabranch.repo.log import NumberedLog
 from anabranch.repo.records import Records
+from anabranch.storage import in_parallel
 
 __all__ = ["TagInfo", "create_tag", "delete_tag", "find_tag", "get_tag", "is_tag", "list_tags"]
-
-_PARALLEL_READS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,9 +76,8 @@ def get_tag(records: Records, name: TagName) -> TagInfo:
 
 def list_tags(records: Records) -> tuple[TagInfo, ...]:
     names = sorted(folder.rpartition("/")[2] for folder in records.context.store.list_folders("_tags"))
-    with ThreadPoolExecutor(_PARALLEL_READS) as readers:
-        found = readers.map(lambda name: find_tag(records, TagName(name)), names)
-        return tuple(tag for tag in found if tag is not None)
+    found = in_parallel(lambda name: find_tag(records, TagName(name)), names)
+    return tuple(tag for tag in found if tag is not None)
 
 
 def _log(records: Records, name: TagName) -> NumberedLog:
