@@ -12,6 +12,7 @@ import anabranch as ab
 from anabranch.errors import (
     BranchNotFoundError,
     CommitNotFoundError,
+    CorruptError,
     InvalidInputError,
     VersionNotFoundError,
     WriteConflictError,
@@ -249,6 +250,26 @@ def test_half_written_objects_beside_a_log_are_not_read(lake: ab.Repository) -> 
     assert lake.snapshot_of(lake.list_commits()[0].graph_commit_id[:25]).version == 2
     with pytest.raises(BranchNotFoundError):
         lake.snapshot_of("01KA4T3JB6W9TTVN2MVF2FZ9A")
+
+
+@pytest.mark.s3
+def test_what_others_left_beside_a_log_is_no_entry(lake: ab.Repository) -> None:
+    store = lake._context.store
+    store.delete("_versions/main/hint")
+    newest = min(path for path in objects(lake, "_versions/main"))
+    for name in (".DS_Store", "- copy.json", "0.json", "copies/00000000000000000000.json"):
+        store.put(f"_versions/main/{name}", store.get(newest))
+    assert ids(another(lake)) == [1, 2, 3]
+    append(lake, 4)
+    assert ids(another(lake)) == [1, 2, 3, 4]
+    assert [branch.name for branch in another(lake).branch_list()] == ["main"]
+
+
+def test_a_lost_base_of_a_commit_is_damage(lake: ab.Repository) -> None:
+    store, head = lake._context.store, Records.of(lake._context).heads.get(BranchName("main")).head
+    store.delete(f"_commits/{head.base}.json")
+    with pytest.raises(CorruptError, match=f"'{head.base}'.* is missing; run doctor"):
+        another(lake).snapshot()
 
 
 def test_many_tables_keep_their_full_map_across_bases(repo: ab.Repository) -> None:

@@ -78,7 +78,12 @@ class Commits:
     def _full_map(self, base: str) -> TableMap:
         known = self._full_maps.find(base)
         if known is None:
-            fields = self._read(base)
+            try:
+                fields = self._read(base)
+            except CommitNotFoundError:
+                raise CorruptError(
+                    f"commit {base!r}, which others build on, is missing", hint="run doctor on the repository"
+                ) from None
             with codec.damage_named(_path(base)):
                 known = codec.decode_full_map(fields)
             self._full_maps.keep(base, known)

@@ -4,6 +4,7 @@ Numbers are written from the top, so that on a store with sorted listings the ne
 where listings have no order, a copy of a recent entry lies beside the log; from there the head is found by probing.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from zlib import crc32
@@ -17,6 +18,7 @@ __all__ = ["NumberedLog"]
 _TOP = (1 << 64) - 1
 _HINT = "hint"
 _SUFFIX = ".json"
+_ENTRY = re.compile(r"([0-9]{20})\.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +63,9 @@ class NumberedLog:
         except StorageError:
             return
 
-    def iter_newest_first(self, start: int) -> Iterator[tuple[int, bytes]]:
-        for number in range(start, 0, -1):
-            data = self.find(number)
-            if data is not None:
-                yield number, data
-
     def _first_listed(self) -> tuple[int, bytes] | None:
-        first = next(iter(self.store.list(self.folder)), None)
-        if first is None:
-            return None
-        return self._number(first.path), self.store.get(first.path)
+        number = next(self._iter_numbers(), None)
+        return None if number is None else (number, self.store.get(self.path(number)))
 
     def _hinted(self) -> tuple[int, bytes] | None:
         try:
@@ -82,15 +76,17 @@ class NumberedLog:
         return (number, data) if crc32(data) == checksum else None
 
     def _last_of_all(self) -> tuple[int, bytes] | None:
-        numbers = [self._number(info.path) for info in self.store.list(self.folder) if info.path.endswith(_SUFFIX)]
-        if not numbers:
-            return None
-        return max(numbers), self.store.get(self.path(max(numbers)))
+        last = max(self._iter_numbers(), default=None)
+        return None if last is None else (last, self.store.get(self.path(last)))
 
     def _probe_from(self, number: int, data: bytes) -> tuple[int, bytes]:
         while (newer := self.find(number + 1)) is not None:
             number, data = number + 1, newer
         return number, data
 
-    def _number(self, path: str) -> int:
-        return _TOP - int(path.rpartition("/")[2].removesuffix(_SUFFIX))
+    def _iter_numbers(self) -> Iterator[int]:
+        """The numbers of all entries as they are listed; copies and notes that others left beside them are none."""
+        for info in self.store.list(self.folder):
+            match = _ENTRY.fullmatch(info.path.removeprefix(f"{self.folder}/"))
+            if match is not None:
+                yield _TOP - int(match[1])
