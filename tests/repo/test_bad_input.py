@@ -235,6 +235,16 @@ def test_bad_schemas_of_new_tables_are_refused(lake: ab.Repository) -> None:
     assert not [path for path in objects(lake, "tables") if "s/new" in path]
 
 
+@pytest.mark.parametrize("wrong", ["v", 7, [7]])
+def test_what_is_no_list_of_columns_is_refused(lake: ab.Repository, wrong: Any) -> None:
+    refuse(lake, lambda tx: tx.drop_columns(ORDERS, wrong), InvalidInputError, f"{wrong!r} is no list of columns")
+    refuse(lake, lambda tx: tx.upsert(ORDERS, table(1), keys=wrong), InvalidInputError, f"{wrong!r} is no list")
+    refuse(lake, lambda tx: tx.alter_columns(ORDERS, wrong), InvalidInputError, f"{wrong!r} is no list")
+    refuse(lake, lambda tx: tx.update(ORDERS, wrong), InvalidInputError, f"{wrong!r} does not map columns")
+    refuse(lake, lambda tx: tx.add_columns(ORDERS, wrong), InvalidInputError, f"{wrong!r} does not map columns")
+    refuse(lake, lambda tx: tx.create_table("a.b", SCHEMA, primary_key=wrong), InvalidInputError, f"{wrong!r} is no")
+
+
 def test_bad_column_changes_are_refused(lake: ab.Repository) -> None:
     def alter(**change: Any) -> Change:
         return lambda tx: tx.alter_columns(ORDERS, [ab.ColumnChange(**change)])

@@ -1,13 +1,13 @@
 """What users say about branches and commits, checked before anything is done with it."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import timedelta
 from typing import Any
 
 from anabranch.errors import InvalidInputError
 from anabranch.repo.models import CommitKind
 
-__all__ = ["checked_expiry", "checked_kind", "checked_metadata", "checked_text"]
+__all__ = ["checked_expiry", "checked_kind", "checked_metadata", "checked_text", "require_names"]
 
 _MAX_LENGTH = 10_000
 _LONGEST_LIFE = timedelta(days=36_525)
@@ -47,6 +47,14 @@ def checked_metadata(metadata: Any) -> dict[str, str]:
     if sum(len(key) + len(value) for key, value in checked.items()) > _MAX_LENGTH:
         raise InvalidInputError("the metadata is too large", hint=f"use at most {_MAX_LENGTH} characters in all")
     return checked
+
+
+def require_names(columns: Any) -> None:
+    """Refuse what is no list of column names; a lone string would be taken for its letters."""
+    if isinstance(columns, str):
+        raise InvalidInputError(f"{columns!r} is no list of columns", hint=f"give [{columns!r}]")
+    if not isinstance(columns, Collection) or not all(isinstance(name, str) for name in columns):
+        raise InvalidInputError(f"{columns!r} is no list of columns", hint="give a list of their names")
 
 
 def _require_text(text: str) -> None:

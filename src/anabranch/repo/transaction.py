@@ -18,6 +18,7 @@ from anabranch.format import staging
 from anabranch.format.staging import ColumnChange, Pin
 from anabranch.format.staging.incoming import as_reader
 from anabranch.ids import MAIN, BranchName, TableKey
+from anabranch.repo.checks import require_names
 from anabranch.repo.draft import Draft, Step, append_step, one_time_step, overwrite_step, replayed, upsert_step
 from anabranch.repo.models import BranchMode, CommitRecord, GraphCommit, LogEntry, TableEntry, TableMap
 from anabranch.repo.publish import Changes, Description, publish
@@ -127,6 +128,8 @@ class Transaction:
     def upsert(self, key: str, data: Any, *, keys: Sequence[str] | None = None) -> None:
         """Replace the rows of the same key and add the others; by the primary key unless other columns are named."""
         draft = self._draft(self._start(key))
+        if keys is not None:
+            require_names(keys)
         by = tuple(keys) if keys is not None else draft.primary_key
         if not by:
             raise InvalidInputError(f"table '{key}' has no primary key", hint="name the columns that are the key")
@@ -136,6 +139,7 @@ class Transaction:
     def update(self, key: str, assignments: Mapping[str, str], *, where: str | None = None) -> int:
         """Set columns to SQL expressions in the rows for which `where` is true; how many rows changed."""
         draft = self._draft(self._start(key))
+        _require_expressions(assignments)
         for name in assignments:
             if name in draft.primary_key:
                 raise InvalidInputError(
@@ -164,11 +168,14 @@ class Transaction:
     def add_columns(self, key: str, columns: Mapping[str, str] | pa.Schema) -> None:
         """Add columns computed by SQL expressions, or, given a schema, empty ones."""
         draft = self._draft(self._start(key))
+        if not isinstance(columns, pa.Schema):
+            _require_expressions(columns)
         self._apply(draft, one_time_step("add columns", staging.add_columns(draft.pin, columns)))
 
     def alter_columns(self, key: str, changes: Sequence[ColumnChange]) -> None:
         """Rename columns, change their type, or whether they may be null."""
         draft = self._draft(self._start(key))
+        _require_changes(changes)
         names = {change.path: change.name for change in changes if change.name is not None}
         renamed = replace(draft, primary_key=tuple(names.get(name, name) for name in draft.primary_key))
         staged = staging.alter_columns(draft.pin, changes)
@@ -177,6 +184,7 @@ class Transaction:
 
     def drop_columns(self, key: str, columns: Sequence[str]) -> None:
         draft = self._draft(self._start(key))
+        require_names(columns)
         for name in columns:
             if name in draft.primary_key:
                 raise InvalidInputError(
@@ -321,6 +329,18 @@ class Transaction:
         if self._is_open:
             self._is_open = False
             self._queue.leave(self._writer)
+
+
+def _require_expressions(given: object) -> None:
+    if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+        raise InvalidInputError(
+            f"{given!r} does not map columns to expressions", hint="give a dict such as {'price': 'price * 2'}"
+        )
+
+
+def _require_changes(given: object) -> None:
+    if not isinstance(given, Sequence) or not all(isinstance(change, ColumnChange) for change in given):
+        raise InvalidInputError(f"{given!r} is no list of column changes", hint="give a list of ColumnChange")
 
 
 def _readable(data: Any) -> pa.Table | pa.RecordBatchReader:
