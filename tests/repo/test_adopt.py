@@ -260,3 +260,14 @@ def test_a_dropped_name_can_be_given_to_a_table_taken_in(lake: ab.Repository, el
     assert entry(lake).primary_key == ()
     assert lake.snapshot()[ORDERS].schema == SCHEMA
     assert ids(another(lake)) == [1, 2, 3]
+
+
+def test_a_new_table_leaves_a_dataset_that_cannot_be_managed_alone(lake: ab.Repository) -> None:
+    uri, options = f"{lake.uri}/tables/a/b.lance", lance_options(lake._context.storage_options) or None
+    lance.write_dataset(table(7), uri, storage_options=options)
+    with lake.transaction() as tx:
+        tx.create_table("a.b", SCHEMA, primary_key=["id"])
+        tx.append("a.b", table(1, 2))
+    assert ids(lake, "a.b") == [1, 2]
+    assert raw(lake, "a.b").has_stable_row_ids
+    assert lance.dataset(uri, storage_options=options).to_table()["id"].to_pylist() == [7]

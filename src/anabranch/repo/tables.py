@@ -9,6 +9,7 @@ from anabranch.format import scan, staging
 from anabranch.format.home import Home
 from anabranch.format.staging import Pin
 from anabranch.ids import MAIN, BranchName, TableKey
+from anabranch.repo.checks import require_names
 from anabranch.repo.context import Context
 from anabranch.repo.draft import Draft, one_time_step, refuse_repeated
 from anabranch.repo.models import TableEntry, TableMap
@@ -74,6 +75,9 @@ def draft_new(
     except DatasetExistsError:
         pin = Pin(home=root, version=root.head_version())
         is_new = False
+        if not pin.open().has_stable_row_ids:  # no table of ours lay there
+            dataset, is_new = free_dataset(context, key), True
+            pin = staging.create_empty(context.dataset_root(dataset), schema)
     pin = home_for_writing(context, branch, pin)
     draft = Draft(
         key=key,
@@ -90,6 +94,7 @@ def draft_new(
 def check_primary_key(key: TableKey, schema: pa.Schema, primary_key: Sequence[str]) -> None:
     if isinstance(primary_key, str):
         raise InvalidInputError(f"the primary key {primary_key!r} is no list", hint=f"give [{primary_key!r}]")
+    require_names(primary_key)
     for name in primary_key:
         if name not in schema.names:
             raise SchemaMismatchError(
