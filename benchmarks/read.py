@@ -67,7 +67,7 @@ def main() -> None:
     try:
         findings = [
             *compare_reading(folder / "lake", rounds=chosen.rounds),
-            *compare_histories(folder, rounds=max(chosen.rounds // 5, 5)),
+            *compare_histories(folder, rounds=max(chosen.rounds // 20, 5)),
         ]
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -91,7 +91,7 @@ def compare_reading(path: Path, *, rounds: int) -> list[Finding]:
             "some": lambda: repo.snapshot()[KEY].to_arrow(columns=["amount"], filter="id < 50000"),
             "some, raw": lambda: kept.to_table(**some),
         },
-        rounds=max(rounds // 4, 5),
+        rounds=rounds,
     )
     index_key(repo)
     entry = repo.snapshot().entries[TableKey.parse(KEY)]
@@ -151,7 +151,9 @@ def compare_histories(folder: Path, *, rounds: int) -> list[Finding]:
         "many": make_history(folder / "many", commits=MANY_COMMITS, key=KEY),
     }
     took = take_turns(
-        {name: lambda repo=repo: check(repo.entity_history(KEY, 1)) for name, repo in repos.items()}, rounds=rounds
+        {name: lambda repo=repo: check(repo.entity_history(KEY, 1)) for name, repo in repos.items()},
+        rounds=rounds,
+        warm_up=1,
     )
     short = f"the same in {FEW_COMMITS} commits"
     return [
@@ -226,18 +228,18 @@ def make_history(path: Path, *, commits: int, key: str) -> Repository:
     return repo
 
 
-def take_turns(contestants: Contestants, *, rounds: int) -> dict[str, float]:
+def take_turns(contestants: Contestants, *, rounds: int, warm_up: int = WARM_UP) -> dict[str, float]:
     """Medians in milliseconds."""
     timings: dict[str, list[float]] = {name: [] for name in contestants}
     order = list(contestants.items())
-    for number in range(WARM_UP + rounds):
+    for number in range(warm_up + rounds):
         # Everyone comes after everyone else: what the one before leaves behind, in caches and threads, costs the next.
         random.Random(number).shuffle(order)  # noqa: S311 - no secret
         for name, run in order:
             began = time.perf_counter()
             run()
             timings[name].append(time.perf_counter() - began)
-    return {name: statistics.median(found[WARM_UP:]) * 1000 for name, found in timings.items()}
+    return {name: statistics.median(found[warm_up:]) * 1000 for name, found in timings.items()}
 
 
 def to_markdown(findings: list[Finding], *, rounds: int, folder: Path) -> str:
@@ -248,7 +250,7 @@ def to_markdown(findings: list[Finding], *, rounds: int, folder: Path) -> str:
         [
             "## Reading (`read.py`)",
             "",
-            f"Medians of {rounds} rounds (scans {max(rounds // 4, 5)}, histories {max(rounds // 5, 5)}), the",
+            f"Medians of {rounds} rounds (histories {max(rounds // 20, 5)}), the",
             "contestants by turns in one process, on the same files. *Now* asks the branch for its head each time. The",
             f"history is that of a row that {CHANGES} commits changed.",
             "",
