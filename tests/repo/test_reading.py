@@ -8,7 +8,7 @@ import pytest
 import anabranch as ab
 from anabranch.errors import InvalidExpressionError, InvalidInputError, InvalidNameError, SchemaMismatchError
 from anabranch.repo.snapshots import Table
-from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, append, ids, table
+from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, another, append, ids, table
 
 
 @pytest.fixture
@@ -114,3 +114,10 @@ def test_nested_columns_are_read_by_path(repo: ab.Repository) -> None:
     assert ids(people) == [1, 2]
     assert people.to_arrow(columns=["id"], filter="at.city = 'Brno'").to_pylist() == [{"id": 1}]
     assert people.to_arrow(columns=["at.city"]).num_rows == 2
+
+
+def test_commits_are_values_that_sets_hold(lake: ab.Repository) -> None:
+    append(lake, 4)
+    first, second = lake.list_commits(), another(lake).list_commits()
+    assert first == second
+    assert len({*first, *second}) == len(first)

@@ -53,6 +53,8 @@ class BranchEvent(StrEnum):
     FROZEN = "frozen"
     RESET = "reset"
     UNDONE = "undone"
+    PROTECTED = "protected"
+    UNPROTECTED = "unprotected"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +90,7 @@ class GraphCommit:
     created_at: int
     message: str
     kind: CommitKind
-    metadata: Mapping[str, str]
+    metadata: Mapping[str, str] = field(hash=False)
     tables: tuple[str, ...]
     generation: int
 
@@ -143,6 +145,7 @@ class BranchState:
     expires_at: int | None = None
     is_deleted: bool = False
     own: tuple[TableKey, ...] = ()
+    is_protected: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
