@@ -16,6 +16,7 @@ CODES = {
     "BaseNotFoundError": "base_not_found",
     "BranchExistsError": "branch_exists",
     "BranchInUseError": "branch_in_use",
+    "BranchProtectedError": "branch_protected",
     "BranchNotFoundError": "branch_not_found",
     "BusyError": "busy",
     "CommitNotFoundError": "commit_not_found",

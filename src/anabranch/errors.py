@@ -12,6 +12,7 @@
     │   ├── BaseNotFoundError
     │   └── ObjectNotFoundError
     ├── ConflictError        decide: the request contradicts what is there
+    │   ├── BranchProtectedError
     │   ├── TableExistsError
     │   ├── RepositoryExistsError
     │   ├── BaseExistsError
@@ -50,6 +51,7 @@ __all__ = [
     "BranchExistsError",
     "BranchInUseError",
     "BranchNotFoundError",
+    "BranchProtectedError",
     "BusyError",
     "CommitNotFoundError",
     "ConflictError",
@@ -155,6 +157,10 @@ class ConflictError(AnabranchError):
     """The request contradicts what is there."""
 
     code = "conflict"
+
+
+class BranchProtectedError(ConflictError):
+    code = "branch_protected"
 
 
 class TableExistsError(ConflictError):

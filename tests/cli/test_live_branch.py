@@ -85,3 +85,12 @@ def test_a_frozen_branch_stays_as_it_is(cli: Run, lake: ab.Repository, try_: str
     shown = cli("branch", "show", try_, "--json").document
     assert (shown["mode"], shown["own_tables"], shown["rows"]) == ("pinned", [], 4)
     assert cli("branch", "freeze", try_, "--json").error["code"] == "invalid_input"
+
+
+def test_a_protected_branch_is_refused_until_the_protection_is_off(cli: Run, lake: ab.Repository) -> None:
+    assert cli("branch", "protect", "dev").out == "branch dev is protected\n"
+    refused = cli("branch", "delete", "dev", "--json")
+    assert (refused.code, refused.error["code"]) == (4, "branch_protected")
+    assert cli("branch", "show", "dev", "--json").document["is_protected"]
+    assert cli("branch", "protect", "dev", "--off").out == "branch dev is not protected\n"
+    assert cli("branch", "delete", "dev").code == 0

@@ -66,8 +66,20 @@ def test_the_commands_are_these() -> None:
         *("tag create", "tag delete", "tag list", "tag show", "tag update"),
     ]
     of_a_repository = [
-        *("branch create", "branch delete", "branch drift", "branch freeze", "branch list", "branch pull"),
-        *("branch restore", "branch show", "cat", "cherry-pick", "init", "log", "reflog", "reset", "revert", "show"),
+        *("branch create", "branch delete", "branch drift", "branch freeze", "branch list", "branch protect"),
+        *(
+            "branch pull",
+            "branch restore",
+            "branch show",
+            "cat",
+            "cherry-pick",
+            "init",
+            "log",
+            "reflog",
+            "reset",
+            "revert",
+            "show",
+        ),
         *("sql", "status", "switch", "table adopt", "table history", "table list", "table settle", "table show"),
         *("tag create", "tag delete", "tag list", "tag show", "undo"),
     ]

@@ -12,6 +12,7 @@ from anabranch.errors import (
 )
 from anabranch.ids import MAIN, BranchName, TagName
 from anabranch.repo.models import BranchEvent, BranchMode, BranchState, LogEntry, Parent
+from anabranch.repo.protection import refuse_protected
 from anabranch.repo.publish import record_view
 from anabranch.repo.records import Records
 from anabranch.repo.refs import Resolved
@@ -46,6 +47,7 @@ class BranchInfo:
     description: str
     expires_at: int | None
     own_tables: tuple[str, ...] = ()
+    is_protected: bool = False
 
     @classmethod
     def of(cls, entry: LogEntry) -> "BranchInfo":
@@ -62,6 +64,7 @@ class BranchInfo:
             description=state.description,
             expires_at=state.expires_at,
             own_tables=tuple(str(key) for key in state.own),
+            is_protected=state.is_protected,
         )
 
 
@@ -141,6 +144,7 @@ def delete_branch(
     if str(name) == MAIN:
         raise InvalidInputError("branch 'main' cannot be deleted", hint="delete another branch")
     entry = records.heads.get(name)
+    refuse_protected(entry)
     refuse_in_use(records, name, find_active_runs)
     tombstone = _append_event(records, entry, BranchEvent.DELETED, is_deleted=True)
     try:

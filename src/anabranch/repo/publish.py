@@ -8,6 +8,7 @@ from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.commits import is_due_for_full_map, next_page
 from anabranch.repo.context import Context
 from anabranch.repo.models import BranchEvent, BranchMode, CommitKind, CommitRecord, GraphCommit, LogEntry, TableEntry
+from anabranch.repo.protection import refuse_protected
 from anabranch.repo.records import Records
 from anabranch.repo.views import shown
 
@@ -58,6 +59,7 @@ def publish(
     if head.state.mode is BranchMode.LIVE and main is None:
         main = records.heads.get(BranchName(MAIN)).head
     for losses in range(1, _MAX_ATTEMPTS + 1):
+        refuse_protected(head)
         ground = _ground(head, about, main)
         record, full_map = _make_record(records, ground, changes, about)
         records.commits.put(record, full_map)

@@ -9,7 +9,19 @@ from typing import TYPE_CHECKING, Any
 from anabranch.errors import InvalidInputError, TableNotFoundError
 from anabranch.format.home import Home
 from anabranch.ids import MAIN, BranchName, CommitId, Ref, TableKey, TagName
-from anabranch.repo import adoption, branches, entities, history, live, picking, rewinding, settling, strangers, tags
+from anabranch.repo import (
+    adoption,
+    branches,
+    entities,
+    history,
+    live,
+    picking,
+    protection,
+    rewinding,
+    settling,
+    strangers,
+    tags,
+)
 from anabranch.repo.branches import BranchInfo
 from anabranch.repo.checks import checked_expiry, checked_kind, checked_metadata, checked_text
 from anabranch.repo.context import Context
@@ -211,6 +223,13 @@ class Repository:
         self._move_to(entry)
         return BranchInfo.of(entry)
 
+    def branch_protect(self, name: str) -> BranchInfo:
+        """Let a branch stay as it is: no commit, reset, undo or delete until `branch_unprotect`."""
+        return self._protect(name, protect=True)
+
+    def branch_unprotect(self, name: str) -> BranchInfo:
+        return self._protect(name, protect=False)
+
     def branch_drift(self, name: str) -> tuple[live.TableDrift, ...]:
         """What main did since the branch took its copies, table by table."""
         return live.branch_drift(self._records, BranchName.parse(name))
@@ -351,6 +370,11 @@ class Repository:
     def _on_published(self, entry: LogEntry, changes: Changes) -> None:
         self._move_to(entry)
         self.foreign_writes = settling.try_to_settle(self._records, entry.branch, changes)
+
+    def _protect(self, name: str, *, protect: bool) -> BranchInfo:
+        entry = protection.set_protection(self._records, BranchName.parse(name), protect=protect)
+        self._move_to(entry)
+        return BranchInfo.of(entry)
 
     def _on_moved(self, before: LogEntry, after: LogEntry) -> None:
         """After a movement that was no transaction: show it, also to raw Lance readers."""

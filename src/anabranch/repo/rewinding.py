@@ -6,6 +6,7 @@ from anabranch.errors import BranchInUseError, BranchNotFoundError, BusyError, I
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.branches import refuse_in_use, refuse_orphan
 from anabranch.repo.models import BranchEvent, BranchMode, LogEntry, TableEntry
+from anabranch.repo.protection import refuse_protected
 from anabranch.repo.publish import record_view
 from anabranch.repo.records import Records
 from anabranch.repo.refs import Resolved
@@ -51,6 +52,7 @@ def list_movements(records: Records, branch: BranchName, *, limit: int | None) -
 def reset_branch(records: Records, branch: BranchName, target: Resolved) -> LogEntry:
     """Put a branch on another commit. Nothing is lost: what it was on stays in its log."""
     before = records.heads.get(branch)
+    refuse_protected(before)
     state = before.state
     if state.mode is BranchMode.LIVE:
         if target.branch != branch or not target.is_old:
@@ -82,6 +84,8 @@ def undo_last(records: Records, branch: BranchName, *, seen: int | None) -> LogE
     last = _last(records, branch)
     if seen is not None and last.number != seen:
         raise _moved(branch)
+    if last.event is not BranchEvent.PROTECTED:
+        refuse_protected(last)
     if last.number == 1 and str(branch) == MAIN:
         raise InvalidInputError(f"branch '{branch}' has not moved yet", hint="there is nothing to undo")
     before = records.heads.get_numbered(branch, last.number - 1) if last.number > 1 else _unborn(last)

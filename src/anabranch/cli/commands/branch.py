@@ -174,6 +174,22 @@ def freeze(
     output_for(as_json=as_json).show(Answer(document=_document(branch), sentences=[sentence]))
 
 
+@app.command("protect", epilog=example("branch protect main", "branch protect main --off"))
+def protect(
+    name: Name,
+    off: Annotated[bool, typer.Option("--off", help="Lift the protection.")] = False,
+    repo: Repo = None,
+    actor: Actor = None,
+    storage_option: StorageOptions = None,
+    as_json: AsJson = False,
+) -> None:
+    """Let a branch stay as it is: no commit, reset, undo or delete, until the protection is lifted."""
+    repository = open_session(repo=repo, storage_options=storage_option, actor=actor).repository
+    branch = repository.branch_unprotect(name) if off else repository.branch_protect(name)
+    sentence = f"branch {branch.name} is {'protected' if branch.is_protected else 'not protected'}"
+    output_for(as_json=as_json).show(Answer(document=_document(branch), sentences=[sentence]))
+
+
 @app.command("drift", epilog=example("branch drift dev"))
 def drift(name: Name, repo: Repo = None, storage_option: StorageOptions = None, as_json: AsJson = False) -> None:
     """Compare the tables that a branch has of its own with main as it is now."""
@@ -222,6 +238,7 @@ def _document(branch: "BranchInfo") -> dict[str, object]:
         "description": branch.description,
         "expires_at": None if branch.expires_at is None else moment(branch.expires_at),
         "own_tables": branch.own_tables,
+        "is_protected": branch.is_protected,
     }
 
 

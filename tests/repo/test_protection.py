@@ -1,0 +1,74 @@
+"""Protected branches stay as they are."""
+
+from collections.abc import Callable
+
+import pytest
+
+import anabranch as ab
+from anabranch import errors
+from tests.repo.conftest import ORDERS, append, table
+
+
+@pytest.fixture
+def protected(lake: ab.Repository) -> ab.Repository:
+    lake.branch_create("dev")
+    append(lake, 4, branch="dev")
+    assert lake.branch_protect("dev").is_protected
+    return lake
+
+
+@pytest.mark.parametrize(
+    "move",
+    [
+        lambda repo: append(repo, 5, branch="dev"),
+        lambda repo: repo.branch_delete("dev"),
+        lambda repo: repo.reset("dev", to="main"),
+        lambda repo: repo.revert("dev", branch="dev"),
+        lambda repo: repo.branch_pull("dev", ORDERS),
+    ],
+    ids=["commit", "delete", "reset", "revert", "pull"],
+)
+def test_nothing_moves_a_protected_branch(protected: ab.Repository, move: Callable[[ab.Repository], object]) -> None:
+    before = protected.branch_get("dev")
+    with pytest.raises(errors.BranchProtectedError, match="branch 'dev' is protected and does not move"):
+        move(protected)
+    assert protected.branch_get("dev") == before
+
+
+@pytest.mark.s3
+def test_a_branch_moves_again_when_the_protection_is_lifted(protected: ab.Repository) -> None:
+    assert not protected.branch_unprotect("dev").is_protected
+    append(protected, 5, branch="dev")
+    assert protected.snapshot_of("dev")[ORDERS].count_rows() == 5
+
+
+def test_branches_of_a_protected_one_are_free(protected: ab.Repository) -> None:
+    protected.branch_create_from("dev", "fix")
+    append(protected, 5, branch="fix")
+    assert not protected.branch_get("fix").is_protected
+
+
+def test_a_transaction_that_was_open_when_it_was_protected_is_refused(lake: ab.Repository) -> None:
+    tx = lake.transaction()
+    tx.append(ORDERS, table(9))
+    lake.branch_protect("main")
+    with pytest.raises(errors.BranchProtectedError):
+        tx.publish()
+    assert lake.snapshot_of("main")[ORDERS].count_rows() == 3
+
+
+def test_undo_takes_back_the_protection_and_nothing_before_it(protected: ab.Repository) -> None:
+    protected.undo("dev")
+    assert not protected.branch_get("dev").is_protected
+    assert protected.snapshot_of("dev")[ORDERS].count_rows() == 4
+
+
+def test_protecting_twice_is_one_movement(protected: ab.Repository) -> None:
+    version = protected.branch_get("dev").version
+    assert protected.branch_protect("dev").version == version
+    assert [movement.event for movement in protected.reflog("dev")][:1] == ["protected"]
+
+
+def test_an_unknown_branch_cannot_be_protected(lake: ab.Repository) -> None:
+    with pytest.raises(errors.BranchNotFoundError, match="no branch 'nope'"):
+        lake.branch_protect("nope")
