@@ -141,3 +141,10 @@ def test_bookkeeping_poses_as_an_index_without_files(tmp_path: Path) -> None:
     dataset.initialize_mem_wal()
     assert [index.name for index in dataset.describe_indices()] == ["__lance_mem_wal"]
     assert not (root / "_indices").exists()
+
+
+def test_lance_puts_a_branch_elsewhere_where_the_root_has_a_question_mark(tmp_path: Path) -> None:
+    made = lance.write_dataset(pa.table({"id": [1]}), str(tmp_path / "a?b" / "t.lance"))
+    made.create_branch("dev")
+    assert not (tmp_path / "a?b" / "t.lance" / "tree").exists()
+    assert (tmp_path / "a" / "tree").is_dir()

@@ -170,7 +170,7 @@ def test_a_name_that_obstore_keeps_for_itself_on_local_disk_is_refused(tmp_path:
         open_store(tmp_path).put("x#1", b"")
 
 
-@pytest.mark.parametrize("name", ["a b", "a#b", "a%41b", "a%20b", "ünï 日本", "a?b", "a+b", "x#1", "a:b", "-a", "a\\b"])
+@pytest.mark.parametrize("name", ["a b", "a#b", "a%41b", "a%20b", "ünï 日本", "a+b", "x#1", "a:b", "-a", "a\\b"])
 def test_lance_and_the_store_agree_on_an_odd_root_on_disk(tmp_path: Path, name: str) -> None:
     root = tmp_path / name
     lance.write_dataset(pa.table({"id": [1]}), str(root))
