@@ -17,11 +17,33 @@ from anabranch.storage import open_store
 
 ACCESS_KEY, SECRET_KEY, BUCKETS = "test-access", "test-secret-never-shown", ("lake", "cold", "other")
 START_SECONDS = 90
+ATTEMPTS = 4
 
 
 @contextmanager
 def s3_server(folder: Path) -> Iterator[dict[str, str]]:
-    """Start a server with its data in a folder; yield the storage options that reach it."""
+    """Start a server with its data in a folder; yield the storage options that reach it.
+
+    A port that was free when it was chosen may be taken when the server gets to it; then others are tried.
+    """
+    with ExitStack() as running:
+        for attempt in range(ATTEMPTS):
+            try:
+                options = running.enter_context(_one_server(folder / str(attempt)))
+            except ServerDiedError as err:
+                if attempt + 1 == ATTEMPTS:
+                    pytest.fail(f"the S3 server did not start:\n{err}")
+            else:
+                break
+        yield options
+
+
+class ServerDiedError(Exception):
+    """The server ended or did not answer; the message is the end of its log."""
+
+
+@contextmanager
+def _one_server(folder: Path) -> Iterator[dict[str, str]]:
     identity = {
         "name": "test",
         "credentials": [{"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}],
@@ -73,7 +95,7 @@ def wait_until_it_serves(
             time.sleep(0.5)
         else:
             return
-    pytest.fail(f"the S3 server did not start:\n{log.read_text(errors='replace')[-3000:]}")
+    raise ServerDiedError(log.read_text(errors="replace")[-3000:])
 
 
 def free_ports(count: int) -> list[int]:

@@ -275,7 +275,8 @@ class Repository:
         """Take back one commit by another; refused where its tables have changed since."""
         target = self._branch if branch is None else BranchName.parse(branch)
         before = self._records.heads.get(target)
-        after = picking.revert_commit(self._records, target, self._resolve(commit).record, message=message)
+        text = None if message is None else checked_text(message)
+        after = picking.revert_commit(self._records, target, self._resolve(commit).record, message=text)
         self._on_moved(before, after)
         return after.head.commit
 
@@ -283,7 +284,8 @@ class Repository:
         """Make one commit's change on a branch, too; refused where its tables differ there."""
         target = self._branch if branch is None else BranchName.parse(branch)
         before = self._records.heads.get(target)
-        after = picking.cherry_pick(self._records, target, self._resolve(commit).record, message=message)
+        text = None if message is None else checked_text(message)
+        after = picking.cherry_pick(self._records, target, self._resolve(commit).record, message=text)
         self._on_moved(before, after)
         return after.head.commit
 
