@@ -251,3 +251,9 @@ print(sorted({{"duckdb", "sqlglot"}} & set(sys.modules)))
 """
     answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert answer.stdout.split("\n")[:2] == ["[]", "['duckdb']"]
+
+
+def test_a_filter_that_arrow_has_no_words_for_is_answered_all_the_same(shop: ab.Repository) -> None:
+    where = "id = 1 OR id IS NOT DISTINCT FROM 2"
+    answer = shop.sql(f"SELECT id FROM in_c_sales.orders WHERE {where} ORDER BY id")
+    assert answer["id"].to_pylist() == [1, 2]

@@ -1,12 +1,13 @@
 """Tags of the repository: names that do not move."""
 
 import threading
+from collections.abc import Callable
 
 import pytest
 
 import anabranch as ab
 from anabranch import errors
-from tests.repo.conftest import ORDERS, another, append
+from tests.repo.conftest import ORDERS, another, append, table
 
 
 def ids(repo: ab.Repository, ref: str) -> list[int]:
@@ -116,3 +117,40 @@ def test_a_branch_cannot_take_the_name_of_a_tag(lake: ab.Repository) -> None:
         lake.branch_create("v1.0")
     lake.tag_delete("v1.0")
     lake.branch_create("v1.0")
+
+
+@pytest.mark.parametrize("bring_back", [lambda repo: repo.branch_restore("rel"), lambda repo: repo.undo("rel")])
+def test_a_branch_does_not_come_back_under_the_name_of_a_tag(
+    lake: ab.Repository, bring_back: Callable[[ab.Repository], object]
+) -> None:
+    lake.branch_create("rel")
+    lake.branch_delete("rel")
+    lake.tag_create("rel")
+    with pytest.raises(errors.InvalidInputError, match="'rel' is the name of a tag by now"):
+        bring_back(lake)
+    assert ids(lake, "rel") == [1, 2, 3]
+
+
+def test_nothing_is_built_on_a_commit_that_was_never_published(lake: ab.Repository) -> None:
+    """As a writer leaves it that dies between its two puts."""
+    store, published = lake._context.store, lake.snapshot().id
+    orphan = lake._context.new_id()
+    data = store.get(f"_commits/{published}.json").replace(published.encode(), orphan.encode())
+    store.put(f"_commits/{orphan}.json", data)
+    for build in (
+        lambda: lake.tag_create("t", ref=orphan),
+        lambda: lake.reset("main", to=orphan),
+        lambda: lake.branch_create_from(orphan, "b"),
+    ):
+        with pytest.raises(errors.CommitNotFoundError, match="was never published"):
+            build()
+
+
+def test_who_loses_a_race_leaves_no_commit_behind(lake: ab.Repository) -> None:
+    first, second = lake.transaction(), lake.transaction()
+    first.append(ORDERS, table(8))
+    first.publish()
+    second.append(ORDERS, table(9))
+    second.publish()
+    stored = {info.path.rpartition("/")[2] for info in lake._context.store.list("_commits")}
+    assert stored == {f"{commit.graph_commit_id}.json" for commit in lake.list_commits(limit=None)}

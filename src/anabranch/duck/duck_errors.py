@@ -22,7 +22,8 @@ def is_fatal(error: Exception) -> bool:
 
 def is_about_pushing(error: Exception) -> bool:
     """Whether DuckDB failed to put a filter into Arrow's words, as with times of nanoseconds and large numbers."""
-    return "Filter Pushdown" in str(error) or "OverflowError" in str(error)
+    said = str(error)
+    return "Filter Pushdown" in said or "Pushdown Filter" in said or "OverflowError" in said
 
 
 def translate(said: str) -> AnabranchError:

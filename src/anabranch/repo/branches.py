@@ -187,6 +187,9 @@ def _append_event(records: Records, before: LogEntry, event: BranchEvent, *, is_
 
 
 def refuse_orphan(records: Records, entry: LogEntry) -> None:
+    """Refuse to bring back a branch whose source is gone, or whose name a tag has taken."""
+    if "/" not in str(entry.branch) and is_tag(records, TagName(str(entry.branch))):
+        raise InvalidInputError(f"'{entry.branch}' is the name of a tag by now", hint="delete the tag first")
     parent = entry.state.parent
     if parent is not None and parent.branch is not None and _is_gone(records, parent.branch):
         raise BranchNotFoundError(

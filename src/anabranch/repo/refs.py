@@ -18,7 +18,7 @@ from anabranch.repo.records import Records
 from anabranch.repo.tags import TagInfo, find_tag
 from anabranch.repo.views import is_recorded, shown, view
 
-__all__ = ["Resolved", "resolve"]
+__all__ = ["Resolved", "require_published", "resolve"]
 
 _MIN_PREFIX = 4
 _PREFIX = re.compile(r"[0-9A-HJKMNP-TV-Z]{4,25}", re.IGNORECASE)
@@ -118,6 +118,16 @@ def _by_prefix(prefix: str, records: Records) -> CommitRecord | None:
         ids = ", ".join(record.commit.graph_commit_id for record in found[:3])
         raise InvalidInputError(f"commit {prefix!r} is ambiguous: {ids}", hint="give more characters")
     return found[0] if found else None
+
+
+def require_published(found: Resolved, records: Records) -> Resolved:
+    """Refuse a commit that only its object knows of: its writer lost a race, or died before publishing."""
+    if found.branch is None and not _is_published(found.record, records):
+        raise CommitNotFoundError(
+            f"commit {found.record.commit.graph_commit_id} was never published",
+            hint="list the commits to see which exist",
+        )
+    return found
 
 
 def _is_published(record: CommitRecord, records: Records) -> bool:

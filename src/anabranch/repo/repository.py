@@ -29,7 +29,7 @@ from anabranch.repo.engine import Parameters
 from anabranch.repo.models import BranchMode, CommitKind, GraphCommit, LogEntry
 from anabranch.repo.publish import Changes, Description
 from anabranch.repo.records import Records
-from anabranch.repo.refs import Resolved, resolve
+from anabranch.repo.refs import Resolved, require_published, resolve
 from anabranch.repo.snapshots import Snapshot
 from anabranch.repo.tags import TagInfo
 from anabranch.repo.transaction import Transaction
@@ -185,7 +185,7 @@ class Repository:
         made = branches.create_branch(
             self._records,
             target,
-            source=self._resolve(source),
+            source=self._resolve_published(source),
             mode=BranchMode(mode),
             description=checked_text(description, "description"),
             expires_at=None if expires_in is None else self._context.clock() + checked_expiry(expires_in),
@@ -246,7 +246,7 @@ class Repository:
 
     def tag_create(self, name: str, *, ref: str | None = None, description: str = "") -> TagInfo:
         """Name the commit that a ref stands for; by default the newest of the bound branch."""
-        commit = self._resolve(ref or self.branch).get_commit()
+        commit = self._resolve_published(ref or self.branch).get_commit()
         return tags.create_tag(
             self._records,
             TagName.parse(name),
@@ -269,7 +269,7 @@ class Repository:
         """Put a branch on what a ref stands for. Nothing is lost: the reflog has where it was."""
         name = BranchName.parse(branch)
         before = self._records.heads.get(name)
-        self._on_moved(before, rewinding.reset_branch(self._records, name, self._resolve(to)))
+        self._on_moved(before, rewinding.reset_branch(self._records, name, self._resolve_published(to)))
 
     def revert(self, commit: str, *, branch: str | None = None, message: str | None = None) -> GraphCommit:
         """Take back one commit by another; refused where its tables have changed since."""
@@ -397,6 +397,10 @@ class Repository:
         if ref is not None:
             raise InvalidInputError(f"both version {version} and ref {ref!r} are given", hint="give one of them")
         return Resolved.of_entry(self._records.heads.get_numbered(self._branch, version))
+
+    def _resolve_published(self, ref: str) -> Resolved:
+        """What a ref stands for, where something is to be built on it."""
+        return require_published(self._resolve(ref), self._records)
 
     def _resolve(self, ref: str) -> Resolved:
         found = resolve(Ref.parse(ref), self._records)

@@ -112,6 +112,8 @@ def _append(records: Records, tag: TagInfo) -> bool:
             "created_by": tag.created_by,
             "number": tag.number,
             "is_deleted": tag.is_deleted,
+            # Two entries that say the same would be taken for one put twice.
+            "nonce": records.context.new_id(),
         }
     )
     return _log(records, TagName(tag.name)).append(tag.number, data)
