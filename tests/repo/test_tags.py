@@ -141,6 +141,8 @@ def test_nothing_is_built_on_a_commit_that_was_never_published(lake: ab.Reposito
         lambda: lake.tag_create("t", ref=orphan),
         lambda: lake.reset("main", to=orphan),
         lambda: lake.branch_create_from(orphan, "b"),
+        lambda: lake.sql(f"FROM {ORDERS} AT '{orphan}'"),
+        lambda: lake.sql(f"FROM {ORDERS}", ref=orphan),
     ):
         with pytest.raises(errors.CommitNotFoundError, match="was never published"):
             build()

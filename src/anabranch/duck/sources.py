@@ -70,7 +70,7 @@ class _Snapshots:
         parsed = Ref.parse(ref)
         name = str(parsed)
         if name not in self._known:
-            self._known[name] = self._look_back(parsed) if parsed.back else self._repository.snapshot_of(name)
+            self._known[name] = self._look_back(parsed) if parsed.back else self._repository.published_snapshot_of(name)
         return self._known[name]
 
     def _look_back(self, ref: Ref) -> Snapshot:

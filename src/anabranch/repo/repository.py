@@ -90,6 +90,13 @@ class Repository:
         """The state a ref stands for, read anew."""
         return self._snapshot(self._resolve(ref))
 
+    def published_snapshot_of(self, ref: str) -> Snapshot:
+        """Like `snapshot_of`; a commit given by its id is looked up in the log too, which takes one more request.
+
+        The object of a commit whose writer died before publishing can be read by whoever knows its id.
+        """
+        return self._snapshot(self._resolve_published(ref))
+
     def snapshot_at_version(self, version: int) -> Snapshot:
         """The bound branch as of the entry of that number in its log."""
         return self._snapshot(Resolved.of_entry(self._records.heads.get_numbered(self._branch, version)))
