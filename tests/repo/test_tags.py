@@ -7,7 +7,7 @@ import pytest
 
 import anabranch as ab
 from anabranch import errors
-from tests.repo.conftest import ORDERS, another, append, table
+from tests.repo.conftest import ORDERS, another, append
 
 
 def ids(repo: ab.Repository, ref: str) -> list[int]:
@@ -146,13 +146,3 @@ def test_nothing_is_built_on_a_commit_that_was_never_published(lake: ab.Reposito
     ):
         with pytest.raises(errors.CommitNotFoundError, match="was never published"):
             build()
-
-
-def test_who_loses_a_race_leaves_no_commit_behind(lake: ab.Repository) -> None:
-    first, second = lake.transaction(), lake.transaction()
-    first.append(ORDERS, table(8))
-    first.publish()
-    second.append(ORDERS, table(9))
-    second.publish()
-    stored = {info.path.rpartition("/")[2] for info in lake._context.store.list("_commits")}
-    assert stored == {f"{commit.graph_commit_id}.json" for commit in lake.list_commits(limit=None)}

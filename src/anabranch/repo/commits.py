@@ -1,10 +1,9 @@
 """Commit objects: immutable, named by ULID, outliving the branch they were made on."""
 
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import Any
 
-from anabranch.errors import AnabranchError, CommitNotFoundError, CorruptError, ObjectNotFoundError
+from anabranch.errors import CommitNotFoundError, CorruptError, ObjectNotFoundError
 from anabranch.format.recent import Recent
 from anabranch.ids import TableKey
 from anabranch.repo import codec
@@ -49,11 +48,6 @@ class Commits:
             raise CorruptError(f"another commit lies at {path!r}", hint="try again: ids are made by chance")
         if full_map is not None:
             self._full_maps.keep(record.base, dict(full_map))
-
-    def discard(self, record: CommitRecord) -> None:
-        """Remove the object of a commit that lost its race; a courtesy to garbage collection."""
-        with suppress(AnabranchError):
-            self._context.store.delete(_path(record.commit.graph_commit_id))
 
     def tables_of(self, record: CommitRecord) -> dict[TableKey, TableEntry]:
         """The full map of a commit: its base's, with its changes on top. At most one request."""

@@ -66,7 +66,6 @@ def publish(
         entry = _next_entry(records.context, ground, record, changes, about)
         if records.heads.append(entry):
             return entry
-        records.commits.discard(record)
         records.context.give_way(losses, records.context.clock() - began)
         began = records.context.clock()
         head = records.heads.get(head.branch)
