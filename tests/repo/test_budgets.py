@@ -141,8 +141,8 @@ def assert_within_budget(found: Budgets, *, is_local: bool) -> None:
     assert found.opened == MARK + head + base
     assert found.opened.total() <= 5
     assert found.travelled == MARK + Counter(get=2)
-    # The source as it is now, whether a tag has the name, the entry, and whether the source is still there.
-    assert found.branched == Counter(get=2) + Counter(put_if_absent=1) + hint + Counter(get=1)
+    # The source as it is now, whether a tag has the name, the entry; then whether the source is there, and still no tag.
+    assert found.branched == Counter(get=2) + Counter(put_if_absent=1) + hint + Counter(get=2)
     # The head as it is now, commit and entry, and whether somebody was faster before it was settled.
     published = Counter(get=1) + Counter(put_if_absent=2) + hint + Counter(get=1)
     assert found.one_published == published

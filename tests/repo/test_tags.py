@@ -126,7 +126,7 @@ def test_a_branch_does_not_come_back_under_the_name_of_a_tag(
     lake.branch_create("rel")
     lake.branch_delete("rel")
     lake.tag_create("rel")
-    with pytest.raises(errors.InvalidInputError, match="'rel' is the name of a tag by now"):
+    with pytest.raises(errors.InvalidInputError, match="'rel' is the name of a tag"):
         bring_back(lake)
     assert ids(lake, "rel") == [1, 2, 3]
 

@@ -26,6 +26,7 @@ __all__ = [
     "refuse_in_use",
     "refuse_orphan",
     "restore_branch",
+    "take_back",
 ]
 
 
@@ -84,10 +85,10 @@ def create_branch(
 ) -> BranchInfo:
     """Add a branch at a commit: one small object, whatever the number of tables.
 
-    The parent may be deleted at the same moment. Both sides write first and then look, so one of them notices.
+    The parent may be deleted at the same moment, or a tag take the name. All sides write first and then look, so one of
+    them notices.
     """
-    if "/" not in str(name) and is_tag(records, TagName(str(name))):
-        raise InvalidInputError(f"'{name}' is the name of a tag", hint="choose another name for the branch")
+    _refuse_name_of_tag(records, name)
     if mode is BranchMode.LIVE and (str(source.branch) != MAIN or not source.is_head):
         raise InvalidInputError(
             f"live branch '{name}' can only follow main as it is now", hint="make it from 'main', or make it pinned"
@@ -114,9 +115,13 @@ def create_branch(
         head=replace(record, saw=None),
     )
     entry = _append_first(records, entry, is_recorded=source.is_recorded)
-    if parent is not None and _is_gone(records, parent):
-        _append_event(records, entry, BranchEvent.DELETED, is_deleted=True)
-        raise BranchNotFoundError(f"branch '{parent}' was deleted meanwhile", hint="branch from another one")
+    try:
+        if parent is not None and _is_gone(records, parent):
+            raise BranchNotFoundError(f"branch '{parent}' was deleted meanwhile", hint="branch from another one")
+        _refuse_name_of_tag(records, name)
+    except (BranchNotFoundError, InvalidInputError):
+        take_back(records, entry)
+        raise
     return BranchInfo.of(entry)
 
 
@@ -166,10 +171,21 @@ def restore_branch(records: Records, name: BranchName) -> BranchInfo:
     restored = _append_event(records, entry, BranchEvent.RESTORED, is_deleted=False)
     try:
         refuse_orphan(records, entry)
-    except BranchNotFoundError:
-        _append_event(records, restored, BranchEvent.DELETED, is_deleted=True)
+    except (BranchNotFoundError, InvalidInputError):
+        take_back(records, restored)
         raise
     return BranchInfo.of(restored)
+
+
+def take_back(records: Records, came: LogEntry) -> None:
+    """Put a tombstone on a branch that should not have come; who wrote to it meanwhile comes before the tombstone."""
+    newest: LogEntry | None = came
+    while newest is not None and not newest.state.is_deleted and newest.state.created_as == came.state.created_as:
+        try:
+            _append_event(records, newest, BranchEvent.DELETED, is_deleted=True)
+            return
+        except BusyError:
+            newest = records.heads.find(came.branch)
 
 
 def _append_event(records: Records, before: LogEntry, event: BranchEvent, *, is_deleted: bool) -> LogEntry:
@@ -188,13 +204,19 @@ def _append_event(records: Records, before: LogEntry, event: BranchEvent, *, is_
 
 def refuse_orphan(records: Records, entry: LogEntry) -> None:
     """Refuse to bring back a branch whose source is gone, or whose name a tag has taken."""
-    if "/" not in str(entry.branch) and is_tag(records, TagName(str(entry.branch))):
-        raise InvalidInputError(f"'{entry.branch}' is the name of a tag by now", hint="delete the tag first")
+    _refuse_name_of_tag(records, entry.branch)
     parent = entry.state.parent
     if parent is not None and parent.branch is not None and _is_gone(records, parent.branch):
         raise BranchNotFoundError(
             f"branch '{entry.branch}' was made from '{parent.branch}', which was deleted too",
             hint=f"restore '{parent.branch}' first, or branch from {entry.head.commit.graph_commit_id}",
+        )
+
+
+def _refuse_name_of_tag(records: Records, name: BranchName) -> None:
+    if "/" not in str(name) and not name.is_internal and is_tag(records, TagName(str(name))):
+        raise InvalidInputError(
+            f"'{name}' is the name of a tag", hint="choose another name for the branch, or delete the tag first"
         )
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from anabranch.errors import BranchInUseError, BranchNotFoundError, BusyError, InvalidInputError
 from anabranch.ids import MAIN, BranchName, TableKey
-from anabranch.repo.branches import refuse_in_use, refuse_orphan
+from anabranch.repo.branches import refuse_in_use, refuse_orphan, take_back
 from anabranch.repo.models import BranchEvent, BranchMode, LogEntry, TableEntry
 from anabranch.repo.protection import refuse_protected
 from anabranch.repo.publish import record_view
@@ -93,8 +93,11 @@ def undo_last(records: Records, branch: BranchName, *, seen: int | None) -> LogE
     undone = _append(records, last, replace(before, event=BranchEvent.UNDONE))
     try:
         _refuse_to_come_or_go(records, last, before)  # again: others write first and then look, too
-    except (BranchInUseError, BranchNotFoundError):
+    except BranchInUseError:
         _append(records, undone, replace(last, event=BranchEvent.UNDONE))
+        raise
+    except (BranchNotFoundError, InvalidInputError):
+        take_back(records, undone)
         raise
     return undone
 

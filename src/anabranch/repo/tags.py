@@ -31,8 +31,8 @@ class TagInfo:
 
 
 def create_tag(records: Records, name: TagName, *, commit_id: str, description: str) -> TagInfo:
-    if (branch := records.heads.find(BranchName(str(name)))) is not None and not branch.state.is_deleted:
-        raise InvalidInputError(f"'{name}' is the name of a branch", hint="choose another name for the tag")
+    """Name a commit; a branch that takes the name at the same moment looks after its put, as this does."""
+    _refuse_name_of_branch(records, name)
     before = _find_newest(records, name)
     if before is not None and not before.is_deleted:
         raise TagExistsError(
@@ -48,7 +48,18 @@ def create_tag(records: Records, name: TagName, *, commit_id: str, description: 
     )
     if not _append(records, tag):
         raise TagExistsError(f"someone just made a tag '{name}'", hint="choose another name")
+    try:
+        _refuse_name_of_branch(records, name)
+    except InvalidInputError:
+        # Where the number is taken, somebody else deleted the tag.
+        _append(records, replace(tag, number=tag.number + 1, is_deleted=True))
+        raise
     return tag
+
+
+def _refuse_name_of_branch(records: Records, name: TagName) -> None:
+    if (branch := records.heads.find(BranchName(str(name)))) is not None and not branch.state.is_deleted:
+        raise InvalidInputError(f"'{name}' is the name of a branch", hint="choose another name for the tag")
 
 
 def delete_tag(records: Records, name: TagName) -> None:

@@ -5,6 +5,7 @@ process would need for its imports.
 """
 
 import json
+import multiprocessing
 import os
 import select
 import signal
@@ -15,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.repo.programs.killing import SCENARIOS, run_scenario
-from tests.repo.programs.racing import Course, commit_over_and_over, read_over_and_over
+from tests.repo.programs.racing import Course, commit_over_and_over, read_over_and_over, take_names
 from tests.repo.programs.running import hear, say
 
 # Given the file descriptor on which the result goes back, so that whoever is killed can have last words.
@@ -82,6 +83,18 @@ def race(told: dict[str, Any]) -> Any:
     return {"writers": results, "reader": seen}
 
 
+def contest(told: dict[str, Any]) -> Any:
+    """Let two processes make branches and tags of the same names at the same time."""
+    course, names = Course(**told["course"]), told["names"]
+    ready = multiprocessing.get_context("fork").Barrier(2)
+
+    def taker(kind: str) -> Work:
+        return lambda _: take_names(course, names, kind=kind, wait=ready.wait)
+
+    takers = [Child(taker(kind)) for kind in ("branch", "tag")]
+    return [taker.result() for taker in takers]
+
+
 def kill(told: dict[str, Any]) -> Any:
     """Run a scenario that is killed at a point, or after a time, or not at all."""
     scenario, fatal = SCENARIOS[told["scenario"]], told.get("fatal")
@@ -95,7 +108,7 @@ def kill(told: dict[str, Any]) -> Any:
 def main() -> None:
     sys.stdout.flush()
     while (told := hear()) is not None:
-        say({"race": race, "kill": kill}[told.pop("do")](told))
+        say({"race": race, "contest": contest, "kill": kill}[told.pop("do")](told))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the processes of a race do: commit over and over, or read over and over with plain Lance."""
+"""What the processes of a race do: commit over and over, read over and over with plain Lance, or make names."""
 
 import os
 import time
@@ -9,6 +9,7 @@ from typing import Any
 import lance
 
 import anabranch as ab
+from anabranch.errors import InvalidInputError
 from anabranch.repo.repository import Repository
 from tests.repo.programs import ledger
 
@@ -60,6 +61,19 @@ def read_over_and_over(course: Course, *, is_over: Callable[[], bool]) -> dict[s
             if not ledger.is_some_state(key, rows, ledger.marks(repo, course.branch)):
                 wrong.append({"path": path, "version": dataset.version, "rows": rows})
     return {"reads": reads, "versions": len(versions), "wrong": wrong}
+
+
+def take_names(course: Course, names: list[str], *, kind: str, wait: Callable[[], object]) -> list[str]:
+    """Make a branch or a tag of each name, each when the others are ready to, and tell which it became."""
+    repo, taken = course.open(), []
+    for name in names:
+        wait()
+        try:
+            repo.branch_create(name) if kind == "branch" else repo.tag_create(name)
+        except InvalidInputError:
+            continue
+        taken.append(name)
+    return taken
 
 
 def _homes(repo: Repository, course: Course) -> Iterator[tuple[str, str, bool]]:
