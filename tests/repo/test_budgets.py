@@ -141,7 +141,7 @@ def assert_within_budget(found: Budgets, *, is_local: bool) -> None:
     assert found.opened == MARK + head + base
     assert found.opened.total() <= 5
     assert found.travelled == MARK + Counter(get=2)
-    # The source as it is now, whether a tag has the name, the entry; then whether the source is there, and still no tag.
+    # The source as it is now, whether a tag has the name, the entry; then whether the source is there, and no tag yet.
     assert found.branched == Counter(get=2) + Counter(put_if_absent=1) + hint + Counter(get=2)
     # The head as it is now, commit and entry, and whether somebody was faster before it was settled.
     published = Counter(get=1) + Counter(put_if_absent=2) + hint + Counter(get=1)
