@@ -23,11 +23,14 @@
     │   ├── DatasetInUseError
     │   ├── ObjectExistsError
     │   ├── KeyConflictError
+    │   ├── DestructiveChangeError
+    │   ├── MergeNeededError
     │   └── ForeignWriteError
     ├── InvalidInputError    correct the call
     │   ├── InvalidNameError
     │   ├── InvalidPathError
     │   ├── InvalidExpressionError
+    │   ├── InvalidSchemaError
     │   └── SchemaMismatchError
     ├── BusyError            try again: someone else was faster
     │   └── WriteConflictError
@@ -60,12 +63,15 @@ __all__ = [
     "DatasetExistsError",
     "DatasetInUseError",
     "DatasetNotFoundError",
+    "DestructiveChangeError",
     "ForeignWriteError",
     "InvalidExpressionError",
     "InvalidInputError",
     "InvalidNameError",
     "InvalidPathError",
+    "InvalidSchemaError",
     "KeyConflictError",
+    "MergeNeededError",
     "NotFoundError",
     "ObjectExistsError",
     "ObjectNotFoundError",
@@ -207,6 +213,18 @@ class KeyConflictError(ConflictError):
     code = "key_conflict"
 
 
+class MergeNeededError(ConflictError):
+    """A change of whole tables was asked for where only a merge of rows, or a change by hand, tells what is meant."""
+
+    code = "merge_needed"
+
+
+class DestructiveChangeError(ConflictError):
+    """A change of the schema would lose data, and nobody said that it may."""
+
+    code = "destructive_change"
+
+
 class ForeignWriteError(ConflictError):
     """Somebody wrote to the dataset with another tool while, or before, we did."""
 
@@ -229,6 +247,12 @@ class InvalidPathError(InvalidInputError):
 
 class InvalidExpressionError(InvalidInputError):
     code = "invalid_expression"
+
+
+class InvalidSchemaError(InvalidInputError):
+    """A desired schema says something that cannot be, or that nobody understands."""
+
+    code = "invalid_schema"
 
 
 class SchemaMismatchError(InvalidInputError):

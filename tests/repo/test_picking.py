@@ -3,7 +3,7 @@
 import pytest
 
 import anabranch as ab
-from anabranch.errors import CommitNotFoundError, InvalidInputError, WriteConflictError
+from anabranch.errors import CommitNotFoundError, InvalidInputError, MergeNeededError, WriteConflictError
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, another, append, entry, ids, nothing_changes, raw, table
 from tests.repo.meanwhile import meanwhile
 
@@ -57,9 +57,10 @@ def test_a_revert_of_a_table_changed_since_is_refused_and_changes_nothing(lake: 
         tx.append(ORDERS, table(4))
         tx.append(CUSTOMERS, table(30))
     append(lake, 5)
-    with nothing_changes(lake), pytest.raises(WriteConflictError, match=r"orders.*is not as commit") as caught:
+    with nothing_changes(lake), pytest.raises(MergeNeededError, match=r"orders.*is not as commit") as caught:
         lake.revert("main~1")
     assert "merge" in caught.value.hint
+    assert not caught.value.retryable
 
 
 def test_a_revert_does_not_bring_back_a_table_whose_place_another_has(lake: ab.Repository) -> None:
@@ -68,7 +69,7 @@ def test_a_revert_does_not_bring_back_a_table_whose_place_another_has(lake: ab.R
     made = lake.list_commits(limit=1)[0].graph_commit_id
     with lake.transaction() as tx:
         tx.rename_table("a.b", "a.c")
-    with nothing_changes(lake), pytest.raises(WriteConflictError, match=r"a\.b"):
+    with nothing_changes(lake), pytest.raises(MergeNeededError, match=r"a\.b"):
         lake.cherry_pick(made)
 
 
@@ -139,7 +140,7 @@ def test_a_pick_where_a_table_differs_is_refused_and_changes_nothing(lake: ab.Re
         tx.append(CUSTOMERS, table(30))
         tx.append(ORDERS, table(4))
     append(lake, 5)
-    with nothing_changes(lake), pytest.raises(WriteConflictError, match="orders"):
+    with nothing_changes(lake), pytest.raises(MergeNeededError, match="orders"):
         lake.cherry_pick("dev")
 
 
@@ -147,7 +148,7 @@ def test_a_commit_is_not_picked_twice(lake: ab.Repository) -> None:
     lake.branch_create("dev")
     append(lake, 4, branch="dev")
     lake.cherry_pick("dev")
-    with nothing_changes(lake), pytest.raises(WriteConflictError):
+    with nothing_changes(lake), pytest.raises(MergeNeededError):
         lake.cherry_pick("dev")
 
 
@@ -202,7 +203,7 @@ def test_a_commit_of_a_live_branch_can_be_picked_while_main_is_as_it_saw_it(lake
     assert ids(lake) == [1, 2, 3, 4, 5]
     append(lake, 6)
     append(lake, 7, branch="dev")
-    with nothing_changes(lake), pytest.raises(WriteConflictError):
+    with nothing_changes(lake), pytest.raises(MergeNeededError):
         lake.cherry_pick("dev")
 
 
@@ -226,7 +227,7 @@ def test_a_revert_that_a_commit_to_another_table_crosses_goes_on_top_of_it(lake:
 
 def test_a_revert_that_a_commit_to_its_table_crosses_is_refused(lake: ab.Repository) -> None:
     commit = append(lake, 4).graph_commit_id
-    with pytest.raises(WriteConflictError):
+    with pytest.raises(MergeNeededError):
         meanwhile(lake, lambda other: append(other, 5)).revert(commit)
     assert ids(lake) == raw_ids(lake) == [1, 2, 3, 4, 5]
 

@@ -12,7 +12,7 @@ from hypothesis import event, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 import anabranch as ab
-from anabranch.errors import AnabranchError, WriteConflictError
+from anabranch.errors import AnabranchError, MergeNeededError, WriteConflictError
 from anabranch.testing.invariants import check_branch, check_branches, check_everything, check_snapshot, check_table
 from anabranch.testing.model import ModelCommit, ModelRepository, ModelTransaction, ModelView
 from anabranch.testing.operations import Create, Operation
@@ -258,7 +258,7 @@ class RepositoryMachine(RuleBasedStateMachine):
         handle, log = self.handles[number], self.model.logs.get(name, [])[:]
         try:
             made = self._both(lambda: real(handle.repo), model)
-        except WriteConflictError as err:
+        except MergeNeededError as err:
             if "the place of" not in err.problem:
                 raise
             self.model.logs[name] = log

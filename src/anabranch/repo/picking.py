@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from anabranch.errors import CommitNotFoundError, InvalidInputError, WriteConflictError
+from anabranch.errors import CommitNotFoundError, InvalidInputError, MergeNeededError, WriteConflictError
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.models import BranchMode, CommitKind, CommitRecord, LogEntry, TableEntry
 from anabranch.repo.publish import Changes, Description, publish
@@ -87,7 +87,7 @@ def _replace(records: Records, expected: LogEntry, *, found: Tables, wanted: Tab
         tables = records.commits.tables_of(view(records, entry).head)
         for key, state in found.items():
             if tables.get(key) != state:
-                raise WriteConflictError(
+                raise MergeNeededError(
                     f"table '{key}' on '{entry.branch}' is not as commit {about.metadata['commit']} has it",
                     hint="this needs a merge of rows; make the change by hand in a transaction",
                 )
@@ -102,6 +102,6 @@ def _refuse_shared_home(tables: Tables, changes: Changes) -> None:
     places = Counter((entry.dataset, entry.home) for entry in tables.values() if entry is not None)
     for key, entry in changes.items():
         if entry is not None and places[entry.dataset, entry.home] > 1:
-            raise WriteConflictError(
+            raise MergeNeededError(
                 f"the place of table '{key}' belongs to another table now", hint="make the change by hand"
             )

@@ -14,6 +14,7 @@ from anabranch.errors import (
     BranchNotFoundError,
     CommitNotFoundError,
     InvalidInputError,
+    MergeNeededError,
     TableNotFoundError,
     VersionNotFoundError,
     WriteConflictError,
@@ -245,7 +246,7 @@ class ModelRepository:
     ) -> ModelCommit:
         shown = self.view(name).tables
         if any(shown.get(key) is not found.get(key) for key in wanted):
-            raise WriteConflictError(f"{name!r} is not as the commit has it", hint=_HINT)
+            raise MergeNeededError(f"{name!r} is not as the commit has it", hint=_HINT)
         changes = {key: table for key, table in wanted.items() if key not in released}
         return self._commit(name, self.head(name), changes, main=self.head("main").commit, released=released)
 
