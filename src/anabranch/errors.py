@@ -8,6 +8,7 @@
     │   ├── DatasetNotFoundError
     │   ├── BranchNotFoundError
     │   ├── TagNotFoundError
+    │   ├── RunNotFoundError
     │   ├── VersionNotFoundError
     │   ├── BaseNotFoundError
     │   └── ObjectNotFoundError
@@ -18,6 +19,8 @@
     │   ├── BaseExistsError
     │   ├── BranchExistsError
     │   ├── BranchInUseError
+    │   ├── RunEndedError
+    │   ├── CheckFailedError
     │   ├── TagExistsError
     │   ├── DatasetExistsError
     │   ├── DatasetInUseError
@@ -34,6 +37,7 @@
     │   └── SchemaMismatchError
     ├── BusyError            try again: someone else was faster
     │   └── WriteConflictError
+    ├── MissingDependencyError    install what is missing
     ├── StorageError         the store failed, or refused us
     │   ├── StorageUnavailableError
     │   └── StorageDeniedError
@@ -56,6 +60,7 @@ __all__ = [
     "BranchNotFoundError",
     "BranchProtectedError",
     "BusyError",
+    "CheckFailedError",
     "CommitNotFoundError",
     "ConflictError",
     "CorruptError",
@@ -72,11 +77,14 @@ __all__ = [
     "InvalidSchemaError",
     "KeyConflictError",
     "MergeNeededError",
+    "MissingDependencyError",
     "NotFoundError",
     "ObjectExistsError",
     "ObjectNotFoundError",
     "RepositoryExistsError",
     "RepositoryNotFoundError",
+    "RunEndedError",
+    "RunNotFoundError",
     "SchemaMismatchError",
     "StaleBaseError",
     "StorageDeniedError",
@@ -143,6 +151,10 @@ class BranchNotFoundError(NotFoundError):
     code = "branch_not_found"
 
 
+class RunNotFoundError(NotFoundError):
+    code = "run_not_found"
+
+
 class TagNotFoundError(NotFoundError):
     code = "tag_not_found"
 
@@ -187,6 +199,18 @@ class BranchExistsError(ConflictError):
 
 class BranchInUseError(ConflictError):
     code = "branch_in_use"
+
+
+class RunEndedError(ConflictError):
+    """The run was published, aborted or failed; nothing more can be done with it."""
+
+    code = "run_ended"
+
+
+class CheckFailedError(ConflictError):
+    """A check found something in a state that was to be published; nothing was."""
+
+    code = "check_failed"
 
 
 class TagExistsError(ConflictError):
@@ -270,6 +294,12 @@ class WriteConflictError(BusyError):
     """Somebody published a change to the same table first."""
 
     code = "write_conflict"
+
+
+class MissingDependencyError(AnabranchError):
+    """A program or library that this needs is not there, or is too old."""
+
+    code = "missing_dependency"
 
 
 class StorageError(AnabranchError):

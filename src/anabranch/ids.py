@@ -10,6 +10,7 @@ from anabranch.errors import InvalidNameError
 __all__ = ["LAYOUT_NAMES", "MAIN", "BranchName", "CommitId", "Ref", "TableKey", "TagName"]
 
 MAIN = "main"
+_RUN = "__run__"
 
 # A branch whose path had one of these as a segment would write into the files of another branch.
 LAYOUT_NAMES = frozenset({"_deletions", "_indices", "_mem_wal", "_refs", "_transactions", "_versions", "data", "tree"})
@@ -58,9 +59,29 @@ class BranchName:
             )
         return name
 
+    @classmethod
+    def parse_public(cls, text: str) -> Self:
+        """Accept what a user may name: any branch but the hidden ones of runs and locks."""
+        name = cls.parse(text)
+        if name.is_internal:
+            raise InvalidNameError(
+                f"branch {text!r} is internal", hint="name another branch; a run is read through run_get"
+            )
+        return name
+
+    @classmethod
+    def of_run(cls, run_id: str) -> Self:
+        """The hidden branch of a run."""
+        return cls(f"{_RUN}{run_id}")
+
     @property
     def is_internal(self) -> bool:
         return self.value.startswith("__")
+
+    @property
+    def run_id(self) -> str | None:
+        """The id of the run whose hidden branch this is."""
+        return self.value.removeprefix(_RUN) if self.value.startswith(_RUN) else None
 
 
 def _branch_problem(text: object) -> tuple[str, str] | None:

@@ -113,6 +113,97 @@ def test_what_is_no_text_is_refused_as_a_name(lake: ab.Repository, wrong: Any) -
         assert repr(wrong) in str(caught.value)
 
 
+@pytest.mark.parametrize("wrong", ["3", 1.5, [], b"3", True])
+def test_what_is_no_whole_number_is_refused_as_a_limit_or_version(lake: ab.Repository, wrong: Any) -> None:
+    orders = lake.snapshot()[ORDERS]
+    for use in (
+        lambda: lake.snapshot_at_version(wrong),
+        lambda: lake.entity_at(ORDERS, 1, version=wrong),
+        lambda: lake.list_commits(limit=wrong),
+        lambda: lake.reflog(limit=wrong),
+        lambda: lake.entity_history(ORDERS, 1, limit=wrong),
+        lambda: orders.to_arrow(limit=wrong),
+        lambda: orders.to_pandas(limit=wrong),
+        lambda: orders.to_polars(limit=wrong),
+        lambda: orders.scan(limit=wrong),
+    ):
+        with pytest.raises(InvalidInputError, match="is no whole number") as caught:
+            use()
+        assert repr(wrong) in caught.value.problem
+        assert caught.value.hint.startswith("give ")
+
+
+def test_limits_are_not_negative_and_as_large_as_one_likes(lake: ab.Repository) -> None:
+    orders = lake.snapshot()[ORDERS]
+    for use in (
+        lambda limit: lake.list_commits(limit=limit),
+        lambda limit: lake.reflog(limit=limit),
+        lambda limit: lake.entity_history(ORDERS, 1, limit=limit),
+        lambda limit: orders.to_arrow(limit=limit),
+        lambda limit: list(orders.scan(limit=limit)),
+    ):
+        with pytest.raises(InvalidInputError, match="the limit -1 is negative"):
+            use(-1)
+        assert use(1 << 70) == use(None)
+        assert len(use(0)) == 0
+
+
+@pytest.mark.parametrize("wrong", ["id", 7, [7], b"id"])
+def test_what_is_no_list_of_columns_is_not_read(lake: ab.Repository, wrong: Any) -> None:
+    orders = lake.snapshot()[ORDERS]
+    for read in (orders.to_arrow, orders.to_pandas, orders.to_polars, orders.scan):
+        with pytest.raises(InvalidInputError, match="is no list of columns") as caught:
+            read(columns=wrong)
+        assert repr(wrong) in caught.value.problem
+
+
+@pytest.mark.parametrize("wrong", [7, ["id"], b"id = 1", ""])
+def test_what_is_no_filter_is_refused(lake: ab.Repository, wrong: Any) -> None:
+    orders = lake.snapshot()[ORDERS]
+    for read in (orders.to_arrow, orders.to_pandas, orders.to_polars, orders.count_rows, orders.scan):
+        with pytest.raises(InvalidExpressionError):
+            list(read(filter=wrong))  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("wrong", ["", 0, [], 7, b"main"])
+def test_what_is_no_ref_is_not_taken_for_the_bound_branch(lake: ab.Repository, wrong: Any) -> None:
+    for use in (
+        lambda: lake.list_commits(wrong),
+        lambda: lake.entity_at(ORDERS, 1, ref=wrong),
+        lambda: lake.entity_history(ORDERS, 1, ref=wrong),
+        lambda: lake.sql("SELECT 1", ref=wrong),
+        lambda: lake.tag_create("t", ref=wrong),
+    ):
+        with nothing_changes(lake), pytest.raises(InvalidNameError, match="ref") as caught:
+            use()
+        assert repr(wrong) in caught.value.problem
+
+
+def test_a_ref_that_stands_for_nothing_is_told_apart_from_a_deleted_branch(lake: ab.Repository) -> None:
+    for ref in ("nope", "nope~2", "01ABCDEF"):
+        with pytest.raises(BranchNotFoundError, match=r"there is no branch, tag or commit '\w+'; list the branches, tags"):
+            lake.snapshot_of(ref)
+    lake.branch_create("dev")
+    lake.branch_delete("dev")
+    with pytest.raises(BranchNotFoundError, match="branch 'dev' was deleted; restore it"):
+        lake.snapshot_of("dev")
+
+
+@pytest.mark.parametrize("wrong", [None, 7, b"lake", ["lake"]])
+def test_what_is_no_path_is_refused(lake: ab.Repository, wrong: Any) -> None:
+    with pytest.raises(InvalidPathError, match="is not text"):
+        ab.open(wrong)
+    if wrong is not None:
+        with nothing_changes(lake), pytest.raises(InvalidPathError, match="is not text"):
+            lake.adopt("a.b", wrong)
+
+
+@pytest.mark.parametrize("wrong", ["other", [], {}, 7, None])
+def test_what_is_no_mode_is_refused(lake: ab.Repository, wrong: Any) -> None:
+    with nothing_changes(lake), pytest.raises(InvalidInputError, match="branch mode .* is not known"):
+        lake.branch_create_from("main", "dev", mode=wrong)
+
+
 def test_a_branch_is_not_called_like_a_commit(lake: ab.Repository) -> None:
     with nothing_changes(lake), pytest.raises(InvalidNameError, match="reads like a commit id; choose another"):
         lake.branch_create(lake.snapshot().id.lower())

@@ -102,9 +102,11 @@ def test_branch_list_filters_internal_branches(lake: ab.Repository) -> None:
 
 
 def test_internal_branches_are_visible_to_internals(lake: ab.Repository) -> None:
-    put_internal(lake, "__run__1")
-    append(lake, 4, branch="__run__1")
-    assert ids(lake.snapshot_of("__run__1")) == [1, 2, 3, 4]
+    run = lake.begin_run()
+    with run.transaction() as tx:
+        tx.append(ORDERS, table(4))
+    assert ids(run.snapshot()) == [1, 2, 3, 4]
+    assert names(lake, internal=True) == [run.branch, "main"]
     assert ids(lake) == [1, 2, 3]
 
 
@@ -124,12 +126,15 @@ def test_branch_delete_refuses_if_there_are_descendants(lake: ab.Repository) -> 
     assert names(lake) == ["main"]
 
 
-def test_branch_delete_refuses_if_an_internal_branch_hangs_on_it(lake: ab.Repository) -> None:
+def test_branch_delete_refuses_if_a_run_is_active_on_it(lake: ab.Repository) -> None:
     lake.branch_create("dev")
-    source = Resolved.of_entry(lake._records.heads.get(BranchName("dev")))
-    create_branch(lake._records, BranchName("__run__1"), source=source)
-    with pytest.raises(BranchInUseError, match="__run__1"):
+    run = lake.begin_run("dev")
+    with pytest.raises(BranchInUseError, match=f"run {run.id} is active on branch 'dev'; wait for it, or abort it"):
         lake.branch_delete("dev")
+    assert names(lake) == ["dev", "main"]
+    run.abort()
+    lake.branch_delete("dev")
+    assert names(lake) == ["main"]
 
 
 def test_branch_delete_leaves_the_files_that_others_read(lake: ab.Repository) -> None:

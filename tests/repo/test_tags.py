@@ -59,7 +59,7 @@ def test_a_deleted_tag_is_gone_and_its_name_free(lake: ab.Repository) -> None:
     assert lake.tag_list() == ()
     with pytest.raises(errors.TagNotFoundError, match="there is no tag 't'"):
         lake.tag_get("t")
-    with pytest.raises(errors.BranchNotFoundError, match="there is no branch 't'"):
+    with pytest.raises(errors.BranchNotFoundError, match="there is no branch, tag or commit 't'"):
         lake.snapshot_of("t")
     append(lake, 4)
     lake.tag_create("t")
@@ -98,7 +98,7 @@ def test_of_many_that_make_and_remove_one_name_each_step_has_one_winner(lake: ab
         ("", None, errors.InvalidNameError, "is empty"),
         ("main", None, errors.InvalidInputError, "'main' is the name of a branch"),
         ("taken", None, errors.TagExistsError, "there is a tag 'taken' already"),
-        ("new", "nope", errors.BranchNotFoundError, "no branch 'nope'"),
+        ("new", "nope", errors.BranchNotFoundError, "no branch, tag or commit 'nope'"),
         ("new", "main~99", errors.CommitNotFoundError, "before the first commit"),
     ],
 )

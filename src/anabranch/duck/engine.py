@@ -16,6 +16,7 @@ from anabranch.errors import AnabranchError, InvalidInputError
 from anabranch.format.arrow_dataset import ArrowDataset
 from anabranch.repo.engine import Parameters
 from anabranch.repo.repository import Repository
+from anabranch.repo.snapshots import Snapshot
 
 __all__ = ["DuckEngine", "default_engine"]
 
@@ -35,13 +36,19 @@ class DuckEngine:
         self._database = database
 
     def query(
-        self, repository: Repository, sql: str, *, ref: str, params: Parameters | None = None
+        self,
+        repository: Repository,
+        sql: str,
+        *,
+        ref: str,
+        params: Parameters | None = None,
+        snapshot: Snapshot | None = None,
     ) -> pa.RecordBatchReader:
         _check(sql, params)
         session = self._database.session()
         try:
             statement = parse_statement(sql, session.connection)
-            sources = find_sources(statement, repository, ref)
+            sources = find_sources(statement, repository, ref, snapshot)
             run = _Run(database=self._database, session=session, statement=statement, sources=sources, params=params)
             return run.begin()
         except BaseException:

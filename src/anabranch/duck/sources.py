@@ -38,12 +38,16 @@ class _Target:
     is_system: bool = False
 
 
-def find_sources(statement: Statement, repository: Repository, ref: str) -> list[Source]:
+def find_sources(
+    statement: Statement, repository: Repository, ref: str, snapshot: Snapshot | None = None
+) -> list[Source]:
     """The source of each use of a table, in order; the same one for each use of the same table.
 
     A branch is looked up once per query, however often and in whichever form the query names it.
     """
     snapshots = _Snapshots(repository)
+    if snapshot is not None:
+        snapshots.know(ref, snapshot)
     found: dict[tuple[str | None, _Target], Source] = {}
     taken: set[tuple[str, str]] = set()
     sources: list[Source] = []
@@ -65,6 +69,9 @@ class _Snapshots:
     def __init__(self, repository: Repository) -> None:
         self._repository = repository
         self._known: dict[str, Snapshot] = {}
+
+    def know(self, ref: str, snapshot: Snapshot) -> None:
+        self._known[str(Ref.parse(ref))] = snapshot
 
     def get(self, ref: str) -> Snapshot:
         parsed = Ref.parse(ref)

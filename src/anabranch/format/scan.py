@@ -5,7 +5,8 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
-from anabranch.errors import InvalidExpressionError, InvalidInputError, SchemaMismatchError
+from anabranch.errors import InvalidExpressionError, SchemaMismatchError
+from anabranch.format.arguments import checked_limit, require_names
 from anabranch.format.bases import fragments_of_base
 from anabranch.format.home import Home
 from anabranch.format.lance_errors import lance_errors
@@ -24,7 +25,7 @@ def read_table(
     base: str | int | None = None,
 ) -> pa.Table:
     """Read rows; with a base, those of its fragments, and no file of another but deletion files and indices."""
-    _check_limit(limit)
+    limit = checked_limit(limit, "rows")
     fragments = None if base is None else fragments_of_base(pin.home, base, pin.version)
     with filter_errors(pin.home, filter):
         return (
@@ -41,9 +42,14 @@ def iter_batches(
     filter: str | None = None,  # noqa: A002 - Arrow's and Lance's name
     limit: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    _check_limit(limit)
-    with filter_errors(pin.home, filter):
-        yield from pin.open().to_batches(columns=_list(pin, columns), filter=_enclosed(filter), limit=limit)
+    """Read rows batch by batch; what is asked for is checked at once, not when the first batch is."""
+    scanned = {"columns": _list(pin, columns), "filter": _enclosed(filter), "limit": checked_limit(limit, "rows")}
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        with filter_errors(pin.home, filter):
+            yield from pin.open().to_batches(**scanned)
+
+    return batches()
 
 
 def count_rows(pin: Pin, filter: str) -> int:  # noqa: A002 - Arrow's and Lance's name
@@ -60,11 +66,6 @@ def read_appended(before: Pin, after: Pin, *, columns: Sequence[str] | None = No
         return opened.scanner(columns=_list(after, columns), fragments=new).to_reader()
 
 
-def _check_limit(limit: int | None) -> None:
-    if limit is not None and limit < 0:
-        raise InvalidInputError(f"the limit {limit} is negative", hint="give a number of rows, or None for all")
-
-
 def _enclosed(condition: str | None) -> str | None:
     return None if condition is None else enclosed(condition)
 
@@ -72,6 +73,7 @@ def _enclosed(condition: str | None) -> str | None:
 def _list(pin: Pin, columns: Sequence[str] | None) -> list[str] | None:
     if columns is None:
         return None
+    require_names(columns)
     known = pin.schema.names
     for name in columns:
         if name.partition(".")[0] not in known and name not in known:

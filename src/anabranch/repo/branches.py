@@ -1,6 +1,5 @@
 """Branches of the repository: made, listed, deleted and brought back, each by one more entry of their log."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from anabranch.errors import (
@@ -11,11 +10,13 @@ from anabranch.errors import (
     InvalidInputError,
 )
 from anabranch.ids import MAIN, BranchName, TagName
+from anabranch.repo.leases import list_alive
 from anabranch.repo.models import BranchEvent, BranchMode, BranchState, LogEntry, Parent
 from anabranch.repo.protection import refuse_protected
 from anabranch.repo.publish import record_view
 from anabranch.repo.records import Records
 from anabranch.repo.refs import Resolved
+from anabranch.repo.schema_lock import refuse_locked
 from anabranch.repo.tags import is_tag
 
 __all__ = [
@@ -70,8 +71,8 @@ class BranchInfo:
 
 
 def list_branches(records: Records, *, internal: bool = False) -> tuple[BranchInfo, ...]:
-    entries = (entry for entry in records.heads.list() if not entry.state.is_deleted)
-    return tuple(BranchInfo.of(entry) for entry in entries if internal or not entry.branch.is_internal)
+    entries = records.heads.list(internal=internal)
+    return tuple(BranchInfo.of(entry) for entry in entries if not entry.state.is_deleted)
 
 
 def create_branch(
@@ -85,9 +86,10 @@ def create_branch(
 ) -> BranchInfo:
     """Add a branch at a commit: one small object, whatever the number of tables.
 
-    The parent may be deleted at the same moment, or a tag take the name. All sides write first and then look, so one of
-    them notices.
+    The parent may be deleted at the same moment, a tag take the name, or a schema change begin. All sides write first
+    and then look, so one of them notices.
     """
+    refuse_locked(records)
     _refuse_name_of_tag(records, name)
     if mode is BranchMode.LIVE and (str(source.branch) != MAIN or not source.is_head):
         raise InvalidInputError(
@@ -119,7 +121,8 @@ def create_branch(
         if parent is not None and _is_gone(records, parent):
             raise BranchNotFoundError(f"branch '{parent}' was deleted meanwhile", hint="branch from another one")
         _refuse_name_of_tag(records, name)
-    except (BranchNotFoundError, InvalidInputError):
+        refuse_locked(records)
+    except (BranchNotFoundError, BusyError, InvalidInputError):
         take_back(records, entry)
         raise
     return BranchInfo.of(entry)
@@ -142,18 +145,16 @@ def _append_first(records: Records, entry: LogEntry, *, is_recorded: bool) -> Lo
     )
 
 
-def delete_branch(
-    records: Records, name: BranchName, *, find_active_runs: Callable[[BranchName], tuple[str, ...]]
-) -> LogEntry:
+def delete_branch(records: Records, name: BranchName) -> LogEntry:
     """Put a tombstone on a branch that nothing hangs on; what it held stays until garbage collection."""
     if str(name) == MAIN:
         raise InvalidInputError("branch 'main' cannot be deleted", hint="delete another branch")
     entry = records.heads.get(name)
     refuse_protected(entry)
-    refuse_in_use(records, name, find_active_runs)
+    refuse_in_use(records, name)
     tombstone = _append_event(records, entry, BranchEvent.DELETED, is_deleted=True)
     try:
-        refuse_in_use(records, name, find_active_runs)
+        refuse_in_use(records, name)
     except BranchInUseError:
         _append_event(records, tombstone, BranchEvent.RESTORED, is_deleted=False)
         raise
@@ -225,14 +226,15 @@ def _is_gone(records: Records, branch: BranchName) -> bool:
     return entry is None or entry.state.is_deleted
 
 
-def refuse_in_use(
-    records: Records, name: BranchName, find_active_runs: Callable[[BranchName], tuple[str, ...]]
-) -> None:
+def refuse_in_use(records: Records, name: BranchName) -> None:
+    """Refuse to end a branch that others were made from, or that a living run works for."""
     for other in records.heads.list():
         parent = other.state.parent
         if not other.state.is_deleted and parent is not None and parent.branch == name:
             raise BranchInUseError(
                 f"branch '{other.branch}' was made from '{name}'", hint=f"delete '{other.branch}' first"
             )
-    for run in find_active_runs(name):
-        raise BranchInUseError(f"run {run} is active on branch '{name}'", hint="wait for it, or abort it")
+    for run_id in list_alive(records.context, name):
+        run = records.heads.find(BranchName.of_run(run_id))
+        if run is not None and not run.state.is_deleted:
+            raise BranchInUseError(f"run {run_id} is active on branch '{name}'", hint="wait for it, or abort it")

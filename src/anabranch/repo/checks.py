@@ -1,13 +1,23 @@
 """What users say about branches and commits, checked before anything is done with it."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
 from anabranch.errors import InvalidInputError
-from anabranch.repo.models import CommitKind
+from anabranch.format.arguments import checked_limit, checked_number, require_names
+from anabranch.repo.models import BranchMode, CommitKind
 
-__all__ = ["checked_expiry", "checked_kind", "checked_metadata", "checked_text", "require_names"]
+__all__ = [
+    "checked_expiry",
+    "checked_kind",
+    "checked_limit",
+    "checked_metadata",
+    "checked_mode",
+    "checked_text",
+    "checked_version",
+    "require_names",
+]
 
 _MAX_LENGTH = 10_000
 _LONGEST_LIFE = timedelta(days=36_525)
@@ -18,6 +28,17 @@ def checked_kind(kind: str) -> CommitKind:
         return CommitKind(kind)
     except ValueError:
         raise InvalidInputError(f"the commit kind {kind!r} is not known", hint=f"use {', '.join(CommitKind)}") from None
+
+
+def checked_mode(mode: str) -> BranchMode:
+    try:
+        return BranchMode(mode)
+    except ValueError:
+        raise InvalidInputError(f"branch mode {mode!r} is not known", hint="use 'pinned' or 'live'") from None
+
+
+def checked_version(version: Any) -> int:
+    return checked_number(version, "version", hint="give the number of an entry in the branch's log, like 7")
 
 
 def checked_text(message: str, what: str = "message") -> str:
@@ -47,14 +68,6 @@ def checked_metadata(metadata: Any) -> dict[str, str]:
     if sum(len(key) + len(value) for key, value in checked.items()) > _MAX_LENGTH:
         raise InvalidInputError("the metadata is too large", hint=f"use at most {_MAX_LENGTH} characters in all")
     return checked
-
-
-def require_names(columns: Any) -> None:
-    """Refuse what is no list of column names; a lone string would be taken for its letters."""
-    if isinstance(columns, str):
-        raise InvalidInputError(f"{columns!r} is no list of columns", hint=f"give [{columns!r}]")
-    if not isinstance(columns, Collection) or not all(isinstance(name, str) for name in columns):
-        raise InvalidInputError(f"{columns!r} is no list of columns", hint="give a list of their names")
 
 
 def _require_text(text: str) -> None:

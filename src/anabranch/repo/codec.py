@@ -16,6 +16,8 @@ from anabranch.repo.models import (
     GraphCommit,
     LogEntry,
     Parent,
+    RunPhase,
+    RunState,
     TableEntry,
 )
 
@@ -193,6 +195,34 @@ def decode_full_map(fields: Mapping[str, Any]) -> dict[TableKey, TableEntry]:
     return {TableKey.parse(key): decode_table(entry) for key, entry in fields["full_map"].items()}
 
 
+def encode_run(run: RunState) -> dict[str, Any]:
+    return {
+        "target": str(run.target),
+        "target_created_as": run.target_created_as,
+        "origin": run.origin,
+        "phase": run.phase,
+        "metadata": dict(run.metadata),
+        "saw": run.saw,
+        "published_after": run.published_after,
+        "commit_id": run.commit_id,
+        "error": run.error,
+    }
+
+
+def decode_run(fields: Mapping[str, Any]) -> RunState:
+    return RunState(
+        target=BranchName(fields["target"]),
+        target_created_as=fields["target_created_as"],
+        origin=fields["origin"],
+        phase=RunPhase(fields["phase"]),
+        metadata=fields["metadata"],
+        saw=fields["saw"],
+        published_after=fields["published_after"],
+        commit_id=fields["commit_id"],
+        error=fields["error"],
+    )
+
+
 def encode_entry(entry: LogEntry) -> bytes:
     state, parent = entry.state, entry.state.parent
     return dump(
@@ -213,6 +243,7 @@ def encode_entry(entry: LogEntry) -> bytes:
                 "is_deleted": state.is_deleted,
                 "is_protected": state.is_protected,
                 "own": [str(key) for key in state.own],
+                **({} if state.run is None else {"run": encode_run(state.run)}),
             },
             "head": encode_commit(entry.head),
         }
@@ -242,6 +273,7 @@ def decode_entry(data: bytes, *, path: str) -> LogEntry:
                 is_deleted=state["is_deleted"],
                 is_protected=state["is_protected"],
                 own=tuple(TableKey.parse(key) for key in state["own"]),
+                run=decode_run(state["run"]) if "run" in state else None,
             ),
             head=decode_commit(fields["head"]),
         )

@@ -4,6 +4,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from anabranch.format.bases import check_bases
@@ -17,8 +18,10 @@ from anabranch.storage.uris import join_uri
 if TYPE_CHECKING:
     from anabranch.repo.engine import SqlEngine
 
-__all__ = ["TABLES", "Context", "give_way", "new_ulid", "now_in_microseconds"]
+__all__ = ["BRANCHES", "RUNS", "TABLES", "Context", "as_segment", "give_way", "new_ulid", "now_in_microseconds"]
 
+BRANCHES = "_versions"
+RUNS = "_runs"
 TABLES = "tables"
 _LONGEST_PAUSE_SECONDS = 2.0
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
@@ -45,6 +48,11 @@ def give_way(losses: int, took: int) -> None:
         time.sleep(secrets.SystemRandom().uniform(0, longest))
 
 
+def as_segment(branch: BranchName) -> str:
+    """A branch name as one folder of a path."""
+    return str(branch).replace("/", "%2F")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
     root: str
@@ -55,10 +63,14 @@ class Context:
     clock: Callable[[], int] = now_in_microseconds
     new_id: Callable[[], str] = new_ulid
     give_way: Callable[[int, int], None] = give_way
+    lease: timedelta = timedelta(minutes=1)
     load_engine: "Callable[[], SqlEngine] | None" = None
 
     def branch_log(self, branch: BranchName) -> NumberedLog:
-        return NumberedLog(self.store, f"_versions/{str(branch).replace('/', '%2F')}")
+        if branch.run_id is not None:
+            # Apart from the others, so that listing branches costs the same after any number of runs.
+            return NumberedLog(self.store, f"{RUNS}/{branch.run_id}")
+        return NumberedLog(self.store, f"{BRANCHES}/{as_segment(branch)}")
 
     def dataset_root(self, dataset: str) -> Home:
         """The root home of a table's dataset, named as entries name it: 'bucket/table.lance'."""

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from anabranch.errors import KeyConflictError, SchemaMismatchError, WriteConflictError
 from anabranch.format import scan, staging
-from anabranch.format.staging import Pin
+from anabranch.format.staging import Pin, WrittenFragment
 from anabranch.format.staging.incoming import as_reader
 from anabranch.ids import TableKey
 from anabranch.repo.models import TableEntry
@@ -16,6 +16,7 @@ from anabranch.repo.models import TableEntry
 __all__ = [
     "Draft",
     "Step",
+    "append_again",
     "append_step",
     "one_time_step",
     "overwrite_step",
@@ -84,17 +85,23 @@ def append_step(pin: Pin, data: Any, *, primary_key: Sequence[str], may_exist: b
         check(pin, scan.read_appended(pin, staged, columns=primary_key))
 
     def again(other: Pin) -> Pin:
-        _refuse_other_columns(pin, other)
-        if primary_key and not may_exist:
-            appended = scan.read_appended(pin, staged, columns=primary_key)
-            _refuse_existing(other, appended, primary_key, beyond=pin)
-        try:
-            return staging.append_fragments(other, fragments)
-        except SchemaMismatchError:
-            # Another home or other bases: the files cannot be used there, the rows can.
-            return staging.append(other, scan.read_appended(pin, staged))
+        return append_again(other, fragments, before=pin, after=staged, unique_by=() if may_exist else primary_key)
 
     return Step("append", staged, again)
+
+
+def append_again(
+    other: Pin, fragments: Sequence[WrittenFragment], *, before: Pin, after: Pin, unique_by: Sequence[str]
+) -> Pin:
+    """Stage what was appended between two versions on another one, without writing it again if that can be."""
+    _refuse_other_columns(before, other)
+    if unique_by:
+        _refuse_existing(other, scan.read_appended(before, after, columns=unique_by), unique_by, beyond=before)
+    try:
+        return staging.append_fragments(other, fragments)
+    except SchemaMismatchError:
+        # Another home or other bases: the files cannot be used there, the rows can.
+        return staging.append(other, scan.read_appended(before, after))
 
 
 def upsert_step(pin: Pin, data: pa.Table, *, keys: Sequence[str], primary_key: Sequence[str]) -> Step:

@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from anabranch.repo.repository import Repository
+    from anabranch.repo.snapshots import Snapshot
 
 __all__ = ["Parameters", "SqlEngine"]
 
@@ -15,7 +16,16 @@ Parameters = Sequence[Any] | Mapping[str, Any]
 
 class SqlEngine(Protocol):
     def query(
-        self, repository: "Repository", sql: str, *, ref: str, params: Parameters | None = None
+        self,
+        repository: "Repository",
+        sql: str,
+        *,
+        ref: str,
+        params: Parameters | None = None,
+        snapshot: "Snapshot | None" = None,
     ) -> "pa.RecordBatchReader":
-        """Begin one query over tables as a ref has them; whoever reads it may stop at any time."""
+        """Begin one query over tables as a ref has them; whoever reads it may stop at any time.
+
+        Where a snapshot is given, that is what the ref stands for, whether others can see it or not.
+        """
         ...

@@ -11,6 +11,7 @@ from anabranch.format.entities import find_row, find_row_beside, read_contents_o
 from anabranch.format.manifest import Contents
 from anabranch.format.staging import Pin
 from anabranch.ids import TableKey
+from anabranch.repo.checks import checked_limit
 from anabranch.repo.context import Context
 from anabranch.repo.models import CommitRecord, GraphCommit, TableEntry
 from anabranch.repo.records import Records
@@ -68,9 +69,7 @@ def list_entity_changes(
     A table of another name is another table, so that a rename takes a row away under the one name and adds it under
     the other. A table that was dropped and made again is the same one. Where it had no such key, the row was not there.
     """
-    if limit is not None and limit < 0:
-        raise InvalidInputError(f"the limit {limit} is negative", hint="give a number of changes, or None for all")
-    return list(islice(_iter_entity_changes(records, record, key, entity), limit))
+    return list(islice(_iter_entity_changes(records, record, key, entity), checked_limit(limit, "changes")))
 
 
 def _iter_entity_changes(records: Records, record: CommitRecord, key: TableKey, entity: Any) -> Iterator[EntityChange]:

@@ -1,16 +1,19 @@
 """Where each branch is now: the newest entry of its log, and the way to add the next."""
 
+from collections.abc import Iterator, Sequence
 from urllib.parse import unquote
 
 from anabranch.errors import BranchNotFoundError, VersionNotFoundError
 from anabranch.format.recent import Recent
 from anabranch.ids import BranchName
 from anabranch.repo import codec
-from anabranch.repo.context import Context
+from anabranch.repo.context import BRANCHES, RUNS, Context
 from anabranch.repo.models import LogEntry
 from anabranch.storage import in_parallel
 
 __all__ = ["Heads"]
+
+_RUNS_AT_ONCE = 16
 
 
 class Heads:
@@ -52,12 +55,24 @@ class Heads:
             )
         return codec.decode_entry(data, path=log.path(number))
 
-    def list(self) -> tuple[LogEntry, ...]:
-        """The newest entry of every branch, deleted and internal ones too, by name."""
-        folders = self._context.store.list_folders("_versions")
-        names = sorted(unquote(folder.rpartition("/")[2]) for folder in folders)
-        found = in_parallel(lambda name: self._read(BranchName(name)), names)
-        return tuple(entry for entry in found if entry is not None)
+    def _list_names(self, folder: str) -> list[str]:
+        return sorted(path.rpartition("/")[2] for path in self._context.store.list_folders(folder))
+
+    def list(self, *, internal: bool = False) -> tuple[LogEntry, ...]:
+        """The newest entry of every branch, deleted ones too, by name; on demand also those of runs and locks."""
+        names = [BranchName(unquote(name)) for name in self._list_names(BRANCHES)]
+        names = [name for name in names if internal or not name.is_internal]
+        runs = [BranchName.of_run(name) for name in self._list_names(RUNS)] if internal else []
+        return self._read_all([*runs, *names])
+
+    def list_runs(self) -> Iterator[LogEntry]:
+        """The newest entry of every run's hidden branch, newest run first; read as far as somebody asks."""
+        names = [BranchName.of_run(name) for name in reversed(self._list_names(RUNS))]
+        for start in range(0, len(names), _RUNS_AT_ONCE):
+            yield from self._read_all(names[start : start + _RUNS_AT_ONCE])
+
+    def _read_all(self, names: Sequence[BranchName]) -> tuple[LogEntry, ...]:
+        return tuple(entry for entry in in_parallel(self._read, names) if entry is not None)
 
     def append(self, entry: LogEntry) -> bool:
         """Put an entry as the branch's next; this alone makes a change visible. False if the number is taken."""

@@ -21,7 +21,7 @@ from anabranch.repo.models import GraphCommit, LogEntry
 from anabranch.repo.records import Records
 from anabranch.storage.uris import join_uri
 
-__all__ = ["HistoryTables", "follow_history", "rebuild_history", "sync_history"]
+__all__ = ["HistoryTables", "commits_since", "follow_history", "rebuild_history", "sync_history"]
 
 _COMMITS = "_graph_commits.lance"
 _ACTORS = "_graph_commit_actors.lance"
@@ -153,12 +153,12 @@ def _newest_recorded(pin: Pin) -> dict[str, int]:
 
 def _list_missing(records: Records, heads: Iterable[LogEntry], *, recorded: Mapping[str, int]) -> list[GraphCommit]:
     found = [
-        commit for head in heads for commit in _iter_since(records, head, version=recorded.get(str(head.branch), 0))
+        commit for head in heads for commit in commits_since(records, head, version=recorded.get(str(head.branch), 0))
     ]
     return sorted(found, key=lambda commit: (commit.created_at, commit.graph_commit_id))
 
 
-def _iter_since(records: Records, head: LogEntry, *, version: int) -> Iterator[GraphCommit]:
+def commits_since(records: Records, head: LogEntry, *, version: int) -> Iterator[GraphCommit]:
     """The commits made on a branch after a version of it.
 
     An entry names the commits before it, so that few entries are read; but a reset leaves those behind that it took

@@ -16,6 +16,8 @@ __all__ = [
     "GraphCommit",
     "LogEntry",
     "Parent",
+    "RunPhase",
+    "RunState",
     "TableEntry",
     "TableMap",
 ]
@@ -55,6 +57,23 @@ class BranchEvent(StrEnum):
     UNDONE = "undone"
     PROTECTED = "protected"
     UNPROTECTED = "unprotected"
+    PUBLISHING = "publishing"
+    PUBLISHED = "published"
+    FAILED = "failed"
+    ABORTED = "aborted"
+    LOCKED = "locked"
+    UNLOCKED = "unlocked"
+
+
+class RunPhase(StrEnum):
+    """How far a run is. `expired` is not stored: it is a run whose process gave no sign of life for too long."""
+
+    RUNNING = "running"
+    PUBLISHING = "publishing"
+    PUBLISHED = "published"
+    FAILED = "failed"
+    ABORTED = "aborted"
+    EXPIRED = "expired"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,11 +148,32 @@ class Parent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunState:
+    """What is true of a run, in every entry of its hidden branch.
+
+    `origin` is the commit that holds what it began with, and `saw` that of main if its target is live. From when it was
+    first to be published, `published_after` is the version of the target after which its commit is to be looked for;
+    `commit_id` is that commit.
+    """
+
+    target: BranchName
+    target_created_as: int
+    origin: str
+    phase: RunPhase
+    metadata: Mapping[str, str] = field(hash=False)
+    saw: str | None = None
+    published_after: int | None = None
+    commit_id: str | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BranchState:
     """What is true of a branch apart from its head; every log entry carries it whole.
 
     `created_as` is the number of the log entry that created it: a branch deleted and made again is another one. `own`
-    are the tables that a live branch has a copy of, or hides; all others follow main.
+    are the tables that a live branch has a copy of, or hides, while all others follow main; of a run's hidden branch,
+    those that it has touched.
     """
 
     mode: BranchMode
@@ -146,6 +186,7 @@ class BranchState:
     is_deleted: bool = False
     own: tuple[TableKey, ...] = ()
     is_protected: bool = False
+    run: RunState | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,3 +200,8 @@ class LogEntry:
     actor: str | None
     state: BranchState
     head: CommitRecord = field(repr=False)
+
+    @property
+    def home_branch(self) -> BranchName:
+        """The branch in whose homes its tables are staged: its own, but for a run that of its target."""
+        return self.branch if self.state.run is None else self.state.run.target

@@ -1,13 +1,13 @@
-"""Protected branches: they stay as they are until the protection is lifted."""
+"""Branches that do not move: protected ones until the protection is lifted, and those of runs that are over."""
 
 from dataclasses import replace
 
-from anabranch.errors import BranchProtectedError, BusyError
+from anabranch.errors import BranchProtectedError, BusyError, RunEndedError
 from anabranch.ids import BranchName
-from anabranch.repo.models import BranchEvent, LogEntry
+from anabranch.repo.models import BranchEvent, LogEntry, RunPhase
 from anabranch.repo.records import Records
 
-__all__ = ["refuse_protected", "set_protection"]
+__all__ = ["refuse_ended", "refuse_protected", "set_protection"]
 
 
 def refuse_protected(entry: LogEntry) -> None:
@@ -16,6 +16,13 @@ def refuse_protected(entry: LogEntry) -> None:
         raise BranchProtectedError(
             f"branch '{entry.branch}' is protected and does not move", hint="work on a branch of it, or unprotect it"
         )
+
+
+def refuse_ended(entry: LogEntry) -> None:
+    """Refuse to add to a run that is over, or that is being published."""
+    run = entry.state.run
+    if run is not None and run.phase is not RunPhase.RUNNING:
+        raise RunEndedError(f"run {entry.branch.run_id} is {run.phase}", hint="begin another run")
 
 
 def set_protection(records: Records, branch: BranchName, *, protect: bool) -> LogEntry:

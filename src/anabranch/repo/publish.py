@@ -7,8 +7,17 @@ from anabranch.errors import BranchNotFoundError, BusyError
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.commits import is_due_for_full_map, next_page
 from anabranch.repo.context import Context
-from anabranch.repo.models import BranchEvent, BranchMode, CommitKind, CommitRecord, GraphCommit, LogEntry, TableEntry
-from anabranch.repo.protection import refuse_protected
+from anabranch.repo.models import (
+    BranchEvent,
+    BranchMode,
+    CommitKind,
+    CommitRecord,
+    GraphCommit,
+    LogEntry,
+    TableEntry,
+    TableMap,
+)
+from anabranch.repo.protection import refuse_ended, refuse_protected
 from anabranch.repo.records import Records
 from anabranch.repo.views import shown
 
@@ -17,13 +26,15 @@ __all__ = ["Changes", "Description", "publish", "record_view"]
 Changes = Mapping[TableKey, TableEntry | None]
 # Given the head that won, make the same change on top of it, or raise.
 Rebase = Callable[[LogEntry], Changes]
+# Look at a commit before anybody else can, and raise if it is not to be.
+Inspect = Callable[[CommitRecord, TableMap], None]
 
 _MAX_ATTEMPTS = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
-    """What a commit says about itself.
+    """What a commit says about itself, and who is to `inspect` it before it is published.
 
     On a live branch, `released` tables follow main again, and a commit that `freezes` makes the branch pinned.
     """
@@ -34,6 +45,7 @@ class Description:
     merged_parent: str | None = None
     released: frozenset[TableKey] = frozenset()
     freezes: bool = False
+    inspect: Inspect | None = None
 
     @property
     def event(self) -> BranchEvent:
@@ -60,8 +72,11 @@ def publish(
         main = records.heads.get(BranchName(MAIN)).head
     for losses in range(1, _MAX_ATTEMPTS + 1):
         refuse_protected(head)
+        refuse_ended(head)
         ground = _ground(head, about, main)
         record, full_map = _make_record(records, ground, changes, about)
+        if about.inspect is not None:
+            about.inspect(record, full_map or records.commits.tables_of(record))
         records.commits.put(record, full_map)
         entry = _next_entry(records.context, ground, record, changes, about)
         if records.heads.append(entry):
@@ -102,7 +117,7 @@ def _next_entry(
     context: Context, head: LogEntry, record: CommitRecord, changes: Changes, about: Description
 ) -> LogEntry:
     state = head.state
-    if state.mode is BranchMode.LIVE:
+    if state.mode is BranchMode.LIVE or state.run is not None:
         state = replace(state, own=tuple(sorted({*state.own, *changes})))
     return replace(
         head,

@@ -18,9 +18,8 @@ from anabranch.repo.records import Records
 from anabranch.repo.tags import TagInfo, find_tag
 from anabranch.repo.views import is_recorded, shown, view
 
-__all__ = ["Resolved", "require_published", "resolve"]
+__all__ = ["Resolved", "refuse_internal", "require_published", "resolve"]
 
-_MIN_PREFIX = 4
 _PREFIX = re.compile(r"[0-9A-HJKMNP-TV-Z]{4,25}", re.IGNORECASE)
 
 
@@ -103,8 +102,11 @@ def _resolve_name(name: str, records: Records) -> Resolved:
         return Resolved.of_commit(records.commits.get(tag.commit_id))
     if _PREFIX.fullmatch(name) and (record := _by_prefix(name.upper(), records)) is not None:
         return Resolved.of_commit(record)
-    records.heads.get(branch)  # says whether it was deleted or never was
-    raise BranchNotFoundError(f"there is no branch '{name}'", hint="list the branches to see which exist")
+    if entry is not None:
+        records.heads.get(branch)  # says that it was deleted
+    raise BranchNotFoundError(
+        f"there is no branch, tag or commit '{name}'", hint="list the branches, tags and commits to see which exist"
+    )
 
 
 def _find_tag(name: str, records: Records) -> TagInfo | None:
@@ -118,6 +120,15 @@ def _by_prefix(prefix: str, records: Records) -> CommitRecord | None:
         ids = ", ".join(record.commit.graph_commit_id for record in found[:3])
         raise InvalidInputError(f"commit {prefix!r} is ambiguous: {ids}", hint="give more characters")
     return found[0] if found else None
+
+
+def refuse_internal(found: Resolved) -> None:
+    """Refuse what only a run knows of: its hidden branch, and the commits on it."""
+    commit = found.record.commit
+    if any(BranchName(name).is_internal for name in (commit.branch, str(found.branch or MAIN))):
+        raise CommitNotFoundError(
+            f"commit {commit.graph_commit_id} is inside a run", hint="read it through the run, by run_get"
+        )
 
 
 def require_published(found: Resolved, records: Records) -> Resolved:

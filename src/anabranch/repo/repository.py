@@ -18,18 +18,30 @@ from anabranch.repo import (
     picking,
     protection,
     rewinding,
+    runs,
     settling,
     strangers,
     tags,
 )
 from anabranch.repo.branches import BranchInfo
-from anabranch.repo.checks import checked_expiry, checked_kind, checked_metadata, checked_text
+from anabranch.repo.checks import (
+    checked_expiry,
+    checked_kind,
+    checked_limit,
+    checked_metadata,
+    checked_mode,
+    checked_text,
+    checked_version,
+)
 from anabranch.repo.context import Context
-from anabranch.repo.engine import Parameters
+from anabranch.repo.engine import Parameters, SqlEngine
+from anabranch.repo.leases import Lease
 from anabranch.repo.models import BranchMode, CommitKind, GraphCommit, LogEntry
 from anabranch.repo.publish import Changes, Description
 from anabranch.repo.records import Records
-from anabranch.repo.refs import Resolved, require_published, resolve
+from anabranch.repo.refs import Resolved, refuse_internal, require_published, resolve
+from anabranch.repo.run import Run
+from anabranch.repo.runs import RunInfo
 from anabranch.repo.snapshots import Snapshot
 from anabranch.repo.tags import TagInfo
 from anabranch.repo.transaction import Transaction
@@ -49,7 +61,7 @@ class Repository:
             checked_text(context.actor, "actor's name")
         self._context = context
         self._records = Records.of(context)
-        self._branch = BranchName.parse(branch)
+        self._branch = BranchName.parse_public(branch)
         self._cached: Snapshot | None = None
         self._seen: dict[BranchName, int] = {}  # where this handle last looked at, or put, a branch
         self._moving = threading.Lock()
@@ -69,6 +81,11 @@ class Repository:
     @property
     def actor(self) -> str | None:
         return self._context.actor
+
+    @property
+    def storage_options(self) -> Mapping[str, str]:
+        """What reaches the store, credentials among it: for engines that open the tables by themselves."""
+        return self._context.storage_options
 
     # Reading
 
@@ -99,7 +116,8 @@ class Repository:
 
     def snapshot_at_version(self, version: int) -> Snapshot:
         """The bound branch as of the entry of that number in its log."""
-        return self._snapshot(Resolved.of_entry(self._records.heads.get_numbered(self._branch, version)))
+        number = checked_version(version)
+        return self._snapshot(Resolved.of_entry(self._records.heads.get_numbered(self._branch, number)))
 
     def get_commit(self, commit_id: str) -> GraphCommit:
         if Ref.parse(commit_id).name == commit_id and len(commit_id) >= 26:
@@ -107,15 +125,14 @@ class Repository:
         return self._resolve(commit_id).record.commit
 
     def head_commit_id_for_branch(self, branch: str) -> str:
-        return self._records.heads.get(BranchName.parse(branch)).head.commit.graph_commit_id
+        return self._records.heads.get(BranchName.parse_public(branch)).head.commit.graph_commit_id
 
     def list_commits(
         self, ref: str | None = None, *, limit: int | None = 50, before: str | None = None, table: str | None = None
     ) -> list[GraphCommit]:
         """The commits that led to a ref, newest first; `before` continues after the last one of another page."""
-        if limit is not None and limit < 0:
-            raise InvalidInputError(f"the limit {limit} is negative", hint="give a number of commits, or None for all")
-        start = self._resolve(ref or self.branch).record
+        limit = checked_limit(limit, "commits")
+        start = self._resolve(self._ref(ref)).record
         found = self._records.commits.iter_history(start if before is None else self._resolve(before).record)
         if before is not None:
             found = islice(found, 1, None)
@@ -147,7 +164,7 @@ class Repository:
         limit: int | None = None,
     ) -> list[entities.EntityChange]:
         """Each change of one row up to a ref, newest first: the commit, and the row before and after it."""
-        start = self._resolve(ref or self.branch).record
+        start = self._resolve(self._ref(ref)).record
         return entities.list_entity_changes(self._records, start, TableKey.parse(key), id, limit=limit)
 
     def sql(self, sql: str, *, ref: str | None = None, params: Parameters | None = None) -> "pa.Table":
@@ -162,9 +179,7 @@ class Repository:
         self, sql: str, *, ref: str | None = None, params: Parameters | None = None
     ) -> "pa.RecordBatchReader":
         """Like `sql`, batch by batch, for answers that are larger than memory."""
-        if self._context.load_engine is None:
-            raise InvalidInputError("this repository has no SQL engine", hint="open it with anabranch.open")
-        return self._context.load_engine().query(self, sql, ref=ref or self.branch, params=params)
+        return self._engine().query(self, sql, ref=self._ref(ref), params=params)
 
     # Branches
 
@@ -186,14 +201,12 @@ class Repository:
         A pinned branch sees its source as of now. A live one, which only main can be the source of, sees main as it is
         at any time, but for the tables written on the branch.
         """
-        if mode not in set(BranchMode):
-            raise InvalidInputError(f"branch mode {mode!r} is not known", hint="use 'pinned' or 'live'")
         target = BranchName.parse_new(name)
         made = branches.create_branch(
             self._records,
             target,
             source=self._resolve_published(source),
-            mode=BranchMode(mode),
+            mode=checked_mode(mode),
             description=checked_text(description, "description"),
             expires_at=None if expires_in is None else self._context.clock() + checked_expiry(expires_in),
         )
@@ -204,29 +217,29 @@ class Repository:
         return branches.list_branches(self._records, internal=internal)
 
     def branch_get(self, name: str) -> BranchInfo:
-        return BranchInfo.of(self._records.heads.get(BranchName.parse(name)))
+        return BranchInfo.of(self._records.heads.get(BranchName.parse_public(name)))
 
     def branch_delete(self, name: str) -> None:
         """Delete a branch; it can be restored until garbage collection."""
-        target = BranchName.parse(name)
-        tombstone = branches.delete_branch(self._records, target, find_active_runs=lambda _: ())
+        target = BranchName.parse_public(name)
+        tombstone = branches.delete_branch(self._records, target)
         self._seen[target] = tombstone.number
 
     def branch_restore(self, name: str) -> BranchInfo:
-        restored = branches.restore_branch(self._records, BranchName.parse(name))
+        restored = branches.restore_branch(self._records, BranchName.parse_public(name))
         self._seen[BranchName(name)] = restored.version
         return restored
 
     def branch_pull(self, name: str, key: str) -> bool:
         """Let a table of a branch follow its source again; whether the branch had a copy of its own."""
         target = TableKey.parse(key)
-        entry, was_local = live.pull_table(self._records, BranchName.parse(name), target)
+        entry, was_local = live.pull_table(self._records, BranchName.parse_public(name), target)
         self._on_published(entry, {target: self._records.commits.find_table(entry.head, target)} if was_local else {})
         return was_local
 
     def branch_freeze(self, name: str) -> BranchInfo:
         """Make a live branch pinned at what it shows now."""
-        entry = live.freeze_branch(self._records, BranchName.parse(name))
+        entry = live.freeze_branch(self._records, BranchName.parse_public(name))
         self._move_to(entry)
         return BranchInfo.of(entry)
 
@@ -239,11 +252,11 @@ class Repository:
 
     def branch_drift(self, name: str) -> tuple[live.TableDrift, ...]:
         """What main did since the branch took its copies, table by table."""
-        return live.branch_drift(self._records, BranchName.parse(name))
+        return live.branch_drift(self._records, BranchName.parse_public(name))
 
     def sync_branch(self, branch: str | None = None) -> Snapshot:
         """Bind this handle to the newest state of a branch."""
-        target = self._branch if branch is None else BranchName.parse(branch)
+        target = self._branch if branch is None else BranchName.parse_public(branch)
         self._cached = self._snapshot(Resolved.of_entry(view(self._records, self._records.heads.get(target))))
         self._branch = target
         self._seen[target] = self._cached.version
@@ -253,7 +266,7 @@ class Repository:
 
     def tag_create(self, name: str, *, ref: str | None = None, description: str = "") -> TagInfo:
         """Name the commit that a ref stands for; by default the newest of the bound branch."""
-        commit = self._resolve_published(ref or self.branch).get_commit()
+        commit = self._resolve_published(self._ref(ref)).get_commit()
         return tags.create_tag(
             self._records,
             TagName.parse(name),
@@ -274,13 +287,13 @@ class Repository:
 
     def reset(self, branch: str, *, to: str) -> None:
         """Put a branch on what a ref stands for. Nothing is lost: the reflog has where it was."""
-        name = BranchName.parse(branch)
+        name = BranchName.parse_public(branch)
         before = self._records.heads.get(name)
         self._on_moved(before, rewinding.reset_branch(self._records, name, self._resolve_published(to)))
 
     def revert(self, commit: str, *, branch: str | None = None, message: str | None = None) -> GraphCommit:
         """Take back one commit by another; refused where its tables have changed since."""
-        target = self._branch if branch is None else BranchName.parse(branch)
+        target = self._branch if branch is None else BranchName.parse_public(branch)
         before = self._records.heads.get(target)
         text = None if message is None else checked_text(message)
         after = picking.revert_commit(self._records, target, self._resolve(commit).record, message=text)
@@ -289,7 +302,7 @@ class Repository:
 
     def cherry_pick(self, commit: str, *, branch: str | None = None, message: str | None = None) -> GraphCommit:
         """Make one commit's change on a branch, too; refused where its tables differ there."""
-        target = self._branch if branch is None else BranchName.parse(branch)
+        target = self._branch if branch is None else BranchName.parse_public(branch)
         before = self._records.heads.get(target)
         text = None if message is None else checked_text(message)
         after = picking.cherry_pick(self._records, target, self._resolve(commit).record, message=text)
@@ -298,7 +311,7 @@ class Repository:
 
     def reflog(self, branch: str | None = None, *, limit: int | None = 50) -> list[rewinding.Movement]:
         """Every movement of a branch, newest first: commits, resets, deletes, with actor and time."""
-        target = self._branch if branch is None else BranchName.parse(branch)
+        target = self._branch if branch is None else BranchName.parse_public(branch)
         return rewinding.list_movements(self._records, target, limit=limit)
 
     def undo(self, branch: str | None = None) -> None:
@@ -306,7 +319,7 @@ class Repository:
 
         Refused if others moved the branch since this handle did, or last looked at it.
         """
-        target = self._branch if branch is None else BranchName.parse(branch)
+        target = self._branch if branch is None else BranchName.parse_public(branch)
         after = rewinding.undo_last(self._records, target, seen=self._seen.get(target))
         self._on_moved(self._records.heads.get_numbered(target, after.number - 1), after)
 
@@ -334,7 +347,7 @@ class Repository:
         kind: str = CommitKind.CHANGE,
     ) -> Transaction:
         """Begin a commit over any number of tables of a branch."""
-        target = self._branch if branch is None else BranchName.parse(branch)
+        target = self._branch if branch is None else BranchName.parse_public(branch)
         about = Description(message=checked_text(message), kind=checked_kind(kind), metadata=checked_metadata(metadata))
         return Transaction(
             self._records,
@@ -345,7 +358,7 @@ class Repository:
 
     def settle(self, key: str, *, branch: str | None = None, force: bool = False) -> None:
         """Let raw Lance readers see a table as published; by force, a stranger's direct write is set aside."""
-        target = self._branch if branch is None else BranchName.parse(branch)
+        target = self._branch if branch is None else BranchName.parse_public(branch)
         parsed = TableKey.parse(key)
         if self._records.commits.find_table(self._records.heads.get(target).head, parsed) is None:
             raise TableNotFoundError(
@@ -356,14 +369,14 @@ class Repository:
 
     def list_foreign_writes(self, *, branch: str | None = None) -> tuple[settling.ForeignWrite, ...]:
         """Tables whose newest Lance version somebody else made; each table of the branch is looked at."""
-        target = self._branch if branch is None else BranchName.parse(branch)
+        target = self._branch if branch is None else BranchName.parse_public(branch)
         return strangers.list_foreign_writes(self._records, target)
 
     def adopt(
         self, key: str, uri: str | None = None, *, branch: str | None = None, primary_key: Sequence[str] = ()
     ) -> None:
         """Take in a stranger's direct write to a table, or the Lance table at a URI as a new one, without copying."""
-        target = self._branch if branch is None else BranchName.parse(branch)
+        target = self._branch if branch is None else BranchName.parse_public(branch)
         parsed = TableKey.parse(key)
         if uri is None:
             entry = adoption.adopt_write(self._records, target, parsed)
@@ -373,6 +386,44 @@ class Repository:
         self._forget_foreign_writes(parsed)
         self._move_to(entry)
 
+    # Runs
+
+    def begin_run(
+        self, target: str | None = None, *, message: str = "", metadata: Mapping[str, str] | None = None
+    ) -> Run:
+        """Begin work that no one else sees until all of it is published as one commit of a branch."""
+        run_id, lease = runs.begin_run(
+            self._records,
+            self._branch if target is None else BranchName.parse_public(target),
+            message=checked_text(message),
+            metadata=checked_metadata(metadata),
+        )
+        return self._run(run_id, lease)
+
+    def run_get(self, run_id: str) -> Run:
+        """A run by its id, also one that another process began."""
+        entry = runs.get_run(self._records, run_id)
+        return self._run(run_id, Lease(self._context, runs.run_state(entry).target, run_id))
+
+    def run_list(self, *, target: str | None = None, limit: int | None = 50) -> list[RunInfo]:
+        """The runs, newest first, those that are over too."""
+        if limit is not None and limit < 0:
+            raise InvalidInputError(f"the limit {limit} is negative", hint="give a number of runs, or None for all")
+        on = None if target is None else BranchName.parse_public(target)
+        return list(islice(runs.list_runs(self._records, target=on), limit))
+
+    def _run(self, run_id: str, lease: Lease) -> Run:
+        def query(sql: str, snapshot: Snapshot, params: Parameters | None) -> "pa.RecordBatchReader":
+            ref = str(BranchName.of_run(run_id))
+            return self._engine().query(self, sql, ref=ref, params=params, snapshot=snapshot)
+
+        return Run(self._records, run_id, lease=lease, query=query, on_published=self._on_published)
+
+    def _engine(self) -> SqlEngine:
+        if self._context.load_engine is None:
+            raise InvalidInputError("this repository has no SQL engine", hint="open it with anabranch.open")
+        return self._context.load_engine()
+
     def _forget_foreign_writes(self, key: TableKey) -> None:
         self.foreign_writes = tuple(write for write in self.foreign_writes if write.table != str(key))
 
@@ -381,7 +432,7 @@ class Repository:
         self.foreign_writes = settling.try_to_settle(self._records, entry.branch, changes)
 
     def _protect(self, name: str, *, protect: bool) -> BranchInfo:
-        entry = protection.set_protection(self._records, BranchName.parse(name), protect=protect)
+        entry = protection.set_protection(self._records, BranchName.parse_public(name), protect=protect)
         self._move_to(entry)
         return BranchInfo.of(entry)
 
@@ -400,30 +451,30 @@ class Repository:
 
     def _at(self, version: int | None, ref: str | None) -> Resolved:
         if version is None:
-            return self._resolve(ref or self.branch)
+            return self._resolve(self._ref(ref))
         if ref is not None:
             raise InvalidInputError(f"both version {version} and ref {ref!r} are given", hint="give one of them")
-        return Resolved.of_entry(self._records.heads.get_numbered(self._branch, version))
+        return Resolved.of_entry(self._records.heads.get_numbered(self._branch, checked_version(version)))
+
+    def _ref(self, ref: str | None) -> str:
+        return self.branch if ref is None else str(Ref.parse(ref))
 
     def _resolve_published(self, ref: str) -> Resolved:
         """What a ref stands for, where something is to be built on it."""
         return require_published(self._resolve(ref), self._records)
 
     def _resolve(self, ref: str) -> Resolved:
-        found = resolve(Ref.parse(ref), self._records)
+        parsed = Ref.parse(ref)
+        if parsed.name.startswith("__"):
+            BranchName.parse_public(parsed.name)  # says why not
+        found = resolve(parsed, self._records)
+        refuse_internal(found)
         if found.is_head and found.branch is not None:
             self._seen[found.branch] = found.version
         return found
 
     def _get_commit(self, commit_id: str) -> GraphCommit:
-        return self._records.commits.get(CommitId.parse(commit_id).value).commit
+        return self._resolve(CommitId.parse(commit_id).value).record.commit
 
     def _snapshot(self, found: Resolved) -> Snapshot:
-        tables = self._records.commits.tables_of(found.record)
-        return Snapshot(
-            self._context,
-            found.record.commit,
-            version=found.version,
-            tables=tables,
-            main_commit_id=found.record.saw,
-        )
+        return Snapshot.of(self._records, found.record, version=found.version)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from anabranch.errors import BranchInUseError, BranchNotFoundError, BusyError, InvalidInputError
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.branches import refuse_in_use, refuse_orphan, take_back
+from anabranch.repo.checks import checked_limit
 from anabranch.repo.models import BranchEvent, BranchMode, LogEntry, TableEntry
 from anabranch.repo.protection import refuse_protected
 from anabranch.repo.publish import record_view
@@ -32,6 +33,7 @@ class Movement:
 
 def list_movements(records: Records, branch: BranchName, *, limit: int | None) -> list[Movement]:
     """The movements of a branch, newest first, those of earlier branches of the same name too."""
+    limit = checked_limit(limit, "movements")
     head = _last(records, branch)
     first = 0 if limit is None else max(0, head.number - limit)
     entries = (records.heads.get_numbered(branch, number) for number in range(head.number, first, -1))
@@ -105,7 +107,7 @@ def undo_last(records: Records, branch: BranchName, *, seen: int | None) -> LogE
 def _refuse_to_come_or_go(records: Records, now: LogEntry, then: LogEntry) -> None:
     """Refuse to end a branch that others were made from, or to bring back one whose own source is gone."""
     if then.state.is_deleted and not now.state.is_deleted:
-        refuse_in_use(records, now.branch, lambda _: ())
+        refuse_in_use(records, now.branch)
     if now.state.is_deleted and not then.state.is_deleted:
         refuse_orphan(records, then)
 
@@ -142,4 +144,6 @@ def _append(records: Records, before: LogEntry, entry: LogEntry) -> LogEntry:
 
 
 def _moved(branch: BranchName) -> BusyError:
-    return BusyError(f"branch '{branch}' moved meanwhile", hint="look at it and try again")
+    return BusyError(
+        f"branch '{branch}' moved meanwhile", hint=f"see where it is by sync_branch('{branch}'), then decide again"
+    )

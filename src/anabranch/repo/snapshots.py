@@ -1,7 +1,7 @@
 """One consistent view across all tables, and the tables in it."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from anabranch.errors import InvalidNameError, TableNotFoundError
 from anabranch.format.arrow_dataset import ArrowDataset
@@ -9,7 +9,8 @@ from anabranch.format.scan import count_rows, iter_batches, read_table
 from anabranch.format.staging import Pin
 from anabranch.ids import TableKey
 from anabranch.repo.context import Context
-from anabranch.repo.models import GraphCommit, TableEntry, TableMap
+from anabranch.repo.models import CommitRecord, GraphCommit, TableEntry, TableMap
+from anabranch.repo.records import Records
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,10 +46,10 @@ class Table:
 
     @property
     def schema(self) -> "pa.Schema":
-        return self._pin.schema
+        return self.pin.schema
 
     def count_rows(self, filter: str | None = None) -> int:  # noqa: A002 - Arrow's and Lance's name
-        return self.entry.rows if filter is None else count_rows(self._pin, filter)
+        return self.entry.rows if filter is None else count_rows(self.pin, filter)
 
     def scan(
         self,
@@ -58,11 +59,11 @@ class Table:
         limit: int | None = None,
     ) -> "Iterator[pa.RecordBatch]":
         """Read the rows batch by batch."""
-        return iter_batches(self._pin, columns=columns, filter=filter, limit=limit)
+        return iter_batches(self.pin, columns=columns, filter=filter, limit=limit)
 
     def to_dataset(self) -> ArrowDataset:
         """The table for engines that push columns and filters down, such as DuckDB."""
-        return ArrowDataset(self._pin)
+        return ArrowDataset(self.pin)
 
     def to_arrow(
         self,
@@ -71,7 +72,7 @@ class Table:
         filter: str | None = None,  # noqa: A002 - Arrow's and Lance's name
         limit: int | None = None,
     ) -> "pa.Table":
-        return read_table(self._pin, columns=columns, filter=filter, limit=limit)
+        return read_table(self.pin, columns=columns, filter=filter, limit=limit)
 
     def to_pandas(
         self,
@@ -96,7 +97,8 @@ class Table:
         return frame
 
     @property
-    def _pin(self) -> Pin:
+    def pin(self) -> Pin:
+        """The version of the dataset that holds these rows, for engines that read by themselves."""
         return Pin(home=self._context.home_of(self.entry), version=self.entry.version)
 
 
@@ -117,6 +119,11 @@ class Snapshot(Mapping[str, Table]):
         self.commit = commit
         self.version = version
         self.main_commit_id = main_commit_id
+
+    @classmethod
+    def of(cls, records: Records, record: CommitRecord, *, version: int) -> Self:
+        tables = records.commits.tables_of(record)
+        return cls(records.context, record.commit, version=version, tables=tables, main_commit_id=record.saw)
 
     def __repr__(self) -> str:
         return f"Snapshot({self.id!r}, version={self.version}, tables={len(self)})"

@@ -1,10 +1,10 @@
 """Where a table's data live: new datasets, homes, and forks of them."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 import pyarrow as pa
 
-from anabranch.errors import DatasetExistsError, InvalidInputError, SchemaMismatchError
+from anabranch.errors import DatasetExistsError, InvalidInputError, SchemaMismatchError, WriteConflictError
 from anabranch.format import scan, staging
 from anabranch.format.home import Home
 from anabranch.format.staging import Pin
@@ -22,6 +22,7 @@ __all__ = [
     "free_dataset",
     "home_for_writing",
     "owns",
+    "refuse_shared_home",
 ]
 
 
@@ -119,6 +120,16 @@ def check_unique(pin: Pin, keys: Sequence[str]) -> None:
     """Refuse a version whose rows are no table of this key."""
     if keys:
         refuse_repeated(scan.read_table(pin, columns=keys), keys)
+
+
+def refuse_shared_home(key: TableKey, entry: TableEntry, tables: TableMap, *, besides: Container[TableKey]) -> None:
+    """Refuse a folder that another table, made and renamed meanwhile, has taken."""
+    for other, theirs in tables.items():
+        if other not in besides and (theirs.dataset, theirs.home) == (entry.dataset, entry.home):
+            raise WriteConflictError(
+                f"the place of table '{key}' was taken by '{other}' meanwhile",
+                hint="do it again on the new state",
+            )
 
 
 def home_for_writing(context: Context, branch: BranchName, pin: Pin) -> Pin:

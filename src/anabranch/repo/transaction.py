@@ -20,12 +20,12 @@ from anabranch.format.staging.incoming import as_reader
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.checks import require_names
 from anabranch.repo.draft import Draft, Step, append_step, one_time_step, overwrite_step, replayed, upsert_step
-from anabranch.repo.models import BranchMode, CommitRecord, GraphCommit, LogEntry, TableEntry, TableMap
+from anabranch.repo.models import BranchMode, CommitRecord, GraphCommit, LogEntry, TableEntry
 from anabranch.repo.publish import Changes, Description, publish
 from anabranch.repo.queue import Writer, queue_of_this_process
 from anabranch.repo.records import Records
 from anabranch.repo.snapshots import Table
-from anabranch.repo.tables import check_primary_key, draft_existing, draft_new, owns
+from anabranch.repo.tables import check_primary_key, draft_existing, draft_new, owns, refuse_shared_home
 from anabranch.repo.views import shown
 
 __all__ = ["Transaction"]
@@ -99,7 +99,9 @@ class Transaction:
             raise TableExistsError(f"there is a table '{key}' already", hint="choose another name, or overwrite it")
         taken = {other: entry for other, entry in self._tables.items() if self._drafts.get(other, entry) is not None}
         taken |= {other: draft.to_entry() for other, draft in self._drafts.items() if draft is not None}
-        draft = draft_new(self._context, self._head.branch, parsed, schema=schema, primary_key=primary_key, taken=taken)
+        draft = draft_new(
+            self._context, self._head.home_branch, parsed, schema=schema, primary_key=primary_key, taken=taken
+        )
         self._set(parsed, draft)
 
     def drop_table(self, key: str) -> None:
@@ -231,7 +233,7 @@ class Transaction:
         for key in list(self._changes()):
             theirs, origin, draft = tables.get(key), self._origins[key], self._drafts[key]
             if draft is not None:
-                self._refuse_shared_home(draft, tables)
+                refuse_shared_home(key, draft.to_entry(), tables, besides=self._drafts)
             if theirs == origin:
                 continue
             is_new_here = origin is None or draft is None or draft.origin is None
@@ -241,7 +243,7 @@ class Transaction:
                     hint="run the transaction again on the new state",
                 )
             pin = Pin(home=self._context.home_of(theirs), version=theirs.version)
-            if not owns(head.branch, theirs.home):
+            if not owns(head.home_branch, theirs.home):
                 raise WriteConflictError(
                     f"table '{key}' was reset by another commit meanwhile",
                     hint="run the transaction again on the new state",
@@ -256,16 +258,6 @@ class Transaction:
         if head.state.mode is BranchMode.LIVE and self._main is not None:
             head = shown(head, self._main)
         return self._records.commits.tables_of(head.head)
-
-    def _refuse_shared_home(self, draft: Draft, tables: TableMap) -> None:
-        """Refuse a folder that another table, made and renamed meanwhile, has taken."""
-        for key, entry in tables.items():
-            is_other = key not in self._drafts and entry.dataset == draft.dataset
-            if is_other and entry.home == draft.pin.home.branch:
-                raise WriteConflictError(
-                    f"the place of table '{draft.key}' was taken by '{key}' meanwhile",
-                    hint="run the transaction again on the new state",
-                )
 
     # Drafts
 
@@ -288,7 +280,7 @@ class Transaction:
     def _draft(self, key: TableKey) -> Draft:
         draft = self._drafts.get(key)
         if draft is None:
-            draft = draft_existing(self._context, self._head.branch, key, self._require(key))
+            draft = draft_existing(self._context, self._head.home_branch, key, self._require(key))
         return draft
 
     def _apply(self, draft: Draft, step: Step) -> None:

@@ -19,7 +19,9 @@ _BUCKET = re.compile(r"[A-Za-z0-9$][A-Za-z0-9._-]*")
 
 def normalise_uri(text: str | os.PathLike[str]) -> str:
     """Give a place its one spelling; refuse what no store here can serve."""
-    uri = os.fspath(text)
+    uri = os.fspath(text) if isinstance(text, str | os.PathLike) else None
+    if not isinstance(uri, str):
+        raise InvalidPathError(f"path {text!r} is not text", hint="give a folder or an s3:// URI")
     scheme = _SCHEME.match(uri)
     if scheme is None:
         return _normalise_local(uri)

@@ -129,7 +129,9 @@ def test_nearest_neighbours_are_found_before_and_after_a_compaction(
     assert nearest(packed, 320) == 320
     assert nearest(packed, 150) in {149, 151}
     (found,) = list_indices(packed)
-    assert found == IndexInfo(name="vec_idx", columns=("vec",), kind=kind.value, covered_rows=320)
+    assert found == IndexInfo(
+        name="vec_idx", columns=("vec",), kind=kind.value, covered_rows=320, metric=options.metric.upper()
+    )
     assert covered(packed)["vec_idx"] == fragment_ids(packed)
 
 

@@ -4,6 +4,7 @@ Every recipe takes a pin and returns another; the pinned version, its siblings a
 they are until `settle` makes a version the next ordinary one.
 """
 
+from anabranch.format.staging.appended import find_appended
 from anabranch.format.staging.columns import ColumnChange, add_columns, alter_columns, drop_columns
 from anabranch.format.staging.compaction import compact
 from anabranch.format.staging.forking import fork
@@ -51,6 +52,7 @@ __all__ = [
     "delete_keys",
     "drop_columns",
     "drop_index",
+    "find_appended",
     "find_existing_keys",
     "foreign_versions",
     "fork",

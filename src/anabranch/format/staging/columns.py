@@ -13,6 +13,7 @@ from anabranch.format.lance_errors import lance_errors
 from anabranch.format.staging.expressions import computed_types, enclosed, expression_errors
 from anabranch.format.staging.fields import FieldTree, StoredField, check_column_names, new_fields
 from anabranch.format.staging.incoming import cast_computed, require_computable
+from anabranch.format.staging.notes import with_metadata_of
 from anabranch.format.staging.pin import Pin, stage
 
 __all__ = ["ColumnChange", "add_columns", "alter_columns", "drop_columns"]
@@ -80,7 +81,7 @@ def alter_columns(pin: Pin, changes: Sequence[ColumnChange]) -> Pin:
     for change, field in targets:
         cast = _find(with_casts, _CAST.format(field.name)) if field.is_top_level and field.name in casts else None
         changed = replace(
-            cast or field,
+            field if cast is None else with_metadata_of(cast, field),
             name=change.name or field.name,
             nullable=field.nullable if change.nullable is None else change.nullable,
         )

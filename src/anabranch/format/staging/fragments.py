@@ -23,6 +23,7 @@ __all__ = [
     "WrittenFragment",
     "append",
     "append_fragments",
+    "fingerprint",
     "has_same_fields",
     "overwrite",
     "overwrite_fragments",
@@ -78,7 +79,7 @@ def write_fragments(
             mode="overwrite" if for_overwrite else "append",
             target_bases=None if base is None else [base],
         )
-    against = _fingerprint(pin, dataset, fields)
+    against = fingerprint(pin, dataset, fields)
     return tuple(
         WrittenFragment(metadata=json.dumps(f.to_json()), rows=f.physical_rows, fingerprint=against) for f in written
     )
@@ -89,7 +90,7 @@ def append_fragments(pin: Pin, fragments: Sequence[WrittenFragment]) -> Pin:
     if not fragments:
         return pin
     dataset = pin.open()
-    _require_same(fragments, _fingerprint(pin, dataset, dataset.lance_schema))
+    _require_same(fragments, fingerprint(pin, dataset, dataset.lance_schema))
     return stage(dataset, pin, lance.LanceOperation.Append(_metadata(fragments)))
 
 
@@ -102,7 +103,7 @@ def overwrite_fragments(pin: Pin, fragments: Sequence[WrittenFragment], *, schem
     """Stage a table that holds these fragments and nothing else; indices go with the old rows."""
     check_column_names(schema.names)
     dataset = pin.open()
-    _require_same(fragments, _fingerprint(pin, dataset, LanceSchema.from_pyarrow(schema)))
+    _require_same(fragments, fingerprint(pin, dataset, LanceSchema.from_pyarrow(schema)))
     return stage(dataset, pin, lance.LanceOperation.Overwrite(schema, _metadata(fragments)))
 
 
@@ -135,7 +136,8 @@ def _metadata(fragments: Sequence[WrittenFragment]) -> list[FragmentMetadata]:
     return [FragmentMetadata.from_json(fragment.metadata) for fragment in fragments]
 
 
-def _fingerprint(pin: Pin, dataset: lance.LanceDataset, fields: LanceSchema) -> Fingerprint:
+def fingerprint(pin: Pin, dataset: lance.LanceDataset, fields: LanceSchema) -> Fingerprint:
+    """What files written now for a version are written against."""
     bases = [[key, base.path, base.is_dataset_root] for key, base in sorted(dataset.base_paths().items())]
     return Fingerprint(home=pin.home.uri, base_paths=_digest(bases), fields=_digest(describe_schema(fields)))
 

@@ -86,12 +86,16 @@ def index(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexInfo:
-    """One index of a version. Rows it does not cover are found all the same, by reading them."""
+    """One index of a version. Rows it does not cover are found all the same, by reading them.
+
+    `kind` is an `IndexKind`, or what Lance calls it if we do not know it; `metric` is of vector indices only.
+    """
 
     name: str
     columns: tuple[str, ...]
     kind: str
     covered_rows: int
+    metric: str | None = None
 
 
 def list_indices(pin: Pin) -> list[IndexInfo]:
@@ -99,8 +103,9 @@ def list_indices(pin: Pin) -> list[IndexInfo]:
         IndexInfo(
             name=found.name,
             columns=tuple(found.field_names),
-            kind=found.index_type.upper(),
+            kind=_KINDS.get(_letters(found.index_type), found.index_type.upper()),
             covered_rows=found.num_rows_indexed,
+            metric=found.details.get("metric_type") if found.details else None,
         )
         for found in pin.open().describe_indices()
     ]
@@ -147,7 +152,7 @@ class _Recipe:
 
     @classmethod
     def read(cls, dataset: lance.LanceDataset, description: Any) -> "_Recipe":
-        kind = _KINDS.get(description.index_type.upper().replace("_", ""))
+        kind = _KINDS.get(_letters(description.index_type))
         if kind is None or len(description.field_names) != 1:
             raise InvalidInputError(
                 f"the index {description.name!r} of kind {description.index_type!r} cannot be built again",
@@ -168,7 +173,11 @@ class _Recipe:
             return None
 
 
-_KINDS = {kind.value.replace("_", ""): kind for kind in IndexKind}
+def _letters(kind: str) -> str:
+    return kind.upper().replace("_", "")
+
+
+_KINDS = {_letters(kind): kind for kind in IndexKind}
 
 
 class _NothingToLearnError(InvalidInputError):

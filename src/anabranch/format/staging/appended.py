@@ -1,0 +1,59 @@
+"""What appends put between two versions, found again from the versions themselves."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import lance
+
+from anabranch.format.staging.fragments import WrittenFragment, fingerprint, has_same_fields
+from anabranch.format.staging.pin import Pin
+
+__all__ = ["find_appended"]
+
+# What a version says of a fragment beyond its files: on another version Lance gives it anew.
+_GIVEN_BY_THE_VERSION = ("row_id_meta", "created_at_version_meta", "last_updated_at_version_meta")
+
+
+def find_appended(before: Pin, after: Pin) -> tuple[WrittenFragment, ...] | None:
+    """The fragments that appends added since `before`, as they were written; None if more than that was done.
+
+    `after` may lie in a fork of the home that `before` is of.
+    """
+    older, newer = before.open(), after.open()
+    if not (has_same_fields(before, after) and older.schema.equals(newer.schema, check_metadata=True)):
+        return None
+    if _index_ids(older) != _index_ids(newer):
+        return None
+    known = {found["id"]: found for found in _fragments(older)}
+    current = _fragments(newer)
+    kept = [found for found in current if found["id"] in known]
+    added = [found for found in current if found["id"] not in known]
+    if len(kept) < len(known) or any(_content(found) != _content(known[found["id"]]) for found in kept):
+        return None
+    if any(found["deletion_file"] is not None for found in added):
+        return None
+    against = fingerprint(after, newer, newer.lance_schema)
+    return tuple(
+        WrittenFragment(metadata=json.dumps(_as_written(found)), rows=found["physical_rows"], fingerprint=against)
+        for found in added
+    )
+
+
+def _fragments(dataset: lance.LanceDataset) -> list[dict[str, Any]]:
+    return [fragment.metadata.to_json() for fragment in dataset.get_fragments()]
+
+
+def _content(fragment: Mapping[str, Any]) -> object:
+    """The rows of a fragment: its files, wherever they are read from, and what was deleted or laid over them."""
+    files = [[file["path"], file["fields"]] for file in fragment["files"]]
+    deleted = fragment["deletion_file"] and {k: v for k, v in fragment["deletion_file"].items() if k != "base_id"}
+    return [files, deleted, fragment["overlays"]]
+
+
+def _as_written(fragment: Mapping[str, Any]) -> dict[str, Any]:
+    return {**fragment, "id": 0, **dict.fromkeys(_GIVEN_BY_THE_VERSION)}
+
+
+def _index_ids(dataset: lance.LanceDataset) -> set[str]:
+    return {str(segment.uuid) for found in dataset.describe_indices() for segment in found.segments}

@@ -1,0 +1,90 @@
+"""What is noted beside a table and its columns, in the metadata of the Arrow schema; no data is written for it."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+
+import lance
+
+from anabranch.errors import SchemaMismatchError
+from anabranch.format.staging.fields import FieldTree, StoredField
+from anabranch.format.staging.pin import Pin, stage
+from anabranch.format.wire import bytes_field, iter_fields
+
+__all__ = ["Notes", "annotate", "keep_notes", "with_metadata_of"]
+
+# Names and texts; None removes a name.
+Notes = Mapping[str, str | None]
+
+_METADATA = 10
+_KEY, _VALUE = 1, 2
+_OWN = "anabranch:"
+# They speak of how the values are stored or typed, which is another matter in another column.
+_TIED_TO_THE_TYPE = ("lance-encoding:", "ARROW:")
+
+
+def annotate(pin: Pin, notes: Notes, *, columns: Mapping[str, Notes]) -> Pin:
+    """Stage other metadata of the table and of top-level columns; what is not named stays. The rows are as before."""
+    dataset = pin.open()
+    before = FieldTree.of(dataset.lance_schema)
+    after = replace(before, metadata=_table_metadata(before.metadata, notes))
+    for name, changes in columns.items():
+        field = before.find(name)
+        if field is None:
+            names = ", ".join(repr(f.name) for f in before.top_level())
+            raise SchemaMismatchError(f"there is no column {name!r}", hint=f"the columns are {names}")
+        after = after.replaced(_noted(field, changes))
+    if after == before:
+        return pin
+    return stage(dataset, pin, lance.LanceOperation.Project(after.to_lance()))
+
+
+def keep_notes(staged: Pin, *, of: Pin) -> Pin:
+    """Stage our notes of another version, for the columns that are still there by their names."""
+    source = of.schema
+    columns = {field.name: _own(field.metadata) for field in source if field.name in staged.schema.names}
+    return annotate(staged, _own(source.metadata), columns={name: notes for name, notes in columns.items() if notes})
+
+
+def with_metadata_of(field: StoredField, other: StoredField) -> StoredField:
+    """A field with what is noted of another one, but for what belongs to that one's type."""
+    return _written(field, {k: v for k, v in _read(other).items() if not k.startswith(_TIED_TO_THE_TYPE)})
+
+
+def _own(metadata: Mapping[bytes, bytes] | None) -> dict[str, str]:
+    return {key.decode(): text.decode() for key, text in (metadata or {}).items() if key.startswith(_OWN.encode())}
+
+
+def _table_metadata(stored: str, notes: Notes) -> str:
+    # Lance writes each value as the list of its bytes.
+    found = json.loads(stored) if stored else {}
+    changed = {**found, **{key: list(text.encode()) for key, text in notes.items() if text is not None}}
+    kept = {key: value for key, value in changed.items() if notes.get(key, "") is not None}
+    return stored if kept == found else json.dumps(kept)
+
+
+def _noted(field: StoredField, notes: Notes) -> StoredField:
+    found = _read(field)
+    changed = {**found, **{key: text.encode() for key, text in notes.items() if text is not None}}
+    kept = {key: value for key, value in changed.items() if notes.get(key, "") is not None}
+    return field if kept == found else _written(field, kept)
+
+
+def _written(field: StoredField, metadata: Mapping[str, bytes]) -> StoredField:
+    others = b"".join(f.raw for f in iter_fields(field.message, "a field of the schema") if f.number != _METADATA)
+    entries = (
+        bytes_field(_METADATA, bytes_field(_KEY, key.encode()) + bytes_field(_VALUE, value))
+        for key, value in sorted(metadata.items())
+    )
+    return replace(field, message=others + b"".join(entries))
+
+
+def _read(field: StoredField) -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+    for part in iter_fields(field.message, "a field of the schema"):
+        if part.number == _METADATA and isinstance(part.value, bytes):
+            entry = {f.number: f.value for f in iter_fields(part.value, "the metadata of a field")}
+            key, value = entry.get(_KEY, b""), entry.get(_VALUE, b"")
+            if isinstance(key, bytes) and isinstance(value, bytes):
+                found[key.decode()] = value
+    return found

@@ -1,0 +1,79 @@
+"""Signs of life: small objects that a process renews while it is at work.
+
+Only a courtesy, which nothing depends on to be right: whoever seems dead may still publish, and meets the log then.
+Ages are differences between times that the store itself gave, so that clocks need not agree.
+"""
+
+import threading
+import weakref
+from datetime import datetime
+
+from anabranch.errors import AnabranchError, StorageError
+from anabranch.ids import BranchName
+from anabranch.repo.context import Context, as_segment
+
+__all__ = ["Lease", "list_alive"]
+
+_FOLDER = "_leases"
+_CLOCK = "_clock"
+
+
+class Lease:
+    """A sign of life in the store, renewed by a thread until it is released, or forgotten by whoever holds it."""
+
+    def __init__(self, context: Context, holder: BranchName, name: str) -> None:
+        self._context = context
+        self._path = _path(holder, name)
+        self._is_over = threading.Event()
+
+    def begin(self) -> None:
+        """Give the first sign, and let a thread give the others."""
+        self.renew()
+        seconds = self._context.lease.total_seconds() / 3
+        # The thread does not keep its lease alive: when nobody holds it any more, it lapses.
+        threading.Thread(
+            target=_keep, args=(weakref.ref(self), self._is_over, seconds), name=self._path, daemon=True
+        ).start()
+
+    def renew(self) -> None:
+        self._context.store.put(self._path, b"alive\n")
+
+    def release(self) -> None:
+        """End it; if the store fails, it ends by itself a little later."""
+        self._is_over.set()
+        try:
+            self._context.store.delete(self._path)
+        except StorageError:
+            return
+
+
+def list_alive(context: Context, holder: BranchName) -> tuple[str, ...]:
+    """The names of the leases on a branch that were renewed lately."""
+    found = list(context.store.list(_path(holder)))
+    if not found:
+        return ()
+    now = _now(context)
+    return tuple(sorted(info.path.rpartition("/")[2] for info in found if now - info.modified < context.lease))
+
+
+def _path(holder: BranchName, *name: str) -> str:
+    return "/".join([_FOLDER, as_segment(holder), *name])
+
+
+def _now(context: Context) -> datetime:
+    """The time by the store's clock: that of an object written right now."""
+    context.store.put(_CLOCK, b"now\n")
+    return context.store.head(_CLOCK).modified
+
+
+def _keep(lease: "weakref.ref[Lease]", is_over: threading.Event, seconds: float) -> None:
+    while not is_over.wait(seconds):
+        held = lease()
+        if held is None:
+            return
+        try:
+            held.renew()
+        except AnabranchError:
+            continue  # the next time, perhaps
+        finally:
+            del held

@@ -1,0 +1,134 @@
+"""A run as a user holds it."""
+
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from anabranch.errors import AnabranchError
+from anabranch.ids import BranchName
+from anabranch.repo.checks import checked_metadata, checked_text
+from anabranch.repo.engine import Parameters
+from anabranch.repo.leases import Lease
+from anabranch.repo.models import CommitKind, CommitRecord, GraphCommit, LogEntry, RunPhase, TableMap
+from anabranch.repo.publish import Changes, Description
+from anabranch.repo.records import Records
+from anabranch.repo.run_publishing import publish_run
+from anabranch.repo.runs import RunInfo, abort_run, describe_run, get_run, refuse_over
+from anabranch.repo.snapshots import Snapshot
+from anabranch.repo.state_checks import Checks, Query, checked_checks, run_checks
+from anabranch.repo.transaction import Transaction
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Run"]
+
+_LONGEST_ERROR = 2000
+
+
+class Run:
+    """Any number of transactions that become one commit of a branch, or nothing.
+
+    Use it as a context manager: leaving it publishes, an exception forgets everything. What it did is seen through it
+    alone, also by other processes that get it by its id.
+    """
+
+    def __init__(
+        self,
+        records: Records,
+        run_id: str,
+        *,
+        lease: Lease,
+        query: Query,
+        on_published: Callable[[LogEntry, Changes], None],
+    ) -> None:
+        self._records = records
+        self._lease = lease
+        self._query = query
+        self._on_published = on_published
+        self.id = run_id
+
+    def __repr__(self) -> str:
+        return f"Run({self.id!r})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self._fail(error)
+            return
+        if get_run(self._records, self.id).state.is_deleted:
+            return
+        try:
+            self.publish()
+        except BaseException as err:
+            self._fail(err)
+            raise
+
+    @property
+    def branch(self) -> str:
+        """The hidden branch that it works on."""
+        return str(BranchName.of_run(self.id))
+
+    def info(self) -> RunInfo:
+        """What the run is by now."""
+        return describe_run(self._records, get_run(self._records, self.id))
+
+    def snapshot(self) -> Snapshot:
+        """The tables as the run has them now."""
+        entry = get_run(self._records, self.id)
+        refuse_over(entry)
+        return Snapshot.of(self._records, entry.head, version=entry.number)
+
+    def sql(self, sql: str, *, params: Parameters | None = None) -> "pa.Table":
+        """Answer one read-only statement over the tables as the run has them now."""
+        return self._query(sql, self.snapshot(), params).read_all()
+
+    def transaction(self, *, message: str = "", metadata: Mapping[str, str] | None = None) -> Transaction:
+        """Begin a step of the run; what it publishes is seen through the run alone."""
+        refuse_over(get_run(self._records, self.id))
+        self._lease.renew()
+        about = Description(message=checked_text(message), kind=CommitKind.CHANGE, metadata=checked_metadata(metadata))
+        return Transaction(
+            self._records, branch=BranchName.of_run(self.id), about=about, on_published=lambda _entry, _changes: None
+        )
+
+    def publish(self, *, checks: Checks = ()) -> GraphCommit | None:
+        """Make all of it one commit of the target and end; None if there is nothing to publish.
+
+        The checks see the target as it is to be. If one fails, or the target has moved in the same tables and not only
+        by appends, nothing is published and the run can go on.
+        """
+        named = checked_checks(checks)
+
+        def inspect(record: CommitRecord, tables: TableMap) -> None:
+            version = record.commit.manifest_version
+            snapshot = Snapshot(
+                self._records.context, record.commit, version=version, tables=tables, main_commit_id=record.saw
+            )
+            run_checks(named, snapshot, self._query)
+
+        self._lease.renew()
+        done = publish_run(self._records, self.id, inspect=inspect if named else None)
+        self._lease.release()
+        if done.entry is not None:
+            self._on_published(done.entry, done.changes)
+        return done.commit
+
+    def abort(self) -> None:
+        """Forget all of it and end."""
+        abort_run(self._records, self.id)
+        self._lease.release()
+
+    def _fail(self, error: BaseException) -> None:
+        """Forget all of it because of an error, which is told rather than one on the way."""
+        try:
+            told = f"{type(error).__name__}: {error}"[:_LONGEST_ERROR]
+            abort_run(self._records, self.id, phase=RunPhase.FAILED, error=told)
+        except AnabranchError:
+            return  # it expires
+        finally:
+            self._lease.release()

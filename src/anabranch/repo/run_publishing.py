@@ -1,0 +1,163 @@
+"""Make what a run did one commit of its target."""
+
+from dataclasses import dataclass, field, replace
+
+from anabranch.errors import AnabranchError, BranchNotFoundError, BusyError, WriteConflictError
+from anabranch.format import staging
+from anabranch.format.staging import Pin
+from anabranch.ids import BranchName, TableKey
+from anabranch.repo.draft import append_again
+from anabranch.repo.models import BranchMode, CommitKind, GraphCommit, LogEntry, RunPhase, TableEntry, TableMap
+from anabranch.repo.publish import Changes, Description, Inspect, publish
+from anabranch.repo.records import Records
+from anabranch.repo.runs import RUN_ID, close_run, find_published, get_run, put_run, refuse_over, run_state
+from anabranch.repo.tables import owns, refuse_shared_home
+from anabranch.repo.views import shown
+
+__all__ = ["PublishedRun", "publish_run"]
+
+_MAX_ATTEMPTS = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedRun:
+    """What became of a run: its commit, if it changed anything, and the entry that put it on its target just now."""
+
+    commit: GraphCommit | None
+    entry: LogEntry | None = None
+    changes: Changes = field(default_factory=dict)
+
+
+class _AlreadyPublishedError(Exception):
+    """Somebody else published the same run meanwhile."""
+
+    def __init__(self, commit: GraphCommit) -> None:
+        super().__init__(commit.graph_commit_id)
+        self.commit = commit
+
+
+def publish_run(records: Records, run_id: str, *, inspect: Inspect | None) -> PublishedRun:
+    """Publish a run once, however often and by however many it is tried.
+
+    The run's log says first that it is being published, and after which version of the target; whoever comes later, or
+    finds a run whose process died halfway, looks there for its commit before trying again.
+    """
+    entry = _announce(records, run_id)
+    try:
+        done = _publish(records, entry, inspect)
+    except _AlreadyPublishedError as found:
+        done = PublishedRun(commit=found.commit)
+    except BaseException:
+        _take_back(records, entry)
+        raise
+    close_run(
+        records, entry, RunPhase.PUBLISHED, commit_id=None if done.commit is None else done.commit.graph_commit_id
+    )
+    return done
+
+
+def _announce(records: Records, run_id: str) -> LogEntry:
+    for _ in range(_MAX_ATTEMPTS):
+        entry = get_run(records, run_id)
+        refuse_over(entry)
+        run = run_state(entry)
+        target = _target_of(records, entry)
+        after = target.number if run.published_after is None else run.published_after
+        following = put_run(records, entry, replace(run, phase=RunPhase.PUBLISHING, published_after=after))
+        if following is not None:
+            return following
+    raise BusyError(f"run {run_id} moved {_MAX_ATTEMPTS} times meanwhile", hint="try again")
+
+
+def _take_back(records: Records, entry: LogEntry) -> None:
+    """Let work on a run go on that could not be published; where that fails, publishing it again does the same."""
+    try:
+        put_run(records, entry, replace(run_state(entry), phase=RunPhase.RUNNING))
+    except AnabranchError:
+        return
+
+
+def _target_of(records: Records, entry: LogEntry) -> LogEntry:
+    run = run_state(entry)
+    target = records.heads.get(run.target)
+    if target.state.created_as != run.target_created_as:
+        raise BranchNotFoundError(
+            f"branch '{run.target}' was deleted and made again since run {entry.branch.run_id} began on it",
+            hint="begin another run on the new branch",
+        )
+    return target
+
+
+def _publish(records: Records, entry: LogEntry, inspect: Inspect | None) -> PublishedRun:
+    run = run_state(entry)
+    target = _target_of(records, entry)
+    carrier = _Carrier(records, entry)
+    changes = carrier.carry(target)
+    if not changes:
+        return PublishedRun(commit=None)
+    about = Description(
+        message=entry.state.description,
+        kind=CommitKind.PUBLISH_RUN,
+        metadata={**run.metadata, RUN_ID: entry.branch.run_id or ""},
+        inspect=inspect,
+    )
+    published = publish(records, expected=target, changes=changes, about=about, rebase=carrier.carry)
+    return PublishedRun(commit=published.head.commit, entry=published, changes=carrier.carried)
+
+
+class _Carrier:
+    """Carries the changes of a run over to its target, as often as that moves."""
+
+    def __init__(self, records: Records, entry: LogEntry) -> None:
+        self._records = records
+        self._entry = entry
+        run = run_state(entry)
+        self._target: BranchName = run.target
+        self._saw = None if run.saw is None else records.commits.get(run.saw)
+        self._before = records.commits.tables_of(records.commits.get(run.origin))
+        mine = records.commits.tables_of(entry.head)
+        touched = ((key, mine.get(key)) for key in entry.state.own)
+        self._mine = {key: table for key, table in touched if table != self._before.get(key)}
+        self.carried: Changes = {}
+
+    def carry(self, head: LogEntry) -> Changes:
+        if (commit := find_published(self._records, self._entry, head=head)) is not None:
+            raise _AlreadyPublishedError(commit)
+        theirs = self._tables_of(head)
+        self.carried = {key: self._carry_table(key, theirs) for key in self._mine}
+        return self.carried
+
+    def _tables_of(self, head: LogEntry) -> TableMap:
+        """The target's tables; of a live one, those it does not have itself as the run saw them on main."""
+        if head.state.mode is BranchMode.LIVE and self._saw is not None:
+            head = shown(head, self._saw)
+        return self._records.commits.tables_of(head.head)
+
+    def _carry_table(self, key: TableKey, tables: TableMap) -> TableEntry | None:
+        mine, before, theirs = self._mine[key], self._before.get(key), tables.get(key)
+        if mine is not None:
+            refuse_shared_home(key, mine, tables, besides=self._mine)
+        if theirs == before:
+            return mine
+        if mine is None or before is None or theirs is None or mine.primary_key != theirs.primary_key:
+            raise self._conflict(key, "created, dropped or replaced")
+        if not owns(self._target, theirs.home):
+            raise self._conflict(key, "reset")
+        return self._append_again(key, before, mine, theirs)
+
+    def _append_again(self, key: TableKey, before: TableEntry, mine: TableEntry, theirs: TableEntry) -> TableEntry:
+        old, staged, other = self._pin(before), self._pin(mine), self._pin(theirs)
+        fragments = staging.find_appended(old, staged)
+        if fragments is None:
+            raise self._conflict(key, "changed")
+        pin = append_again(other, fragments, before=old, after=staged, unique_by=mine.primary_key)
+        return replace(theirs, version=pin.version, rows=pin.count_rows())
+
+    def _pin(self, entry: TableEntry) -> Pin:
+        return Pin(home=self._records.context.home_of(entry), version=entry.version)
+
+    def _conflict(self, key: TableKey, what: str) -> WriteConflictError:
+        return WriteConflictError(
+            f"table '{key}' was {what} on branch '{self._target}' since run {self._entry.branch.run_id} began",
+            hint="do the work again in a new run, on the new state",
+        )

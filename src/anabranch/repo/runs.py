@@ -1,0 +1,251 @@
+"""Runs: hidden branches whose changes become one commit of their target, or nothing.
+
+A run's branch stages in the homes of its target, so that publishing copies no data. Its log is the log of the run: that
+it began, each commit inside it, that it is being published, and how it ended.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from anabranch.errors import BranchNotFoundError, BusyError, InvalidInputError, RunEndedError, RunNotFoundError
+from anabranch.ids import BranchName, CommitId
+from anabranch.repo.history import commits_since
+from anabranch.repo.leases import Lease, list_alive
+from anabranch.repo.models import (
+    BranchEvent,
+    BranchMode,
+    BranchState,
+    CommitKind,
+    GraphCommit,
+    LogEntry,
+    Parent,
+    RunPhase,
+    RunState,
+)
+from anabranch.repo.protection import refuse_protected
+from anabranch.repo.publish import record_view
+from anabranch.repo.records import Records
+from anabranch.repo.views import is_recorded, view
+
+__all__ = [
+    "RUN_ID",
+    "RunInfo",
+    "abort_run",
+    "begin_run",
+    "close_run",
+    "describe_run",
+    "find_published",
+    "get_run",
+    "list_runs",
+    "put_run",
+    "refuse_over",
+    "run_state",
+]
+
+# The key by which a commit's metadata name the run it came from.
+RUN_ID = "run_id"
+
+_EVENTS = {
+    RunPhase.RUNNING: BranchEvent.RESTORED,
+    RunPhase.PUBLISHING: BranchEvent.PUBLISHING,
+    RunPhase.PUBLISHED: BranchEvent.PUBLISHED,
+    RunPhase.FAILED: BranchEvent.FAILED,
+    RunPhase.ABORTED: BranchEvent.ABORTED,
+}
+_OVER = frozenset({RunPhase.PUBLISHED, RunPhase.FAILED, RunPhase.ABORTED})
+_MAX_ATTEMPTS = 100
+
+Alive = dict[BranchName, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunInfo:
+    """A run as it is now. `tables` are those it has touched, `commit_id` is what it was published as."""
+
+    id: str
+    target: str
+    state: RunPhase
+    message: str
+    metadata: Mapping[str, str]
+    tables: tuple[str, ...]
+    begun_at: int
+    begun_by: str | None
+    changed_at: int
+    commit_id: str | None
+    error: str | None
+
+
+def run_state(entry: LogEntry) -> RunState:
+    if entry.state.run is None:
+        raise RunNotFoundError(f"branch '{entry.branch}' is no run", hint="list the runs to see which exist")
+    return entry.state.run
+
+
+def begin_run(records: Records, target: BranchName, *, message: str, metadata: Mapping[str, str]) -> tuple[str, Lease]:
+    """Make the hidden branch of a new run on what the target shows now; its id, and its sign of life.
+
+    The target may be deleted at the same moment. Both sides write first and then look, so one of them notices.
+    """
+    if RUN_ID in metadata:
+        raise InvalidInputError(f"the metadata {RUN_ID!r} is given by the run", hint="use another key")
+    head = records.heads.get(target)
+    refuse_protected(head)
+    run_id = records.context.new_id()
+    lease = Lease(records.context, target, run_id)
+    lease.begin()
+    entry = _first_entry(records, head, run_id, message=message, metadata=metadata)
+    if not records.heads.append(entry):
+        raise BusyError(f"there is a run {run_id} already", hint="try again: ids are made by chance")
+    now = records.heads.find(target)
+    if now is None or now.state.is_deleted:
+        close_run(records, entry, RunPhase.ABORTED)
+        lease.release()
+        raise BranchNotFoundError(f"branch '{target}' was deleted meanwhile", hint="begin on another one")
+    return run_id, lease
+
+
+def _first_entry(
+    records: Records, head: LogEntry, run_id: str, *, message: str, metadata: Mapping[str, str]
+) -> LogEntry:
+    shown = view(records, head)
+    commit, now = shown.head.commit, max(records.context.clock(), shown.head.commit.created_at)
+    run = RunState(
+        target=head.branch,
+        target_created_as=head.state.created_as,
+        origin=commit.graph_commit_id,
+        phase=RunPhase.RUNNING,
+        metadata=metadata,
+        saw=shown.head.saw,
+    )
+    entry = LogEntry(
+        branch=BranchName.of_run(run_id),
+        number=1,
+        event=BranchEvent.CREATED,
+        at=now,
+        actor=records.context.actor,
+        state=BranchState(
+            mode=BranchMode.PINNED,
+            parent=Parent(branch=head.branch, commit=commit.graph_commit_id),
+            created_at=now,
+            created_by=records.context.actor,
+            created_as=1,
+            description=message,
+            run=run,
+        ),
+        head=replace(shown.head, saw=None),
+    )
+    if is_recorded(head, shown):
+        return entry
+    entry = record_view(records, entry, message=f"Run on {head.branch}")
+    origin = entry.head.commit.graph_commit_id
+    return replace(entry, state=replace(entry.state, run=replace(run, origin=origin)))
+
+
+def get_run(records: Records, run_id: str) -> LogEntry:
+    """The newest entry of a run's log, whether it is over or not."""
+    entry = records.heads.find(BranchName.of_run(CommitId.parse(run_id).value))
+    if entry is None:
+        raise RunNotFoundError(f"there is no run {run_id!r}", hint="list the runs to see which exist")
+    return entry
+
+
+def list_runs(records: Records, *, target: BranchName | None = None) -> Iterator[RunInfo]:
+    """The runs, newest first; read as far as somebody asks."""
+    alive: Alive = {}
+    for entry in records.heads.list_runs():
+        on = run_state(entry).target
+        if target is None or on == target:
+            yield describe_run(records, entry, alive=alive)
+
+
+def describe_run(records: Records, entry: LogEntry, *, alive: Alive | None = None) -> RunInfo:
+    """What a run is by now; `alive` remembers which runs gave a sign of life, for whoever asks for many."""
+    run, run_id, state = run_state(entry), entry.branch.run_id or "", entry.state
+    phase, commit_id = run.phase, run.commit_id
+    if phase not in _OVER:
+        phase = RunPhase.RUNNING
+        if not _is_alive(records, entry, {} if alive is None else alive):
+            commit = find_published(records, entry)
+            phase = RunPhase.EXPIRED if commit is None else RunPhase.PUBLISHED
+            commit_id = None if commit is None else commit.graph_commit_id
+    return RunInfo(
+        id=run_id,
+        target=str(run.target),
+        state=phase,
+        message=state.description,
+        metadata=run.metadata,
+        tables=tuple(map(str, state.own)),
+        begun_at=state.created_at,
+        begun_by=state.created_by,
+        changed_at=entry.at,
+        commit_id=commit_id,
+        error=run.error,
+    )
+
+
+def _is_alive(records: Records, entry: LogEntry, known: Alive) -> bool:
+    target = run_state(entry).target
+    if target not in known:
+        known[target] = list_alive(records.context, target)
+    return entry.branch.run_id in known[target]
+
+
+def find_published(records: Records, entry: LogEntry, *, head: LogEntry | None = None) -> GraphCommit | None:
+    """The commit a run was published as, though its process died before it could say so."""
+    run = run_state(entry)
+    head = records.heads.find(run.target) if head is None else head
+    if run.published_after is None or head is None:
+        return None
+    for commit in commits_since(records, head, version=run.published_after):
+        if commit.kind is CommitKind.PUBLISH_RUN and commit.metadata.get(RUN_ID) == entry.branch.run_id:
+            return commit
+    return None
+
+
+def put_run(records: Records, entry: LogEntry, run: RunState) -> LogEntry | None:
+    """Add an entry that says how far a run is; None if somebody else was faster."""
+    following = replace(
+        entry,
+        number=entry.number + 1,
+        event=_EVENTS[run.phase],
+        at=max(records.context.clock(), entry.at),
+        actor=records.context.actor,
+        state=replace(entry.state, run=run, is_deleted=run.phase in _OVER),
+    )
+    return following if records.heads.append(following) else None
+
+
+def close_run(
+    records: Records, entry: LogEntry, phase: RunPhase, *, error: str | None = None, commit_id: str | None = None
+) -> None:
+    """Say how a run ended, whatever its log says by now."""
+    for _ in range(_MAX_ATTEMPTS):
+        run = replace(run_state(entry), phase=phase, error=error, commit_id=commit_id)
+        if put_run(records, entry, run) is not None:
+            return
+        entry = get_run(records, entry.branch.run_id or "")
+    raise BusyError(f"run {entry.branch.run_id} moved {_MAX_ATTEMPTS} times meanwhile", hint="try again")
+
+
+def abort_run(records: Records, run_id: str, *, phase: RunPhase = RunPhase.ABORTED, error: str | None = None) -> None:
+    """Forget what a run did; refused if it is over, or just being published."""
+    for _ in range(_MAX_ATTEMPTS):
+        entry = get_run(records, run_id)
+        run = run_state(entry)
+        published = None if run.phase in _OVER else find_published(records, entry)
+        if published is not None:
+            close_run(records, entry, RunPhase.PUBLISHED, commit_id=published.graph_commit_id)
+            continue
+        refuse_over(entry)
+        if run.phase is RunPhase.PUBLISHING and run_id in list_alive(records.context, run.target):
+            raise BusyError(f"run {run_id} is being published", hint="wait for it, then look at it again")
+        if put_run(records, entry, replace(run, phase=phase, error=error)) is not None:
+            return
+    raise BusyError(f"run {run_id} moved {_MAX_ATTEMPTS} times meanwhile", hint="try again")
+
+
+def refuse_over(entry: LogEntry) -> None:
+    """Refuse to do anything more with a run that has ended."""
+    run = run_state(entry)
+    if run.phase in _OVER:
+        raise RunEndedError(f"run {entry.branch.run_id} is over: it was {run.phase}", hint="begin another run")

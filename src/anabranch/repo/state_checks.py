@@ -1,0 +1,75 @@
+"""Checks on a state before anybody can see it: SQL that must return no rows, or Python."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from anabranch.errors import AnabranchError, CheckFailedError, InvalidInputError
+from anabranch.repo.engine import Parameters
+from anabranch.repo.snapshots import Snapshot
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Check", "Checks", "Query", "checked_checks", "run_checks"]
+
+# SQL, or a function of the snapshot that returns False or raises if something is wrong.
+Check = str | Callable[[Snapshot], object]
+Checks = Sequence[Check] | Mapping[str, Check]
+Query = Callable[[str, Snapshot, Parameters | None], "pa.RecordBatchReader"]
+
+_ROWS_SHOWN = 3
+_LONGEST_NAME = 80
+
+
+def checked_checks(given: object) -> dict[str, Check]:
+    """The checks by name; those given without one are called by their text or function."""
+    if isinstance(given, Mapping):
+        named = list(given.items())
+    elif isinstance(given, Sequence) and not isinstance(given, str):
+        named = [(_name(check), check) for check in given]
+    else:
+        raise InvalidInputError(f"{given!r} is no list of checks", hint="give a list, or a dict of names to checks")
+    for name, check in named:
+        if not isinstance(name, str) or not (isinstance(check, str) or callable(check)):
+            raise InvalidInputError(f"the check {check!r} is neither SQL nor a function", hint="give one of them")
+    return dict(named)
+
+
+def run_checks(checks: Mapping[str, Check], snapshot: Snapshot, query: Query) -> None:
+    """Raise at the first check that finds something."""
+    for name, check in checks.items():
+        if isinstance(check, str):
+            _require_no_rows(name, check, snapshot, query)
+        else:
+            _require_success(name, check, snapshot)
+
+
+def _require_no_rows(name: str, sql: str, snapshot: Snapshot, query: Query) -> None:
+    rows: list[object] = []
+    with query(sql, snapshot, None) as found:
+        for batch in found:
+            rows += batch.slice(0, _ROWS_SHOWN - len(rows)).to_pylist()
+            if len(rows) >= _ROWS_SHOWN:
+                break
+    if rows:
+        raise CheckFailedError(
+            f"the check {name!r} found rows, such as {', '.join(map(str, rows))}", hint="mend them, then publish again"
+        )
+
+
+def _require_success(name: str, check: Callable[[Snapshot], object], snapshot: Snapshot) -> None:
+    try:
+        answer = check(snapshot)
+    except AnabranchError:
+        raise
+    except Exception as err:
+        raise CheckFailedError(f"the check {name!r} failed: {err!r}", hint="mend it, then publish again") from err
+    if answer is False:
+        raise CheckFailedError(f"the check {name!r} failed", hint="mend it, then publish again")
+
+
+def _name(check: object) -> str:
+    if isinstance(check, str):
+        text = " ".join(check.split())
+        return text if len(text) <= _LONGEST_NAME else text[: _LONGEST_NAME - 3] + "..."
+    return str(getattr(check, "__name__", check))
