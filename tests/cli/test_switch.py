@@ -107,6 +107,6 @@ def test_a_variable_that_names_no_branch_is_explained(cli: Run, lake: ab.Reposit
     answer = cli("log", env={"ANABRANCH_BRANCH": "deev"})
     assert answer.code == 3
     assert answer.err == (
-        "error: there is no branch 'deev', and it is the current branch by ANABRANCH_BRANCH\n"
+        "error: there is no branch, tag or commit 'deev', and it is the current branch by ANABRANCH_BRANCH\n"
         "hint: set the variable to another branch, or unset it\n"
     )

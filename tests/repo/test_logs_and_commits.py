@@ -200,7 +200,7 @@ def test_a_version_or_commit_that_is_not_there_is_refused(lake: ab.Repository) -
             lake.snapshot_of("main@v99")
         with pytest.raises(CommitNotFoundError, match="01KA4T3JB6W9TTVN2MVF2FZ9AA"):
             lake.get_commit("01KA4T3JB6W9TTVN2MVF2FZ9AA")
-        with pytest.raises(BranchNotFoundError, match="there is no branch 'nope'"):
+        with pytest.raises(BranchNotFoundError, match="there is no branch, tag or commit 'nope'"):
             lake.snapshot_of("nope")
         with pytest.raises(BranchNotFoundError, match="'nope'"):
             lake.snapshot_of("nope@{2030-01-01}")
