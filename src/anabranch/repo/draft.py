@@ -17,11 +17,14 @@ __all__ = [
     "Draft",
     "Step",
     "append_again",
+    "append_fragments_step",
     "append_step",
     "one_time_step",
+    "overwrite_fragments_step",
     "overwrite_step",
     "refuse_repeated",
     "replayed",
+    "upsert_fragments_step",
     "upsert_step",
 ]
 
@@ -70,19 +73,27 @@ class Draft:
 
 def append_step(pin: Pin, data: Any, *, primary_key: Sequence[str], may_exist: bool) -> Step:
     """Stage new rows, with good keys that are not in the table; `may_exist` leaves the last part to the caller."""
-
-    def check(on: Pin, rows: Any) -> None:
-        if may_exist:
-            refuse_repeated(as_reader(rows).read_all(), primary_key)
-        else:
-            _refuse_existing(on, rows, primary_key)
-
-    if primary_key and isinstance(data, pa.Table):
-        check(pin, data)  # before anything is written
+    in_memory = isinstance(data, pa.Table)
+    if in_memory:
+        _check_keys(pin, data, primary_key, may_exist=may_exist)  # before anything is written
     fragments = staging.write_fragments(pin, data)
+    return append_fragments_step(
+        pin, fragments, primary_key=primary_key, may_exist=may_exist, keys_are_checked=in_memory
+    )
+
+
+def append_fragments_step(
+    pin: Pin,
+    fragments: Sequence[WrittenFragment],
+    *,
+    primary_key: Sequence[str],
+    may_exist: bool,
+    keys_are_checked: bool = False,
+) -> Step:
+    """Like `append_step`, for rows that are written already."""
     staged = staging.append_fragments(pin, fragments)
-    if primary_key and not isinstance(data, pa.Table):
-        check(pin, scan.read_appended(pin, staged, columns=primary_key))
+    if not keys_are_checked and staged != pin:
+        _check_keys(pin, scan.read_appended(pin, staged, columns=primary_key), primary_key, may_exist=may_exist)
 
     def again(other: Pin) -> Pin:
         return append_again(other, fragments, before=pin, after=staged, unique_by=() if may_exist else primary_key)
@@ -119,12 +130,32 @@ def upsert_step(pin: Pin, data: pa.Table, *, keys: Sequence[str], primary_key: S
     return Step("upsert", upserted(pin), again)
 
 
+def upsert_fragments_step(
+    pin: Pin, fragments: Sequence[WrittenFragment], *, columns: Sequence[str], primary_key: Sequence[str]
+) -> Step:
+    """Like `upsert_step`, for rows that are written already; only these columns of them count."""
+    if not fragments:
+        return Step("upsert", pin, lambda other: other)
+    rows = scan.read_appended(pin, staging.append_fragments(pin, fragments), columns=columns).read_all()
+    return upsert_step(pin, rows, keys=primary_key, primary_key=primary_key)
+
+
 def overwrite_step(pin: Pin, data: Any, *, unique_by: Sequence[str]) -> Step:
     """Stage other rows instead of all there are, and other columns if the data brings them."""
     if isinstance(data, pa.Table):
         refuse_repeated(data, unique_by)  # before anything is written
     staged = staging.overwrite(pin, data)
     if not isinstance(data, pa.Table) and unique_by:
+        refuse_repeated(scan.read_table(staged, columns=unique_by), unique_by)
+    return one_time_step("overwrite", staged)
+
+
+def overwrite_fragments_step(
+    pin: Pin, fragments: Sequence[WrittenFragment], *, schema: pa.Schema, unique_by: Sequence[str]
+) -> Step:
+    """Like `overwrite_step`, for rows that are written already."""
+    staged = staging.overwrite_fragments(pin, fragments, schema=schema)
+    if unique_by:
         refuse_repeated(scan.read_table(staged, columns=unique_by), unique_by)
     return one_time_step("overwrite", staged)
 
@@ -155,6 +186,15 @@ def _refuse_other_columns(before: Pin, now: Pin) -> None:
             "the columns of the table were changed by another commit meanwhile",
             hint="run the transaction again on the new state",
         )
+
+
+def _check_keys(pin: Pin, rows: Any, keys: Sequence[str], *, may_exist: bool) -> None:
+    if not keys:
+        return
+    if may_exist:
+        refuse_repeated(as_reader(rows).read_all(), keys)
+    else:
+        _refuse_existing(pin, rows, keys)
 
 
 def _refuse_existing(pin: Pin, data: Any, keys: Sequence[str], *, beyond: Pin | None = None) -> None:

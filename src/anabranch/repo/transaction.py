@@ -15,11 +15,22 @@ from anabranch.errors import (
     WriteConflictError,
 )
 from anabranch.format import staging
-from anabranch.format.staging import ColumnChange, Pin
+from anabranch.format.staging import ColumnChange, Pin, WrittenFragment
 from anabranch.format.staging.incoming import as_reader
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.checks import require_names
-from anabranch.repo.draft import Draft, Step, append_step, one_time_step, overwrite_step, replayed, upsert_step
+from anabranch.repo.draft import (
+    Draft,
+    Step,
+    append_fragments_step,
+    append_step,
+    one_time_step,
+    overwrite_fragments_step,
+    overwrite_step,
+    replayed,
+    upsert_fragments_step,
+    upsert_step,
+)
 from anabranch.repo.models import BranchMode, CommitRecord, GraphCommit, LogEntry, TableEntry
 from anabranch.repo.publish import Changes, Description, publish
 from anabranch.repo.queue import Writer, queue_of_this_process
@@ -94,15 +105,26 @@ class Transaction:
     # Tables
 
     def create_table(self, key: str, schema: pa.Schema, *, primary_key: Sequence[str] = ()) -> None:
+        self._set(self._start(key), self.prepare_new(key, schema, primary_key=primary_key))
+
+    def prepare(self, key: str) -> Draft:
+        """Make a table ready for data files that others write, and change nothing.
+
+        The draft can be pickled; this or a later transaction takes the files in by `append_fragments`,
+        `upsert_fragments` or `overwrite_fragments`.
+        """
+        return self._draft(self._start(key))
+
+    def prepare_new(self, key: str, schema: pa.Schema, *, primary_key: Sequence[str] = ()) -> Draft:
+        """Like `prepare`, for a table that is not there yet."""
         parsed = self._start(key)
         if self._has(parsed):
             raise TableExistsError(f"there is a table '{key}' already", hint="choose another name, or overwrite it")
         taken = {other: entry for other, entry in self._tables.items() if self._drafts.get(other, entry) is not None}
         taken |= {other: draft.to_entry() for other, draft in self._drafts.items() if draft is not None}
-        draft = draft_new(
+        return draft_new(
             self._context, self._head.home_branch, parsed, schema=schema, primary_key=primary_key, taken=taken
         )
-        self._set(parsed, draft)
 
     def drop_table(self, key: str) -> None:
         parsed = self._start(key)
@@ -164,6 +186,52 @@ class Transaction:
         rows = _readable(data)
         check_primary_key(draft.key, rows.schema, draft.primary_key)
         self._apply(draft, overwrite_step(draft.pin, rows, unique_by=draft.primary_key))
+
+    # Data files that others wrote
+
+    def append_fragments(
+        self, prepared: Draft, fragments: Sequence[WrittenFragment], *, check_keys: bool = True
+    ) -> None:
+        """Like `append`, for rows that were written for a prepared table."""
+        self._take_in(
+            prepared,
+            append_fragments_step(prepared.pin, fragments, primary_key=prepared.primary_key, may_exist=not check_keys),
+        )
+
+    def upsert_fragments(
+        self, prepared: Draft, fragments: Sequence[WrittenFragment], *, columns: Sequence[str]
+    ) -> None:
+        """Like `upsert`, for rows that were written for a prepared table and have values in these columns."""
+        if not prepared.primary_key:
+            raise InvalidInputError(f"table '{prepared.key}' has no primary key", hint="append the rows")
+        require_names(columns)
+        self._take_in(
+            prepared,
+            upsert_fragments_step(prepared.pin, fragments, columns=columns, primary_key=prepared.primary_key),
+        )
+
+    def overwrite_fragments(self, prepared: Draft, fragments: Sequence[WrittenFragment], *, schema: pa.Schema) -> None:
+        """Like `overwrite`, for rows that were written for a prepared table, each in this schema."""
+        check_primary_key(prepared.key, schema, prepared.primary_key)
+        self._take_in(
+            prepared,
+            overwrite_fragments_step(prepared.pin, fragments, schema=schema, unique_by=prepared.primary_key),
+        )
+
+    def _take_in(self, prepared: Draft, step: Step) -> None:
+        """Go on with a table as it was prepared; where it has changed since, on top of that, if that can be."""
+        key = self._start(str(prepared.key))
+        if key in self._drafts:
+            raise InvalidInputError(
+                f"this transaction has changed table '{key}' already",
+                hint="take the files in before, or in another one",
+            )
+        if step.pin == prepared.pin and prepared.origin is not None:
+            return
+        self._drafts[key] = prepared.then(step)
+        self._origins[key] = prepared.origin
+        if self._tables.get(key) != prepared.origin:
+            self._rebase(self._head)
 
     # Columns
 
