@@ -19,6 +19,7 @@ from anabranch.cli.commands import (
     reflog,
     reset,
     revert,
+    run,
     show,
     sql,
     status,
@@ -117,6 +118,7 @@ def _add_repository_commands(app: typer.Typer) -> None:
     )(switch.switch)
     app.add_typer(branch.app, name="branch", rich_help_panel=branches)
     _add_history_commands(app)
+    app.add_typer(run.app, name="run", rich_help_panel=branches)
     app.add_typer(table.app, name="table", rich_help_panel=tables)
     app.command(
         "cat",
