@@ -37,6 +37,52 @@ def test_each_spelling_of_a_table_takes_a_ref(shop: ab.Repository) -> None:
     assert rows(shop, "SELECT count(*) FROM commits AT 'dev', (FROM anabranch.commits AT 'main' LIMIT 1)") == [(3,)]
 
 
+@pytest.mark.parametrize(
+    "column",
+    [
+        "in_c_sales.orders.id",
+        '"in_c_sales"."orders"."id"',
+        "IN_C_SALES.Orders.ID",
+        "orders.id",
+        "in_c_sales.o.id",
+        "o.id",
+        "orders",
+        "in_c_sales.orders.box.id",
+    ],
+)
+@pytest.mark.parametrize("alias", ["", "AS o", "o", "AS orders", "o(id, customer, box)"])
+def test_columns_are_qualified_alike_with_and_without_a_ref(shop: ab.Repository, column: str, alias: str) -> None:
+    with shop.transaction("dev") as tx:
+        tx.add_columns("in_c_sales.orders", {"box": "named_struct('id', id)"})
+
+    def answer(table: str) -> object:
+        try:
+            return rows(shop, f"SELECT {column} FROM {table} {alias} ORDER BY ALL", ref="dev")
+        except InvalidExpressionError as err:
+            return err.problem.partition("\n")[0]
+
+    assert answer("in_c_sales.orders AT 'dev'") == answer("in_c_sales.orders")
+
+
+def test_columns_of_two_refs_are_told_apart_by_their_aliases(shop: ab.Repository) -> None:
+    sql = """
+        SELECT max(in_c_sales.orders.id), max(old.id), max(in_c_crm.customers.name)
+        FROM in_c_sales.orders AT 'dev', in_c_sales.orders AT 'main' AS old, in_c_crm.customers AT 'dev~1'
+    """
+    assert rows(shop, sql) == [(4, 3, "Bob")]
+    both = "FROM in_c_sales.orders AT 'dev' JOIN in_c_sales.orders AT 'main' USING (id)"
+    assert rows(shop, f"SELECT id {both} ORDER BY id") == [(1,), (2,), (3,)]
+    for column in ("orders.id", "in_c_sales.orders.id"):
+        with pytest.raises(InvalidExpressionError, match="Ambiguous reference to table"):
+            shop.sql(f"SELECT {column} {both}")
+
+
+def test_refs_that_differ_in_case_only_are_two(shop: ab.Repository) -> None:
+    shop.branch_create("DEV")
+    sql = "SELECT (SELECT count(*) FROM in_c_sales.orders AT 'dev'), (SELECT count(*) FROM in_c_sales.orders AT 'DEV')"
+    assert rows(shop, sql) == [(4, 3)]
+
+
 def test_a_ref_of_the_query_and_of_a_table_go_together(shop: ab.Repository) -> None:
     sql = (
         "SELECT count(*) FROM in_c_sales.orders, (SELECT count(*) AS n FROM in_c_sales.orders AT 'main~0') WHERE n = 3"

@@ -81,7 +81,7 @@ class _Run:
     def _begin(self, *, push_filters: bool) -> pa.RecordBatchReader:
         connection = self.session.connection
         names = self.session.show(self.sources, push_filters=push_filters)
-        text = self.statement.with_names(names, connection, catalog=self.session.catalog)
+        text = self.statement.with_names(names, connection, catalogs=self.session.catalogs)
         connection.execute(text, self.params)
         answer = connection.to_arrow_reader(_ROWS_PER_BATCH)
         # Whatever goes wrong at the beginning shall do so here, not when somebody reads.

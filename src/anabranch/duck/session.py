@@ -3,7 +3,7 @@
 import itertools
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import duckdb
 import pyarrow as pa
@@ -62,32 +62,40 @@ def _connect() -> duckdb.DuckDBPyConnection:
 
 
 class Session:
-    """A connection with a catalog that only its query knows."""
+    """A connection with catalogs that only its query knows: one, and one more for each ref that the query names.
+
+    So `b.o AT 'dev'` is a table `o` of the schema `b`, and its columns are qualified as those of any other.
+    """
 
     def __init__(self, database: duckdb.DuckDBPyConnection, *, name: str) -> None:
         self._database = database
         self.connection = database.cursor()
-        self.catalog = name
-        self._quoted = quoted(name)
-        self._has_catalog = False
+        self._name = name
+        self._catalogs: dict[str | None, str] = {}
+
+    @property
+    def catalogs(self) -> Collection[str]:
+        return self._catalogs.values()
 
     def show(self, sources: Sequence[Source], *, push_filters: bool) -> list[str]:
         """Make a view of each source, and say how each is spelled."""
         names: dict[int, str] = {}
-        commands = [] if self._has_catalog or not sources else [f"ATTACH ':memory:' AS {self._quoted}"]
+        commands = []
         # No filter gets past an expression, not even one of a join.
         columns = "*" if push_filters else "CASE WHEN COLUMNS(*) IS NULL THEN NULL ELSE COLUMNS(*) END"
         for number, source in enumerate(sources):
             if id(source) in names:
                 continue
-            schema = f"{self._quoted}.{quoted(source.schema)}"
+            if source.ref not in self._catalogs:
+                self._catalogs[source.ref] = f"{self._name}, {len(self._catalogs)}"
+                commands.append(f"ATTACH ':memory:' AS {quoted(self._catalogs[source.ref])}")
+            schema = f"{quoted(self._catalogs[source.ref])}.{quoted(source.schema)}"
             name = names[id(source)] = f"{schema}.{quoted(source.table)}"
             rows = f"source {number}"
             self._register(rows, source)
             commands.append(f"CREATE SCHEMA IF NOT EXISTS {schema}")
             commands.append(f"CREATE OR REPLACE VIEW {name} AS FROM temp.main.{quoted(rows)} SELECT {columns}")
         if commands:
-            self._has_catalog = True
             self.connection.execute(";".join(commands))
         return [names[id(source)] for source in sources]
 
@@ -110,13 +118,15 @@ class Session:
             ) from None
 
     def without_catalog(self, text: str) -> str:
-        return text.replace(f"{self._quoted}.", "")
+        for catalog in self.catalogs:
+            text = text.replace(f"{quoted(catalog)}.", "")
+        return text
 
     def close(self) -> None:
-        """End the query, whatever state it is in, and take its catalog away."""
+        """End the query, whatever state it is in, and take its catalogs away."""
         self.connection.close()
-        if self._has_catalog:
-            self._has_catalog = False
+        if self._catalogs:
             other = self._database.cursor()
-            other.execute(f"DETACH {self._quoted}")
+            other.execute(";".join(f"DETACH DATABASE IF EXISTS {quoted(catalog)}" for catalog in self.catalogs))
             other.close()
+            self._catalogs.clear()

@@ -22,8 +22,9 @@ _RESERVED = frozenset({"information_schema", "pg_catalog"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Where a view is made, and the rows it shows."""
+    """Where a view is made, and the rows it shows. The ref is that of the table itself, if the query says one."""
 
+    ref: str | None
     schema: str
     table: str
     rows: ArrowDataset | pa.Table = field(repr=False)
@@ -49,18 +50,18 @@ def find_sources(
     if snapshot is not None:
         snapshots.know(ref, snapshot)
     found: dict[tuple[str | None, _Target], Source] = {}
-    taken: set[tuple[str, str]] = set()
+    taken: set[tuple[str | None, str, str]] = set()
     sources: list[Source] = []
     for use in statement.tables:
         asked = ref if use.ref is None else use.ref
         target = _identify(use, snapshots.get(asked), asked)
         if (use.ref, target) not in found:
-            schema = target.bucket if use.ref is None else f"{target.bucket} AT {use.ref}"
-            while schema.lower() in _RESERVED or (schema.lower(), target.table.lower()) in taken:
+            schema = target.bucket
+            while schema.lower() in _RESERVED or (use.ref, schema.lower(), target.table.lower()) in taken:
                 schema += " "  # SQL ignores case, table keys do not
-            taken.add((schema.lower(), target.table.lower()))
+            taken.add((use.ref, schema.lower(), target.table.lower()))
             rows = _rows(target, repository, snapshots.get(asked))
-            found[use.ref, target] = Source(schema=schema, table=target.table, rows=rows)
+            found[use.ref, target] = Source(ref=use.ref, schema=schema, table=target.table, rows=rows)
         sources.append(found[use.ref, target])
     return sources
 

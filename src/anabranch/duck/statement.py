@@ -6,7 +6,7 @@ is run. Only `AT 'ref'`, which DuckDB does not know, is taken out before.
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,13 +46,15 @@ class Statement:
     body: bytes
     tables: tuple[TableUse, ...]
 
-    def with_names(self, names: Sequence[str], connection: duckdb.DuckDBPyConnection, *, catalog: str) -> str:
-        """The statement with each use of a table spelled as the list says, all of them in one catalog."""
+    def with_names(
+        self, names: Sequence[str], connection: duckdb.DuckDBPyConnection, *, catalogs: Collection[str]
+    ) -> str:
+        """The statement with each use of a table spelled as the list says, all of them in these catalogs."""
         body = self.body
         for use, name in sorted(zip(self.tables, names, strict=True), key=lambda pair: -pair[0].start):
             body = body[: use.start] + name.encode() + body[use.end :]
         text = body.decode()
-        if names and any(node["catalog_name"] != catalog for node in _iter_tables(_parse(text, connection))):
+        if names and any(node["catalog_name"] not in catalogs for node in _iter_tables(_parse(text, connection))):
             raise InvalidExpressionError("the names of its tables cannot be told", hint="write the SQL in another way")
         return self.prefix + text
 
