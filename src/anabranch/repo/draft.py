@@ -144,7 +144,7 @@ def overwrite_step(pin: Pin, data: Any, *, unique_by: Sequence[str]) -> Step:
     """Stage other rows instead of all there are, and other columns if the data brings them."""
     if isinstance(data, pa.Table):
         refuse_repeated(data, unique_by)  # before anything is written
-    staged = staging.overwrite(pin, data)
+    staged = staging.keep_notes(staging.overwrite(pin, data), of=pin)
     if not isinstance(data, pa.Table) and unique_by:
         refuse_repeated(scan.read_table(staged, columns=unique_by), unique_by)
     return one_time_step("overwrite", staged)
@@ -154,7 +154,7 @@ def overwrite_fragments_step(
     pin: Pin, fragments: Sequence[WrittenFragment], *, schema: pa.Schema, unique_by: Sequence[str]
 ) -> Step:
     """Like `overwrite_step`, for rows that are written already."""
-    staged = staging.overwrite_fragments(pin, fragments, schema=schema)
+    staged = staging.keep_notes(staging.overwrite_fragments(pin, fragments, schema=schema), of=pin)
     if unique_by:
         refuse_repeated(scan.read_table(staged, columns=unique_by), unique_by)
     return one_time_step("overwrite", staged)

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from datetime import timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -42,6 +43,11 @@ from anabranch.repo.records import Records
 from anabranch.repo.refs import Resolved, refuse_internal, require_published, resolve
 from anabranch.repo.run import Run
 from anabranch.repo.runs import RunInfo
+from anabranch.repo.schema.apply import SchemaApplied, apply_schema, plan_on, show_schema
+from anabranch.repo.schema.desired import Desired, read_desired
+from anabranch.repo.schema.plan import SchemaPlan
+from anabranch.repo.schema.state import SchemaState
+from anabranch.repo.schema_lock import holding_schema_lock
 from anabranch.repo.snapshots import Snapshot
 from anabranch.repo.tags import TagInfo
 from anabranch.repo.transaction import Transaction
@@ -385,6 +391,44 @@ class Repository:
             entry = adoption.adopt_table(self._records, target, parsed, source=source, primary_key=primary_key)
         self._forget_foreign_writes(parsed)
         self._move_to(entry)
+
+    # Schemas
+
+    def schema_show(self, ref: str | None = None) -> SchemaState:
+        """The schema of all tables, as `schema_plan` and `schema_apply` take it; `.to_yaml()` is its text."""
+        return show_schema(self.snapshot_of(ref or self.branch))
+
+    def schema_plan(self, desired: Desired, *, branch: str | None = None) -> SchemaPlan:
+        """What would make the tables of a branch the desired ones, given as a dict, YAML text or a file."""
+        state = read_desired(desired, storage_options=self._context.storage_options)
+        name = self.branch if branch is None else str(BranchName.parse_public(branch))
+        return plan_on(self.snapshot_of(name), state, branch=name)
+
+    def schema_apply(
+        self,
+        desired: Desired,
+        *,
+        branch: str | None = None,
+        allow_destructive: bool = False,
+        dry_run: bool = False,
+        message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> SchemaApplied:
+        """Make the tables of a branch the desired ones, by one commit; nobody else applies a schema at the same time.
+
+        What may lose data is refused unless it is allowed. A dry run plans and checks, and changes nothing.
+        """
+        state = read_desired(desired, storage_options=self._context.storage_options)
+        text = "Apply a schema" if message is None else message
+
+        def begin() -> Transaction:
+            return self.transaction(branch, message=text, metadata=metadata, kind=CommitKind.SCHEMA_APPLY)
+
+        lock = nullcontext() if dry_run else holding_schema_lock(self._records)
+        with lock:
+            return apply_schema(
+                begin, state, context=self._context, allow_destructive=allow_destructive, dry_run=dry_run
+            )
 
     # Runs
 

@@ -15,9 +15,10 @@ from anabranch.errors import (
     WriteConflictError,
 )
 from anabranch.format import staging
-from anabranch.format.staging import ColumnChange, Pin, WrittenFragment
+from anabranch.format.staging import ColumnChange, IndexKind, Notes, Pin, VectorOptions, WrittenFragment
 from anabranch.format.staging.incoming import as_reader
 from anabranch.ids import MAIN, BranchName, TableKey
+from anabranch.repo import columns as shape
 from anabranch.repo.checks import require_names
 from anabranch.repo.draft import (
     Draft,
@@ -97,6 +98,15 @@ class Transaction:
         return self._has(TableKey.parse(key))
 
     @property
+    def branch(self) -> str:
+        return str(self._head.branch)
+
+    @property
+    def base_commit_id(self) -> str:
+        """The commit that this transaction sees, and builds on unless others are faster."""
+        return self._head.head.commit.graph_commit_id
+
+    @property
     def tables(self) -> tuple[str, ...]:
         self._require_open()
         self._has_read = True
@@ -163,7 +173,7 @@ class Transaction:
     def update(self, key: str, assignments: Mapping[str, str], *, where: str | None = None) -> int:
         """Set columns to SQL expressions in the rows for which `where` is true; how many rows changed."""
         draft = self._draft(self._start(key))
-        _require_expressions(assignments)
+        shape.require_expressions(assignments)
         for name in assignments:
             if name in draft.primary_key:
                 raise InvalidInputError(
@@ -233,34 +243,41 @@ class Transaction:
         if self._tables.get(key) != prepared.origin:
             self._rebase(self._head)
 
-    # Columns
+    # Columns, keys, indices
 
     def add_columns(self, key: str, columns: Mapping[str, str] | pa.Schema) -> None:
         """Add columns computed by SQL expressions, or, given a schema, empty ones."""
-        draft = self._draft(self._start(key))
-        if not isinstance(columns, pa.Schema):
-            _require_expressions(columns)
-        self._apply(draft, one_time_step("add columns", staging.add_columns(draft.pin, columns)))
+        self._change(key, lambda draft: shape.add_columns(draft, columns))
 
     def alter_columns(self, key: str, changes: Sequence[ColumnChange]) -> None:
         """Rename columns, change their type, or whether they may be null."""
-        draft = self._draft(self._start(key))
-        _require_changes(changes)
-        names = {change.path: change.name for change in changes if change.name is not None}
-        renamed = replace(draft, primary_key=tuple(names.get(name, name) for name in draft.primary_key))
-        staged = staging.alter_columns(draft.pin, changes)
-        check_primary_key(draft.key, staged.schema, renamed.primary_key)
-        self._apply(renamed, one_time_step("alter columns", staged))
+        self._change(key, lambda draft: shape.alter_columns(draft, changes))
 
     def drop_columns(self, key: str, columns: Sequence[str]) -> None:
-        draft = self._draft(self._start(key))
-        require_names(columns)
-        for name in columns:
-            if name in draft.primary_key:
-                raise InvalidInputError(
-                    f"column {name!r} is part of the primary key of '{key}'", hint="keep it, or make a new table"
-                )
-        self._apply(draft, one_time_step("drop columns", staging.drop_columns(draft.pin, columns)))
+        self._change(key, lambda draft: shape.drop_columns(draft, columns))
+
+    def set_primary_key(self, key: str, columns: Sequence[str]) -> None:
+        """Make these columns the key, none of them for no key; refused where rows have nulls or repeat one."""
+        self._change(key, lambda draft: shape.set_primary_key(draft, columns))
+
+    def index(
+        self,
+        key: str,
+        column: str,
+        *,
+        type: str = IndexKind.BTREE,  # noqa: A002 - Lance's name
+        name: str | None = None,
+        vector: VectorOptions | None = None,
+    ) -> None:
+        """Build an index over all rows, instead of one of the same name; it is called `{column}_idx` by default."""
+        self._change(key, lambda draft: shape.index_column(draft, column, kind=type, name=name, vector=vector))
+
+    def drop_index(self, key: str, name: str) -> None:
+        self._change(key, lambda draft: shape.drop_index(draft, name))
+
+    def annotate(self, key: str, notes: Notes, *, columns: Mapping[str, Notes] | None = None) -> None:
+        """Note texts by name beside a table and its columns, in the metadata of the Arrow schema; None removes one."""
+        self._change(key, lambda draft: shape.annotate(draft, notes, columns=columns or {}))
 
     # Publishing
 
@@ -351,6 +368,12 @@ class Transaction:
             draft = draft_existing(self._context, self._head.home_branch, key, self._require(key))
         return draft
 
+    def _change(self, key: str, change: Callable[[Draft], Draft]) -> None:
+        before = self._draft(self._start(key))
+        after = change(before)
+        if after is not before:
+            self._set(after.key, after)
+
     def _apply(self, draft: Draft, step: Step) -> None:
         if step.pin != draft.pin:
             self._set(draft.key, draft.then(step))
@@ -389,18 +412,6 @@ class Transaction:
         if self._is_open:
             self._is_open = False
             self._queue.leave(self._writer)
-
-
-def _require_expressions(given: object) -> None:
-    if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
-        raise InvalidInputError(
-            f"{given!r} does not map columns to expressions", hint="give a dict such as {'price': 'price * 2'}"
-        )
-
-
-def _require_changes(given: object) -> None:
-    if not isinstance(given, Sequence) or not all(isinstance(change, ColumnChange) for change in given):
-        raise InvalidInputError(f"{given!r} is no list of column changes", hint="give a list of ColumnChange")
 
 
 def _readable(data: Any) -> pa.Table | pa.RecordBatchReader:

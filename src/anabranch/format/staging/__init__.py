@@ -5,8 +5,9 @@ they are until `settle` makes a version the next ordinary one.
 """
 
 from anabranch.format.staging.appended import find_appended
-from anabranch.format.staging.columns import ColumnChange, add_columns, alter_columns, drop_columns
+from anabranch.format.staging.columns import ColumnChange, add_columns, alter_columns, check_default, drop_columns
 from anabranch.format.staging.compaction import compact
+from anabranch.format.staging.defaults import DEFAULT, default_expression
 from anabranch.format.staging.forking import fork
 from anabranch.format.staging.fragments import (
     Fingerprint,
@@ -20,6 +21,7 @@ from anabranch.format.staging.fragments import (
 )
 from anabranch.format.staging.indices import IndexInfo, IndexKind, VectorOptions, drop_index, index, list_indices
 from anabranch.format.staging.keys import delete_keys, find_existing_keys, upsert
+from anabranch.format.staging.notes import DESCRIPTION, Notes, annotate, keep_notes
 from anabranch.format.staging.pin import Pin, create_empty
 from anabranch.format.staging.rows import RowsChanged, delete, update
 from anabranch.format.staging.settling import (
@@ -34,9 +36,12 @@ from anabranch.format.staging.settling import (
 
 __all__ = [
     "ColumnChange",
+    "DEFAULT",
+    "DESCRIPTION",
     "Fingerprint",
     "IndexInfo",
     "IndexKind",
+    "Notes",
     "Pin",
     "RowsChanged",
     "Settled",
@@ -44,10 +49,13 @@ __all__ = [
     "WrittenFragment",
     "add_columns",
     "alter_columns",
+    "annotate",
     "append",
     "append_fragments",
+    "check_default",
     "compact",
     "create_empty",
+    "default_expression",
     "delete",
     "delete_keys",
     "drop_columns",
@@ -59,6 +67,7 @@ __all__ = [
     "has_same_fields",
     "index",
     "is_our_restore",
+    "keep_notes",
     "list_indices",
     "overwrite",
     "overwrite_fragments",

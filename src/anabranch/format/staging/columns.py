@@ -10,13 +10,14 @@ from lance.schema import LanceSchema
 
 from anabranch.errors import AnabranchError, InvalidInputError, SchemaMismatchError
 from anabranch.format.lance_errors import lance_errors
+from anabranch.format.staging.defaults import default_expression
 from anabranch.format.staging.expressions import computed_types, enclosed, expression_errors
 from anabranch.format.staging.fields import FieldTree, StoredField, check_column_names, new_fields
 from anabranch.format.staging.incoming import cast_computed, require_computable
 from anabranch.format.staging.notes import with_metadata_of
 from anabranch.format.staging.pin import Pin, stage
 
-__all__ = ["ColumnChange", "add_columns", "alter_columns", "drop_columns"]
+__all__ = ["ColumnChange", "add_columns", "alter_columns", "check_default", "drop_columns"]
 
 # Casts are written under a name of their own, and take the column's name when it is gone.
 _CAST = "__cast_{}"
@@ -108,6 +109,14 @@ def drop_columns(pin: Pin, paths: Sequence[str]) -> Pin:
                 f"without {path!r} nothing would be left beside it", hint="keep a column, or drop what holds it"
             )
     return stage(dataset, pin, lance.LanceOperation.Project(left.to_lance()))
+
+
+def check_default(pin: Pin, column: str, expression: str) -> None:
+    """Refuse an expression that Lance cannot plan on this version, or whose type the column cannot take."""
+    dataset = pin.open()
+    field = dataset.schema.field(column)
+    planned = computed_types(dataset, {column: default_expression(expression, field.type)})
+    require_computable(planned.field(column).type, field)
 
 
 def _find(tree: FieldTree, path: str) -> StoredField:

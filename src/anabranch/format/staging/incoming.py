@@ -10,6 +10,8 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
 from anabranch.errors import InvalidInputError, SchemaMismatchError
+from anabranch.format.staging.alignment import aligned
+from anabranch.format.staging.defaults import find_default
 
 __all__ = [
     "Rows",
@@ -21,6 +23,9 @@ __all__ = [
     "require_columns",
     "require_computable",
 ]
+
+
+_MOST_DIGITS = 76
 
 
 def as_reader(data: Any) -> pa.RecordBatchReader:
@@ -59,7 +64,7 @@ class Rows:
 
         def watched() -> Iterator[pa.RecordBatch]:
             try:
-                yield from self.batches
+                yield from map(aligned, self.batches)
             except Exception as err:
                 failures.append(err)
                 raise
@@ -81,8 +86,8 @@ def read_rows(data: Any) -> Rows:
 def fit_rows(data: Any, schema: pa.Schema, *, columns: Sequence[str] | None = None) -> Rows:
     """Bring rows into the order and the types of a schema.
 
-    Columns that are missing become null. Types are widened where no value changes, and narrowed only between integers
-    whose values fit. `columns` asks for some of the schema's columns only; the others are dropped, if present.
+    Columns that are missing get their default, or become null. Types are widened where no value changes, and narrowed
+    only between integers whose values fit. `columns` asks for some of the schema's columns only; the others are dropped, if present.
     """
     reader = as_reader(data)
     _require_known(reader.schema, schema)
@@ -107,7 +112,7 @@ def cast_column(values: pa.Array, field: pa.Field) -> pa.Array:
         if not _is_castable(values.type, field.type):
             raise _mismatch(field, values.type)
         try:
-            values = pc.cast(values, field.type, safe=True)
+            values = pc.cast(_with_room(values, field.type), field.type, safe=True)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as err:
             raise SchemaMismatchError(
                 f"column {field.name!r} takes {field.type}, and a value of the given {values.type} does not fit: {err}",
@@ -119,6 +124,13 @@ def cast_column(values: pa.Array, field: pa.Field) -> pa.Array:
             hint="fill them, or make the column nullable first",
         )
     return values
+
+
+def _with_room(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Whole numbers that are to be decimals, as long ones first: Arrow asks for room for any value of their type."""
+    if not pa.types.is_integer(values.type) or not pa.types.is_decimal(kind):
+        return values
+    return pc.cast(values, pa.decimal256(_MOST_DIGITS, kind.scale))
 
 
 def cast_computed(values: pa.Array, field: pa.Field) -> pa.Array:
@@ -154,6 +166,9 @@ def _require_known(given: pa.Schema, schema: pa.Schema) -> None:
 
 def _plan_column(given: pa.Schema, field: pa.Field) -> Callable[[pa.RecordBatch], pa.Array]:
     if field.name not in given.names:
+        default = find_default(field)
+        if default is not None:
+            return lambda batch: cast_computed(default(batch.num_rows), field)
         if not field.nullable:
             raise SchemaMismatchError(
                 f"column {field.name!r} is expected ({field.type}, not null) and was not found",

@@ -41,6 +41,13 @@ class IndexKind(StrEnum):
     IVF_HNSW_PQ = "IVF_HNSW_PQ"
     IVF_HNSW_SQ = "IVF_HNSW_SQ"
 
+    @classmethod
+    def parse(cls, text: str) -> "IndexKind":
+        try:
+            return cls(text.upper())
+        except (AttributeError, ValueError):
+            raise InvalidInputError(f"unknown index type {text!r}", hint=f"use {', '.join(cls)}") from None
+
     @property
     def is_vector(self) -> bool:
         return self.value.startswith("IVF_")

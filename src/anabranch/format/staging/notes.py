@@ -11,10 +11,12 @@ from anabranch.format.staging.fields import FieldTree, StoredField
 from anabranch.format.staging.pin import Pin, stage
 from anabranch.format.wire import bytes_field, iter_fields
 
-__all__ = ["Notes", "annotate", "keep_notes", "with_metadata_of"]
+__all__ = ["DESCRIPTION", "Notes", "annotate", "keep_notes", "with_metadata_of"]
 
 # Names and texts; None removes a name.
 Notes = Mapping[str, str | None]
+
+DESCRIPTION = "anabranch:description"
 
 _METADATA = 10
 _KEY, _VALUE = 1, 2
@@ -40,10 +42,17 @@ def annotate(pin: Pin, notes: Notes, *, columns: Mapping[str, Notes]) -> Pin:
 
 
 def keep_notes(staged: Pin, *, of: Pin) -> Pin:
-    """Stage our notes of another version, for the columns that are still there by their names."""
-    source = of.schema
-    columns = {field.name: _own(field.metadata) for field in source if field.name in staged.schema.names}
-    return annotate(staged, _own(source.metadata), columns={name: notes for name, notes in columns.items() if notes})
+    """Stage our notes of another version, for the columns that are still there by name.
+
+    Of a column that has another type now only the description is kept: a default or an index may not fit it.
+    """
+    before, after = of.schema, staged.schema
+    columns: dict[str, dict[str, str]] = {}
+    for field in before:
+        if field.name in after.names:
+            is_same = after.field(field.name).type == field.type
+            columns[field.name] = {k: v for k, v in _own(field.metadata).items() if is_same or k == DESCRIPTION}
+    return annotate(staged, _own(before.metadata), columns={name: notes for name, notes in columns.items() if notes})
 
 
 def with_metadata_of(field: StoredField, other: StoredField) -> StoredField:

@@ -1,0 +1,1 @@
+"""Desired states of tables, the plans that lead to them, and how a plan becomes one commit."""

@@ -1,0 +1,274 @@
+"""A desired schema made true: planned on the newest state, checked, staged table by table, published as one commit."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from anabranch.errors import (
+    DestructiveChangeError,
+    InvalidInputError,
+    InvalidSchemaError,
+    SchemaMismatchError,
+    WriteConflictError,
+)
+from anabranch.format import staging
+from anabranch.format.staging import ColumnChange
+from anabranch.ids import TableKey
+from anabranch.repo.context import Context
+from anabranch.repo.models import GraphCommit
+from anabranch.repo.schema.current import CurrentTable, built_indices, read_current, state_of
+from anabranch.repo.schema.noted import notes_of_column, notes_of_table
+from anabranch.repo.schema.plan import SchemaPlan, plan_schema
+from anabranch.repo.schema.state import Column, SchemaState, TableSchema
+from anabranch.repo.schema.steps import (
+    AddColumn,
+    ChangeNullability,
+    ChangePrimaryKey,
+    ChangeType,
+    CreateIndex,
+    CreateTable,
+    DropColumn,
+    DropIndex,
+    DropTable,
+    RenameColumn,
+    RenameTable,
+    Step,
+)
+from anabranch.repo.snapshots import Snapshot, Table
+from anabranch.repo.tables import check_unique
+from anabranch.repo.transaction import Transaction
+
+__all__ = ["SchemaApplied", "apply_schema", "plan_on", "show_schema"]
+
+_MOST_ATTEMPTS = 20
+_DEFAULT_HINT = "write it in SQL; text in single quotes, such as default: \"'new'\""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaApplied:
+    """What was done: the plan, and its commit; None if there was nothing to do, or it was only tried."""
+
+    plan: SchemaPlan
+    commit: GraphCommit | None
+
+
+def show_schema(snapshot: Snapshot) -> SchemaState:
+    return state_of(read_current(snapshot.values()).values())
+
+
+def plan_on(snapshot: Snapshot, desired: SchemaState, *, branch: str) -> SchemaPlan:
+    current = read_current(snapshot[key] for key in snapshot if _concerns(desired, TableKey.parse(key)))
+    return SchemaPlan(branch=branch, commit_id=snapshot.id, steps=plan_schema(desired, current))
+
+
+def apply_schema(
+    begin: Callable[[], Transaction],
+    desired: SchemaState,
+    *,
+    context: Context,
+    allow_destructive: bool,
+    dry_run: bool,
+) -> SchemaApplied:
+    """Plan, check and publish; where somebody changed the same tables meanwhile, plan anew on their state."""
+    for losses in range(1, _MOST_ATTEMPTS):
+        began = context.clock()
+        try:
+            return _apply_once(begin(), desired, allow_destructive=allow_destructive, dry_run=dry_run)
+        except WriteConflictError:
+            context.give_way(losses, context.clock() - began)
+    return _apply_once(begin(), desired, allow_destructive=allow_destructive, dry_run=dry_run)
+
+
+def _apply_once(
+    transaction: Transaction, desired: SchemaState, *, allow_destructive: bool, dry_run: bool
+) -> SchemaApplied:
+    with transaction as tx:
+        tables = {key: tx[key] for key in tx.tables if _concerns(desired, TableKey.parse(key))}
+        current = read_current(tables.values())
+        plan = SchemaPlan(branch=tx.branch, commit_id=tx.base_commit_id, steps=plan_schema(desired, current))
+        if not allow_destructive:
+            _refuse_destructive(plan)
+        for key in plan.tables:
+            _check_table(plan.of_table(key), tables, current)
+        if not dry_run:
+            _stage(tx, plan, desired)
+    return SchemaApplied(plan=plan, commit=tx.commit)
+
+
+def _concerns(desired: SchemaState, key: TableKey) -> bool:
+    return key.bucket in desired.buckets or any(table.was == key for table in desired.tables)
+
+
+def _refuse_destructive(plan: SchemaPlan) -> None:
+    if plan.destructive:
+        raise DestructiveChangeError(
+            f"{len(plan.destructive)} of {len(plan.steps)} changes may lose data: "
+            + "; ".join(f"{step.sign} {step}" for step in plan.destructive),
+            hint="allow destructive changes if that is meant; older commits keep the data",
+        )
+
+
+# Checks, before anything is staged
+
+
+def _check_table(steps: Iterable[Step], tables: Mapping[str, Table], current: Mapping[TableKey, CurrentTable]) -> None:
+    """Refuse what the rows that are there do not allow."""
+    steps = list(steps)
+    key = next((step.was for step in steps if isinstance(step, RenameTable)), steps[0].table)
+    if key not in current or any(isinstance(step, CreateTable) for step in steps):
+        return
+    table, names = tables[str(key)], {step.column: step.was for step in steps if isinstance(step, RenameColumn)}
+    for step in steps:
+        match step:
+            case ChangeNullability(nullable=False):
+                _check_no_nulls(step, table, column=names.get(step.column, step.column))
+            case AddColumn(column=Column(nullable=False, default=None)) if current[key].rows:
+                raise SchemaMismatchError(
+                    f"tables.{step.table}.columns.{step.column.name}: the column takes no nulls, and the table has "
+                    f"{current[key].rows} rows without a value",
+                    hint="give it a default, or make it nullable",
+                )
+            case ChangePrimaryKey():
+                columns = [names.get(name, name) for name in step.after]
+                if all(current[key].schema.find_column(name) for name in columns):
+                    check_unique(table.pin, columns)
+
+
+def _check_no_nulls(step: ChangeNullability, table: Table, *, column: str) -> None:
+    nulls = table.count_rows(filter=f"`{column}` IS NULL")
+    if nulls:
+        raise SchemaMismatchError(
+            f"tables.{step.table}.columns.{step.column}: the column is to take no nulls, and holds {nulls}",
+            hint="fill them first",
+        )
+
+
+# Staging
+
+
+def _stage(tx: Transaction, plan: SchemaPlan, desired: SchemaState) -> None:
+    for step in plan.steps:
+        match step:
+            case DropTable():
+                tx.drop_table(str(step.table))
+            case RenameTable():
+                tx.rename_table(str(step.was), str(step.table))
+    made = {step.table for step in plan.steps if isinstance(step, CreateTable)}
+    for table in desired.tables:
+        steps = [step for step in plan.of_table(str(table.key)) if not isinstance(step, RenameTable)]
+        if steps and table.key not in made:
+            _stage_columns(tx, table, steps)
+            _stage_indices(tx, table, steps)
+    # Last, as an empty dataset is what anybody can see of a new table that comes to nothing.
+    for table in desired.tables:
+        if table.key in made:
+            tx.create_table(str(table.key), _noted_schema(table), primary_key=table.primary_key)
+            _check_defaults(tx, table)
+
+
+def _stage_columns(tx: Transaction, table: TableSchema, steps: list[Step]) -> None:
+    key = str(table.key)
+    new_key = next((step for step in steps if isinstance(step, ChangePrimaryKey)), None)
+    if new_key is not None:
+        tx.set_primary_key(key, ())  # the old one must not hold on to columns that change, or go
+    for step in steps:
+        if isinstance(step, DropIndex) and step.index.chosen_name in _built(tx, key):
+            tx.drop_index(key, step.index.chosen_name)
+    changes = _column_changes(steps)
+    if changes:
+        tx.alter_columns(key, changes)
+    _stage_new_columns(tx, key, [step.column for step in steps if isinstance(step, AddColumn)])
+    if new_key is not None:
+        tx.set_primary_key(key, new_key.after)
+    tx.drop_columns(key, [step.column.name for step in steps if isinstance(step, DropColumn)])
+    tx.annotate(key, notes_of_table(table), columns=_column_notes(table))
+    _check_defaults(tx, table)
+
+
+def _column_changes(steps: Iterable[Step]) -> list[ColumnChange]:
+    """One change for each column, by the name that it has before."""
+    names: dict[str, str] = {}
+    kinds: dict[str, pa.DataType] = {}
+    nullable: dict[str, bool] = {}
+    for step in steps:
+        match step:
+            case RenameColumn():
+                names[step.column] = step.was
+            case ChangeType():
+                kinds[step.column] = Column(name=step.column, type=step.after).arrow.type
+            case ChangeNullability():
+                nullable[step.column] = step.nullable
+    return [
+        ColumnChange(
+            path=names.get(name, name),
+            name=name if name in names else None,
+            type=kinds.get(name),
+            nullable=nullable.get(name),
+        )
+        for name in dict.fromkeys([*names, *kinds, *nullable])
+    ]
+
+
+def _stage_new_columns(tx: Transaction, key: str, columns: list[Column]) -> None:
+    """Add columns, those with a default filled with it."""
+    empty = [column.arrow.with_nullable(True) for column in columns if column.default is None]  # noqa: FBT003
+    if empty:
+        tx.add_columns(key, pa.schema(empty))
+    computed = {
+        column.name: staging.default_expression(column.default, column.arrow.type)
+        for column in columns
+        if column.default is not None
+    }
+    if computed:
+        tx.add_columns(key, computed)
+    found = tx[key].schema
+    changes = [
+        ColumnChange(
+            path=column.name,
+            type=column.arrow.type if found.field(column.name).type != column.arrow.type else None,
+            nullable=False if not column.nullable else None,
+        )
+        for column in columns
+    ]
+    needed = [change for change in changes if change.type is not None or change.nullable is not None]
+    if needed:
+        tx.alter_columns(key, needed)
+
+
+def _stage_indices(tx: Transaction, table: TableSchema, steps: Iterable[Step]) -> None:
+    if not tx[str(table.key)].count_rows():
+        return  # Lance builds none without rows; they are noted, and built by the next apply
+    for step in steps:
+        if isinstance(step, CreateIndex):
+            index = step.index
+            tx.index(str(table.key), index.column, type=index.kind.value, name=index.chosen_name, vector=index.vector)
+
+
+def _built(tx: Transaction, key: str) -> set[str]:
+    return {index.chosen_name for index in built_indices(tx[key].pin)}
+
+
+def _check_defaults(tx: Transaction, table: TableSchema) -> None:
+    """Refuse a default that cannot be computed, or not as the column's type."""
+    pin = tx[str(table.key)].pin
+    for column in table.columns:
+        if column.default is not None:
+            try:
+                staging.check_default(pin, column.name, column.default)
+            except InvalidInputError as err:
+                place = f"tables.{table.key}.columns.{column.name}.default"
+                raise InvalidSchemaError(f"{place}: {err.problem}", hint=_DEFAULT_HINT) from err
+
+
+def _column_notes(table: TableSchema) -> dict[str, dict[str, str | None]]:
+    return {column.name: notes_of_column(column, table.indices) for column in table.columns}
+
+
+def _noted_schema(table: TableSchema) -> pa.Schema:
+    fields = [
+        field.with_metadata({name: text for name, text in notes.items() if text is not None})
+        for field, notes in zip(table.arrow, _column_notes(table).values(), strict=True)
+    ]
+    notes = {name: text for name, text in notes_of_table(table).items() if text is not None}
+    return pa.schema(fields, metadata=notes or None)

@@ -1,0 +1,67 @@
+"""What Arrow has no place for: descriptions, defaults and wished-for indices, noted beside tables and columns.
+
+An index is noted with its column because Lance builds none on a table without rows, and drops it when all rows are
+replaced: the note says that it is wanted all the same, and follows the column when that is renamed.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from anabranch.format.staging import DEFAULT, DESCRIPTION, IndexKind
+from anabranch.repo.schema.state import Column, Index, TableSchema
+from anabranch.repo.schema.types import show_type
+
+__all__ = ["notes_of_column", "notes_of_table", "read_column", "read_description", "read_wished_indices"]
+
+_INDICES = "anabranch:indices"
+_SETTINGS = ("name", "metric", "num_partitions", "num_sub_vectors")
+
+
+def notes_of_table(table: TableSchema) -> dict[str, str | None]:
+    return {DESCRIPTION: table.description}
+
+
+def notes_of_column(column: Column, indices: Sequence[Index]) -> dict[str, str | None]:
+    """All notes of a column; None where there is nothing to note."""
+    wished = [_write_index(index) for index in indices if index.column == column.name]
+    return {
+        DESCRIPTION: column.description,
+        DEFAULT: column.default,
+        _INDICES: json.dumps(wished) if wished else None,
+    }
+
+
+def read_column(field: pa.Field) -> Column:
+    return Column(
+        name=field.name,
+        type=show_type(field.type),
+        nullable=field.nullable,
+        default=_find(field.metadata, DEFAULT),
+        description=_find(field.metadata, DESCRIPTION),
+    )
+
+
+def read_description(schema: pa.Schema) -> str | None:
+    return _find(schema.metadata, DESCRIPTION)
+
+
+def read_wished_indices(field: pa.Field) -> list[Index]:
+    text = _find(field.metadata, _INDICES)
+    return [] if text is None else [_read_index(field.name, said) for said in json.loads(text)]
+
+
+def _write_index(index: Index) -> dict[str, Any]:
+    settings = {name: getattr(index, name) for name in _SETTINGS}
+    return {"type": index.kind.value, **{name: value for name, value in settings.items() if value is not None}}
+
+
+def _read_index(column: str, said: Mapping[str, Any]) -> Index:
+    return Index(column=column, kind=IndexKind(said["type"]), **{name: said.get(name) for name in _SETTINGS})
+
+
+def _find(metadata: Mapping[bytes, bytes] | None, name: str) -> str | None:
+    found = (metadata or {}).get(name.encode())
+    return None if found is None else found.decode()

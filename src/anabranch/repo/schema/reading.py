@@ -1,0 +1,204 @@
+"""A desired schema as it is given, YAML or plain Python values, read into nodes that know where they stand."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from difflib import get_close_matches
+from typing import Any, NoReturn, TypeVar
+
+from anabranch.errors import InvalidInputError, InvalidSchemaError
+
+__all__ = ["Node", "read_values", "read_yaml"]
+
+_Made = TypeVar("_Made")
+_DEEPEST = 40
+# YAML can repeat a part by its name, and the parts in it again; no honest schema comes near this.
+_MOST_NODES = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A value with its place, such as `tables.in_c_sales.orders` in line 7.
+
+    Scalars are text as it was written, so that `1.10` stays what it is and a column may be called `no`.
+    """
+
+    path: str
+    line: int | None
+    value: "dict[str, Node] | tuple[Node, ...] | str | bool | None"
+
+    def fail(self, problem: str, *, hint: str) -> NoReturn:
+        where = self.path or "the schema"
+        if self.line is not None:
+            where += f" (line {self.line})"
+        raise InvalidSchemaError(f"{where}: {problem}", hint=hint)
+
+    def checked(self, make: Callable[[str], _Made], text: str | None = None) -> _Made:
+        """What a function makes of the text here; what it finds wrong is told with the place."""
+        try:
+            return make(self.text() if text is None else text)
+        except InvalidInputError as err:
+            self.fail(err.problem, hint=err.hint)
+
+    def entries(self, *, of: str) -> "dict[str, Node]":
+        """The entries of a mapping; nothing at all is a mapping without entries."""
+        if self.value is None:
+            return {}
+        if not isinstance(self.value, dict):
+            self.fail(f"{_shown(self.value)} is no mapping", hint=f"give {of}, each in a line 'name: value'")
+        return self.value
+
+    def known(self, names: Sequence[str]) -> "dict[str, Node]":
+        """The entries of a mapping that has these names and no others."""
+        found = self.entries(of=f"one or more of {', '.join(names)}")
+        for name, node in found.items():
+            if name not in names:
+                near = get_close_matches(name, names, n=1, cutoff=0.6)
+                node.fail(
+                    f"{name!r} is not known here",
+                    hint=f"did you mean {near[0]!r}?" if near else f"use {', '.join(names)}",
+                )
+        return found
+
+    def items(self) -> "tuple[Node, ...]":
+        """The items of a list; a lone text is a list of one."""
+        if isinstance(self.value, str):
+            return (self,)
+        if not isinstance(self.value, tuple):
+            self.fail(f"{_shown(self.value)} is no list", hint="give a list such as [a, b]")
+        return self.value
+
+    def text(self) -> str:
+        if not isinstance(self.value, str) or not self.value.strip():
+            self.fail(f"{_shown(self.value)} is no text", hint="give a text")
+        return self.value
+
+    def expression(self) -> str:
+        """A text, number or boolean, as SQL writes it."""
+        if isinstance(self.value, bool):
+            return "true" if self.value else "false"
+        return self.text()
+
+    def flag(self) -> bool:
+        if not isinstance(self.value, bool):
+            self.fail(f"{_shown(self.value)} is neither true nor false", hint="write true or false")
+        return self.value
+
+    def number(self) -> int:
+        if not isinstance(self.value, str) or not self.value.isascii() or not self.value.isdigit():
+            self.fail(f"{_shown(self.value)} is no whole number", hint="give a number such as 16")
+        return int(self.value)
+
+
+def read_yaml(text: str) -> Node:
+    """Read YAML, with the lines in which things stand; names given twice are refused."""
+    import yaml  # only schemas need it
+
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.YAMLError as err:
+        mark = getattr(err, "problem_mark", None)
+        where = "" if mark is None else f" in line {mark.line + 1}"
+        problem = getattr(err, "problem", None) or " ".join(str(err).split())
+        raise InvalidSchemaError(f"the schema is not YAML{where}: {problem}", hint="correct it") from None
+    except RecursionError:
+        raise InvalidSchemaError("the schema is nested too deeply", hint="write it flat") from None
+    if root is None:
+        raise InvalidSchemaError("the schema is empty", hint="begin with 'tables:', or print one with schema show")
+    return _YamlReader(yaml).read(root, path="", depth=0)
+
+
+def read_values(value: Any) -> Node:
+    """Read plain Python values: dicts, lists, text, numbers."""
+    return _read_value(value, path="", depth=0)
+
+
+class _YamlReader:
+    def __init__(self, yaml: Any) -> None:
+        self._yaml = yaml
+        self._boolean = yaml.SafeLoader.bool_values
+        self._nodes = 0
+
+    def read(self, node: Any, *, path: str, depth: int) -> Node:
+        line = node.start_mark.line + 1
+        _limit(depth)
+        self._nodes += 1
+        if self._nodes > _MOST_NODES:
+            raise InvalidSchemaError(f"the schema has more than {_MOST_NODES} parts", hint="repeat fewer parts")
+        if isinstance(node, self._yaml.MappingNode):
+            return Node(path=path, line=line, value=self._read_mapping(node, path=path, depth=depth))
+        if isinstance(node, self._yaml.SequenceNode):
+            items = (
+                self.read(item, path=f"{path}[{number}]", depth=depth + 1) for number, item in enumerate(node.value)
+            )
+            return Node(path=path, line=line, value=tuple(items))
+        return Node(path=path, line=line, value=self._scalar(node))
+
+    def _read_mapping(self, node: Any, *, path: str, depth: int) -> dict[str, Node]:
+        found: dict[str, Node] = {}
+        for key, item in node.value:
+            here = Node(path=path, line=key.start_mark.line + 1, value=None)
+            if not isinstance(key, self._yaml.ScalarNode):
+                here.fail("a name is no text", hint="use text for names")
+            if key.tag == "tag:yaml.org,2002:merge":
+                here.fail("'<<' does not work here", hint="write the entries out")
+            if key.value in found:
+                here.fail(f"{key.value!r} is given twice", hint="keep one of them")
+            read = self.read(item, path=_join(path, key.value), depth=depth + 1)
+            # The line of the name: of a long value that begins below it, it is the one to look at.
+            found[key.value] = Node(path=read.path, line=here.line, value=read.value)
+        return found
+
+    def _scalar(self, node: Any) -> str | bool | None:
+        match node.tag.rpartition(":")[2]:
+            case "null":
+                return None
+            case "bool":
+                return bool(self._boolean[node.value.lower()])
+            case _:
+                return str(node.value)
+
+
+def _read_value(value: Any, *, path: str, depth: int) -> Node:
+    _limit(depth)
+    here = Node(path=path, line=None, value=None)
+    match value:
+        case None:
+            return here
+        case bool() | str():
+            return Node(path=path, line=None, value=value)
+        case int() | float() | Decimal():
+            return Node(path=path, line=None, value=str(value))
+        case Mapping():
+            for key in value:
+                if not isinstance(key, str):
+                    here.fail(f"the name {key!r} is no text", hint="use text for names")
+            pairs: Iterable[tuple[str, Any]] = value.items()
+            entries = {key: _read_value(item, path=_join(path, key), depth=depth + 1) for key, item in pairs}
+            return Node(path=path, line=None, value=entries)
+        case Sequence() if not isinstance(value, bytes | bytearray):
+            items = (_read_value(item, path=f"{path}[{n}]", depth=depth + 1) for n, item in enumerate(value))
+            return Node(path=path, line=None, value=tuple(items))
+    return here.fail(f"a {type(value).__name__} cannot be read", hint="give dicts, lists, text, numbers, True or False")
+
+
+def _limit(depth: int) -> None:
+    if depth > _DEEPEST:
+        raise InvalidSchemaError("the schema is nested too deeply", hint="write it flat")
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _shown(value: object) -> str:
+    match value:
+        case None:
+            return "nothing"
+        case dict():
+            return "a mapping"
+        case tuple():
+            return "a list"
+        case bool():
+            return "true" if value else "false"
+    return repr(value)

@@ -1,0 +1,285 @@
+"""The steps of a schema plan: each a value that says what it does, in words and for programs, and what it may lose."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from anabranch.ids import TableKey
+from anabranch.repo.schema.state import Column, Index, TableSchema
+
+__all__ = [
+    "AddColumn",
+    "ChangeDefault",
+    "ChangeDescription",
+    "ChangeNullability",
+    "ChangePrimaryKey",
+    "ChangeType",
+    "CreateIndex",
+    "CreateTable",
+    "DropColumn",
+    "DropIndex",
+    "DropTable",
+    "RenameColumn",
+    "RenameTable",
+    "Step",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One change of one table, named as it is called afterwards."""
+
+    table: TableKey
+    kind: ClassVar[str]
+    sign: ClassVar[str] = "~"
+
+    @property
+    def is_destructive(self) -> bool:
+        """Whether data may be lost."""
+        return False
+
+    @property
+    def text(self) -> str:
+        """The change in one line, without the table."""
+        raise NotImplementedError
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """The change for programs, without the table."""
+        raise NotImplementedError
+
+    def to_dict(self) -> dict[str, Any]:
+        about = {"table": str(self.table), "step": self.kind, "destructive": self.is_destructive, "text": self.text}
+        return {**about, **self.details}
+
+    def __str__(self) -> str:
+        return f"{self.table}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateTable(Step):
+    schema: TableSchema
+    kind = "create_table"
+    sign = "+"
+
+    @property
+    def text(self) -> str:
+        return "table"
+
+    @property
+    def details(self) -> dict[str, Any]:
+        columns = [{"name": column.name, "type": column.summary} for column in self.schema.columns]
+        return {"columns": columns, "primary_key": list(self.schema.primary_key)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropTable(Step):
+    rows: int
+    kind = "drop_table"
+    sign = "-"
+
+    @property
+    def is_destructive(self) -> bool:
+        return True
+
+    @property
+    def text(self) -> str:
+        return f"table with {self.rows} {'row' if self.rows == 1 else 'rows'}"
+
+    @property
+    def details(self) -> dict[str, Any]:
+        return {"rows": self.rows}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenameTable(Step):
+    was: TableKey
+    kind = "rename_table"
+
+    @property
+    def text(self) -> str:
+        return f"renamed from {self.was}"
+
+    @property
+    def details(self) -> dict[str, Any]:
+        return {"was": str(self.was)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddColumn(Step):
+    column: Column
+    kind = "add_column"
+    sign = "+"
+
+    @property
+    def text(self) -> str:
+        return f"column {self.column.name}: {self.column.summary}"
+
+    @property
+    def details(self) -> dict[str, Any]:
+        column = self.column
+        return {"column": column.name, "type": column.type, "nullable": column.nullable, "default": column.default}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropColumn(Step):
+    column: Column
+    kind = "drop_column"
+    sign = "-"
+
+    @property
+    def is_destructive(self) -> bool:
+        return True
+
+    @property
+    def text(self) -> str:
+        return f"column {self.column.name}: {self.column.summary}"
+
+    @property
+    def details(self) -> dict[str, Any]:
+        return {"column": self.column.name, "type": self.column.type}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenameColumn(Step):
+    column: str
+    was: str
+    kind = "rename_column"
+
+    @property
+    def text(self) -> str:
+        return f"column {self.column}: renamed from {self.was}"
+
+    @property
+    def details(self) -> dict[str, Any]:
+        return {"column": self.column, "was": self.was}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeType(Step):
+    """Another type. Unless every value of the old one is a value of the new one, it is destructive."""
+
+    column: str
+    before: str
+    after: str
+    widens: bool
+    kind = "change_type"
+
+    @property
+    def is_destructive(self) -> bool:
+        return not self.widens
+
+    @property
+    def text(self) -> str:
+        return f"column {self.column}: {self.before} -> {self.after}"
+
+    @property
+    def details(self) -> dict[str, Any]:
+        return {"column": self.column, "before": self.before, "after": self.after}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeNullability(Step):
+    column: str
+    nullable: bool
+    kind = "change_nullability"
+
+    @property
+    def text(self) -> str:
+        return f"column {self.column}: {'takes nulls' if self.nullable else 'not null'}"
+
+    @property
+    def details(self) -> dict[str, Any]:
+        return {"column": self.column, "nullable": self.nullable}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangePrimaryKey(Step):
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+    kind = "change_primary_key"
+
+    @property
+    def text(self) -> str:
+        return f"primary key: {', '.join(self.before) or 'none'} -> {', '.join(self.after) or 'none'}"
+
+    @property
+    def details(self) -> dict[str, Any]:
+        return {"before": list(self.before), "after": list(self.after)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateIndex(Step):
+    """Another index, or one that is noted and has to be built: its column is cast, or there were no rows until now."""
+
+    index: Index
+    is_rebuilt: bool = False
+    kind = "create_index"
+
+    @property
+    def sign(self) -> str:  # type: ignore[override]
+        return "~" if self.is_rebuilt else "+"
+
+    @property
+    def text(self) -> str:
+        return f"index on {self.index.summary}{': built' if self.is_rebuilt else ''}"
+
+    @property
+    def details(self) -> dict[str, Any]:
+        index = self.index
+        return {"column": index.column, "index": index.chosen_name, "type": index.kind.value}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropIndex(Step):
+    index: Index
+    kind = "drop_index"
+    sign = "-"
+
+    @property
+    def text(self) -> str:
+        return f"index on {self.index.summary}"
+
+    @property
+    def details(self) -> dict[str, Any]:
+        return {"column": self.index.column, "index": self.index.chosen_name, "type": self.index.kind.value}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeDescription(Step):
+    """Another description of the table, or of a column."""
+
+    column: str | None
+    before: str | None
+    after: str | None
+    kind = "change_description"
+
+    @property
+    def text(self) -> str:
+        about = "description" if self.column is None else f"column {self.column}: description"
+        return f"{about} {_quoted(self.before)} -> {_quoted(self.after)}"
+
+    @property
+    def details(self) -> dict[str, Any]:
+        return {"column": self.column, "before": self.before, "after": self.after}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeDefault(Step):
+    """Another default, for rows to come; those that are there keep their values."""
+
+    column: str
+    before: str | None
+    after: str | None
+    kind = "change_default"
+
+    @property
+    def text(self) -> str:
+        return f"column {self.column}: default {self.before or 'none'} -> {self.after or 'none'}"
+
+    @property
+    def details(self) -> dict[str, Any]:
+        return {"column": self.column, "before": self.before, "after": self.after}
+
+
+def _quoted(text: str | None) -> str:
+    return "none" if text is None else repr(text if len(text) <= 40 else f"{text[:39]}…")

@@ -1,0 +1,317 @@
+"""The types of columns as people write them: `int64`, `decimal(10, 2)`, `timestamp[us, tz=UTC]`, `list<string>`."""
+
+import re
+from collections.abc import Callable
+from difflib import get_close_matches
+
+import pyarrow as pa
+
+from anabranch.errors import InvalidInputError
+
+__all__ = ["canonical_type", "show_type", "to_arrow"]
+
+_SIMPLE: dict[str, Callable[[], pa.DataType]] = {
+    "bool": pa.bool_,
+    "int8": pa.int8,
+    "int16": pa.int16,
+    "int32": pa.int32,
+    "int64": pa.int64,
+    "uint8": pa.uint8,
+    "uint16": pa.uint16,
+    "uint32": pa.uint32,
+    "uint64": pa.uint64,
+    "float16": pa.float16,
+    "float32": pa.float32,
+    "float64": pa.float64,
+    "string": pa.string,
+    "large_string": pa.large_string,
+    "binary": pa.binary,
+    "large_binary": pa.large_binary,
+    "date32": pa.date32,
+    "date64": pa.date64,
+    "null": pa.null,
+}
+_NAMES = {make(): name for name, make in _SIMPLE.items()}
+# Other spellings, most of them Arrow's own.
+_ALIASES = {
+    "boolean": "bool",
+    "date": "date32",
+    "double": "float64",
+    "float": "float32",
+    "halffloat": "float16",
+    "large_utf8": "large_string",
+    "timestamp": "timestamp[us]",
+    "utf8": "string",
+    "date32[day]": "date32",
+    "date64[ms]": "date64",
+}
+_UNITS: dict[str, tuple[str, ...]] = {"timestamp": ("s", "ms", "us", "ns"), "duration": ("s", "ms", "us", "ns")}
+_UNITS |= {"time32": ("s", "ms"), "time64": ("us", "ns")}
+_TIMED: dict[str, Callable[[str], pa.DataType]] = {"duration": pa.duration, "time32": pa.time32, "time64": pa.time64}
+_EXTENSIONS: dict[str, Callable[[], pa.DataType]] = {"arrow.json": pa.json_, "arrow.uuid": pa.uuid}
+# What somebody may have meant: names that are near to the key, or that other systems use.
+_MEANT = {
+    **{name: name for name in (*_SIMPLE, "time32[ms]", "time64[us]", "duration[us]")},
+    "decimal": "decimal(10, 2)",
+    "numeric": "decimal(10, 2)",
+    "timestamp": "timestamp[us, tz=UTC]",
+    "datetime": "timestamp[us, tz=UTC]",
+    "timestamptz": "timestamp[us, tz=UTC]",
+    "time": "time64[us]",
+    "duration": "duration[us]",
+    "list": "list<string>",
+    "array": "list<string>",
+    "large_list": "large_list<string>",
+    "fixed_size_list": "fixed_size_list<float32, 128>",
+    "fixed_size_binary": "fixed_size_binary(16)",
+    "struct": "struct<a: int64, b: string>",
+    "map": "map<string, int64>",
+    "dictionary": "dictionary<int32, string>",
+    "vector": "vector(128)",
+    "embedding": "vector(128)",
+    "int": "int64",
+    "integer": "int64",
+    "bigint": "int64",
+    "long": "int64",
+    "smallint": "int16",
+    "str": "string",
+    "text": "string",
+    "varchar": "string",
+    "char": "string",
+    "bytes": "binary",
+    "blob": "large_binary",
+    "real": "float32",
+    "uuid": "extension<arrow.uuid>",
+    "json": "extension<arrow.json>",
+}
+_DEEPEST = 32
+_MOST_DIGITS, _MOST_DIGITS_256 = 38, 76
+_NOT_NULL = " not null"
+_EXTENSION = re.compile(r"extension<([^<>]+)>")
+_PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def canonical_type(text: str) -> str:
+    """The one spelling of a type; refuse what is no type, or none that a table can hold."""
+    text = text.strip()
+    return text if _EXTENSION.fullmatch(text) else show_type(to_arrow(text))
+
+
+def to_arrow(text: str) -> pa.DataType:
+    """Read a type. Arrow's own spelling of it is understood, too."""
+    reader = _Reader(text.strip())
+    found = reader.read_type(depth=0)
+    reader.expect_end()
+    return found
+
+
+def show_type(kind: pa.DataType) -> str:
+    """A type as `to_arrow` reads it."""
+    if kind in _NAMES:
+        return _NAMES[kind]
+    if isinstance(kind, pa.BaseExtensionType):
+        return f"extension<{kind.extension_name}>"
+    types = pa.types
+    if types.is_decimal(kind):
+        is_usual = types.is_decimal128(kind) or (types.is_decimal256(kind) and kind.precision > _MOST_DIGITS)
+        return f"decimal{'' if is_usual else kind.bit_width}({kind.precision}, {kind.scale})"
+    if types.is_fixed_size_binary(kind):
+        return f"fixed_size_binary({kind.byte_width})"
+    if types.is_timestamp(kind):
+        return f"timestamp[{kind.unit}]" if kind.tz is None else f"timestamp[{kind.unit}, tz={kind.tz}]"
+    if types.is_dictionary(kind):
+        return f"dictionary<{show_type(kind.index_type)}, {show_type(kind.value_type)}>"
+    return _show_nested(kind) if types.is_nested(kind) else str(kind)
+
+
+def _show_nested(kind: pa.DataType) -> str:
+    types = pa.types
+    if types.is_fixed_size_list(kind):
+        if kind.value_field.nullable and types.is_float32(kind.value_type):
+            return f"vector({kind.list_size})"
+        return f"fixed_size_list<{_show_field(kind.value_field)}, {kind.list_size}>"
+    if types.is_large_list(kind):
+        return f"large_list<{_show_field(kind.value_field)}>"
+    if types.is_list(kind):
+        return f"list<{_show_field(kind.value_field)}>"
+    if types.is_map(kind):
+        return f"map<{show_type(kind.key_type)}, {_show_field(kind.item_field)}>"
+    if types.is_struct(kind):
+        return f"struct<{', '.join(f'{_show_name(field.name)}: {_show_field(field)}' for field in kind)}>"
+    return str(kind)
+
+
+def _show_field(field: pa.Field) -> str:
+    return show_type(field.type) + ("" if field.nullable else _NOT_NULL)
+
+
+def _show_name(name: str) -> str:
+    return name if _PLAIN_NAME.fullmatch(name) else f"`{name}`"
+
+
+class _Reader:
+    """Reads one type from left to right."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+
+    def read_type(self, *, depth: int) -> pa.DataType:
+        if depth > _DEEPEST:
+            raise InvalidInputError("the type is nested too deeply", hint=f"use at most {_DEEPEST} levels")
+        name = self._take(r"[A-Za-z_][A-Za-z0-9_]*")
+        if name is None:
+            raise self._unknown(self._text)
+        match name:
+            case "list" | "large_list" | "fixed_size_list" | "struct" | "map" | "dictionary" | "extension":
+                return self._read_nested(name, depth=depth)
+            case "timestamp" | "duration" | "time32" | "time64" if self._peek("["):
+                return self._read_timed(name)
+            case "decimal" | "decimal128" | "decimal256":
+                return self._read_decimal(name)
+            case "vector":
+                return pa.list_(pa.float32(), self._read_size())
+            case "fixed_size_binary":
+                return pa.binary(self._read_size())
+        suffix = self._take(r"\[(?:day|ms)\]") if name in {"date32", "date64"} else None
+        known = _ALIASES.get(name + (suffix or ""), name + (suffix or ""))
+        if known in _SIMPLE:
+            return _SIMPLE[known]()
+        if known != name:
+            return to_arrow(known)
+        raise self._unknown(name)
+
+    def expect_end(self) -> None:
+        if self._at < len(self._text):
+            raise self._unknown(self._text)
+
+    def _read_nested(self, name: str, *, depth: int) -> pa.DataType:
+        self._expect("<", name)
+        if name == "extension":
+            return self._read_extension()
+        if name == "struct":
+            return self._read_struct(depth=depth)
+        if name == "map":
+            key = self._read_field("key", depth=depth)
+            self._expect(",", name)
+            item = self._read_field("value", depth=depth)
+            self._expect(">", name)
+            return pa.map_(key.with_nullable(False), item)  # noqa: FBT003 - Arrow's signature
+        if name == "dictionary":
+            return self._read_dictionary(depth=depth)
+        self._take(r"(?:item|element|\$data\$)\s*:")  # as Arrow spells it
+        item = self._read_field("item", depth=depth)
+        if name == "fixed_size_list":
+            size = self._take_number() if self._take(",") else None
+            self._expect(">", name)
+            return pa.list_(item, size if size is not None else self._read_size())
+        self._expect(">", name)
+        return pa.list_(item) if name == "list" else pa.large_list(item)
+
+    def _read_struct(self, *, depth: int) -> pa.DataType:
+        fields: list[pa.Field] = []
+        while not self._take(">"):
+            if fields:
+                self._expect(",", "struct")
+            name = self._take(r"`[^`]+`|[^\s:<>,`]+")
+            if name is None:
+                raise self._unknown("struct")
+            self._expect(":", "struct")
+            fields.append(self._read_field(name.strip("`"), depth=depth))
+        names = [field.name for field in fields]
+        if len(set(names)) < len(names):
+            raise InvalidInputError(
+                f"type {self._text!r} has two fields of one name", hint="give each field a name of its own"
+            )
+        return pa.struct(fields)
+
+    def _read_dictionary(self, *, depth: int) -> pa.DataType:
+        values_first = self._take(r"values\s*=") is not None  # as Arrow spells it
+        first = self.read_type(depth=depth + 1)
+        self._expect(",", "dictionary")
+        self._take(r"indices\s*=")
+        second = self.read_type(depth=depth + 1)
+        self._take(r",\s*ordered=[01]")
+        self._expect(">", "dictionary")
+        index, values = (second, first) if values_first else (first, second)
+        if not pa.types.is_integer(index):
+            raise InvalidInputError(
+                f"type {self._text!r} has a dictionary with indices of {show_type(index)}",
+                hint="write it as dictionary<int32, string>",
+            )
+        return pa.dictionary(index, values)
+
+    def _read_extension(self) -> pa.DataType:
+        name = self._take(r"[^<>]+")
+        self._expect(">", "extension")
+        if name not in _EXTENSIONS:
+            raise InvalidInputError(
+                f"the type extension<{name}> cannot be made here", hint="create the column with its own library"
+            )
+        return _EXTENSIONS[name]()
+
+    def _read_field(self, name: str, *, depth: int) -> pa.Field:
+        kind = self.read_type(depth=depth + 1)
+        return pa.field(name, kind, nullable=self._take(r"not\s+null\b") is None)
+
+    def _read_timed(self, name: str) -> pa.DataType:
+        inside = self._take(r"\[[^\]]*\]")
+        unit, _, rest = (inside or "").strip("[]").partition(",")
+        zone = re.fullmatch(r"\s*tz\s*=\s*([^\s=]+)\s*", rest) if rest else None
+        if unit.strip() not in _UNITS[name] or (rest and (zone is None or name != "timestamp")):
+            raise self._unknown(name)
+        if name == "timestamp":
+            return pa.timestamp(unit.strip(), tz=zone.group(1) if zone else None)
+        return _TIMED[name](unit.strip())
+
+    def _read_decimal(self, name: str) -> pa.DataType:
+        inside = self._take(r"\(\s*\d+\s*(?:,\s*-?\d+\s*)?\)")
+        if inside is None:
+            raise self._unknown("decimal")
+        precision, _, scale = inside.strip("()").partition(",")
+        digits, places = int(precision), int(scale or 0)
+        most = _MOST_DIGITS if name == "decimal128" else _MOST_DIGITS_256
+        if not 1 <= digits <= most or not 0 <= places <= digits:
+            raise InvalidInputError(
+                f"type {self._text!r} has {digits} digits, {places} of them after the point",
+                hint=f"use 1 to {most} digits, and no more after the point than there are",
+            )
+        is_small = name != "decimal256" and digits <= _MOST_DIGITS
+        return pa.decimal128(digits, places) if is_small else pa.decimal256(digits, places)
+
+    def _read_size(self) -> int:
+        inside = self._take(r"\(\s*\d{1,9}\s*\)|\[\s*\d{1,9}\s*\]")
+        size = int(inside.strip("()[] ")) if inside else 0
+        if not size:
+            raise self._unknown(re.match(r"\w*", self._text)[0])  # type: ignore[index]
+        return size
+
+    def _take_number(self) -> int:
+        found = self._take(r"\d{1,9}")
+        if found is None or int(found) == 0:
+            raise self._unknown("fixed_size_list")
+        return int(found)
+
+    def _peek(self, character: str) -> bool:
+        return self._text.startswith(character, self._at)
+
+    def _take(self, pattern: str) -> str | None:
+        """The next piece of text, if it is of this kind; spaces around it go with it."""
+        found = re.compile(rf"\s*({pattern})\s*").match(self._text, self._at)
+        if found is None:
+            return None
+        self._at = found.end()
+        return found.group(1)
+
+    def _expect(self, character: str, name: str) -> None:
+        if self._take(re.escape(character)) is None:
+            raise self._unknown(name)
+
+    def _unknown(self, near: str) -> InvalidInputError:
+        return InvalidInputError(f"unknown type {self._text!r}", hint=_suggestion(near))
+
+
+def _suggestion(near: str) -> str:
+    name = re.match(r"\w*", near.lower())
+    found = get_close_matches(name[0] if name else "", _MEANT, n=1, cutoff=0.6)
+    return f"did you mean {_MEANT[found[0]]}?" if found else "use a type such as int64, string or timestamp[us, tz=UTC]"
