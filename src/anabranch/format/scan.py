@@ -43,11 +43,11 @@ def iter_batches(
     limit: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Read rows batch by batch; what is asked for is checked at once, not when the first batch is."""
-    scanned = {"columns": _list(pin, columns), "filter": _enclosed(filter), "limit": checked_limit(limit, "rows")}
+    names, condition, most = _list(pin, columns), _enclosed(filter), checked_limit(limit, "rows")
 
     def batches() -> Iterator[pa.RecordBatch]:
         with filter_errors(pin.home, filter):
-            yield from pin.open().to_batches(**scanned)
+            yield from pin.open().to_batches(columns=names, filter=condition, limit=most)
 
     return batches()
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, NoReturn
 
 from anabranch.ids import MAIN, BranchName, CommitId, TableKey
 
@@ -13,6 +13,7 @@ __all__ = [
     "BranchState",
     "CommitKind",
     "CommitRecord",
+    "FrozenDict",
     "GraphCommit",
     "LogEntry",
     "Parent",
@@ -96,6 +97,20 @@ class TableEntry:
 TableMap = Mapping[TableKey, TableEntry]
 
 
+class FrozenDict(dict[str, str]):
+    """Text by text that nobody can change, and a dict for whoever prints it, compares it or writes it as JSON."""
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise TypeError("these values do not change; make a copy with dict(...)")
+
+    __setitem__ = __delitem__ = __ior__ = _refuse
+    clear = pop = popitem = setdefault = update = _refuse
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # By default the items would be set one by one.
+        return type(self), (dict(self),)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphCommit:
     """One step of the whole repository. `manifest_version` is the number of its entry in the branch's log."""
@@ -112,6 +127,10 @@ class GraphCommit:
     metadata: Mapping[str, str] = field(hash=False)
     tables: tuple[str, ...]
     generation: int
+
+    def __post_init__(self) -> None:
+        # Handles keep commits, and the next one repeats what they say.
+        object.__setattr__(self, "metadata", FrozenDict(self.metadata))
 
     @property
     def id(self) -> CommitId:

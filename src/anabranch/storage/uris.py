@@ -6,6 +6,7 @@ A local place is an absolute POSIX path; any other is `scheme://bucket/path`. No
 import os
 import posixpath
 import re
+from typing import Any
 from urllib.parse import unquote
 
 from anabranch.errors import InvalidPathError
@@ -19,9 +20,7 @@ _BUCKET = re.compile(r"[A-Za-z0-9$][A-Za-z0-9._-]*")
 
 def normalise_uri(text: str | os.PathLike[str]) -> str:
     """Give a place its one spelling; refuse what no store here can serve."""
-    uri = os.fspath(text) if isinstance(text, str | os.PathLike) else None
-    if not isinstance(uri, str):
-        raise InvalidPathError(f"path {text!r} is not text", hint="give a folder or an s3:// URI")
+    uri = _text_of(text)
     scheme = _SCHEME.match(uri)
     if scheme is None:
         return _normalise_local(uri)
@@ -39,6 +38,16 @@ def normalise_uri(text: str | os.PathLike[str]) -> str:
                 f"path {_without_login(uri)!r} has the scheme {name!r}",
                 hint=f"use a local folder, file:// or one of {', '.join(sorted(REMOTE_SCHEMES))}",
             )
+
+
+def _text_of(path: Any) -> str:
+    try:
+        text = os.fspath(path)
+    except TypeError:
+        text = None
+    if not isinstance(text, str):
+        raise InvalidPathError(f"path {path!r} is not text", hint="give a folder or an s3:// URI")
+    return text
 
 
 def _normalise_local(path: str) -> str:
