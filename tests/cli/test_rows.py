@@ -3,7 +3,9 @@
 import json
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
+from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 import pytest
 
@@ -65,6 +67,25 @@ def test_csv_holds_lists_as_json_and_nulls_as_nothing() -> None:
     assert "".join(csv_lines(batch.schema.names, [batch])) == (
         'l,b,x,t\n"[1, null]",true,YWJj,2026-11-15T00:00:00Z\n,,,\n'
     )
+
+
+def test_csv_tells_empty_text_from_null() -> None:
+    values = pa.array(["", None, "plain", 'say "hi"', "a,b", "two\nlines", "mac\rline"])
+    batch = pa.record_batch({"a": values, "b": pa.array(range(7))})
+    lines = "".join(csv_lines(batch.schema.names, [batch]))
+    assert lines == 'a,b\n"",0\n,1\nplain,2\n"say ""hi""",3\n"a,b",4\n"two\nlines",5\n"mac\rline",6\n'
+    alone = "".join(csv_lines(["a"], [batch.select(["a"])]))
+    assert alone.startswith('a\n""\n\nplain\n')
+
+
+def test_duckdb_reads_the_csv_as_it_was(tmp_path: Path) -> None:
+    values = ["", None, "plain", 'say "hi"', "a,b", "two\nlines", " spaces "]
+    batch = pa.record_batch({"a": pa.array(values), "b": pa.array([*range(6), None])})
+    (tmp_path / "rows.csv").write_text("".join(csv_lines(batch.schema.names, [batch])))
+    found = duckdb.connect().sql(
+        f"FROM read_csv('{tmp_path}/rows.csv', header = true, all_varchar = true, allow_quoted_nulls = false)"
+    )
+    assert found.fetchall() == [*zip(values[:6], "012345", strict=True), (" spaces ", None)]
 
 
 def test_without_rows_there_is_a_header() -> None:

@@ -1,10 +1,9 @@
 """The rows of a table as plain values: for a JSON document, for people, and for CSV."""
 
 import base64
-import csv
-import io
 import json
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from itertools import chain
@@ -20,6 +19,7 @@ __all__ = ["csv_lines", "json_value", "plain_rows", "text_value"]
 # Embeddings and the like: what is left out is in --json and --csv.
 _MOST_ITEMS = 8
 _MOST_BYTES = 16
+_PLAIN_FIELD = re.compile(r'[^",\r\n]+')
 
 
 def plain_rows(table: "pa.Table | pa.RecordBatch") -> list[tuple[Any, ...]]:
@@ -78,7 +78,7 @@ def text_value(value: Any) -> str:
 
 
 def csv_lines(header: Sequence[str], batches: "Iterable[pa.RecordBatch]") -> Iterator[str]:
-    """The rows as CSV, batch by batch; a null is an empty field, a list or struct is JSON."""
+    """The rows as CSV, batch by batch; a null is an empty field, empty text a quoted one, a list or struct is JSON."""
     rest = iter(batches)
     first = next(rest, None)  # what cannot be read is to fail before anything is printed
     yield _csv([header])
@@ -86,16 +86,21 @@ def csv_lines(header: Sequence[str], batches: "Iterable[pa.RecordBatch]") -> Ite
         yield _csv([_csv_value(value) for value in row] for row in plain_rows(batch))
 
 
-def _csv(rows: Iterable[Sequence[str]]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue()
+def _csv(rows: Iterable[Sequence[str | None]]) -> str:
+    return "".join(",".join(map(_csv_field, row)) + "\n" for row in rows)
 
 
-def _csv_value(value: Any) -> str:
+def _csv_field(text: str | None) -> str:
+    # Python's own writer makes no difference between a null and empty text.
+    if text is None:
+        return ""
+    return text if _PLAIN_FIELD.fullmatch(text) else '"' + text.replace('"', '""') + '"'
+
+
+def _csv_value(value: Any) -> str | None:
     match value:
         case None:
-            return ""
+            return None
         case str():
             return value
         case bool():
