@@ -15,12 +15,14 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from tests.repo.programs.killing import SCENARIOS, run_scenario
+from tests.repo.programs import killing, runs
 from tests.repo.programs.racing import Course, commit_over_and_over, read_over_and_over, take_names
 from tests.repo.programs.running import hear, say
 
 # Given the file descriptor on which the result goes back, so that whoever is killed can have last words.
 Work = Callable[[int], Any]
+
+SCENARIOS = {**killing.SCENARIOS, **runs.SCENARIOS}
 
 
 class Child:
@@ -98,7 +100,7 @@ def contest(told: dict[str, Any]) -> Any:
 def kill(told: dict[str, Any]) -> Any:
     """Run a scenario that is killed at a point, or after a time, or not at all."""
     scenario, fatal = SCENARIOS[told["scenario"]], told.get("fatal")
-    child = Child(lambda out: run_scenario(scenario, told["uri"], told["name"], fatal=fatal, last_words=out))
+    child = Child(lambda out: killing.run_scenario(scenario, told["uri"], told["name"], fatal=fatal, last_words=out))
     if "seconds" in told:
         time.sleep(told["seconds"])
         os.kill(child.pid, signal.SIGKILL)

@@ -1,0 +1,255 @@
+"""Runs killed at every point of what they do: their target is whole, nobody waits for them, and they end once."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from time import time
+
+import pytest
+
+import anabranch as ab
+from anabranch.errors import BranchInUseError, BranchNotFoundError, RunEndedError
+from anabranch.repo.models import RunPhase
+from anabranch.repo.repository import Repository
+from anabranch.repo.runs import RUN_ID, RunInfo
+from tests.repo.programs import ledger, runs
+from tests.repo.programs.running import Program
+
+BEFORE = "99-0"
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Program]:
+    with Program("nursery") as program:
+        yield program
+
+
+@pytest.fixture
+def every(request: pytest.FixtureRequest) -> int:
+    """Which of the points are tried: every seventh, or with --proof every one."""
+    return 1 if request.config.getoption("--proof") else 7
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Repository:
+    repo = ab.init(tmp_path / "lake")
+    ledger.create(repo)
+    ledger.commit(repo, BEFORE)
+    return repo
+
+
+def points_of(nursery: Program, scenario: str, uri: str, name: str) -> list[str]:
+    """What a scenario does when nobody kills it."""
+    result = nursery.ask("kill", scenario=scenario, uri=uri, name=name)
+    assert "done" in result, result
+    passed: list[str] = result["done"]
+    return passed
+
+
+def kill(nursery: Program, scenario: str, uri: str, name: str, fatal: int) -> list[str]:
+    """Kill a scenario at a point; which points it had passed by then."""
+    result = nursery.ask("kill", scenario=scenario, uri=uri, name=name, fatal=fatal)
+    passed: list[str] = result["killed"]
+    assert len(passed) == fatal + 1
+    return passed
+
+
+def has_put(passed: list[str], folder: str) -> bool:
+    """Whether somebody put an entry into a log: `_runs` of a run, `_versions` of a branch."""
+    return any(point.startswith(f"after put_if_absent {folder}/") for point in passed)
+
+
+def expire(repo: Repository) -> None:
+    """Let all leases be as old as if their processes had died an hour ago."""
+    for path in Path(repo.uri, "_leases").rglob("*"):
+        os.utime(path, times=(time() - 3600, time() - 3600))
+
+
+def find_run(repo: Repository, message: str) -> RunInfo | None:
+    return next((found for found in repo.run_list(limit=None) if found.message == message), None)
+
+
+def commits_of(repo: Repository, run_id: str, branch: str = "main") -> list[str]:
+    """The commits that a run was published as."""
+    history = repo.list_commits(branch, limit=None)
+    return [commit.graph_commit_id for commit in history if commit.metadata.get(RUN_ID) == run_id]
+
+
+def assert_whole(uri: str, branch: str = "main", keys: tuple[str, ...] = ledger.TABLES) -> list[str]:
+    """The marks of what was published, each in all tables or in none; plain Lance may be behind, but not ahead."""
+    repo = ab.open(uri)
+    published = ledger.marks(repo, branch)
+    rows, wanted = ledger.read(repo, branch), ledger.expected(published)
+    assert {key: rows[key] for key in keys} == {key: wanted[key] for key in keys}
+    for key, path in ledger.homes(repo, branch).items():
+        if key in keys:
+            assert ledger.is_some_state(key, ledger.read_plain(path, {}), published)
+    return published
+
+
+def assert_new_table(repo: Repository, mark: str, branch: str = "main", *, is_there: bool) -> None:
+    """The table that a run makes is there with its row or not at all; plain Lance sees no row too early."""
+    new, wanted = ledger.new_table(mark), [(1, mark)]
+    snapshot = repo.snapshot_of(branch)
+    assert (new in snapshot) is is_there
+    if is_there:
+        assert ledger.found(snapshot[new].to_arrow()) == wanted
+    dataset = Path(repo.uri, "tables", f"{new.replace('.', '/')}.lance")
+    for path in [dataset, *dataset.glob("tree/*/*/*")]:
+        if list(path.glob("_versions/*.manifest")):
+            assert ledger.read_plain(str(path), {}) in ([], wanted if is_there else [])
+
+
+def assert_new_run_publishes(uri: str, mark: str, branch: str = "main") -> None:
+    """A run that begins right now is published, and plain Lance sees it and all before it."""
+    repo = ab.open(uri)
+    before = ledger.marks(repo, branch)
+    with repo.begin_run(branch, message=mark) as run:
+        runs.write_in_steps(run, mark)
+    assert ledger.marks(repo, branch) == [*before, mark]
+    rows = ledger.read(repo, branch)
+    assert rows == ledger.expected([*before, mark])
+    for key, path in ledger.homes(repo, branch).items():
+        if key in ledger.TABLES:
+            assert ledger.read_plain(path, {}) == rows[key]
+    assert_new_table(repo, mark, branch, is_there=True)
+
+
+def test_run(nursery: Program, lake: Repository, every: int) -> None:
+    points = points_of(nursery, "a run", lake.uri, "1-0")
+    assert sum("stage" in point for point in points) == 2 * 6
+    assert sum("settle" in point for point in points) == 2 * 4
+    seen = set()
+    for fatal in range(0, len(points), every):
+        mark = f"2-{fatal}"
+        passed = kill(nursery, "a run", lake.uri, mark, fatal)
+        is_published = has_put(passed, "_versions")
+        assert assert_whole(lake.uri).count(mark) == is_published
+        assert_new_table(lake, mark, is_there=is_published)
+        assert_new_run_publishes(lake.uri, f"3-{fatal}")
+        expire(lake)
+        found = find_run(lake, mark)
+        assert (found is not None) is has_put(passed, "_runs")
+        if found is not None:
+            assert found.state is (RunPhase.PUBLISHED if is_published else RunPhase.EXPIRED)
+            assert [found.commit_id] * is_published == commits_of(lake, found.id)
+            assert_can_be_aborted(lake, found, is_published=is_published)
+        seen.add(None if found is None else found.state)
+    assert seen == {None, RunPhase.PUBLISHED, RunPhase.EXPIRED}
+
+
+def assert_can_be_aborted(repo: Repository, run: RunInfo, *, is_published: bool) -> None:
+    """Somebody tidies up: what was published stays, all else is forgotten."""
+    before = repo.head_commit_id_for_branch("main")
+    if is_published:
+        with pytest.raises(RunEndedError, match="published"):
+            repo.run_get(run.id).abort()
+    else:
+        repo.run_get(run.id).abort()
+    now = repo.run_get(run.id).info()
+    assert now.state is (RunPhase.PUBLISHED if is_published else RunPhase.ABORTED)
+    assert now.commit_id == run.commit_id
+    assert repo.head_commit_id_for_branch("main") == before
+
+
+def test_run_on_a_branch_where_it_is_the_first_to_write(nursery: Program, lake: Repository, every: int) -> None:
+    lake.branch_create("dev/1-0")
+    points = points_of(nursery, "a run on a branch", lake.uri, "1-0")
+    assert sum("create_branch" in point for point in points) == 2 * 4
+    for fatal in range(0, len(points), every):
+        mark, branch = f"2-{fatal}", f"dev/2-{fatal}"
+        lake.branch_create(branch)
+        passed = kill(nursery, "a run on a branch", lake.uri, mark, fatal)
+        is_published = has_put(passed, "_versions")
+        assert assert_whole(lake.uri, branch).count(mark) == is_published
+        assert_new_table(lake, mark, branch, is_there=is_published)
+        assert_new_run_publishes(lake.uri, f"3-{fatal}", branch)
+        found = find_run(lake, mark)
+        if found is not None and found.state is RunPhase.RUNNING:
+            with pytest.raises(BranchInUseError, match=found.id):
+                lake.branch_delete(branch)
+        expire(lake)
+        lake.branch_delete(branch)
+        with pytest.raises(BranchNotFoundError):
+            lake.snapshot_of(branch)
+    assert ledger.read(ab.open(lake.uri)) == ledger.expected([BEFORE])
+
+
+def test_publishing_on_a_target_that_has_moved(nursery: Program, lake: Repository, every: int) -> None:
+    """What was appended is staged again; whoever finds the run at once publishes it, and just once."""
+    points = points_of(nursery, "publish a run", lake.uri, _prepared(lake, "1-0"))
+    assert sum("stage" in point for point in points) == 2 * len(runs.APPENDED)
+    seen = set()
+    for fatal in range(0, len(points), every):
+        mark = f"2-{fatal}"
+        run_id = _prepared(lake, mark)
+        passed = kill(nursery, "publish a run", lake.uri, run_id, fatal)
+        is_published = has_put(passed, "_versions")
+        assert assert_whole(lake.uri, keys=runs.APPENDED).count(mark) == is_published
+        assert_new_table(lake, mark, is_there=is_published)
+        found = ab.open(lake.uri).run_get(run_id)
+        if found.info().state is RunPhase.PUBLISHED:
+            with pytest.raises(RunEndedError, match="published"):
+                found.publish()
+        else:
+            commit = found.publish()
+            assert commit is not None
+            assert commit.message == mark
+        seen.add(is_published)
+        assert assert_whole(lake.uri, keys=runs.APPENDED).count(mark) == 1
+        assert_new_table(lake, mark, is_there=True)
+        assert found.info().state is RunPhase.PUBLISHED
+        assert [found.info().commit_id] == commits_of(lake, run_id)
+    assert seen == {False, True}
+    _prepared(lake, "3-0")  # whoever writes next also settles what the dead left
+    rows = ledger.read(lake)
+    for key, path in ledger.homes(lake).items():
+        assert key not in ledger.TABLES or ledger.read_plain(path, {}) == rows[key]
+
+
+def _prepared(repo: Repository, mark: str) -> str:
+    """A run with all its work done, whose target has other rows by now."""
+    run = repo.begin_run("main", message=mark)
+    runs.append_in_steps(run, mark)
+    ledger.commit(repo, mark.replace("-", "7-"))
+    return run.id
+
+
+def test_run_that_fails(nursery: Program, lake: Repository, every: int) -> None:
+    points = points_of(nursery, "a run that fails", lake.uri, "1-0")
+    failed = lake.run_list()[0]
+    assert (failed.state, failed.error) == (RunPhase.FAILED, "ValueError: 1-0")
+    is_over = next(i for i in reversed(range(len(points))) if points[i].startswith("after put_if_absent _runs/"))
+    for fatal in sorted({*range(0, len(points), every), is_over - 1, is_over}):
+        mark = f"2-{fatal}"
+        kill(nursery, "a run that fails", lake.uri, mark, fatal)
+        assert mark not in assert_whole(lake.uri)
+        assert_new_table(lake, mark, is_there=False)
+        expire(lake)
+        found = find_run(lake, mark)
+        if found is not None:
+            assert found.state is (RunPhase.FAILED if fatal >= is_over else RunPhase.EXPIRED)
+    assert_new_run_publishes(lake.uri, "3-0")
+
+
+def test_abort(nursery: Program, lake: Repository) -> None:
+    points = points_of(nursery, "abort a run", lake.uri, _prepared(lake, "1-0"))
+    moved = assert_whole(lake.uri, keys=runs.APPENDED)
+    seen = set()
+    for fatal in range(len(points)):
+        run = lake.begin_run("main", message=f"2-{fatal}")
+        runs.append_in_steps(run, f"2-{fatal}")
+        passed = kill(nursery, "abort a run", lake.uri, run.id, fatal)
+        is_aborted = has_put(passed, "_runs")
+        expire(lake)
+        assert run.info().state is (RunPhase.ABORTED if is_aborted else RunPhase.EXPIRED)
+        if not is_aborted:
+            run.abort()
+        with pytest.raises(RunEndedError, match="aborted"):
+            run.publish()
+        assert assert_whole(lake.uri, keys=runs.APPENDED) == moved
+        seen.add(is_aborted)
+    assert seen == {False, True}
+    with lake.begin_run("main", message="3-0") as run:
+        runs.append_in_steps(run, "3-0")
+    assert assert_whole(lake.uri, keys=runs.APPENDED) == [*moved, "3-0"]
