@@ -21,9 +21,11 @@ install: $(INSTALLED) ## set up .venv with the locked versions
 demo: $(INSTALLED) ## run the whole story on a fresh lake in ./demo-lake
 	@$(BIN)/python scripts/demo.py demo-lake
 
+# Spark's tests share one JVM, so they run by themselves, one after the other.
 .PHONY: test
 test: $(INSTALLED) ## run the tests
-	$(BIN)/pytest -q -n $(JOBS) --dist loadgroup -m "not proof"
+	$(BIN)/pytest -q -n $(JOBS) --dist loadgroup -m "not proof and not spark"
+	$(BIN)/pytest -q -m "spark and not proof"
 
 .PHONY: check
 check: $(INSTALLED) ## lint, format, types, layers
@@ -42,7 +44,8 @@ bench: $(VENV)/.installed-bench ## run the benchmarks, each beside its peer
 
 .PHONY: proof
 proof: $(INSTALLED) ## run the slow proofs: the whole suite on S3, long random runs
-	$(BIN)/pytest -q -n $(JOBS) --proof
+	$(BIN)/pytest -q -n $(JOBS) --proof -m "not spark"
+	$(BIN)/pytest -q --proof -m spark
 
 .PHONY: format
 format: $(INSTALLED) ## rewrite the code as `check` wants it

@@ -23,6 +23,21 @@ if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
   fi
 fi
 
+# Spark runs on Java 17 or newer.
+java_version() { "${JAVA_HOME:+$JAVA_HOME/bin/}java" -version 2>&1 | sed -n 's/.*version "\(1\.\)\{0,1\}\([0-9]*\).*/\2/p' | head -n 1; }
+found=$(java_version || true)
+if [ "${found:-0}" -lt 17 ]; then
+  if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    echo "Installing a Java runtime for Spark ..."
+    apt-get update -qq
+    apt-get install -y -qq default-jre-headless >/dev/null
+    [ "$(java_version || true)" -ge 17 ] 2>/dev/null || apt-get install -y -qq openjdk-17-jre-headless >/dev/null
+  else
+    echo "Spark needs Java 17 or newer: install the package openjdk-17-jre-headless (or default-jre-headless) and run this again." >&2
+    exit 1
+  fi
+fi
+
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
 export PIP_DISABLE_PIP_VERSION_CHECK=1
 echo "Installing the locked versions into $venv ..."

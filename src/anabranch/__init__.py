@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from anabranch.repo.repository import Repository
     from anabranch.repo.snapshots import Snapshot
     from anabranch.repo.transaction import Transaction
+    from anabranch.spark.session import get_session as spark_session
+    from anabranch.spark.views import register_tables as tables
 
 __version__ = "0.1.0"
 __all__ = [
@@ -32,6 +34,8 @@ __all__ = [
     "errors",
     "init",
     "open",
+    "spark_session",
+    "tables",
 ]
 
 _PUBLIC = {
@@ -45,6 +49,8 @@ _PUBLIC = {
     "dataset": ("anabranch.format.dataset", "open_dataset"),
     "init": ("anabranch.bootstrap", "init_repository"),
     "open": ("anabranch.bootstrap", "open_repository"),
+    "spark_session": ("anabranch.spark.session", "get_session"),
+    "tables": ("anabranch.spark.views", "register_tables"),
 }
 
 

@@ -1,0 +1,117 @@
+"""A pinned version cut into parts that can be read at the same time, by anybody who has the pin."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import lance
+import pyarrow as pa
+
+from anabranch.format.bases import fragments_of_base
+from anabranch.format.scan import filter_errors
+from anabranch.format.staging.expressions import check_predicate, enclosed
+from anabranch.format.staging.incoming import require_columns
+from anabranch.format.staging.pin import Pin
+
+__all__ = ["Selection", "Split", "plan_splits", "read_split", "selected_schema"]
+
+_ROWS_PER_SPLIT = 1 << 20
+_BYTES_PER_SPLIT = 128 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which columns and rows are wanted: all of them, unless said. With `bases`, only rows whose files lie there."""
+
+    columns: tuple[str, ...] | None = None
+    filter: str | None = None
+    bases: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """Whole fragments, or so many rows of one after an offset."""
+
+    fragments: tuple[int, ...]
+    offset: int = 0
+    rows: int | None = None
+
+
+def selected_schema(pin: Pin, selection: Selection) -> pa.Schema:
+    """The columns wanted, in the order asked for; refuse a column that is not there, and a filter that cannot work."""
+    opened = pin.open()
+    schema = opened.schema
+    if selection.filter is not None:
+        with filter_errors(pin.home, selection.filter):
+            check_predicate(opened, selection.filter)
+    if selection.columns is None:
+        return schema
+    require_columns(schema, selection.columns)
+    return pa.schema([schema.field(name) for name in selection.columns])
+
+
+def plan_splits(
+    pin: Pin,
+    selection: Selection,
+    *,
+    rows_per_split: int = _ROWS_PER_SPLIT,
+    bytes_per_split: int = _BYTES_PER_SPLIT,
+) -> list[Split]:
+    """Parts of about that size. Small fragments share one; a large one is cut, unless a filter is given.
+
+    Lance counts offsets after a filter, so that every part of a cut fragment would have to be filtered from the start.
+    """
+    splits: list[Split] = []
+    held: list[int] = []
+    held_rows = held_bytes = 0
+    for fragment in _fragments(pin, selection.bases):
+        rows, size = int(fragment.count_rows()), _size(fragment)
+        parts = max(-(-rows // rows_per_split), -(-size // bytes_per_split))
+        if parts > 1 and selection.filter is None:
+            splits += _cut(fragment.fragment_id, rows, parts)
+            continue
+        if held and (held_rows + rows > rows_per_split or held_bytes + size > bytes_per_split):
+            splits.append(Split(fragments=tuple(held)))
+            held, held_rows, held_bytes = [], 0, 0
+        held.append(fragment.fragment_id)
+        held_rows, held_bytes = held_rows + rows, held_bytes + size
+    if held:
+        splits.append(Split(fragments=tuple(held)))
+    return splits
+
+
+def read_split(pin: Pin, split: Split, selection: Selection) -> Iterator[pa.RecordBatch]:
+    """Read the rows of one part."""
+    with filter_errors(pin.home, selection.filter):
+        opened = pin.open()
+        found = [opened.get_fragment(number) for number in split.fragments]
+        fragments = [fragment for fragment in found if fragment is not None]
+        if not fragments:
+            return  # no fragments would mean all to Lance
+        yield from opened.scanner(
+            columns=None if selection.columns is None else list(selection.columns),
+            filter=None if selection.filter is None else enclosed(selection.filter),
+            fragments=fragments,
+            offset=split.offset if split.rows is not None else None,
+            limit=split.rows,
+        ).to_batches()
+
+
+def _fragments(pin: Pin, bases: Sequence[str]) -> list[lance.LanceFragment]:
+    if not bases:
+        return list(pin.open().get_fragments())
+    found = {f.fragment_id: f for base in bases for f in fragments_of_base(pin.home, _name_or_id(base), pin.version)}
+    return [found[number] for number in sorted(found)]
+
+
+def _name_or_id(base: str) -> str | int:
+    return int(base) if base.isdigit() else base
+
+
+def _size(fragment: lance.LanceFragment) -> int:
+    return sum(file.file_size_bytes or 0 for file in fragment.metadata.files)
+
+
+def _cut(fragment: int, rows: int, parts: int) -> list[Split]:
+    starts = [rows * part // parts for part in range(parts + 1)]
+    return [Split(fragments=(fragment,), offset=start, rows=end - start) for start, end in pairwise(starts)]

@@ -1,0 +1,145 @@
+"""The options of the data source: plain text in, checked values out."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from anabranch.errors import InvalidInputError
+from anabranch.format.home import Home
+from anabranch.format.splits import Selection
+from anabranch.format.staging import Pin
+from anabranch.ids import MAIN, TableKey
+from anabranch.repo.repository import Repository
+from anabranch.repo.snapshots import Table
+
+__all__ = [
+    "FORMAT",
+    "OpenRepository",
+    "Place",
+    "ReadOptions",
+    "WriteOptions",
+    "options_for",
+    "pinned_options",
+]
+
+FORMAT = "anabranch"
+
+# Spark hides the value of every option whose name has 'secret' in it, wherever it shows a plan.
+_SECRET = "secret."  # noqa: S105 - the beginning of a name, no secret
+_PIN = "pin"
+_PLACE = frozenset({"repo", "path"})
+_READING = frozenset({"ref", "columns", "filter", "bases", _PIN})
+_WRITING = frozenset({"branch", "run", "upsert", "primarykey", "message", "metadata", "actor"})
+
+OpenRepository = Callable[..., Repository]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Which table of which repository, and how to reach it."""
+
+    repository: str
+    key: str
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str], *, known: frozenset[str]) -> "Place":
+        secrets = {name.removeprefix(_SECRET): value for name, value in options.items() if name.startswith(_SECRET)}
+        _refuse_unknown([name for name in options if not name.startswith(_SECRET)], known | _PLACE)
+        if "repo" not in options:
+            raise InvalidInputError("no repository is named", hint="give the option 'repo', a folder or a URI")
+        if "path" not in options:
+            raise InvalidInputError("no table is named", hint="load or save 'bucket.table'")
+        key = str(TableKey.parse(options["path"]))
+        return cls(repository=options["repo"], key=key, storage_options=secrets)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    place: Place
+    ref: str = MAIN
+    selection: Selection = field(default_factory=Selection)
+    pin: Pin | None = None
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> "ReadOptions":
+        place = Place.parse(options, known=_READING)
+        columns = _names(options.get("columns"))
+        selection = Selection(columns=columns or None, filter=options.get("filter"), bases=_names(options.get("bases")))
+        pin = _parse_pin(options[_PIN], place.storage_options) if _PIN in options else None
+        return cls(place=place, ref=options.get("ref", MAIN), selection=selection, pin=pin)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions:
+    place: Place
+    branch: str = MAIN
+    run: str | None = None
+    is_upsert: bool = False
+    primary_key: tuple[str, ...] = ()
+    message: str = ""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    actor: str | None = None
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> "WriteOptions":
+        place = Place.parse(options, known=_WRITING)
+        return cls(
+            place=place,
+            branch=options.get("branch", MAIN),
+            run=options.get("run"),
+            is_upsert=_flag("upsert", options.get("upsert", "false")),
+            primary_key=_names(options.get("primarykey")),
+            message=options.get("message", f"Write '{place.key}' with Spark"),
+            metadata=_json_object("metadata", options.get("metadata", "{}")),
+            actor=options.get("actor"),
+        )
+
+
+def options_for(repository: Repository) -> dict[str, str]:
+    """What lets Spark reach a repository as this handle does."""
+    secrets = {f"{_SECRET}{name}": value for name, value in repository.storage_options.items()}
+    return {"repo": repository.uri, **secrets}
+
+
+def pinned_options(repository: Repository, table: Table) -> dict[str, str]:
+    """What lets Spark read one table exactly as a snapshot has it."""
+    home = table.pin.home
+    pin = {"root": home.root, "branch": home.branch, "version": str(table.pin.version)}
+    return {**options_for(repository), "path": table.key, _PIN: json.dumps(pin)}
+
+
+def _parse_pin(text: str, storage_options: Mapping[str, str]) -> Pin:
+    found = json.loads(text)
+    home = Home.at(found["root"], storage_options).on(found["branch"])
+    return Pin(home=home, version=int(found["version"]))
+
+
+def _refuse_unknown(given: list[str], known: frozenset[str]) -> None:
+    for name in given:
+        if name not in known:
+            shown = ", ".join(sorted(known - {_PIN}))
+            raise InvalidInputError(
+                f"the option {name!r} is not known here",
+                hint=f"the options are {shown}, and {_SECRET}NAME for each storage option",
+            )
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip()) if text else ()
+
+
+def _flag(name: str, text: str) -> bool:
+    if text.lower() not in {"true", "false"}:
+        raise InvalidInputError(f"the option {name!r} is {text!r}", hint="say true or false")
+    return text.lower() == "true"
+
+
+def _json_object(name: str, text: str) -> dict[str, str]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+        raise InvalidInputError(f"the option {name!r} is {text!r}", hint='write a JSON object of text: {"ticket": "7"}')
+    return found

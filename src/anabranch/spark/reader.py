@@ -1,0 +1,42 @@
+"""Rows of one pinned version for Spark."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from anabranch.format.splits import Selection, Split, plan_splits, read_split
+from anabranch.format.staging import Pin
+from anabranch.spark.types import as_shown, shown_columns
+
+__all__ = ["SnapshotReader"]
+
+
+class _Part(InputPartition):
+    def __init__(self, split: Split) -> None:
+        super().__init__(split)
+        self.split = split
+
+
+class SnapshotReader(DataSourceReader):
+    """Reads a pinned version, part by part.
+
+    It takes no filters from Spark: those it once took would stay with the DataFrame, and later queries of the same one
+    would get too few rows. The options `columns` and `filter` do the same without that.
+    """
+
+    def __init__(self, pin: Pin, selection: Selection, schema: StructType) -> None:
+        self._pin = pin
+        self._selection = replace(selection, columns=tuple(schema.names))
+        self._schema = schema
+
+    def partitions(self) -> list[InputPartition]:
+        return [_Part(split) for split in plan_splits(self._pin, self._selection)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, _Part):
+            return iter(())  # Spark makes up a part where there is none
+        rows = read_split(self._pin, partition.split, self._selection)
+        return as_shown(rows, shown_columns(self._schema))

@@ -1,0 +1,100 @@
+"""The Spark session: the user's own, or one that is started when it is first needed."""
+
+import os
+import sys
+import threading
+import warnings
+from collections.abc import Mapping
+from importlib import resources
+from typing import TYPE_CHECKING, Any, cast
+
+from anabranch.errors import InvalidInputError, MissingDependencyError
+from anabranch.spark.java import require_java
+from anabranch.spark.shipping import ship
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["get_session"]
+
+_LOCAL = "local[*]"
+_LOCK = threading.Lock()
+
+_SETTINGS = {
+    "spark.app.name": "anabranch",
+    "spark.log.level": "ERROR",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+def get_session(
+    given: "SparkSession | None" = None,
+    *,
+    master: str | None = None,
+    config: Mapping[str, str] | None = None,
+) -> "SparkSession":
+    """A session that can read and write tables on all its workers.
+
+    The given one, else the one that runs already, else a new one: on this machine, or at a master such as
+    `spark://host:7077`, or at a Spark Connect server such as `sc://host:15002`. It is started once and kept.
+    """
+    settings = dict(config or {})
+    with _LOCK:
+        session = given or _running()
+        if session is None:
+            session = _start(master or _LOCAL, settings)
+        elif master is not None or settings:
+            raise InvalidInputError(
+                "there is a Spark session already, which keeps its master and settings",
+                hint="leave them out, or stop the session first",
+            )
+        ship(session)
+        return session
+
+
+def _running() -> "SparkSession | None":
+    if "pyspark" not in sys.modules:
+        return None
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession()
+
+
+def _start(master: str, settings: Mapping[str, str]) -> "SparkSession":
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as err:
+        raise MissingDependencyError("PySpark is not installed", hint="pip install 'anabranch[spark]'") from err
+    builder: Any = SparkSession.builder
+    if master.startswith("sc://"):
+        defaults: dict[str, str] = {"spark.sql.session.timeZone": "UTC"}
+        builder = builder.remote(master)
+    else:
+        require_java()
+        defaults = {**_SETTINGS, **(_local_settings() if master.startswith("local") else {})}
+        builder = builder.master(master)
+    for name, value in {**defaults, **settings}.items():
+        builder = builder.config(name, value)
+    # By itself Spark takes the first Python on the PATH for its workers, which need not have our packages.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    with warnings.catch_warnings():
+        # Lance warns of every fork, and the JVM's start is one; what it forks becomes another program at once.
+        warnings.filterwarnings("ignore", message="lance is not fork-safe")
+        return cast("SparkSession", builder.getOrCreate())
+
+
+def _local_settings() -> dict[str, str]:
+    """On one machine nobody else has to reach the driver, and the driver does all the work."""
+    logging = resources.files("anabranch.spark") / "log4j2.properties"
+    return {
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging}",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": "2g",
+        # What goes wrong is raised; Java would tell it in a hundred lines more, before that.
+        "spark.log.level": "FATAL",
+        "spark.sql.shuffle.partitions": str(max(2, os.cpu_count() or 1)),
+    }

@@ -1,0 +1,65 @@
+"""How this package reaches the workers of a cluster.
+
+On one machine workers run the same Python and find it by themselves. Elsewhere it is sent along, as a zip file. The
+libraries that it needs, which have compiled parts, must be installed there, at the versions that this package asks for.
+"""
+
+import hashlib
+import importlib
+import io
+import tempfile
+import zipfile
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["ship"]
+
+# By this name Spark, too, finds the format.
+_FORMAT_MODULE = "pyspark_anabranch"
+_PACKAGES = ("anabranch", _FORMAT_MODULE)
+_SHIPPED = "_anabranch_is_shipped"
+
+
+def ship(session: "SparkSession") -> None:
+    """Let a session's workers import this package, and its driver know the format; once for each session."""
+    if getattr(session, _SHIPPED, False) or _is_local(session):
+        return
+    session.addArtifacts(str(_zipped()), pyfile=True)
+    # Formats that Spark finds by their name do not take such files along; those that are registered do.
+    session.dataSource.register(importlib.import_module(_FORMAT_MODULE).DefaultSource)
+    setattr(session, _SHIPPED, True)
+
+
+def _is_local(session: Any) -> bool:
+    """Whether workers run here; a Connect server may, but its session cannot tell."""
+    context = getattr(session, "_sc", None)
+    return context is not None and str(context.master).startswith("local")
+
+
+def _zipped() -> Path:
+    """This package as a zip file; its name changes with its content, because Spark takes each name once."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+        for package in _PACKAGES:
+            _add(archive, resources.files(package), package)
+    data = content.getvalue()
+    name = f"anabranch-{hashlib.sha256(data).hexdigest()[:16]}.zip"
+    file = Path(tempfile.mkdtemp(prefix="anabranch-")) / name
+    file.write_bytes(data)
+    return file
+
+
+def _add(archive: zipfile.ZipFile, folder: Traversable, path: str) -> None:
+    for entry in sorted(folder.iterdir(), key=lambda found: found.name):
+        inside = f"{path}/{entry.name}"
+        if entry.is_dir():
+            if entry.name != "__pycache__":
+                _add(archive, entry, inside)
+        elif entry.name.endswith((".py", ".typed")):
+            # A fixed time: the same code makes the same file.
+            archive.writestr(zipfile.ZipInfo(inside, date_time=(1980, 1, 1, 0, 0, 0)), entry.read_bytes())

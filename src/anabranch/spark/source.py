@@ -1,0 +1,66 @@
+"""The data source `anabranch`: tables of a repository as DataFrames."""
+
+from collections.abc import Mapping
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter
+from pyspark.sql.types import StructType
+
+from anabranch.errors import InvalidInputError, TableNotFoundError
+from anabranch.format.splits import selected_schema
+from anabranch.format.staging import Pin
+from anabranch.spark.options import FORMAT, OpenRepository, ReadOptions, WriteOptions
+from anabranch.spark.reader import SnapshotReader
+from anabranch.spark.types import shown_schema
+from anabranch.spark.writer import CommitWriter
+
+__all__ = ["AnabranchSource"]
+
+
+class AnabranchSource(DataSource):
+    """One table, pinned to a version when a DataFrame is made, for reading; and where one is written.
+
+    Spark makes a source in a process of its own, asks it for its schema, and keeps it, pickled, for all queries of the
+    DataFrame. So what must stay the same is found out with the schema.
+    """
+
+    open_repository: OpenRepository
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__(dict(options))
+        self._given = dict(options)
+        self._pin: Pin | None = None
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> StructType:
+        reading = ReadOptions.parse(self._given)
+        self._pin = reading.pin or self._find_pin(reading)
+        return shown_schema(selected_schema(self._pin, reading.selection))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        if self._pin is None:
+            # Spark did not ask for the schema, and would make a new source for every query.
+            raise InvalidInputError(
+                "a schema is given for a table, which has its own", hint="choose columns by the option 'columns'"
+            )
+        return SnapshotReader(self._pin, ReadOptions.parse(self._given).selection, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's signature
+        return CommitWriter(
+            WriteOptions.parse(self._given),
+            schema,
+            is_overwrite=overwrite,
+            open_repository=type(self).open_repository,
+        )
+
+    def _find_pin(self, reading: ReadOptions) -> Pin:
+        place = reading.place
+        repository = type(self).open_repository(place.repository, storage_options=place.storage_options)
+        snapshot = repository.published_snapshot_of(reading.ref)
+        if place.key not in snapshot:
+            raise TableNotFoundError(
+                f"there is no table '{place.key}' in '{reading.ref}'", hint="list its tables to see which exist"
+            )
+        return snapshot[place.key].pin

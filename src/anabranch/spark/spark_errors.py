@@ -1,0 +1,36 @@
+"""Our own errors, found again in what Spark makes of them."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pyspark.errors import PySparkException
+
+from anabranch import errors
+from anabranch.errors import AnabranchError
+
+__all__ = ["spark_errors"]
+
+# What Python writes last into a traceback; Spark keeps the text alone.
+_LAST_LINE = re.compile(r"^anabranch\.errors\.(\w+): (.*); ([^;\n]*)$", re.MULTILINE)
+
+
+@contextmanager
+def spark_errors() -> Iterator[None]:
+    """Raise what a worker, or the data source on the driver, raised; leave Spark's own errors as they are."""
+    try:
+        yield
+    except PySparkException as err:
+        found = find_error(str(err))
+        if found is None:
+            raise
+        raise found from err
+
+
+def find_error(text: str) -> AnabranchError | None:
+    """The error whose traceback a text holds, if it is one of ours."""
+    for name, problem, hint in _LAST_LINE.findall(text):
+        kind = getattr(errors, name, None)
+        if isinstance(kind, type) and issubclass(kind, AnabranchError):
+            return kind(problem, hint=hint)
+    return None

@@ -1,0 +1,167 @@
+"""Arrow types as Spark has them, there and back.
+
+Spark knows fewer types than Lance. A column is shown as the narrowest type of Spark that holds all its values, and what
+comes back is cast to the column's own type again. Only what is finer than a microsecond is cut off, for which Spark has
+no type.
+"""
+
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.errors import PySparkException
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema, to_arrow_type
+from pyspark.sql.types import DataType, StructField, StructType
+
+from anabranch.errors import SchemaMismatchError
+from anabranch.format.arrow_types import common_type
+
+__all__ = ["LIST_SIZE", "as_columns", "as_shown", "new_columns", "shown_columns", "shown_schema"]
+
+# Where a column's metadata say that all its lists have one length, as vectors do.
+LIST_SIZE = "anabranch.list_size"
+
+_UTC = "UTC"
+
+# What Spark has no type for, and the next wider one it has.
+_WIDER: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], pa.DataType]], ...] = (
+    (pa.types.is_uint8, lambda _: pa.int16()),
+    (pa.types.is_uint16, lambda _: pa.int32()),
+    (pa.types.is_uint32, lambda _: pa.int64()),
+    (pa.types.is_uint64, lambda _: pa.decimal128(20, 0)),
+    (pa.types.is_time, lambda _: pa.time64("ns")),
+    (pa.types.is_timestamp, lambda kind: pa.timestamp("us", None if kind.tz is None else _UTC)),
+    (pa.types.is_duration, lambda _: pa.duration("us")),
+    (pa.types.is_large_string, lambda _: pa.string()),
+    (pa.types.is_large_binary, lambda _: pa.binary()),
+    (pa.types.is_struct, lambda kind: pa.struct([_shown_field(field) for field in kind])),
+    (pa.types.is_map, lambda kind: pa.map_(_shown_field(kind.key_field), _shown_field(kind.item_field))),
+    (
+        lambda kind: pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind),
+        lambda kind: pa.list_(_shown_field(kind.value_field)),
+    ),
+)
+
+
+def shown_schema(schema: pa.Schema) -> StructType:
+    """The columns as Spark shows them; refuse a type that it cannot hold."""
+    return StructType([_spark_field(field) for field in schema])
+
+
+def shown_columns(shown: StructType) -> pa.Schema:
+    """The columns in the very types in which Spark takes rows from Python."""
+    return to_arrow_schema(shown, timezone=_UTC)
+
+
+def as_shown(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Rows of a table in the types that `shown_columns` asks for."""
+    for batch in batches:
+        # Unsafe only where it must be: nanoseconds are cut off. Everything else becomes wider, or stays.
+        arrays = [pc.cast(batch.column(field.name), field.type, safe=False) for field in schema]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def new_columns(given: StructType, existing: pa.Schema | None = None) -> pa.Schema:
+    """The columns of a table made from rows of Spark.
+
+    A column that the table has already, and that Spark cannot tell from the given one, stays as it is; others are
+    nullable, as in every table that Spark makes.
+    """
+    return pa.schema([_kept_field(field, existing) or _new_field(field) for field in given])
+
+
+def as_columns(batches: Iterator[pa.RecordBatch], given: StructType, columns: pa.Schema) -> pa.RecordBatchReader:
+    """Rows of Spark in the types of a table's columns; refuse a wrong type before a row is read."""
+    target = pa.schema([_target_field(field, columns) for field in given])
+    casted = (
+        pa.RecordBatch.from_arrays([_cast(batch.column(n), field) for n, field in enumerate(target)], schema=target)
+        for batch in batches
+    )
+    return pa.RecordBatchReader.from_batches(target, casted)
+
+
+def _spark_field(field: pa.Field) -> StructField:
+    kind = _shown_type(field.type)
+    metadata = {LIST_SIZE: field.type.list_size} if pa.types.is_fixed_size_list(field.type) else {}
+    try:
+        return StructField(field.name, from_arrow_type(kind), field.nullable, metadata)
+    except PySparkException:
+        raise SchemaMismatchError(
+            f"column {field.name!r} is {field.type}, which Spark has no type for",
+            hint="leave it out with the option 'columns', or change its type",
+        ) from None
+
+
+def _shown_type(kind: pa.DataType) -> pa.DataType:
+    if isinstance(kind, pa.BaseExtensionType):
+        return _shown_type(kind.storage_type)
+    common = common_type(kind)
+    return next((change(common) for is_kind, change in _WIDER if is_kind(common)), common)
+
+
+def _shown_field(field: pa.Field) -> pa.Field:
+    return field.with_type(_shown_type(field.type))
+
+
+def _kept_field(given: StructField, existing: pa.Schema | None) -> pa.Field | None:
+    if existing is None or given.name not in existing.names:
+        return None
+    field = existing.field(given.name)
+    return field if _is_same(field.type, given.dataType) else None
+
+
+def _is_same(kind: pa.DataType, given: DataType) -> bool:
+    """Whether Spark cannot tell a column's type from a given one; which parts may be null does not count."""
+    return bool(_normal(_shown_type(kind)) == _normal(to_arrow_type(given, timezone=_UTC)))
+
+
+def _normal(kind: pa.DataType) -> pa.DataType:
+    """A type with all its parts nullable and named alike."""
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(field.name, _normal(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_normal(kind.key_type), _normal(kind.item_type))
+    if pa.types.is_list(kind):
+        return pa.list_(_normal(kind.value_type))
+    return kind
+
+
+def _new_field(given: StructField) -> pa.Field:
+    try:
+        kind = _normal(to_arrow_type(given.dataType, timezone=_UTC))
+    except PySparkException:
+        raise _unknown(given) from None
+    if "variant" in given.dataType.simpleString() or pa.types.is_null(kind):
+        raise _unknown(given)
+    size = given.metadata.get(LIST_SIZE)
+    if isinstance(size, int) and pa.types.is_list(kind):
+        kind = pa.list_(kind.value_type, size)
+    return pa.field(given.name, kind)
+
+
+def _target_field(given: StructField, columns: pa.Schema) -> pa.Field:
+    """The column that a given one goes to, in a type that what follows can judge or take as it is."""
+    kept = _kept_field(given, columns)
+    if kept is not None:
+        # Nulls are counted, and named, by whoever writes the rows.
+        return pa.field(kept.name, kept.type)
+    return _new_field(given) if given.dataType.simpleString() != "void" else pa.field(given.name, pa.null())
+
+
+def _cast(values: pa.Array, field: pa.Field) -> pa.Array:
+    if values.type == field.type:
+        return values
+    try:
+        return pc.cast(values, field.type, safe=True)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as err:
+        raise SchemaMismatchError(
+            f"column {field.name!r} takes {field.type}, and a value of the given {values.type} does not fit: {err}",
+            hint="correct the value, or change the column's type first",
+        ) from None
+
+
+def _unknown(given: StructField) -> SchemaMismatchError:
+    return SchemaMismatchError(
+        f"column {given.name!r} is {given.dataType.simpleString()}, which no table can hold",
+        hint="cast it to another type, or leave it out",
+    )

@@ -1,0 +1,10 @@
+"""How Spark finds `format("anabranch")`: it looks for modules called `pyspark_*` and takes their `DefaultSource`."""
+
+from anabranch.bootstrap import open_repository
+from anabranch.spark.source import AnabranchSource
+
+__all__ = ["DefaultSource"]
+
+
+class DefaultSource(AnabranchSource):
+    open_repository = staticmethod(open_repository)
