@@ -27,7 +27,7 @@ def race(nursery: Program, place: Place, *, writers: int, commits: int, branch: 
     course = {"uri": place / "lake", "branch": branch, "storage_options": place.storage_options}
     results = nursery.ask("race", course=course, writers=writers, commits=commits)
     assert [result for result in results["writers"] if "done" not in result] == []
-    seen = results["reader"]
+    (seen,) = results["readers"]
     assert "done" in seen, seen
     assert seen["done"]["wrong"] == []
     assert seen["done"]["versions"] > len(ledger.TABLES)

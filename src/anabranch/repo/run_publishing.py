@@ -40,15 +40,17 @@ def publish_run(records: Records, run_id: str, *, inspect: Inspect | None) -> Pu
     """Publish a run once, however often and by however many it is tried.
 
     The run's log says first that it is being published, and after which version of the target; whoever comes later, or
-    finds a run whose process died halfway, looks there for its commit before trying again.
+    finds a run whose process died halfway, looks there for its commit before trying again. Who fails lets work go on
+    only if nobody else was publishing: theirs may still succeed.
     """
-    entry = _announce(records, run_id)
+    entry, is_alone = _announce(records, run_id)
     try:
         done = _publish(records, entry, inspect)
     except _AlreadyPublishedError as found:
         done = PublishedRun(commit=found.commit)
     except BaseException:
-        _take_back(records, entry)
+        if is_alone:
+            _take_back(records, entry)
         raise
     close_run(
         records, entry, RunPhase.PUBLISHED, commit_id=None if done.commit is None else done.commit.graph_commit_id
@@ -56,7 +58,8 @@ def publish_run(records: Records, run_id: str, *, inspect: Inspect | None) -> Pu
     return done
 
 
-def _announce(records: Records, run_id: str) -> LogEntry:
+def _announce(records: Records, run_id: str) -> tuple[LogEntry, bool]:
+    """Say that a run is being published; the entry, and whether nobody had said so before."""
     for _ in range(_MAX_ATTEMPTS):
         entry = get_run(records, run_id)
         refuse_over(entry)
@@ -65,12 +68,12 @@ def _announce(records: Records, run_id: str) -> LogEntry:
         after = target.number if run.published_after is None else run.published_after
         following = put_run(records, entry, replace(run, phase=RunPhase.PUBLISHING, published_after=after))
         if following is not None:
-            return following
+            return following, run.phase is not RunPhase.PUBLISHING
     raise BusyError(f"run {run_id} moved {_MAX_ATTEMPTS} times meanwhile", hint="try again")
 
 
 def _take_back(records: Records, entry: LogEntry) -> None:
-    """Let work on a run go on that could not be published; where that fails, publishing it again does the same."""
+    """Let work on a run go on that could not be published, unless somebody else is publishing it by now."""
     try:
         put_run(records, entry, replace(run_state(entry), phase=RunPhase.RUNNING))
     except AnabranchError:
@@ -123,6 +126,7 @@ class _Carrier:
     def carry(self, head: LogEntry) -> Changes:
         if (commit := find_published(self._records, self._entry, head=head)) is not None:
             raise _AlreadyPublishedError(commit)
+        refuse_over(get_run(self._records, self._entry.branch.run_id or ""))
         theirs = self._tables_of(head)
         self.carried = {key: self._carry_table(key, theirs) for key in self._mine}
         return self.carried

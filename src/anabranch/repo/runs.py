@@ -97,7 +97,7 @@ def begin_run(records: Records, target: BranchName, *, message: str, metadata: M
     if not records.heads.append(entry):
         raise BusyError(f"there is a run {run_id} already", hint="try again: ids are made by chance")
     now = records.heads.find(target)
-    if now is None or now.state.is_deleted:
+    if now is None or now.state.is_deleted or now.state.created_as != head.state.created_as:
         close_run(records, entry, RunPhase.ABORTED)
         lease.release()
         raise BranchNotFoundError(f"branch '{target}' was deleted meanwhile", hint="begin on another one")
@@ -239,9 +239,33 @@ def abort_run(records: Records, run_id: str, *, phase: RunPhase = RunPhase.ABORT
         refuse_over(entry)
         if run.phase is RunPhase.PUBLISHING and run_id in list_alive(records.context, run.target):
             raise BusyError(f"run {run_id} is being published", hint="wait for it, then look at it again")
-        if put_run(records, entry, replace(run, phase=phase, error=error)) is not None:
+        following = put_run(records, entry, replace(run, phase=phase, error=error))
+        if following is not None:
+            if run.phase is RunPhase.PUBLISHING:
+                _stop_publishing(records, following)
             return
     raise BusyError(f"run {run_id} moved {_MAX_ATTEMPTS} times meanwhile", hint="try again")
+
+
+def _stop_publishing(records: Records, entry: LogEntry) -> None:
+    """Let nobody publish an aborted run who only seemed dead, or say that they did before.
+
+    One more entry of the target, which changes nothing there: whoever was about to publish loses against it, and looks
+    at the run again before the next try.
+    """
+    target = run_state(entry).target
+    for _ in range(_MAX_ATTEMPTS):
+        head = records.heads.find(target)
+        published = find_published(records, entry, head=head)
+        if published is not None:
+            close_run(records, entry, RunPhase.PUBLISHED, commit_id=published.graph_commit_id)
+            refuse_over(get_run(records, entry.branch.run_id or ""))
+        if head is None or head.state.is_deleted or head.state.is_protected:
+            return  # nobody publishes there, nor later what was begun before
+        now, actor = max(records.context.clock(), head.at), records.context.actor
+        if records.heads.append(replace(head, number=head.number + 1, event=BranchEvent.ABORTED, at=now, actor=actor)):
+            return
+    raise BusyError(f"branch '{target}' moved {_MAX_ATTEMPTS} times meanwhile", hint="try again")
 
 
 def refuse_over(entry: LogEntry) -> None:

@@ -19,6 +19,8 @@ TABLES = (ORDERS, EVENTS, STOCK)
 SCHEMA = pa.schema([("id", pa.int64()), ("mark", pa.string())])
 SHARED = -1  # the row of the stock that every commit changes
 
+_OWN = "race.own_"
+
 Rows = list[tuple[int, str]]
 
 
@@ -29,6 +31,11 @@ def mark_of(writer: int, number: int) -> str:
 def new_table(mark: str) -> str:
     """The name of a table that one commit adds."""
     return f"race.new_{mark.replace('-', '_')}"
+
+
+def own_table(writer: int) -> str:
+    """The name of a table that one writer alone appends to."""
+    return f"{_OWN}{writer}"
 
 
 def create(repo: Repository) -> None:
@@ -91,6 +98,8 @@ def read_plain(path: str, storage_options: Mapping[str, str]) -> Rows:
 
 def is_some_state(key: str, seen: Rows, published: Sequence[str]) -> bool:
     """Whether these are the rows of a table after one of the published commits, or before the first."""
+    if key.startswith(_OWN):
+        key, published = ORDERS, [mark for mark in published if mark.startswith(f"{key.removeprefix(_OWN)}-")]
     if key != STOCK:
         return seen == expected(published[: len(seen) // 2])[key]
     newest = dict(seen).get(SHARED)  # every commit writes it

@@ -12,15 +12,19 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from tests.repo.programs import killing, runs
 from tests.repo.programs.racing import Course, commit_over_and_over, read_over_and_over, take_names
+from tests.repo.programs.run_racing import act_on_each, compare_tables_over_and_over, run_over_and_over
 from tests.repo.programs.running import hear, say
 
 # Given the file descriptor on which the result goes back, so that whoever is killed can have last words.
 Work = Callable[[int], Any]
+# Told how to find out whether the race is over.
+Reader = Callable[[Callable[[], bool]], Any]
 
 SCENARIOS = {**killing.SCENARIOS, **runs.SCENARIOS}
 
@@ -55,7 +59,32 @@ def _work_and_exit(work: Work, out: int) -> None:
 
 
 def race(told: dict[str, Any]) -> Any:
-    course = Course(**told["course"])
+    course, commits = Course(**told["course"]), told["commits"]
+
+    def writer(number: int) -> Callable[[], Any]:
+        return lambda: commit_over_and_over(course, writer=number, commits=commits)
+
+    return _run_race([writer(number) for number in range(told["writers"])], [_plain_reader(course)])
+
+
+def race_of_runs(told: dict[str, Any]) -> Any:
+    course, count = Course(**told["course"]), told["runs"]
+
+    def writer(number: int) -> Callable[[], Any]:
+        return lambda: run_over_and_over(course, writer=number, runs=count)
+
+    def reader(is_over: Callable[[], bool]) -> Any:
+        return compare_tables_over_and_over(course, is_over=is_over)
+
+    return _run_race([writer(number) for number in range(told["writers"])], [_plain_reader(course), reader])
+
+
+def _plain_reader(course: Course) -> Reader:
+    return lambda is_over: read_over_and_over(course, is_over=is_over)
+
+
+def _run_race(writers: Sequence[Callable[[], Any]], readers: Sequence[Reader]) -> Any:
+    """Start all at the same time; readers go on until the last writer is done."""
     starts, go = os.pipe()
     goes_on, over = os.pipe()
 
@@ -71,18 +100,15 @@ def race(told: dict[str, Any]) -> Any:
     def is_over() -> bool:
         return bool(select.select([goes_on], [], [], 0)[0])
 
-    def writer(number: int) -> Work:
-        return started(lambda: commit_over_and_over(course, writer=number, commits=told["commits"]))
-
-    reader = Child(started(lambda: read_over_and_over(course, is_over=is_over)))
-    writers = [Child(writer(number)) for number in range(told["writers"])]
+    reading = [Child(started(partial(reader, is_over))) for reader in readers]
+    writing = [Child(started(writer)) for writer in writers]
     os.close(go)
-    results = [writer.result() for writer in writers]
+    results = [writer.result() for writer in writing]
     os.close(over)
-    seen = reader.result()
+    seen = [reader.result() for reader in reading]
     os.close(starts)
     os.close(goes_on)
-    return {"writers": results, "reader": seen}
+    return {"writers": results, "readers": seen}
 
 
 def contest(told: dict[str, Any]) -> Any:
@@ -97,6 +123,18 @@ def contest(told: dict[str, Any]) -> Any:
     return [taker.result() for taker in takers]
 
 
+def rivalry(told: dict[str, Any]) -> Any:
+    """Let processes act on the same names at the same time, each in its own way."""
+    course, names, acts = Course(**told["course"]), told["names"], told["acts"]
+    ready = multiprocessing.get_context("fork").Barrier(len(acts))
+
+    def rival(act: str) -> Work:
+        return lambda _: act_on_each(course, names, act=act, wait=ready.wait)
+
+    rivals = [Child(rival(act)) for act in acts]
+    return [rival.result() for rival in rivals]
+
+
 def kill(told: dict[str, Any]) -> Any:
     """Run a scenario that is killed at a point, or after a time, or not at all."""
     scenario, fatal = SCENARIOS[told["scenario"]], told.get("fatal")
@@ -107,10 +145,13 @@ def kill(told: dict[str, Any]) -> Any:
     return child.result()
 
 
+_TASKS = {"race": race, "race of runs": race_of_runs, "contest": contest, "rivalry": rivalry, "kill": kill}
+
+
 def main() -> None:
     sys.stdout.flush()
     while (told := hear()) is not None:
-        say({"race": race, "contest": contest, "kill": kill}[told.pop("do")](told))
+        say(_TASKS[told.pop("do")](told))
 
 
 if __name__ == "__main__":

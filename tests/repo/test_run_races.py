@@ -1,0 +1,167 @@
+"""Runs and schema changes of many processes at the same time: all rows once, one end for each run, one holder."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import anabranch as ab
+from anabranch.errors import AnabranchError
+from anabranch.repo.models import CommitKind, RunPhase
+from anabranch.repo.repository import Repository
+from anabranch.repo.runs import RUN_ID
+from tests.conftest import Place
+from tests.repo.programs import ledger, runs
+from tests.repo.programs.running import Program
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Program]:
+    with Program("nursery") as program:
+        yield program
+
+
+@pytest.fixture
+def rounds(request: pytest.FixtureRequest) -> int:
+    """How often rivals meet."""
+    return 100 if request.config.getoption("--proof") else 10
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Repository:
+    repo = ab.init(tmp_path / "lake")
+    ledger.create(repo)
+    return repo
+
+
+def let_act(nursery: Program, repo: Repository, names: list[str], *acts: str) -> list[tuple[str, ...]]:
+    """What came of the acts on each name, in their order."""
+    course = {"uri": repo.uri, "branch": "main", "storage_options": {}}
+    results = nursery.ask("rivalry", course=course, names=names, acts=acts)
+    assert [result for result in results if "done" not in result] == []
+    return list(zip(*(result["done"] for result in results), strict=True))
+
+
+def race(nursery: Program, place: Place, *, writers: int, count: int, branch: str) -> None:
+    course = {"uri": place / "lake", "branch": branch, "storage_options": place.storage_options}
+    results = nursery.ask("race of runs", course=course, writers=writers, runs=count)
+    assert [result for result in results["writers"] if "done" not in result] == []
+    for seen in results["readers"]:
+        assert "done" in seen, seen
+        assert seen["done"]["wrong"] == []
+        assert seen["done"]["reads"] > 1
+
+
+def assert_all_runs_are_there_once(
+    repo: Repository, place: Place, branch: str, *, writers: int, count: int, before: int
+) -> None:
+    wanted = [ledger.mark_of(writer, number) for writer in range(writers) for number in range(count)]
+    history = repo.list_commits(branch, limit=None)
+    published = [commit for commit in history if commit.kind is CommitKind.PUBLISH_RUN]
+    assert sorted(commit.message for commit in published) == sorted(wanted)
+    assert len(history) == before + len(wanted)
+    found = repo.run_list(limit=None)
+    assert {run.id: run.commit_id for run in found} == {c.metadata[RUN_ID]: c.graph_commit_id for c in published}
+    assert {run.state for run in found} == {RunPhase.PUBLISHED}
+    snapshot = repo.snapshot_of(branch)
+    homes = ledger.homes(repo, branch)
+    for key in runs.APPENDED:
+        assert ledger.found(snapshot[key].to_arrow()) == ledger.expected(wanted)[key]
+        assert ledger.read_plain(homes[key], place.storage_options) == ledger.expected(wanted)[key]
+    for writer in range(writers):
+        own = [ledger.mark_of(writer, number) for number in range(count)]
+        assert ledger.found(snapshot[ledger.own_table(writer)].to_arrow()) == ledger.expected(own)[ledger.ORDERS]
+
+
+def test_eight_processes_with_runs_of_their_own(
+    nursery: Program, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    count = 25 if request.config.getoption("--proof") else 4
+    place = Place(root=str(tmp_path))
+    repo = ab.init(place / "lake")
+    ledger.create(repo)
+    race(nursery, place, writers=8, count=count, branch="main")
+    assert_all_runs_are_there_once(repo, place, "main", writers=8, count=count, before=2)
+
+
+@pytest.mark.s3
+def test_processes_with_runs_that_fork_the_same_tables(
+    nursery: Program, place: Place, request: pytest.FixtureRequest
+) -> None:
+    count = 10 if request.config.getoption("--proof") else 2
+    repo = ab.init(place / "lake", storage_options=place.storage_options)
+    ledger.create(repo)
+    repo.branch_create("dev")
+    race(nursery, place, writers=3, count=count, branch="dev")
+    assert_all_runs_are_there_once(repo, place, "dev", writers=3, count=count, before=2)
+    assert all(ledger.read(repo, "main")[key] == [] for key in ledger.TABLES)
+
+
+# The same run in many hands
+
+
+def prepared_runs(repo: Repository, count: int) -> list[str]:
+    """Runs that have done their work and wait for somebody to end them."""
+    made = []
+    for number in range(count):
+        run = repo.begin_run(message=ledger.mark_of(1, number))
+        runs.append_in_steps(run, ledger.mark_of(1, number))
+        made.append(run.id)
+    return made
+
+
+def assert_ended_once(repo: Repository, run_id: str, mark: str) -> RunPhase:
+    """A run is published by one commit, or by none and not published, and its log says so."""
+    commits = [c for c in repo.list_commits(limit=None) if c.metadata.get(RUN_ID) == run_id]
+    info = repo.run_get(run_id).info()
+    assert (info.state is RunPhase.PUBLISHED) is bool(commits)
+    assert [info.commit_id] * len(commits) == [commit.graph_commit_id for commit in commits]
+    snapshot = repo.snapshot_of("main")
+    assert (ledger.new_table(mark) in snapshot) is bool(commits)
+    wanted = ledger.expected([mark] * len(commits))
+    for key in runs.APPENDED:
+        assert [row for row in ledger.found(snapshot[key].to_arrow()) if row[1] == mark] == wanted[key]
+    return info.state
+
+
+def test_processes_publish_the_same_run(nursery: Program, lake: Repository, rounds: int) -> None:
+    made = prepared_runs(lake, rounds)
+    for number, outcomes in enumerate(let_act(nursery, lake, made, *["publish"] * 4)):
+        assert assert_ended_once(lake, made[number], ledger.mark_of(1, number)) is RunPhase.PUBLISHED
+        assert set(outcomes) <= {"done", "RunEndedError"}  # who was as fast gets the same commit
+
+
+def test_processes_publish_and_abort_the_same_run(nursery: Program, lake: Repository, rounds: int) -> None:
+    made = prepared_runs(lake, rounds)
+    acts = ["publish", "abort", "publish", "abort", "publish in vain"]
+    for number, outcomes in enumerate(let_act(nursery, lake, made, *acts)):
+        state = assert_ended_once(lake, made[number], ledger.mark_of(1, number))
+        told = list(zip(acts, outcomes, strict=True))
+        assert (("publish", "done") in told) is (state is RunPhase.PUBLISHED), told
+        assert (("abort", "done") in told) is (state is RunPhase.ABORTED), told
+        assert set(outcomes) <= {"done", "RunEndedError", "BusyError", "CheckFailedError"}
+
+
+def test_abort_that_returns_keeps_its_word(lake: Repository) -> None:
+    """Somebody publishes; another one fails to, which lets the run go on; a third one aborts it."""
+    (run_id,) = prepared_runs(lake, 1)
+    told: list[str] = []
+
+    def meanwhile(_: object) -> None:
+        with pytest.raises(AnabranchError):
+            lake.run_get(run_id).publish(checks=[lambda _: False])
+        try:
+            lake.run_get(run_id).abort()
+        except AnabranchError as err:
+            told.append(err.code)
+        else:
+            told.append("aborted")
+
+    try:
+        lake.run_get(run_id).publish(checks=[meanwhile])
+    except AnabranchError as err:
+        told.append(err.code)
+    else:
+        told.append("published")
+    state = assert_ended_once(lake, run_id, ledger.mark_of(1, 0))
+    assert [word for word in told if word in ("aborted", "published")] == [state]
