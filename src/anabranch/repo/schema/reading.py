@@ -13,7 +13,7 @@ __all__ = ["Node", "read_values", "read_yaml"]
 _Made = TypeVar("_Made")
 _DEEPEST = 40
 # YAML can repeat a part by its name, and the parts in it again; no honest schema comes near this.
-_MOST_NODES = 1_000_000
+_MOST_NODES = 200_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,8 +35,9 @@ class Node:
 
     def checked(self, make: Callable[[str], _Made], text: str | None = None) -> _Made:
         """What a function makes of the text here; what it finds wrong is told with the place."""
+        given = self.text() if text is None else text
         try:
-            return make(self.text() if text is None else text)
+            return make(given)
         except InvalidInputError as err:
             self.fail(err.problem, hint=err.hint)
 

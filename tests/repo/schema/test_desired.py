@@ -1,0 +1,230 @@
+"""A desired schema is read strictly, and what is wrong is told with its place."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import anabranch as ab
+from anabranch.errors import InvalidInputError, InvalidSchemaError, ObjectNotFoundError
+from anabranch.repo.schema.desired import read_desired
+from anabranch.repo.schema.state import SchemaState
+
+FULL = """\
+tables:
+  in_c_sales:
+    orders:
+      was: bookings
+      description: What was sold
+      primary_key: [id]
+      columns:
+        id: int64 not null
+        item: string
+        price:
+          type: decimal(10, 2)
+          nullable: false
+          was: cost
+          default: 0
+          description: 'Without tax: net'
+        at: {type: 'timestamp[us, tz=UTC]', default: now()}
+        near: vector(16)
+      indices:
+        - id
+        - {column: item, type: bitmap, name: things}
+        - {column: near, type: IVF_PQ, metric: Cosine, num_partitions: 2, num_sub_vectors: 4}
+  in_c_empty:
+"""
+
+
+def read(desired: Any) -> SchemaState:
+    return read_desired(desired, storage_options={})
+
+
+def table(**parts: Any) -> dict[str, Any]:
+    """A schema with one table, of one column unless others are given."""
+    return {"tables": {"b": {"t": {"columns": {"id": "int64"}, **parts}}}}
+
+
+def test_everything_that_a_schema_says_is_read() -> None:
+    state = read(FULL)
+    assert state.buckets == ("in_c_empty", "in_c_sales")
+    orders = state["in_c_sales.orders"]
+    assert str(orders.was) == "in_c_sales.bookings"
+    assert (orders.description, orders.primary_key) == ("What was sold", ("id",))
+    assert [(c.name, c.summary) for c in orders.columns] == [
+        ("id", "int64 not null"),
+        ("item", "string"),
+        ("price", "decimal(10, 2) not null default 0"),
+        ("at", "timestamp[us, tz=UTC] default now()"),
+        ("near", "vector(16)"),
+    ]
+    price = orders.columns[2]
+    assert (price.was, price.description) == ("cost", "Without tax: net")
+    assert [index.chosen_name for index in orders.indices] == ["id_idx", "things", "near_idx"]
+    assert [index.kind.value for index in orders.indices] == ["BTREE", "BITMAP", "IVF_PQ"]
+    assert (orders.indices[2].metric, orders.indices[2].num_partitions) == ("cosine", 2)
+
+
+def test_a_schema_survives_being_written_down() -> None:
+    state = read(FULL)
+    again = read(state.to_yaml())
+    assert again == state == read(state.to_dict()) == read(state)
+    assert again["in_c_sales.orders"].columns[2].was == "cost"
+    assert again["in_c_sales.orders"].was == state["in_c_sales.orders"].was
+
+
+def test_a_schema_comes_from_a_file_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "schema.yaml"
+    file.write_text(FULL)
+    assert read(file) == read(str(file)) == read(FULL)
+    monkeypatch.chdir(tmp_path)
+    assert read("schema.yaml") == read(FULL)
+    with pytest.raises(ObjectNotFoundError, match=r"nothing\.yaml"):
+        read(tmp_path / "nothing.yaml")
+    file.write_bytes(b"\xff\xfe")
+    with pytest.raises(InvalidSchemaError, match="not UTF-8"):
+        read(file)
+
+
+def test_words_that_yaml_takes_for_something_else_are_names_here() -> None:
+    text = "tables: {b: {on: {columns: {no: string, yes: bool, null: int64, 1: int8}, primary_key: 'null'}}}"
+    found = read(text)["b.on"]
+    assert [column.name for column in found.columns] == ["no", "yes", "null", "1"]
+    assert found.primary_key == ("null",)
+    assert read(read(text).to_yaml()) == read(text)
+
+
+@pytest.mark.parametrize(
+    ("given", "default"),
+    [("0", "0"), ("1.10", "1.10"), ("true", "true"), ("\"'new'\"", "'new'"), ("now()", "now()"), ("~", None)],
+)
+def test_a_default_is_what_was_written(given: str, default: str | None) -> None:
+    state = read(f"tables: {{b: {{t: {{columns: {{c: {{type: string, default: {given}}}}}}}}}}}")
+    assert state["b.t"].columns[0].default == default
+
+
+@pytest.mark.parametrize(
+    ("line", "problem", "hint"),
+    [
+        (
+            "        price: decmal",
+            "tables.in_c_sales.orders.columns.price (line 5): unknown type 'decmal'",
+            "did you mean decimal(10, 2)?",
+        ),
+        (
+            "        price: {type: int64, nulable: true}",
+            "tables.in_c_sales.orders.columns.price.nulable (line 5): 'nulable' is not known here",
+            "did you mean 'nullable'?",
+        ),
+        (
+            "        price: {nullable: true}",
+            "tables.in_c_sales.orders.columns.price (line 5): the column has no type",
+            "add one, such as 'type: int64'",
+        ),
+        (
+            "        price: [int64]",
+            "tables.in_c_sales.orders.columns.price (line 5): a list is no mapping",
+            "give one or more of type, nullable, default, description, was, each in a line 'name: value'",
+        ),
+        (
+            "        price: {type: int64, nullable: maybe}",
+            "tables.in_c_sales.orders.columns.price.nullable (line 5): 'maybe' is neither true nor false",
+            "write true or false",
+        ),
+        (
+            "        id: int8\n        id: int16",
+            "tables.in_c_sales.orders.columns (line 6): 'id' is given twice",
+            "keep one of them",
+        ),
+        (
+            "        <<: {a: int8}",
+            "tables.in_c_sales.orders.columns (line 5): '<<' does not work here",
+            "write the entries out",
+        ),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_place(line: str, problem: str, hint: str) -> None:
+    with pytest.raises(InvalidSchemaError) as caught:
+        read(f"tables:\n  in_c_sales:\n    orders:\n      columns:\n{line}\n")
+    assert (caught.value.problem, caught.value.hint) == (problem, hint)
+
+
+@pytest.mark.parametrize(
+    ("desired", "problem"),
+    [
+        ({}, "the schema: there are no tables"),
+        ({"table": {}}, "table: 'table' is not known here"),
+        ({"tables": []}, "tables: a list is no mapping"),
+        ({"tables": {"a.b": {}}}, "tables.a.b: table key 'a.b.table' is not of the form 'bucket.table'"),
+        ({"tables": {"-b": None}}, "tables.-b: table key '-b.table' has the part '-b'"),
+        ({"tables": {"b": {"a b": {"columns": {"id": "int64"}}}}}, "tables.b.a b: table key 'b.a b' has the part"),
+        ({"tables": {"b": {"t": None}}}, "tables.b.t: the table has no columns"),
+        ({"tables": {"b": {"t": "int64"}}}, "tables.b.t: 'int64' is no mapping"),
+        (table(columns={}), "tables.b.t.columns: there are no columns"),
+        (table(columns={"a.b": "int64"}), "tables.b.t.columns: column name 'a.b' is empty or holds '.'"),
+        (table(columns={"_rowid": "int64"}), "tables.b.t.columns: column name '_rowid' is Lance's own"),
+        (table(columns={1: "int64"}), "tables.b.t.columns: the name 1 is no text"),
+        (table(columns={"id": {"type": "int64", "was": "id"}}), "tables.b.t.columns.id.was: the column is called 'id'"),
+        (table(columns={"id": object()}), "tables.b.t.columns.id: a object cannot be read"),
+        (table(columns={"id": b"int64"}), "tables.b.t.columns.id: a bytes cannot be read"),
+        (table(was="b.t"), "tables.b.t.was: the table is called 't'"),
+        (table(was="a.b.c"), "tables.b.t.was: table key 'a.b.c' is not of the form"),
+        (table(description=["x"]), "tables.b.t.description: a list is no text"),
+        (table(description="x" * 10_001), "tables.b.t.description: the description has 10001 characters"),
+        (table(primary_key="nope"), "tables.b.t.primary_key: the primary key of 'b.t' names the column 'nope'"),
+        (table(primary_key=["id", "id"]), "tables.b.t.primary_key: the primary key of 'b.t' names a column twice"),
+        (
+            table(columns={"id": "float64"}, primary_key=["id"]),
+            "tables.b.t.primary_key: column 'id' of 'b.t' is double",
+        ),
+        (table(indices={"id": "BTREE"}), "tables.b.t.indices: a mapping is no list"),
+        (table(indices=["nope"]), "tables.b.t.indices[0]: there is no column 'nope'"),
+        (table(indices=[{"column": "id", "type": "tree"}]), "tables.b.t.indices[0].type: unknown index type 'tree'"),
+        (table(indices=[{"type": "BTREE"}]), "tables.b.t.indices[0]: the index has no column"),
+        (table(indices=["id", "id"]), "tables.b.t.indices: two indices are called 'id_idx'"),
+        (table(indices=[{"column": "id", "type": "IVF_FLAT"}]), "tables.b.t.indices[0]: column 'id' is int64, and"),
+        (table(indices=[{"column": "id", "metric": "l2"}]), "tables.b.t.indices[0].metric: an index of type BTREE has"),
+        (
+            table(indices=[{"column": "id", "num_partitions": 2}]),
+            "tables.b.t.indices[0]: an index of type BTREE has no",
+        ),
+        (
+            table(columns={"v": "vector(4)"}, indices=[{"column": "v", "type": "IVF_PQ"}]),
+            "tables.b.t.indices[0]: an index of type IVF_PQ needs num_partitions and num_sub_vectors",
+        ),
+        (
+            table(columns={"v": "vector(4)"}, indices=[{"column": "v", "type": "IVF_FLAT", "num_partitions": "x"}]),
+            "tables.b.t.indices[0].num_partitions: 'x' is no whole number",
+        ),
+        (
+            table(columns={"a": {"type": "int8", "was": "x"}, "b": {"type": "int8", "was": "x"}}),
+            "tables.b.t.columns: both 'a' and 'b' say that they were 'x'",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused(desired: dict[str, Any], problem: str) -> None:
+    with pytest.raises(InvalidSchemaError) as caught:
+        read(desired)
+    assert caught.value.problem.startswith(problem)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "# nothing", "tables: [", "tables: {b: \t{}}", "a: b: c", "--- 1\n--- 2", "[" * 2000]
+)
+def test_what_is_no_yaml_is_refused(text: str) -> None:
+    with pytest.raises(InvalidSchemaError):
+        read(text)
+
+
+def test_a_schema_that_holds_itself_is_refused() -> None:
+    with pytest.raises(InvalidSchemaError, match="nested too deeply"):
+        read("tables: &a {b: *a}")
+    bomb = "a0: &a0 [x, x]\n" + "\n".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12))
+    with pytest.raises(InvalidSchemaError, match="more than 200000 parts"):
+        read(bomb)
+
+
+@pytest.mark.parametrize("desired", [None, 7, ["tables"], b"tables: {}"])
+def test_only_text_paths_and_dicts_are_schemas(repo: ab.Repository, desired: Any) -> None:
+    with pytest.raises(InvalidInputError, match="a schema cannot be read from"):
+        repo.schema_plan(desired)
