@@ -217,3 +217,19 @@ def test_operations_cost_the_same_requests_on_every_store(place: Place) -> None:
         begin(replace(place, root=place / f"{tables}"), tables=tables)
         grow(replace(place, root=place / f"{tables}"), tables=tables, until=commits)
         assert_within_budget(measure(replace(place, root=place / f"{tables}")), is_local=place.is_local)
+
+
+def test_a_version_asked_for_again_is_not_read_again(place: Place) -> None:
+    begin(place, tables=1)
+    made = ab.open(place / "lake", storage_options=place.storage_options)
+    with made.transaction() as tx:
+        tx.create_table("s.keyed", SCHEMA, primary_key=["id"])
+        tx.append("s.keyed", ROW)
+    version = made.snapshot().version
+    repo, store = open_counted(place)
+    store.reset()
+    assert repo.entity_at("s.keyed", 1, version=version) == {"id": 1}
+    assert store.total <= 2
+    store.reset()
+    assert repo.entity_at("s.keyed", 1, version=version) == {"id": 1}
+    assert store.total == 0

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from urllib.parse import unquote
 
-from anabranch.errors import BranchNotFoundError, VersionNotFoundError
+from anabranch.errors import BranchNotFoundError, RunEndedError, VersionNotFoundError
 from anabranch.format.recent import Recent
 from anabranch.ids import BranchName
 from anabranch.repo import codec
@@ -22,6 +22,7 @@ class Heads:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._seen: Recent[BranchName, LogEntry] = Recent(limit=16)
+        self._numbered: Recent[tuple[BranchName, int], LogEntry] = Recent(limit=16)
 
     def find(self, branch: BranchName) -> LogEntry | None:
         """The newest entry of a branch's log, a tombstone too; None if there never was such a branch.
@@ -42,18 +43,27 @@ class Heads:
         if entry is None:
             raise BranchNotFoundError(f"there is no branch '{branch}'", hint="list the branches to see which exist")
         if entry.state.is_deleted:
+            if entry.state.run is not None:
+                raise RunEndedError(
+                    f"run {branch.run_id} is over: it was {entry.state.run.phase}", hint="begin another run"
+                )
             raise BranchNotFoundError(f"branch '{branch}' was deleted", hint="restore it, or name another branch")
         return entry
 
     def get_numbered(self, branch: BranchName, number: int) -> LogEntry:
         """The entry of a number, whether the branch still exists or not."""
+        known = self._numbered.find((branch, number))
+        if known is not None:
+            return known  # entries never change
         log = self._context.branch_log(branch)
         data = log.find(number) if number > 0 else None
         if data is None:
             raise VersionNotFoundError(
                 f"branch '{branch}' has no version {number}", hint="list its commits to see which exist"
             )
-        return codec.decode_entry(data, path=log.path(number))
+        entry = codec.decode_entry(data, path=log.path(number))
+        self._numbered.keep((branch, number), entry)
+        return entry
 
     def _list_names(self, folder: str) -> list[str]:
         return sorted(path.rpartition("/")[2] for path in self._context.store.list_folders(folder))
