@@ -1,9 +1,7 @@
 """Runs killed at every point of what they do: their target is whole, nobody waits for them, and they end once."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
-from time import time
 
 import pytest
 
@@ -12,6 +10,7 @@ from anabranch.errors import BranchInUseError, BranchNotFoundError, RunEndedErro
 from anabranch.repo.models import RunPhase
 from anabranch.repo.repository import Repository
 from anabranch.repo.runs import RUN_ID, RunInfo
+from tests.repo.leases import expire
 from tests.repo.programs import ledger, runs
 from tests.repo.programs.running import Program
 
@@ -57,12 +56,6 @@ def kill(nursery: Program, scenario: str, uri: str, name: str, fatal: int) -> li
 def has_put(passed: list[str], folder: str) -> bool:
     """Whether somebody put an entry into a log: `_runs` of a run, `_versions` of a branch."""
     return any(point.startswith(f"after put_if_absent {folder}/") for point in passed)
-
-
-def expire(repo: Repository) -> None:
-    """Let all leases be as old as if their processes had died an hour ago."""
-    for path in Path(repo.uri, "_leases").rglob("*"):
-        os.utime(path, times=(time() - 3600, time() - 3600))
 
 
 def find_run(repo: Repository, message: str) -> RunInfo | None:

@@ -6,11 +6,21 @@ from pathlib import Path
 import pytest
 
 import anabranch as ab
-from anabranch.errors import AnabranchError
+from anabranch.errors import (
+    AnabranchError,
+    BranchInUseError,
+    BranchNotFoundError,
+    BusyError,
+    CheckFailedError,
+    RunEndedError,
+)
+from anabranch.repo import run_publishing
 from anabranch.repo.models import CommitKind, RunPhase
 from anabranch.repo.repository import Repository
 from anabranch.repo.runs import RUN_ID
 from tests.conftest import Place
+from tests.repo.leases import expire
+from tests.repo.meanwhile import meanwhile
 from tests.repo.programs import ledger, runs
 from tests.repo.programs.running import Program
 
@@ -147,7 +157,7 @@ def test_abort_that_returns_keeps_its_word(lake: Repository) -> None:
     (run_id,) = prepared_runs(lake, 1)
     told: list[str] = []
 
-    def meanwhile(_: object) -> None:
+    def in_between(_: object) -> None:
         with pytest.raises(AnabranchError):
             lake.run_get(run_id).publish(checks=[lambda _: False])
         try:
@@ -158,10 +168,101 @@ def test_abort_that_returns_keeps_its_word(lake: Repository) -> None:
             told.append("aborted")
 
     try:
-        lake.run_get(run_id).publish(checks=[meanwhile])
+        lake.run_get(run_id).publish(checks=[in_between])
     except AnabranchError as err:
         told.append(err.code)
     else:
         told.append("published")
     state = assert_ended_once(lake, run_id, ledger.mark_of(1, 0))
     assert [word for word in told if word in ("aborted", "published")] == [state]
+
+
+def test_abort_of_a_run_whose_publisher_only_seemed_dead(lake: Repository) -> None:
+    (run_id,) = prepared_runs(lake, 1)
+
+    def in_between(_: object) -> None:
+        expire(lake)
+        lake.run_get(run_id).abort()
+
+    with pytest.raises(RunEndedError, match="aborted"):
+        lake.run_get(run_id).publish(checks=[in_between])
+    assert assert_ended_once(lake, run_id, ledger.mark_of(1, 0)) is RunPhase.ABORTED
+
+
+def test_abort_at_the_moment_at_which_a_publisher_succeeds_that_seemed_dead(lake: Repository) -> None:
+    """The abort looks for the commit before it is there, and puts its entry after."""
+    (run_id,) = prepared_runs(lake, 1)
+    announced, _ = run_publishing._announce(lake._records, run_id)
+    expire(lake)
+    aborting = meanwhile(lake, lambda other: run_publishing._publish(other._records, announced, None))
+    with pytest.raises(RunEndedError, match="published"):
+        aborting.run_get(run_id).abort()
+    assert assert_ended_once(lake, run_id, ledger.mark_of(1, 0)) is RunPhase.PUBLISHED
+
+
+def test_work_does_not_go_on_while_somebody_else_may_still_publish(lake: Repository) -> None:
+    (run_id,) = prepared_runs(lake, 1)
+
+    def in_between(_: object) -> None:
+        with pytest.raises(CheckFailedError):
+            lake.run_get(run_id).publish(checks=[lambda _: False])
+        with pytest.raises(BusyError, match="being published"), lake.run_get(run_id).transaction() as tx:
+            tx.append(ledger.EVENTS, ledger.rows([(1, "lost")]))
+
+    assert lake.run_get(run_id).publish(checks=[in_between]) is not None
+    assert assert_ended_once(lake, run_id, ledger.mark_of(1, 0)) is RunPhase.PUBLISHED
+
+
+# A run begins on a branch that is deleted
+
+
+def is_there(repo: Repository, branch: str) -> bool:
+    return branch in [found.name for found in repo.branch_list()]
+
+
+def test_branch_deleted_while_a_run_begins(lake: Repository) -> None:
+    lake.branch_create("dev")
+    with pytest.raises(BranchNotFoundError, match="meanwhile"):
+        meanwhile(lake, lambda other: other.branch_delete("dev")).begin_run("dev")
+    assert not is_there(lake, "dev")
+    assert [run.state for run in lake.run_list()] == [RunPhase.ABORTED]
+    lake.branch_restore("dev")
+    lake.branch_delete("dev")
+
+
+def test_branch_deleted_and_made_again_while_a_run_begins(lake: Repository) -> None:
+    def replace(other: Repository) -> None:
+        other.branch_delete("dev")
+        other.branch_create("dev")
+
+    lake.branch_create("dev")
+    with pytest.raises(BranchNotFoundError, match="meanwhile"):
+        meanwhile(lake, replace).begin_run("dev")
+    assert [run.state for run in lake.run_list()] == [RunPhase.ABORTED]
+    lake.branch_delete("dev")
+
+
+def test_run_begins_while_its_branch_is_deleted(lake: Repository) -> None:
+    lake.branch_create("dev")
+    begun = []
+    with pytest.raises(BranchInUseError, match="active"):
+        meanwhile(lake, lambda other: begun.append(other.begin_run("dev", message="1-0"))).branch_delete("dev")
+    (run,) = begun
+    runs.append_in_steps(run, "1-0")
+    assert run.publish() is not None
+    assert ledger.marks(lake, "dev") == ["1-0"]
+    lake.branch_delete("dev")
+
+
+def test_runs_begin_on_branches_that_are_deleted(nursery: Program, lake: Repository, rounds: int) -> None:
+    names = [f"dev/{number}" for number in range(rounds)]
+    for name in names:
+        lake.branch_create(name)
+    outcomes = let_act(nursery, lake, names, "begin", "delete")
+    active = {run.target for run in lake.run_list(limit=None) if run.state is RunPhase.RUNNING}
+    for name, (begun, deleted) in zip(names, outcomes, strict=True):
+        assert begun in ("done", "BranchNotFoundError")
+        assert deleted in ("done", "BranchInUseError")
+        assert (begun, deleted) != ("done", "done")
+        assert is_there(lake, name) is (deleted != "done")
+        assert (name in active) is (begun == "done")
