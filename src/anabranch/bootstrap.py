@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from anabranch.repo.context import Context
 from anabranch.repo.creation import check_repository, create_repository
-from anabranch.repo.engine import SqlEngine
+from anabranch.repo.engine import Rewriter, SqlEngine
 from anabranch.repo.repository import Repository
 from anabranch.storage import open_store
 from anabranch.storage.uris import normalise_uri
@@ -41,7 +41,14 @@ def _context(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | N
     root = normalise_uri(uri)
     options = dict(storage_options or {})
     store = open_store(root, options)
-    return Context(root=root, store=store, storage_options=options, actor=actor, load_engine=_load_engine)
+    return Context(
+        root=root,
+        store=store,
+        storage_options=options,
+        actor=actor,
+        load_engine=_load_engine,
+        load_rewriter=_load_rewriter,
+    )
 
 
 def _load_engine() -> SqlEngine:
@@ -49,3 +56,10 @@ def _load_engine() -> SqlEngine:
     from anabranch.duck.engine import default_engine
 
     return default_engine()
+
+
+def _load_rewriter() -> Rewriter:
+    # Spark is loaded, and started, only for those who ask for it.
+    from anabranch.spark.rewriting import SparkRewriter
+
+    return SparkRewriter()

@@ -13,7 +13,9 @@ from anabranch.cli.commands import (
     branch,
     cat,
     cherry_pick,
+    compact,
     dataset,
+    index,
     init,
     log,
     reflog,
@@ -120,6 +122,16 @@ def _add_repository_commands(app: typer.Typer) -> None:
     _add_history_commands(app)
     app.add_typer(run.app, name="run", rich_help_panel=branches)
     app.add_typer(table.app, name="table", rich_help_panel=tables)
+    app.command(
+        "compact",
+        rich_help_panel=tables,
+        epilog=example("compact", "compact in_c_sales.orders --branch dev", "compact --engine spark"),
+    )(compact.compact)
+    app.command(
+        "index",
+        rich_help_panel=tables,
+        epilog=example("index in_c_sales.orders id", "index in_c_shop.events embedding --type ivf_pq --metric cosine"),
+    )(index.index)
     app.command(
         "cat",
         rich_help_panel=tables,

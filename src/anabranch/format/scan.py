@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
-from anabranch.errors import InvalidExpressionError, SchemaMismatchError
+from anabranch.errors import InvalidExpressionError, InvalidInputError, SchemaMismatchError
 from anabranch.format.arguments import checked_limit, require_names
 from anabranch.format.bases import fragments_of_base
 from anabranch.format.home import Home
@@ -13,7 +13,7 @@ from anabranch.format.lance_errors import lance_errors
 from anabranch.format.staging.expressions import enclosed
 from anabranch.format.staging.pin import Pin
 
-__all__ = ["count_rows", "filter_errors", "iter_batches", "read_appended", "read_table"]
+__all__ = ["count_rows", "filter_errors", "iter_batches", "read_appended", "read_nearest", "read_table"]
 
 
 def read_table(
@@ -64,6 +64,41 @@ def read_appended(before: Pin, after: Pin, *, columns: Sequence[str] | None = No
         opened = after.open()
         new = [fragment for fragment in opened.get_fragments() if fragment.fragment_id not in known]
         return opened.scanner(columns=_list(after, columns), fragments=new).to_reader()
+
+
+def read_nearest(
+    pin: Pin,
+    column: str,
+    vector: Sequence[float],
+    *,
+    k: int,
+    columns: Sequence[str] | None = None,
+    filter: str | None = None,  # noqa: A002 - Arrow's and Lance's name
+) -> pa.Table:
+    """Read the rows whose vectors are nearest, nearest first; a filter is applied before, not to the k found."""
+    _list(pin, [column])
+    kind = pin.schema.field(column).type
+    if not pa.types.is_fixed_size_list(kind):
+        raise InvalidInputError(f"column {column!r} is {kind} and holds no vectors", hint="name a column of vectors")
+    if len(vector) != kind.list_size:
+        raise InvalidInputError(
+            f"the vector has {len(vector)} numbers, and those of {column!r} have {kind.list_size}",
+            hint="give as many",
+        )
+    if k < 1:
+        raise InvalidInputError(f"{k} nearest rows cannot be found", hint="ask for 1 or more")
+    asked = None if columns is None else [*(_list(pin, columns) or ()), "_distance"]
+    with filter_errors(pin.home, filter):
+        return (
+            pin.open()
+            .scanner(
+                columns=asked,
+                filter=_enclosed(filter),
+                nearest={"column": column, "q": pa.array(vector, kind.value_type), "k": k},
+                prefilter=filter is not None,
+            )
+            .to_table()
+        )
 
 
 def _enclosed(condition: str | None) -> str | None:

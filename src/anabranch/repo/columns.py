@@ -1,4 +1,4 @@
-"""Changes of a table's columns, key, indices and notes inside a transaction; each gives the draft that follows."""
+"""Changes of a table other than its rows, inside a transaction; each gives the draft that follows."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -10,13 +10,15 @@ from anabranch.errors import InvalidInputError
 from anabranch.format import staging
 from anabranch.format.staging import ColumnChange, IndexKind, Notes, Pin, VectorOptions
 from anabranch.repo.checks import require_names
-from anabranch.repo.draft import Draft, one_time_step
+from anabranch.repo.draft import Draft, Step, one_time_step
+from anabranch.repo.engine import Rewriter
 from anabranch.repo.tables import check_primary_key, check_unique
 
 __all__ = [
     "add_columns",
     "alter_columns",
     "annotate",
+    "compact",
     "drop_columns",
     "drop_index",
     "index_column",
@@ -69,6 +71,19 @@ def index_column(
 
 def drop_index(draft: Draft, name: str) -> Draft:
     return _after(draft, "drop the index", staging.drop_index(draft.pin, name))
+
+
+def compact(draft: Draft, *, target_rows_per_fragment: int, rewriter: Rewriter | None = None) -> Draft:
+    """The rows stay, so that it means the same on any other version."""
+
+    def compacted(pin: Pin) -> Pin:
+        if rewriter is None:
+            return staging.compact(pin, target_rows_per_fragment=target_rows_per_fragment)
+        tasks = staging.plan_compaction(pin, target_rows_per_fragment=target_rows_per_fragment)
+        return staging.stage_rewritten(pin, rewriter.rewrite(pin, tasks) if tasks else [])
+
+    staged = compacted(draft.pin)
+    return draft if staged == draft.pin else draft.then(Step("compact", staged, compacted))
 
 
 def annotate(draft: Draft, notes: Notes, *, columns: Mapping[str, Notes]) -> Draft:

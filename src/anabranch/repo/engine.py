@@ -1,4 +1,4 @@
-"""What a repository asks of the engine that answers its SQL."""
+"""What a repository asks of its engines: one that answers SQL, one that rewrites data on many machines."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from anabranch.format.staging import Pin, RewriteTask, RewrittenFragments
     from anabranch.repo.repository import Repository
     from anabranch.repo.snapshots import Snapshot
 
-__all__ = ["Parameters", "SqlEngine"]
+__all__ = ["Parameters", "Rewriter", "SqlEngine"]
 
 Parameters = Sequence[Any] | Mapping[str, Any]
 
@@ -28,4 +29,10 @@ class SqlEngine(Protocol):
 
         Where a snapshot is given, that is what the ref stands for, whether others can see it or not.
         """
+        ...
+
+
+class Rewriter(Protocol):
+    def rewrite(self, pin: "Pin", tasks: "Sequence[RewriteTask]") -> "list[RewrittenFragments]":
+        """Do the tasks of a compaction of one version, wherever there is room."""
         ...

@@ -38,6 +38,8 @@ class CommitKind(StrEnum):
     PULL = "pull"
     FREEZE = "freeze"
     ADOPT = "adopt"
+    COMPACT = "compact"
+    INDEX = "index"
 
 
 class BranchMode(StrEnum):

@@ -1,14 +1,15 @@
 """The repository as a user holds it: strings in, values out, no logic of its own."""
 
 import threading
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from anabranch.errors import InvalidInputError, TableNotFoundError
+from anabranch.format.arguments import require_names
 from anabranch.format.home import Home
+from anabranch.format.staging import TARGET_ROWS, IndexKind, VectorOptions
 from anabranch.ids import MAIN, BranchName, CommitId, Ref, TableKey, TagName
 from anabranch.repo import (
     adoption,
@@ -23,6 +24,7 @@ from anabranch.repo import (
     settling,
     strangers,
     tags,
+    upkeep,
 )
 from anabranch.repo.branches import BranchInfo
 from anabranch.repo.checks import (
@@ -35,7 +37,7 @@ from anabranch.repo.checks import (
     checked_version,
 )
 from anabranch.repo.context import Context
-from anabranch.repo.engine import Parameters, SqlEngine
+from anabranch.repo.engine import Parameters, Rewriter, SqlEngine
 from anabranch.repo.leases import Lease
 from anabranch.repo.models import BranchMode, CommitKind, GraphCommit, LogEntry
 from anabranch.repo.publish import Changes, Description
@@ -47,7 +49,6 @@ from anabranch.repo.schema.apply import SchemaApplied, apply_schema, plan_on, sh
 from anabranch.repo.schema.desired import Desired, read_desired
 from anabranch.repo.schema.plan import SchemaPlan
 from anabranch.repo.schema.state import SchemaState
-from anabranch.repo.schema_lock import holding_schema_lock
 from anabranch.repo.snapshots import Snapshot
 from anabranch.repo.tags import TagInfo
 from anabranch.repo.transaction import Transaction
@@ -392,6 +393,59 @@ class Repository:
         self._forget_foreign_writes(parsed)
         self._move_to(entry)
 
+    # Upkeep
+
+    def compact(
+        self,
+        keys: Sequence[str] | None = None,
+        *,
+        branch: str | None = None,
+        engine: str = "local",
+        target_rows_per_fragment: int = TARGET_ROWS,
+        on_progress: Callable[[int, int], None] = lambda _done, _of: None,
+    ) -> upkeep.Compaction:
+        """Rewrite small and half-deleted files of tables as larger ones, in one commit; no row changes.
+
+        By default all tables that the branch has written. The work is done in this process, or by Spark if `engine` is
+        'spark'. Whoever writes to the same tables meanwhile is not held up.
+        """
+        target = self._branch if branch is None else BranchName.parse_public(branch)
+        if keys is not None:
+            require_names(keys)
+        return upkeep.compact_tables(
+            self.transaction(str(target), message="Compact", kind=CommitKind.COMPACT),
+            upkeep.list_written(self._records, target) if keys is None else keys,
+            target_rows_per_fragment=target_rows_per_fragment,
+            rewriter=self._rewriter(engine),
+            on_progress=on_progress,
+        )
+
+    def index(
+        self,
+        key: str,
+        column: str,
+        *,
+        type: str = IndexKind.BTREE,  # noqa: A002 - Lance's name
+        name: str | None = None,
+        branch: str | None = None,
+        vector: VectorOptions | None = None,
+    ) -> GraphCommit | None:
+        """Build an index on a column of a table, scalar or vector, as one commit; later rows are found all the same."""
+        kind = IndexKind.parse(type)
+        tx = self.transaction(branch, message=f"Index {column} of {key}", kind=CommitKind.INDEX)
+        with tx:
+            tx.index(key, column, type=kind, name=name, vector=vector)
+        return tx.commit
+
+    def _rewriter(self, engine: str) -> Rewriter | None:
+        if engine not in ("local", "spark"):
+            raise InvalidInputError(f"there is no engine {engine!r}", hint="use 'local' or 'spark'")
+        if engine == "local":
+            return None
+        if self._context.load_rewriter is None:
+            raise InvalidInputError("this repository has no Spark engine", hint="open it with anabranch.open")
+        return self._context.load_rewriter()
+
     # Schemas
 
     def schema_show(self, ref: str | None = None) -> SchemaState:
@@ -424,11 +478,7 @@ class Repository:
         def begin() -> Transaction:
             return self.transaction(branch, message=text, metadata=metadata, kind=CommitKind.SCHEMA_APPLY)
 
-        lock = nullcontext() if dry_run else holding_schema_lock(self._records)
-        with lock:
-            return apply_schema(
-                begin, state, context=self._context, allow_destructive=allow_destructive, dry_run=dry_run
-            )
+        return apply_schema(self._records, begin, state, allow_destructive=allow_destructive, dry_run=dry_run)
 
     # Runs
 
@@ -447,12 +497,12 @@ class Repository:
     def run_get(self, run_id: str) -> Run:
         """A run by its id, also one that another process began."""
         entry = runs.get_run(self._records, run_id)
-        return self._run(run_id, Lease(self._context, runs.run_state(entry).target, run_id))
+        found = entry.branch.run_id or run_id  # as it is spelled
+        return self._run(found, Lease(self._context, runs.run_state(entry).target, found))
 
     def run_list(self, *, target: str | None = None, limit: int | None = 50) -> list[RunInfo]:
         """The runs, newest first, those that are over too."""
-        if limit is not None and limit < 0:
-            raise InvalidInputError(f"the limit {limit} is negative", hint="give a number of runs, or None for all")
+        limit = checked_limit(limit, "runs")
         on = None if target is None else BranchName.parse_public(target)
         return list(islice(runs.list_runs(self._records, target=on), limit))
 

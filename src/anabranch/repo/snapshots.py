@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from anabranch.errors import InvalidNameError, TableNotFoundError
 from anabranch.format.arrow_dataset import ArrowDataset
-from anabranch.format.scan import count_rows, iter_batches, read_table
-from anabranch.format.staging import Pin
+from anabranch.format.scan import count_rows, iter_batches, read_nearest, read_table
+from anabranch.format.staging import IndexInfo, Pin, list_indices
 from anabranch.ids import TableKey
 from anabranch.repo.context import Context
 from anabranch.repo.models import CommitRecord, GraphCommit, TableEntry, TableMap
@@ -97,6 +97,22 @@ class Table:
         return frame
 
     @property
+    def indices(self) -> tuple[IndexInfo, ...]:
+        return tuple(list_indices(self.pin))
+
+    def nearest(
+        self,
+        column: str,
+        vector: "Sequence[float]",
+        *,
+        k: int = 10,
+        columns: Sequence[str] | None = None,
+        filter: str | None = None,  # noqa: A002 - Arrow's and Lance's name
+    ) -> "pa.Table":
+        """The rows whose vectors are nearest to the given one, nearest first, with their `_distance`."""
+        return read_nearest(self.pin, column, vector, k=k, columns=columns, filter=filter)
+
+    @property
     def pin(self) -> Pin:
         """The version of the dataset that holds these rows, for engines that read by themselves."""
         return Pin(home=self._context.home_of(self.entry), version=self.entry.version)
@@ -105,32 +121,31 @@ class Table:
 class Snapshot(Mapping[str, Table]):
     """All tables as of one commit."""
 
-    def __init__(
-        self,
-        context: Context,
-        commit: GraphCommit,
-        *,
-        version: int,
-        tables: TableMap,
-        main_commit_id: str | None = None,
-    ) -> None:
-        self._context = context
+    def __init__(self, records: Records, record: CommitRecord, *, version: int, tables: TableMap) -> None:
+        self._records = records
+        self._record = record
         self._tables = tables
-        self.commit = commit
         self.version = version
-        self.main_commit_id = main_commit_id
 
     @classmethod
     def of(cls, records: Records, record: CommitRecord, *, version: int) -> Self:
-        tables = records.commits.tables_of(record)
-        return cls(records.context, record.commit, version=version, tables=tables, main_commit_id=record.saw)
+        return cls(records, record, version=version, tables=records.commits.tables_of(record))
 
     def __repr__(self) -> str:
         return f"Snapshot({self.id!r}, version={self.version}, tables={len(self)})"
 
     @property
+    def commit(self) -> GraphCommit:
+        return self._record.commit
+
+    @property
     def id(self) -> str:
         return self.commit.graph_commit_id
+
+    @property
+    def main_commit_id(self) -> str | None:
+        """The commit of main that a live branch was seen on."""
+        return self._record.saw
 
     def __getitem__(self, key: str) -> Table:
         parsed = TableKey.parse(key)
@@ -139,7 +154,7 @@ class Snapshot(Mapping[str, Table]):
             raise TableNotFoundError(
                 f"there is no table '{key}' in the snapshot {self.id}", hint="list its tables to see which exist"
             )
-        return Table(self._context, parsed, entry)
+        return Table(self._records.context, parsed, entry)
 
     def __contains__(self, key: Any) -> bool:
         try:
@@ -152,6 +167,10 @@ class Snapshot(Mapping[str, Table]):
 
     def __len__(self) -> int:
         return len(self._tables)
+
+    def iter_commits(self) -> Iterator[GraphCommit]:
+        """Its commit and those that led to it, newest first."""
+        return self._records.commits.iter_history(self._record)
 
     @property
     def entries(self) -> TableMap:

@@ -32,6 +32,7 @@ from anabranch.repo.draft import (
     upsert_fragments_step,
     upsert_step,
 )
+from anabranch.repo.engine import Rewriter
 from anabranch.repo.models import BranchMode, CommitRecord, GraphCommit, LogEntry, TableEntry
 from anabranch.repo.publish import Changes, Description, publish
 from anabranch.repo.queue import Writer, queue_of_this_process
@@ -275,6 +276,15 @@ class Transaction:
     def drop_index(self, key: str, name: str) -> None:
         self._change(key, lambda draft: shape.drop_index(draft, name))
 
+    def compact(
+        self, key: str, *, target_rows_per_fragment: int = staging.TARGET_ROWS, rewriter: Rewriter | None = None
+    ) -> None:
+        """Rewrite small and half-deleted fragments as larger ones, and build the indices again; the rows stay."""
+        self._change(
+            key,
+            lambda draft: shape.compact(draft, target_rows_per_fragment=target_rows_per_fragment, rewriter=rewriter),
+        )
+
     def annotate(self, key: str, notes: Notes, *, columns: Mapping[str, Notes] | None = None) -> None:
         """Note texts by name beside a table and its columns, in the metadata of the Arrow schema; None removes one."""
         self._change(key, lambda draft: shape.annotate(draft, notes, columns=columns or {}))
@@ -371,7 +381,7 @@ class Transaction:
     def _change(self, key: str, change: Callable[[Draft], Draft]) -> None:
         before = self._draft(self._start(key))
         after = change(before)
-        if after is not before:
+        if after != before:
             self._set(after.key, after)
 
     def _apply(self, draft: Draft, step: Step) -> None:

@@ -6,7 +6,15 @@ they are until `settle` makes a version the next ordinary one.
 
 from anabranch.format.staging.appended import find_appended
 from anabranch.format.staging.columns import ColumnChange, add_columns, alter_columns, check_default, drop_columns
-from anabranch.format.staging.compaction import compact
+from anabranch.format.staging.compaction import (
+    TARGET_ROWS,
+    RewriteTask,
+    RewrittenFragments,
+    compact,
+    plan_compaction,
+    rewrite_fragments,
+    stage_rewritten,
+)
 from anabranch.format.staging.defaults import DEFAULT, default_expression
 from anabranch.format.staging.forking import fork
 from anabranch.format.staging.fragments import (
@@ -35,6 +43,7 @@ from anabranch.format.staging.settling import (
 )
 
 __all__ = [
+    "TARGET_ROWS",
     "ColumnChange",
     "DEFAULT",
     "DESCRIPTION",
@@ -43,6 +52,8 @@ __all__ = [
     "IndexKind",
     "Notes",
     "Pin",
+    "RewriteTask",
+    "RewrittenFragments",
     "RowsChanged",
     "Settled",
     "VectorOptions",
@@ -72,9 +83,12 @@ __all__ = [
     "overwrite",
     "overwrite_fragments",
     "restored_version",
+    "rewrite_fragments",
     "settle",
     "settle_by_force",
     "settled_head",
+    "plan_compaction",
+    "stage_rewritten",
     "update",
     "upsert",
     "write_fragments",

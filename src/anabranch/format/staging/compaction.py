@@ -1,5 +1,8 @@
 """Small and half-deleted fragments rewritten as larger ones; rows keep their ids."""
 
+import pickle
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import lance
@@ -10,14 +13,41 @@ from anabranch.format.lance_errors import lance_errors
 from anabranch.format.staging.indices import rebuild_indices, require_rebuildable
 from anabranch.format.staging.pin import Pin, stage
 
-__all__ = ["compact"]
+__all__ = [
+    "TARGET_ROWS",
+    "RewriteTask",
+    "RewrittenFragments",
+    "compact",
+    "plan_compaction",
+    "rewrite_fragments",
+    "stage_rewritten",
+]
+
+TARGET_ROWS = 1 << 20
 
 
-def compact(pin: Pin, *, target_rows_per_fragment: int = 1 << 20) -> Pin:
-    """Stage the same rows in fewer fragments, with all indices built again; with nothing to do, return the pin.
+@dataclass(frozen=True, slots=True)
+class RewriteTask:
+    """Fragments to be rewritten together, on any machine that reaches the table."""
 
-    An old index is never kept: after a compaction it claims fragments that it does not know, or finds no rows in them.
-    """
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class RewrittenFragments:
+    """What a task wrote; no version holds it yet."""
+
+    data: bytes
+
+
+def compact(pin: Pin, *, target_rows_per_fragment: int = TARGET_ROWS) -> Pin:
+    """Stage the same rows in fewer fragments, with all indices built again; with nothing to do, return the pin."""
+    tasks = plan_compaction(pin, target_rows_per_fragment=target_rows_per_fragment)
+    return stage_rewritten(pin, [rewrite_fragments(pin, task) for task in tasks])
+
+
+def plan_compaction(pin: Pin, *, target_rows_per_fragment: int = TARGET_ROWS) -> tuple[RewriteTask, ...]:
+    """What is to be rewritten, in parts that do not depend on each other; nothing if there is nothing to gain."""
     if target_rows_per_fragment < 1:
         raise InvalidInputError(
             f"a fragment cannot have {target_rows_per_fragment} rows", hint="ask for 1 or more rows per fragment"
@@ -26,9 +56,24 @@ def compact(pin: Pin, *, target_rows_per_fragment: int = 1 << 20) -> Pin:
     require_rebuildable(dataset)
     with lance_errors(pin.home.uri, pin.home.storage_options):
         plan = Compaction.plan(dataset, {"target_rows_per_fragment": target_rows_per_fragment})
-        # Lance's type stubs know other names than the results have.
-        done: list[Any] = [task.execute(dataset) for task in plan.tasks]
-    if not done:
+        return tuple(RewriteTask(pickle.dumps(task)) for task in plan.tasks)
+
+
+def rewrite_fragments(pin: Pin, task: RewriteTask) -> RewrittenFragments:
+    """Write the rows of a task's fragments as new ones, which nobody sees yet."""
+    with lance_errors(pin.home.uri, pin.home.storage_options):
+        done = pickle.loads(task.data).execute(pin.open())  # noqa: S301 - our own, from plan_compaction
+        return RewrittenFragments(pickle.dumps(done))
+
+
+def stage_rewritten(pin: Pin, rewritten: Sequence[RewrittenFragments]) -> Pin:
+    """Stage the version with new fragments for old ones, and all indices built again.
+
+    An old index is never kept: after a compaction it claims fragments that it does not know, or finds no rows in them.
+    """
+    if not rewritten:
         return pin
+    # Lance's type stubs know other names than the results have.
+    done: list[Any] = [pickle.loads(result.data) for result in rewritten]  # noqa: S301 - our own
     groups = [lance.LanceOperation.RewriteGroup(result.original_fragments, result.new_fragments) for result in done]
-    return rebuild_indices(stage(dataset, pin, lance.LanceOperation.Rewrite(groups, [])))
+    return rebuild_indices(stage(pin.open(), pin, lance.LanceOperation.Rewrite(groups, [])))

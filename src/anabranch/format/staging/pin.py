@@ -34,6 +34,9 @@ class Pin:
     def count_rows(self) -> int:
         return int(self.open().count_rows())
 
+    def count_fragments(self) -> int:
+        return len(self.open().get_fragments())
+
 
 def create_empty(home: Home, schema: pa.Schema) -> Pin:
     """Create a dataset without rows, ready for staging; all that a raw reader can see before the first settle."""
