@@ -111,12 +111,10 @@ def drop_columns(pin: Pin, paths: Sequence[str]) -> Pin:
     return stage(dataset, pin, lance.LanceOperation.Project(left.to_lance()))
 
 
-def check_default(pin: Pin, column: str, expression: str) -> None:
-    """Refuse an expression that Lance cannot plan on this version, or whose type the column cannot take."""
-    dataset = pin.open()
-    field = dataset.schema.field(column)
-    planned = computed_types(dataset, {column: default_expression(expression, field.type)})
-    require_computable(planned.field(column).type, field)
+def check_default(pin: Pin, field: pa.Field, expression: str) -> None:
+    """Refuse an expression that Lance cannot plan on this version, or whose type a column cannot take."""
+    planned = computed_types(pin.open(), {field.name: default_expression(expression, field.type)})
+    require_computable(planned.field(field.name).type, field)
 
 
 def _find(tree: FieldTree, path: str) -> StoredField:

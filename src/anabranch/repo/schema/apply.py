@@ -15,8 +15,8 @@ from anabranch.errors import (
 from anabranch.format import staging
 from anabranch.format.staging import ColumnChange
 from anabranch.ids import TableKey
-from anabranch.repo.context import Context
 from anabranch.repo.models import GraphCommit
+from anabranch.repo.records import Records
 from anabranch.repo.schema.current import CurrentTable, built_indices, read_current, state_of
 from anabranch.repo.schema.noted import notes_of_column, notes_of_table
 from anabranch.repo.schema.plan import SchemaPlan, plan_schema
@@ -35,6 +35,7 @@ from anabranch.repo.schema.steps import (
     RenameTable,
     Step,
 )
+from anabranch.repo.schema_lock import holding_schema_lock
 from anabranch.repo.snapshots import Snapshot, Table
 from anabranch.repo.tables import check_unique
 from anabranch.repo.transaction import Transaction
@@ -63,21 +64,26 @@ def plan_on(snapshot: Snapshot, desired: SchemaState, *, branch: str) -> SchemaP
 
 
 def apply_schema(
+    records: Records,
     begin: Callable[[], Transaction],
     desired: SchemaState,
     *,
-    context: Context,
     allow_destructive: bool,
     dry_run: bool,
 ) -> SchemaApplied:
-    """Plan, check and publish; where somebody changed the same tables meanwhile, plan anew on their state."""
-    for losses in range(1, _MOST_ATTEMPTS):
-        began = context.clock()
-        try:
-            return _apply_once(begin(), desired, allow_destructive=allow_destructive, dry_run=dry_run)
-        except WriteConflictError:
-            context.give_way(losses, context.clock() - began)
-    return _apply_once(begin(), desired, allow_destructive=allow_destructive, dry_run=dry_run)
+    """Plan and check, then publish; where somebody changed the same tables meanwhile, plan anew on their state."""
+    tried = _apply_once(begin(), desired, allow_destructive=allow_destructive, dry_run=True)
+    if dry_run or tried.plan.is_empty:
+        return tried
+    context = records.context
+    with holding_schema_lock(records):
+        for losses in range(1, _MOST_ATTEMPTS):
+            began = context.clock()
+            try:
+                return _apply_once(begin(), desired, allow_destructive=allow_destructive, dry_run=False)
+            except WriteConflictError:
+                context.give_way(losses, context.clock() - began)
+        return _apply_once(begin(), desired, allow_destructive=allow_destructive, dry_run=False)
 
 
 def _apply_once(
@@ -89,9 +95,10 @@ def _apply_once(
         plan = SchemaPlan(branch=tx.branch, commit_id=tx.base_commit_id, steps=plan_schema(desired, current))
         if not allow_destructive:
             _refuse_destructive(plan)
-        for key in plan.tables:
-            _check_table(plan.of_table(key), tables, current)
-        if not dry_run:
+        if dry_run:
+            for key in plan.tables:
+                _check_table(plan.of_table(key), tables, current)
+        else:
             _stage(tx, plan, desired)
     return SchemaApplied(plan=plan, commit=tx.commit)
 
@@ -109,7 +116,7 @@ def _refuse_destructive(plan: SchemaPlan) -> None:
         )
 
 
-# Checks, before anything is staged
+# Checks of the rows, before anything is staged; each step looks again at those it finds then
 
 
 def _check_table(steps: Iterable[Step], tables: Mapping[str, Table], current: Mapping[TableKey, CurrentTable]) -> None:
@@ -164,7 +171,7 @@ def _stage(tx: Transaction, plan: SchemaPlan, desired: SchemaState) -> None:
     for table in desired.tables:
         if table.key in made:
             tx.create_table(str(table.key), _noted_schema(table), primary_key=table.primary_key)
-            _check_defaults(tx, table)
+            _check_defaults(tx, table.key, table.columns)
 
 
 def _stage_columns(tx: Transaction, table: TableSchema, steps: list[Step]) -> None:
@@ -178,12 +185,12 @@ def _stage_columns(tx: Transaction, table: TableSchema, steps: list[Step]) -> No
     changes = _column_changes(steps)
     if changes:
         tx.alter_columns(key, changes)
-    _stage_new_columns(tx, key, [step.column for step in steps if isinstance(step, AddColumn)])
+    _stage_new_columns(tx, table.key, [step.column for step in steps if isinstance(step, AddColumn)])
     if new_key is not None:
         tx.set_primary_key(key, new_key.after)
     tx.drop_columns(key, [step.column.name for step in steps if isinstance(step, DropColumn)])
     tx.annotate(key, notes_of_table(table), columns=_column_notes(table))
-    _check_defaults(tx, table)
+    _check_defaults(tx, table.key, table.columns)
 
 
 def _column_changes(steps: Iterable[Step]) -> list[ColumnChange]:
@@ -210,8 +217,10 @@ def _column_changes(steps: Iterable[Step]) -> list[ColumnChange]:
     ]
 
 
-def _stage_new_columns(tx: Transaction, key: str, columns: list[Column]) -> None:
+def _stage_new_columns(tx: Transaction, table: TableKey, columns: list[Column]) -> None:
     """Add columns, those with a default filled with it."""
+    key = str(table)
+    _check_defaults(tx, table, columns)
     empty = [column.arrow.with_nullable(True) for column in columns if column.default is None]  # noqa: FBT003
     if empty:
         tx.add_columns(key, pa.schema(empty))
@@ -249,16 +258,17 @@ def _built(tx: Transaction, key: str) -> set[str]:
     return {index.chosen_name for index in built_indices(tx[key].pin)}
 
 
-def _check_defaults(tx: Transaction, table: TableSchema) -> None:
+def _check_defaults(tx: Transaction, key: TableKey, columns: Iterable[Column]) -> None:
     """Refuse a default that cannot be computed, or not as the column's type."""
-    pin = tx[str(table.key)].pin
-    for column in table.columns:
+    pin = tx[str(key)].pin
+    for column in columns:
         if column.default is not None:
             try:
-                staging.check_default(pin, column.name, column.default)
+                staging.check_default(pin, column.arrow, column.default)
             except InvalidInputError as err:
-                place = f"tables.{table.key}.columns.{column.name}.default"
-                raise InvalidSchemaError(f"{place}: {err.problem}", hint=_DEFAULT_HINT) from err
+                raise InvalidSchemaError(
+                    f"tables.{key}.columns.{column.name}.default: {err.problem}", hint=_DEFAULT_HINT
+                ) from err
 
 
 def _column_notes(table: TableSchema) -> dict[str, dict[str, str | None]]:
