@@ -112,7 +112,7 @@ def _rows_of(snapshot: Snapshot) -> list[dict[str, Any]]:
     ]
 
 
-def _commits(repository: Repository, snapshot: Snapshot) -> pa.Table:
+def _commits(_: Repository, snapshot: Snapshot) -> pa.Table:
     """The commits that led to the ref, newest first."""
     return _table(
         _COMMITS,
@@ -130,7 +130,7 @@ def _commits(repository: Repository, snapshot: Snapshot) -> pa.Table:
                 "metadata": list(commit.metadata.items()),
                 "tables": commit.tables,
             }
-            for commit in repository.list_commits(snapshot.id, limit=None)
+            for commit in snapshot.iter_commits()
         ),
     )
 

@@ -8,7 +8,7 @@ import threading
 import weakref
 from datetime import datetime
 
-from anabranch.errors import AnabranchError, StorageError
+from anabranch.errors import StorageError
 from anabranch.ids import BranchName
 from anabranch.repo.context import Context, as_segment
 
@@ -28,14 +28,22 @@ class Lease:
 
     def begin(self) -> None:
         """Give the first sign, and let a thread give the others."""
-        self.renew()
+        self._sign()
         seconds = self._context.lease.total_seconds() / 3
-        # The thread does not keep its lease alive: when nobody holds it any more, it lapses.
+        # The thread does not keep its lease alive: when nobody holds it any more, both end.
+        weakref.finalize(self, self._is_over.set)
         threading.Thread(
             target=_keep, args=(weakref.ref(self), self._is_over, seconds), name=self._path, daemon=True
         ).start()
 
     def renew(self) -> None:
+        """Give another sign; if the store fails, the next one is in time still."""
+        try:
+            self._sign()
+        except StorageError:
+            return
+
+    def _sign(self) -> None:
         self._context.store.put(self._path, b"alive\n")
 
     def release(self) -> None:
@@ -71,9 +79,5 @@ def _keep(lease: "weakref.ref[Lease]", is_over: threading.Event, seconds: float)
         held = lease()
         if held is None:
             return
-        try:
-            held.renew()
-        except AnabranchError:
-            continue  # the next time, perhaps
-        finally:
-            del held
+        held.renew()
+        del held

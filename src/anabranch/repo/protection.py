@@ -21,6 +21,10 @@ def refuse_protected(entry: LogEntry) -> None:
 def refuse_ended(entry: LogEntry) -> None:
     """Refuse to add to a run that is over, or that is being published."""
     run = entry.state.run
+    if run is not None and run.phase is RunPhase.PUBLISHING:
+        raise BusyError(
+            f"run {entry.branch.run_id} is being published", hint="wait for it; if that failed, publish or abort it"
+        )
     if run is not None and run.phase is not RunPhase.RUNNING:
         raise RunEndedError(f"run {entry.branch.run_id} is {run.phase}", hint="begin another run")
 

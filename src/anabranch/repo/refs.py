@@ -114,8 +114,11 @@ def _find_tag(name: str, records: Records) -> TagInfo | None:
 
 
 def _by_prefix(prefix: str, records: Records) -> CommitRecord | None:
-    # A commit object may be one that lost its race or died before publishing: only the log makes it real.
-    found = [record for record in records.commits.list_by_prefix(prefix) if _is_published(record, records)]
+    # A commit object may be one that lost its race or died before publishing: only the log makes it real. And one that
+    # only a run knows of is in nobody's way.
+    objects = records.commits.list_by_prefix(prefix)
+    public = [record for record in objects if not BranchName(record.commit.branch).is_internal]
+    found = [record for record in public if _is_published(record, records)]
     if len(found) > 1:
         ids = ", ".join(record.commit.graph_commit_id for record in found[:3])
         raise InvalidInputError(f"commit {prefix!r} is ambiguous: {ids}", hint="give more characters")

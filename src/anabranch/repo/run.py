@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from anabranch.errors import AnabranchError
+from anabranch.errors import AnabranchError, RunEndedError
 from anabranch.ids import BranchName
 from anabranch.repo.checks import checked_metadata, checked_text
 from anabranch.repo.engine import Parameters
@@ -60,10 +60,11 @@ class Run:
         if error is not None:
             self._fail(error)
             return
-        if get_run(self._records, self.id).state.is_deleted:
-            return
         try:
-            self.publish()
+            if get_run(self._records, self.id).state.is_deleted:
+                self._lease.release()
+            else:
+                self.publish()
         except BaseException as err:
             self._fail(err)
             raise
@@ -92,9 +93,10 @@ class Run:
         refuse_over(get_run(self._records, self.id))
         self._lease.renew()
         about = Description(message=checked_text(message), kind=CommitKind.CHANGE, metadata=checked_metadata(metadata))
-        return Transaction(
-            self._records, branch=BranchName.of_run(self.id), about=about, on_published=lambda _entry, _changes: None
-        )
+        return Transaction(self._records, branch=BranchName.of_run(self.id), about=about, on_published=self._on_step)
+
+    def _on_step(self, _entry: LogEntry, _changes: Changes) -> None:
+        """Do nothing more: nobody is to see it. A transaction holds this, so that its run gives signs of life."""
 
     def publish(self, *, checks: Checks = ()) -> GraphCommit | None:
         """Make all of it one commit of the target and end; None if there is nothing to publish.
@@ -105,14 +107,15 @@ class Run:
         named = checked_checks(checks)
 
         def inspect(record: CommitRecord, tables: TableMap) -> None:
-            version = record.commit.manifest_version
-            snapshot = Snapshot(
-                self._records.context, record.commit, version=version, tables=tables, main_commit_id=record.saw
-            )
+            snapshot = Snapshot(self._records, record, version=record.commit.manifest_version, tables=tables)
             run_checks(named, snapshot, self._query)
 
         self._lease.renew()
-        done = publish_run(self._records, self.id, inspect=inspect if named else None)
+        try:
+            done = publish_run(self._records, self.id, inspect=inspect if named else None)
+        except RunEndedError:
+            self._lease.release()
+            raise
         self._lease.release()
         if done.entry is not None:
             self._on_published(done.entry, done.changes)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
-from anabranch.errors import AnabranchError, BranchNotFoundError, BusyError, WriteConflictError
+from anabranch.errors import AnabranchError, BranchNotFoundError, BusyError, StorageError, WriteConflictError
 from anabranch.format import staging
 from anabranch.format.staging import Pin
 from anabranch.ids import BranchName, TableKey
@@ -52,10 +52,17 @@ def publish_run(records: Records, run_id: str, *, inspect: Inspect | None) -> Pu
         if is_alone:
             _take_back(records, entry)
         raise
-    close_run(
-        records, entry, RunPhase.PUBLISHED, commit_id=None if done.commit is None else done.commit.graph_commit_id
-    )
+    _close(records, entry, done.commit)
     return done
+
+
+def _close(records: Records, entry: LogEntry, commit: GraphCommit | None) -> None:
+    """Say that a run was published; where that fails, whoever looks at it finds its commit on the target."""
+    try:
+        close_run(records, entry, RunPhase.PUBLISHED, commit_id=None if commit is None else commit.graph_commit_id)
+    except StorageError:
+        if commit is None:
+            raise
 
 
 def _announce(records: Records, run_id: str) -> tuple[LogEntry, bool]:
@@ -108,6 +115,11 @@ def _publish(records: Records, entry: LogEntry, inspect: Inspect | None) -> Publ
     return PublishedRun(commit=published.head.commit, entry=published, changes=carrier.carried)
 
 
+def _is_still(table: TableEntry | None, before: TableEntry | None) -> bool:
+    """Whether a table is what it was: renamed and renamed back, say. What was settled meanwhile is no change."""
+    return table == before if table is None or before is None else replace(table, head=before.head) == before
+
+
 class _Carrier:
     """Carries the changes of a run over to its target, as often as that moves."""
 
@@ -120,7 +132,7 @@ class _Carrier:
         self._before = records.commits.tables_of(records.commits.get(run.origin))
         mine = records.commits.tables_of(entry.head)
         touched = ((key, mine.get(key)) for key in entry.state.own)
-        self._mine = {key: table for key, table in touched if table != self._before.get(key)}
+        self._mine = {key: table for key, table in touched if not _is_still(table, self._before.get(key))}
         self.carried: Changes = {}
 
     def carry(self, head: LogEntry) -> Changes:

@@ -7,7 +7,14 @@ it began, each commit inside it, that it is being published, and how it ended.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from anabranch.errors import BranchNotFoundError, BusyError, InvalidInputError, RunEndedError, RunNotFoundError
+from anabranch.errors import (
+    BranchNotFoundError,
+    BusyError,
+    InvalidInputError,
+    InvalidNameError,
+    RunEndedError,
+    RunNotFoundError,
+)
 from anabranch.ids import BranchName, CommitId
 from anabranch.repo.history import commits_since
 from anabranch.repo.leases import Lease, list_alive
@@ -93,14 +100,17 @@ def begin_run(records: Records, target: BranchName, *, message: str, metadata: M
     run_id = records.context.new_id()
     lease = Lease(records.context, target, run_id)
     lease.begin()
-    entry = _first_entry(records, head, run_id, message=message, metadata=metadata)
-    if not records.heads.append(entry):
-        raise BusyError(f"there is a run {run_id} already", hint="try again: ids are made by chance")
-    now = records.heads.find(target)
-    if now is None or now.state.is_deleted or now.state.created_as != head.state.created_as:
-        close_run(records, entry, RunPhase.ABORTED)
+    try:
+        entry = _first_entry(records, head, run_id, message=message, metadata=metadata)
+        if not records.heads.append(entry):
+            raise BusyError(f"there is a run {run_id} already", hint="try again: ids are made by chance")
+        now = records.heads.find(target)
+        if now is None or now.state.is_deleted or now.state.created_as != head.state.created_as:
+            close_run(records, entry, RunPhase.ABORTED)
+            raise BranchNotFoundError(f"branch '{target}' was deleted meanwhile", hint="begin on another one")
+    except BaseException:
         lease.release()
-        raise BranchNotFoundError(f"branch '{target}' was deleted meanwhile", hint="begin on another one")
+        raise
     return run_id, lease
 
 
@@ -143,10 +153,19 @@ def _first_entry(
 
 def get_run(records: Records, run_id: str) -> LogEntry:
     """The newest entry of a run's log, whether it is over or not."""
-    entry = records.heads.find(BranchName.of_run(CommitId.parse(run_id).value))
+    entry = records.heads.find(BranchName.of_run(_checked_id(run_id)))
     if entry is None:
         raise RunNotFoundError(f"there is no run {run_id!r}", hint="list the runs to see which exist")
     return entry
+
+
+def _checked_id(run_id: str) -> str:
+    try:
+        return CommitId.parse(run_id).value
+    except InvalidNameError:
+        raise InvalidNameError(
+            f"run id {run_id!r} is not a ULID", hint="copy the 26 characters that the list of runs shows"
+        ) from None
 
 
 def list_runs(records: Records, *, target: BranchName | None = None) -> Iterator[RunInfo]:

@@ -6,6 +6,8 @@ from typing import Any
 
 import lance
 
+from anabranch.format.home import is_staged
+from anabranch.format.lance_errors import lance_errors
 from anabranch.format.staging.fragments import WrittenFragment, fingerprint, has_same_fields
 from anabranch.format.staging.pin import Pin
 
@@ -31,13 +33,31 @@ def find_appended(before: Pin, after: Pin) -> tuple[WrittenFragment, ...] | None
     added = [found for found in current if found["id"] not in known]
     if len(kept) < len(known) or any(_content(found) != _content(known[found["id"]]) for found in kept):
         return None
-    if any(found["deletion_file"] is not None for found in added):
+    if any(found["deletion_file"] is not None for found in added) or not _only_appends(before, after, newer):
         return None
     against = fingerprint(after, newer, newer.lance_schema)
     return tuple(
         WrittenFragment(metadata=json.dumps(_as_written(found)), rows=found["physical_rows"], fingerprint=against)
         for found in added
     )
+
+
+def _only_appends(before: Pin, after: Pin, newer: lance.LanceDataset) -> bool:
+    """Whether each step from one version to the other was an append.
+
+    The fragments alone do not tell: an upsert of new keys, or an overwrite of nothing, leaves just what an append does.
+    """
+    version = after.version
+    while is_staged(version) and version != before.version:
+        try:
+            with lance_errors(after.home.uri, after.home.storage_options):
+                step = newer.read_transaction(version)
+        except TypeError:
+            return False  # Lance cannot show a compaction that touched indices
+        if step is None or not isinstance(step.operation, lance.LanceOperation.Append):
+            return False
+        version = step.read_version
+    return version == before.version or before.home != after.home
 
 
 def _fragments(dataset: lance.LanceDataset) -> list[dict[str, Any]]:
