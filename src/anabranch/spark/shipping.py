@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["ship"]
+__all__ = ["ship", "zipped_package"]
 
 # By this name Spark, too, finds the format.
 _FORMAT_MODULE = "pyspark_anabranch"
@@ -29,7 +29,7 @@ def ship(session: "SparkSession") -> None:
     """Let a session's workers import this package, and its driver know the format; once for each session."""
     if getattr(session, _SHIPPED, False) or _is_local(session):
         return
-    session.addArtifacts(str(_zipped()), pyfile=True)
+    session.addArtifacts(str(zipped_package()), pyfile=True)
     # Formats that Spark finds by their name do not take such files along; those that are registered do.
     session.dataSource.register(importlib.import_module(_FORMAT_MODULE).DefaultSource)
     setattr(session, _SHIPPED, True)
@@ -41,7 +41,7 @@ def _is_local(session: Any) -> bool:
     return context is not None and str(context.master).startswith("local")
 
 
-def _zipped() -> Path:
+def zipped_package() -> Path:
     """This package as a zip file; its name changes with its content, because Spark takes each name once."""
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:

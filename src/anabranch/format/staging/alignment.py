@@ -12,8 +12,9 @@ def aligned(batch: pa.RecordBatch) -> pa.RecordBatch:
 
     Spark and other senders of Arrow's stream format keep borders of 8 bytes only.
     """
-    arrays = [_aligned(column) for column in batch.columns]
-    if all(new is old for new, old in zip(arrays, batch.columns, strict=True)):
+    columns = batch.columns
+    arrays = [_aligned(column) for column in columns]
+    if all(new is old for new, old in zip(arrays, columns, strict=True)):
         return batch
     return pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
 

@@ -1,0 +1,103 @@
+"""Parts of a version: together all rows, each once."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from anabranch.errors import BaseNotFoundError, InvalidExpressionError, SchemaMismatchError
+from anabranch.format import staging
+from anabranch.format.home import Home
+from anabranch.format.splits import Selection, Split, plan_splits, read_split, selected_schema
+from anabranch.format.staging import Pin
+
+
+def numbers(start: int, end: int) -> pa.Table:
+    return pa.table({"id": pa.array(range(start, end), pa.int64()), "v": [f"v{n}" for n in range(start, end)]})
+
+
+@pytest.fixture
+def pin(tmp_path: Path) -> Pin:
+    """Rows 0 to 99 in one fragment, 100 to 129 in three of ten."""
+    made = staging.create_empty(Home.at(tmp_path / "t.lance"), numbers(0, 1).schema)
+    made = staging.append(made, numbers(0, 100))
+    for start in (100, 110, 120):
+        made = staging.append(made, numbers(start, start + 10))
+    return made
+
+
+def ids(pin: Pin, splits: list[Split], selection: Selection) -> list[list[int]]:
+    return [[n for batch in read_split(pin, split, selection) for n in batch["id"].to_pylist()] for split in splits]
+
+
+def joined(parts: list[list[int]]) -> list[int]:
+    return [number for part in parts for number in part]
+
+
+def test_large_fragments_are_cut_and_small_ones_share_a_part(pin: Pin) -> None:
+    splits = plan_splits(pin, Selection(), rows_per_split=25)
+    assert ids(pin, splits, Selection()) == [
+        [*range(25)],
+        [*range(25, 50)],
+        [*range(50, 75)],
+        [*range(75, 100)],
+        [*range(100, 120)],
+        [*range(120, 130)],
+    ]
+
+
+def test_by_default_a_small_table_is_one_part(pin: Pin) -> None:
+    assert len(plan_splits(pin, Selection())) == 1
+
+
+def test_wide_rows_make_more_parts(pin: Pin) -> None:
+    assert len(plan_splits(pin, Selection(), bytes_per_split=500)) > 4
+    assert sorted(joined(ids(pin, plan_splits(pin, Selection(), bytes_per_split=500), Selection()))) == [*range(130)]
+
+
+def test_deleted_rows_leave_no_gap_and_no_double(pin: Pin) -> None:
+    left = staging.delete(pin, "id % 3 = 0 OR (id > 40 AND id < 60)").pin
+    found = ids(left, plan_splits(left, Selection(), rows_per_split=7), Selection())
+    assert max(map(len, found)) <= 7
+    assert joined(found) == [n for n in range(130) if n % 3 and not 40 < n < 60]
+
+
+def test_a_filter_keeps_fragments_whole(pin: Pin) -> None:
+    selection = Selection(columns=("id",), filter="id % 10 = 1 OR id > 120")
+    splits = plan_splits(pin, selection, rows_per_split=25)
+    assert all(split.rows is None for split in splits)
+    assert joined(ids(pin, splits, selection)) == [n for n in range(130) if n % 10 == 1 or n > 120]
+
+
+def test_no_fragments_are_no_rows(tmp_path: Path) -> None:
+    empty = staging.create_empty(Home.at(tmp_path / "e.lance"), numbers(0, 1).schema)
+    assert plan_splits(empty, Selection()) == []
+    assert list(read_split(empty, Split(fragments=()), Selection())) == []
+
+
+def test_columns_come_in_the_order_asked_for(pin: Pin) -> None:
+    selection = Selection(columns=("v", "id"))
+    assert selected_schema(pin, selection).names == ["v", "id"]
+    assert next(read_split(pin, plan_splits(pin, selection)[0], selection)).schema.names == ["v", "id"]
+
+
+def test_wrong_columns_filters_and_bases_are_refused(pin: Pin) -> None:
+    with pytest.raises(SchemaMismatchError, match="no column 'x'"):
+        selected_schema(pin, Selection(columns=("x",)))
+    with pytest.raises(InvalidExpressionError, match="id >"):
+        selected_schema(pin, Selection(filter="id >"))
+    with pytest.raises(BaseNotFoundError, match="'cold'"):
+        plan_splits(pin, Selection(bases=("cold",)))
+
+
+def test_bases_choose_the_fragments_that_lie_there(tmp_path: Path, pin: Pin) -> None:
+    from anabranch.format.bases import add_base, append_to_base
+
+    home = Home.at(tmp_path / "b.lance")
+    staging.create_empty(home, numbers(0, 1).schema)
+    add_base(home, str(tmp_path / "cold"), name="cold")
+    append_to_base(home, numbers(0, 5))
+    based = Pin(home=home, version=append_to_base(home, numbers(5, 8), base="cold"))
+    for bases, expected in ((("cold",), [5, 6, 7]), (("root",), [0, 1, 2, 3, 4]), (("root", "cold"), [*range(8)])):
+        selection = Selection(bases=bases)
+        assert joined(ids(based, plan_splits(based, selection), selection)) == expected

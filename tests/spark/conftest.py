@@ -1,0 +1,67 @@
+"""One Spark session for all tests, and a lake for each."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import anabranch as ab
+from tests.conftest import Place
+
+ORDERS = "s.orders"
+Read = Callable[..., DataFrame]
+Write = Callable[..., None]
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    session = ab.spark_session()
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def lake(place: Place) -> ab.Repository:
+    """A repository with orders 0 to 99, keyed by id, each with v 'old'; in four fragments."""
+    repo = ab.init(place / "lake", storage_options=place.storage_options, actor="ada")
+    with repo.transaction(message="first") as tx:
+        tx.create_table(ORDERS, orders(0, 1).schema, primary_key=["id"])
+        for start in range(0, 100, 25):
+            tx.append(ORDERS, orders(start, start + 25))
+    return repo
+
+
+def orders(start: int, end: int, v: str = "old") -> pa.Table:
+    return pa.table({"id": pa.array(range(start, end), pa.int64()), "v": [v] * (end - start)})
+
+
+def options(repo: ab.Repository) -> dict[str, str]:
+    return {"repo": repo.uri, **{f"secret.{name}": value for name, value in repo.storage_options.items()}}
+
+
+@pytest.fixture
+def read(spark: SparkSession) -> Read:
+    def load(repo: ab.Repository, key: str = ORDERS, **given: str) -> DataFrame:
+        return spark.read.format("anabranch").options(**options(repo), **given).load(key)
+
+    return load
+
+
+@pytest.fixture
+def write() -> Write:
+    def save(frame: DataFrame, repo: ab.Repository, key: str = ORDERS, mode: str = "append", **given: str) -> None:
+        frame.write.format("anabranch").mode(mode).options(**options(repo), **given).save(key)
+
+    return save
+
+
+def rows(repo: ab.Repository, ref: str = "main", key: str = ORDERS) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = repo.snapshot_of(ref)[key].to_arrow().sort_by("id").to_pylist()
+    return found
+
+
+def data_files(repo: ab.Repository) -> set[Path]:
+    return set(Path(repo.uri).rglob("data/*.lance"))

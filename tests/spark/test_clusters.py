@@ -1,0 +1,68 @@
+"""The same program on one machine, on a standalone cluster and over Spark Connect."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import anabranch as ab
+from tests.spark.clusters import Cluster, cluster_environment, connect_server, standalone_cluster
+
+pytestmark = pytest.mark.spark
+
+PROJECT = Path(__file__).parents[2]
+SEEN = {
+    "rows": 100,
+    "some": 10,
+    "again": 100,
+    "views": ["s__orders"],
+    "sql": {"n": 200, "new": 10},
+}
+
+
+def make_lake(folder: Path) -> ab.Repository:
+    repo = ab.init(folder / "lake")
+    rows = pa.table({"id": pa.array(range(100), pa.int64()), "v": ["old"] * 100})
+    with repo.transaction() as tx:
+        tx.create_table("s.orders", rows.schema, primary_key=["id"])
+        tx.append("s.orders", rows)
+    repo.branch_create("dev")
+    return repo
+
+
+def run(program: str, *arguments: str, environment: dict[str, str]) -> str:
+    command = [sys.executable, "-m", f"tests.spark.programs.{program}", *arguments]
+    answer = subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True, check=False)
+    assert answer.returncode == 0, answer.stderr[-5000:] + answer.stdout[-2000:]
+    return answer.stdout
+
+
+def check(repo: ab.Repository, output: str) -> None:
+    seen = next(line for line in output.splitlines() if line.startswith("SEEN "))
+    assert json.loads(seen.removeprefix("SEEN ")) == SEEN
+    dev = repo.snapshot_of("dev")["s.orders"]
+    assert dev.count_rows() == 200
+    assert dev.count_rows("v = 'new'") == 10
+    assert repo.snapshot_of("main")["s.orders"].count_rows() == 100
+    assert len(repo.list_commits("dev")) == len(repo.list_commits("main")) + 2
+
+
+@pytest.mark.parametrize("start", [standalone_cluster, connect_server])
+def test_workers_without_this_package_read_and_write(
+    tmp_path: Path, start: Callable[[Path], AbstractContextManager[Cluster]]
+) -> None:
+    repo = make_lake(tmp_path)
+    with start(tmp_path / "cluster") as cluster:
+        check(repo, run("read_and_write", cluster.master, repo.uri, "{}", environment=cluster.environment))
+
+
+def test_one_machine_needs_nothing_but_the_program(tmp_path: Path) -> None:
+    repo = make_lake(tmp_path)
+    environment = cluster_environment(sys.executable)
+    del environment["PYSPARK_PYTHON"]
+    check(repo, run("read_and_write", "local[*]", repo.uri, "{}", environment=environment))
