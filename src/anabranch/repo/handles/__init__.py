@@ -1,0 +1,1 @@
+"""The parts of a repository's handle, by subject."""

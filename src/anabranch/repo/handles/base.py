@@ -1,0 +1,126 @@
+"""What every handle on a repository is bound to and remembers: a branch, and where it last saw it."""
+
+import threading
+from collections.abc import Mapping
+
+from anabranch.ids import MAIN, BranchName, Ref
+from anabranch.repo import history, rewinding, settling
+from anabranch.repo.checks import checked_text
+from anabranch.repo.context import Context
+from anabranch.repo.models import LogEntry
+from anabranch.repo.publish import Changes
+from anabranch.repo.records import Records
+from anabranch.repo.refs import Resolved, refuse_internal, require_published, resolve
+from anabranch.repo.snapshots import Snapshot
+from anabranch.repo.views import view
+
+__all__ = ["Handle"]
+
+
+class Handle:
+    """A handle on one repository, bound to one branch."""
+
+    def __init__(self, context: Context, *, branch: str = MAIN) -> None:
+        if context.actor is not None:
+            checked_text(context.actor, "actor's name")
+        self._context = context
+        self._records = Records.of(context)
+        self._branch = BranchName.parse_public(branch)
+        self._cached: Snapshot | None = None
+        self._seen: dict[BranchName, int] = {}  # where this handle last looked at, or put, a branch
+        self._moving = threading.Lock()
+        self.foreign_writes: tuple[settling.ForeignWrite, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"Repository({self.uri!r}, branch={self.branch!r})"
+
+    @property
+    def uri(self) -> str:
+        return self._context.root
+
+    @property
+    def branch(self) -> str:
+        return str(self._branch)
+
+    @property
+    def actor(self) -> str | None:
+        return self._context.actor
+
+    @property
+    def storage_options(self) -> Mapping[str, str]:
+        """What reaches the store, credentials among it: for engines that open the tables by themselves."""
+        return self._context.storage_options
+
+    def snapshot(self) -> Snapshot:
+        """The bound branch as this handle last saw it; it moves by `sync_branch` and by own commits only.
+
+        A live branch moves with main, so that both are looked at.
+        """
+        known = self._cached
+        if known is not None and known.main_commit_id is None:
+            return known
+        found = Resolved.of_entry(view(self._records, self._records.heads.get(self._branch)))
+        if known is None or (known.version, known.main_commit_id) != (found.version, found.record.saw):
+            self._cached = known = self._snapshot(found)
+        self._seen[self._branch] = found.version
+        return known
+
+    def snapshot_of(self, ref: str) -> Snapshot:
+        """The state a ref stands for, read anew."""
+        return self._snapshot(self._resolve(ref))
+
+    def published_snapshot_of(self, ref: str) -> Snapshot:
+        """Like `snapshot_of`; a commit given by its id is looked up in the log too, which takes one more request.
+
+        The object of a commit whose writer died before publishing can be read by whoever knows its id.
+        """
+        return self._snapshot(self._resolve_published(ref))
+
+    def sync_branch(self, branch: str | None = None) -> Snapshot:
+        """Bind this handle to the newest state of a branch."""
+        target = self._named(branch)
+        self._cached = self._snapshot(Resolved.of_entry(view(self._records, self._records.heads.get(target))))
+        self._branch = target
+        self._seen[target] = self._cached.version
+        return self._cached
+
+    def _on_published(self, entry: LogEntry, changes: Changes) -> None:
+        self._move_to(entry)
+        self.foreign_writes = settling.try_to_settle(self._records, entry.branch, changes)
+
+    def _on_moved(self, before: LogEntry, after: LogEntry) -> None:
+        """After a movement that was no transaction: show it, also to raw Lance readers."""
+        self._on_published(after, rewinding.changed_tables(self._records, before, after))
+
+    def _move_to(self, entry: LogEntry) -> None:
+        """Show an own commit; threads that share this handle may come here in another order than they published."""
+        with self._moving:
+            self._seen[entry.branch] = max(entry.number, self._seen.get(entry.branch, 0))
+            is_newer = self._cached is None or self._cached.version < entry.number
+            if entry.branch == self._branch and is_newer:
+                self._cached = self._snapshot(Resolved.of_entry(view(self._records, entry)))
+        history.follow_history(self._records, entry)
+
+    def _ref(self, ref: str | None) -> str:
+        return self.branch if ref is None else str(Ref.parse(ref))
+
+    def _named(self, branch: str | None) -> BranchName:
+        """The branch a user names, or the bound one."""
+        return self._branch if branch is None else BranchName.parse_public(branch)
+
+    def _resolve_published(self, ref: str) -> Resolved:
+        """What a ref stands for, where something is to be built on it."""
+        return require_published(self._resolve(ref), self._records)
+
+    def _resolve(self, ref: str) -> Resolved:
+        parsed = Ref.parse(ref)
+        if parsed.name.startswith("__"):
+            BranchName.parse_public(parsed.name)  # says why not
+        found = resolve(parsed, self._records)
+        refuse_internal(found)
+        if found.is_head and found.branch is not None:
+            self._seen[found.branch] = found.version
+        return found
+
+    def _snapshot(self, found: Resolved) -> Snapshot:
+        return Snapshot.of(self._records, found.record, version=found.version)

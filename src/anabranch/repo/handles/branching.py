@@ -1,0 +1,145 @@
+"""What a handle does with branches and tags, and the way back."""
+
+from datetime import timedelta
+
+from anabranch.ids import BranchName, TableKey, TagName
+from anabranch.repo import branches, live, picking, protection, rewinding, tags
+from anabranch.repo.branches import BranchInfo
+from anabranch.repo.checks import checked_expiry, checked_mode, checked_text
+from anabranch.repo.handles.base import Handle
+from anabranch.repo.models import BranchMode, GraphCommit
+from anabranch.repo.tags import TagInfo
+
+__all__ = ["BranchingHandle"]
+
+
+class BranchingHandle(Handle):
+    """Makes, moves and deletes branches and tags."""
+
+    def branch_create(self, name: str, *, description: str = "") -> BranchInfo:
+        """Branch from the bound branch as it is now."""
+        return self.branch_create_from(self.branch, name, description=description)
+
+    def branch_create_from(
+        self,
+        source: str,
+        name: str,
+        *,
+        mode: str = BranchMode.PINNED,
+        description: str = "",
+        expires_in: timedelta | None = None,
+    ) -> BranchInfo:
+        """Branch from a branch, a tag, a commit or an old version; no table is touched.
+
+        A pinned branch sees its source as of now. A live one, which only main can be the source of, sees main as it is
+        at any time, but for the tables written on the branch.
+        """
+        target = BranchName.parse_new(name)
+        made = branches.create_branch(
+            self._records,
+            target,
+            source=self._resolve_published(source),
+            mode=checked_mode(mode),
+            description=checked_text(description, "description"),
+            expires_at=None if expires_in is None else self._context.clock() + checked_expiry(expires_in),
+        )
+        self._seen[target] = made.version
+        return made
+
+    def branch_list(self, *, internal: bool = False) -> tuple[BranchInfo, ...]:
+        return branches.list_branches(self._records, internal=internal)
+
+    def branch_get(self, name: str) -> BranchInfo:
+        return BranchInfo.of(self._records.heads.get(BranchName.parse_public(name)))
+
+    def branch_delete(self, name: str) -> None:
+        """Delete a branch; it can be restored until garbage collection."""
+        target = BranchName.parse_public(name)
+        tombstone = branches.delete_branch(self._records, target)
+        self._seen[target] = tombstone.number
+
+    def branch_restore(self, name: str) -> BranchInfo:
+        restored = branches.restore_branch(self._records, BranchName.parse_public(name))
+        self._seen[BranchName(name)] = restored.version
+        return restored
+
+    def branch_pull(self, name: str, key: str) -> bool:
+        """Let a table of a branch follow its source again; whether the branch had a copy of its own."""
+        target = TableKey.parse(key)
+        entry, was_local = live.pull_table(self._records, BranchName.parse_public(name), target)
+        self._on_published(entry, {target: self._records.commits.find_table(entry.head, target)} if was_local else {})
+        return was_local
+
+    def branch_freeze(self, name: str) -> BranchInfo:
+        """Make a live branch pinned at what it shows now."""
+        entry = live.freeze_branch(self._records, BranchName.parse_public(name))
+        self._move_to(entry)
+        return BranchInfo.of(entry)
+
+    def branch_protect(self, name: str) -> BranchInfo:
+        """Let a branch stay as it is: no commit, reset, undo or delete until `branch_unprotect`."""
+        return self._protect(name, protect=True)
+
+    def branch_unprotect(self, name: str) -> BranchInfo:
+        return self._protect(name, protect=False)
+
+    def branch_drift(self, name: str) -> tuple[live.TableDrift, ...]:
+        """What main did since the branch took its copies, table by table."""
+        return live.branch_drift(self._records, BranchName.parse_public(name))
+
+    def tag_create(self, name: str, *, ref: str | None = None, description: str = "") -> TagInfo:
+        """Name the commit that a ref stands for; by default the newest of the bound branch."""
+        commit = self._resolve_published(self._ref(ref)).get_commit()
+        return tags.create_tag(
+            self._records,
+            TagName.parse(name),
+            commit_id=commit.graph_commit_id,
+            description=checked_text(description, "description"),
+        )
+
+    def tag_list(self) -> tuple[TagInfo, ...]:
+        return tags.list_tags(self._records)
+
+    def tag_get(self, name: str) -> TagInfo:
+        return tags.get_tag(self._records, TagName.parse(name))
+
+    def tag_delete(self, name: str) -> None:
+        tags.delete_tag(self._records, TagName.parse(name))
+
+    def reset(self, branch: str, *, to: str) -> None:
+        """Put a branch on what a ref stands for. Nothing is lost: the reflog has where it was."""
+        name = BranchName.parse_public(branch)
+        before = self._records.heads.get(name)
+        self._on_moved(before, rewinding.reset_branch(self._records, name, self._resolve_published(to)))
+
+    def revert(self, commit: str, *, branch: str | None = None, message: str | None = None) -> GraphCommit:
+        """Take back one commit by another; refused where its tables have changed since."""
+        target = self._named(branch)
+        before = self._records.heads.get(target)
+        text = None if message is None else checked_text(message)
+        after = picking.revert_commit(self._records, target, self._resolve(commit).record, message=text)
+        self._on_moved(before, after)
+        return after.head.commit
+
+    def cherry_pick(self, commit: str, *, branch: str | None = None, message: str | None = None) -> GraphCommit:
+        """Make one commit's change on a branch, too; refused where its tables differ there."""
+        target = self._named(branch)
+        before = self._records.heads.get(target)
+        text = None if message is None else checked_text(message)
+        after = picking.cherry_pick(self._records, target, self._resolve(commit).record, message=text)
+        self._on_moved(before, after)
+        return after.head.commit
+
+    def undo(self, branch: str | None = None) -> None:
+        """Take back the last movement of a branch, whatever it was, by a new entry of its log.
+
+        Refused if others moved the branch since this handle did, or last looked at it.
+        """
+        target = self._named(branch)
+        after = rewinding.undo_last(self._records, target, seen=self._seen.get(target))
+        self._on_moved(self._records.heads.get_numbered(target, after.number - 1), after)
+
+    def _protect(self, name: str, *, protect: bool) -> BranchInfo:
+        entry = protection.set_protection(self._records, BranchName.parse_public(name), protect=protect)
+        self._move_to(entry)
+        return BranchInfo.of(entry)

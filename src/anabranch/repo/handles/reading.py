@@ -1,0 +1,98 @@
+"""What a handle reads: commits, rows through time, movements, the history as tables."""
+
+from itertools import islice
+from typing import Any
+
+from anabranch.errors import InvalidInputError
+from anabranch.ids import BranchName, CommitId, Ref, TableKey
+from anabranch.repo import entities, history, rewinding
+from anabranch.repo.checks import checked_limit, checked_version
+from anabranch.repo.handles.base import Handle
+from anabranch.repo.models import GraphCommit
+from anabranch.repo.refs import Resolved
+from anabranch.repo.snapshots import Snapshot
+
+__all__ = ["ReadingHandle"]
+
+
+class ReadingHandle(Handle):
+    """Reads what was published."""
+
+    def snapshot_at_version(self, version: int) -> Snapshot:
+        """The bound branch as of the entry of that number in its log."""
+        number = checked_version(version)
+        return self._snapshot(Resolved.of_entry(self._records.heads.get_numbered(self._branch, number)))
+
+    def get_commit(self, commit_id: str) -> GraphCommit:
+        if Ref.parse(commit_id).name == commit_id and len(commit_id) >= 26:
+            return self._get_commit(commit_id)
+        return self._resolve(commit_id).record.commit
+
+    def head_commit_id_for_branch(self, branch: str) -> str:
+        return self._records.heads.get(BranchName.parse_public(branch)).head.commit.graph_commit_id
+
+    def list_commits(
+        self, ref: str | None = None, *, limit: int | None = 50, before: str | None = None, table: str | None = None
+    ) -> list[GraphCommit]:
+        """The commits that led to a ref, newest first; `before` continues after the last one of another page."""
+        limit = checked_limit(limit, "commits")
+        start = self._resolve(self._ref(ref)).record
+        found = self._records.commits.iter_history(start if before is None else self._resolve(before).record)
+        if before is not None:
+            found = islice(found, 1, None)
+        if table is not None:
+            key = str(TableKey.parse(table))
+            found = (commit for commit in found if key in commit.tables)
+        return list(islice(found, limit))
+
+    def entity_at(
+        self,
+        key: str,
+        id: Any,  # noqa: A002 - the name that users know
+        *,
+        version: int | None = None,
+        ref: str | None = None,
+    ) -> dict[str, Any] | None:
+        """One row by its primary key, at a version of the bound branch or at a ref; by default as it is now.
+
+        A key of several columns is a tuple. No other table is looked at.
+        """
+        return entities.find_entity(self._records, self._at(version, ref).record, TableKey.parse(key), id)
+
+    def entity_history(
+        self,
+        key: str,
+        id: Any,  # noqa: A002 - the name that users know
+        *,
+        ref: str | None = None,
+        limit: int | None = None,
+    ) -> list[entities.EntityChange]:
+        """Each change of one row up to a ref, newest first: the commit, and the row before and after it."""
+        start = self._resolve(self._ref(ref)).record
+        return entities.list_entity_changes(self._records, start, TableKey.parse(key), id, limit=limit)
+
+    def reflog(self, branch: str | None = None, *, limit: int | None = 50) -> list[rewinding.Movement]:
+        """Every movement of a branch, newest first: commits, resets, deletes, with actor and time."""
+        target = self._named(branch)
+        return rewinding.list_movements(self._records, target, limit=limit)
+
+    def history_sync(self) -> history.HistoryTables:
+        """Bring `_graph_commits.lance` and `_graph_commit_actors.lance` up to date with every branch's log.
+
+        They follow by themselves, a few commits behind, and nothing here reads them.
+        """
+        return history.sync_history(self._records)
+
+    def history_rebuild(self) -> history.HistoryTables:
+        """Make both tables anew from the logs, for when they were damaged or lost."""
+        return history.rebuild_history(self._records)
+
+    def _at(self, version: int | None, ref: str | None) -> Resolved:
+        if version is None:
+            return self._resolve(self._ref(ref))
+        if ref is not None:
+            raise InvalidInputError(f"both version {version} and ref {ref!r} are given", hint="give one of them")
+        return Resolved.of_entry(self._records.heads.get_numbered(self._branch, checked_version(version)))
+
+    def _get_commit(self, commit_id: str) -> GraphCommit:
+        return self._resolve(CommitId.parse(commit_id).value).record.commit
