@@ -78,7 +78,9 @@ def _install(points: Points) -> None:
         _surround(points, module, "lance_write_fragments")
     _surround(points, lance, "write_dataset")
     _surround(points, lance.LanceDataset, "create_branch")
+    _surround(points, lance.LanceDataset, "create_index_uncommitted")
     _surround(points, lance.LanceFragment, "delete_rows")
+    _surround(points, lance.LanceFragment, "merge_columns")
     original = lance.LanceDataset.commit
 
     def commit(*args: Any, **kwargs: Any) -> Any:

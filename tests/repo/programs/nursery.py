@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from tests.repo.programs import killing, runs
+from tests.repo.programs import killing, runs, schemas
 from tests.repo.programs.racing import Course, commit_over_and_over, read_over_and_over, take_names
 from tests.repo.programs.run_racing import act_on_each, compare_tables_over_and_over, run_over_and_over
 from tests.repo.programs.running import hear, say
@@ -26,7 +26,7 @@ Work = Callable[[int], Any]
 # Told how to find out whether the race is over.
 Reader = Callable[[Callable[[], bool]], Any]
 
-SCENARIOS = {**killing.SCENARIOS, **runs.SCENARIOS}
+SCENARIOS = {**killing.SCENARIOS, **runs.SCENARIOS, **schemas.SCENARIOS}
 
 
 class Child:

@@ -5,9 +5,8 @@ from typing import Any
 
 from anabranch.errors import AnabranchError
 from anabranch.repo.repository import Repository
-from anabranch.repo.schema_lock import holding_schema_lock
 from anabranch.repo.snapshots import Snapshot
-from tests.repo.programs import ledger
+from tests.repo.programs import ledger, schemas
 from tests.repo.programs.racing import Course
 from tests.repo.programs.runs import APPENDED
 
@@ -84,16 +83,12 @@ def _delete(repo: Repository, branch: str) -> None:
     repo.branch_delete(branch)
 
 
-def _lock(repo: Repository, _: str) -> None:
-    with holding_schema_lock(repo._records):
-        pass
-
-
 _ACTS: dict[str, Callable[[Repository, str], None]] = {
     "publish": _publish,
     "publish in vain": _publish_in_vain,
     "abort": _abort,
     "begin": _begin,
     "delete": _delete,
-    "lock": _lock,
+    "hold the schema lock": schemas.hold_alone,
+    "apply a schema": schemas.apply,
 }
