@@ -5,23 +5,18 @@ Ratios of medians are what counts; they go into the section of this benchmark in
 """
 
 import argparse
-import os
-import platform
-import random
-import shutil
-import statistics
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from importlib.metadata import version
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import TypeVar
 
 import deltalake
 import lance
 import pyarrow as pa
+from _comparison import Finding, medians, take_turns, to_section, working_folder, write_section
 from pyiceberg.catalog.sql import SqlCatalog
 
 import anabranch as ab
@@ -33,34 +28,11 @@ from anabranch.storage.wrappers import CountingStore
 
 T = TypeVar("T")
 
-RESULTS = Path(__file__).with_name("RESULTS.md")
-SECTION = "publish"
 SCHEMA = pa.schema([("id", pa.int64()), ("amount", pa.float64())])
 ROW = pa.table({"id": [1], "amount": [1.0]}, schema=SCHEMA)
 WARM_UP = 10
 MANY_TABLES = 1000
 FEW_COMMITS, MANY_COMMITS = 10, 2000
-
-Timings = dict[str, list[float]]
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One ratio, and what was aimed at."""
-
-    what: str
-    milliseconds: float
-    against: str
-    baseline: float
-    aim: str
-
-    @property
-    def ratio(self) -> float:
-        return self.milliseconds / self.baseline
-
-    def to_row(self) -> tuple[str, ...]:
-        ratio = f"{self.ratio:.2f}x" if self.ratio >= 0.5 else f"1/{1 / self.ratio:.1f}"
-        return self.what, f"{self.milliseconds:.2f}", self.against, f"{self.baseline:.2f}", ratio, self.aim
 
 
 class AcknowledgingStore(CountingStore):
@@ -80,18 +52,27 @@ def main() -> None:
     parser.add_argument("--folder", help="where to work; a temporary folder by default")
     parser.add_argument("--rounds", type=int, default=100)
     chosen = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="anabranch-bench-", dir=chosen.folder))
-    try:
+    with working_folder(chosen.folder) as folder:
         findings = [
             *compare_appends(folder, rounds=chosen.rounds),
             *compare_branches(folder, rounds=chosen.rounds),
             *compare_opening(folder, rounds=chosen.rounds),
         ]
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    report = to_markdown(findings, rounds=chosen.rounds, folder=folder.parent)
-    sys.stdout.write(report)
-    write_section(report)
+    rounds = f"Medians of {chosen.rounds} rounds, the contestants by turns in one process."
+    section = to_section(
+        "Publishing, branching, opening (`publish.py`)",
+        [
+            f"{rounds} Every append adds one row of two",
+            "columns to a table and commits it: raw pylance opening the dataset by its path each time, and on a handle",
+            "that is kept; pyiceberg with an SQLite catalog; deltalake on a table that is kept. *Published* is when",
+            "the log entry is put, *settled* when plain Lance readers see the rows too and the call returns.",
+        ],
+        [finding.to_row() for finding in findings],
+        packages=("pylance", "pyarrow", "obstore", "pyiceberg", "deltalake"),
+        folder=folder,
+    )
+    sys.stdout.write(section)
+    write_section("publish", section)
 
 
 def compare_appends(folder: Path, *, rounds: int) -> list[Finding]:
@@ -105,21 +86,15 @@ def compare_appends(folder: Path, *, rounds: int) -> list[Finding]:
             tx.append("bench.orders", ROW)
         published.append(store.acknowledged - began)
 
-    contestants: list[tuple[str, Callable[[], None]]] = [
-        ("settled", append_to_ours),
-        ("raw pylance, by path", append_by_path(folder / "by_path.lance")),
-        ("raw pylance, handle kept", append_by_handle(folder / "by_handle.lance")),
-        ("pyiceberg", append_to_iceberg(folder / "iceberg")),
-        ("deltalake", append_to_delta(folder / "delta")),
-    ]
-    timings: Timings = {name: [] for name, _ in contestants}
-    for number in range(WARM_UP + rounds):
-        # Everyone comes after everyone else: what the one before leaves behind, in caches and threads, costs the next.
-        random.Random(number).shuffle(contestants)  # noqa: S311 - no secret
-        for name, append in contestants:
-            timings[name].append(seconds(append))
-    timings = {name: found[WARM_UP:] for name, found in {**timings, "published": published}.items()}
-    took = medians(timings)
+    contestants: dict[str, Callable[[], None]] = {
+        "settled": append_to_ours,
+        "raw pylance, by path": append_by_path(folder / "by_path.lance"),
+        "raw pylance, handle kept": append_by_handle(folder / "by_handle.lance"),
+        "pyiceberg": append_to_iceberg(folder / "iceberg"),
+        "deltalake": append_to_delta(folder / "delta"),
+    }
+    timings = take_turns(contestants, rounds=rounds, warm_up=WARM_UP)
+    took = medians({**timings, "published": published[WARM_UP:]})
     aims = {
         ("published", "raw pylance, by path"): "at most 2x",
         ("published", "raw pylance, handle kept"): "at most 2x",
@@ -140,11 +115,12 @@ def compare_branches(folder: Path, *, rounds: int) -> list[Finding]:
     repo, _ = make_repository(folder / "branched")
     add_tables(repo, MANY_TABLES)
     dataset = lance.write_dataset(SCHEMA.empty_table(), str(folder / "branched.lance"))
-    timings: Timings = {"ours": [], "raw": []}
-    for number in range(rounds):
-        timings["ours"].append(seconds(lambda name=f"b{number}": repo.branch_create(name)))
-        timings["raw"].append(seconds(lambda name=f"b{number}": dataset.create_branch(name)))
-    took = medians(timings)
+    numbers = count()
+    contestants = {
+        "ours": lambda: repo.branch_create(f"b{next(numbers)}"),
+        "raw": lambda: dataset.create_branch(f"b{next(numbers)}"),
+    }
+    took = medians(take_turns(contestants, rounds=rounds, warm_up=0))
     what = f"branch a repository of {MANY_TABLES:,} tables"
     return [Finding(what, took["ours"], "raw `create_branch` of one table", took["raw"], "at most 2x")]
 
@@ -153,16 +129,13 @@ def compare_opening(folder: Path, *, rounds: int) -> list[Finding]:
     """Open a repository and its newest snapshot, early and late in its history."""
     findings = []
     for tables in (1, MANY_TABLES):
-        timings: Timings = {}
+        contestants = {}
         for commits in (FEW_COMMITS, MANY_COMMITS):
             repo, _ = make_repository(folder / f"opened-{tables}-{commits}")
             add_tables(repo, tables)
             add_commits(repo, tables=tables, until=commits)
-            timings[repo.uri] = []
-        for _ in range(rounds):
-            for uri, found in timings.items():
-                found.append(seconds(lambda uri=uri: ab.open(uri).snapshot()))
-        early, late = medians(timings).values()
+            contestants[repo.uri] = lambda uri=repo.uri: ab.open(uri).snapshot()
+        early, late = medians(take_turns(contestants, rounds=rounds, warm_up=0)).values()
         what = f"open a snapshot of {tables:,} table{'s' if tables > 1 else ''} after {MANY_COMMITS:,} commits"
         findings.append(Finding(what, late, f"the same after {FEW_COMMITS} commits", early, "flat"))
     return findings
@@ -237,51 +210,8 @@ def entry_of(number: int, *, commit: int) -> TableEntry:
     )
 
 
-def seconds(action: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    action()
-    return time.perf_counter() - began
-
-
 def ignore(_: object) -> None:
     """Give up a result that is not needed."""
-
-
-def medians(timings: Mapping[str, list[float]]) -> dict[str, float]:
-    """In milliseconds."""
-    return {name: statistics.median(found) * 1000 for name, found in timings.items()}
-
-
-def to_markdown(findings: list[Finding], *, rounds: int, folder: Path) -> str:
-    heads = ("what", "ms", "against", "ms", "ratio", "aim")
-    lines = [heads, ("---",) * len(heads), *(finding.to_row() for finding in findings)]
-    packages = ("pylance", "pyarrow", "obstore", "pyiceberg", "deltalake")
-    versions = ", ".join(f"{name} {version(name)}" for name in packages)
-    return "\n".join(
-        [
-            "## Publishing, branching, opening (`publish.py`)",
-            "",
-            f"Medians of {rounds} rounds, the contestants by turns in one process. Every append adds one row of two",
-            "columns to a table and commits it: raw pylance opening the dataset by its path each time, and on a handle",
-            "that is kept; pyiceberg with an SQLite catalog; deltalake on a table that is kept. *Published* is when",
-            "the log entry is put, *settled* when plain Lance readers see the rows too and the call returns.",
-            "",
-            *("| " + " | ".join(cells) + " |" for cells in lines),
-            "",
-            f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the "
-            f"end, files in `{folder}`; Python {platform.python_version()}, {versions}.",
-            "",
-        ]
-    )
-
-
-def write_section(report: str) -> None:
-    """Replace this benchmark's section of the results, or add it; the other sections stay."""
-    begin, end = f"<!-- {SECTION} -->\n", f"<!-- /{SECTION} -->\n"
-    text = RESULTS.read_text() if RESULTS.exists() else "# Results\n\n"
-    before, found, rest = text.partition(begin)
-    after = rest.partition(end)[2] if found else ""
-    RESULTS.write_text(f"{before}{begin}{report}{end}{after}")
 
 
 if __name__ == "__main__":

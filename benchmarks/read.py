@@ -5,22 +5,15 @@ Ratios of medians are what counts; they go into the section of this benchmark in
 """
 
 import argparse
-import os
-import platform
 import random
-import shutil
-import statistics
 import sys
-import tempfile
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from importlib.metadata import version
+from dataclasses import replace
 from pathlib import Path
 
 import lance
 import numpy as np
 import pyarrow as pa
+from _comparison import Finding, medians, take_turns, to_section, working_folder, write_section
 
 import anabranch as ab
 from anabranch.format.staging import IndexKind, Pin, index
@@ -30,8 +23,6 @@ from anabranch.repo.models import CommitKind, LogEntry
 from anabranch.repo.publish import Changes, Description, publish
 from anabranch.repo.repository import Repository
 
-RESULTS = Path(__file__).with_name("RESULTS.md")
-SECTION = "read"
 KEY = "bench.orders"
 OTHER = "bench.others"
 SCHEMA = pa.schema([("id", pa.int64()), ("amount", pa.float64()), ("customer", pa.string()), ("day", pa.date32())])
@@ -40,40 +31,31 @@ WARM_UP = 5
 FEW_COMMITS, MANY_COMMITS = 10, 2000
 CHANGES = 5
 
-Contestants = Mapping[str, Callable[[], object]]
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One ratio, and what was aimed at."""
-
-    what: str
-    milliseconds: float
-    against: str
-    baseline: float
-    aim: str
-
-    def to_row(self) -> tuple[str, ...]:
-        ratio = f"{self.milliseconds / self.baseline:.2f}x"
-        return self.what, f"{self.milliseconds:.2f}", self.against, f"{self.baseline:.2f}", ratio, self.aim
-
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", help="where to work; a temporary folder by default")
     parser.add_argument("--rounds", type=int, default=100)
     chosen = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="anabranch-bench-", dir=chosen.folder))
-    try:
+    history_rounds = max(chosen.rounds // 20, 5)
+    with working_folder(chosen.folder) as folder:
         findings = [
             *compare_reading(folder / "lake", rounds=chosen.rounds),
-            *compare_histories(folder, rounds=max(chosen.rounds // 20, 5)),
+            *compare_histories(folder, rounds=history_rounds),
         ]
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    report = to_markdown(findings, rounds=chosen.rounds, folder=folder.parent)
-    sys.stdout.write(report)
-    write_section(report)
+    section = to_section(
+        "Reading (`read.py`)",
+        [
+            f"Medians of {chosen.rounds} rounds (histories {history_rounds}), the",
+            "contestants by turns in one process, on the same files. *Now* asks the branch for its head each time. The",
+            f"history is that of a row that {CHANGES} commits changed.",
+        ],
+        [finding.to_row() for finding in findings],
+        packages=("pylance", "pyarrow", "obstore"),
+        folder=folder,
+    )
+    sys.stdout.write(section)
+    write_section("read", section)
 
 
 def compare_reading(path: Path, *, rounds: int) -> list[Finding]:
@@ -84,30 +66,36 @@ def compare_reading(path: Path, *, rounds: int) -> list[Finding]:
     kept = lance.dataset(home.uri, version=entry.version)
     wanted = random.Random(7)  # noqa: S311 - no secret
     some = {"columns": ["amount"], "filter": "id < 50000"}
-    scans = take_turns(
-        {
-            "all": lambda: repo.snapshot()[KEY].to_arrow(),
-            "all, raw": kept.to_table,
-            "some": lambda: repo.snapshot()[KEY].to_arrow(columns=["amount"], filter="id < 50000"),
-            "some, raw": lambda: kept.to_table(**some),
-        },
-        rounds=rounds,
+    scans = medians(
+        take_turns(
+            {
+                "all": lambda: repo.snapshot()[KEY].to_arrow(),
+                "all, raw": kept.to_table,
+                "some": lambda: repo.snapshot()[KEY].to_arrow(columns=["amount"], filter="id < 50000"),
+                "some, raw": lambda: kept.to_table(**some),
+            },
+            rounds=rounds,
+            warm_up=WARM_UP,
+        )
     )
     index_key(repo)
     entry = repo.snapshot().entries[TableKey.parse(KEY)]
     kept = lance.dataset(home.uri, version=entry.version)
-    lookups = take_turns(
-        {
-            "head": lambda: repo.entity_at(KEY, wanted.randrange(ROWS)),
-            "version": lambda: repo.entity_at(KEY, wanted.randrange(ROWS), version=3),
-            "raw": lambda: kept.to_table(filter=f"id = {wanted.randrange(ROWS)}").to_pylist(),
-            "raw, opened": lambda: (
-                lance.dataset(home.uri, version=entry.version)
-                .to_table(filter=f"id = {wanted.randrange(ROWS)}")
-                .to_pylist()
-            ),
-        },
-        rounds=rounds,
+    lookups = medians(
+        take_turns(
+            {
+                "head": lambda: repo.entity_at(KEY, wanted.randrange(ROWS)),
+                "version": lambda: repo.entity_at(KEY, wanted.randrange(ROWS), version=3),
+                "raw": lambda: kept.to_table(filter=f"id = {wanted.randrange(ROWS)}").to_pylist(),
+                "raw, opened": lambda: (
+                    lance.dataset(home.uri, version=entry.version)
+                    .to_table(filter=f"id = {wanted.randrange(ROWS)}")
+                    .to_pylist()
+                ),
+            },
+            rounds=rounds,
+            warm_up=WARM_UP,
+        )
     )
     size = f"{ROWS:,} rows"
     return [
@@ -150,11 +138,8 @@ def compare_histories(folder: Path, *, rounds: int) -> list[Finding]:
         "others": make_history(folder / "others", commits=MANY_COMMITS, key=OTHER),
         "many": make_history(folder / "many", commits=MANY_COMMITS, key=KEY),
     }
-    took = take_turns(
-        {name: lambda repo=repo: check(repo.entity_history(KEY, 1)) for name, repo in repos.items()},
-        rounds=rounds,
-        warm_up=1,
-    )
+    contestants = {name: lambda repo=repo: check(repo.entity_history(KEY, 1)) for name, repo in repos.items()}
+    took = medians(take_turns(contestants, rounds=rounds, warm_up=1))
     short = f"the same in {FEW_COMMITS} commits"
     return [
         Finding(
@@ -226,52 +211,6 @@ def make_history(path: Path, *, commits: int, key: str) -> Repository:
             else:
                 tx.upsert(KEY if number < FEW_COMMITS else key, make_rows(2 + number % 50, 1))
     return repo
-
-
-def take_turns(contestants: Contestants, *, rounds: int, warm_up: int = WARM_UP) -> dict[str, float]:
-    """Medians in milliseconds."""
-    timings: dict[str, list[float]] = {name: [] for name in contestants}
-    order = list(contestants.items())
-    for number in range(warm_up + rounds):
-        # Everyone comes after everyone else: what the one before leaves behind, in caches and threads, costs the next.
-        random.Random(number).shuffle(order)  # noqa: S311 - no secret
-        for name, run in order:
-            began = time.perf_counter()
-            run()
-            timings[name].append(time.perf_counter() - began)
-    return {name: statistics.median(found[warm_up:]) * 1000 for name, found in timings.items()}
-
-
-def to_markdown(findings: list[Finding], *, rounds: int, folder: Path) -> str:
-    heads = ("what", "ms", "against", "ms", "ratio", "aim")
-    lines = [heads, ("---",) * len(heads), *(finding.to_row() for finding in findings)]
-    versions = ", ".join(f"{name} {version(name)}" for name in ("pylance", "pyarrow", "obstore"))
-    return "\n".join(
-        [
-            "## Reading (`read.py`)",
-            "",
-            f"Medians of {rounds} rounds (histories {max(rounds // 20, 5)}), the",
-            "contestants by turns in one process, on the same files. *Now* asks the branch for its head each time. The",
-            f"history is that of a row that {CHANGES} commits changed.",
-            "",
-            *("| " + " | ".join(cells) + " |" for cells in lines),
-            "",
-            f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the "
-            f"end, files in `{folder}`; Python {platform.python_version()}, {versions}.",
-            "",
-        ]
-    )
-
-
-def write_section(report: str) -> None:
-    """Replace this benchmark's section of the results, or add it; the other sections stay."""
-    begin, end = f"<!-- {SECTION} -->\n", f"<!-- /{SECTION} -->\n"
-    text = RESULTS.read_text() if RESULTS.exists() else "# Results\n\n"
-    before, found, rest = text.partition(begin)
-    if not found:
-        before = before.rstrip("\n") + "\n\n"
-    after = rest.partition(end)[2] if found else ""
-    RESULTS.write_text(f"{before}{begin}{report}{end}{after}")
 
 
 if __name__ == "__main__":

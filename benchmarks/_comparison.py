@@ -1,0 +1,109 @@
+"""What all benchmarks share: contestants that take turns, findings, and the section of each in RESULTS.md."""
+
+import os
+import platform
+import random
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+__all__ = ["Finding", "medians", "seconds", "take_turns", "to_section", "working_folder", "write_section"]
+
+RESULTS = Path(__file__).with_name("RESULTS.md")
+FINDING_HEADS = ("what", "ms", "against", "ms", "ratio", "aim")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One ratio, and what was aimed at."""
+
+    what: str
+    milliseconds: float
+    against: str
+    baseline: float
+    aim: str
+
+    @property
+    def ratio(self) -> float:
+        return self.milliseconds / self.baseline
+
+    def to_row(self) -> tuple[str, ...]:
+        ratio = f"{self.ratio:.2f}x" if self.ratio >= 0.5 else f"1/{1 / self.ratio:.1f}"
+        return self.what, f"{self.milliseconds:.2f}", self.against, f"{self.baseline:.2f}", ratio, self.aim
+
+
+@contextmanager
+def working_folder(parent: str | None) -> Iterator[Path]:
+    """A folder to work in, gone afterwards; in the system's place for temporary files unless a parent is given."""
+    folder = Path(tempfile.mkdtemp(prefix="anabranch-bench-", dir=parent))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def take_turns(contestants: Mapping[str, Callable[[], object]], *, rounds: int, warm_up: int) -> dict[str, list[float]]:
+    """How many seconds each took in each round after those to warm up."""
+    timings: dict[str, list[float]] = {name: [] for name in contestants}
+    order = list(contestants.items())
+    for number in range(warm_up + rounds):
+        # Everyone comes after everyone else: what the one before leaves behind, in caches and threads, costs the next.
+        random.Random(number).shuffle(order)  # noqa: S311 - no secret
+        for name, run in order:
+            timings[name].append(seconds(run))
+    return {name: found[warm_up:] for name, found in timings.items()}
+
+
+def seconds(action: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    action()
+    return time.perf_counter() - began
+
+
+def medians(timings: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """In milliseconds."""
+    return {name: statistics.median(found) * 1000 for name, found in timings.items()}
+
+
+def to_section(
+    title: str,
+    about: Sequence[str],
+    rows: Sequence[tuple[str, ...]],
+    *,
+    heads: tuple[str, ...] = FINDING_HEADS,
+    packages: Sequence[str],
+    folder: Path,
+) -> str:
+    """Markdown: what was done, the table, and on which machine with which versions."""
+    lines = [heads, ("---",) * len(heads), *rows]
+    versions = ", ".join(f"{name} {version(name)}" for name in packages)
+    return "\n".join(
+        [
+            f"## {title}",
+            "",
+            *about,
+            "",
+            *("| " + " | ".join(cells) + " |" for cells in lines),
+            "",
+            f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the "
+            f"end, files in `{folder.parent}`; Python {platform.python_version()}, {versions}.",
+            "",
+        ]
+    )
+
+
+def write_section(name: str, section: str) -> None:
+    """Replace one benchmark's section of the results, or add it; the other sections stay."""
+    begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->\n"
+    text = RESULTS.read_text() if RESULTS.exists() else "# Results\n"
+    before, found, rest = text.partition(begin)
+    if not found:
+        before = before.rstrip("\n") + "\n\n"
+    after = rest.partition(end)[2] if found else ""
+    RESULTS.write_text(f"{before}{begin}{section}{end}{after}")
