@@ -6,7 +6,7 @@ import pytest
 
 import anabranch as ab
 from anabranch import errors
-from tests.repo.conftest import ORDERS, append, table
+from tests.repo.conftest import CUSTOMERS, ORDERS, another, append, ids, table
 
 
 @pytest.fixture
@@ -63,6 +63,13 @@ def test_undo_takes_back_the_protection_and_nothing_before_it(protected: ab.Repo
     assert protected.snapshot_of("dev")[ORDERS].count_rows() == 4
 
 
+def test_undo_takes_back_a_protection_that_came_by_undo(protected: ab.Repository) -> None:
+    for is_protected in (False, True, False):
+        protected.undo("dev")
+        assert protected.branch_get("dev").is_protected is is_protected
+    append(protected, 5, branch="dev")
+
+
 def test_protecting_twice_is_one_movement(protected: ab.Repository) -> None:
     version = protected.branch_get("dev").version
     assert protected.branch_protect("dev").version == version
@@ -72,3 +79,20 @@ def test_protecting_twice_is_one_movement(protected: ab.Repository) -> None:
 def test_an_unknown_branch_cannot_be_protected(lake: ab.Repository) -> None:
     with pytest.raises(errors.BranchNotFoundError, match="no branch 'nope'"):
         lake.branch_protect("nope")
+
+
+def test_a_handle_stays_where_it_is_when_nothing_was_to_do(lake: ab.Repository) -> None:
+    lake.branch_create("dev")
+    lake.sync_branch("dev")
+    append(another(lake), 4)
+    lake.branch_unprotect("dev")
+    lake.branch_pull("dev", CUSTOMERS)
+    assert ids(lake.snapshot()) == [1, 2, 3]
+
+
+def test_work_that_began_on_a_protected_branch_is_published_when_it_moves_again(protected: ab.Repository) -> None:
+    tx = protected.transaction("dev")
+    tx.append(ORDERS, table(9))
+    protected.branch_unprotect("dev")
+    tx.publish()
+    assert ids(protected.snapshot_of("dev")) == [1, 2, 3, 4, 9]

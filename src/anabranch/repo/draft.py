@@ -56,6 +56,8 @@ class Draft:
 
     def is_still(self, entry: TableEntry) -> bool:
         """Whether this is what an entry says: renamed and renamed back, say."""
+        if self.origin == entry and all(step.name == "rename" for step in self.steps):
+            return True  # a fork that nothing was staged on
         mine = (self.dataset, self.pin.home.branch, self.pin.version, self.primary_key)
         return mine == (entry.dataset, entry.home, entry.version, entry.primary_key)
 

@@ -29,14 +29,14 @@ def refuse_ended(entry: LogEntry) -> None:
         raise RunEndedError(f"run {entry.branch.run_id} is {run.phase}", hint="begin another run")
 
 
-def set_protection(records: Records, branch: BranchName, *, protect: bool) -> LogEntry:
-    """Protect a branch, or lift its protection, by an entry of its log; nothing happens if it is so already.
+def set_protection(records: Records, branch: BranchName, *, protect: bool) -> tuple[LogEntry, bool]:
+    """Protect a branch, or lift its protection, by an entry of its log; False if nothing happened: it is so already.
 
     Whoever is writing to it at the same time either comes before the entry or meets it.
     """
     before = records.heads.get(branch)
     if before.state.is_protected == protect:
-        return before
+        return before, False
     entry = replace(
         before,
         number=before.number + 1,
@@ -47,4 +47,4 @@ def set_protection(records: Records, branch: BranchName, *, protect: bool) -> Lo
     )
     if not records.heads.append(entry):
         raise BusyError(f"branch '{branch}' moved meanwhile", hint="look at it and try again")
-    return entry
+    return entry, True

@@ -70,6 +70,8 @@ def publish(
     head, began = expected, records.context.clock()
     if head.state.mode is BranchMode.LIVE and main is None:
         main = records.heads.get(BranchName(MAIN)).head
+    if head.state.is_protected:  # when the change was begun, and perhaps no longer
+        head, changes = _catch_up(records, expected, rebase)
     for losses in range(1, _MAX_ATTEMPTS + 1):
         refuse_protected(head)
         refuse_ended(head)
@@ -83,13 +85,18 @@ def publish(
             return entry
         records.context.give_way(losses, records.context.clock() - began)
         began = records.context.clock()
-        head = records.heads.get(head.branch)
-        if head.state.created_as != expected.state.created_as:
-            raise BranchNotFoundError(
-                f"branch '{head.branch}' was deleted and made again meanwhile", hint="begin on the new branch"
-            )
-        changes = rebase(head)
+        head, changes = _catch_up(records, expected, rebase)
     raise BusyError(f"branch '{expected.branch}' moved {_MAX_ATTEMPTS} times meanwhile", hint="try again")
+
+
+def _catch_up(records: Records, expected: LogEntry, rebase: Rebase) -> tuple[LogEntry, Changes]:
+    """The newest head of the same branch, and the change as it is on top of it."""
+    head = records.heads.get(expected.branch)
+    if head.state.created_as != expected.state.created_as:
+        raise BranchNotFoundError(
+            f"branch '{head.branch}' was deleted and made again meanwhile", hint="begin on the new branch"
+        )
+    return head, rebase(head)
 
 
 def record_view(records: Records, entry: LogEntry, *, message: str) -> LogEntry:

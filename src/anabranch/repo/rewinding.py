@@ -86,11 +86,11 @@ def undo_last(records: Records, branch: BranchName, *, seen: int | None) -> LogE
     last = _last(records, branch)
     if seen is not None and last.number != seen:
         raise _moved(branch)
-    if last.event is not BranchEvent.PROTECTED:
-        refuse_protected(last)
     if last.number == 1 and str(branch) == MAIN:
         raise InvalidInputError(f"branch '{branch}' has not moved yet", hint="there is nothing to undo")
     before = records.heads.get_numbered(branch, last.number - 1) if last.number > 1 else _unborn(last)
+    if before.state.is_protected:  # else it was the protection that came last
+        refuse_protected(last)
     _refuse_to_come_or_go(records, last, before)
     undone = _append(records, last, replace(before, event=BranchEvent.UNDONE))
     try:

@@ -67,7 +67,8 @@ class BranchingHandle(Handle):
         """Let a table of a branch follow its source again; whether the branch had a copy of its own."""
         target = TableKey.parse(key)
         entry, was_local = live.pull_table(self._records, BranchName.parse_public(name), target)
-        self._on_published(entry, {target: self._records.commits.find_table(entry.head, target)} if was_local else {})
+        if was_local:
+            self._on_published(entry, {target: self._records.commits.find_table(entry.head, target)})
         return was_local
 
     def branch_freeze(self, name: str) -> BranchInfo:
@@ -140,6 +141,7 @@ class BranchingHandle(Handle):
         self._on_moved(self._records.heads.get_numbered(target, after.number - 1), after)
 
     def _protect(self, name: str, *, protect: bool) -> BranchInfo:
-        entry = protection.set_protection(self._records, BranchName.parse_public(name), protect=protect)
-        self._move_to(entry)
+        entry, has_moved = protection.set_protection(self._records, BranchName.parse_public(name), protect=protect)
+        if has_moved:
+            self._move_to(entry)
         return BranchInfo.of(entry)
