@@ -31,6 +31,9 @@ class Run:
 
     Use it as a context manager: leaving it publishes, an exception forgets everything. What it did is seen through it
     alone, also by other processes that get it by its id.
+
+    An expired run, whose process gave no sign of life for a while, keeps nobody from deleting its target; while that is
+    there, it can go on and be published like any other.
     """
 
     def __init__(

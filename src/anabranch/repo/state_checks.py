@@ -10,19 +10,20 @@ from anabranch.repo.snapshots import Snapshot
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Check", "Checks", "Query", "checked_checks", "run_checks"]
+__all__ = ["Check", "Checks", "NamedCheck", "Query", "checked_checks", "run_checks"]
 
 # SQL, or a function of the snapshot that returns False or raises if something is wrong.
 Check = str | Callable[[Snapshot], object]
 Checks = Sequence[Check] | Mapping[str, Check]
+NamedCheck = tuple[str, Check]
 Query = Callable[[str, Snapshot, Parameters | None], "pa.RecordBatchReader"]
 
 _ROWS_SHOWN = 3
 _LONGEST_NAME = 80
 
 
-def checked_checks(given: object) -> dict[str, Check]:
-    """The checks by name; those given without one are called by their text or function."""
+def checked_checks(given: object) -> tuple[NamedCheck, ...]:
+    """The checks with their names; those given without one are called by their text or function, as several may be."""
     if isinstance(given, Mapping):
         named = list(given.items())
     elif isinstance(given, Sequence) and not isinstance(given, str):
@@ -32,12 +33,12 @@ def checked_checks(given: object) -> dict[str, Check]:
     for name, check in named:
         if not isinstance(name, str) or not (isinstance(check, str) or callable(check)):
             raise InvalidInputError(f"the check {check!r} is neither SQL nor a function", hint="give one of them")
-    return dict(named)
+    return tuple(named)
 
 
-def run_checks(checks: Mapping[str, Check], snapshot: Snapshot, query: Query) -> None:
+def run_checks(checks: Sequence[NamedCheck], snapshot: Snapshot, query: Query) -> None:
     """Raise at the first check that finds something."""
-    for name, check in checks.items():
+    for name, check in checks:
         if isinstance(check, str):
             _require_no_rows(name, check, snapshot, query)
         else:
@@ -64,8 +65,17 @@ def _require_success(name: str, check: Callable[[Snapshot], object], snapshot: S
         raise
     except Exception as err:
         raise CheckFailedError(f"the check {name!r} failed: {err!r}", hint="mend it, then publish again") from err
-    if answer is False:
+    if _is_false(answer):
         raise CheckFailedError(f"the check {name!r} failed", hint="mend it, then publish again")
+
+
+def _is_false(answer: object) -> bool:
+    """Whether it is False, be it Python's, numpy's or Arrow's; what is only empty or 0 is not."""
+    import numpy as np
+    import pyarrow as pa
+
+    plain = answer.as_py() if isinstance(answer, pa.BooleanScalar) else answer
+    return isinstance(plain, bool | np.bool_) and not plain
 
 
 def _name(check: object) -> str:

@@ -1,0 +1,108 @@
+"""Appends found again between two versions, and told from whatever only looks like them."""
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+
+from anabranch.errors import SchemaMismatchError
+from anabranch.format import staging
+from anabranch.format.home import Home
+from anabranch.format.staging import ColumnChange, Pin
+from tests.conftest import Place
+
+SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
+
+
+def table(*ids: int) -> pa.Table:
+    return pa.table({"id": ids, "v": [f"v{number}" for number in ids]}, schema=SCHEMA)
+
+
+@pytest.fixture
+def empty(place: Place) -> Pin:
+    return staging.create_empty(Home.at(place / "t.lance", place.storage_options), SCHEMA)
+
+
+@pytest.fixture
+def base(empty: Pin) -> Pin:
+    """Rows 1, 2 and 3, of which 2 was deleted again."""
+    return staging.delete(staging.append(empty, table(1, 2, 3)), "id = 2").pin
+
+
+def ids(pin: Pin) -> list[int]:
+    return sorted(pin.open().to_table(columns=["id"]).column("id").to_pylist())
+
+
+def row_ids(pin: Pin) -> dict[int, int]:
+    found = pin.open().to_table(columns=["id"], with_row_id=True)
+    return dict(zip(found.column("id").to_pylist(), found.column("_rowid").to_pylist(), strict=True))
+
+
+@pytest.mark.s3
+def test_appends_are_found_and_fit_another_version(base: Pin) -> None:
+    after = staging.append(staging.append(base, table(4, 5)), table(6))
+    found = staging.find_appended(base, after)
+    assert found is not None
+    assert [fragment.rows for fragment in found] == [2, 1]
+    other = staging.delete(staging.append(base, table(7)), "id = 1").pin
+    both = staging.append_fragments(other, found)
+    assert ids(both) == [3, 4, 5, 6, 7]
+    assert len(set(row_ids(both).values())) == 5
+    assert {number: row_ids(both)[number] for number in (3, 7)} == row_ids(other)
+    assert ids(after) == [1, 3, 4, 5, 6]
+
+
+def test_nothing_appended_is_nothing(base: Pin) -> None:
+    assert staging.find_appended(base, base) == ()
+
+
+def test_appends_to_no_rows(empty: Pin) -> None:
+    found = staging.find_appended(empty, staging.append(empty, table(1)))
+    assert found is not None
+    assert [fragment.rows for fragment in found] == [1]
+
+
+def test_appends_in_a_fork_are_found_but_fit_only_there(base: Pin) -> None:
+    home = staging.fork(base, "dev/one")
+    forked = Pin(home=home, version=home.head_version())
+    after = staging.append(staging.append(forked, table(4)), table(5))
+    found = staging.find_appended(base, after)
+    assert found is not None
+    assert ids(staging.append_fragments(staging.append(forked, table(6)), found)) == [1, 3, 4, 5, 6]
+    with pytest.raises(SchemaMismatchError):
+        staging.append_fragments(base, found)
+    assert staging.find_appended(base, staging.upsert(forked, table(9), ["id"]).pin) is None
+
+
+CHANGES: dict[str, Callable[[Pin], Pin]] = {
+    "upsert": lambda pin: staging.upsert(pin, table(1, 9), ["id"]).pin,
+    "upsert of new keys": lambda pin: staging.upsert(pin, table(9), ["id"]).pin,
+    "update": lambda pin: staging.update(pin, {"v": "'x'"}).pin,
+    "delete": lambda pin: staging.delete(pin, "id = 1").pin,
+    "delete all": lambda pin: staging.delete(pin, "true").pin,
+    "overwrite": lambda pin: staging.overwrite(pin, table(9)),
+    "overwrite by nothing": lambda pin: staging.overwrite(pin, table()),
+    "compact": lambda pin: staging.compact(staging.append(pin, table(9))),
+    "add a column": lambda pin: staging.add_columns(pin, {"w": "id"}),
+    "rename a column": lambda pin: staging.alter_columns(pin, [ColumnChange(path="v", name="w")]),
+    "rename a column and back": lambda pin: staging.alter_columns(
+        staging.alter_columns(pin, [ColumnChange(path="v", name="w")]), [ColumnChange(path="w", name="v")]
+    ),
+    "drop a column": lambda pin: staging.drop_columns(pin, ["v"]),
+    "delete of what was appended": lambda pin: staging.delete(staging.append(pin, table(8, 9)), "id = 9").pin,
+}
+
+
+@pytest.mark.parametrize("change", sorted(CHANGES))
+def test_everything_else_is_no_append(base: Pin, change: str) -> None:
+    assert staging.find_appended(base, CHANGES[change](base)) is None
+    assert staging.find_appended(base, staging.append(CHANGES["upsert of new keys"](base), table(10))) is None
+
+
+def test_overwrite_of_no_rows_is_no_append(empty: Pin) -> None:
+    assert staging.find_appended(empty, staging.overwrite(empty, table(1))) is None
+
+
+def test_version_on_another_line_is_no_append(base: Pin) -> None:
+    other = staging.append(base, table(4))
+    assert staging.find_appended(other, staging.append(base, table(5))) is None

@@ -1,0 +1,142 @@
+"""Signs of life: who gives none any more blocks nobody, and can still go on."""
+
+import gc
+import threading
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+import anabranch as ab
+from anabranch.errors import BranchInUseError
+from anabranch.ids import BranchName
+from anabranch.repo.leases import Lease, list_alive
+from anabranch.repo.models import RunPhase
+from anabranch.repo.repository import Repository
+from anabranch.repo.run import Run
+from tests.repo.conftest import ORDERS, another, ids, objects, table
+from tests.repo.leases import expire
+
+DEV = BranchName("dev")
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Repository:
+    """A repository on local disk, where a lease can be made old; with a table on main, and a branch."""
+    repo = ab.init(tmp_path / "lake", actor="ada")
+    with repo.transaction() as tx:
+        tx.create_table(ORDERS, table(1).schema)
+    repo.branch_create("dev")
+    return repo
+
+
+def append_in(run: Run, *numbers: int) -> None:
+    with run.transaction() as tx:
+        tx.append(ORDERS, table(*numbers))
+
+
+def test_expired_run_says_so_and_blocks_no_deletion(local: Repository) -> None:
+    run = local.begin_run("dev")
+    append_in(run, 1)
+    with pytest.raises(BranchInUseError, match=f"run {run.id} is active"):
+        local.branch_delete("dev")
+    expire(local)
+    assert run.info().state is RunPhase.EXPIRED
+    assert [info.state for info in another(local).run_list()] == [RunPhase.EXPIRED]
+    local.branch_delete("dev")
+    assert run.info().state is RunPhase.EXPIRED
+    run.abort()
+    assert run.info().state is RunPhase.ABORTED
+
+
+def test_expired_run_can_go_on_and_be_published(local: Repository) -> None:
+    run = local.begin_run("dev")
+    append_in(run, 1)
+    expire(local)
+    assert ids(run.snapshot()) == [1]
+    append_in(run, 2)
+    assert run.info().state is RunPhase.RUNNING
+    expire(local)
+    another(local).run_get(run.id).publish()
+    assert run.info().state is RunPhase.PUBLISHED
+    assert ids(local.snapshot_of("dev")) == [1, 2]
+
+
+def test_ended_runs_block_no_deletion_however_alive_their_process(local: Repository) -> None:
+    run, published, nothing = local.begin_run("dev"), local.begin_run("dev"), local.begin_run("dev")
+    append_in(published, 1)
+    another(local).run_get(published.id).publish()
+    another(local).run_get(run.id).abort()
+    nothing.abort()
+    for ended in (run, published, nothing):
+        Lease(local._context, DEV, ended.id).renew()
+    local.branch_delete("dev")
+
+
+def test_run_on_another_branch_blocks_no_deletion(local: Repository) -> None:
+    local.branch_create("dev2")
+    local.branch_create("dev/x")
+    runs = [local.begin_run(), local.begin_run("dev2"), local.begin_run("dev/x")]
+    local.branch_delete("dev")
+    assert {run.info().state for run in runs} == {RunPhase.RUNNING}
+
+
+@pytest.mark.s3
+def test_leases_lapse_by_the_clock_of_the_store(lake: Repository) -> None:
+    lake.branch_create("dev")
+    context = lake._context
+    lease = Lease(context, DEV, "x")
+    lease.begin()
+    assert list_alive(context, DEV) == ("x",)
+    assert list_alive(replace(context, lease=timedelta(0)), DEV) == ()
+    assert list_alive(context, BranchName("main")) == ()
+    lease.release()
+    lease.release()
+    assert list_alive(context, DEV) == ()
+    assert [path for path in objects(lake) if path.startswith("_leases/")] == []
+
+
+def heartbeats(run: Run) -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if run.id in thread.name]
+
+
+def test_signs_of_life_end_with_the_run(local: Repository) -> None:
+    quick = Repository(replace(local._context, lease=timedelta(minutes=10)))
+    for end in ("publish", "abort"):
+        run = quick.begin_run("dev")
+        (thread,) = heartbeats(run)
+        assert thread.daemon
+        getattr(run, end)()
+        thread.join()
+    run = quick.begin_run("dev")
+    (thread,) = heartbeats(run)
+    with pytest.raises(KeyError), run:
+        raise KeyError
+    thread.join()
+
+
+def test_signs_of_life_end_when_the_run_is_forgotten_but_not_while_a_step_is_open(local: Repository) -> None:
+    run = local.begin_run("dev")
+    run_id, (thread,) = run.id, heartbeats(run)
+    tx = run.transaction()
+    del run
+    gc.collect()
+    assert thread.is_alive()
+    del tx
+    gc.collect()
+    thread.join()
+    assert local.run_get(run_id).info().state is RunPhase.RUNNING  # until the last sign is old
+    expire(local)
+    assert local.run_get(run_id).info().state is RunPhase.EXPIRED
+
+
+def test_signs_are_given_again_and_again(local: Repository) -> None:
+    quick = Repository(replace(local._context, lease=timedelta(milliseconds=30)))
+    run = quick.begin_run("dev")
+    lost = Path(local.uri, "_leases", "dev", run.id)
+    for _ in range(3):
+        lost.unlink()
+        while not lost.exists():  # until the next sign
+            threading.Event().wait(0.001)
+    run.abort()
