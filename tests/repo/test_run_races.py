@@ -86,7 +86,7 @@ def assert_all_runs_are_there_once(
 def test_eight_processes_with_runs_of_their_own(
     nursery: Program, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    count = 25 if request.config.getoption("--proof") else 4
+    count = 25 if request.config.getoption("--proof") else 3
     place = Place(root=str(tmp_path))
     repo = ab.init(place / "lake")
     ledger.create(repo)
