@@ -12,6 +12,7 @@ from anabranch.errors import AnabranchError
 # Codes are a promise to programs: a line of this table may be added, never changed.
 CODES = {
     "AnabranchError": "error",
+    "BadRecordError": "bad_record",
     "BaseExistsError": "base_exists",
     "BaseNotFoundError": "base_not_found",
     "BranchExistsError": "branch_exists",

@@ -3,10 +3,11 @@
 import os
 from collections.abc import Mapping
 from dataclasses import replace
+from importlib.util import find_spec
 
 from anabranch.repo.context import Context
 from anabranch.repo.creation import check_repository, create_repository
-from anabranch.repo.engine import Rewriter, SqlEngine
+from anabranch.repo.engine import Loader, Rewriter, SqlEngine
 from anabranch.repo.repository import Repository
 from anabranch.storage import open_store
 from anabranch.storage.uris import normalise_uri
@@ -48,6 +49,7 @@ def _context(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | N
         actor=actor,
         load_engine=_load_engine,
         load_rewriter=_load_rewriter,
+        find_loader=_find_loader,
     )
 
 
@@ -63,3 +65,11 @@ def _load_rewriter() -> Rewriter:
     from anabranch.spark.rewriting import SparkRewriter
 
     return SparkRewriter()
+
+
+def _find_loader() -> Loader | None:
+    if find_spec("pyspark") is None:
+        return None
+    from anabranch.spark.loading import SparkLoader
+
+    return SparkLoader()

@@ -30,6 +30,7 @@
     │   ├── MergeNeededError
     │   └── ForeignWriteError
     ├── InvalidInputError    correct the call
+    │   ├── BadRecordError
     │   ├── InvalidNameError
     │   ├── InvalidPathError
     │   ├── InvalidExpressionError
@@ -53,6 +54,7 @@ from typing import ClassVar
 
 __all__ = [
     "AnabranchError",
+    "BadRecordError",
     "BaseExistsError",
     "BaseNotFoundError",
     "BranchExistsError",
@@ -259,6 +261,12 @@ class InvalidInputError(AnabranchError):
     """The call itself is wrong and will be wrong again."""
 
     code = "invalid_input"
+
+
+class BadRecordError(InvalidInputError):
+    """A record of a file is no row of the table it was to be loaded into."""
+
+    code = "bad_record"
 
 
 class InvalidNameError(InvalidInputError):

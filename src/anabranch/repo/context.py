@@ -16,7 +16,7 @@ from anabranch.storage import ObjectStore
 from anabranch.storage.uris import join_uri
 
 if TYPE_CHECKING:
-    from anabranch.repo.engine import Rewriter, SqlEngine
+    from anabranch.repo.engine import Loader, Rewriter, SqlEngine
 
 __all__ = ["BRANCHES", "RUNS", "TABLES", "Context", "as_segment", "give_way", "new_ulid", "now_in_microseconds"]
 
@@ -66,6 +66,7 @@ class Context:
     lease: timedelta = timedelta(minutes=1)
     load_engine: "Callable[[], SqlEngine] | None" = None
     load_rewriter: "Callable[[], Rewriter] | None" = None
+    find_loader: "Callable[[], Loader | None]" = lambda: None
 
     def branch_log(self, branch: BranchName) -> NumberedLog:
         if branch.run_id is not None:

@@ -1,4 +1,4 @@
-"""What a repository asks of its engines: one that answers SQL, one that rewrites data on many machines."""
+"""What a repository asks of its engines: one that answers SQL, others that move data on many machines."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
@@ -7,10 +7,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from anabranch.format.staging import Pin, RewriteTask, RewrittenFragments
+    from anabranch.repo.loading.values import LoadTask, OnProgress, WrittenRows
     from anabranch.repo.repository import Repository
     from anabranch.repo.snapshots import Snapshot
 
-__all__ = ["Parameters", "Rewriter", "SqlEngine"]
+__all__ = ["Loader", "Parameters", "Rewriter", "SqlEngine"]
 
 Parameters = Sequence[Any] | Mapping[str, Any]
 
@@ -35,4 +36,18 @@ class SqlEngine(Protocol):
 class Rewriter(Protocol):
     def rewrite(self, pin: "Pin", tasks: "Sequence[RewriteTask]") -> "list[RewrittenFragments]":
         """Do the tasks of a compaction of one version, wherever there is room."""
+        ...
+
+
+class Loader(Protocol):
+    def write(self, task: "LoadTask", *, on_progress: "OnProgress") -> "WrittenRows":
+        """Write the rows of many files as data files, wherever there is room; publish nothing."""
+        ...
+
+    def write_frame(self, frame: Any, pin: "Pin", schema: "pa.Schema", *, for_overwrite: bool) -> "WrittenRows":
+        """Like `write`, for the rows of a DataFrame of the engine."""
+        ...
+
+    def columns_of(self, frame: Any) -> "pa.Schema":
+        """The columns of a table that a DataFrame would make."""
         ...

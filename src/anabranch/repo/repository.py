@@ -10,8 +10,8 @@ from anabranch.repo import runs
 from anabranch.repo.checks import checked_limit, checked_metadata, checked_text
 from anabranch.repo.engine import Parameters, SqlEngine
 from anabranch.repo.handles.branching import BranchingHandle
+from anabranch.repo.handles.loading import LoadingHandle
 from anabranch.repo.handles.reading import ReadingHandle
-from anabranch.repo.handles.writing import WritingHandle
 from anabranch.repo.leases import Lease
 from anabranch.repo.run import Run
 from anabranch.repo.runs import RunInfo
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Repository"]
 
 
-class Repository(ReadingHandle, BranchingHandle, WritingHandle):
+class Repository(ReadingHandle, BranchingHandle, LoadingHandle):
     """A handle on one repository, bound to one branch."""
 
     def sql(self, sql: str, *, ref: str | None = None, params: Parameters | None = None) -> "pa.Table":

@@ -65,6 +65,10 @@ class ObjectStore(Protocol):
         """Raise ObjectNotFoundError if there is no such object."""
         ...
 
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        """Some bytes of an object, which must have that many."""
+        ...
+
     def stream(self, path: str) -> Iterator[bytes]:
         """The object in pieces, for what may not fit into memory."""
         ...
@@ -116,6 +120,10 @@ class _Store:
         with self._errors(path):
             meta = obstore.head(self._backend, path)
         return ObjectInfo(path=path, size=meta["size"], modified=meta["last_modified"])
+
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        with self._errors(path):
+            return bytes(obstore.get_range(self._backend, path, start=start, length=length))
 
     def stream(self, path: str) -> Iterator[bytes]:
         with self._errors(path):

@@ -37,6 +37,9 @@ class _WrappedStore:
     def head(self, path: str) -> ObjectInfo:
         return self._request("head", path, lambda: self._inner.head(path))
 
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        return self._request("get", path, lambda: self._inner.get_range(path, start, length))
+
     def stream(self, path: str) -> Iterator[bytes]:
         return self._request("get", path, lambda: self._inner.stream(path))
 

@@ -1,0 +1,91 @@
+"""Parquet, ORC and Lance: files that bring their own types."""
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+import pyarrow.orc as pa_orc
+import pyarrow.parquet as pa_parquet
+
+from anabranch.errors import DamagedFileError
+from anabranch.files.finding import SourceFile
+from anabranch.files.formats import FileFormat
+from anabranch.format.home import Home
+from anabranch.format.scan import iter_batches
+from anabranch.format.staging import Pin
+
+__all__ = ["columns_of", "iter_rows"]
+
+_ROWS_PER_BATCH = 1 << 16
+
+
+class _ObjectFile(io.RawIOBase):
+    """A stored object as a file that can be read anywhere."""
+
+    def __init__(self, file: SourceFile) -> None:
+        super().__init__()
+        self._store, self._path, self._size = file.store, file.path, file.size
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        self._at = start + offset
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        left = max(self._size - self._at, 0)
+        wanted = left if size < 0 else min(size, left)
+        data = self._store.get_range(self._path, self._at, wanted) if wanted else b""
+        self._at += len(data)
+        return data
+
+
+def columns_of(file: SourceFile) -> pa.Schema:
+    """The columns that a file has."""
+    if file.format is FileFormat.LANCE:
+        return _pin(file).schema
+    with _reading(file):
+        if file.format is FileFormat.PARQUET:
+            return pa_parquet.ParquetFile(_ObjectFile(file)).schema_arrow.remove_metadata()
+        return pa_orc.ORCFile(_ObjectFile(file)).schema.remove_metadata()
+
+
+def iter_rows(file: SourceFile) -> Iterator[pa.RecordBatch]:
+    """The rows, batch by batch."""
+    if file.format is FileFormat.LANCE:
+        yield from iter_batches(_pin(file))
+        return
+    with _reading(file):
+        if file.format is FileFormat.PARQUET:
+            opened = pa_parquet.ParquetFile(_ObjectFile(file), pre_buffer=False)
+            yield from opened.iter_batches(batch_size=_ROWS_PER_BATCH)
+            return
+        stripes = pa_orc.ORCFile(_ObjectFile(file))
+        for number in range(stripes.nstripes):
+            yield from pa.Table.from_batches([stripes.read_stripe(number)]).to_batches(max_chunksize=_ROWS_PER_BATCH)
+
+
+def _pin(file: SourceFile) -> Pin:
+    home = Home.at(file.uri, file.storage_options)
+    return Pin(home=home, version=home.head_version())
+
+
+@contextmanager
+def _reading(file: SourceFile) -> Iterator[None]:
+    try:
+        yield
+    except (pa.ArrowException, OSError) as err:
+        raise DamagedFileError(
+            f"{file.uri!r} is no {file.format.value} file, or a damaged one: {err}",
+            hint="check the file, or its format",
+        ) from err

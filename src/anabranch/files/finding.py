@@ -1,0 +1,172 @@
+"""Find the files that somebody means: single ones, folders and patterns, on local disk and in object stores."""
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+
+from anabranch.errors import InvalidInputError, InvalidPathError, ObjectNotFoundError, StorageError
+from anabranch.files.formats import Compression, FileFormat, format_of_name
+from anabranch.storage import ObjectStore, open_store
+from anabranch.storage.store import find_object
+from anabranch.storage.uris import is_local, join_uri, normalise_uri, split_uri
+
+__all__ = ["SourceFile", "find_files"]
+
+_PATTERN_SIGNS = re.compile(r"[*?\[]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceFile:
+    """One file with rows, or the folder of a Lance dataset."""
+
+    root: str
+    path: str
+    size: int
+    format: FileFormat
+    compression: Compression = Compression.NONE
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def uri(self) -> str:
+        return join_uri(self.root, self.path)
+
+    @property
+    def store(self) -> ObjectStore:
+        return open_store(self.root, self.storage_options)
+
+
+def find_files(
+    sources: Sequence[str | os.PathLike[str]],
+    *,
+    format: FileFormat | None = None,  # noqa: A002 - the name that users know
+    storage_options: Mapping[str, str] | None = None,
+) -> tuple[SourceFile, ...]:
+    """The files of all sources, each once, in the order of the sources and then of their paths.
+
+    In folders, and for patterns, files and folders whose names begin with '.' or '_' do not count, nor do files whose
+    names tell another format.
+    """
+    options = dict(storage_options or {})
+    found: dict[str, SourceFile] = {}
+    for source in sources:
+        for file in _find(_text_of(source), format, options):
+            found.setdefault(file.uri, file)
+    formats = {file.format for file in found.values()}
+    if len(formats) > 1:
+        names = " and ".join(sorted(kind.value for kind in formats))
+        raise InvalidInputError(f"the source has files of {names}", hint="load one format at a time, or name one")
+    return tuple(found.values())
+
+
+def _text_of(source: str | os.PathLike[str]) -> str:
+    try:
+        return os.fspath(source)
+    except TypeError:
+        raise InvalidInputError(
+            f"rows cannot be loaded from {type(source).__name__!r}", hint="give a file, a folder or a pattern"
+        ) from None
+
+
+def _find(source: str, wanted: FileFormat | None, options: Mapping[str, str]) -> list[SourceFile]:
+    files = list(_find_plain(source, wanted, options))
+    if not files and _PATTERN_SIGNS.search(source):
+        files = list(_find_pattern(source, wanted, options))
+    if not files:
+        raise ObjectNotFoundError(f"there is nothing to load at {source!r}", hint="check the path and the format")
+    return files
+
+
+def _find_plain(source: str, wanted: FileFormat | None, options: Mapping[str, str]) -> Iterator[SourceFile]:
+    """A source that is the name of a file or a folder."""
+    try:
+        uri = normalise_uri(source)
+    except InvalidPathError:
+        if _PATTERN_SIGNS.search(source):
+            return
+        raise
+    root, path = _parent(uri)
+    if FileFormat.LANCE in (wanted, format_of_name(path)[0]):
+        yield SourceFile(root=root, path=path, size=0, format=FileFormat.LANCE, storage_options=options)
+        return
+    if path and (known := _find_file(open_store(root, options), path)) is not None:
+        kind, compression = _require_format(path, wanted)
+        yield SourceFile(
+            root=root, path=path, size=known, format=kind, compression=compression, storage_options=options
+        )
+        return
+    if not source.endswith((".csv", ".json", ".parquet", ".orc")):
+        yield from _list_below(uri, re.compile(".*"), wanted, options)
+
+
+def _find_pattern(source: str, wanted: FileFormat | None, options: Mapping[str, str]) -> Iterator[SourceFile]:
+    cut = _PATTERN_SIGNS.search(source)
+    start = source.rfind("/", 0, cut.start() if cut else len(source)) + 1
+    yield from _list_below(source[:start] or ".", _as_regex(source[start:]), wanted, options)
+
+
+def _list_below(
+    folder: str, pattern: re.Pattern[str], wanted: FileFormat | None, options: Mapping[str, str]
+) -> Iterator[SourceFile]:
+    root = normalise_uri(folder)
+    for info in sorted(open_store(root, options).list(), key=lambda info: info.path):
+        hidden = any(part.startswith((".", "_")) for part in info.path.split("/"))
+        kind, compression = format_of_name(info.path)
+        if hidden or not pattern.fullmatch(info.path) or (info.size == 0 and kind is None):
+            continue
+        if kind is None and wanted is None:
+            raise _no_format(info.path)
+        if kind in (wanted, None) or wanted is None:
+            yield SourceFile(
+                root=root,
+                path=info.path,
+                size=info.size,
+                format=wanted or kind or FileFormat.CSV,
+                compression=compression,
+                storage_options=options,
+            )
+
+
+def _find_file(store: ObjectStore, path: str) -> int | None:
+    try:
+        info = find_object(store, path)
+    except (StorageError, InvalidPathError):
+        return None  # a local folder
+    return None if info is None else info.size
+
+
+def _parent(uri: str) -> tuple[str, str]:
+    if is_local(uri):
+        place = PurePosixPath(uri)
+        return str(place.parent), place.name
+    scheme, bucket, path = split_uri(uri)
+    folder, _, name = path.rpartition("/")
+    return "/".join(part for part in (f"{scheme}://{bucket}", folder) if part), name
+
+
+def _require_format(path: str, wanted: FileFormat | None) -> tuple[FileFormat, Compression]:
+    kind, compression = format_of_name(path)
+    if wanted is None and kind is None:
+        raise _no_format(path)
+    return wanted or kind or FileFormat.CSV, compression
+
+
+def _no_format(path: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"the name {path!r} does not tell the format", hint="name it: csv, json, parquet, orc or lance"
+    )
+
+
+def _as_regex(pattern: str) -> re.Pattern[str]:
+    """A shell's pattern: `*` and `?` stay in one folder, `**/` spans any number of them."""
+    parts = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+    text = ""
+    for token in re.findall(r"\*\*/|\*\*|\*|\?|\[!?\]?[^\]]*\]|.", pattern, re.DOTALL):
+        if token in parts:
+            text += parts[token]
+        elif len(token) > 1 and token.startswith("["):
+            text += "[" + re.sub("^!", "^", token[1:-1]).replace("\\", r"\\") + "]"
+        else:
+            text += re.escape(token)
+    return re.compile(text, re.DOTALL)

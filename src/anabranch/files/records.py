@@ -1,0 +1,236 @@
+"""Text cut into records, with the line that each begins at.
+
+Most text is cut fast, by counting quotes. Where that cannot be trusted, or where a line is to be named, records are
+matched one by one; both ways agree on what a record is.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from anabranch.files.csv_options import CsvOptions
+
+__all__ = ["BadRecord", "Block", "Dialect", "Record", "iter_blocks"]
+
+BLOCK_BYTES = 4 << 20
+# A quoted value that is longer counts as one that nobody closed.
+LONGEST_RECORD = 16 << 20
+_NEWLINE, _RETURN = 0x0A, 0x0D
+UNCLOSED = "a quote is not closed, or text follows a closing one"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BadRecord:
+    """A record that cannot be loaded: where it is, why, and its text."""
+
+    file: str
+    line: int
+    reason: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    text: bytes
+    line: int
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """What tells records from each other."""
+
+    quote: bytes | None
+    delimiter: bytes = b","
+    escape: bytes | None = None
+
+    @classmethod
+    def of(cls, options: CsvOptions) -> "Dialect":
+        return cls(
+            quote=options.quote.encode() if options.quote else None,
+            delimiter=options.delimiter.encode(),
+            escape=options.escape.encode() if options.escape else None,
+        )
+
+    @classmethod
+    def of_lines(cls) -> "Dialect":
+        """Every line is a record."""
+        return cls(quote=None)
+
+    @cached_property
+    def record(self) -> re.Pattern[bytes]:
+        """One record and the end of its last line."""
+        return re.compile(rb"(?>%b(?:%b%b)*+)(?:\r?\n|\r|\Z)" % (self._field, re.escape(self.delimiter), self._field))
+
+    @cached_property
+    def unfinished(self) -> re.Pattern[bytes]:
+        """A record whose end may still come."""
+        quote, delimiter = self._quote_sign, re.escape(self.delimiter)
+        return re.compile(
+            rb"(?>(?:%b%b)*+)%b%b(?:%b?|%b)\Z" % (self._field, delimiter, quote, self._inner, quote, rb"\\")
+        )
+
+    @property
+    def _quote_sign(self) -> bytes:
+        return re.escape(self.quote) if self.quote else rb"(?!)"
+
+    @property
+    def _inner(self) -> bytes:
+        quote = self._quote_sign
+        if self.escape is None:
+            return rb"[^%b]*+(?:%b%b[^%b]*+)*+" % (quote, quote, quote, quote)
+        escape = re.escape(self.escape)
+        return rb"(?:[^%b%b]|%b%b|%b[\s\S])*+" % (quote, escape, quote, quote, escape)
+
+    @property
+    def _field(self) -> bytes:
+        delimiter, quote = re.escape(self.delimiter), self._quote_sign
+        plain = rb"[^%b\r\n]" % delimiter
+        if self.escape is not None:
+            escape = re.escape(self.escape)
+            plain = rb"(?:[^%b\r\n%b]|%b[^\r\n])" % (delimiter, escape, escape)
+        if self.quote is None:
+            return rb"%b*+" % plain
+        ends = rb"(?=%b|[\r\n]|\Z)" % delimiter
+        return rb"(?:%b%b%b%b|(?!%b)%b*+)" % (quote, self._inner, quote, ends, quote, plain)
+
+
+@dataclass(frozen=True)
+class Block:
+    """Whole records of one file. Blank lines may be among them; bad ones were taken out."""
+
+    file: str
+    data: bytes
+    line: int
+    dialect: Dialect
+    bad: tuple[BadRecord, ...] = ()
+    known: tuple[Record, ...] | None = field(default=None, repr=False)
+
+    @cached_property
+    def records(self) -> tuple[Record, ...]:
+        """Every record that is no blank line, with the number of its first line."""
+        if self.known is not None:
+            return self.known
+        return _split(self.data, self.line, self.dialect, self.file, is_last=True).records
+
+    def bad_record(self, record: Record, reason: str) -> BadRecord:
+        return _bad(self.file, record.line, record.text, reason)
+
+
+@dataclass(frozen=True, slots=True)
+class _Split:
+    records: tuple[Record, ...]
+    bad: tuple[BadRecord, ...]
+    end: int
+
+
+def iter_blocks(
+    pieces: Iterator[bytes], dialect: Dialect, *, file: str, line: int = 1, block_bytes: int = BLOCK_BYTES
+) -> Iterator[Block]:
+    """Cut text, which begins at a line of a file, where records end."""
+    held = b""
+    wanted = block_bytes
+    for piece in pieces:
+        held = held + piece if held else piece
+        while len(held) >= wanted:
+            block, end = _cut(held, line, dialect, file, is_last=False)
+            if not end:
+                wanted = len(held) + block_bytes
+                break
+            yield block
+            line += held.count(b"\n", 0, end)
+            held, wanted = held[end:], block_bytes
+    while held:
+        block, end = _cut(held, line, dialect, file, is_last=True)
+        yield block
+        line += held.count(b"\n", 0, end)
+        held = held[end:]
+
+
+def _cut(held: bytes, line: int, dialect: Dialect, file: str, *, is_last: bool) -> tuple[Block, int]:
+    """The records that end in what is held, and where the last of them does."""
+    end = _plain_end(held, dialect, is_last=is_last)
+    if end is None:
+        found = _split(held, line, dialect, file, is_last=is_last)
+        data = b"".join(_ended(record.text) for record in found.records)
+        return Block(file, data, line, dialect, found.bad, found.records), found.end
+    return Block(file, held if end == len(held) else held[:end], line, dialect), end
+
+
+def _plain_end(held: bytes, dialect: Dialect, *, is_last: bool) -> int | None:
+    """Where the last whole record ends; None where counting quotes does not tell."""
+    quote = dialect.quote
+    if dialect.escape is not None and dialect.escape in held:
+        return None
+    if quote is None or quote not in held:
+        return len(held) if is_last else held.rfind(b"\n") + 1
+    signs = np.frombuffer(held, dtype=np.uint8)
+    quotes = np.flatnonzero(signs == quote[0])
+    if is_last:
+        end = len(held)
+        if len(quotes) % 2:
+            return None
+    else:
+        end = _last_end(held, quotes)
+        if not end:
+            return None if len(held) >= LONGEST_RECORD or _is_suspicious(signs, quotes, dialect) else 0
+        quotes = quotes[: np.searchsorted(quotes, end)]
+    return None if _is_suspicious(signs[:end], quotes, dialect) else end
+
+
+def _is_suspicious(
+    signs: "np.ndarray[tuple[int], np.dtype[np.uint8]]",
+    quotes: "np.ndarray[tuple[int], np.dtype[np.int64]]",
+    dialect: Dialect,
+) -> bool:
+    """Whether some quote neither begins nor ends a value, nor is doubled inside one."""
+    quote = dialect.quote[0] if dialect.quote else 0
+    opening, closing = quotes[0::2], quotes[1::2]
+    before = signs[opening[opening > 0] - 1]
+    after = signs[closing[closing < len(signs) - 1] + 1]
+    is_bound = np.zeros(256, dtype=bool)
+    is_bound[[dialect.delimiter[0], _NEWLINE, _RETURN, quote]] = True
+    return not (is_bound[before].all() and is_bound[after].all())
+
+
+def _last_end(held: bytes, quotes: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> int:
+    """Where the last line ends that does so outside quotes; 0 if none does."""
+    end = held.rfind(b"\n")
+    while end >= 0 and np.searchsorted(quotes, end) % 2:
+        end = held.rfind(b"\n", 0, end)
+    return end + 1
+
+
+def _split(held: bytes, line: int, dialect: Dialect, file: str, *, is_last: bool) -> _Split:
+    """Match records one by one. What is none costs its first line only, so that the next one has a chance."""
+    records: list[Record] = []
+    bad: list[BadRecord] = []
+    at, end = 0, len(held)
+    while at < end:
+        found = dialect.record.match(held, at)
+        if found is not None:
+            after = found.end()
+            if after == end and not is_last and not held.endswith(b"\n", at):
+                break
+            text = held[at:after]
+            if text.strip(b"\r\n"):
+                records.append(Record(text, line))
+        else:
+            may_go_on = not is_last and end - at < LONGEST_RECORD
+            if may_go_on and dialect.unfinished.match(held, at) is not None:
+                break
+            after = held.find(b"\n", at) + 1 or end
+            bad.append(_bad(file, line, held[at:after], UNCLOSED))
+        line += held.count(b"\n", at, after)
+        at = after
+    return _Split(tuple(records), tuple(bad), at)
+
+
+def _ended(text: bytes) -> bytes:
+    return text if text.endswith((b"\n", b"\r")) else text + b"\n"
+
+
+def _bad(file: str, line: int, text: bytes, reason: str) -> BadRecord:
+    return BadRecord(file=file, line=line, reason=reason, text=text.rstrip(b"\r\n").decode(errors="backslashreplace"))

@@ -1,0 +1,174 @@
+"""The rows of many files, part by part, in the columns asked for, and the columns that they bring."""
+
+import functools
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import pyarrow as pa
+
+from anabranch.errors import SchemaMismatchError
+from anabranch.files import columnar
+from anabranch.files.csv_options import CsvOptions
+from anabranch.files.csv_reading import CsvReader
+from anabranch.files.evidence import Evidence
+from anabranch.files.finding import SourceFile
+from anabranch.files.formats import FileFormat
+from anabranch.files.json_reading import JsonReader, unify_columns
+from anabranch.files.parsing import Parsed
+from anabranch.files.records import BadRecord, Block
+from anabranch.files.streams import Watch
+from anabranch.format.staging.incoming import fit_rows
+
+__all__ = ["Part", "Reading", "check_columns", "find_columns", "iter_parts"]
+
+# Enough to keep all threads busy, few enough to hold in memory; the same everywhere, so that results are.
+_AHEAD = 6
+_THREADS = min(4, os.cpu_count() or 1)
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """How files are read: all of one format. Without a header, columns have these `names`."""
+
+    format: FileFormat
+    csv: CsvOptions = field(default_factory=CsvOptions)
+    names: tuple[str, ...] | None = None
+
+    def text_reader(self) -> CsvReader | JsonReader:
+        if self.format is FileFormat.CSV:
+            return CsvReader(self.csv, None if self.csv.header else self.names)
+        return JsonReader()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Some rows of one file, and the records next to them that are none."""
+
+    file: str
+    table: pa.Table
+    bad: tuple[BadRecord, ...] = ()
+    parsed: Parsed | None = None
+
+    @property
+    def rows_read(self) -> int:
+        return len(self.table) + len(self.bad)
+
+
+def iter_parts(
+    files: Sequence[SourceFile], reading: Reading, schema: pa.Schema, *, watch: Watch | None = None
+) -> Iterator[Part]:
+    """All rows in the order of the files, in the columns of a schema that each file has."""
+    if not reading.format.is_text:
+        yield from _iter_columnar(files, schema, watch)
+        return
+    reader = reading.text_reader()
+
+    def parse(item: tuple[SourceFile, Block]) -> Part:
+        file, block = item
+        parsed = reader.parse(file, block, schema)
+        return Part(file=file.uri, table=parsed.table, bad=parsed.bad, parsed=parsed)
+
+    blocks = ((file, block) for file in files for block in reader.blocks(file, watch=watch))
+    yield from _map_ahead(parse, blocks)
+
+
+def check_columns(
+    files: Sequence[SourceFile], reading: Reading, expected: Sequence[str], *, may_lack: bool
+) -> tuple[str, ...]:
+    """Refuse files without the expected columns, or with others; which of the expected ones there are.
+
+    Objects of JSON say for themselves what they have, so nothing is missing there.
+    """
+    if reading.format is FileFormat.JSON:
+        return tuple(expected)
+    given: tuple[str, ...] | None = None
+    for file in files:
+        names = _names_of(file, reading)
+        extra = [name for name in names if name not in expected]
+        missing = [name for name in expected if name not in names]
+        if extra or (missing and not may_lack):
+            said = [
+                f"{what} {', '.join(map(repr, found))}"
+                for what, found in (("also has", extra), ("lacks", missing))
+                if found
+            ]
+            raise SchemaMismatchError(
+                f"{file.uri!r} {' and '.join(said)}: the columns are {', '.join(map(repr, expected))}",
+                hint="correct the file, or change the table's columns first",
+            )
+        found = tuple(name for name in expected if name in names)
+        if given is not None and found != given:
+            raise SchemaMismatchError(
+                f"{file.uri!r} has other columns than {files[0].uri!r}", hint="load files of the same columns together"
+            )
+        given = found
+    return given if given is not None else tuple(expected)
+
+
+def find_columns(
+    files: Sequence[SourceFile], reading: Reading, given: pa.Schema, *, watch: Watch | None = None
+) -> pa.Schema:
+    """The columns of all files, in the types given or, for the others, found by looking at every value."""
+    if not reading.format.is_text:
+        found = columnar.columns_of(files[0])
+        return pa.schema([given.field(f.name) if f.name in given.names else _plain(f) for f in found])
+    reader = reading.text_reader()
+    blocks = ((file, block) for file in files for block in reader.blocks(file, watch=watch))
+    if isinstance(reader, CsvReader):
+        evidence = Evidence(reader, given)
+        for file in files:
+            evidence.expect(reader.names_of(file))
+        for found in _map_ahead(evidence.look, blocks):
+            evidence.add(found)
+        return evidence.schema()
+    guess = reader.guess
+    schemas = [schema for found in _map_ahead(lambda item: guess(item[1]), blocks) for schema in found]
+    return unify_columns(schemas, given)
+
+
+def _names_of(file: SourceFile, reading: Reading) -> tuple[str, ...]:
+    if reading.format.is_text:
+        return reading.text_reader().names_of(file) or ()
+    return tuple(columnar.columns_of(file).names)
+
+
+def _plain(field: pa.Field) -> pa.Field:
+    """A column as a table holds it: dictionaries are an encoding of files."""
+    kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+    return pa.field(field.name, kind, field.nullable)
+
+
+def _iter_columnar(files: Sequence[SourceFile], schema: pa.Schema, watch: Watch | None) -> Iterator[Part]:
+    for file in files:
+        columns = columnar.columns_of(file)
+        reader = pa.RecordBatchReader.from_batches(columns, columnar.iter_rows(file))
+        try:
+            for batch in fit_rows(reader, schema).batches:
+                yield Part(file=file.uri, table=pa.Table.from_batches([batch]))
+        except SchemaMismatchError as err:
+            raise SchemaMismatchError(f"{file.uri!r}: {err.problem}", hint=err.hint) from err
+        if watch is not None:
+            watch(file.size)
+
+
+def _map_ahead(work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+    """Work on a few items at a time, and give the results in order."""
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="anabranch-files") as pool:
+        waiting: deque[Future[R]] = deque()
+        try:
+            for item in items:
+                if len(waiting) >= _AHEAD:
+                    yield waiting.popleft().result()
+                waiting.append(pool.submit(functools.partial(work, item)))
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()

@@ -1,0 +1,1 @@
+"""Rows that come from files and go to files, as one commit and from one snapshot."""

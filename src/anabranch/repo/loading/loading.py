@@ -1,0 +1,164 @@
+"""Load files into a table, in one transaction: find the columns, write the rows, put bad records aside."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from anabranch.errors import InvalidInputError, KeyConflictError, SchemaMismatchError, TableNotFoundError
+from anabranch.files.records import BadRecord
+from anabranch.files.rows import check_columns, find_columns
+from anabranch.repo.draft import Draft
+from anabranch.repo.loading.duplicates import explain_repeated, keep_last
+from anabranch.repo.loading.local import bad_record_error
+from anabranch.repo.loading.values import (
+    Loaded,
+    LoadMode,
+    LoadRequest,
+    LoadTask,
+    OnBad,
+    OnDuplicate,
+    WrittenRows,
+    reject_table_of,
+)
+from anabranch.repo.snapshots import Table
+from anabranch.repo.transaction import Transaction
+
+__all__ = ["REJECTS", "load_files"]
+
+REJECTS = pa.schema(
+    [
+        pa.field("file", pa.string(), nullable=False),
+        pa.field("line", pa.int64(), nullable=False),
+        pa.field("reason", pa.string(), nullable=False),
+        pa.field("text", pa.string(), nullable=False),
+    ]
+)
+
+WriteRows = Callable[[LoadTask], WrittenRows]
+
+
+def load_files(tx: Transaction, request: LoadRequest, write: WriteRows) -> Loaded:
+    """Take rows into a transaction; whatever goes wrong raises, and the transaction is to be forgotten."""
+    table = _find_table(tx, request)
+    schema = _target_schema(request, table)
+    may_lack = request.mode is LoadMode.UPSERT and table is not None
+    names = check_columns(request.files, request.reading, schema.names, may_lack=may_lack)
+    schema = pa.schema([schema.field(name) for name in schema.names if name in names], metadata=schema.metadata)
+    draft = _prepare(tx, request, table, schema)
+    _require_key(request, draft, schema)
+    task = LoadTask(
+        pin=draft.pin,
+        schema=schema,
+        required=draft.primary_key,
+        files=request.files,
+        reading=request.reading,
+        for_overwrite=request.mode is LoadMode.OVERWRITE,
+        stops_at_bad=request.on_bad is OnBad.FAIL,
+    )
+    written = write(task)
+    if written.bad and task.stops_at_bad:
+        raise bad_record_error(written.bad)
+    written, repeated = _without_repeated(request, task, draft, written)
+    try:
+        _take_in(tx, request.mode, draft, written, schema)
+    except KeyConflictError as err:
+        raise explain_repeated(err, task, draft.primary_key) from None
+    _reject(tx, request.key, written.bad)
+    return Loaded(
+        rows_read=written.rows_read,
+        rows_loaded=sum(fragment.rows for fragment in written.fragments),
+        rows_rejected=len(written.bad),
+        rows_repeated=repeated,
+    )
+
+
+def _find_table(tx: Transaction, request: LoadRequest) -> Table | None:
+    try:
+        table = tx[request.key]
+    except TableNotFoundError:
+        return None
+    if request.primary_key is not None and request.primary_key != table.primary_key:
+        found = ", ".join(table.primary_key) or "no columns"
+        raise InvalidInputError(
+            f"the primary key of '{request.key}' is {found}, not {', '.join(request.primary_key) or 'none'}",
+            hint="leave the primary key out",
+        )
+    return table
+
+
+def _target_schema(request: LoadRequest, table: Table | None) -> pa.Schema:
+    """The columns that rows are to have: the table's, unless there is none or it is replaced."""
+    if table is not None and (request.mode is not LoadMode.OVERWRITE or request.schema is None):
+        existing: pa.Schema = table.schema
+        _refuse_other_types(request, existing)
+        return existing
+    if request.schema is not None:
+        return request.schema
+    return find_columns(request.files, request.reading, request.types or pa.schema([]))
+
+
+def _refuse_other_types(request: LoadRequest, existing: pa.Schema) -> None:
+    for field in (*(request.schema or ()), *(request.types or ())):
+        if field.name not in existing.names or existing.field(field.name).type != field.type:
+            found = existing.field(field.name).type if field.name in existing.names else "not there"
+            raise SchemaMismatchError(
+                f"column {field.name!r} of '{request.key}' is {found}, not {field.type}",
+                hint="leave the type out, or change the table first",
+            )
+
+
+def _prepare(tx: Transaction, request: LoadRequest, table: Table | None, schema: pa.Schema) -> Draft:
+    if table is not None:
+        return tx.prepare(request.key)
+    if not schema.names:
+        raise SchemaMismatchError(
+            "the files have no columns, so no table can be made of them", hint="give a schema, or check the files"
+        )
+    key = request.primary_key or ()
+    return tx.prepare_new(request.key, schema, primary_key=key)
+
+
+def _require_key(request: LoadRequest, draft: Draft, schema: pa.Schema) -> None:
+    if request.mode is LoadMode.UPSERT and not draft.primary_key:
+        raise InvalidInputError(
+            f"table '{request.key}' has no primary key", hint="append the rows, or make the table with one"
+        )
+    if request.on_duplicate is OnDuplicate.LAST and not draft.primary_key:
+        raise InvalidInputError(
+            f"table '{request.key}' has no primary key by which rows could be the same", hint="leave on_duplicate out"
+        )
+    for name in draft.primary_key:
+        if name not in schema.names:
+            raise SchemaMismatchError(f"the files have no key column {name!r}", hint="add it to the files")
+
+
+def _without_repeated(
+    request: LoadRequest, task: LoadTask, draft: Draft, written: WrittenRows
+) -> tuple[WrittenRows, int]:
+    if request.on_duplicate is not OnDuplicate.LAST or not written.fragments:
+        return written, 0
+    overwrites = task.schema if task.for_overwrite else None
+    fragments, repeated = keep_last(draft.pin, written.fragments, draft.primary_key, overwrites=overwrites)
+    return replace(written, fragments=fragments), repeated
+
+
+def _take_in(tx: Transaction, mode: LoadMode, draft: Draft, written: WrittenRows, schema: pa.Schema) -> None:
+    match mode:
+        case LoadMode.APPEND:
+            tx.append_fragments(draft, written.fragments)
+        case LoadMode.UPSERT:
+            tx.upsert_fragments(draft, written.fragments, columns=schema.names)
+        case LoadMode.OVERWRITE:
+            tx.overwrite_fragments(draft, written.fragments, schema=schema)
+
+
+def _reject(tx: Transaction, key: str, bad: Sequence[BadRecord]) -> None:
+    """Put bad records into the table beside, which is made when there are any."""
+    if not bad:
+        return
+    rejects = reject_table_of(key)
+    if rejects not in tx:
+        tx.create_table(rejects, REJECTS)
+    columns = {name: [getattr(record, name) for record in bad] for name in REJECTS.names}
+    tx.append(rejects, pa.table(columns, schema=REJECTS))

@@ -1,0 +1,101 @@
+"""Files loaded by Spark's workers without becoming Spark's rows: tasks go out, the names of data files come back."""
+
+import pickle
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from anabranch.files.finding import SourceFile
+from anabranch.format import staging
+from anabranch.format.staging import Pin, WrittenFragment
+from anabranch.format.staging.incoming import fit_rows
+from anabranch.repo.loading.local import write_rows
+from anabranch.repo.loading.values import LoadProgress, LoadTask, OnProgress, WrittenRows
+from anabranch.spark.session import get_session
+from anabranch.spark.spark_errors import spark_errors
+from anabranch.spark.types import as_columns, new_columns
+
+__all__ = ["SparkLoader"]
+
+_TASKS = "number int, task binary"
+_RESULTS = "number int, result binary"
+_TEXTS = "fragment string"
+_BYTES_PER_TASK = 256 << 20
+
+
+class SparkLoader:
+    """Loads with the running session, or with one that it starts."""
+
+    def write(self, task: LoadTask, *, on_progress: OnProgress) -> WrittenRows:
+        session = get_session()
+        # Workers tell of all bad records, so that the first one is known whoever finds it.
+        parts = [replace(task, files=files, stops_at_bad=False) for files in _shared_out(task.files)]
+
+        def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                for row in batch.to_pylist():
+                    written = write_rows(pickle.loads(row["task"]), on_progress=_nobody_watches)  # noqa: S301 - our own
+                    result = pa.array([pickle.dumps(written)], pa.binary())
+                    yield pa.record_batch([pa.array([row["number"]], pa.int32()), result], names=["number", "result"])
+
+        with spark_errors():
+            given = session.createDataFrame([(n, pickle.dumps(part)) for n, part in enumerate(parts)], _TASKS)
+            rows = given.repartition(len(parts), "number").mapInArrow(work, _RESULTS).collect()
+        done: list[WrittenRows] = [
+            pickle.loads(bytes(row.result))  # noqa: S301 - our own
+            for row in sorted(rows, key=lambda row: row.number)
+        ]
+        total = sum(file.size for file in task.files)
+        written = WrittenRows(
+            fragments=tuple(fragment for part in done for fragment in part.fragments),
+            rows_read=sum(part.rows_read for part in done),
+            bad=tuple(record for part in done for record in part.bad),
+        )
+        rows_written = written.rows_read - len(written.bad)
+        on_progress(LoadProgress(rows=rows_written, bytes_read=total, bytes_total=total))
+        return written
+
+    def write_frame(self, frame: Any, pin: Pin, schema: pa.Schema, *, for_overwrite: bool) -> WrittenRows:
+        given = _frame(frame).schema
+
+        def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            rows = fit_rows(as_columns(batches, given, schema), schema)
+            reader = pa.RecordBatchReader.from_batches(rows.schema, rows.batches)
+            written = staging.write_fragments(pin, reader, for_overwrite=for_overwrite)
+            yield pa.record_batch([pa.array([f.to_json() for f in written], pa.string())], names=["fragment"])
+
+        fit_rows(as_columns(iter(()), given, schema), schema)  # refuses wrong types before the job begins
+        get_session(frame.sparkSession)
+        with spark_errors():
+            texts = [row.fragment for row in frame.mapInArrow(work, _TEXTS).collect()]
+        fragments = tuple(WrittenFragment.from_json(text) for text in texts)
+        return WrittenRows(fragments=fragments, rows_read=sum(f.rows for f in fragments), bad=())
+
+    def columns_of(self, frame: Any) -> pa.Schema:
+        return new_columns(_frame(frame).schema)
+
+
+def _frame(frame: Any) -> DataFrame:
+    given: DataFrame = frame
+    return given
+
+
+def _nobody_watches(progress: LoadProgress) -> None:
+    """Do nothing: a worker has nobody to tell."""
+
+
+def _shared_out(files: tuple[SourceFile, ...]) -> list[tuple[SourceFile, ...]]:
+    """Files in their order, small ones together."""
+    parts: list[tuple[SourceFile, ...]] = []
+    held: list[SourceFile] = []
+    size = 0
+    for file in files:
+        if held and size + file.size > _BYTES_PER_TASK:
+            parts.append(tuple(held))
+            held, size = [], 0
+        held.append(file)
+        size += file.size
+    return [*parts, tuple(held)]
