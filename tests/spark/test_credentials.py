@@ -1,0 +1,52 @@
+"""Credentials are in no plan, no log, no event and no error."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Place
+from tests.s3_server import ACCESS_KEY, SECRET_KEY
+from tests.spark.clusters import cluster_environment, connect_server
+
+pytestmark = pytest.mark.spark
+
+PROJECT = Path(__file__).parents[2]
+
+
+def tell_all(place: Place, master: str, folder: Path, environment: dict[str, str]) -> str:
+    """Everything that a program with credentials, and Spark below it, have said."""
+    arguments = [master, place / "lake", json.dumps(place.storage_options), str(folder)]
+    command = [sys.executable, "-m", "tests.spark.programs.with_secrets", *arguments]
+    answer = subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True, check=False)
+    assert answer.returncode == 0, answer.stderr[-3000:] + answer.stdout[-2000:]
+    assert answer.stdout.count("FAILED") == 5
+    kept = "\n".join(file.read_text(errors="replace") for file in folder.rglob("*") if is_told(file))
+    assert "SparkListenerSQLExecutionStart" in kept
+    return answer.stdout + answer.stderr + kept
+
+
+def is_told(file: Path) -> bool:
+    return file.is_file() and file.suffix != ".pth" and "python" not in file.parts
+
+
+def test_spark_tells_no_credentials(s3_place: Place, tmp_path: Path) -> None:
+    environment = cluster_environment(sys.executable)
+    told = tell_all(s3_place, "local[2]", tmp_path, environment)
+    assert " INFO " in told
+    assert_no_secrets(told)
+
+
+@pytest.mark.proof
+def test_spark_connect_tells_no_credentials(s3_place: Place, tmp_path: Path) -> None:
+    with connect_server(tmp_path / "cluster") as cluster:
+        told = tell_all(s3_place, cluster.master, cluster.folder, cluster.environment)
+    assert_no_secrets(told)
+
+
+def assert_no_secrets(told: str) -> None:
+    for secret in (SECRET_KEY, ACCESS_KEY):
+        lines = [line[:300] for line in told.splitlines() if secret in line]
+        assert lines == []
