@@ -85,6 +85,8 @@ class Budgets:
     branched: Counter[str]
     one_published: Counter[str]
     three_published: Counter[str]
+    run_begun: Counter[str]
+    run_published: Counter[str]
     branches: int
     branches_listed: Counter[str]
     commits: int
@@ -113,6 +115,25 @@ def measure(place: Place) -> Budgets:
                 tx.append(key, ROW)
         return store.counts
 
+    def begin_run() -> Counter[str]:
+        repo, store = open_counted(place)
+        repo.snapshot()
+        store.reset()
+        run = repo.begin_run()
+        counts = store.counts
+        run.abort()
+        return counts
+
+    def publish_run(*keys: str) -> Counter[str]:
+        repo, store = open_counted(place)
+        run = repo.begin_run()
+        with run.transaction() as tx:
+            for key in keys:
+                tx.append(key, ROW)
+        store.reset()
+        run.publish()
+        return store.counts
+
     repo, _ = open_counted(place)
     history = repo.list_commits(limit=None)
     return Budgets(
@@ -121,6 +142,8 @@ def measure(place: Place) -> Budgets:
         commits=len(history),
         commits_listed=cost(lambda repo: repo.list_commits(limit=None)),
         branched=branch(),
+        run_begun=begin_run(),
+        run_published=publish_run(*REAL),
         branches=len(repo.branch_list()),
         branches_listed=cost(lambda repo: repo.branch_list()),
         one_published=publish(*REAL[:1]),
@@ -149,6 +172,16 @@ def assert_within_budget(found: Budgets, *, is_local: bool) -> None:
     published = Counter(get=1) + Counter(put_if_absent=2) + hint + Counter(get=1)
     assert found.one_published == published
     assert found.three_published == published
+    # The source as it is now, a sign of life and the entry; then whether the source is there still.
+    assert found.run_begun == Counter(get=1) + Counter(put=1, put_if_absent=1) + hint + Counter(get=1)
+    # A sign of life; that it is published, commit and entry, and that it was; the sign is taken away. Run and target
+    # are looked at before and between, and the run's first commit and the bases of both are read.
+    entries = Counter({name: 3 * number for name, number in hint.items()})
+    writes = Counter(put=1, put_if_absent=4, delete=1) + entries
+    assert Counter({name: found.run_published[name] for name in writes}) == writes
+    reads = found.run_published - writes
+    assert set(reads) <= {"get", "list"}
+    assert reads.total() <= 10
     each = Counter({name: count * found.branches for name, count in head.items()})
     assert found.branches_listed == MARK + Counter(list_folders=1) + each
     # A get for each page; the commit that made all tables ends its page early.
@@ -233,3 +266,23 @@ def test_a_version_asked_for_again_is_not_read_again(place: Place) -> None:
     store.reset()
     assert repo.entity_at("s.keyed", 1, version=version) == {"id": 1}
     assert store.total == 0
+
+
+@pytest.mark.s3
+def test_runs_that_are_over_cost_only_those_who_ask_for_them(place: Place) -> None:
+    begin(place, tables=1)
+    repo, store = open_counted(place)
+
+    def cost(operation: Callable[[], object]) -> Counter[str]:
+        store.reset()
+        operation()
+        return store.counts
+
+    alone = cost(repo.branch_list)
+    for _ in range(20):
+        repo.begin_run().abort()
+    assert cost(repo.branch_list) == alone
+    head = HEAD[place.is_local]
+    one_page = Counter({name: 16 * number for name, number in head.items()}) + Counter(list_folders=1)
+    assert cost(lambda: repo.run_list(limit=3)) == one_page
+    assert cost(lambda: repo.run_list(limit=None)).total() == 20 * head.total() + 1
