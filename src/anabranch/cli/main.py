@@ -22,6 +22,7 @@ from anabranch.cli.commands import (
     reset,
     revert,
     run,
+    schema,
     show,
     sql,
     status,
@@ -122,6 +123,7 @@ def _add_repository_commands(app: typer.Typer) -> None:
     _add_history_commands(app)
     app.add_typer(run.app, name="run", rich_help_panel=branches)
     app.add_typer(table.app, name="table", rich_help_panel=tables)
+    app.add_typer(schema.app, name="schema", rich_help_panel=tables)
     app.command(
         "compact",
         rich_help_panel=tables,

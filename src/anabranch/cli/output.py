@@ -15,6 +15,7 @@ __all__ = [
     "Answer",
     "ErrorView",
     "JsonOutput",
+    "Line",
     "Output",
     "Table",
     "TextOutput",
@@ -43,13 +44,22 @@ class Table:
     empty: str = "nothing"
 
 
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line for people, in a colour where someone watches."""
+
+    text: str
+    colour: str | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """The answer of a command in both forms: a document for programs, tables and sentences for people."""
+    """The answer of a command in both forms: a document for programs; sentences, lines and tables for people."""
 
     document: Mapping[str, object]
     tables: Sequence[Table] = ()
     sentences: Sequence[str] = ()
+    lines: Sequence[Line] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +109,8 @@ class TextOutput:
     def show(self, answer: Answer) -> None:
         for sentence in answer.sentences:
             typer.echo(printable(sentence))
+        for line in answer.lines:
+            typer.secho(printable(line.text), fg=line.colour)
         for table in answer.tables:
             _print_table(table)
 

@@ -69,7 +69,7 @@ def test_a_table_can_come_from_another_bucket_by_its_full_name() -> None:
 
 
 def test_names_move_up_and_the_old_one_may_be_taken_by_a_new_table() -> None:
-    after = {
+    after: dict[str, Any] = {
         "a": {"columns": {"x": "int8"}},
         "b": {"columns": COLUMNS, "was": "a"},
         "c": {"columns": COLUMNS, "was": "b"},

@@ -43,6 +43,11 @@ class Step:
         raise NotImplementedError
 
     @property
+    def parts(self) -> tuple[str, ...]:
+        """What the change consists of, a line for each, if there is more to say."""
+        return ()
+
+    @property
     def details(self) -> dict[str, Any]:
         """The change for programs, without the table."""
         raise NotImplementedError
@@ -64,6 +69,13 @@ class CreateTable(Step):
     @property
     def text(self) -> str:
         return "table"
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        schema = self.schema
+        key = [f"primary key: {', '.join(schema.primary_key)}"] if schema.primary_key else []
+        columns = [f"column {column.name}: {column.summary}" for column in schema.columns]
+        return (*columns, *key, *(f"index on {index.summary}" for index in schema.indices))
 
     @property
     def details(self) -> dict[str, Any]:
