@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from importlib.util import find_spec
 
+from anabranch.repo.comparing import RowComparer
 from anabranch.repo.context import Context
 from anabranch.repo.creation import check_repository, create_repository
 from anabranch.repo.engine import Loader, Rewriter, SqlEngine
@@ -48,6 +49,7 @@ def _context(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | N
         storage_options=options,
         actor=actor,
         load_engine=_load_engine,
+        load_comparer=_load_comparer,
         load_rewriter=_load_rewriter,
         find_loader=_find_loader,
     )
@@ -58,6 +60,12 @@ def _load_engine() -> SqlEngine:
     from anabranch.duck.engine import default_engine
 
     return default_engine()
+
+
+def _load_comparer() -> RowComparer:
+    from anabranch.duck.comparing import default_comparer
+
+    return default_comparer()
 
 
 def _load_rewriter() -> Rewriter:

@@ -33,7 +33,7 @@ class DuckEngine:
     """Answers SQL; may be used from many threads."""
 
     def __init__(self, database: Database) -> None:
-        self._database = database
+        self.database = database
 
     def query(
         self,
@@ -45,11 +45,11 @@ class DuckEngine:
         snapshot: Snapshot | None = None,
     ) -> pa.RecordBatchReader:
         _check(sql, params)
-        session = self._database.session()
+        session = self.database.session()
         try:
             statement = parse_statement(sql, session.connection)
             sources = find_sources(statement, repository, ref, snapshot)
-            run = _Run(database=self._database, session=session, statement=statement, sources=sources, params=params)
+            run = _Run(database=self.database, session=session, statement=statement, sources=sources, params=params)
             return run.begin()
         except BaseException:
             session.close()

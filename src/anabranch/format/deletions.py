@@ -1,5 +1,6 @@
 """Deletion files: which rows of a fragment are gone, as offsets into the fragment."""
 
+import lance
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -11,7 +12,7 @@ from anabranch.format.home import Home
 from anabranch.format.names import DeletionFileName, DeletionKind
 from anabranch.storage import open_store
 
-__all__ = ["Offsets", "deleted_offsets", "read_deletion_file"]
+__all__ = ["Offsets", "deleted_offsets", "offsets_in", "read_deletion_file"]
 
 Offsets = npt.NDArray[np.uint32]
 
@@ -34,11 +35,15 @@ def deleted_offsets(home: Home, version: int | None, fragment_id: int) -> Offset
             f"version {dataset.version} of {home.uri!r} has no fragment {fragment_id}",
             hint=f"it has {len(fragments)} fragments, up to {max(fragments, default=None)}",
         )
-    fragment = fragments[fragment_id]
+    return offsets_in(home, dataset, fragments[fragment_id])
+
+
+def offsets_in(home: Home, dataset: lance.LanceDataset, fragment: lance.LanceFragment) -> Offsets:
+    """The rows that a fragment of an open version no longer has."""
     file = fragment.metadata.deletion_file
     if file is None:
         return np.empty(0, dtype=np.uint32)
-    name = file.path(fragment_id).rpartition("/")[2]
+    name = file.path(fragment.fragment_id).rpartition("/")[2]
     bases = {base.id: base for base in bases_of(dataset)}
     uri = resolve_path(name, FileKind.DELETION, file.base_id, bases=bases, dataset_root=home.uri)
     offsets = read_deletion_file(_get(home, uri), name=name)

@@ -16,6 +16,7 @@ from anabranch.storage import ObjectStore
 from anabranch.storage.uris import join_uri
 
 if TYPE_CHECKING:
+    from anabranch.repo.comparing import RowComparer
     from anabranch.repo.engine import Loader, Rewriter, SqlEngine
 
 __all__ = ["BRANCHES", "RUNS", "TABLES", "Context", "as_segment", "give_way", "new_ulid", "now_in_microseconds"]
@@ -65,6 +66,7 @@ class Context:
     give_way: Callable[[int, int], None] = give_way
     lease: timedelta = timedelta(minutes=1)
     load_engine: "Callable[[], SqlEngine] | None" = None
+    load_comparer: "Callable[[], RowComparer] | None" = None
     load_rewriter: "Callable[[], Rewriter] | None" = None
     find_loader: "Callable[[], Loader | None]" = lambda: None
 

@@ -1,12 +1,15 @@
 """What a handle reads: commits, rows through time, movements, the history as tables."""
 
+from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
 from anabranch.errors import InvalidInputError
+from anabranch.format.arguments import require_names
 from anabranch.ids import BranchName, CommitId, Ref, TableKey
 from anabranch.repo import entities, history, rewinding
 from anabranch.repo.checks import checked_limit, checked_version
+from anabranch.repo.diff import Diff, diff_snapshots
 from anabranch.repo.handles.base import Handle
 from anabranch.repo.models import GraphCommit
 from anabranch.repo.refs import Resolved
@@ -70,6 +73,22 @@ class ReadingHandle(Handle):
         """Each change of one row up to a ref, newest first: the commit, and the row before and after it."""
         start = self._resolve(self._ref(ref)).record
         return entities.list_entity_changes(self._records, start, TableKey.parse(key), id, limit=limit)
+
+    def diff(self, before: str, after: str | None = None, *, tables: Sequence[str] | None = None) -> Diff:
+        """What differs between two refs, related or not; `after` is the bound branch by default.
+
+        Nothing is read before somebody asks for columns, counts or rows, and then only what may differ.
+        """
+        if tables is not None:
+            require_names(tables)
+        if self._context.load_comparer is None:
+            raise InvalidInputError("this repository cannot compare rows", hint="open it with anabranch.open")
+        return diff_snapshots(
+            self.snapshot_of(before),
+            self.snapshot_of(self._ref(after)),
+            keys=tables,
+            load_comparer=self._context.load_comparer,
+        )
 
     def reflog(self, branch: str | None = None, *, limit: int | None = 50) -> list[rewinding.Movement]:
         """Every movement of a branch, newest first: commits, resets, deletes, with actor and time."""

@@ -1,0 +1,211 @@
+"""Which rows two versions of a table may differ in, found from their manifests and deletion files alone.
+
+A fragment is its data files: two branches give different fragments the same id, and a column that is added gives a
+fragment one file more. So fragments that share a file hold the same rows in the same order; they differ by what was
+deleted from them, and by columns whose files differ. All other fragments are new, or gone.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import lance
+import numpy as np
+import pyarrow as pa
+
+from anabranch.format.deletions import Offsets, offsets_in
+from anabranch.format.lance_errors import lance_errors
+from anabranch.format.staging.fields import FieldTree
+from anabranch.format.staging.pin import Pin
+
+__all__ = ["ColumnPair", "Difference", "Part", "all_parts", "compare_versions", "count_parts", "iter_parts"]
+
+_ROW_ID = "_rowid"
+_ROWS_AT_ONCE = 8192
+
+_Place = frozenset[tuple[int, str]]
+_Shared = tuple[lance.LanceFragment, lance.LanceFragment]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Rows of one fragment: those at some offsets into it, or, where offsets are None, all that it still has."""
+
+    fragment: int
+    offsets: Offsets | None
+    rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnPair:
+    """A column of the older version, and what it is in the newer; None where it was added or dropped."""
+
+    older: str | None
+    newer: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """The rows of the older version that the newer one may not have as they were, and the other way round.
+
+    A row that was rewritten is in both, whether it was changed or not.
+    """
+
+    columns: tuple[ColumnPair, ...]
+    older: tuple[Part, ...]
+    newer: tuple[Part, ...]
+
+
+def compare_versions(older: Pin, newer: Pin) -> Difference:
+    """Find what may differ; nothing is read of fragments that both have, but for deletion files that differ."""
+    old, new = _Version(older), _Version(newer)
+    shared, left, right = _match_fragments(old, new)
+    columns = _pair_columns(old, new, shared)
+    parts_of_old = [_whole(fragment) for fragment in left]
+    parts_of_new = [_whole(fragment) for fragment in right]
+    for fragment, other in shared:
+        if _holds_the_same(old, fragment, new, other, columns):
+            if _deletion(fragment) == _deletion(other):
+                continue
+            before, after = old.deleted(fragment), new.deleted(other)
+            parts_of_old += _part(fragment, np.setdiff1d(after, before))
+            parts_of_new += _part(other, np.setdiff1d(before, after))
+        else:
+            parts_of_old.append(_whole(fragment))
+            parts_of_new.append(_whole(other))
+    return Difference(columns=columns, older=tuple(parts_of_old), newer=tuple(parts_of_new))
+
+
+def all_parts(pin: Pin) -> tuple[Part, ...]:
+    return tuple(_whole(fragment) for fragment in pin.open().get_fragments())
+
+
+def count_parts(parts: Iterable[Part]) -> int:
+    return sum(part.rows for part in parts)
+
+
+def iter_parts(pin: Pin, parts: Sequence[Part]) -> Iterator[pa.RecordBatch]:
+    """Read the rows of parts, with `_rowid` behind the columns."""
+    dataset = pin.open()
+    fragments = {fragment.fragment_id: fragment for fragment in dataset.get_fragments()}
+    whole = [fragments[part.fragment] for part in parts if part.offsets is None]
+    with lance_errors(pin.home.uri, pin.home.storage_options):
+        if whole:
+            yield from dataset.scanner(fragments=whole, with_row_id=True).to_reader()
+        for part in parts:
+            if part.offsets is not None:
+                fragment = fragments[part.fragment]
+                yield from _take(fragment, part.offsets, deleted=offsets_in(pin.home, dataset, fragment))
+
+
+class _Version:
+    """A version with its fragments, and where each column of a fragment lies."""
+
+    def __init__(self, pin: Pin) -> None:
+        self._pin = pin
+        self._dataset = pin.open()
+        self.fragments = self._dataset.get_fragments()
+        tree = FieldTree.of(self._dataset.lance_schema)
+        self._families = {field.name: tree.family(field) for field in tree.top_level()}
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(self._families)
+
+    def place(self, fragment: lance.LanceFragment, column: str) -> _Place:
+        """Where a column's data lie in a fragment: its fields, with their files; nowhere if all are null."""
+        family = self._families[column]
+        return frozenset(
+            (number, file.path) for file in fragment.metadata.files for number in file.fields if number in family
+        )
+
+    def deleted(self, fragment: lance.LanceFragment) -> Offsets:
+        return offsets_in(self._pin.home, self._dataset, fragment)
+
+
+def _match_fragments(
+    old: _Version, new: _Version
+) -> tuple[list[_Shared], list[lance.LanceFragment], list[lance.LanceFragment]]:
+    """The fragments that both have, those that only the older has, and those that only the newer has."""
+    by_file = {path: fragment for fragment in new.fragments for path in _paths(fragment)}
+    shared: list[_Shared] = []
+    left: list[lance.LanceFragment] = []
+    matched: set[int] = set()
+    for fragment in old.fragments:
+        other = next((by_file[path] for path in _paths(fragment) if path in by_file), None)
+        if other is None or other.fragment_id in matched:
+            left.append(fragment)
+        else:
+            matched.add(other.fragment_id)
+            shared.append((fragment, other))
+    return shared, left, [fragment for fragment in new.fragments if fragment.fragment_id not in matched]
+
+
+def _pair_columns(old: _Version, new: _Version, shared: Sequence[_Shared]) -> tuple[ColumnPair, ...]:
+    """Which column became which: the one whose data it has, by whatever name, else the one whose name it has."""
+    found: dict[str, str] = {}
+    for fragment, other in shared:
+        if len(found) == len(new.columns):
+            break
+        there = {place: name for name in old.columns if (place := old.place(fragment, name))}
+        for name in new.columns:
+            place = new.place(other, name)
+            if name not in found and place in there and there[place] not in found.values():
+                found[name] = there[place]
+    for name in new.columns:
+        if name not in found and name in old.columns and name not in found.values():
+            found[name] = name
+    pairs = [ColumnPair(older=found.get(name), newer=name) for name in new.columns]
+    gone = [ColumnPair(older=name, newer=None) for name in old.columns if name not in found.values()]
+    return (*pairs, *gone)
+
+
+def _holds_the_same(
+    old: _Version,
+    fragment: lance.LanceFragment,
+    new: _Version,
+    other: lance.LanceFragment,
+    columns: Sequence[ColumnPair],
+) -> bool:
+    """Whether no column of a shared fragment has other data; a column that is not there is one of nulls."""
+    if _overlays(fragment) != _overlays(other):
+        return False
+    for pair in columns:
+        before = frozenset() if pair.older is None else old.place(fragment, pair.older)
+        after = frozenset() if pair.newer is None else new.place(other, pair.newer)
+        if before != after:
+            return False
+    return True
+
+
+def _part(fragment: lance.LanceFragment, offsets: Offsets) -> list[Part]:
+    return [Part(fragment.fragment_id, offsets, len(offsets))] if len(offsets) else []
+
+
+def _whole(fragment: lance.LanceFragment) -> Part:
+    return Part(fragment.fragment_id, None, fragment.count_rows())
+
+
+def _paths(fragment: lance.LanceFragment) -> list[str]:
+    return [file.path for file in fragment.metadata.files]
+
+
+def _deletion(fragment: lance.LanceFragment) -> str | None:
+    """What tells a deletion file from others of its fragment, whatever the fragment's number is."""
+    found = fragment.metadata.deletion_file
+    return None if found is None else str(found.path(fragment.fragment_id)).rpartition("/")[2].partition("-")[2]
+
+
+def _overlays(fragment: lance.LanceFragment) -> list[object]:
+    overlays: list[object] = fragment.metadata.to_json()["overlays"]
+    return overlays
+
+
+def _take(fragment: lance.LanceFragment, offsets: Offsets, *, deleted: Offsets) -> Iterator[pa.RecordBatch]:
+    """Read rows at offsets into a fragment; Lance counts only the rows that are not deleted."""
+    positions = offsets.astype(np.int64) - np.searchsorted(deleted, offsets)
+    # Row ids are no column of the files; to read all of a fragment costs little.
+    row_ids = fragment.scanner(columns=[], with_row_id=True).to_table().column(_ROW_ID).take(positions)
+    for start in range(0, len(positions), _ROWS_AT_ONCE):
+        end = start + _ROWS_AT_ONCE
+        taken = fragment.take(positions[start:end].tolist())
+        yield from taken.append_column(_ROW_ID, row_ids[start:end]).to_batches()
