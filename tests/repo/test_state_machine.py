@@ -1,9 +1,11 @@
 """Random histories, done to a repository and to its plain model at once: both must agree at every step."""
 
+import os
 import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import hypothesis.strategies as st
@@ -12,11 +14,24 @@ from hypothesis import event, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 import anabranch as ab
-from anabranch.errors import AnabranchError, MergeNeededError, WriteConflictError
-from anabranch.testing.invariants import check_branch, check_branches, check_everything, check_snapshot, check_table
-from anabranch.testing.model import ModelCommit, ModelRepository, ModelTransaction, ModelView
+from anabranch.errors import AnabranchError, CheckFailedError, MergeNeededError, WriteConflictError
+from anabranch.ids import BranchName
+from anabranch.repo.context import as_segment
+from anabranch.repo.models import RunPhase
+from anabranch.repo.run import Run
+from anabranch.repo.snapshots import Snapshot
+from anabranch.testing.invariants import (
+    check_branch,
+    check_branches,
+    check_everything,
+    check_run,
+    check_runs,
+    check_snapshot,
+    check_table,
+)
+from anabranch.testing.model import ModelCommit, ModelEntry, ModelRepository, ModelRun, ModelTransaction, ModelView
 from anabranch.testing.operations import Create, Operation
-from anabranch.testing.strategies import BRANCHES, branch_names, operations, refs, table_keys
+from anabranch.testing.strategies import BRANCHES, branch_names, desired_schemas, operations, refs, table_keys
 
 HANDLES = 3
 
@@ -37,6 +52,7 @@ class Open:
     real: ab.Transaction
     model: ModelTransaction
     creates: bool = False
+    run: ModelRun | None = None
 
 
 class PurposeError(Exception):
@@ -52,6 +68,8 @@ class RepositoryMachine(RuleBasedStateMachine):
         self.handles = [Handle(first), *(Handle(ab.open(first.uri)) for _ in range(HANDLES - 1))]
         self.open: list[Open] = []
         self.transacted: set[ModelCommit] = set()
+        self.runs: dict[ModelRun, Run] = {}
+        self.creating: set[ModelRun] = set()
         self.tell_times()
 
     def teardown(self) -> None:
@@ -59,7 +77,11 @@ class RepositoryMachine(RuleBasedStateMachine):
             check_everything(ab.open(f"{self.folder}/lake"), self.model)
             for handle in self.handles:
                 check_everything(handle.repo, self.model)
+            for model, run in self.runs.items():
+                self._both(run.abort, partial(model.end, RunPhase.ABORTED))
+            check_runs(self.handles[0].repo, self.model)
         finally:
+            self.runs.clear()
             shutil.rmtree(self.folder)
 
     @initialize(data=st.data())
@@ -141,7 +163,11 @@ class RepositoryMachine(RuleBasedStateMachine):
             assert one.real.commit is None
             return
         assert one.real.commit is not None
-        self.model.commits[one.real.commit.graph_commit_id] = made
+        commit_id = one.real.commit.graph_commit_id
+        if one.run is not None:
+            self._has_stepped(one, one.run, commit_id)
+            return
+        self.model.commits[commit_id] = made
         self.transacted.add(made)
         event("published late" if made.parent is not one.model.base.commit else "published")
         self._has_moved(one.handle, made.branch)
@@ -154,7 +180,8 @@ class RepositoryMachine(RuleBasedStateMachine):
         The model has no folders, which two tables may want at the same moment, and no field ids, which differ after
         columns went and came again: there a conflict may come that it does not foresee. Then nothing has happened.
         """
-        before = self.model.logs[one.model.branch][:]
+        log = self._log(one.model)
+        before = log[:]
         moved = before[-1] is not one.model.base
         may_conflict = moved and (one.creates or self._has_other_columns(one.model) or self._was_put(one.model))
         try:
@@ -162,17 +189,23 @@ class RepositoryMachine(RuleBasedStateMachine):
         except WriteConflictError:
             if not may_conflict:
                 raise
-            self.model.logs[one.model.branch] = before
+            log[:] = before
             return None
         return made
 
+    def _log(self, tx: ModelTransaction) -> list[ModelEntry]:
+        run = self.model.runs.get(tx.branch)
+        return self.model.logs[tx.branch] if run is None else run.log
+
     def _has_other_columns(self, tx: ModelTransaction) -> bool:
-        now = self.model.logs[tx.branch][-1].commit.tables
+        now = self._log(tx)[-1].commit.tables
         before = tx.ground
         return any(key in now and key in before and now[key].shape is not before[key].shape for key in tx.drafts)
 
     def _was_put(self, tx: ModelTransaction) -> bool:
         """Whether the branch was moved otherwise than by transactions, which may leave tables in homes of others."""
+        if tx.branch in self.model.runs:
+            return False
         log = self.model.logs[tx.branch]
         since = log[log.index(tx.base) + 1 :]
         return any(entry.commit not in self.transacted for entry in since)
@@ -184,7 +217,162 @@ class RepositoryMachine(RuleBasedStateMachine):
         except PurposeError:
             assert tx.commit is None
 
+    # Runs
+
+    @rule(data=st.data(), number=st.integers(0, HANDLES - 1))
+    def run_step(self, data: st.DataObject, number: int) -> None:
+        """A transaction inside a run: a new one, or one that was begun by any handle."""
+        model = self._draw_run(data, number, may_begin=True)
+        if model is None:
+            return
+        handle = self.handles[number]
+        real = self.runs[model] if data.draw(st.booleans(), label="same handle") else handle.repo.run_get(model.id)
+        begun: ModelTransaction | None = self._both(real.transaction, model.begin)
+        if begun is None:
+            return
+        one = Open(handle, real.transaction(), begun, run=model)
+        assert one.real.tables == tuple(sorted(one.model.tables))
+        for _ in range(data.draw(st.integers(1, 3))):
+            self._operate(one, data)
+        ending = data.draw(st.sampled_from(["publish"] * 8 + ["raise", "drop", "stay"]), label="ending")
+        if ending == "stay" and len(self.open) < 3:
+            self.open.append(one)
+        else:
+            self._end(one, "drop" if ending == "stay" else ending)
+
+    @rule(data=st.data(), number=st.integers(0, HANDLES - 1))
+    def run_end(self, data: st.DataObject, number: int) -> None:
+        model = self._draw_run(data, number, may_begin=False)
+        if model is None:
+            return
+        handle = self.handles[number]
+        real = handle.repo.run_get(model.id)
+        ending = data.draw(st.sampled_from(["publish"] * 6 + ["check", "abort", "raise"]), label="ending")
+        event(f"run: {ending}")
+        if ending == "abort":
+            self._both(real.abort, lambda: model.end(RunPhase.ABORTED))
+        elif ending == "raise":
+            self._fail_run(real, model)
+        elif ending == "check":
+            self._check_and_refuse(real, model)
+        else:
+            self._publish_run(handle, real, model)
+        check_runs(handle.repo, self.model)
+        check_run(handle.repo, self.model, model)
+
+    @rule(data=st.data(), number=st.integers(0, HANDLES - 1))
+    def run_lapse(self, data: st.DataObject, number: int) -> None:
+        """The process of a run dies, and its last sign of life was long ago."""
+        model = self._draw_run(data, number, may_begin=False)
+        if model is None or not model.is_active:
+            return
+        self.runs[model] = self.handles[number].repo.run_get(model.id)
+        os.utime(f"{self.folder}/lake/_leases/{as_segment(BranchName(model.target))}/{model.id}", (0, 0))
+        model.is_alive = False
+        check_runs(self.handles[number].repo, self.model)
+
+    def _draw_run(self, data: st.DataObject, number: int, *, may_begin: bool) -> ModelRun | None:
+        """A run, most often one that is not over; `may_begin` lets there be a new one."""
+        active = [run for run in self.runs if not run.is_over]
+        if may_begin and (not active or (len(active) < 3 and data.draw(st.booleans(), label="begin"))):
+            return self._begin_run(self.handles[number].repo, self._draw_branch(data))
+        known = [*active * 5, *self.runs]
+        return data.draw(st.sampled_from(known), label="run") if known else None
+
+    def _begin_run(self, repo: ab.Repository, target: str) -> ModelRun | None:
+        begun: list[Run] = []
+        model: ModelRun | None = self._both(
+            lambda: begun.append(repo.begin_run(target)), lambda: self.model.begin_run(target)
+        )
+        if model is not None:
+            model.id = begun[0].id
+            self.model.runs[model.branch] = model
+            self.runs[model] = begun[0]
+            event(f"begun on a {'live' if model.saw else 'pinned'} branch")
+        return model
+
+    def _has_stepped(self, one: Open, run: ModelRun, commit_id: str) -> None:
+        run.commit_ids.append(commit_id)
+        if one.creates:
+            self.creating.add(run)
+        event("step of a run")
+        check_run(one.handle.repo, self.model, run)
+
+    def _fail_run(self, real: Run, model: ModelRun) -> None:
+        try:
+            with real:
+                raise PurposeError
+        except PurposeError:
+            if not model.is_over:
+                model.end(RunPhase.FAILED)
+
+    def _check_and_refuse(self, real: Run, model: ModelRun) -> None:
+        """A check refuses what would be published; nothing happens, and the run goes on."""
+
+        def expected() -> None:
+            before = self.model.logs[model.target][:]
+            if self.model.publish_run(model) is None:
+                return
+            self._take_back(model, before)
+            raise CheckFailedError("refused", hint="the model has no advice")
+
+        try:
+            self._both(lambda: real.publish(checks=[lambda _: False]), expected)
+        except WriteConflictError:
+            if not self._run_may_conflict(model):
+                raise
+
+    def _publish_run(self, handle: Handle, real: Run, model: ModelRun) -> None:
+        before = self.model.logs[model.target][:]
+        seen: list[Snapshot] = []
+
+        try:
+            made: ModelCommit | None = self._both(
+                lambda: real.publish(checks=[seen.append]), lambda: self.model.publish_run(model)
+            )
+        except WriteConflictError:
+            if not self._run_may_conflict(model):
+                raise
+            self._take_back(model, before)
+            return
+        if made is None:
+            return
+        self.model.commits[self.handles[0].repo.head_commit_id_for_branch(model.target)] = made
+        self.transacted.add(made)
+        event("published a run" if before[-1].commit.tables is model.ground else "published a run late")
+        self._has_moved(handle, model.target)
+        assert handle.repo.foreign_writes == ()
+        check_branch(handle.repo, self.model, model.target)
+        for snapshot in seen:
+            check_snapshot(snapshot, self.model, made)
+
+    def _take_back(self, run: ModelRun, before: list[ModelEntry]) -> None:
+        """Let the model forget that it published a run."""
+        self.model.logs[run.target][:] = before
+        run.phase, run.is_alive, run.published_as = RunPhase.RUNNING, True, None
+
+    def _run_may_conflict(self, run: ModelRun) -> bool:
+        """Whether there may be a conflict that the model does not foresee, as in `_publish`."""
+        log = self.model.logs[run.target]
+        now = log[-1].commit.tables
+        other_shape = any(
+            key in now and key in run.ground and now[key].shape is not run.ground[key].shape for key in run.touched
+        )
+        was_put = any(entry.commit not in self.transacted for entry in log[run.began_at :])
+        return run in self.creating or other_shape or was_put
+
     # Branches
+
+    @rule(data=st.data(), number=st.integers(0, HANDLES - 1))
+    def branch_protect(self, data: st.DataObject, number: int) -> None:
+        """Protect a branch, and now and then leave it so."""
+        name, repo = self._draw_branch(data), self.handles[number].repo
+        protect = data.draw(st.sampled_from([True, False, False]), label="protect")
+        change = repo.branch_protect if protect else repo.branch_unprotect
+        before = len(self.model.logs.get(name, ()))
+        self._both(lambda: change(name), lambda: self.model.branch_protect(name, protect=protect))
+        if len(self.model.logs.get(name, ())) > before:
+            self._has_moved(self.handles[number], name)
 
     @rule(data=st.data(), number=st.integers(0, HANDLES - 1), name=branch_names())
     def branch_create(self, data: st.DataObject, number: int, name: str) -> None:
@@ -216,6 +404,23 @@ class RepositoryMachine(RuleBasedStateMachine):
     def branch_freeze(self, data: st.DataObject, number: int) -> None:
         name = self._draw_branch(data)
         self._move(number, name, lambda repo: repo.branch_freeze(name), lambda: self.model.branch_freeze(name))
+
+    @rule(data=st.data(), number=st.integers(0, HANDLES - 1))
+    def schema_apply(self, data: st.DataObject, number: int) -> None:
+        name = self._draw_branch(data)
+        shown = self.model.view(name).tables if self.model.exists(name) else {}
+        desired = data.draw(desired_schemas(shown), label="desired")
+        allow = data.draw(st.booleans(), label="allow destructive")
+        document, before = desired.to_document(), len(self.model.logs.get(name, ()))
+        self._move(
+            number,
+            name,
+            lambda repo: repo.schema_apply(document, branch=name, allow_destructive=allow),
+            lambda: self.model.schema_apply(name, desired, allow_destructive=allow),
+        )
+        if len(self.model.logs.get(name, ())) > before:
+            event("schema applied")
+            assert self.handles[0].repo.schema_plan(document, branch=name).is_empty
 
     # Back and forth
 

@@ -6,12 +6,14 @@ from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 
-from anabranch.errors import AnabranchError
+from anabranch.errors import AnabranchError, CommitNotFoundError
 from anabranch.ids import BranchName, TableKey
+from anabranch.repo.models import CommitKind, RunPhase
 from anabranch.repo.repository import Repository
 from anabranch.repo.snapshots import Snapshot, Table
 from anabranch.repo.tables import owns
-from anabranch.testing.model import ModelCommit, ModelRepository, ModelTable, ModelView, Row
+from anabranch.testing.model import ModelCommit, ModelRepository, ModelRun, ModelTable, ModelView, Row
+from anabranch.testing.model_history import Tables
 
 __all__ = [
     "as_moment",
@@ -21,6 +23,8 @@ __all__ = [
     "check_everything",
     "check_moments",
     "check_raw_heads",
+    "check_run",
+    "check_runs",
     "check_snapshot",
     "check_table",
 ]
@@ -34,19 +38,30 @@ def check_everything(repo: Repository, model: ModelRepository) -> None:
     check_commits(repo, model)
     check_versions(repo, model)
     check_moments(repo, model)
+    check_runs(repo, model)
+    for run in model.runs.values():
+        check_run(repo, model, run)
 
 
 def check_branches(repo: Repository, model: ModelRepository) -> None:
     """The same branches, with the same heads, parents and tables of their own."""
     found = {
-        info.name: (info.head_commit_id, info.parent, info.version, info.mode == "live", info.own_tables)
+        info.name: (
+            info.head_commit_id,
+            info.parent,
+            info.version,
+            info.mode == "live",
+            info.own_tables,
+            info.is_protected,
+        )
         for info in repo.branch_list()
     }
     expected = {}
     for name in model.branches:
         head = model.head(name)
         own = tuple(sorted(head.own))
-        expected[name] = (model.id_of(head.commit), head.parent, len(model.logs[name]), head.is_live, own)
+        at = len(model.logs[name])
+        expected[name] = (model.id_of(head.commit), head.parent, at, head.is_live, own, head.is_protected)
     _require(found == expected, f"branches {found} are not {expected}")
 
 
@@ -102,8 +117,12 @@ def check_snapshot(snapshot: Snapshot, model: ModelRepository, expected: ModelCo
     """The same commit, and the same tables; a version of a table that was found to be right is not read again."""
     commit = expected if isinstance(expected, ModelCommit) else expected.commit
     _require(snapshot.id == model.id_of(commit), f"{snapshot} is not {model.id_of(commit)}")
-    _require(set(snapshot) == set(expected.tables), f"{set(snapshot)} are not {set(expected.tables)}")
-    for key, table in expected.tables.items():
+    _check_tables(snapshot, model, expected.tables)
+
+
+def _check_tables(snapshot: Snapshot, model: ModelRepository, tables: Tables) -> None:
+    _require(set(snapshot) == set(tables), f"{set(snapshot)} are not {set(tables)}")
+    for key, table in tables.items():
         found = snapshot[key]
         if model.verified.get(found.entry) is not table:
             check_table(found, table)
@@ -130,6 +149,44 @@ def check_raw_heads(repo: Repository, snapshot: Snapshot, model: ModelRepository
             continue  # left by an earlier branch of this name, and not moved since
         home = repo._context.home_of(found)
         _check_rows(home.open().to_table(), expected, home.uri)
+
+
+def check_runs(repo: Repository, model: ModelRepository) -> None:
+    """The same runs, newest first, as far as the same; none of them among the branches."""
+    found = [(info.id, info.target, info.state, info.tables, info.commit_id) for info in repo.run_list(limit=None)]
+    expected = []
+    for run in sorted(model.runs.values(), key=lambda run: run.id, reverse=True):
+        state = run.phase if run.is_over or run.is_alive else RunPhase.EXPIRED
+        commit_id = None if run.published_as is None else model.id_of(run.published_as)
+        expected.append((run.id, run.target, state, run.touched, commit_id))
+    _require(found == expected, f"runs {found} are not {expected}")
+
+
+def check_run(repo: Repository, model: ModelRepository, run: ModelRun) -> None:
+    """What a run shows by itself, that nobody else sees it, and what it was published as."""
+    for commit_id in run.commit_ids:
+        try:
+            seen = repo.snapshot_of(commit_id)
+        except CommitNotFoundError:
+            continue
+        raise AssertionError(f"{seen} of {run.id} is seen outside of it")
+    if run.published_as is not None:
+        commit = repo.get_commit(model.id_of(run.published_as))
+        told = (commit.kind, commit.metadata.get("run_id"))
+        _require(told == (CommitKind.PUBLISH_RUN, run.id), f"{commit} does not name its run {run.id}")
+    if not run.is_over:
+        snapshot = repo.run_get(run.id).snapshot()
+        _check_tables(snapshot, model, run.tables)
+        _check_nothing_leaks(repo, snapshot, model)
+
+
+def _check_nothing_leaks(repo: Repository, snapshot: Snapshot, model: ModelRepository) -> None:
+    """At the places that a run writes to, raw readers see what was published at some time, or no rows at all."""
+    for entry in snapshot.entries.values():
+        home = repo._context.home_of(entry)
+        rows = _bag(home.open().to_table().to_pylist())
+        published = (table for commit in model.commits.values() for table in commit.tables.values())
+        _require(not rows or any(rows == _bag(table.rows) for table in published), f"{home.uri} shows {rows}")
 
 
 def _check_rows(found: pa.Table, expected: ModelTable, name: str) -> None:

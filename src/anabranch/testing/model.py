@@ -12,6 +12,7 @@ from anabranch.errors import (
     BranchExistsError,
     BranchInUseError,
     BranchNotFoundError,
+    BranchProtectedError,
     CommitNotFoundError,
     InvalidInputError,
     MergeNeededError,
@@ -19,13 +20,17 @@ from anabranch.errors import (
     VersionNotFoundError,
     WriteConflictError,
 )
+from anabranch.repo.models import RunPhase
 from anabranch.testing.model_history import ModelCommit, ModelEntry, ModelTransaction, ModelView, Tables
+from anabranch.testing.model_runs import ModelRun, carried
+from anabranch.testing.model_schema import DesiredSchema
 from anabranch.testing.model_table import ModelTable, Row, Value
 
 __all__ = [
     "ModelCommit",
     "ModelEntry",
     "ModelRepository",
+    "ModelRun",
     "ModelTable",
     "ModelTransaction",
     "ModelView",
@@ -47,6 +52,7 @@ class ModelRepository:
         first = ModelCommit(branch="main", version=1, incarnation=1, parent=None, tables={}, changed=())
         self.logs = {"main": [ModelEntry(commit=first, parent=None, incarnation=1)]}
         self.commits = {first_commit_id: first}
+        self.runs: dict[str, ModelRun] = {}  # by their hidden branches
         self.times: dict[str, list[int]] = {}
         self.verified: dict[object, ModelTable] = {}
 
@@ -63,6 +69,8 @@ class ModelRepository:
         return name in self.logs and not self.logs[name][-1].is_deleted
 
     def head(self, name: str) -> ModelEntry:
+        if name in self.runs:
+            return self.runs[name].head()
         if not self.exists(name):
             raise BranchNotFoundError(f"there is no branch {name!r}", hint=_HINT)
         return self.logs[name][-1]
@@ -150,8 +158,18 @@ class ModelRepository:
         if name == "main":
             raise InvalidInputError("main stays", hint=_HINT)
         entry = self.head(name)
+        self._refuse_protected(entry)
         self._refuse_in_use(name)
         self.logs[name].append(replace(entry, is_deleted=True))
+
+    def branch_protect(self, name: str, *, protect: bool) -> None:
+        entry = self.head(name)
+        if entry.is_protected != protect:
+            self.logs[name].append(replace(entry, is_protected=protect))
+
+    def _refuse_protected(self, entry: ModelEntry) -> None:
+        if entry.is_protected:
+            raise BranchProtectedError("the branch is protected", hint=_HINT)
 
     def branch_restore(self, name: str) -> None:
         if name not in self.logs:
@@ -165,6 +183,8 @@ class ModelRepository:
     def _refuse_in_use(self, name: str) -> None:
         if any(self.head(other).parent == name for other in self.branches):
             raise BranchInUseError(f"{name!r} has descendants", hint=_HINT)
+        if any(run.target == name and run.is_active for run in self.runs.values()):
+            raise BranchInUseError(f"{name!r} has runs", hint=_HINT)
 
     def _refuse_orphan(self, entry: ModelEntry) -> None:
         if entry.parent is not None and not self.exists(entry.parent):
@@ -198,6 +218,7 @@ class ModelRepository:
 
     def reset(self, name: str, ref: str) -> ModelCommit | None:
         entry, view = self.head(name), self.resolve(ref)
+        self._refuse_protected(entry)
         if not entry.is_live:
             return self._put_on(name, entry, view)
         old = self.logs[name][view.number - 1] if view.name == name and not view.is_head else None
@@ -210,6 +231,8 @@ class ModelRepository:
         if name not in self.logs:
             raise BranchNotFoundError(f"there never was a branch {name!r}", hint=_HINT)
         log = self.logs[name]
+        if log[-1].is_protected and (len(log) == 1 or log[-2].is_protected):
+            self._refuse_protected(log[-1])
         if len(log) == 1 and name == "main":
             raise InvalidInputError("there is nothing to undo", hint=_HINT)
         before = log[-2] if len(log) > 1 else replace(log[-1], is_deleted=True)
@@ -280,6 +303,44 @@ class ModelRepository:
             theirs = again(theirs)
         return theirs
 
+    def schema_apply(self, name: str, desired: DesiredSchema, *, allow_destructive: bool) -> ModelCommit | None:
+        head, shown = self.head(name), self.view(name).tables
+        changes = desired.changes_to(shown, allow_destructive=allow_destructive)
+        main = self.head("main").commit if head.is_live else None
+        return self._commit(name, head, changes, main=main) if changes else None
+
+    # Runs
+
+    def begin_run(self, target: str) -> ModelRun:
+        """A run without an id, which the real one gives it; it counts once it is in `runs`."""
+        entry, view = self.head(target), self.view(target)
+        self._refuse_protected(entry)
+        ground = replace(view.commit, tables=view.tables)
+        return ModelRun(
+            id="",
+            target=target,
+            incarnation=entry.incarnation,
+            began_at=len(self.logs[target]),
+            ground=view.tables,
+            saw=self.head("main").commit if entry.is_live else None,
+            log=[ModelEntry(commit=ground, parent=target, incarnation=1)],
+        )
+
+    def publish_run(self, run: ModelRun) -> ModelCommit | None:
+        """Make what a run did one commit of its target."""
+        run.is_alive = True
+        run.head()
+        head = self.head(run.target)
+        if head.incarnation != run.incarnation:
+            raise BranchNotFoundError(f"{run.target!r} is another branch now", hint=_HINT)
+        theirs = head.shown_on(run.saw) if run.saw is not None else head.commit.tables
+        changes = {key: carried(run.ground.get(key), mine, theirs.get(key)) for key, mine in run.changes.items()}
+        if changes:
+            main = self.head("main").commit if head.is_live else None
+            run.published_as = self._commit(run.target, head, changes, main=main)
+        run.end(RunPhase.PUBLISHED)
+        return run.published_as
+
     def _commit(
         self,
         branch: str,
@@ -290,13 +351,14 @@ class ModelRepository:
         released: frozenset[str] = frozenset(),
     ) -> ModelCommit:
         """Commit on top of an entry; on a live branch with `main` under it, by default as the entry's own commit."""
-        is_live = head.is_live
+        self._refuse_protected(head)
+        is_live, log = head.is_live, self.runs[branch].log if branch in self.runs else self.logs[branch]
         ground = head.commit.tables if main is None else head.shown_on(main)
         kept = replace(head, own=head.own - released)
         merged = {**(head.commit.tables if main is None else kept.shown_on(main)), **changes}
         commit = ModelCommit(
             branch=branch,
-            version=len(self.logs[branch]) + 1,
+            version=len(log) + 1,
             incarnation=head.incarnation,
             parent=head.commit,
             tables={key: table for key, table in merged.items() if table is not None},
@@ -305,5 +367,5 @@ class ModelRepository:
             followed=frozenset(key for key in {*changes, *released} if is_live and key not in head.own),
         )
         own = kept.own | changes.keys() if is_live else frozenset()
-        self.logs[branch].append(replace(head, commit=commit, own=own, saw=(main or head.saw) if is_live else None))
+        log.append(replace(head, commit=commit, own=own, saw=(main or head.saw) if is_live else None))
         return commit

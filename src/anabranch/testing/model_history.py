@@ -46,6 +46,7 @@ class ModelEntry:
     parent: str | None
     incarnation: int
     is_deleted: bool = False
+    is_protected: bool = False
     is_live: bool = False
     own: frozenset[str] = frozenset()
     saw: ModelCommit | None = None

@@ -19,18 +19,27 @@ _HINT = "the model has no advice"
 class ModelTable:
     """One state of a table. Each operation returns the next state, or the same one if it changes nothing.
 
-    `shape` is another object after every operation on columns, even one that leaves the same names.
+    `shape` is another object after every operation on columns, even one that leaves the same names; `appended_to` is
+    the state before, if the last operation was an append.
     """
 
     columns: tuple[str, ...]
     primary_key: tuple[str, ...] = ()
     rows: tuple[Row, ...] = ()
     shape: object = field(default_factory=object)
+    appended_to: "ModelTable | None" = None
 
     def append(self, columns: Sequence[str], rows: Sequence[Row]) -> "ModelTable":
         self._require_known(columns)
         self.require_new_keys(rows)
-        return replace(self, rows=(*self.rows, *map(self._whole, rows))) if rows else self
+        return replace(self, rows=(*self.rows, *map(self._whole, rows)), appended_to=self) if rows else self
+
+    def appended_since(self, before: "ModelTable") -> tuple[Row, ...] | None:
+        """The rows that appends added to an earlier state; None if more than that was done."""
+        table: ModelTable | None = self
+        while table is not None and table is not before:
+            table = table.appended_to
+        return None if table is None else self.rows[len(before.rows) :]
 
     def upsert(self, columns: Sequence[str], rows: Sequence[Row]) -> "ModelTable":
         if not self.primary_key:
@@ -41,7 +50,7 @@ class ModelTable:
         present = {self.key_of(row) for row in self.rows}
         kept = tuple({**row, **given.get(self.key_of(row), {})} for row in self.rows)
         added = tuple(self._whole(row) for key, row in given.items() if key not in present)
-        return replace(self, rows=(*kept, *added)) if rows else self
+        return self._next((*kept, *added)) if rows else self
 
     def update(self, assignments: Mapping[str, Expression], where: Condition) -> "ModelTable":
         for name in assignments:
@@ -54,11 +63,11 @@ class ModelTable:
         def changed(row: Row) -> Row:
             return {**row, **{name: value(row) for name, value in assignments.items()}} if where(row) else row
 
-        return replace(self, rows=tuple(map(changed, self.rows)))
+        return self._next(tuple(map(changed, self.rows)))
 
     def delete(self, where: Condition) -> "ModelTable":
         left = tuple(row for row in self.rows if not where(row))
-        return replace(self, rows=left) if len(left) < len(self.rows) else self
+        return self._next(left) if len(left) < len(self.rows) else self
 
     def overwrite(self, columns: Sequence[str], rows: Sequence[Row]) -> "ModelTable":
         for name in self.primary_key:
@@ -95,6 +104,14 @@ class ModelTable:
             raise InvalidInputError("no column would be left", hint=_HINT)
         return self._reshaped(left, tuple({column: row[column] for column in left} for row in self.rows))
 
+    def with_key(self, primary_key: tuple[str, ...]) -> "ModelTable":
+        """The same rows under another key, which they must allow."""
+        if primary_key == self.primary_key:
+            return self
+        keyed = replace(self, primary_key=primary_key, shape=object(), appended_to=None)
+        keyed._require_good_keys(self.rows)
+        return keyed
+
     def key_of(self, row: Row) -> tuple[Value, ...]:
         return tuple(row.get(name) for name in self.primary_key)
 
@@ -116,7 +133,10 @@ class ModelTable:
     _require_present = _require_known
 
     def _reshaped(self, columns: tuple[str, ...], rows: tuple[Row, ...]) -> "ModelTable":
-        return replace(self, columns=columns, rows=rows, shape=object())
+        return replace(self._next(rows), columns=columns, shape=object())
+
+    def _next(self, rows: tuple[Row, ...]) -> "ModelTable":
+        return replace(self, rows=rows, appended_to=None)
 
     def _whole(self, row: Row) -> Row:
         return {name: row.get(name) for name in self.columns}

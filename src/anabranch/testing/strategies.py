@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from hypothesis import strategies as st
 
 from anabranch.testing.invariants import as_moment
-from anabranch.testing.model import ModelRepository, Row, Value
+from anabranch.testing.model import ModelRepository, ModelTable, Row, Value
+from anabranch.testing.model_schema import DesiredSchema, DesiredTable
 from anabranch.testing.operations import (
     TYPES,
     AddColumn,
@@ -24,7 +25,7 @@ from anabranch.testing.operations import (
     Upsert,
 )
 
-__all__ = ["BRANCHES", "branch_names", "operations", "refs", "table_keys"]
+__all__ = ["BRANCHES", "branch_names", "desired_schemas", "operations", "refs", "table_keys"]
 
 BRANCHES = ("dev", "dev/x", "fix")
 _TABLES = ("s.a", "s.b", "t.c")
@@ -126,3 +127,44 @@ def _formulas(column: str) -> st.SearchStrategy[Formula]:
 
 def _pairs(names: Sequence[str]) -> list[tuple[str, str]]:
     return [(one, other) for one in names for other in names]
+
+
+@st.composite
+def desired_schemas(draw: st.DrawFn, tables: Mapping[str, ModelTable]) -> DesiredSchema:
+    """Schemas near to what there is: a table more or less, and columns that come, go or are renamed."""
+    bucket = draw(st.sampled_from(sorted({key.partition(".")[0] for key in _TABLES})))
+    wanted = {}
+    for key in _TABLES:
+        if not key.startswith(f"{bucket}."):
+            continue
+        if key in tables:
+            if draw(st.integers(0, 5)):
+                wanted[key] = draw(_desired_tables(tables[key]))
+        elif draw(st.booleans()):
+            created = draw(_columns(_OTHER_COLUMNS))
+            keys = draw(st.sampled_from([(), ("id",)]))
+            wanted[key] = DesiredTable(columns=_typed(created), primary_key=keys, was={})
+    return DesiredSchema(bucket=bucket, tables=wanted)
+
+
+@st.composite
+def _desired_tables(draw: st.DrawFn, table: ModelTable) -> DesiredTable:
+    columns, was = list(table.columns), {}
+    free = [name for name in _OTHER_COLUMNS if name not in columns]
+    old = draw(st.sampled_from([None, None, *columns]))
+    new = draw(st.sampled_from([None, *free]))
+    if old is not None and new is not None and old != "id" and TYPES[old] == TYPES[new]:
+        columns[columns.index(old)] = new
+        was[new] = old
+    dropped = draw(st.sampled_from([None, None, *columns]))
+    if dropped is not None and dropped not in {"id", *was}:
+        columns.remove(dropped)
+    more = draw(st.lists(st.sampled_from(_OTHER_COLUMNS), max_size=2))
+    columns += [name for name in dict.fromkeys(more) if name not in columns and name != dropped]
+    # A key never goes, so that no table gets back one that it had while somebody was working on it.
+    keys = table.primary_key or draw(st.sampled_from([(), ("id",)]))
+    return DesiredTable(columns=_typed(columns), primary_key=keys, was=was)
+
+
+def _typed(columns: Sequence[str]) -> dict[str, str]:
+    return {name: str(TYPES[name]) for name in columns}
