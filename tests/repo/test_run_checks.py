@@ -44,7 +44,6 @@ def select(where: str) -> str:
     return f"SELECT id FROM {ORDERS} WHERE {where} ORDER BY id"  # noqa: S608
 
 
-@pytest.mark.s3
 def test_checks_that_find_nothing_let_the_run_pass(lake: Repository, run: Run) -> None:
     called: list[str] = []
     checks: list[Check] = [select("id < 0"), lambda snapshot: called.append(snapshot.id), lambda _: None, lambda _: 0]

@@ -103,7 +103,6 @@ def assert_refused(repo: Repository, run: Run, *kinds: type[AnabranchError]) -> 
     assert run.info().state is RunPhase.ABORTED
 
 
-@pytest.mark.s3
 def test_runs_on_other_tables_are_both_published(lake: Repository, target: str) -> None:
     one = begun(lake, target, lambda tx: tx.delete(ORDERS, "id = 1"))
     two = begun(lake, target, lambda tx: tx.overwrite(CUSTOMERS, table(5)), lambda tx: tx.create_table(NEW, SCHEMA))
@@ -161,7 +160,6 @@ def test_appended_key_that_came_meanwhile(lake: Repository, target: str) -> None
     assert_refused(lake, two, KeyConflictError)
 
 
-@pytest.mark.s3
 def test_runs_that_both_overwrite(lake: Repository, target: str) -> None:
     one = begun(lake, target, lambda tx: tx.overwrite(ORDERS, table(8)))
     two = begun(lake, target, lambda tx: tx.overwrite(ORDERS, table(9)))

@@ -38,7 +38,6 @@ def row_ids(pin: Pin) -> dict[int, int]:
     return dict(zip(found.column("id").to_pylist(), found.column("_rowid").to_pylist(), strict=True))
 
 
-@pytest.mark.s3
 def test_appends_are_found_and_fit_another_version(base: Pin) -> None:
     after = staging.append(staging.append(base, table(4, 5)), table(6))
     found = staging.find_appended(base, after)
