@@ -523,3 +523,8 @@ def test_a_repository_moved_back_is_whole_again(local_lake: ab.Repository, tmp_p
     shutil.move(local_lake.uri, tmp_path / "moved")
     shutil.move(tmp_path / "moved", local_lake.uri)
     assert ids(ab.open(local_lake.uri).snapshot_of("dev")) == [1, 2, 3, 4]
+
+
+def test_only_a_run_publishes_a_run(lake: ab.Repository) -> None:
+    with nothing_changes(lake), pytest.raises(InvalidInputError, match="'publish_run' is made by a run; begin a run"):
+        lake.transaction(kind="publish_run", metadata={"run_id": "x"})

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 import anabranch as ab
-from anabranch.errors import BranchInUseError
+from anabranch.errors import BranchInUseError, StorageDeniedError
 from anabranch.ids import BranchName
 from anabranch.repo.leases import Lease, list_alive
 from anabranch.repo.models import RunPhase
 from anabranch.repo.repository import Repository
 from anabranch.repo.run import Run
+from anabranch.storage.wrappers import CountingStore
 from tests.repo.conftest import ORDERS, another, ids, objects, table
 from tests.repo.leases import expire
 
@@ -140,3 +141,16 @@ def test_signs_are_given_again_and_again(local: Repository) -> None:
         while not lost.exists():  # until the next sign
             threading.Event().wait(0.001)
     run.abort()
+
+
+def test_whoever_may_only_read_sees_who_is_alive(local: Repository) -> None:
+    run = local.begin_run("dev")
+
+    class ReadOnly(CountingStore):
+        def put(self, path: str, data: bytes) -> None:
+            raise StorageDeniedError(f"{path!r} cannot be written", hint="ask for the right to")
+
+    reader = Repository(replace(local._context, store=ReadOnly(local._context.store)))
+    assert reader.run_get(run.id).info().state is RunPhase.RUNNING
+    expire(local)
+    assert reader.run_get(run.id).info().state is RunPhase.EXPIRED

@@ -6,9 +6,9 @@ Ages are differences between times that the store itself gave, so that clocks ne
 
 import threading
 import weakref
-from datetime import datetime
+from datetime import UTC, datetime
 
-from anabranch.errors import StorageError
+from anabranch.errors import StorageDeniedError, StorageError
 from anabranch.ids import BranchName
 from anabranch.repo.context import Context, as_segment
 
@@ -69,9 +69,12 @@ def _path(holder: BranchName, *name: str) -> str:
 
 
 def _now(context: Context) -> datetime:
-    """The time by the store's clock: that of an object written right now."""
-    context.store.put(_CLOCK, b"now\n")
-    return context.store.head(_CLOCK).modified
+    """The time by the store's clock: that of an object written right now; who may only read has to use its own."""
+    try:
+        context.store.put(_CLOCK, b"now\n")
+        return context.store.head(_CLOCK).modified
+    except StorageDeniedError:
+        return datetime.now(UTC)
 
 
 def _keep(lease: "weakref.ref[Lease]", is_over: threading.Event, seconds: float) -> None:

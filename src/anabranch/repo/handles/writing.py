@@ -36,6 +36,9 @@ class WritingHandle(Handle):
         """Begin a commit over any number of tables of a branch."""
         target = self._named(branch)
         about = Description(message=checked_text(message), kind=checked_kind(kind), metadata=checked_metadata(metadata))
+        if about.kind is CommitKind.PUBLISH_RUN:
+            # By such a commit a run that died halfway is found again.
+            raise InvalidInputError(f"a commit of kind '{kind}' is made by a run", hint="begin a run and publish it")
         return Transaction(
             self._records,
             branch=target,
