@@ -1,0 +1,90 @@
+"""Defaults: computed for rows that come without a column."""
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from anabranch.errors import InvalidExpressionError, SchemaMismatchError
+from anabranch.format.home import Home
+from anabranch.format.staging import DEFAULT, Pin, append, check_default, create_empty
+from tests.conftest import Place
+from tests.format.staging.tables import contents
+
+
+def table(place: Place, kind: pa.DataType, default: str, *, nullable: bool = True) -> Pin:
+    column = pa.field("c", kind, nullable=nullable, metadata={DEFAULT: default})
+    return create_empty(Home.at(place / "t.lance", place.storage_options), pa.schema([("id", pa.int64()), column]))
+
+
+def filled(pin: Pin, rows: int = 2) -> list[Any]:
+    return [row["c"] for row in contents(append(pin, pa.table({"id": range(rows)})))]
+
+
+@pytest.mark.parametrize(
+    ("kind", "default", "value"),
+    [
+        (pa.int8(), "7", 7),
+        (pa.float32(), "1", 1.0),
+        (pa.string(), "upper('new')", "NEW"),
+        (pa.large_string(), "'x'", "x"),
+        (pa.bool_(), "true", True),
+        (pa.int64(), "NULL", None),
+        (pa.list_(pa.int64()), "[1, 2]", [1, 2]),
+        (pa.int64(), "id * 2", None),  # what needs other columns cannot be computed without them
+    ],
+)
+def test_rows_without_the_column_get_its_default(place: Place, kind: pa.DataType, default: str, value: object) -> None:
+    assert filled(table(place, kind, default)) == [value, value]
+
+
+def test_a_column_without_nulls_may_be_left_out_if_it_has_a_default(place: Place) -> None:
+    assert filled(table(place, pa.int64(), "0", nullable=False)) == [0, 0]
+
+
+def test_a_default_that_is_null_is_none_for_a_column_without_nulls(place: Place) -> None:
+    with pytest.raises(SchemaMismatchError, match="takes no nulls"):
+        filled(table(place, pa.int64(), "NULL", nullable=False))
+
+
+def test_a_default_that_needs_other_columns_is_none_for_a_column_without_nulls(place: Place) -> None:
+    with pytest.raises(SchemaMismatchError, match="is expected"):
+        filled(table(place, pa.int64(), "id * 2", nullable=False))
+
+
+@pytest.mark.parametrize("kind", [pa.timestamp("s"), pa.timestamp("us", "UTC"), pa.timestamp("ns")])
+def test_the_time_fits_any_timestamp(place: Place, kind: pa.DataType) -> None:
+    found = append(table(place, kind, "now()"), pa.table({"id": [1, 2]})).open().to_table()
+    assert found.schema.field("c").type == kind
+    assert found.column("c").null_count == 0
+
+
+def test_each_row_has_its_own_uuid(place: Place) -> None:
+    assert len(set(filled(table(place, pa.string(), "uuid()"), rows=50))) == 50
+
+
+def test_values_that_are_given_win_nulls_too(place: Place) -> None:
+    pin = append(table(place, pa.int64(), "7"), pa.table({"id": [1, 2], "c": pa.array([None, 3], pa.int64())}))
+    assert [row["c"] for row in contents(pin)] == [None, 3]
+
+
+def test_a_default_is_computed_for_each_batch(place: Place) -> None:
+    batches = [pa.record_batch({"id": [n, n + 1]}) for n in range(0, 6, 2)]
+    reader = pa.RecordBatchReader.from_batches(batches[0].schema, batches)
+    assert len(contents(append(table(place, pa.int64(), "7"), reader), where="c = 7")) == 6
+
+
+@pytest.mark.parametrize(
+    ("default", "error"),
+    [
+        ("nonsense", InvalidExpressionError),
+        ("1 +", InvalidExpressionError),
+        ("'x'", SchemaMismatchError),
+        ("1) + (1", InvalidExpressionError),
+    ],
+)
+def test_a_default_that_cannot_be_is_found_out(place: Place, default: str, error: type[Exception]) -> None:
+    pin = table(place, pa.int64(), "7")
+    with pytest.raises(error):
+        check_default(pin, pin.schema.field("c"), default)
+    check_default(pin, pin.schema.field("c"), "id * 2")

@@ -1,0 +1,130 @@
+"""Notes beside tables and columns: what every recipe keeps, and that no data is written for them."""
+
+import pyarrow as pa
+import pytest
+
+from anabranch.errors import SchemaMismatchError
+from anabranch.format.home import Home
+from anabranch.format.staging import (
+    ColumnChange,
+    IndexKind,
+    Pin,
+    add_columns,
+    alter_columns,
+    annotate,
+    append,
+    compact,
+    create_empty,
+    delete,
+    drop_columns,
+    fork,
+    index,
+    keep_notes,
+    list_indices,
+    overwrite,
+    settle,
+    update,
+    upsert,
+)
+from tests.conftest import Place
+from tests.format.staging.tables import contents, new_table, raw, row_ids, rows
+
+
+def notes(pin: Pin) -> tuple[dict[bytes, bytes], dict[str, dict[bytes, bytes]]]:
+    """The metadata of the table, and that of the columns that have any."""
+    schema = pin.schema
+    return schema.metadata or {}, {field.name: field.metadata for field in schema if field.metadata}
+
+
+def noted(pin: Pin) -> Pin:
+    return annotate(
+        pin, {"anabranch:description": "Tische"}, columns={"v": {"anabranch:description": "wört", "k": "1"}}
+    )
+
+
+TABLE = {b"anabranch:description": b"Tische"}
+COLUMN = {b"anabranch:description": "wört".encode(), b"k": b"1"}
+
+
+@pytest.mark.s3
+def test_notes_are_kept_without_writing_data(place: Place) -> None:
+    before = index(new_table(place, [1, 2]), "id", IndexKind.BTREE)
+    after = noted(before)
+    assert notes(after) == (TABLE, {"v": COLUMN})
+    assert notes(before) == ({}, {})
+    assert contents(after) == contents(before)
+    assert row_ids(after) == row_ids(before)
+    assert list_indices(after) == list_indices(before)
+    files = [[file.path for f in pin.open().get_fragments() for file in f.metadata.files] for pin in (before, after)]
+    assert files[0] == files[1]
+    settle(after.home, after.version, expected_head=after.home.head_version())
+    assert raw(after).schema.metadata == TABLE
+
+
+def test_notes_are_changed_and_removed_one_by_one(place: Place) -> None:
+    pin = noted(new_table(place, [1]))
+    assert noted(pin) == pin  # nothing to change, nothing staged
+    pin = annotate(pin, {"more": "x"}, columns={"v": {"k": None, "l": ""}, "s": {"gone": None}})
+    assert notes(pin) == (
+        {**TABLE, b"more": b"x"},
+        {"v": {b"anabranch:description": "wört".encode(), b"l": b""}},
+    )
+    pin = annotate(pin, {"more": None, "anabranch:description": None}, columns={})
+    assert notes(pin)[0] == {}
+
+
+def test_a_column_that_is_not_there_takes_no_notes(place: Place) -> None:
+    with pytest.raises(SchemaMismatchError, match="no column 'nope'"):
+        annotate(new_table(place, [1]), {}, columns={"nope": {"k": "v"}})
+
+
+def test_every_recipe_keeps_notes(place: Place) -> None:
+    pin = noted(new_table(place, [1, 2], [3]))
+    pin = append(pin, rows([4]))
+    pin = upsert(pin, rows([4, 5], v=1.0), ["id"]).pin
+    pin = update(pin, {"v": "v + 1"}).pin
+    pin = delete(pin, "id = 1").pin
+    pin = add_columns(pin, {"w": "id * 2"})
+    pin = drop_columns(pin, ["w"])
+    pin = compact(pin)
+    assert notes(pin) == (TABLE, {"v": COLUMN})
+    home = fork(pin, "dev/x")
+    assert notes(Pin(home=home, version=home.head_version())) == (TABLE, {"v": COLUMN})
+
+
+def test_a_column_takes_its_notes_along_to_another_name_and_type(place: Place) -> None:
+    pin = noted(new_table(place, [1, 2]))
+    pin = alter_columns(pin, [ColumnChange(path="v", name="x", type=pa.float32())])
+    assert notes(pin) == (TABLE, {"x": COLUMN})
+    assert pin.schema.field("x").type == pa.float32()
+    assert [row["x"] for row in contents(pin)] == [0.0, 0.0]
+
+
+def test_what_is_noted_of_a_type_stays_with_that_type(place: Place) -> None:
+    schema = pa.schema(
+        [("id", pa.int64()), pa.field("b", pa.string(), metadata={"lance-encoding:compression": "zstd"})]
+    )
+    pin = create_empty(Home.at(place / "t.lance", place.storage_options), schema)
+    pin = alter_columns(annotate(pin, {}, columns={"b": {"k": "v"}}), [ColumnChange(path="b", type=pa.large_string())])
+    assert notes(pin)[1] == {"b": {b"k": b"v"}}
+
+
+def test_an_overwrite_loses_notes_and_ours_can_be_kept(place: Place) -> None:
+    before = annotate(
+        new_table(place, [1]),
+        {"anabranch:description": "t", "other": "x"},
+        columns={
+            "v": {"anabranch:description": "a", "anabranch:default": "1", "other": "x"},
+            "s": {"anabranch:description": "b", "anabranch:default": "'x'"},
+            "st": {"anabranch:description": "c"},
+        },
+    )
+    after = overwrite(before, pa.table({"id": [7], "v": [1.0], "s": [1]}))
+    assert notes(after) == ({}, {})
+    assert notes(keep_notes(after, of=before)) == (
+        {b"anabranch:description": b"t"},
+        {
+            "v": {b"anabranch:description": b"a", b"anabranch:default": b"1"},
+            "s": {b"anabranch:description": b"b"},  # it has another type: the default is no longer one of it
+        },
+    )
