@@ -225,7 +225,27 @@ class RepositoryMachine(RuleBasedStateMachine):
         model = self._draw_run(data, number, may_begin=True)
         if model is None:
             return
-        handle = self.handles[number]
+        ending = data.draw(st.sampled_from(["publish"] * 8 + ["raise", "drop", "stay"]), label="ending")
+        self._step(data, self.handles[number], model, ending)
+
+    @rule(data=st.data())
+    def run_meet(self, data: st.DataObject) -> None:
+        """Two runs on one branch, begun on the same head, and perhaps a commit beside them."""
+        branch = data.draw(st.sampled_from(self.model.branches))
+        begun = [self._begin_run(handle.repo, branch) for handle in self.handles[:2]]
+        both = [(handle, run) for handle, run in zip(self.handles, begun, strict=False) if run is not None]
+        for handle, run in both:
+            for _ in range(data.draw(st.integers(1, 2))):
+                self._step(data, handle, run, "publish")
+        if both and data.draw(st.booleans(), label="beside"):
+            one = self._begin(self.handles[2], branch)
+            self._operate(one, data)
+            self._end(one, "publish")
+        for handle, run in both:
+            self._publish_run(handle, handle.repo.run_get(run.id), run)
+            check_run(handle.repo, self.model, run)
+
+    def _step(self, data: st.DataObject, handle: Handle, model: ModelRun, ending: str) -> None:
         real = self.runs[model] if data.draw(st.booleans(), label="same handle") else handle.repo.run_get(model.id)
         begun: ModelTransaction | None = self._both(real.transaction, model.begin)
         if begun is None:
@@ -234,7 +254,6 @@ class RepositoryMachine(RuleBasedStateMachine):
         assert one.real.tables == tuple(sorted(one.model.tables))
         for _ in range(data.draw(st.integers(1, 3))):
             self._operate(one, data)
-        ending = data.draw(st.sampled_from(["publish"] * 8 + ["raise", "drop", "stay"]), label="ending")
         if ending == "stay" and len(self.open) < 3:
             self.open.append(one)
         else:
