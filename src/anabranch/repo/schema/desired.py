@@ -27,6 +27,14 @@ _INDEX = ("column", "type", "name", "metric", "num_partitions", "num_sub_vectors
 _METRICS = ("l2", "cosine", "dot", "hamming")
 _NOT_NULL = " not null"
 _FILES = (".yaml", ".yml", ".json")
+# How the types begin that an index is for, and what they are.
+_LISTS, _TEXT = ("list<", "large_list<"), ("string", "large_string")
+_VECTORS = (("vector(", "fixed_size_list<"), "vectors, such as vector(128)")
+_NEEDS = {
+    IndexKind.LABEL_LIST: (_LISTS, "lists"),
+    IndexKind.NGRAM: (_TEXT, "text"),
+    IndexKind.INVERTED: ((*_TEXT, *(lists + text for lists in _LISTS for text in _TEXT)), "text, or lists of text"),
+}
 
 
 def read_desired(desired: Desired, *, storage_options: Mapping[str, str]) -> SchemaState:
@@ -185,15 +193,17 @@ def _read_index(node: Node, columns: tuple[Column, ...]) -> Index:
 
 
 def _check_index(node: Node, index: Index, column: Column) -> None:
+    """Refuse what Lance would not build; on a table without rows it is not asked."""
+    beginnings, needed = _VECTORS if index.kind.is_vector else _NEEDS.get(index.kind, (("",), ""))
+    if not column.type.startswith((*beginnings, "extension<")):
+        node.fail(
+            f"column {column.name!r} is {column.type}, and an index of type {index.kind.value} needs {needed}",
+            hint="choose another column, or another type of index",
+        )
     if not index.kind.is_vector:
         if index.num_partitions is not None or index.num_sub_vectors is not None:
             node.fail(f"an index of type {index.kind.value} has no partitions", hint="leave them out")
         return
-    if not column.type.startswith(("vector(", "fixed_size_list<")):
-        node.fail(
-            f"column {column.name!r} is {column.type}, and an index of type {index.kind.value} needs vectors",
-            hint="use a column such as vector(128)",
-        )
     if index.kind.value.endswith("_PQ") and None in (index.num_partitions, index.num_sub_vectors):
         node.fail(
             f"an index of type {index.kind.value} needs num_partitions and num_sub_vectors",

@@ -13,7 +13,7 @@ __all__ = ["Node", "read_values", "read_yaml"]
 _Made = TypeVar("_Made")
 _DEEPEST = 40
 # YAML can repeat a part by its name, and the parts in it again; no honest schema comes near this.
-_MOST_NODES = 200_000
+_MOST_NODES = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
