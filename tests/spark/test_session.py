@@ -5,6 +5,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,6 +22,20 @@ pytestmark = pytest.mark.spark
 def test_a_running_session_is_used(spark: SparkSession) -> None:
     assert ab.spark_session() is spark
     assert ab.spark_session(spark) is spark
+
+
+def test_a_thread_gets_the_session_and_can_write_with_it(spark: SparkSession, lake: ab.Repository) -> None:
+    """Spark knows formats by a thread's active session, and a new thread has none."""
+
+    def work() -> bool:
+        session = ab.spark_session()
+        frame = session.range(200, 205).selectExpr("id", "'new' AS v")
+        frame.write.format("anabranch").mode("append").option("repo", lake.uri).save("s.orders")
+        return session is spark
+
+    with ThreadPoolExecutor(1) as threads:
+        assert threads.submit(work).result()
+    assert lake.snapshot_of("main")["s.orders"].count_rows() == 105
 
 
 @pytest.mark.parametrize("given", [{"master": "local[1]"}, {"config": {"spark.driver.memory": "9g"}}])

@@ -1,7 +1,7 @@
 """DataFrames become commits: one each, or none."""
 
-import threading
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import pyarrow as pa
@@ -115,22 +115,17 @@ def test_a_job_that_is_cancelled_publishes_nothing(
             time.sleep(0.1)
 
     stuck = frame_of(spark, 100, 200).mapInArrow(wait_for_ever, "id long, v string")
-    failures: list[BaseException] = []
 
     def run() -> None:
-        try:
-            write(stuck, lake)
-        except PySparkException as err:
-            failures.append(err)
+        ab.spark_session()  # this thread's, too
+        write(stuck, lake)
 
-    writer = threading.Thread(target=run)
-    writer.start()
-    while not started.exists() and writer.is_alive():
-        writer.join(0.1)
-    spark.sparkContext.cancelAllJobs()
-    writer.join(120)
-    assert not writer.is_alive()
-    assert failures
+    with ThreadPoolExecutor(1) as threads:
+        writing = threads.submit(run)
+        while not started.exists() and not writing.done():
+            wait([writing], timeout=0.1)
+        spark.sparkContext.cancelAllJobs()
+        assert "cancelled" in str(writing.exception(timeout=120))
     assert lake.head_commit_id_for_branch("main") == head
     assert len(rows(lake)) == 100
 

@@ -51,6 +51,7 @@ def get_session(
                 "there is a Spark session already, which keeps its master and settings",
                 hint="leave them out, or stop the session first",
             )
+        _make_active(session)
         ship(session)
         return session
 
@@ -58,9 +59,20 @@ def get_session(
 def _running() -> "SparkSession | None":
     if "pyspark" not in sys.modules:
         return None
+    from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
-    return SparkSession.getActiveSession()
+    try:
+        return SparkSession.active()  # this thread's own, else the process's
+    except PySparkRuntimeError:
+        return None
+
+
+def _make_active(session: Any) -> None:
+    """Make a session the one of this thread, too: Spark looks there alone for the format of what is to be written."""
+    java = getattr(session, "_jsparkSession", None)
+    if java is not None:
+        session._get_j_spark_session_class(session._jvm).setActiveSession(java)
 
 
 def _start(master: str, settings: Mapping[str, str]) -> "SparkSession":

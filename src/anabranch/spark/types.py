@@ -22,6 +22,7 @@ __all__ = ["LIST_SIZE", "as_columns", "as_shown", "new_columns", "shown_columns"
 LIST_SIZE = "anabranch.list_size"
 
 _UTC = "UTC"
+_MOST_DIGITS = 38
 
 # What Spark has no type for, and the next wider one it has.
 _WIDER: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], pa.DataType]], ...] = (
@@ -82,14 +83,13 @@ def as_columns(batches: Iterator[pa.RecordBatch], given: StructType, columns: pa
 
 def _spark_field(field: pa.Field) -> StructField:
     kind = _shown_type(field.type)
+    if _is_too_wide(kind):
+        raise _unshown(field)
     metadata = {LIST_SIZE: field.type.list_size} if pa.types.is_fixed_size_list(field.type) else {}
     try:
         return StructField(field.name, from_arrow_type(kind), field.nullable, metadata)
     except PySparkException:
-        raise SchemaMismatchError(
-            f"column {field.name!r} is {field.type}, which Spark has no type for",
-            hint="leave it out with the option 'columns', or change its type",
-        ) from None
+        raise _unshown(field) from None
 
 
 def _shown_type(kind: pa.DataType) -> pa.DataType:
@@ -158,6 +158,20 @@ def _cast(values: pa.Array, field: pa.Field) -> pa.Array:
             f"column {field.name!r} takes {field.type}, and a value of the given {values.type} does not fit: {err}",
             hint="correct the value, or change the column's type first",
         ) from None
+
+
+def _is_too_wide(kind: pa.DataType) -> bool:
+    """Whether a type is, or holds, a decimal of more digits than Spark has."""
+    if pa.types.is_decimal(kind):
+        return bool(kind.precision > _MOST_DIGITS)
+    return any(_is_too_wide(kind.field(n).type) for n in range(kind.num_fields))
+
+
+def _unshown(field: pa.Field) -> SchemaMismatchError:
+    return SchemaMismatchError(
+        f"column {field.name!r} is {field.type}, which Spark has no type for",
+        hint="leave it out with the option 'columns', or change its type",
+    )
 
 
 def _unknown(given: StructField) -> SchemaMismatchError:
