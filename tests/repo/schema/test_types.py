@@ -1,5 +1,8 @@
 """The types that a schema can name are those that Lance can store, each with one spelling."""
 
+from decimal import Decimal
+from typing import Any
+
 import pyarrow as pa
 import pytest
 
@@ -135,29 +138,29 @@ def test_what_is_no_type_is_refused(text: str) -> None:
         canonical_type(text)
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ("int32", "int64"),
-        ("uint32", "int64"),
-        ("int32", "float64"),
-        ("int64", "decimal(19, 0)"),
-        ("float32", "float64"),
-        ("decimal(10, 2)", "decimal(12, 2)"),
-        ("decimal(10, 2)", "decimal(12, 4)"),
-        ("decimal(10, 2)", "decimal(50, 4)"),
-        ("string", "large_string"),
-        ("fixed_size_binary(4)", "binary"),
-        ("date32", "timestamp[us]"),
-        ("timestamp[s]", "timestamp[us]"),
-        ("time32[s]", "time64[us]"),
-        ("list<int32>", "large_list<int64>"),
-        ("vector(4)", "list<float64>"),
-        ("struct<a: int32 not null>", "struct<a: int64>"),
-        ("dictionary<int8, string>", "string"),
-        ("null", "string"),
-    ],
-)
+WIDENINGS = [
+    ("int32", "int64"),
+    ("uint32", "int64"),
+    ("int32", "float64"),
+    ("int64", "decimal(19, 0)"),
+    ("float32", "float64"),
+    ("decimal(10, 2)", "decimal(12, 2)"),
+    ("decimal(10, 2)", "decimal(12, 4)"),
+    ("decimal(10, 2)", "decimal(50, 4)"),
+    ("string", "large_string"),
+    ("fixed_size_binary(4)", "binary"),
+    ("date32", "timestamp[us]"),
+    ("timestamp[s]", "timestamp[us]"),
+    ("time32[s]", "time64[us]"),
+    ("list<int32>", "large_list<int64>"),
+    ("vector(4)", "list<float64>"),
+    ("struct<a: int32 not null>", "struct<a: int64>"),
+    ("dictionary<int8, string>", "string"),
+    ("null", "string"),
+]
+
+
+@pytest.mark.parametrize(("before", "after"), WIDENINGS)
 def test_a_wider_type_loses_nothing_and_a_narrower_one_may(before: str, after: str) -> None:
     assert is_widening(to_arrow(before), to_arrow(after))
     assert not is_widening(to_arrow(after), to_arrow(before))
@@ -181,3 +184,41 @@ def test_a_wider_type_loses_nothing_and_a_narrower_one_may(before: str, after: s
 )
 def test_what_does_not_hold_every_value_is_no_widening(before: str, after: str) -> None:
     assert not is_widening(to_arrow(before), to_arrow(after))
+
+
+def test_lance_can_cast_whatever_is_wider(repo: ab.Repository) -> None:
+    def schema(kinds: list[str]) -> dict[str, Any]:
+        columns = {f"c{number}": kind for number, kind in enumerate(kinds)}
+        return {"tables": {"b": {"t": {"columns": {"id": "int64", **columns}}}}}
+
+    before, after = schema([one for one, _ in WIDENINGS]), schema([other for _, other in WIDENINGS])
+    repo.schema_apply(before)
+    arrow = repo.snapshot_of("main")["b.t"].schema
+    values = {field.name: pa.array([_value(field.type), None], field.type) for field in arrow}
+    with repo.transaction() as tx:
+        tx.append("b.t", pa.table(values, schema=arrow))
+    result = repo.schema_apply(after)
+    assert len(result.plan.steps) == len(WIDENINGS)
+    assert repo.schema_show().to_dict() == after
+    found = repo.snapshot_of("main")["b.t"].to_arrow().to_pylist()
+    assert found[1] == dict.fromkeys(arrow.names)
+    # A date is the beginning of its day now; everything else equals what it was.
+    moved = {name for name, value in found[0].items() if value != values[name][0].as_py()}
+    assert moved == {f"c{WIDENINGS.index(('date32', 'timestamp[us]'))}"}
+
+
+def _value(kind: pa.DataType) -> object:
+    """Some value of a type."""
+    if pa.types.is_dictionary(kind) or pa.types.is_string(kind):
+        return "word"
+    if pa.types.is_null(kind):
+        return None
+    if pa.types.is_fixed_size_binary(kind):
+        return b"four"
+    if pa.types.is_struct(kind):
+        return {"a": 7}
+    if pa.types.is_fixed_size_list(kind):
+        return [1.0, 2.0, 3.0, 4.0]
+    if pa.types.is_list(kind):
+        return [1, 2]
+    return Decimal("1.25") if pa.types.is_decimal(kind) else 7
