@@ -73,6 +73,8 @@ def test_the_commands_are_these() -> None:
             "branch show",
             "cat",
             "cherry-pick",
+            "export",
+            "load",
             "compact",
             "index",
             "init",

@@ -15,8 +15,10 @@ from anabranch.cli.commands import (
     cherry_pick,
     compact,
     dataset,
+    export,
     index,
     init,
+    load,
     log,
     reflog,
     reset,
@@ -124,6 +126,21 @@ def _add_repository_commands(app: typer.Typer) -> None:
     app.add_typer(run.app, name="run", rich_help_panel=branches)
     app.add_typer(table.app, name="table", rich_help_panel=tables)
     app.add_typer(schema.app, name="schema", rich_help_panel=tables)
+    app.command(
+        "load",
+        rich_help_panel=tables,
+        epilog=example(
+            "load in_c_sales.orders orders.csv --primary-key id",
+            "load in_c_sales.orders 's3://in/2026/*.csv' --mode upsert",
+        ),
+    )(load.load)
+    app.command(
+        "export",
+        rich_help_panel=tables,
+        epilog=example(
+            "export in_c_sales.orders orders.parquet", "export in_c_sales.orders out --format csv --ref v1.0"
+        ),
+    )(export.export)
     app.command(
         "compact",
         rich_help_panel=tables,

@@ -37,7 +37,8 @@ class CsvOptions:
             raise InvalidInputError(f"one sign has two meanings among {signs}", hint="choose different signs")
         for text in self.null:
             _require_text(text)
-        checked_number(self.skip, "number of lines to skip", hint="give a whole number")
+        if checked_number(self.skip, "number of lines to skip", hint="give a whole number") < 0:
+            raise InvalidInputError(f"the number of lines to skip is {self.skip}", hint="give 0 or more")
         try:
             codecs.lookup(self.encoding)
         except (LookupError, TypeError):

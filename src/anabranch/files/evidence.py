@@ -175,7 +175,7 @@ def _needs_text(values: pa.ChunkedArray, *, has_zeros: bool) -> bool:
         return has_zeros
     if pa.types.is_floating(kind):
         largest = pc.max(pc.abs(values)).as_py()
-        return largest is not None and not largest < _MOST_EXACT
+        return has_zeros or (largest is not None and not largest < _MOST_EXACT)
     return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
 
 

@@ -97,7 +97,7 @@ def _find_plain(source: str, wanted: FileFormat | None, options: Mapping[str, st
         )
         return
     if not source.endswith((".csv", ".json", ".parquet", ".orc")):
-        yield from _list_below(uri, re.compile(".*"), wanted, options)
+        yield from _list_below(uri, None, wanted, options)
 
 
 def _find_pattern(source: str, wanted: FileFormat | None, options: Mapping[str, str]) -> Iterator[SourceFile]:
@@ -107,13 +107,16 @@ def _find_pattern(source: str, wanted: FileFormat | None, options: Mapping[str, 
 
 
 def _list_below(
-    folder: str, pattern: re.Pattern[str], wanted: FileFormat | None, options: Mapping[str, str]
+    folder: str, pattern: re.Pattern[str] | None, wanted: FileFormat | None, options: Mapping[str, str]
 ) -> Iterator[SourceFile]:
+    """The files that a pattern names; without one, all whose names tell the format, or that have no ending."""
     root = normalise_uri(folder)
     for info in sorted(open_store(root, options).list(), key=lambda info: info.path):
         hidden = any(part.startswith((".", "_")) for part in info.path.split("/"))
         kind, compression = format_of_name(info.path)
-        if hidden or not pattern.fullmatch(info.path) or (info.size == 0 and kind is None):
+        if hidden or not (pattern is None or pattern.fullmatch(info.path)):
+            continue
+        if kind is None and pattern is None and (wanted is None or "." in info.path.rpartition("/")[2]):
             continue
         if kind is None and wanted is None:
             raise _no_format(info.path)

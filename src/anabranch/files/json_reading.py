@@ -35,8 +35,10 @@ class JsonReader:
     def parse(self, file: SourceFile, block: Block, schema: pa.Schema) -> Parsed:
         wanted = pa.schema([field.with_nullable(nullable=True) for field in schema])
 
+        written = pa.schema([pa.field(field.name, _written_type(field.type)) for field in wanted])
+
         def parse(data: bytes) -> pa.Table:
-            table = _read(data, wanted)
+            table = _read(data, written)
             strangers = [name for name in table.column_names if name not in wanted.names]
             if strangers:
                 raise SchemaMismatchError(
@@ -44,7 +46,7 @@ class JsonReader:
                     f"{', '.join(map(repr, wanted.names))}",
                     hint="leave them out, or add the columns first",
                 )
-            return table.select(wanted.names)
+            return pa.table([_cast(table.column(field.name), field) for field in wanted], schema=wanted)
 
         try:
             found = Parsed(block, parse(block.data), block.bad)
@@ -79,6 +81,18 @@ def _read(data: bytes, schema: pa.Schema | None) -> pa.Table:
         )
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as err:
         raise Refusal(str(err).removeprefix("JSON parse error: ").replace(" in row 0", "")) from None
+
+
+def _written_type(kind: pa.DataType) -> pa.DataType:
+    """What Arrow is to read where JSON has only text: it would take dates for numbers."""
+    return pa.string() if pa.types.is_date(kind) or pa.types.is_time(kind) else kind
+
+
+def _cast(values: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+    try:
+        return values.cast(field.type)
+    except pa.ArrowInvalid as err:
+        raise Refusal(f"column {field.name!r} takes {field.type}: {err}") from None
 
 
 def _array(file: SourceFile, pieces: Iterator[bytes]) -> Block:

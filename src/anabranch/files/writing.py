@@ -72,7 +72,16 @@ class Target:
 
 def write_file(store: ObjectStore, path: str, target: Target, rows: pa.RecordBatchReader, csv: CsvOptions) -> None:
     """Write rows as one file, in pieces; if that fails, there is no file."""
-    store.put_stream(path, _pieces(lambda sink: _write(sink, target, rows, csv)))
+
+    def write(sink: "_Sink") -> None:
+        try:
+            _write(sink, target, rows, csv)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as err:
+            raise InvalidInputError(
+                f"these rows have no form in {target.format.value}: {err}", hint="leave columns out, or choose another"
+            ) from None
+
+    store.put_stream(path, _pieces(write))
 
 
 def _write(sink: "_Sink", target: Target, rows: pa.RecordBatchReader, csv: CsvOptions) -> None:
@@ -111,19 +120,14 @@ def _write_csv(sink: pa.NativeFile, rows: pa.RecordBatchReader, csv: CsvOptions)
     options = pa_csv.WriteOptions(
         include_header=csv.header, delimiter=csv.delimiter, quoting_style="needed" if csv.quote else "none"
     )
-    try:
-        with pa_csv.CSVWriter(sink, rows.schema, write_options=options) as writer:
-            for batch in rows:
-                writer.write_batch(batch)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as err:
-        raise InvalidInputError(
-            f"these rows have no form in CSV: {err}", hint="choose other columns, or JSON"
-        ) from None
+    with pa_csv.CSVWriter(sink, rows.schema, write_options=options) as writer:
+        for batch in rows:
+            writer.write_batch(batch)
 
 
 def _as_json(value: object) -> object:
     if isinstance(value, bytes):
-        return value.hex()
+        raise pa.ArrowInvalid("bytes are no text")
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import lance
 import pyarrow as pa
 
-from anabranch.errors import DatasetExistsError
+from anabranch.errors import DatasetExistsError, DatasetNotFoundError
 from anabranch.format.home import Home
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.staging.incoming import read_rows
@@ -24,7 +24,7 @@ def write_plain_dataset(
             made = lance.write_dataset(
                 reader,
                 home.uri,
-                mode="overwrite" if overwrite else "create",
+                mode="overwrite" if overwrite and _exists(home) else "create",
                 storage_options=home.lance_options(),
                 enable_stable_row_ids=True,
             )
@@ -33,3 +33,11 @@ def write_plain_dataset(
         raise DatasetExistsError(
             f"there is a dataset at {home.uri!r} already", hint="choose another place, or overwrite it"
         ) from None
+
+
+def _exists(home: Home) -> bool:
+    try:
+        home.open()
+    except DatasetNotFoundError:
+        return False
+    return True

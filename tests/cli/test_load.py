@@ -1,0 +1,98 @@
+"""`anabranch load` and `anabranch export`."""
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import anabranch as ab
+from tests.cli.conftest import CUSTOMERS, ORDERS, Run, short
+
+
+@pytest.fixture
+def orders(folder: Path) -> str:
+    (folder / "orders.csv").write_text("id,item,price\n7,oil,2.5\n8,rice,\n")
+    return "orders.csv"
+
+
+def test_load_appends_and_says_what_it_did(cli: Run, lake: ab.Repository, orders: str) -> None:
+    done = cli("load", ORDERS, orders, "--branch", "dev", "-m", "May", "--actor", "eve", "--json").document
+    commit = lake.get_commit(done["commit_id"])
+    assert (commit.message, commit.actor_id, commit.kind) == ("May", "eve", "load")
+    assert (done["rows_read"], done["rows_loaded"], done["rows_rejected"], done["branch"]) == (2, 2, 0, "dev")
+    assert done["files"] == [str(Path.cwd() / orders)]
+    said = cli("load", ORDERS, orders).out
+    assert said.startswith(f"loaded 1 file into {ORDERS} on main at {short(lake, 'main')}\n")
+    assert lake.sync_branch()[ORDERS].count_rows() == 5
+
+
+def test_load_makes_tables_of_any_csv(cli: Run, lake: ab.Repository, folder: Path) -> None:
+    (folder / "new.txt").write_text("a note\nid|price|note\n1|2.50|NULL\n1|3.00|'x|y'\n")
+    signs = ["--format", "csv", "--delimiter", "|", "--quote", "'", "--null", "NULL", "--skip", "1"]
+    key = ["--primary-key", "id", "--type", "price=decimal(10, 2)", "--on-duplicate", "last"]
+    done = cli("load", "in_c_sales.new", "new.txt", *signs, *key, "--json").document
+    assert (done["rows_loaded"], done["rows_repeated"]) == (1, 1)
+    table = lake.sync_branch()["in_c_sales.new"]
+    assert (str(table.schema.field("price").type), table.primary_key) == ("decimal128(10, 2)", ("id",))
+    assert table.to_arrow(columns=["id", "note"]).to_pylist() == [{"id": 1, "note": "x|y"}]
+
+
+def test_bad_records_fail_or_are_put_aside(cli: Run, lake: ab.Repository, folder: Path) -> None:
+    (folder / "bad.csv").write_text("id,item,price\n7,oil,2.5\n8\n")
+    error = cli("load", ORDERS, "bad.csv", "--json").error
+    assert error["code"] == "bad_record"
+    assert "bad.csv, line 3: it has 1 values for 3 columns" in error["message"]
+    assert "1 to in_c_sales.orders_rejects" in cli("load", ORDERS, "bad.csv", "--on-bad", "reject").out
+    assert lake.sync_branch()[f"{ORDERS}_rejects"].count_rows() == 1
+
+
+@pytest.mark.s3
+def test_export_writes_what_load_reads(cli: Run, lake: ab.Repository, folder: Path) -> None:
+    said = cli("export", ORDERS, "out/orders.parquet", "--where", "id < 3", "--columns", "id,item").out
+    assert said.startswith(f"exported 2 rows of {ORDERS} at {short(lake, 'main')} to {folder}/out/orders.parquet (")
+    done = cli("export", ORDERS, "out/all", "--format", "csv", "--delimiter", "tab", "--ref", "dev", "--json").document
+    assert (done["rows"], len(done["files"])) == (2, 1)
+    assert Path(done["files"][0]).read_text() == '"id"\t"item"\t"price"\n1\t"tea"\t1.5\n2\t\t2\n'
+    assert cli("export", ORDERS, "out/all", "--format", "csv", "--json").error["code"] == "object_exists"
+    cli("export", ORDERS, "out/all", "--format", "csv", "--overwrite", "--no-header")
+    assert Path(done["files"][0]).read_text().startswith('1,"tea"')
+
+
+def test_mistakes_are_named(cli: Run, lake: ab.Repository, orders: str) -> None:
+    assert lake.branch == "main"
+    for args, code in (
+        (["load", ORDERS, "none.csv"], "object_not_found"),
+        (["load", CUSTOMERS, orders], "schema_mismatch"),
+        (["load", ORDERS, orders, "--mode", "replace"], "invalid_input"),
+        (["load", ORDERS, orders, "--branch", "nope"], "branch_not_found"),
+        (["export", "in_c_sales.nope", "a.csv"], "table_not_found"),
+        (["export", ORDERS, "a.xml"], "invalid_input"),
+    ):
+        assert cli(*args, "--json").error["code"] == code
+
+
+def test_a_terminal_gets_a_bar_and_a_pipe_none(lake: ab.Repository, orders: str, reach: list[str]) -> None:
+    assert not reach
+    command = [sys.executable, "-m", "anabranch.cli.main", "load", ORDERS, orders, "--mode", "upsert"]
+    quiet = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert quiet.stderr == ""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=theirs) as process:
+        os.close(theirs)
+        seen = b""
+        while True:
+            try:
+                piece = os.read(ours, 4096)
+            except OSError:  # the terminal is gone
+                break
+            if not piece:
+                break
+            seen += piece
+        process.wait()
+    os.close(ours)
+    assert process.returncode == 0
+    assert b"loading in_c_sales.orders" in seen
+    assert b"rows" in seen

@@ -1,0 +1,47 @@
+"""A fresh repository, an engine to load with, and places to put files."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import anabranch as ab
+from anabranch.storage import open_store
+from tests.conftest import Place
+
+ORDERS = "in_c_sales.orders"
+REJECTS = "in_c_sales.orders_rejects"
+
+Put = Callable[[str, str | bytes], str]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Tests that take an `engine` run in this process and, in Spark's lane, on Spark."""
+    if "engine" in metafunc.fixturenames:
+        metafunc.parametrize("engine", ["local", pytest.param("spark", marks=pytest.mark.spark)])
+
+
+@pytest.fixture
+def repo(place: Place) -> ab.Repository:
+    return ab.init(place / "lake", storage_options=place.storage_options, actor="ada")
+
+
+@pytest.fixture
+def put(place: Place) -> Put:
+    """Put a file, and say where it is."""
+
+    def put(name: str, content: str | bytes) -> str:
+        data = content if isinstance(content, bytes) else content.encode()
+        open_store(place / "in", place.storage_options).put(name, data)
+        return place / f"in/{name}"
+
+    return put
+
+
+def rows(repo: ab.Repository, key: str = ORDERS, ref: str = "main") -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = repo.snapshot_of(ref)[key].to_arrow().to_pylist()
+    return found
+
+
+def types(repo: ab.Repository, key: str = ORDERS) -> dict[str, str]:
+    return {field.name: str(field.type) for field in repo.snapshot_of("main")[key].schema}

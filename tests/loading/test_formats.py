@@ -1,0 +1,158 @@
+"""JSON, Parquet, ORC and Lance, there and back."""
+
+import datetime
+from decimal import Decimal
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import anabranch as ab
+from anabranch.errors import (
+    DatasetExistsError,
+    InvalidExpressionError,
+    InvalidInputError,
+    ObjectExistsError,
+    SchemaMismatchError,
+    TableNotFoundError,
+)
+from anabranch.storage import open_store
+from tests.conftest import Place
+from tests.loading.conftest import ORDERS, Put, rows, types
+
+TABLE = pa.table(
+    {
+        "id": pa.array([1, 2, 3], pa.int64()),
+        "text": ['a,"b"\n', "", None],
+        "amount": pa.array([1.5, None, -2.0]),
+        "price": pa.array([Decimal("1.10"), None, Decimal("2.00")], pa.decimal128(10, 2)),
+        "day": pa.array([datetime.date(2026, 1, 5), None, datetime.date(1970, 1, 1)]),
+        "at": pa.array([datetime.datetime(2026, 1, 5, 10, 0, 0, 123), None, None], pa.timestamp("us")),
+        "ok": [True, None, False],
+    }
+)
+
+
+@pytest.fixture
+def lake(repo: ab.Repository) -> ab.Repository:
+    repo.load(ORDERS, TABLE, primary_key=["id"])
+    return repo
+
+
+@pytest.mark.s3
+@pytest.mark.parametrize(
+    "name", ["a.csv", "a.csv.gz", "a.tsv", "a.json", "a.json.zst", "a.ndjson", "a.parquet", "a.orc", "a.lance"]
+)
+def test_what_was_exported_loads_as_it_was(lake: ab.Repository, place: Place, name: str) -> None:
+    report = lake.export(ORDERS, place / f"out/{name}")
+    assert (report.rows, report.files, report.commit_id) == (3, (place / f"out/{name}",), lake.snapshot().id)
+    lake.load("s.again", place / f"out/{name}", schema=TABLE.schema)
+    assert rows(lake, "s.again") == TABLE.to_pylist()
+    assert lake.snapshot()["s.again"].schema == TABLE.schema
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.orc", "a.lance"])
+def test_files_with_types_bring_them_along(lake: ab.Repository, place: Place, name: str, engine: str) -> None:
+    lake.export(ORDERS, place / f"out/{name}")
+    report = lake.load("s.again", place / f"out/{name}", engine=engine)
+    assert (report.engine, rows(lake, "s.again")) == (engine, TABLE.to_pylist())
+    assert types(lake, "s.again")["price"] == "decimal128(10, 2)"
+
+
+def test_a_parquet_file_of_other_types_is_refused_by_name(lake: ab.Repository, place: Place, tmp_path: Path) -> None:
+    file = tmp_path / "wrong.parquet"
+    pq.write_table(TABLE.set_column(2, "amount", pa.array(["x", "y", "z"])), file)
+    with pytest.raises(SchemaMismatchError, match=r"wrong\.parquet': column 'amount' was expected to be double"):
+        lake.load(ORDERS, file, mode="overwrite")
+    pq.write_table(TABLE.select(["id"]), file)
+    with pytest.raises(SchemaMismatchError, match="lacks 'text', 'amount'"):
+        lake.load(ORDERS, file)
+
+
+def test_json_objects_may_lack_fields_nest_and_come_as_an_array(repo: ab.Repository, put: Put) -> None:
+    array = '\n[\n  {"id": 1, "tags": ["a"], "at": "2026-01-05T10:00:00"},\n  {"id": 2.5, "who": {"name": "x"}}\n]'
+    repo.load(ORDERS, put("a.json", array))
+    assert types(repo) == {
+        "id": "double",
+        "tags": "list<item: string>",
+        "at": "timestamp[us]",
+        "who": "struct<name: string>",
+    }
+    assert rows(repo)[1] == {"id": 2.5, "tags": None, "at": None, "who": {"name": "x"}}
+    with pytest.raises(SchemaMismatchError, match="have 'new', and the columns are 'id'"):
+        repo.load(ORDERS, put("b.json", '{"id": 3, "new": 1}\n'))
+    with pytest.raises(SchemaMismatchError, match="column 'v' is int64 in some records and string in others"):
+        repo.load("s.t", put("c.json", '{"v": 1}\n{"v": "x"}\n'))
+    with pytest.raises(ab.errors.DamagedFileError, match=r"d\.json' is no JSON array"):
+        repo.load("s.t", put("d.json", '[{"v": 1} {"v": 2}]'))
+
+
+def test_types_of_json_hold_for_the_whole_input(repo: ab.Repository, put: Put) -> None:
+    lines = [f'{{"id": {n}, "note": null}}' for n in range(200_000)]
+    lines += ['{"id": 0.5, "note": "late"}']
+    repo.load(ORDERS, put("a.json", "\n".join(lines)))
+    assert types(repo) == {"id": "double", "note": "string"}
+
+
+def test_an_export_takes_columns_rows_and_an_old_state(lake: ab.Repository, place: Place) -> None:
+    with lake.transaction() as tx:
+        tx.delete(ORDERS, "id < 3")
+    target = place / "out/some.csv"
+    report = lake.export(ORDERS, target, ref="main~1", columns=["ok", "id"], filter="id < 3")
+    store = open_store(place / "out", place.storage_options)
+    assert store.get("some.csv") == b'"ok","id"\ntrue,1\n,2\n'
+    assert report.rows == 2
+    lake.export(ORDERS, target, columns=["id"], header=False, overwrite=True)
+    assert store.get("some.csv") == b"3\n"
+
+
+@pytest.mark.s3
+def test_nothing_is_written_over_unasked(lake: ab.Repository, place: Place) -> None:
+    for name in ("a.csv", "a.lance", "folder"):
+        lake.export(ORDERS, place / f"out/{name}", format="csv" if name == "folder" else None)
+        with pytest.raises((ObjectExistsError, DatasetExistsError)):
+            lake.export(ORDERS, place / f"out/{name}", format="csv" if name == "folder" else None, columns=["id"])
+        lake.export(
+            ORDERS, place / f"out/{name}", format="csv" if name == "folder" else None, columns=["id"], overwrite=True
+        )
+        lake.load("s.t", place / f"out/{name}", mode="overwrite", schema=pa.schema([("id", pa.int64())]))
+        assert rows(lake, "s.t") == [{"id": 1}, {"id": 2}, {"id": 3}]
+
+
+@pytest.mark.s3
+def test_an_export_that_fails_leaves_no_file(lake: ab.Repository, place: Place) -> None:
+    lake.load("s.lists", pa.table({"id": range(200_000), "tags": [["a"]] * 200_000}))
+    with pytest.raises(InvalidInputError, match="these rows have no form in csv"):
+        lake.export("s.lists", place / "out/a.csv")
+    with pytest.raises(InvalidExpressionError):
+        lake.export("s.lists", place / "out/b.parquet", filter="no_such > 1")
+    assert list(open_store(place / "out", place.storage_options).list()) == []
+
+
+def test_a_folder_gets_files_of_about_a_million_rows(lake: ab.Repository, place: Place) -> None:
+    lake.load("s.many", pa.table({"id": range(2_500_000)}))
+    report = lake.export("s.many", place / "out/many", format="parquet")
+    names = [file.rpartition("/")[2] for file in report.files]
+    assert names == ["part-00000.parquet", "part-00001.parquet", "part-00002.parquet"]
+    assert lake.load("s.again", place / "out/many").rows_loaded == 2_500_000
+    one = lake.export("s.many", place / "out/one", format="parquet", single_file=True)
+    assert one.files == (place / "out/one",)
+
+
+def test_a_target_that_makes_no_sense_is_refused(lake: ab.Repository, place: Place) -> None:
+    for target, options, said in (
+        ("out/a", {}, "does not tell the format"),
+        ("out/a.parquet.gz", {}, "parquet files compress by themselves"),
+        ("out/a.csv", {"format": "xml"}, "the format 'xml' is not known"),
+    ):
+        with pytest.raises(InvalidInputError, match=said):
+            lake.export(ORDERS, place / target, **options)  # type: ignore[arg-type]
+    with pytest.raises(TableNotFoundError):
+        lake.export("s.none", place / "out/a.csv")
+
+
+def test_an_exported_dataset_is_plain_lance(lake: ab.Repository, place: Place) -> None:
+    lake.export(ORDERS, place / "out/plain.lance", columns=["id"])
+    assert lance.dataset(place / "out/plain.lance").to_table() == TABLE.select(["id"])
