@@ -224,7 +224,7 @@ def test_nothing_is_left_of_a_query_read_or_not(shop: ab.Repository) -> None:
     half.read_next_batch()
     del half
     gc.collect()
-    session = default_engine()._database.session()
+    session = default_engine().database.session()
     found = session.connection.execute("SELECT database_name FROM duckdb_databases()").fetchall()
     session.close()
     assert sorted(found) == [("memory",), ("system",), ("temp",)]
