@@ -9,6 +9,8 @@ import anabranch as ab
 from anabranch.errors import InvalidInputError, InvalidSchemaError, ObjectNotFoundError
 from anabranch.repo.schema.desired import read_desired
 from anabranch.repo.schema.state import SchemaState
+from anabranch.storage import open_store
+from tests.conftest import Place
 
 FULL = """\
 tables:
@@ -84,6 +86,13 @@ def test_a_schema_comes_from_a_file_as_well(tmp_path: Path, monkeypatch: pytest.
     file.write_bytes(b"\xff\xfe")
     with pytest.raises(InvalidSchemaError, match="not UTF-8"):
         read(file)
+
+
+@pytest.mark.s3
+def test_a_schema_comes_from_where_the_lake_is(repo: ab.Repository, place: Place) -> None:
+    open_store(place.root, place.storage_options).put("wanted.yaml", b"tables: {b: {t: {columns: {id: int64}}}}")
+    assert repo.schema_apply(place / "wanted.yaml").commit is not None
+    assert repo.schema_plan(place / "wanted.yaml").is_empty
 
 
 def test_words_that_yaml_takes_for_something_else_are_names_here() -> None:

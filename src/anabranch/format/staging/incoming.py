@@ -87,8 +87,7 @@ def fit_rows(data: Any, schema: pa.Schema, *, columns: Sequence[str] | None = No
     """Bring rows into the order and the types of a schema.
 
     Columns that are missing get their default, or become null. Types are widened where no value changes, and narrowed
-    only between integers whose values fit. `columns` asks for some of the schema's columns only; the others are dropped,
-    if present.
+    only between integers whose values fit. `columns` asks for some of the schema's columns only; others are dropped.
     """
     reader = as_reader(data)
     _require_known(reader.schema, schema)
