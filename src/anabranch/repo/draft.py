@@ -216,7 +216,7 @@ def refuse_repeated(table: pa.Table, keys: Sequence[str]) -> None:
             raise SchemaMismatchError(f"the data has no key column {name!r}", hint="add it to the data")
         if table.column(name).null_count:
             raise KeyConflictError(f"the key column {name!r} has nulls in the data", hint="fill them")
-    if keys:
+    if keys and not staging.are_surely_unique(table.select(list(keys))):
         distinct = table.group_by(list(keys)).aggregate([])
         if len(distinct) < len(table):
             raise KeyConflictError(

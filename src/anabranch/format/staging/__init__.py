@@ -41,6 +41,7 @@ from anabranch.format.staging.settling import (
     settle_by_force,
     settled_head,
 )
+from anabranch.format.staging.uniqueness import are_surely_unique
 
 __all__ = [
     "TARGET_ROWS",
@@ -63,6 +64,7 @@ __all__ = [
     "annotate",
     "append",
     "append_fragments",
+    "are_surely_unique",
     "check_default",
     "compact",
     "create_empty",

@@ -16,6 +16,7 @@ from anabranch.format.staging.expressions import quoted_column
 from anabranch.format.staging.incoming import Rows, as_reader, fit_rows, require_columns
 from anabranch.format.staging.pin import Pin
 from anabranch.format.staging.rows import Addresses, RowsChanged, delete_at, replace_at
+from anabranch.format.staging.uniqueness import are_surely_unique
 
 __all__ = ["delete_keys", "find_existing_keys", "upsert"]
 
@@ -107,6 +108,8 @@ def _read_given(dataset: lance.LanceDataset, data: Any, keys: Sequence[str]) -> 
 
 
 def _require_unique(given: pa.Table) -> None:
+    if are_surely_unique(given):
+        return
     counted = given.group_by(given.column_names).aggregate([([], "count_all")])
     repeated = counted.filter(pc.greater(counted.column("count_all"), 1)).drop(["count_all"])
     if len(repeated):
@@ -180,6 +183,8 @@ def _prefilter(given: pa.Table, keys: Sequence[str]) -> str | None:
 
 def _literals(column: pa.ChunkedArray) -> list[str]:
     """A few values as SQL writes them; none if they are many, or of a type that SQL might read differently."""
+    if len(pc.unique(column.slice(0, 2 * _LISTED_KEYS))) > _LISTED_KEYS:
+        return []  # before all of them are hashed
     values = pc.unique(column)
     if len(values) > _LISTED_KEYS:
         return []
