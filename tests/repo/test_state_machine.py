@@ -3,7 +3,7 @@
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -31,9 +31,12 @@ from anabranch.testing.invariants import (
 )
 from anabranch.testing.model import ModelCommit, ModelEntry, ModelRepository, ModelRun, ModelTransaction, ModelView
 from anabranch.testing.operations import Create, Operation
-from anabranch.testing.strategies import BRANCHES, branch_names, desired_schemas, operations, refs, table_keys
+from anabranch.testing.strategies import BRANCHES, appends, branch_names, desired_schemas, operations, refs, table_keys
 
 HANDLES = 3
+
+# What can be drawn for tables with these columns.
+Source = Callable[[Mapping[str, Sequence[str]]], st.SearchStrategy[Operation]]
 
 
 @dataclass(eq=False)
@@ -78,6 +81,8 @@ class RepositoryMachine(RuleBasedStateMachine):
             for handle in self.handles:
                 check_everything(handle.repo, self.model)
             for model, run in self.runs.items():
+                if model.is_over:
+                    continue
                 self._both(run.abort, partial(model.end, RunPhase.ABORTED))
             check_runs(self.handles[0].repo, self.model)
         finally:
@@ -97,6 +102,8 @@ class RepositoryMachine(RuleBasedStateMachine):
         for name, mode in (("dev", "pinned"), ("fix", "live")):
             self.handles[0].repo.branch_create_from("main", name, mode=mode)
             self.model.branch_create_from("main", name, is_live=mode == "live")
+        if data.draw(st.booleans(), label="runs"):
+            self._meet_in_runs(data)
         self.tell_times()
 
     # Transactions
@@ -141,9 +148,14 @@ class RepositoryMachine(RuleBasedStateMachine):
         assert one.real.tables == tuple(sorted(one.model.tables))
         return one
 
-    def _operate(self, one: Open, data: st.DataObject) -> None:
+    def _operate(
+        self,
+        one: Open,
+        data: st.DataObject,
+        draw_from: Source = operations,
+    ) -> None:
         operation: Operation = data.draw(
-            operations({key: table.columns for key, table in one.model.tables.items()}), label="operation"
+            draw_from({key: table.columns for key, table in one.model.tables.items()}), label="operation"
         )
         self._both(lambda: operation.do(one.real), lambda: operation.do_in_model(one.model))
         event(type(operation).__name__)
@@ -231,13 +243,18 @@ class RepositoryMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def run_meet(self, data: st.DataObject) -> None:
         """Two runs on one branch, begun on the same head, and perhaps a commit beside them."""
+        self._meet_in_runs(data)
+
+    def _meet_in_runs(self, data: st.DataObject) -> None:
         branch = data.draw(st.sampled_from(self.model.branches))
         begun = [self._begin_run(handle.repo, branch) for handle in self.handles[:2]]
         both = [(handle, run) for handle, run in zip(self.handles, begun, strict=False) if run is not None]
+        draw_from = data.draw(st.sampled_from([operations, appends]), label="what they do")
         for handle, run in both:
             for _ in range(data.draw(st.integers(1, 2))):
-                self._step(data, handle, run, "publish")
-        if both and data.draw(st.booleans(), label="beside"):
+                self._step(data, handle, run, "publish", draw_from)
+        has_company: bool = data.draw(st.booleans(), label="beside")
+        if both and has_company:
             one = self._begin(self.handles[2], branch)
             self._operate(one, data)
             self._end(one, "publish")
@@ -245,7 +262,14 @@ class RepositoryMachine(RuleBasedStateMachine):
             self._publish_run(handle, handle.repo.run_get(run.id), run)
             check_run(handle.repo, self.model, run)
 
-    def _step(self, data: st.DataObject, handle: Handle, model: ModelRun, ending: str) -> None:
+    def _step(
+        self,
+        data: st.DataObject,
+        handle: Handle,
+        model: ModelRun,
+        ending: str,
+        draw_from: Source = operations,
+    ) -> None:
         real = self.runs[model] if data.draw(st.booleans(), label="same handle") else handle.repo.run_get(model.id)
         begun: ModelTransaction | None = self._both(real.transaction, model.begin)
         if begun is None:
@@ -253,7 +277,7 @@ class RepositoryMachine(RuleBasedStateMachine):
         one = Open(handle, real.transaction(), begun, run=model)
         assert one.real.tables == tuple(sorted(one.model.tables))
         for _ in range(data.draw(st.integers(1, 3))):
-            self._operate(one, data)
+            self._operate(one, data, draw_from)
         if ending == "stay" and len(self.open) < 3:
             self.open.append(one)
         else:

@@ -25,7 +25,7 @@ from anabranch.testing.operations import (
     Upsert,
 )
 
-__all__ = ["BRANCHES", "branch_names", "desired_schemas", "operations", "refs", "table_keys"]
+__all__ = ["BRANCHES", "appends", "branch_names", "desired_schemas", "operations", "refs", "table_keys"]
 
 BRANCHES = ("dev", "dev/x", "fix")
 _TABLES = ("s.a", "s.b", "t.c")
@@ -62,6 +62,21 @@ def operations(tables: Mapping[str, Sequence[str]]) -> st.SearchStrategy[Operati
     return keys.flatmap(lambda key: _operations_on(key, tables.get(key, ())))
 
 
+def appends(tables: Mapping[str, Sequence[str]]) -> st.SearchStrategy[Operation]:
+    """Rows more for a table that exists; where there is none, any operation."""
+    if not tables:
+        return operations(tables)
+    keys = st.sampled_from(sorted(tables))
+    ids = st.lists(st.integers(0, 20), unique=True, min_size=1, max_size=4)
+    rows = ids.map(lambda found: tuple({"id": number} for number in found))
+    return st.builds(Append, keys, st.just(("id",)), rows)
+
+
+def _appends_to(key: str, others: Sequence[str]) -> st.SearchStrategy[Operation]:
+    data = _columns(others).flatmap(lambda columns: st.tuples(st.just(columns), _rows(columns)))
+    return st.builds(lambda data, as_stream: Append(key, data[0], data[1], as_stream=as_stream), data, st.booleans())
+
+
 def _operations_on(key: str, columns: Sequence[str]) -> st.SearchStrategy[Operation]:
     created = st.builds(Create, st.just(key), _columns(_OTHER_COLUMNS), st.sampled_from([(), ("id",)]))
     if not columns:
@@ -75,9 +90,7 @@ def _operations_on(key: str, columns: Sequence[str]) -> st.SearchStrategy[Operat
 
 def _rows_operations(key: str, others: Sequence[str]) -> st.SearchStrategy[Operation]:
     data = _columns(others).flatmap(lambda columns: st.tuples(st.just(columns), _rows(columns)))
-    appended = st.builds(
-        lambda data, as_stream: Append(key, data[0], data[1], as_stream=as_stream), data, st.booleans()
-    )
+    appended = _appends_to(key, others)
     below = st.builds(Below, st.integers(0, 20))
     return st.one_of(
         appended,
