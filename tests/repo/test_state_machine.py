@@ -587,5 +587,5 @@ class RepositoryMachine(RuleBasedStateMachine):
         return expected
 
 
-RepositoryMachine.TestCase.settings = settings(stateful_step_count=30)
+RepositoryMachine.TestCase.settings = settings(stateful_step_count=25)
 TestRepositoryMachine = RepositoryMachine.TestCase
