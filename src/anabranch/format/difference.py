@@ -2,7 +2,8 @@
 
 A fragment is its data files: two branches give different fragments the same id, and a column that is added gives a
 fragment one file more. So fragments that share a file hold the same rows in the same order; they differ by what was
-deleted from them, and by columns whose files differ. All other fragments are new, or gone.
+deleted from them, and by columns whose files differ. All other fragments are new, or gone. Of a shared fragment where
+columns came or went, only those are read, to find the rows that have something in them.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,17 +11,31 @@ from dataclasses import dataclass
 
 import lance
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from anabranch.format.deletions import Offsets, offsets_in
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.staging.fields import FieldTree
 from anabranch.format.staging.pin import Pin
 
-__all__ = ["ColumnPair", "Difference", "Part", "all_parts", "compare_versions", "count_parts", "iter_parts"]
+__all__ = [
+    "ColumnPair",
+    "Difference",
+    "Part",
+    "Reshaped",
+    "all_parts",
+    "compare_versions",
+    "count_parts",
+    "find_filled",
+    "iter_parts",
+]
 
 _ROW_ID = "_rowid"
 _ROWS_AT_ONCE = 8192
+# Above this share of a fragment's rows, to read all of them and choose is faster than to take them one by one.
+_MANY = 1 / 8
 
 _Place = frozenset[tuple[int, str]]
 _Shared = tuple[lance.LanceFragment, lance.LanceFragment]
@@ -28,11 +43,15 @@ _Shared = tuple[lance.LanceFragment, lance.LanceFragment]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Rows of one fragment: those at some offsets into it, or, where offsets are None, all that it still has."""
+    """Rows of one fragment: those at some offsets into it, or, where offsets are None, all that it still has.
+
+    Lance counts only the rows that are not deleted; `positions` are the offsets as it counts them.
+    """
 
     fragment: int
-    offsets: Offsets | None
     rows: int
+    offsets: Offsets | None = None
+    positions: npt.NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,15 +63,27 @@ class ColumnPair:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Reshaped:
+    """A fragment that both versions have, and the columns that only one of them has in it."""
+
+    older: int
+    newer: int
+    dropped: tuple[str, ...]
+    added: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
     """The rows of the older version that the newer one may not have as they were, and the other way round.
 
-    A row that was rewritten is in both, whether it was changed or not.
+    A row that was rewritten is in both, whether it was changed or not. The rows that both have of reshaped fragments
+    are in neither: `find_filled` tells which of them differ.
     """
 
     columns: tuple[ColumnPair, ...]
     older: tuple[Part, ...]
     newer: tuple[Part, ...]
+    reshaped: tuple[Reshaped, ...] = ()
 
 
 def compare_versions(older: Pin, newer: Pin) -> Difference:
@@ -62,17 +93,42 @@ def compare_versions(older: Pin, newer: Pin) -> Difference:
     columns = _pair_columns(old, new, shared)
     parts_of_old = [_whole(fragment) for fragment in left]
     parts_of_new = [_whole(fragment) for fragment in right]
+    reshaped = []
     for fragment, other in shared:
-        if _holds_the_same(old, fragment, new, other, columns):
-            if _deletion(fragment) == _deletion(other):
-                continue
-            before, after = old.deleted(fragment), new.deleted(other)
-            parts_of_old += _part(fragment, np.setdiff1d(after, before))
-            parts_of_new += _part(other, np.setdiff1d(before, after))
-        else:
+        differing = _differing_columns(old, fragment, new, other, columns)
+        if differing is None or any(pair.older is not None and pair.newer is not None for pair in differing):
             parts_of_old.append(_whole(fragment))
             parts_of_new.append(_whole(other))
-    return Difference(columns=columns, older=tuple(parts_of_old), newer=tuple(parts_of_new))
+            continue
+        if differing:
+            reshaped.append(_reshaped(fragment, other, differing))
+        if _deletion(fragment) != _deletion(other):
+            before, after = old.deleted(fragment), new.deleted(other)
+            parts_of_old += _some(fragment, np.setdiff1d(after, before), deleted=before)
+            parts_of_new += _some(other, np.setdiff1d(before, after), deleted=after)
+    return Difference(columns=columns, older=tuple(parts_of_old), newer=tuple(parts_of_new), reshaped=tuple(reshaped))
+
+
+def find_filled(older: Pin, newer: Pin, difference: Difference) -> tuple[tuple[Part, Part], ...]:
+    """The rows that both versions have of reshaped fragments and that are not null where columns came or went.
+
+    No other column is read.
+    """
+    if not difference.reshaped:
+        return ()
+    old, new = _Version(older), _Version(newer)
+    found: list[tuple[Part, Part]] = []
+    with lance_errors(older.home.uri, older.home.storage_options):
+        for pair in difference.reshaped:
+            fragment, other = old.by_id[pair.older], new.by_id[pair.newer]
+            before, after = old.deleted(fragment), new.deleted(other)
+            filled = np.union1d(
+                _filled_offsets(fragment, pair.dropped, deleted=before),
+                _filled_offsets(other, pair.added, deleted=after),
+            )
+            both = np.setdiff1d(filled, np.union1d(before, after), assume_unique=True)
+            found += zip(_some(fragment, both, deleted=before), _some(other, both, deleted=after), strict=True)
+    return tuple(found)
 
 
 def all_parts(pin: Pin) -> tuple[Part, ...]:
@@ -83,18 +139,17 @@ def count_parts(parts: Iterable[Part]) -> int:
     return sum(part.rows for part in parts)
 
 
-def iter_parts(pin: Pin, parts: Sequence[Part]) -> Iterator[pa.RecordBatch]:
-    """Read the rows of parts, with `_rowid` behind the columns."""
+def iter_parts(pin: Pin, parts: Sequence[Part], *, with_row_ids: bool) -> Iterator[pa.RecordBatch]:
+    """Read the rows of parts, if asked for with `_rowid` behind the columns."""
     dataset = pin.open()
     fragments = {fragment.fragment_id: fragment for fragment in dataset.get_fragments()}
     whole = [fragments[part.fragment] for part in parts if part.offsets is None]
     with lance_errors(pin.home.uri, pin.home.storage_options):
         if whole:
-            yield from dataset.scanner(fragments=whole, with_row_id=True).to_reader()
+            yield from dataset.scanner(fragments=whole, with_row_id=with_row_ids).to_reader()
         for part in parts:
-            if part.offsets is not None:
-                fragment = fragments[part.fragment]
-                yield from _take(fragment, part.offsets, deleted=offsets_in(pin.home, dataset, fragment))
+            if part.positions is not None:
+                yield from _take(fragments[part.fragment], part.positions, with_row_ids=with_row_ids)
 
 
 class _Version:
@@ -104,6 +159,7 @@ class _Version:
         self._pin = pin
         self._dataset = pin.open()
         self.fragments = self._dataset.get_fragments()
+        self.by_id = {fragment.fragment_id: fragment for fragment in self.fragments}
         tree = FieldTree.of(self._dataset.lance_schema)
         self._families = {field.name: tree.family(field) for field in tree.top_level()}
 
@@ -159,30 +215,59 @@ def _pair_columns(old: _Version, new: _Version, shared: Sequence[_Shared]) -> tu
     return (*pairs, *gone)
 
 
-def _holds_the_same(
+def _differing_columns(
     old: _Version,
     fragment: lance.LanceFragment,
     new: _Version,
     other: lance.LanceFragment,
     columns: Sequence[ColumnPair],
-) -> bool:
-    """Whether no column of a shared fragment has other data; a column that is not there is one of nulls."""
+) -> list[ColumnPair] | None:
+    """The columns of a shared fragment that have other data, None if any may; one that is not there is all null."""
     if _overlays(fragment) != _overlays(other):
-        return False
+        return None
+    differing = []
     for pair in columns:
         before = frozenset() if pair.older is None else old.place(fragment, pair.older)
         after = frozenset() if pair.newer is None else new.place(other, pair.newer)
         if before != after:
-            return False
-    return True
+            differing.append(pair)
+    return differing
 
 
-def _part(fragment: lance.LanceFragment, offsets: Offsets) -> list[Part]:
-    return [Part(fragment.fragment_id, offsets, len(offsets))] if len(offsets) else []
+def _reshaped(fragment: lance.LanceFragment, other: lance.LanceFragment, pairs: Sequence[ColumnPair]) -> Reshaped:
+    return Reshaped(
+        older=fragment.fragment_id,
+        newer=other.fragment_id,
+        dropped=tuple(pair.older for pair in pairs if pair.older is not None),
+        added=tuple(pair.newer for pair in pairs if pair.newer is not None),
+    )
+
+
+def _filled_offsets(fragment: lance.LanceFragment, columns: Sequence[str], *, deleted: Offsets) -> Offsets:
+    """Where any of the columns is not null."""
+    if not columns:
+        return np.empty(0, dtype=np.uint32)
+    alive = np.setdiff1d(np.arange(fragment.physical_rows, dtype=np.uint32), deleted, assume_unique=True)
+    filled = np.zeros(len(alive), dtype=bool)
+    table = fragment.scanner(columns=list(columns)).to_table()
+    for column in table.columns:
+        filled |= pc.is_valid(column).to_numpy()
+    return alive[filled]
+
+
+def _some(fragment: lance.LanceFragment, offsets: Offsets, *, deleted: Offsets) -> list[Part]:
+    """The rows at offsets, none of which is deleted, as a part, if there are any."""
+    if not len(offsets):
+        return []
+    whole = _whole(fragment)
+    if len(offsets) == whole.rows:
+        return [whole]
+    positions = offsets.astype(np.int64) - np.searchsorted(deleted, offsets)
+    return [Part(fragment.fragment_id, len(offsets), offsets, positions)]
 
 
 def _whole(fragment: lance.LanceFragment) -> Part:
-    return Part(fragment.fragment_id, None, fragment.count_rows())
+    return Part(fragment.fragment_id, fragment.metadata.num_rows)
 
 
 def _paths(fragment: lance.LanceFragment) -> list[str]:
@@ -200,12 +285,17 @@ def _overlays(fragment: lance.LanceFragment) -> list[object]:
     return overlays
 
 
-def _take(fragment: lance.LanceFragment, offsets: Offsets, *, deleted: Offsets) -> Iterator[pa.RecordBatch]:
-    """Read rows at offsets into a fragment; Lance counts only the rows that are not deleted."""
-    positions = offsets.astype(np.int64) - np.searchsorted(deleted, offsets)
+def _take(
+    fragment: lance.LanceFragment, positions: npt.NDArray[np.int64], *, with_row_ids: bool
+) -> Iterator[pa.RecordBatch]:
+    if len(positions) > fragment.metadata.num_rows * _MANY:
+        yield from fragment.scanner(with_row_id=with_row_ids).to_table().take(positions).to_batches()
+        return
     # Row ids are no column of the files; to read all of a fragment costs little.
-    row_ids = fragment.scanner(columns=[], with_row_id=True).to_table().column(_ROW_ID).take(positions)
+    row_ids = fragment.scanner(columns=[], with_row_id=True).to_table().column(_ROW_ID) if with_row_ids else None
     for start in range(0, len(positions), _ROWS_AT_ONCE):
-        end = start + _ROWS_AT_ONCE
-        taken = fragment.take(positions[start:end].tolist())
-        yield from taken.append_column(_ROW_ID, row_ids[start:end]).to_batches()
+        chosen = positions[start : start + _ROWS_AT_ONCE]
+        taken = fragment.take(chosen.tolist())
+        if row_ids is not None:
+            taken = taken.append_column(_ROW_ID, row_ids.take(chosen))
+        yield from taken.to_batches()

@@ -9,12 +9,12 @@ from anabranch.format.difference import ColumnPair
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["RowComparer", "RowComparison", "RowSide"]
+__all__ = ["RowComparer", "RowComparison", "RowSide", "TableCounts"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowSide:
-    """Rows of one version, with `_rowid` behind their columns; they can be read more than once."""
+    """Rows of one version, with `_rowid` behind their columns if it is asked for; they can be read more than once."""
 
     schema: "pa.Schema"
     read: "Callable[[], Iterator[pa.RecordBatch]]"
@@ -24,7 +24,8 @@ class RowSide:
 class RowComparison:
     """Rows of two versions to be matched: by keys, or, without any, by their values and then by their row ids.
 
-    A side is None if there is no such table; a column that one side does not have counts as nulls there.
+    A side is None if there is no such table; a column that one side does not have counts as nulls there. Row ids are
+    read only where `has_row_ids` says that they can match anything.
     """
 
     older: RowSide | None
@@ -34,7 +35,24 @@ class RowComparison:
     has_row_ids: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableCounts:
+    """How many rows of a table differ."""
+
+    inserted: int
+    updated: int
+    deleted: int
+
+    @property
+    def total(self) -> int:
+        return self.inserted + self.updated + self.deleted
+
+
 class RowComparer(Protocol):
+    def count(self, comparison: RowComparison) -> TableCounts:
+        """Count the rows that differ."""
+        ...
+
     def compare(self, comparison: RowComparison) -> "pa.RecordBatchReader":
         """Begin to find the rows that differ: `change`, `columns`, and `before` and `after` as structs."""
         ...

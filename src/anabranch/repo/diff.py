@@ -5,7 +5,7 @@ their key, or, without one, by their values and then by the ids that Lance gave 
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -18,10 +18,11 @@ from anabranch.format.difference import (
     all_parts,
     compare_versions,
     count_parts,
+    find_filled,
     iter_parts,
 )
 from anabranch.ids import TableKey
-from anabranch.repo.comparing import RowComparer, RowComparison, RowSide
+from anabranch.repo.comparing import RowComparer, RowComparison, RowSide, TableCounts
 from anabranch.repo.snapshots import Snapshot, Table
 
 if TYPE_CHECKING:
@@ -37,6 +38,9 @@ __all__ = [
     "TableDiff",
     "diff_snapshots",
 ]
+
+
+_NO_ROWS = TableCounts(inserted=0, updated=0, deleted=0)
 
 
 class TableChangeKind(StrEnum):
@@ -70,19 +74,6 @@ class RowChange:
     before: Mapping[str, Any] | None
     after: Mapping[str, Any] | None
     columns: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableCounts:
-    """How many rows of a table differ."""
-
-    inserted: int
-    updated: int
-    deleted: int
-
-    @property
-    def total(self) -> int:
-        return self.inserted + self.updated + self.deleted
 
 
 class TableDiff:
@@ -119,41 +110,38 @@ class TableDiff:
 
     @cached_property
     def counts(self) -> TableCounts:
-        """How many rows differ; they are read, but none is kept."""
+        """How many rows differ; their values are not kept."""
         if self.before is None or self.after is None:
             return TableCounts(
                 inserted=0 if self.after is None else self.after.count_rows(),
                 updated=0,
                 deleted=0 if self.before is None else self.before.count_rows(),
             )
-        found = dict.fromkeys(RowChangeKind, 0)
-        for batch in self.iter_batches():
-            for kind in batch.column("change").to_pylist():
-                found[RowChangeKind(kind)] += 1
-        return TableCounts(
-            inserted=found[RowChangeKind.INSERTED],
-            updated=found[RowChangeKind.UPDATED],
-            deleted=found[RowChangeKind.DELETED],
-        )
+        comparison = self._comparison(with_filled=not self._keys)
+        found = _NO_ROWS
+        if self._difference.older or self._difference.newer:
+            found = self._load_comparer().count(comparison)
+        if not self._keys:
+            return found
+        # A key is in one row only: those that got or lost a value in a new or old column have changed, and no other.
+        return replace(found, updated=found.updated + count_parts(older for older, _ in self._filled))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to see, as of a table that was only rewritten."""
+        if self.change is not TableChangeKind.CHANGED or self.renamed_from is not None or self.columns:
+            return False
+        return not self.counts.total
 
     @property
     def rows_to_compare(self) -> int:
-        """How many rows are read to find those that differ."""
-        return count_parts(self._difference.older) + count_parts(self._difference.newer)
+        """How many rows are read whole to find those that differ."""
+        filled = sum(older.rows + newer.rows for older, newer in self._filled)
+        return count_parts(self._difference.older) + count_parts(self._difference.newer) + filled
 
     def iter_batches(self) -> "pa.RecordBatchReader":
         """The rows that differ: `change`, `columns`, and `before` and `after` as structs."""
-        difference = self._difference
-        keys = () if self.before is None or self.after is None else self._shared_key(difference.columns)
-        return self._load_comparer().compare(
-            RowComparison(
-                older=_side(self.before, difference.older),
-                newer=_side(self.after, difference.newer),
-                columns=difference.columns,
-                keys=keys,
-                has_row_ids=self._has_one_dataset,
-            )
-        )
+        return self._load_comparer().compare(self._comparison(with_filled=True))
 
     def iter_rows(self) -> Iterator[RowChange]:
         for batch in self.iter_batches():
@@ -175,19 +163,36 @@ class TableDiff:
             return compare_versions(self.before.pin, self.after.pin)
         return _all_of(self.before, self.after)
 
-    @property
-    def _has_one_dataset(self) -> bool:
-        return (
-            self.before is not None and self.after is not None and self.before.entry.dataset == self.after.entry.dataset
-        )
+    @cached_property
+    def _filled(self) -> "tuple[tuple[Part, Part], ...]":
+        if self.before is None or self.after is None:
+            return ()
+        return find_filled(self.before.pin, self.after.pin, self._difference)
 
-    def _shared_key(self, columns: Sequence[ColumnPair]) -> tuple[ColumnPair, ...]:
+    @cached_property
+    def _keys(self) -> tuple[ColumnPair, ...]:
         """The primary key as pairs of columns, if both versions have the same."""
         if self.before is None or self.after is None:
             return ()
-        by_newer = {pair.newer: pair for pair in columns}
+        by_newer = {pair.newer: pair for pair in self._difference.columns}
         pairs = tuple(by_newer[name] for name in self.after.primary_key)
         return pairs if tuple(pair.older for pair in pairs) == self.before.primary_key else ()
+
+    def _comparison(self, *, with_filled: bool) -> RowComparison:
+        difference, filled = self._difference, self._filled if with_filled else ()
+        has_row_ids = (
+            not self._keys
+            and self.before is not None
+            and self.after is not None
+            and self.before.entry.dataset == self.after.entry.dataset
+        )
+        return RowComparison(
+            older=_side(self.before, (*difference.older, *(older for older, _ in filled)), with_row_ids=has_row_ids),
+            newer=_side(self.after, (*difference.newer, *(newer for _, newer in filled)), with_row_ids=has_row_ids),
+            columns=difference.columns,
+            keys=self._keys,
+            has_row_ids=has_row_ids,
+        )
 
 
 class Diff:
@@ -204,11 +209,11 @@ class Diff:
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to see: a table that was only rewritten has no differences."""
-        return all(_is_same(table) for table in self.tables)
+        return all(table.is_empty for table in self.tables)
 
     def summary(self) -> dict[str, TableCounts]:
         """How many rows of each table differ."""
-        return {table.key: table.counts for table in self.tables if not _is_same(table)}
+        return {table.key: table.counts for table in self.tables if not table.is_empty}
 
     def iter_rows(self) -> Iterator[RowChange]:
         for table in self.tables:
@@ -244,26 +249,25 @@ def diff_snapshots(
 
 def _find_renamed(before: Snapshot, after: Snapshot) -> dict[TableKey, TableKey]:
     """The tables that have another name by now, {new: old}: the dataset is the same, and its old name is free."""
-    gone = {entry.dataset: key for key, entry in before.entries.items() if key not in after.entries}
-    come = {key: entry for key, entry in after.entries.items() if key not in before.entries}
-    return {key: gone[entry.dataset] for key, entry in come.items() if entry.dataset in gone}
+    gone = _names_by_dataset(before, besides=after)
+    come = _names_by_dataset(after, besides=before)
+    # A dataset may be there by several names, at several states; each is one table at most on the other side.
+    return {new: old for dataset, names in come.items() for new, old in zip(names, gone.get(dataset, ()), strict=False)}
 
 
-def _is_same(table: TableDiff) -> bool:
-    if table.change is not TableChangeKind.CHANGED or table.renamed_from is not None or table.columns:
-        return False
-    return _key(table.before) == _key(table.after) and not table.counts.total
+def _names_by_dataset(snapshot: Snapshot, *, besides: Snapshot) -> dict[str, list[TableKey]]:
+    found: dict[str, list[TableKey]] = {}
+    for key in sorted(snapshot.entries):
+        if key not in besides.entries:
+            found.setdefault(snapshot.entries[key].dataset, []).append(key)
+    return found
 
 
-def _key(table: Table | None) -> tuple[str, ...]:
-    return () if table is None else table.primary_key
-
-
-def _side(table: Table | None, parts: Sequence[Part]) -> RowSide | None:
+def _side(table: Table | None, parts: Sequence[Part], *, with_row_ids: bool) -> RowSide | None:
     if table is None:
         return None
     pin = table.pin
-    return RowSide(schema=pin.schema, read=lambda: iter_parts(pin, parts))
+    return RowSide(schema=pin.schema, read=lambda: iter_parts(pin, parts, with_row_ids=with_row_ids))
 
 
 def _all_of(before: Table | None, after: Table | None) -> Difference:
