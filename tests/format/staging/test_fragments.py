@@ -66,7 +66,7 @@ def test_dataset_is_created_at_the_root_only(place: Place) -> None:
         create_empty(Home.at(place / "t.lance", place.storage_options).on("dev"), SCHEMA)
 
 
-@pytest.mark.parametrize("name", ["", "a.b", "a`b", "_rowid"])
+@pytest.mark.parametrize("name", ["", "a.b", "a`b", "a\0b", "_rowid"])
 def test_column_names_that_lance_cannot_hold_are_refused(place: Place, name: str) -> None:
     with pytest.raises(InvalidNameError, match="column name"):
         create_empty(Home.at(place / "t.lance", place.storage_options), pa.schema([(name, pa.int64())]))

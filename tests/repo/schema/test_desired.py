@@ -141,6 +141,16 @@ def test_a_default_is_what_was_written(given: str, default: str | None) -> None:
             "write true or false",
         ),
         (
+            "        price: {type: int64, nullable: !!bool maybe}",
+            "tables.in_c_sales.orders.columns.price.nullable (line 5): 'maybe' is neither true nor false",
+            "write true or false",
+        ),
+        (
+            "        at: {type: timestamp, default: 2026-01-31}",
+            "tables.in_c_sales.orders.columns.at.default (line 5): '2026-01-31' is a subtraction in SQL, and no date",
+            "write \"date '2026-01-31'\", or \"timestamp '2026-01-31 12:00:00'\"",
+        ),
+        (
             "        id: int8\n        id: int16",
             "tables.in_c_sales.orders.columns (line 6): 'id' is given twice",
             "keep one of them",
@@ -172,6 +182,7 @@ def test_what_is_wrong_is_told_with_its_place(line: str, problem: str, hint: str
         (table(columns={}), "tables.b.t.columns: there are no columns"),
         (table(columns={"a.b": "int64"}), "tables.b.t.columns: column name 'a.b' is empty or holds '.'"),
         (table(columns={"_rowid": "int64"}), "tables.b.t.columns: column name '_rowid' is Lance's own"),
+        (table(columns={"a\0b": "int64"}), "tables.b.t.columns: column name 'a\\x00b' holds a null character"),
         (table(columns={1: "int64"}), "tables.b.t.columns: the name 1 is no text"),
         (table(columns={"id": {"type": "int64", "was": "id"}}), "tables.b.t.columns.id.was: the column is called 'id'"),
         (table(columns={"id": object()}), "tables.b.t.columns.id: a object cannot be read"),

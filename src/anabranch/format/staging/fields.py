@@ -162,6 +162,8 @@ def check_column_names(names: Sequence[str]) -> None:
             raise InvalidNameError(
                 f"column name {name!r} is empty or holds '.' or a backtick", hint="use another name, such as 'amount'"
             )
+        if "\0" in name:  # where Arrow ends a name that it hands on
+            raise InvalidNameError(f"column name {name!r} holds a null character", hint="remove it")
         if name in _RESERVED:
             raise InvalidNameError(f"column name {name!r} is Lance's own", hint="choose another name")
         if names.count(name) > 1:

@@ -1,5 +1,6 @@
 """A desired schema as it is given, YAML or plain Python values, read into nodes that know where they stand."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -12,6 +13,7 @@ __all__ = ["Node", "read_values", "read_yaml"]
 
 _Made = TypeVar("_Made")
 _DEEPEST = 40
+_DATE = re.compile(r"\s*\d{4}-\d\d?-\d\d?")
 # YAML can repeat a part by its name, and the parts in it again; no honest schema comes near this.
 _MOST_NODES = 100_000
 
@@ -78,7 +80,13 @@ class Node:
         """A text, number or boolean, as SQL writes it."""
         if isinstance(self.value, bool):
             return "true" if self.value else "false"
-        return self.text()
+        text = self.text()
+        if _DATE.match(text):
+            self.fail(
+                f"{text!r} is a subtraction in SQL, and no date",
+                hint="write \"date '2026-01-31'\", or \"timestamp '2026-01-31 12:00:00'\"",
+            )
+        return text
 
     def flag(self) -> bool:
         if not isinstance(self.value, bool):
@@ -154,7 +162,7 @@ class _YamlReader:
         match node.tag.rpartition(":")[2]:
             case "null":
                 return None
-            case "bool":
+            case "bool" if node.value.lower() in self._boolean:
                 return bool(self._boolean[node.value.lower()])
             case _:
                 return str(node.value)

@@ -86,6 +86,8 @@ _MEANT = {
 }
 _DEEPEST = 32
 _MOST_DIGITS, _MOST_DIGITS_256 = 38, 76
+# Beyond this Arrow may end the process rather than fail.
+_LARGEST = 1_000_000
 _NOT_NULL = " not null"
 _EXTENSION = re.compile(r"extension<([^<>]+)>")
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -284,13 +286,18 @@ class _Reader:
         size = int(inside.strip("()[] ")) if inside else 0
         if not size:
             raise self._unknown(re.match(r"\w*", self._text)[0])  # type: ignore[index]
-        return size
+        return self._limited(size)
 
     def _take_number(self) -> int:
         found = self._take(r"\d{1,9}")
         if found is None or int(found) == 0:
             raise self._unknown("fixed_size_list")
-        return int(found)
+        return self._limited(int(found))
+
+    def _limited(self, size: int) -> int:
+        if size > _LARGEST:
+            raise InvalidInputError(f"type {self._text!r} has {size} parts", hint=f"use at most {_LARGEST}")
+        return size
 
     def _peek(self, character: str) -> bool:
         return self._text.startswith(character, self._at)
