@@ -5,7 +5,7 @@ import io
 import itertools
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
@@ -44,10 +44,13 @@ class CsvReader:
 
     def names_of(self, file: SourceFile) -> tuple[str, ...]:
         if file.uri not in self._names:
-            self._names[file.uri] = self._open(file, None).names
+            self._names[file.uri] = self._open(replace(file, span=None), None).names
         return self._names[file.uri]
 
     def blocks(self, file: SourceFile, *, watch: Watch | None = None) -> Iterator[Block]:
+        if file.span is not None:
+            text = iter_text(file, watch=watch)
+            return iter_blocks(text, self._dialect, file=file.uri, line=file.span.line)
         body = self._open(file, watch)
         self._names[file.uri] = body.names
         if not body.names:

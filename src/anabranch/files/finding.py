@@ -12,20 +12,30 @@ from anabranch.storage import ObjectStore, open_store
 from anabranch.storage.store import find_object
 from anabranch.storage.uris import is_local, join_uri, normalise_uri, split_uri
 
-__all__ = ["SourceFile", "find_files"]
+__all__ = ["SourceFile", "Span", "find_files"]
 
 _PATTERN_SIGNS = re.compile(r"[*?\[]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """Some whole records of a text file: where they begin and end, and the line of the first."""
+
+    start: int
+    end: int
+    line: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SourceFile:
-    """One file with rows, or the folder of a Lance dataset."""
+    """One file with rows, or the folder of a Lance dataset; with a span, only the records there."""
 
     root: str
     path: str
     size: int
     format: FileFormat
     compression: Compression = Compression.NONE
+    span: Span | None = None
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property

@@ -25,6 +25,9 @@ class JsonReader:
 
     def blocks(self, file: SourceFile, *, watch: Watch | None = None) -> Iterator[Block]:
         pieces = iter_text(file, watch=watch)
+        if file.span is not None:
+            yield from iter_blocks(pieces, Dialect.of_lines(), file=file.uri, line=file.span.line)
+            return
         first = next((piece for piece in pieces if piece.strip()), b"")
         everything = itertools.chain([first], pieces)
         if first.lstrip().startswith(b"["):
@@ -109,7 +112,7 @@ def _array(file: SourceFile, pieces: Iterator[bytes]) -> Block:
     except ValueError as err:
         raise DamagedFileError(f"{file.uri!r} is no JSON array: {err}", hint="correct it") from err
     data = b"".join(record.text for record in records)
-    return Block(file.uri, data, 1, Dialect.of_lines(), (), records)
+    return Block(file.uri, data, 1, Dialect.of_lines(), known=records)
 
 
 def _elements(text: str) -> Iterator[Record]:

@@ -99,12 +99,16 @@ class Dialect:
 
 @dataclass(frozen=True)
 class Block:
-    """Whole records of one file. Blank lines may be among them; bad ones were taken out."""
+    """Whole records of one file. Blank lines may be among them; bad ones were taken out.
+
+    `size` is what was cut off the text for it, 0 if that is not known.
+    """
 
     file: str
     data: bytes
     line: int
     dialect: Dialect
+    size: int = 0
     bad: tuple[BadRecord, ...] = ()
     known: tuple[Record, ...] | None = field(default=None, repr=False)
 
@@ -155,8 +159,8 @@ def _cut(held: bytes, line: int, dialect: Dialect, file: str, *, is_last: bool) 
     if end is None:
         found = _split(held, line, dialect, file, is_last=is_last)
         data = b"".join(_ended(record.text) for record in found.records)
-        return Block(file, data, line, dialect, found.bad, found.records), found.end
-    return Block(file, held if end == len(held) else held[:end], line, dialect), end
+        return Block(file, data, line, dialect, found.end, found.bad, found.records), found.end
+    return Block(file, held if end == len(held) else held[:end], line, dialect, end), end
 
 
 def _plain_end(held: bytes, dialect: Dialect, *, is_last: bool) -> int | None:

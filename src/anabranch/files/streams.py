@@ -45,11 +45,20 @@ def open_stream(file: SourceFile, *, watch: Watch | None = None) -> io.RawIOBase
 
 
 def _watched(file: SourceFile, watch: Watch | None) -> Iterator[bytes]:
-    for chunk in file.store.stream(file.path):
+    for chunk in _stored(file):
         if watch is not None:
             watch(len(chunk))
         for start in range(0, len(chunk), _CHUNK):
             yield chunk[start : start + _CHUNK] if len(chunk) > _CHUNK else chunk
+
+
+def _stored(file: SourceFile) -> Iterator[bytes]:
+    if file.span is None:
+        yield from file.store.stream(file.path)
+        return
+    store, end = file.store, file.span.end
+    for start in range(file.span.start, end, _CHUNK):
+        yield store.get_range(file.path, start, min(_CHUNK, end - start))
 
 
 def iter_text(file: SourceFile, *, encoding: str = "utf-8", watch: Watch | None = None) -> Iterator[bytes]:

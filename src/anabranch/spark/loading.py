@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from anabranch.files.finding import SourceFile
+from anabranch.files.spans import cut_file
 from anabranch.format import staging
 from anabranch.format.staging import Pin, WrittenFragment
 from anabranch.format.staging.incoming import fit_rows
@@ -23,7 +24,7 @@ __all__ = ["SparkLoader"]
 _TASKS = "number int, task binary"
 _RESULTS = "number int, result binary"
 _TEXTS = "fragment string"
-_BYTES_PER_TASK = 256 << 20
+_BYTES_PER_TASK = 64 << 20
 
 
 class SparkLoader:
@@ -32,7 +33,10 @@ class SparkLoader:
     def write(self, task: LoadTask, *, on_progress: OnProgress) -> WrittenRows:
         session = get_session()
         # Workers tell of all bad records, so that the first one is known whoever finds it.
-        parts = [replace(task, files=files, stops_at_bad=False) for files in _shared_out(task.files)]
+        pieces = tuple(
+            piece for file in task.files for piece in cut_file(file, task.reading, span_bytes=_BYTES_PER_TASK)
+        )
+        parts = [replace(task, files=files, stops_at_bad=False) for files in _shared_out(pieces)]
 
         def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
