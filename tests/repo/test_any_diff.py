@@ -70,14 +70,13 @@ def take_step(repo: ab.Repository, data: st.DataObject) -> None:
         case "pull":
             repo.branch_pull(branch, key)
         case "alter":
+            has_key = bool(tables) and bool(repo.snapshot_of(branch)[key].primary_key)
+            kind = data.draw(st.sampled_from([None, pa.float64(), pa.int32()]), label="type")
             with repo.transaction(branch) as tx:
-                number = data.draw(st.integers(0, 2))
-                if number == 0:
-                    tx.set_primary_key(key, [] if repo.snapshot_of(branch)[key].primary_key else ["id"])
-                elif number == 1:
-                    tx.alter_columns(key, [ab.ColumnChange(path="n", type=pa.float64())])
+                if kind is None:
+                    tx.set_primary_key(key, [] if has_key else ["id"])
                 else:
-                    tx.alter_columns(key, [ab.ColumnChange(path="n", type=pa.int32())])
+                    tx.alter_columns(key, [ab.ColumnChange(path="n", type=kind)])
 
 
 def check(repo: ab.Repository, before: str, after: str) -> None:

@@ -8,7 +8,7 @@ __all__ = ["held", "held_type", "restored"]
 
 # First match wins: what DuckDB does not know, or knows less exactly, and what stands for it there.
 _TABLE: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], pa.DataType]], ...] = (
-    (lambda kind: isinstance(kind, pa.BaseExtensionType), lambda kind: held_type(kind.storage_type)),
+    (lambda kind: isinstance(kind, pa.BaseExtensionType), lambda kind: _plain_type(kind.storage_type)),
     (pa.types.is_null, lambda _: pa.int32()),
     (pa.types.is_float16, lambda _: pa.float32()),
     (pa.types.is_date64, lambda _: pa.int64()),
@@ -16,7 +16,7 @@ _TABLE: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], pa.Da
     (pa.types.is_time32, lambda _: pa.time64("us")),
     # Zones are the column's, not the values'; with one DuckDB knows no nanoseconds.
     (pa.types.is_timestamp, lambda kind: pa.timestamp(kind.unit)),
-    (pa.types.is_dictionary, lambda kind: held_type(kind.value_type)),
+    (pa.types.is_dictionary, lambda kind: _plain_type(kind.value_type)),
     (pa.types.is_fixed_size_binary, lambda _: pa.binary()),
     (pa.types.is_decimal256, lambda _: pa.string()),
     (pa.types.is_struct, lambda kind: pa.struct([_field(field) for field in kind])),
@@ -30,30 +30,58 @@ _TABLE: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], pa.Da
 
 def held_type(kind: pa.DataType) -> pa.DataType:
     """The type that DuckDB is to hold values of another type as."""
-    return next((change(kind) for is_kind, change in _TABLE if is_kind(kind)), kind)
+    # DuckDB does not tell parts of a struct apart whose names differ in their case alone.
+    return _with_names(_plain_type(kind), like=None)
 
 
 def held(array: pa.Array) -> pa.Array:
-    kind = held_type(array.type)
-    return array if array.type == kind else array.cast(kind)
+    plain, kind = _plain_type(array.type), held_type(array.type)
+    if array.type != plain:
+        array = array.cast(plain)
+    return array if plain == kind else array.view(kind)
 
 
 def restored(array: pa.Array, kind: pa.DataType) -> pa.Array:
     """The values in the type they came from."""
     if array.type == kind:
         return array
+    if pa.types.is_nested(array.type):
+        array = array.view(_with_names(array.type, like=_plain_type(kind)))
+    return _converted(array, kind)
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    return next((change(kind) for is_kind, change in _TABLE if is_kind(kind)), kind)
+
+
+def _with_names(kind: pa.DataType, *, like: pa.DataType | None) -> pa.DataType:
+    """The type with the names that the parts of structs have in another one, or else with numbers for names."""
+    if pa.types.is_struct(kind):
+        numbers = range(kind.num_fields)
+        names = [str(number) if like is None else like.field(number).name for number in numbers]
+        parts = [None if like is None else like.field(number).type for number in numbers]
+        return pa.struct(
+            [(names[number], _with_names(kind.field(number).type, like=parts[number])) for number in numbers]
+        )
+    if pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
+        values = _with_names(kind.value_type, like=None if like is None else like.value_type)
+        return pa.list_(values, kind.list_size) if pa.types.is_fixed_size_list(kind) else pa.list_(values)
+    return kind
+
+
+def _converted(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if not _holds_uncastable(kind):
         return array.cast(kind)
     if pa.types.is_null(kind):
         return pa.nulls(len(array), kind)
     if pa.types.is_struct(kind):
-        parts = [restored(part, field.type) for part, field in zip(array.flatten(), kind, strict=True)]
+        parts = [_converted(part, field.type) for part, field in zip(array.flatten(), kind, strict=True)]
         return pa.StructArray.from_arrays(parts, fields=list(kind), mask=array.is_null())
     if pa.types.is_map(kind):
         keys, items = array.values.flatten()
-        keys, items = restored(keys, kind.key_type), restored(items, kind.item_type)
+        keys, items = _converted(keys, kind.key_type), _converted(items, kind.item_type)
         return pa.MapArray.from_arrays(array.offsets, keys, items, type=kind, mask=array.is_null())
-    values = restored(array.values, kind.value_type)
+    values = _converted(array.values, kind.value_type)
     if pa.types.is_fixed_size_list(kind):
         return pa.FixedSizeListArray.from_arrays(values, type=kind, mask=array.is_null())
     lists = pa.ListArray.from_arrays(array.offsets, values, type=pa.list_(kind.value_field), mask=array.is_null())
@@ -69,4 +97,4 @@ def _holds_uncastable(kind: pa.DataType) -> bool:
 
 
 def _field(field: pa.Field) -> pa.Field:
-    return field.with_type(held_type(field.type)).with_nullable(True).remove_metadata()  # noqa: FBT003 - Arrow's own
+    return field.with_type(_plain_type(field.type)).with_nullable(True).remove_metadata()  # noqa: FBT003 - Arrow's own
