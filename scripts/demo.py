@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+import tempfile
 import textwrap
 import time
 from pathlib import Path
@@ -9,26 +10,37 @@ from typing import Any
 
 STEPS = [
     (
-        "Make a lake, with two tables in one commit",
+        "Start Spark on this machine",
         """
-        repo = ab.init(LAKE, actor="ada")
-        orders = pa.schema([("id", pa.int64()), ("customer", pa.int64()), ("amount", pa.float64())])
-        customers = pa.schema([("id", pa.int64()), ("name", pa.string())])
-        with repo.transaction(message="Load the shop") as tx:
-            tx.create_table("in_c_shop.orders", orders, primary_key=["id"])
-            tx.create_table("in_c_shop.customers", customers, primary_key=["id"])
-            tx.append("in_c_shop.orders", make_orders(200_000))
-            tx.append("in_c_shop.customers", make_customers(1_000))
+        spark = ab.spark_session()
         """,
-        'f"{tx.commit.graph_commit_id}: {tx.commit.message}, {list(tx.commit.tables)}"',
+        'f"Spark {spark.version} on {spark.sparkContext.master}"',
     ),
     (
-        "Try a change on a branch: no data is copied",
+        "Make a lake, and load files into it with Spark: each load is one commit",
+        """
+        repo = ab.init(LAKE, actor="ada")
+        orders = repo.load("in_c_shop.orders", f"{FILES}/orders-*.csv", primary_key=["id"], engine="spark")
+        customers = repo.load("in_c_shop.customers", f"{FILES}/customers.parquet", primary_key=["id"], engine="spark")
+        """,
+        'f"{orders.rows_loaded} orders from {len(orders.files)} files, {customers.rows_loaded} customers"',
+    ),
+    (
+        "A few rows need no Spark; a line that is no row is set aside",
+        """
+        late = repo.load("in_c_shop.orders", f"{FILES}/late.csv", on_bad="reject")
+        rejects = repo.snapshot()[late.reject_table].to_arrow().to_pylist()
+        """,
+        "f\"{late.rows_loaded} loaded; line {rejects[0]['line']}: {rejects[0]['reason']}\"",
+    ),
+    (
+        "Try a change of two tables on a branch: no data is copied",
         """
         repo.branch_create("dev")
         with repo.transaction("dev", message="Give everybody a discount") as tx:
             discounted = tx.update("in_c_shop.orders", {"amount": "amount * 0.9"}, where="customer < 10")
             removed = tx.delete("in_c_shop.orders", "amount > 990")
+            tx.update("in_c_shop.customers", {"name": "concat(name, ' (gold)')"}, where="id < 10")
         """,
         'f"{discounted} orders discounted, {removed} removed, on dev only"',
     ),
@@ -48,6 +60,18 @@ STEPS = [
         plain = lance.dataset(f"{LAKE}/tables/in_c_shop/orders.lance/tree/{home}")
         """,
         'f"plain pylance sees {plain.count_rows()} orders on dev"',
+    ),
+    (
+        "Spark reads the branch's tables as views, and writes a new one there",
+        """
+        ab.tables(spark, repo, ref="dev")
+        totals = spark.sql('''
+            SELECT c.id, c.name, round(sum(o.amount)) AS total
+            FROM in_c_shop__orders o JOIN in_c_shop__customers c ON o.customer = c.id GROUP BY ALL
+        ''')
+        totals.write.format("anabranch").mode("append").options(repo=LAKE, branch="dev").save("out_c_shop.totals")
+        """,
+        'f\'only on dev: {set(repo.snapshot_of("dev")) - set(repo.snapshot_of("main"))}\'',
     ),
     (
         "A mistake on main, seen from the past",
@@ -118,26 +142,40 @@ STEPS = [
 def main() -> None:
     lake = Path(sys.argv[1] if len(sys.argv) > 1 else "demo-lake").absolute()
     shutil.rmtree(lake, ignore_errors=True)
-    import pyarrow as pa
-
     import anabranch as ab
 
-    names: dict[str, Any] = {
-        "ab": ab,
-        "pa": pa,
-        "LAKE": str(lake),
-        "make_orders": make_orders,
-        "make_customers": make_customers,
-    }
+    with tempfile.TemporaryDirectory(prefix="anabranch-demo-") as files:
+        make_files(Path(files))
+        try:
+            tell({"ab": ab, "LAKE": str(lake), "FILES": files, "make_orders": make_orders})
+        except ab.errors.MissingDependencyError as err:
+            sys.exit(f"\n{err.problem}\n{err.hint}")
+    print(f"\nThe lake is yours to play with: anabranch.open({str(lake)!r})")
+
+
+def tell(names: dict[str, Any]) -> None:
     for number, (title, code, result) in enumerate(STEPS, 1):
         source = textwrap.dedent(code).strip()
         print(f"\n{number}. {title}\n")
-        print(textwrap.indent(source, "    >>> "))
+        print(textwrap.indent(source, "    >>> "), flush=True)
         start = time.perf_counter()
         exec(source, names)
         took = (time.perf_counter() - start) * 1000
         print(f"\n    {eval(result, names)}   ({took:.0f} ms)")
-    print(f"\nThe lake is yours to play with: anabranch.open({str(lake)!r})")
+
+
+def make_files(folder: Path) -> None:
+    """What a shop might deliver: orders in several files, and one more in which a line is broken."""
+    import pyarrow as pa
+    import pyarrow.csv
+    import pyarrow.parquet
+
+    orders = make_orders(200_000)
+    for number in range(4):
+        pyarrow.csv.write_csv(orders.slice(number * 50_000, 50_000), folder / f"orders-{number}.csv")
+    customers = pa.table({"id": list(range(1_000)), "name": [f"customer {n}" for n in range(1_000)]})
+    pyarrow.parquet.write_table(customers, folder / "customers.parquet")
+    (folder / "late.csv").write_text("id,customer,amount\n200000,7,12.5\n200001,seven,8.0\n200002,8,99.9\n")
 
 
 def make_orders(count: int) -> Any:
@@ -152,12 +190,6 @@ def make_orders(count: int) -> Any:
             "amount": random.random(count).round(4) * 1_000,
         }
     )
-
-
-def make_customers(count: int) -> Any:
-    import pyarrow as pa
-
-    return pa.table({"id": list(range(count)), "name": [f"customer {n}" for n in range(count)]})
 
 
 if __name__ == "__main__":
