@@ -14,18 +14,18 @@ from anabranch.repo.snapshots import Table
 
 __all__ = [
     "FORMAT",
+    "SECRET",
     "OpenRepository",
     "Place",
     "ReadOptions",
     "WriteOptions",
-    "options_for",
     "pinned_options",
 ]
 
 FORMAT = "anabranch"
 
 # Spark hides the value of every option whose name has 'secret' in it, wherever it shows a plan.
-_SECRET = "secret."  # noqa: S105 - the beginning of a name, no secret
+SECRET = "secret."  # noqa: S105 - the beginning of a name, no secret
 _PIN = "pin"
 _PLACE = frozenset({"repo", "path"})
 _READING = frozenset({"ref", "columns", "filter", "bases", _PIN})
@@ -44,8 +44,8 @@ class Place:
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, known: frozenset[str]) -> "Place":
-        secrets = {name.removeprefix(_SECRET): value for name, value in options.items() if name.startswith(_SECRET)}
-        _refuse_unknown([name for name in options if not name.startswith(_SECRET)], known | _PLACE)
+        secrets = {name.removeprefix(SECRET): value for name, value in options.items() if name.startswith(SECRET)}
+        _refuse_unknown([name for name in options if not name.startswith(SECRET)], known | _PLACE)
         if "repo" not in options:
             raise InvalidInputError("no repository is named", hint="give the option 'repo', a folder or a URI")
         if "path" not in options:
@@ -96,17 +96,11 @@ class WriteOptions:
         )
 
 
-def options_for(repository: Repository) -> dict[str, str]:
-    """What lets Spark reach a repository as this handle does."""
-    secrets = {f"{_SECRET}{name}": value for name, value in repository.storage_options.items()}
-    return {"repo": repository.uri, **secrets}
-
-
 def pinned_options(repository: Repository, table: Table) -> dict[str, str]:
     """What lets Spark read one table exactly as a snapshot has it."""
     home = table.pin.home
     pin = {"root": home.root, "branch": home.branch, "version": str(table.pin.version)}
-    return {**options_for(repository), "path": table.key, _PIN: json.dumps(pin)}
+    return {"repo": repository.uri, "path": table.key, _PIN: json.dumps(pin)}
 
 
 def _parse_pin(text: str, storage_options: Mapping[str, str]) -> Pin:
@@ -121,7 +115,7 @@ def _refuse_unknown(given: list[str], known: frozenset[str]) -> None:
             shown = ", ".join(sorted(known - {_PIN}))
             raise InvalidInputError(
                 f"the option {name!r} is not known here",
-                hint=f"the options are {shown}, and {_SECRET}NAME for each storage option",
+                hint=f"the options are {shown}, and {SECRET}NAME for each storage option",
             )
 
 

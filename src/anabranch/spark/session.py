@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 from anabranch.errors import InvalidInputError, MissingDependencyError
 from anabranch.spark.java import require_java
-from anabranch.spark.shipping import ship
+from anabranch.spark.shipping import lend, ship
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from anabranch.repo.repository import Repository
 
 __all__ = ["get_session"]
 
@@ -33,6 +35,7 @@ _SETTINGS = {
 def get_session(
     given: "SparkSession | None" = None,
     *,
+    repo: "Repository | None" = None,
     master: str | None = None,
     config: Mapping[str, str] | None = None,
 ) -> "SparkSession":
@@ -40,6 +43,7 @@ def get_session(
 
     The given one, else the one that runs already, else a new one: on this machine, or at a master such as
     `spark://host:7077`, or at a Spark Connect server such as `sc://host:15002`. It is started once and kept.
+    With a repository it can reach that one as the handle does, by the same credentials.
     """
     settings = dict(config or {})
     with _LOCK:
@@ -53,6 +57,8 @@ def get_session(
             )
         _make_active(session)
         ship(session)
+        if repo is not None:
+            lend(session, repo.uri, repo.storage_options)
         return session
 
 

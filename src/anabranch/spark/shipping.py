@@ -9,6 +9,7 @@ import importlib
 import io
 import tempfile
 import zipfile
+from collections.abc import Mapping
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -17,12 +18,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["ship", "zipped_package"]
+    from anabranch.spark.source import AnabranchSource
+
+__all__ = ["lend", "ship", "zipped_package"]
 
 # By this name Spark, too, finds the format.
 _FORMAT_MODULE = "pyspark_anabranch"
 _PACKAGES = ("anabranch", _FORMAT_MODULE)
 _SHIPPED = "_anabranch_is_shipped"
+_LENT = "_anabranch_credentials"
 
 
 def ship(session: "SparkSession") -> None:
@@ -31,8 +35,29 @@ def ship(session: "SparkSession") -> None:
         return
     session.addArtifacts(str(zipped_package()), pyfile=True)
     # Formats that Spark finds by their name do not take such files along; those that are registered do.
-    session.dataSource.register(importlib.import_module(_FORMAT_MODULE).DefaultSource)
+    session.dataSource.register(_source())
     setattr(session, _SHIPPED, True)
+
+
+def lend(session: "SparkSession", place: str, storage_options: Mapping[str, str]) -> None:
+    """Let a session reach the repository at a place by these options, without anybody naming them in a query.
+
+    They travel inside the registered format. Options of a query do not: a Spark Connect server writes those down, as
+    they are, in its log of events.
+    """
+    lent: dict[str, Mapping[str, str]] = getattr(session, _LENT, {})
+    if not storage_options or lent.get(place) == storage_options:
+        return
+    known = {**lent, place: dict(storage_options)}
+    source = _source()
+    # A class of its own is sent as a whole; one that can be imported is sent as its name.
+    session.dataSource.register(type(source.__name__, (source,), {"credentials": known, "__module__": __name__}))
+    setattr(session, _LENT, known)
+
+
+def _source() -> "type[AnabranchSource]":
+    source: type[AnabranchSource] = importlib.import_module(_FORMAT_MODULE).DefaultSource
+    return source
 
 
 def _is_local(session: Any) -> bool:

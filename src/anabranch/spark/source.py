@@ -1,6 +1,7 @@
 """The data source `anabranch`: tables of a repository as DataFrames."""
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter
 from pyspark.sql.types import StructType
@@ -8,10 +9,11 @@ from pyspark.sql.types import StructType
 from anabranch.errors import InvalidInputError, TableNotFoundError
 from anabranch.format.splits import selected_schema
 from anabranch.format.staging import Pin
-from anabranch.spark.options import FORMAT, OpenRepository, ReadOptions, WriteOptions
+from anabranch.spark.options import FORMAT, SECRET, OpenRepository, ReadOptions, WriteOptions
 from anabranch.spark.reader import SnapshotReader
 from anabranch.spark.types import shown_schema
 from anabranch.spark.writer import CommitWriter
+from anabranch.storage.uris import normalise_uri
 
 __all__ = ["AnabranchSource"]
 
@@ -24,11 +26,19 @@ class AnabranchSource(DataSource):
     """
 
     open_repository: OpenRepository
+    # Storage options that a session was lent, by the repository they are for.
+    credentials: ClassVar[Mapping[str, Mapping[str, str]]] = {}
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(dict(options))
-        self._given = dict(options)
+        self._given = {**self._lent(options), **options}
         self._pin: Pin | None = None
+
+    @classmethod
+    def _lent(cls, options: Mapping[str, str]) -> dict[str, str]:
+        place = options.get("repo")
+        found = cls.credentials.get(normalise_uri(place), {}) if place and cls.credentials else {}
+        return {f"{SECRET}{name}": value for name, value in found.items()}
 
     @classmethod
     def name(cls) -> str:

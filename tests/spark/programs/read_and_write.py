@@ -8,9 +8,8 @@ import anabranch as ab
 
 def main(master: str, uri: str, storage_options: str) -> None:
     repo = ab.open(uri, storage_options=json.loads(storage_options))
-    spark = ab.spark_session(master=master)
-    secrets = {f"secret.{name}": value for name, value in repo.storage_options.items()}
-    options = {"repo": repo.uri, **secrets}
+    spark = ab.spark_session(master=master, repo=repo)
+    options = {"repo": repo.uri}
     frame = spark.read.format("anabranch").options(**options).load("s.orders")
     seen: dict[str, object] = {"rows": frame.count(), "some": frame.filter("id >= 90").count(), "again": frame.count()}
     doubled = frame.selectExpr("id + 1000 AS id", "v").repartition(4)

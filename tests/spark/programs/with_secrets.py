@@ -2,13 +2,26 @@
 
 import json
 import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
 
 import anabranch as ab
-from tests.spark.conftest import options, orders
+from tests.spark.conftest import orders
 
 KEY = "s.orders"
+LOGGING = """
+rootLogger.level = info
+rootLogger.appenderRef.stderr.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %p %c: %m%n%ex
+"""
 
 
 def main(master: str, uri: str, storage_options: str, folder: str) -> None:
@@ -16,40 +29,54 @@ def main(master: str, uri: str, storage_options: str, folder: str) -> None:
     with repo.transaction() as tx:
         tx.create_table(KEY, orders(0, 1).schema)
         tx.append(KEY, orders(0, 10))
-    settings = {
+    if master.startswith("sc://"):
+        spark = ab.spark_session(master=master, repo=repo)
+        use(repo, {"repo": uri})
+    else:
+        spark = ab.spark_session(master=master, config=talkative(Path(folder)))
+        secrets = {f"secret.{name}": value for name, value in repo.storage_options.items()}
+        use(repo, {"repo": uri, **secrets})
+        ab.spark_session(repo=repo)
+        use(repo, {"repo": uri})
+        unreachable = {**secrets, "secret.aws_endpoint": "http://127.0.0.1:9", "secret.client_max_retries": "0"}
+        fails(lambda: spark.read.format("anabranch").options(repo=uri, **unreachable).load(KEY))
+    spark.stop()
+
+
+def talkative(folder: Path) -> dict[str, str]:
+    (folder / "log4j2.properties").write_text(LOGGING)
+    return {
         "spark.log.level": "INFO",
-        "spark.driver.extraJavaOptions": "",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}",
         "spark.eventLog.enabled": "true",
         "spark.eventLog.compress": "false",
-        "spark.eventLog.dir": folder,
+        "spark.eventLog.dir": str(folder),
     }
-    spark = ab.spark_session(master=master, config={} if master.startswith("sc://") else settings)
-    frame = spark.read.format("anabranch").options(**options(repo)).load(KEY)
-    for mode in ("simple", "extended", "cost", "codegen", "formatted"):
+
+
+def use(repo: ab.Repository, options: dict[str, str]) -> None:
+    spark = ab.spark_session()
+
+    def save(frame: DataFrame, mode: str = "append", **more: str) -> None:
+        frame.write.format("anabranch").mode(mode).options(**options, **more).save(KEY)
+
+    frame = spark.read.format("anabranch").options(**options).load(KEY)
+    for mode in ("simple", "extended", "cost", "formatted"):
         frame.filter("id > 3").explain(mode=mode)
-    frame.write.format("anabranch").mode("append").options(**options(repo)).save(KEY)
+    save(frame)
     ab.tables(spark, repo)
     spark.sql("SELECT count(*) FROM s__orders").show()
     spark.sql("DESCRIBE EXTENDED s__orders").show(truncate=False)
-    wrong = {**options(repo), "secret.aws_endpoint": "http://127.0.0.1:9", "secret.client_max_retries": "0"}
-    for attempt in (
-        lambda: spark.read.format("anabranch").options(**wrong).load(KEY).count(),
-        lambda: frame.write.format("anabranch").mode("append").options(**wrong).save(KEY),
-        lambda: frame.write.format("anabranch").mode("append").options(**wrong, upsert="perhaps").save(KEY),
-        lambda: (
-            frame.withColumnRenamed("v", "w")
-            .write.format("anabranch")
-            .mode("append")
-            .options(**options(repo))
-            .save(KEY)
-        ),
-        lambda: frame.write.format("anabranch").options(**options(repo)).save(KEY),
-    ):
-        try:
-            attempt()
-        except PySparkException as err:
-            print("FAILED", err)  # noqa: T201 - what it tells is searched
-    spark.stop()
+    fails(lambda: save(frame, upsert="perhaps"))
+    fails(lambda: save(frame.withColumnRenamed("v", "w")))
+    fails(lambda: save(frame, mode="error"))
+
+
+def fails(act: Callable[[], Any]) -> None:
+    try:
+        act()
+    except PySparkException as err:
+        print("FAILED", err)  # noqa: T201 - what it tells is searched
 
 
 if __name__ == "__main__":
