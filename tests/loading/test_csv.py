@@ -135,6 +135,8 @@ def test_without_a_header_columns_get_names(repo: ab.Repository, put: Put) -> No
     assert rows(repo, "s.numbered")[0] == {"column_1": 1, "column_2": "a"}
     repo.load("s.named", file, header=False, schema=pa.schema([("id", pa.int64()), ("v", pa.string())]))
     assert rows(repo, "s.named")[1] == {"id": 2, "v": "b"}
+    repo.load("s.named", put("b.csv", "3,c\n"), header=False)
+    assert rows(repo, "s.named")[2] == {"id": 3, "v": "c"}
 
 
 @pytest.mark.parametrize(

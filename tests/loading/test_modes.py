@@ -118,6 +118,13 @@ def test_frames_and_tables_load_as_they_are(repo: ab.Repository) -> None:
     assert (report.rows_loaded, report.format, report.files) == (2, "frame", ())
     repo.load(ORDERS, pd.DataFrame({"id": [2, 3], "v": ["B", "c"]}), mode="upsert")
     assert {row["id"]: row["v"] for row in rows(repo)} == {1: "a", 2: "B", 3: "c"}
+    twice = pa.table({"id": [3, 4, 3], "v": ["x", "d", "C"]})
+    with pytest.raises(KeyConflictError):
+        repo.load(ORDERS, twice, mode="upsert")
+    assert repo.load(ORDERS, twice, mode="upsert", on_duplicate="last").rows_repeated == 1
+    assert {row["id"]: row["v"] for row in rows(repo)} == {1: "a", 2: "B", 3: "C", 4: "d"}
+    repo.load(ORDERS, twice.slice(0, 1).append_column("w", pa.array([1])), mode="overwrite")
+    assert rows(repo) == [{"id": 3, "v": "x", "w": 1}]
     with pytest.raises(InvalidInputError, match="rows cannot be read from 'int'"):
         repo.load(ORDERS, 7)
 

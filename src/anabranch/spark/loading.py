@@ -32,11 +32,10 @@ class SparkLoader:
 
     def write(self, task: LoadTask, *, on_progress: OnProgress) -> WrittenRows:
         session = get_session()
-        # Workers tell of all bad records, so that the first one is known whoever finds it.
         pieces = tuple(
             piece for file in task.files for piece in cut_file(file, task.reading, span_bytes=_BYTES_PER_TASK)
         )
-        parts = [replace(task, files=files, stops_at_bad=False) for files in _shared_out(pieces)]
+        parts = [replace(task, files=files) for files in _shared_out(pieces)]
 
         def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:

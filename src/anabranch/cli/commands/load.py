@@ -130,10 +130,10 @@ def load(
         ("rows replaced by a later one", f"{done.rows_repeated:,}"),
         ("engine", done.engine.value),
     ]
-    where = (
-        f"{done.branch} at {short_id(done.commit_id)}" if done.commit_id else f"{done.branch}, which had them already"
-    )
-    sentence = f"loaded {count(len(done.files), 'file')} into {done.table} on {where}"
+    sentence = f"nothing to load into {done.table}"
+    if done.commit_id is not None:
+        where = f"{done.branch} at {short_id(done.commit_id)}"
+        sentence = f"loaded {count(len(done.files), 'file')} into {done.table} on {where}"
     output_for(as_json=as_json).show(
         Answer(document=asdict(done), sentences=[sentence], tables=[Table(columns=("", ""), rows=tuple(facts))])
     )

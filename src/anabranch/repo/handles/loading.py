@@ -79,10 +79,13 @@ class LoadingHandle(WritingHandle):
         text = f"Load {key}" if message is None else checked_text(message)
         name, how = str(TableKey.parse(key)), checked_choice(LoadMode, mode, "the mode")
         chosen = checked_choice(Choice, engine, "the engine")
+        repeated = checked_choice(OnDuplicate, on_duplicate, "on_duplicate")
         whole, types = checked_schema(schema)
         wanted = None if format is None else checked_format(format)
         if not _are_paths(source):
-            frame = FrameRequest(key=name, mode=how, schema=whole, primary_key=checked_key(primary_key))
+            frame = FrameRequest(
+                key=name, mode=how, schema=whole, primary_key=checked_key(primary_key), on_duplicate=repeated
+            )
             tx = self.transaction(branch, message=text, metadata=metadata, kind=CommitKind.LOAD)
             with tx:
                 loaded, by = load_frame(tx, frame, source, find_loader=self._context.find_loader)
@@ -106,7 +109,7 @@ class LoadingHandle(WritingHandle):
             types=types,
             primary_key=checked_key(primary_key),
             on_bad=checked_choice(OnBad, on_bad, "on_bad"),
-            on_duplicate=checked_choice(OnDuplicate, on_duplicate, "on_duplicate"),
+            on_duplicate=repeated,
         )
         loader = self._loader(chosen, sum(file.size for file in files))
         write = write_rows if loader is None else loader.write

@@ -9,7 +9,8 @@ import pyarrow.compute as pc
 from anabranch.errors import KeyConflictError
 from anabranch.files.rows import Part, iter_parts
 from anabranch.format import scan, staging
-from anabranch.format.staging import Pin, WrittenFragment
+from anabranch.format.staging import WrittenFragment
+from anabranch.repo.draft import Draft
 from anabranch.repo.loading.values import LoadTask
 
 __all__ = ["explain_repeated", "keep_last"]
@@ -19,12 +20,15 @@ _MOST_SHOWN = 5
 
 
 def keep_last(
-    pin: Pin, fragments: Sequence[WrittenFragment], keys: Sequence[str], *, overwrites: pa.Schema | None
+    draft: Draft, fragments: Sequence[WrittenFragment], *, overwrites: pa.Schema | None
 ) -> tuple[tuple[WrittenFragment, ...], int]:
     """Written rows without those that a later one of the same key replaces, and how many these were.
 
     Where there are any, the others are written again. `overwrites` is the rows' schema, if they bring their own.
     """
+    pin, keys = draft.pin, draft.primary_key
+    if not fragments:
+        return (), 0
     if overwrites is None:
         before, staged = pin, staging.append_fragments(pin, fragments)
     else:

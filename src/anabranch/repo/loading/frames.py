@@ -1,14 +1,19 @@
 """Load rows that are no files: what Arrow can read, and DataFrames of Spark."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from anabranch.errors import InvalidInputError, MissingDependencyError
+from anabranch.format import staging
+from anabranch.format.staging import WrittenFragment
 from anabranch.format.staging.incoming import as_reader
+from anabranch.repo.draft import Draft
 from anabranch.repo.engine import Loader
-from anabranch.repo.loading.values import Choice, FrameRequest, Loaded, LoadMode
+from anabranch.repo.loading.duplicates import keep_last
+from anabranch.repo.loading.taking_in import take_in
+from anabranch.repo.loading.values import Choice, FrameRequest, Loaded, LoadMode, OnDuplicate
 from anabranch.repo.transaction import Transaction
 
 __all__ = ["load_frame"]
@@ -18,53 +23,40 @@ def load_frame(
     tx: Transaction, request: FrameRequest, frame: Any, *, find_loader: Callable[[], Loader | None]
 ) -> tuple[Loaded, Choice]:
     """Take the rows of a frame into a transaction."""
+    overwrites = request.mode is LoadMode.OVERWRITE
     if type(frame).__module__.startswith("pyspark."):
-        return _load_spark(tx, request, frame, find_loader()), Choice.SPARK
-    counted = [0]
-    reader = _counted(as_reader(frame), counted)
-    if request.key not in tx:
-        tx.create_table(request.key, request.schema or reader.schema, primary_key=request.primary_key or ())
-    match request.mode:
-        case LoadMode.APPEND:
-            tx.append(request.key, reader)
-        case LoadMode.UPSERT:
-            tx.upsert(request.key, reader)
-        case LoadMode.OVERWRITE:
-            tx.overwrite(request.key, reader)
-    return _loaded(counted[0]), Choice.LOCAL
+        loader = find_loader()
+        if loader is None:
+            raise MissingDependencyError("PySpark is not installed", hint="pip install 'anabranch[spark]'")
+        given = loader.columns_of(frame)
+        draft = _prepare(tx, request, given)
+        columns = (request.schema or given) if overwrites else draft.pin.schema
+        fragments = loader.write_frame(frame, draft.pin, columns, for_overwrite=overwrites).fragments
+        return _take_in(tx, request, draft, fragments, columns if overwrites else given), Choice.SPARK
+    reader = as_reader(frame)
+    draft = _prepare(tx, request, reader.schema)
+    fragments = staging.write_fragments(draft.pin, reader, for_overwrite=overwrites)
+    return _take_in(tx, request, draft, fragments, reader.schema), Choice.LOCAL
 
 
-def _load_spark(tx: Transaction, request: FrameRequest, frame: Any, loader: Loader | None) -> Loaded:
-    if loader is None:
-        raise MissingDependencyError("PySpark is not installed", hint="pip install 'anabranch[spark]'")
-    schema = loader.columns_of(frame)
+def _prepare(tx: Transaction, request: FrameRequest, given: pa.Schema) -> Draft:
     if request.key in tx:
         draft = tx.prepare(request.key)
     else:
-        draft = tx.prepare_new(request.key, request.schema or schema, primary_key=request.primary_key or ())
-    if request.mode is LoadMode.UPSERT and not draft.primary_key:
+        draft = tx.prepare_new(request.key, request.schema or given, primary_key=request.primary_key or ())
+    needs_key = request.mode is LoadMode.UPSERT or request.on_duplicate is OnDuplicate.LAST
+    if needs_key and not draft.primary_key:
         raise InvalidInputError(f"table '{request.key}' has no primary key", hint="append the rows")
-    overwrites = request.mode is LoadMode.OVERWRITE
-    columns = (request.schema or schema) if overwrites else draft.pin.schema
-    written = loader.write_frame(frame, draft.pin, columns, for_overwrite=overwrites)
-    match request.mode:
-        case LoadMode.APPEND:
-            tx.append_fragments(draft, written.fragments)
-        case LoadMode.UPSERT:
-            tx.upsert_fragments(draft, written.fragments, columns=schema.names)
-        case LoadMode.OVERWRITE:
-            tx.overwrite_fragments(draft, written.fragments, schema=columns)
-    return _loaded(sum(fragment.rows for fragment in written.fragments))
+    return draft
 
 
-def _counted(reader: pa.RecordBatchReader, counted: list[int]) -> pa.RecordBatchReader:
-    def batches() -> Any:
-        for batch in reader:
-            counted[0] += len(batch)
-            yield batch
-
-    return pa.RecordBatchReader.from_batches(reader.schema, batches())
-
-
-def _loaded(rows: int) -> Loaded:
-    return Loaded(rows_read=rows, rows_loaded=rows)
+def _take_in(
+    tx: Transaction, request: FrameRequest, draft: Draft, written: Sequence[WrittenFragment], schema: pa.Schema
+) -> Loaded:
+    fragments, repeated = tuple(written), 0
+    if request.on_duplicate is OnDuplicate.LAST:
+        overwrites = schema if request.mode is LoadMode.OVERWRITE else None
+        fragments, repeated = keep_last(draft, fragments, overwrites=overwrites)
+    take_in(tx, request.mode, draft, fragments, schema)
+    rows = sum(fragment.rows for fragment in fragments)
+    return Loaded(rows_read=rows + repeated, rows_loaded=rows, rows_repeated=repeated)

@@ -5,12 +5,18 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from anabranch.errors import InvalidInputError, KeyConflictError, SchemaMismatchError, TableNotFoundError
+from anabranch.errors import (
+    BadRecordError,
+    InvalidInputError,
+    KeyConflictError,
+    SchemaMismatchError,
+    TableNotFoundError,
+)
 from anabranch.files.records import BadRecord
 from anabranch.files.rows import check_columns, find_columns
 from anabranch.repo.draft import Draft
 from anabranch.repo.loading.duplicates import explain_repeated, keep_last
-from anabranch.repo.loading.local import bad_record_error
+from anabranch.repo.loading.taking_in import take_in
 from anabranch.repo.loading.values import (
     Loaded,
     LoadMode,
@@ -35,12 +41,16 @@ REJECTS = pa.schema(
     ]
 )
 
+_LONGEST_SHOWN = 200
+
 WriteRows = Callable[[LoadTask], WrittenRows]
 
 
 def load_files(tx: Transaction, request: LoadRequest, write: WriteRows) -> Loaded:
     """Take rows into a transaction; whatever goes wrong raises, and the transaction is to be forgotten."""
     table = _find_table(tx, request)
+    if table is not None and request.reading.names is None:
+        request = replace(request, reading=replace(request.reading, names=tuple(table.schema.names)))
     schema = _target_schema(request, table)
     may_lack = request.mode is LoadMode.UPSERT and table is not None
     names = check_columns(request.files, request.reading, schema.names, may_lack=may_lack)
@@ -57,17 +67,19 @@ def load_files(tx: Transaction, request: LoadRequest, write: WriteRows) -> Loade
         stops_at_bad=request.on_bad is OnBad.FAIL,
     )
     written = write(task)
-    if written.bad and task.stops_at_bad:
-        raise bad_record_error(written.bad)
-    written, repeated = _without_repeated(request, task, draft, written)
+    if written.bad and request.on_bad is OnBad.FAIL:
+        raise _bad_record_error(written.bad)
+    fragments, repeated = written.fragments, 0
+    if request.on_duplicate is OnDuplicate.LAST:
+        fragments, repeated = keep_last(draft, fragments, overwrites=schema if task.for_overwrite else None)
     try:
-        _take_in(tx, request.mode, draft, written, schema)
+        take_in(tx, request.mode, draft, fragments, schema)
     except KeyConflictError as err:
         raise explain_repeated(err, task, draft.primary_key) from None
     _reject(tx, request.key, written.bad)
     return Loaded(
         rows_read=written.rows_read,
-        rows_loaded=sum(fragment.rows for fragment in written.fragments),
+        rows_loaded=sum(fragment.rows for fragment in fragments),
         rows_rejected=len(written.bad),
         rows_repeated=repeated,
     )
@@ -133,26 +145,6 @@ def _require_key(request: LoadRequest, draft: Draft, schema: pa.Schema) -> None:
             raise SchemaMismatchError(f"the files have no key column {name!r}", hint="add it to the files")
 
 
-def _without_repeated(
-    request: LoadRequest, task: LoadTask, draft: Draft, written: WrittenRows
-) -> tuple[WrittenRows, int]:
-    if request.on_duplicate is not OnDuplicate.LAST or not written.fragments:
-        return written, 0
-    overwrites = task.schema if task.for_overwrite else None
-    fragments, repeated = keep_last(draft.pin, written.fragments, draft.primary_key, overwrites=overwrites)
-    return replace(written, fragments=fragments), repeated
-
-
-def _take_in(tx: Transaction, mode: LoadMode, draft: Draft, written: WrittenRows, schema: pa.Schema) -> None:
-    match mode:
-        case LoadMode.APPEND:
-            tx.append_fragments(draft, written.fragments)
-        case LoadMode.UPSERT:
-            tx.upsert_fragments(draft, written.fragments, columns=schema.names)
-        case LoadMode.OVERWRITE:
-            tx.overwrite_fragments(draft, written.fragments, schema=schema)
-
-
 def _reject(tx: Transaction, key: str, bad: Sequence[BadRecord]) -> None:
     """Put bad records into the table beside, which is made when there are any."""
     if not bad:
@@ -162,3 +154,14 @@ def _reject(tx: Transaction, key: str, bad: Sequence[BadRecord]) -> None:
         tx.create_table(rejects, REJECTS)
     columns = {name: [getattr(record, name) for record in bad] for name in REJECTS.names}
     tx.append(rejects, pa.table(columns, schema=REJECTS))
+
+
+def _bad_record_error(bad: Sequence[BadRecord]) -> BadRecordError:
+    """The first of some bad records as an error."""
+    first = bad[0]
+    text = first.text if len(first.text) <= _LONGEST_SHOWN else f"{first.text[:_LONGEST_SHOWN]}…"
+    more = f" (and {len(bad) - 1} more near it)" if len(bad) > 1 else ""
+    return BadRecordError(
+        f"{first.file}, line {first.line}: {first.reason}: {text!r}{more}",
+        hint="correct it, give the columns' types by a schema, or put such lines aside with on_bad='reject'",
+    )

@@ -4,19 +4,16 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from anabranch.errors import BadRecordError
 from anabranch.files.records import BadRecord
 from anabranch.files.rows import iter_parts
 from anabranch.format import staging
 from anabranch.repo.loading.values import LoadProgress, LoadTask, OnProgress, WrittenRows
 
-__all__ = ["bad_record_error", "write_rows"]
-
-_LONGEST_SHOWN = 200
+__all__ = ["write_rows"]
 
 
 def write_rows(task: LoadTask, *, on_progress: OnProgress) -> WrittenRows:
-    """Write all rows of a task, one batch after the other."""
+    """Write the rows of a task, one batch after the other; all of them, unless a bad record ends it."""
     total = sum(file.size for file in task.files)
     bad: list[BadRecord] = []
     rows_read = written = bytes_read = 0
@@ -31,7 +28,7 @@ def write_rows(task: LoadTask, *, on_progress: OnProgress) -> WrittenRows:
             rows_read += part.rows_read
             bad.extend(part.bad)
             if part.bad and task.stops_at_bad:
-                raise bad_record_error(part.bad)
+                return
             written += len(part.table)
             yield from part.table.cast(task.schema).combine_chunks().to_batches()
             on_progress(LoadProgress(rows=written, bytes_read=min(bytes_read, total), bytes_total=total))
@@ -39,14 +36,3 @@ def write_rows(task: LoadTask, *, on_progress: OnProgress) -> WrittenRows:
     reader = pa.RecordBatchReader.from_batches(task.schema, batches())
     fragments = staging.write_fragments(task.pin, reader, for_overwrite=task.for_overwrite)
     return WrittenRows(fragments=fragments, rows_read=rows_read, bad=tuple(bad))
-
-
-def bad_record_error(bad: tuple[BadRecord, ...]) -> BadRecordError:
-    """The first of some bad records as an error."""
-    first = bad[0]
-    text = first.text if len(first.text) <= _LONGEST_SHOWN else f"{first.text[:_LONGEST_SHOWN]}…"
-    more = f" (and {len(bad) - 1} more near it)" if len(bad) > 1 else ""
-    return BadRecordError(
-        f"{first.file}, line {first.line}: {first.reason}: {text!r}{more}",
-        hint="correct it, give the columns' types by a schema, or put such lines aside with on_bad='reject'",
-    )

@@ -128,6 +128,7 @@ class FrameRequest:
     mode: LoadMode
     schema: pa.Schema | None
     primary_key: tuple[str, ...] | None
+    on_duplicate: OnDuplicate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
