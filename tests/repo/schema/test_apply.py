@@ -1,5 +1,6 @@
 """A schema applied: each kind of change planned, tried, made, or refused with nothing changed."""
 
+import re
 from copy import deepcopy
 from decimal import Decimal
 from typing import Any
@@ -12,6 +13,7 @@ from anabranch.errors import (
     BranchNotFoundError,
     BranchProtectedError,
     DestructiveChangeError,
+    InvalidExpressionError,
     InvalidSchemaError,
     KeyConflictError,
     SchemaMismatchError,
@@ -174,15 +176,44 @@ def test_another_default_is_for_rows_to_come(lake: ab.Repository) -> None:
     assert [row["n"] for row in rows(lake.snapshot()[ORDERS])] == [1, 1, 1, 2]
 
 
-@pytest.mark.parametrize("default", ["nonsense", "'text'", "1 +", "id) + (1", "v"])
+@pytest.mark.parametrize("default", ["nonsense", "'text'", "1 +", "id) + (1", "v", "gone * 2"])
 def test_a_default_that_cannot_be_is_refused(lake: ab.Repository, default: str) -> None:
+    applied(lake, with_columns(gone="int64"))
     for schema in (
         with_columns(n={"type": "int8", "default": default}),
         desired(columns={"id": {"type": "int64", "default": default}, "v": "string"}),
+        {"tables": {"b": {"t": {"columns": {"n": {"type": "int8", "default": default}, "v": "string"}}}}},
     ):
-        with nothing_changes(lake), pytest.raises((InvalidSchemaError, SchemaMismatchError)) as caught:
+        for dry_run in (True, False):
+            with nothing_changes(lake), pytest.raises(InvalidSchemaError) as caught:
+                lake.schema_apply(schema, dry_run=dry_run, allow_destructive=True)
+            assert re.match(r"tables\.(in_c_sales\.orders|b\.t)\.columns\.(n|id)\.default: ", str(caught.value))
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        {"type": "int8", "default": 300},
+        {"type": "int8", "nullable": False, "default": "NULL"},
+        {"type": "timestamp", "default": 5},
+    ],
+)
+def test_a_default_that_no_row_to_come_could_take_is_refused(lake: ab.Repository, column: dict[str, Any]) -> None:
+    for schema in (with_columns(n=column), {"tables": {"b": {"t": {"columns": {"n": column}}}}}):
+        with nothing_changes(lake), pytest.raises(InvalidSchemaError, match=r"columns\.n\.default: column 'n' takes"):
             lake.schema_apply(schema)
-        assert str(caught.value).startswith("tables.in_c_sales.orders.columns.")
+
+
+def test_a_default_may_use_another_new_column(lake: ab.Repository) -> None:
+    columns = {"half": {"type": "float64", "default": "n / 2"}, "n": {"type": "float64", "default": 5}}
+    applied(lake, with_columns(four={"type": "int64", "default": "id * 0 + 4"}, **columns))
+    assert [(row["n"], row["half"], row["four"]) for row in rows(lake.snapshot()[ORDERS])] == [(5.0, 2.5, 4)] * 3
+    with nothing_changes(lake), pytest.raises(InvalidExpressionError):
+        lake.schema_apply(
+            with_columns(
+                four="int64", **columns, a={"type": "int64", "default": "b"}, b={"type": "int64", "default": "a"}
+            )
+        )
 
 
 def test_a_column_without_nulls_needs_a_default_where_there_are_rows(lake: ab.Repository) -> None:
@@ -231,8 +262,10 @@ def test_a_column_gets_another_type_with_its_notes_kept(lake: ab.Repository, kin
 def test_a_value_that_does_not_fit_stops_everything(lake: ab.Repository) -> None:
     with lake.transaction() as tx:
         tx.append(ORDERS, table(300))
-    with nothing_changes(lake), pytest.raises(SchemaMismatchError, match="does not fit"):
-        lake.schema_apply(desired(columns={"id": "int8", "v": "string"}), allow_destructive=True)
+    for dry_run in (True, False):
+        with nothing_changes(lake), pytest.raises(SchemaMismatchError, match="does not fit") as caught:
+            lake.schema_apply(desired(columns={"id": "int8", "v": "string"}), allow_destructive=True, dry_run=dry_run)
+        assert caught.value.problem.startswith("tables.in_c_sales.orders.columns.id: ")
 
 
 def test_what_may_lose_data_is_refused_and_listed(lake: ab.Repository) -> None:

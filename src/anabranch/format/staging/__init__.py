@@ -5,7 +5,7 @@ they are until `settle` makes a version the next ordinary one.
 """
 
 from anabranch.format.staging.appended import find_appended
-from anabranch.format.staging.columns import ColumnChange, add_columns, alter_columns, check_default, drop_columns
+from anabranch.format.staging.columns import ColumnChange, add_columns, alter_columns, drop_columns, find_computable
 from anabranch.format.staging.compaction import (
     TARGET_ROWS,
     RewriteTask,
@@ -15,6 +15,7 @@ from anabranch.format.staging.compaction import (
     rewrite_fragments,
     stage_rewritten,
 )
+from anabranch.format.staging.default_checks import find_wrong_default
 from anabranch.format.staging.defaults import DEFAULT, default_expression
 from anabranch.format.staging.forking import fork
 from anabranch.format.staging.fragments import (
@@ -65,7 +66,6 @@ __all__ = [
     "append",
     "append_fragments",
     "are_surely_unique",
-    "check_default",
     "compact",
     "create_empty",
     "default_expression",
@@ -74,7 +74,9 @@ __all__ = [
     "drop_columns",
     "drop_index",
     "find_appended",
+    "find_computable",
     "find_existing_keys",
+    "find_wrong_default",
     "foreign_versions",
     "fork",
     "has_same_fields",

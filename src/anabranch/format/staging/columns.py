@@ -8,16 +8,15 @@ import pyarrow as pa
 from lance.fragment import FragmentMetadata
 from lance.schema import LanceSchema
 
-from anabranch.errors import AnabranchError, InvalidInputError, SchemaMismatchError
+from anabranch.errors import AnabranchError, InvalidExpressionError, InvalidInputError, SchemaMismatchError
 from anabranch.format.lance_errors import lance_errors
-from anabranch.format.staging.defaults import default_expression
 from anabranch.format.staging.expressions import computed_types, enclosed, expression_errors
 from anabranch.format.staging.fields import FieldTree, StoredField, check_column_names, new_fields
 from anabranch.format.staging.incoming import cast_computed, require_computable
 from anabranch.format.staging.notes import with_metadata_of
 from anabranch.format.staging.pin import Pin, stage
 
-__all__ = ["ColumnChange", "add_columns", "alter_columns", "check_default", "drop_columns"]
+__all__ = ["ColumnChange", "add_columns", "alter_columns", "drop_columns", "find_computable"]
 
 # Casts are written under a name of their own, and take the column's name when it is gone.
 _CAST = "__cast_{}"
@@ -111,10 +110,16 @@ def drop_columns(pin: Pin, paths: Sequence[str]) -> Pin:
     return stage(dataset, pin, lance.LanceOperation.Project(left.to_lance()))
 
 
-def check_default(pin: Pin, field: pa.Field, expression: str) -> None:
-    """Refuse an expression that Lance cannot plan on this version, or whose type a column cannot take."""
-    planned = computed_types(pin.open(), {field.name: default_expression(expression, field.type)})
-    require_computable(planned.field(field.name).type, field)
+def find_computable(pin: Pin, expressions: Mapping[str, str]) -> dict[str, str]:
+    """Those of the expressions that Lance can plan on this version: the columns they use are there."""
+    dataset, found = pin.open(), {}
+    for name, expression in expressions.items():
+        try:
+            computed_types(dataset, {name: expression})
+        except InvalidExpressionError:
+            continue
+        found[name] = expression
+    return found
 
 
 def _find(tree: FieldTree, path: str) -> StoredField:

@@ -9,7 +9,7 @@ import pyarrow as pa
 from anabranch.errors import InvalidExpressionError
 from anabranch.format.staging.expressions import enclosed, expression_errors
 
-__all__ = ["DEFAULT", "default_expression", "find_default"]
+__all__ = ["DEFAULT", "default_expression", "find_constant", "find_default"]
 
 DEFAULT = "anabranch:default"
 
@@ -28,9 +28,11 @@ def default_expression(expression: str, kind: pa.DataType) -> str:
 def find_default(field: pa.Field) -> Callable[[int], pa.Array] | None:
     """How to compute a column's default for a number of rows; None if it has none, or one that needs other columns."""
     noted = (field.metadata or {}).get(DEFAULT.encode())
-    if noted is None:
-        return None
-    expression = default_expression(noted.decode(), field.type)
+    return None if noted is None else find_constant(default_expression(noted.decode(), field.type))
+
+
+def find_constant(expression: str) -> Callable[[int], pa.Array] | None:
+    """How to compute an expression for a number of rows; None if it needs columns."""
     try:
         _compute(expression, 1)
     except InvalidExpressionError as err:

@@ -57,13 +57,18 @@ def check_predicate(dataset: lance.LanceDataset, predicate: str) -> None:
 
 def computed_types(dataset: lance.LanceDataset, expressions: Mapping[str, str]) -> pa.Schema:
     """The types that expressions give, each under its column's name; refuse those that Lance cannot plan."""
-    fields = []
-    for name, expression in expressions.items():
-        with expression_errors(expression):
-            # Lance does not scan for constants alone, so the row ids are asked for, too.
-            planned = dataset.scanner(columns={name: enclosed(expression)}, with_row_id=True).projected_schema
-        fields.append(planned.field(name))
-    return pa.schema(fields)
+    try:
+        return _plan(dataset, expressions)  # all at once: planning takes long where there are many columns
+    except InvalidExpressionError:
+        return pa.schema([_plan(dataset, {name: text}).field(name) for name, text in expressions.items()])
+
+
+def _plan(dataset: lance.LanceDataset, expressions: Mapping[str, str]) -> pa.Schema:
+    with expression_errors(*expressions.values()):
+        columns = {name: enclosed(expression) for name, expression in expressions.items()}
+        # Lance does not scan for constants alone, so the row ids are asked for, too.
+        planned = dataset.scanner(columns=columns, with_row_id=True).projected_schema
+    return pa.schema([planned.field(name) for name in expressions])
 
 
 @contextmanager

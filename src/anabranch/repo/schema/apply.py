@@ -7,13 +7,13 @@ import pyarrow as pa
 
 from anabranch.errors import (
     DestructiveChangeError,
-    InvalidInputError,
     InvalidSchemaError,
     SchemaMismatchError,
     WriteConflictError,
 )
 from anabranch.format import staging
 from anabranch.format.staging import ColumnChange
+from anabranch.format.staging.incoming import cast_computed
 from anabranch.ids import TableKey
 from anabranch.repo.models import GraphCommit
 from anabranch.repo.records import Records
@@ -95,6 +95,7 @@ def _apply_once(
         plan = SchemaPlan(branch=tx.branch, commit_id=tx.base_commit_id, steps=plan_schema(desired, current))
         if not allow_destructive:
             _refuse_destructive(plan)
+        _refuse_wrong_defaults(table for table in desired.tables if str(table.key) in plan.tables)
         if dry_run:
             for key in plan.tables:
                 _check_table(plan.of_table(key), tables, current)
@@ -116,6 +117,17 @@ def _refuse_destructive(plan: SchemaPlan) -> None:
         )
 
 
+def _refuse_wrong_defaults(tables: Iterable[TableSchema]) -> None:
+    for table in tables:
+        defaults = {column.name: column.default for column in table.columns if column.default is not None}
+        wrong = staging.find_wrong_default(table.plannable, defaults)
+        if wrong is not None:
+            name, err = wrong
+            raise InvalidSchemaError(
+                f"tables.{table.key}.columns.{name}.default: {err.problem}", hint=_DEFAULT_HINT
+            ) from err
+
+
 # Checks of the rows, before anything is staged; each step looks again at those it finds then
 
 
@@ -130,6 +142,8 @@ def _check_table(steps: Iterable[Step], tables: Mapping[str, Table], current: Ma
         match step:
             case ChangeNullability(nullable=False):
                 _check_no_nulls(step, table, column=names.get(step.column, step.column))
+            case ChangeType(widens=False):
+                _check_values(step, table, column=names.get(step.column, step.column))
             case AddColumn(column=Column(nullable=False, default=None)) if current[key].rows:
                 raise SchemaMismatchError(
                     f"tables.{step.table}.columns.{step.column.name}: the column takes no nulls, and the table has "
@@ -149,6 +163,17 @@ def _check_no_nulls(step: ChangeNullability, table: Table, *, column: str) -> No
             f"tables.{step.table}.columns.{step.column}: the column is to take no nulls, and holds {nulls}",
             hint="fill them first",
         )
+
+
+def _check_values(step: ChangeType, table: Table, *, column: str) -> None:
+    field = Column(name=step.column, type=step.after).arrow
+    for batch in table.scan(columns=[column]):
+        try:
+            cast_computed(batch.column(0), field)
+        except SchemaMismatchError as err:
+            raise SchemaMismatchError(
+                f"tables.{step.table}.columns.{step.column}: {err.problem}", hint=err.hint
+            ) from None
 
 
 # Staging
@@ -171,7 +196,6 @@ def _stage(tx: Transaction, plan: SchemaPlan, desired: SchemaState) -> None:
     for table in desired.tables:
         if table.key in made:
             tx.create_table(str(table.key), _noted_schema(table), primary_key=table.primary_key)
-            _check_defaults(tx, table.key, table.columns)
 
 
 def _stage_columns(tx: Transaction, table: TableSchema, steps: list[Step]) -> None:
@@ -190,7 +214,6 @@ def _stage_columns(tx: Transaction, table: TableSchema, steps: list[Step]) -> No
         tx.set_primary_key(key, new_key.after)
     tx.drop_columns(key, [step.column.name for step in steps if isinstance(step, DropColumn)])
     tx.annotate(key, notes_of_table(table), columns=_column_notes(table))
-    _check_defaults(tx, table.key, table.columns)
 
 
 def _column_changes(steps: Iterable[Step]) -> list[ColumnChange]:
@@ -218,19 +241,25 @@ def _column_changes(steps: Iterable[Step]) -> list[ColumnChange]:
 
 
 def _stage_new_columns(tx: Transaction, table: TableKey, columns: list[Column]) -> None:
-    """Add columns, those with a default filled with it."""
+    """Add columns, those with a default filled with it, after the new columns that it uses."""
     key = str(table)
-    _check_defaults(tx, table, columns)
-    empty = [column.arrow.with_nullable(True) for column in columns if column.default is None]  # noqa: FBT003
+    empty = [column for column in columns if column.default is None]
     if empty:
-        tx.add_columns(key, pa.schema(empty))
-    computed = {
-        column.name: staging.default_expression(column.default, column.arrow.type)
-        for column in columns
-        if column.default is not None
-    }
-    if computed:
-        tx.add_columns(key, computed)
+        tx.add_columns(key, pa.schema([column.arrow.with_nullable(True) for column in empty]))  # noqa: FBT003
+        _shape_new_columns(tx, key, empty)
+    waiting = [column for column in columns if column.default is not None]
+    while waiting:
+        expressions = {
+            column.name: staging.default_expression(column.default or "", column.arrow.type) for column in waiting
+        }
+        ready = staging.find_computable(tx[key].pin, expressions) or expressions  # or be told what is wrong
+        tx.add_columns(key, ready)
+        _shape_new_columns(tx, key, [column for column in waiting if column.name in ready])
+        waiting = [column for column in waiting if column.name not in ready]
+
+
+def _shape_new_columns(tx: Transaction, key: str, columns: Iterable[Column]) -> None:
+    """Give new columns the types and the nullability that they are to have."""
     found = tx[key].schema
     changes = [
         ColumnChange(
@@ -256,19 +285,6 @@ def _stage_indices(tx: Transaction, table: TableSchema, steps: Iterable[Step]) -
 
 def _built(tx: Transaction, key: str) -> set[str]:
     return {index.chosen_name for index in built_indices(tx[key].pin)}
-
-
-def _check_defaults(tx: Transaction, key: TableKey, columns: Iterable[Column]) -> None:
-    """Refuse a default that cannot be computed, or not as the column's type."""
-    pin = tx[str(key)].pin
-    for column in columns:
-        if column.default is not None:
-            try:
-                staging.check_default(pin, column.arrow, column.default)
-            except InvalidInputError as err:
-                raise InvalidSchemaError(
-                    f"tables.{key}.columns.{column.name}.default: {err.problem}", hint=_DEFAULT_HINT
-                ) from err
 
 
 def _column_notes(table: TableSchema) -> dict[str, dict[str, str | None]]:

@@ -98,6 +98,14 @@ class TableSchema:
     def arrow(self) -> pa.Schema:
         return pa.schema([column.arrow for column in self.columns])
 
+    @property
+    def plannable(self) -> pa.Schema:
+        """The columns for whoever only asks what could be done with them.
+
+        Null stands for a type that only its own library can make.
+        """
+        return pa.schema([pa.field(c.name, pa.null()) if "extension<" in c.type else c.arrow for c in self.columns])
+
     def find_column(self, name: str) -> Column | None:
         return next((column for column in self.columns if column.name == name), None)
 

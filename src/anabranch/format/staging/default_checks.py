@@ -1,0 +1,52 @@
+"""Defaults looked at before they are noted: rows to come should not be the first to meet what is wrong with them."""
+
+from collections.abc import Mapping
+
+import lance
+import pyarrow as pa
+
+from anabranch.errors import InvalidExpressionError, InvalidInputError, SchemaMismatchError
+from anabranch.format.staging.defaults import default_expression, find_constant
+from anabranch.format.staging.expressions import computed_types
+from anabranch.format.staging.incoming import cast_computed, require_computable
+
+__all__ = ["find_wrong_default"]
+
+
+def find_wrong_default(schema: pa.Schema, defaults: Mapping[str, str]) -> tuple[str, InvalidInputError] | None:
+    """The first column whose default cannot be computed from these columns, or gives what the column cannot take."""
+    if not defaults:
+        return None
+    # Lance plans over datasets only; this one is never written anywhere.
+    dataset = lance.write_dataset(schema.empty_table(), "memory://defaults")
+    known = _types_at_once(dataset, defaults)
+    for name, expression in defaults.items():
+        try:
+            kind = (known or computed_types(dataset, {name: expression})).field(name).type
+            _check(schema.field(name), expression, kind)
+        except InvalidInputError as err:
+            return name, err
+    return None
+
+
+def _types_at_once(dataset: lance.LanceDataset, defaults: Mapping[str, str]) -> pa.Schema | None:
+    """The types of all expressions, if all of them can be planned."""
+    try:
+        return computed_types(dataset, defaults)
+    except InvalidExpressionError:
+        return None
+
+
+def _check(field: pa.Field, expression: str, planned: pa.DataType) -> None:
+    is_time = pa.types.is_timestamp(field.type)
+    # Text and other times are brought into the column's own unit and zone; a number would be a moment of 1970.
+    if is_time and (pa.types.is_integer(planned) or pa.types.is_floating(planned)):
+        raise SchemaMismatchError(
+            f"column {field.name!r} takes {field.type}, and the default is a number",
+            hint="write it as a time, such as timestamp '2026-01-31 12:00:00'",
+        )
+    if not is_time:
+        require_computable(planned, field)
+    compute = find_constant(default_expression(expression, field.type))
+    if compute is not None:
+        cast_computed(compute(1), field)
