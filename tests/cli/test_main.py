@@ -76,6 +76,7 @@ def test_the_commands_are_these() -> None:
             "export",
             "load",
             "compact",
+            "diff",
             "index",
             "init",
             "log",

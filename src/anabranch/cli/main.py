@@ -15,6 +15,7 @@ from anabranch.cli.commands import (
     cherry_pick,
     compact,
     dataset,
+    diff,
     export,
     index,
     init,
@@ -171,6 +172,9 @@ def _add_history_commands(app: typer.Typer) -> None:
         log.log
     )
     app.command("show", rich_help_panel=history, epilog=example("show", "show main~3"))(show.show)
+    app.command(
+        "diff", rich_help_panel=history, epilog=example("diff main", "diff v1.0 dev --rows", "diff main~1 --exit-code")
+    )(diff.diff)
     app.add_typer(tag.app, name="tag", rich_help_panel=history)
     app.command("reflog", rich_help_panel=history, epilog=example("reflog", "reflog dev --limit 5"))(reflog.reflog)
     app.command("undo", rich_help_panel=back, epilog=example("undo", "undo dev"))(undo.undo)

@@ -1,0 +1,91 @@
+"""`anabranch diff`."""
+
+import pyarrow as pa
+import pytest
+
+import anabranch as ab
+from tests.cli.conftest import CUSTOMERS, ORDERS, ORDERS_SCHEMA, Run
+
+
+@pytest.fixture
+def changed(lake: ab.Repository) -> ab.Repository:
+    """On dev, order 3 is gone; then order 2 got a price, and there is an order 4."""
+    with lake.transaction("dev", message="More") as tx:
+        tx.upsert(ORDERS, pa.table({"id": [2, 4], "item": [None, "oil"], "price": [2.5, 7.0]}, schema=ORDERS_SCHEMA))
+    return lake
+
+
+@pytest.mark.s3
+def test_counts_and_columns_are_shown_by_default(cli: Run, changed: ab.Repository) -> None:
+    with changed.transaction("dev") as tx:
+        tx.add_columns(ORDERS, pa.schema([("note", pa.string())]))
+    answer = cli("diff", "main~1", "dev")
+    assert (answer.code, answer.err) == (0, "")
+    words = [line.split() for line in answer.out.splitlines()]
+    assert ["table", "change", "inserted", "updated", "deleted"] in words
+    assert [ORDERS, "changed", "1", "1", "1"] in words
+    assert ["added", "note", "-", "string"] in words
+    assert "oil" not in answer.out
+    assert "note" not in cli("diff", "main~1", "dev", "--stat").out
+    assert "inserted" not in cli("diff", "main~1", "dev", "--schema").out
+
+
+@pytest.mark.usefixtures("changed")
+def test_rows_are_shown_with_the_cells_that_changed(cli: Run) -> None:
+    answer = cli("diff", "main~1", "dev", "--rows")
+    first, *lines = answer.out.splitlines()
+    assert first == ORDERS
+    assert sorted(lines) == ["+ id=4, item=oil, price=7.0", "- id=3, item=salt, price=null", "~ id=2, price: 2.0 → 2.5"]
+    lines = cli("diff", "dev", "main", "--rows", "--table", ORDERS, "--limit", "1").out.splitlines()
+    assert lines[-1] == "and 2 rows more; --limit shows more"
+    assert len(lines) == 3
+
+
+def test_the_current_branch_is_the_newer_side(cli: Run, changed: ab.Repository) -> None:
+    head = changed.snapshot_of("main").id
+    assert cli("diff", "dev", "--json").document["after"] == head
+    assert cli("switch", "dev").code == 0
+    assert cli("diff", "main", "--json").document["before"] == head
+
+
+def test_programs_get_all_in_one_document(cli: Run, changed: ab.Repository) -> None:
+    with changed.transaction("dev") as tx:
+        tx.alter_columns(ORDERS, [ab.ColumnChange(path="item", name="what")])
+        tx.rename_table(ORDERS, "out.orders")
+    document = cli("diff", "main", "dev", "--rows", "--json").document
+    gone, renamed = document["tables"]
+    assert (gone["table"], gone["change"], gone["rows"]) == (CUSTOMERS, "removed", [])
+    assert (renamed["table"], renamed["renamed_from"], renamed["change"]) == ("out.orders", ORDERS, "changed")
+    assert renamed["columns"] == [{"change": "renamed", "column": "what", "before": "item", "after": "what"}]
+    assert [renamed[name] for name in ("inserted", "updated", "deleted")] == [1, 1, 1]
+    assert {
+        "change": "updated",
+        "columns": ["price"],
+        "before": {"id": 2, "item": None, "price": 2.0},
+        "after": {"id": 2, "what": None, "price": 2.5},
+    } in renamed["rows"]
+    assert "rows" not in cli("diff", "main", "dev", "--json").document["tables"][0]
+
+
+def test_the_exit_code_tells_whether_anything_differs(cli: Run, lake: ab.Repository) -> None:
+    assert cli("diff", "main", "main", "--exit-code").code == 0
+    assert cli("diff", "main", "main").out == "nothing differs\n"
+    assert cli("diff", "main", "dev").code == 0
+    assert cli("diff", "main", "dev", "--exit-code").code == 1
+    assert cli("diff", "main", "dev", "--exit-code", "--table", CUSTOMERS).code == 1
+    lake.branch_create("same")
+    with lake.transaction("same") as tx:
+        tx.update(ORDERS, {"item": "item"})
+    assert cli("diff", "main", "same", "--exit-code").code == 0
+
+
+@pytest.mark.usefixtures("lake")
+def test_what_is_not_there_is_named(cli: Run) -> None:
+    assert cli("diff", "nowhere", "--json").error["message"].startswith("there is no")
+    assert "x.y" in cli("diff", "main", "--table", "x.y", "--json").error["message"]
+
+
+def test_values_cannot_steer_a_terminal(cli: Run, lake: ab.Repository) -> None:
+    with lake.transaction("dev") as tx:
+        tx.update(ORDERS, {"item": "'\x1b[2J'"}, where="id = 1")
+    assert "item: tea → \\x1b[2J" in cli("diff", "main~1", "dev", "--rows").out
