@@ -1,7 +1,6 @@
 """One Spark session for all tests, and a lake for each."""
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -61,7 +60,3 @@ def write() -> Write:
 def rows(repo: ab.Repository, ref: str = "main", key: str = ORDERS) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = repo.snapshot_of(ref)[key].to_arrow().sort_by("id").to_pylist()
     return found
-
-
-def data_files(repo: ab.Repository) -> set[Path]:
-    return set(Path(repo.uri).rglob("data/*.lance"))

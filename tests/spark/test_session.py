@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 import anabranch as ab
 from anabranch.errors import InvalidInputError, MissingDependencyError
 from anabranch.spark.java import require_java
+from tests.spark.conftest import options
 
 pytestmark = pytest.mark.spark
 
@@ -30,7 +31,7 @@ def test_a_thread_gets_the_session_and_can_write_with_it(spark: SparkSession, la
     def work() -> bool:
         session = ab.spark_session()
         frame = session.range(200, 205).selectExpr("id", "'new' AS v")
-        frame.write.format("anabranch").mode("append").option("repo", lake.uri).save("s.orders")
+        frame.write.format("anabranch").mode("append").options(**options(lake)).save("s.orders")
         return session is spark
 
     with ThreadPoolExecutor(1) as threads:

@@ -19,7 +19,8 @@ from anabranch.errors import (
     WriteConflictError,
 )
 from anabranch.spark.spark_errors import spark_errors
-from tests.spark.conftest import ORDERS, Read, Write, data_files, orders, rows
+from tests.repo.conftest import data_files
+from tests.spark.conftest import ORDERS, Read, Write, orders, rows
 
 pytestmark = pytest.mark.spark
 
@@ -172,12 +173,12 @@ def test_an_upsert_without_a_key_is_refused(spark: SparkSession, lake: ab.Reposi
 
 def meanwhile(lake: ab.Repository, change: Callable[[ab.Repository], None]) -> Batches:
     """A function for mapInArrow: it changes the lake while the job runs, once."""
-    uri = lake.uri
+    uri, storage_options = lake.uri, dict(lake.storage_options)
 
     def map_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import anabranch
 
-        change(anabranch.open(uri))
+        change(anabranch.open(uri, storage_options=storage_options))
         yield from batches
 
     return map_batches
