@@ -356,6 +356,14 @@ def test_an_index_waits_for_rows_and_is_built_then(repo: ab.Repository) -> None:
     assert list_indices(repo.snapshot()[ORDERS].pin) == []
 
 
+def test_a_new_column_in_an_old_place_has_an_index_beside_the_one_that_moved(lake: ab.Repository) -> None:
+    applied(lake, desired(indices=["v"]))
+    columns = {"id": "int64", "w": {"type": "string", "was": "v"}, "v": {"type": "string", "default": "'x'"}}
+    applied(lake, desired(columns=columns, indices=["w", "v"]))
+    built = {index.name: index.columns for index in list_indices(lake.snapshot()[ORDERS].pin)}
+    assert built == {"v_idx": ("w",), "v_idx_2": ("v",)}
+
+
 def test_an_index_is_wanted_still_when_all_rows_are_replaced(lake: ab.Repository) -> None:
     schema = desired(indices=["id"], description="Orders")
     applied(lake, schema)

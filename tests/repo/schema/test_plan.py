@@ -180,6 +180,29 @@ def test_an_index_goes_with_its_column_and_is_built_again_for_another_type() -> 
     assert lines(before, after, rows=0) == ["~ b.t: column n: int32 -> int64"]
 
 
+def test_the_name_of_an_index_that_moved_with_its_column_is_left_to_it() -> None:
+    before = {"t": {"columns": COLUMNS, "indices": ["n"]}}
+    columns = {**COLUMNS, "m": {"type": "int32", "was": "n"}}
+    renamed = ["~ b.t: column m: renamed from n", "+ b.t: column n: int32"]
+
+    def plan(*indices: Any) -> list[str]:
+        found = lines(before, {"t": {"columns": columns, "indices": list(indices)}})
+        assert found[:2] == renamed
+        return found[2:]
+
+    assert plan("m", "n") == plan("n", "m") == ["+ b.t: index on n (BTREE, named n_idx_2)"]
+    assert plan("m", "n", {"column": "id", "name": "n_idx_2"}) == [
+        "+ b.t: index on n (BTREE, named n_idx_3)",
+        "+ b.t: index on id (BTREE, named n_idx_2)",
+    ]
+    # Who asks for the name gets it.
+    assert plan("m", {"column": "n", "name": "n_idx"}) == [
+        "- b.t: index on m (BTREE, named n_idx)",
+        "+ b.t: index on m (BTREE)",
+        "+ b.t: index on n (BTREE)",
+    ]
+
+
 def test_a_description_changes() -> None:
     before = {"t": {"columns": COLUMNS, "description": "Old"}}
     assert lines(before, {"t": {"columns": COLUMNS}}) == ["~ b.t: description 'Old' -> none"]

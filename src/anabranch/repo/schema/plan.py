@@ -1,14 +1,15 @@
 """What leads from the schema that there is to the one that is wanted: a plan, decided without touching anything."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any, TypeVar
 
 from anabranch.errors import InvalidInputError, InvalidSchemaError
 from anabranch.format.staging.incoming import require_computable
 from anabranch.ids import TableKey
 from anabranch.repo.schema.current import CurrentTable
-from anabranch.repo.schema.state import Column, SchemaState, TableSchema
+from anabranch.repo.schema.state import Column, Index, SchemaState, TableSchema
 from anabranch.repo.schema.steps import (
     AddColumn,
     ChangeDefault,
@@ -190,15 +191,36 @@ def _plan_indices(table: TableSchema, found: CurrentTable, kept: Mapping[str, st
         for index in found.schema.indices
         if index.column in kept
     ]
-    matched: set[str] = set()
+    matched = _matching(table.indices, there)
+    kept_names = {same.chosen_name for same in matched.values()}
+    taken = kept_names | {index.name for index in table.indices if index.name is not None}
     made: list[Step] = []
     for index in table.indices:
-        same = next((other for other in there if other.chosen_name not in matched and index.asks_for(other)), None)
-        if same is not None:
-            matched.add(same.chosen_name)
+        same = matched.get(index.chosen_name)
         if same is None:
-            made.append(CreateIndex(table=table.key, index=index))
+            made.append(CreateIndex(table=table.key, index=index if index.name else _freely_named(index, taken)))
         elif found.rows and (index.column in retyped or same.chosen_name in found.unbuilt):
             made.append(CreateIndex(table=table.key, index=replace(index, name=same.name), is_rebuilt=True))
-    gone = [index for index in there if index.chosen_name not in matched]
+    gone = [index for index in there if index.chosen_name not in kept_names]
     return [*(DropIndex(table=table.key, index=index) for index in gone), *made]
+
+
+def _matching(wanted: Sequence[Index], there: Sequence[Index]) -> dict[str, Index]:
+    """The index that each wanted one is already; one whose name is wanted for another is none."""
+    reserved = {index.name for index in wanted if index.name is not None}
+    free = {index.chosen_name: index for index in there}
+    found: dict[str, Index] = {}
+    for index in wanted:
+        fits = (n for n, other in free.items() if index.asks_for(other) and (n == index.name or n not in reserved))
+        name = next(fits, None)
+        if name is not None:
+            found[index.chosen_name] = free.pop(name)
+    return found
+
+
+def _freely_named(index: Index, taken: Container[str]) -> Index:
+    """An index under a name that no other has: one that moved with its column may have kept the usual one."""
+    if index.chosen_name not in taken:
+        return index
+    names = (f"{index.column}_idx_{number}" for number in count(2))
+    return replace(index, name=next(name for name in names if name not in taken))
