@@ -26,7 +26,7 @@ from anabranch.format.staging.incoming import fit_rows
 __all__ = ["Part", "Reading", "check_columns", "find_columns", "iter_parts"]
 
 # Enough to keep all threads busy, few enough to hold in memory; the same everywhere, so that results are.
-_AHEAD = 6
+_AHEAD = 4
 _THREADS = min(4, os.cpu_count() or 1)
 
 T = TypeVar("T")
