@@ -19,7 +19,8 @@ from anabranch.errors import (
     SchemaMismatchError,
 )
 from anabranch.format.staging import list_indices
-from tests.repo.conftest import CUSTOMERS, ORDERS, ids, nothing_changes, raw, rows, table
+from anabranch.repo.snapshots import Snapshot
+from tests.repo.conftest import CUSTOMERS, ORDERS, another, ids, nothing_changes, raw, rows, table
 
 COLUMNS = {"id": "int64", "v": "string"}
 
@@ -40,8 +41,9 @@ def without_null_orders(repo: ab.Repository) -> None:
 
 
 def applied(repo: ab.Repository, schema: dict[str, Any], **options: Any) -> ab.GraphCommit:
-    """Plan, try, and make a schema; afterwards it is what there is."""
+    """Plan, try, and make a schema; afterwards it is what there is, and the commit before it is as it was."""
     planned = repo.schema_plan(schema)
+    before = everything(repo.snapshot_of(planned.commit_id))
     with nothing_changes(repo):
         tried = repo.schema_apply(schema, dry_run=True, **options)
     assert tried.commit is None
@@ -54,7 +56,12 @@ def applied(repo: ab.Repository, schema: dict[str, Any], **options: Any) -> ab.G
     assert done.commit.parent_commit_id == planned.commit_id
     assert repo.schema_plan(schema).is_empty
     assert repo.schema_plan(repo.schema_show().to_yaml()).is_empty
+    assert everything(another(repo).snapshot_of(planned.commit_id)) == before
     return done.commit
+
+
+def everything(snapshot: Snapshot) -> dict[str, object]:
+    return {key: (found.schema, found.primary_key, rows(found)) for key, found in snapshot.items()}
 
 
 def test_the_schema_that_is_shown_is_the_one_that_is_there(lake: ab.Repository) -> None:

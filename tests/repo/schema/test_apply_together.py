@@ -13,7 +13,7 @@ from anabranch.errors import BusyError, SchemaMismatchError, WriteConflictError
 from anabranch.repo.context import new_ulid
 from anabranch.repo.repository import Repository
 from anabranch.repo.schema_lock import holding_schema_lock
-from tests.repo.conftest import CUSTOMERS, ORDERS, another, append, ids, nothing_changes, rows, table
+from tests.repo.conftest import CUSTOMERS, ORDERS, another, append, ids, nothing_changes, raw, rows, table
 
 COLUMNS = {"id": "int64", "v": "string"}
 
@@ -44,6 +44,17 @@ def test_rows_that_come_meanwhile_are_in_the_new_schema(lake: ab.Repository) -> 
     assert result.commit is not None
     assert [(row["id"], row["n"]) for row in rows(lake.snapshot_of("main")[ORDERS])] == [(i, 1) for i in range(1, 6)]
     assert [commit.kind.value for commit in lake.list_commits(limit=3)] == ["schema_apply", "change", "change"]
+
+
+def test_main_gets_rows_while_the_schema_of_a_branch_changes(lake: ab.Repository) -> None:
+    lake.branch_create("dev")
+    handle = disturbed(lake, *[lambda other, number=number: append(other, number) for number in range(4, 9)])
+    result = handle.schema_apply(with_orders(n={"type": "int8", "default": "1"}), branch="dev")
+    assert result.commit is not None
+    assert rows(lake.snapshot_of("dev")[ORDERS]) == [{"id": i + 1, "v": v, "n": 1} for i, v in enumerate("abc")]
+    main = lake.snapshot_of("main")[ORDERS]
+    assert main.schema.names == ["id", "v"]
+    assert {1, 2, 3, 4} <= set(ids(main)) == {row["id"] for row in rows(raw(lake))}
 
 
 def test_a_schema_is_planned_anew_on_what_came_meanwhile(lake: ab.Repository) -> None:
