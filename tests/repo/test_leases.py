@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import anabranch as ab
-from anabranch.errors import BranchInUseError, StorageDeniedError
+from anabranch.errors import BranchInUseError, BranchNotFoundError, StorageDeniedError
 from anabranch.ids import BranchName
 from anabranch.repo.leases import Lease, list_alive
 from anabranch.repo.models import RunPhase
@@ -154,3 +154,14 @@ def test_whoever_may_only_read_sees_who_is_alive(local: Repository) -> None:
     assert reader.run_get(run.id).info().state is RunPhase.RUNNING
     expire(local)
     assert reader.run_get(run.id).info().state is RunPhase.EXPIRED
+
+
+def test_run_on_an_earlier_branch_of_the_name_blocks_no_deletion(local: Repository) -> None:
+    run = local.begin_run("dev")
+    expire(local)
+    local.branch_delete("dev")
+    local.branch_create("dev")
+    with pytest.raises(BranchNotFoundError, match="deleted and made again"):
+        run.publish()  # a sign of life, all the same
+    assert list_alive(local._context, DEV) == (run.id,)
+    local.branch_delete("dev")

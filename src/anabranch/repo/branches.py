@@ -235,6 +235,13 @@ def refuse_in_use(records: Records, name: BranchName) -> None:
                 f"branch '{other.branch}' was made from '{name}'", hint=f"delete '{other.branch}' first"
             )
     for run_id in list_alive(records.context, name):
-        run = records.heads.find(BranchName.of_run(run_id))
-        if run is not None and not run.state.is_deleted:
+        if _is_active(records, BranchName.of_run(run_id), name):
             raise BranchInUseError(f"run {run_id} is active on branch '{name}'", hint="wait for it, or abort it")
+
+
+def _is_active(records: Records, run: BranchName, target: BranchName) -> bool:
+    """Whether a run is not over, and its target still the branch that it began on, not another of that name."""
+    entry, head = records.heads.find(run), records.heads.find(target)
+    if entry is None or head is None or entry.state.is_deleted or entry.state.run is None:
+        return False
+    return entry.state.run.target_created_as == head.state.created_as
