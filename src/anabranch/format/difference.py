@@ -19,6 +19,7 @@ from anabranch.format.deletions import Offsets, offsets_in
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.staging.fields import FieldTree
 from anabranch.format.staging.pin import Pin
+from anabranch.storage.parallel import in_parallel
 
 __all__ = [
     "ColumnPair",
@@ -33,9 +34,9 @@ __all__ = [
 ]
 
 _ROW_ID = "_rowid"
-_ROWS_AT_ONCE = 8192
+_FRAGMENTS_AT_ONCE = 16
 # Above this share of a fragment's rows, to read all of them and choose is faster than to take them one by one.
-_MANY = 1 / 8
+_MANY = 1 / 32
 
 _Place = frozenset[tuple[int, str]]
 _Shared = tuple[lance.LanceFragment, lance.LanceFragment]
@@ -147,9 +148,11 @@ def iter_parts(pin: Pin, parts: Sequence[Part], *, with_row_ids: bool) -> Iterat
     with lance_errors(pin.home.uri, pin.home.storage_options):
         if whole:
             yield from dataset.scanner(fragments=whole, with_row_id=with_row_ids).to_reader()
-        for part in parts:
-            if part.positions is not None:
-                yield from _take(fragments[part.fragment], part.positions, with_row_ids=with_row_ids)
+        some = [(fragments[part.fragment], part.positions) for part in parts if part.positions is not None]
+        for start in range(0, len(some), _FRAGMENTS_AT_ONCE):
+            at_once = some[start : start + _FRAGMENTS_AT_ONCE]
+            for taken in in_parallel(lambda one: _take(*one, with_row_ids=with_row_ids), at_once):
+                yield from taken.to_batches()
 
 
 class _Version:
@@ -285,17 +288,12 @@ def _overlays(fragment: lance.LanceFragment) -> list[object]:
     return overlays
 
 
-def _take(
-    fragment: lance.LanceFragment, positions: npt.NDArray[np.int64], *, with_row_ids: bool
-) -> Iterator[pa.RecordBatch]:
+def _take(fragment: lance.LanceFragment, positions: npt.NDArray[np.int64], *, with_row_ids: bool) -> pa.Table:
     if len(positions) > fragment.metadata.num_rows * _MANY:
-        yield from fragment.scanner(with_row_id=with_row_ids).to_table().take(positions).to_batches()
-        return
+        return fragment.scanner(with_row_id=with_row_ids).to_table().take(positions)
+    taken = fragment.take(positions.tolist())
+    if not with_row_ids:
+        return taken
     # Row ids are no column of the files; to read all of a fragment costs little.
-    row_ids = fragment.scanner(columns=[], with_row_id=True).to_table().column(_ROW_ID) if with_row_ids else None
-    for start in range(0, len(positions), _ROWS_AT_ONCE):
-        chosen = positions[start : start + _ROWS_AT_ONCE]
-        taken = fragment.take(chosen.tolist())
-        if row_ids is not None:
-            taken = taken.append_column(_ROW_ID, row_ids.take(chosen))
-        yield from taken.to_batches()
+    row_ids = fragment.scanner(columns=[], with_row_id=True).to_table().column(_ROW_ID)
+    return taken.append_column(_ROW_ID, row_ids.take(positions))
