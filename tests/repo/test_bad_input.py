@@ -327,6 +327,9 @@ def test_bad_schemas_of_new_tables_are_refused(lake: ab.Repository) -> None:
     refuse(lake, create(SCHEMA, primary_key=["id", "id"]), InvalidInputError, "twice")
     floats = pa.schema([("id", pa.float64())])
     refuse(lake, create(floats, primary_key=["id"]), InvalidInputError, "'id'", "double", "cannot be a key")
+    for kind in (pa.null(), pa.uuid(), pa.dictionary(pa.int8(), pa.string())):
+        odd = pa.schema([("id", kind)])
+        refuse(lake, create(odd, primary_key=["id"]), InvalidInputError, "'id'", str(kind), "cannot be a key")
     assert not [path for path in objects(lake, "tables") if "s/new" in path]
 
 

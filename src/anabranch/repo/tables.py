@@ -102,13 +102,20 @@ def check_primary_key(key: TableKey, schema: pa.Schema, primary_key: Sequence[st
                 f"the primary key of '{key}' names the column {name!r}, which is not there",
                 hint=f"the columns are {', '.join(schema.names)}",
             )
-        if pa.types.is_nested(schema.field(name).type) or pa.types.is_floating(schema.field(name).type):
+        if not _can_be_key(schema.field(name).type):
             raise InvalidInputError(
                 f"column {name!r} of '{key}' is {schema.field(name).type} and cannot be a key",
                 hint="use columns of whole numbers, text, dates or bytes",
             )
     if len(set(primary_key)) != len(primary_key):
         raise InvalidInputError(f"the primary key of '{key}' names a column twice", hint="name each once")
+
+
+def _can_be_key(kind: pa.DataType) -> bool:
+    """Whether values of a type can be told apart for good, and Arrow can find them again."""
+    types = pa.types
+    is_odd = types.is_nested(kind) or types.is_floating(kind) or types.is_null(kind) or types.is_dictionary(kind)
+    return not is_odd and not isinstance(kind, pa.BaseExtensionType)
 
 
 def free_dataset(context: Context, key: TableKey) -> str:

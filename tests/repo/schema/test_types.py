@@ -130,6 +130,7 @@ def test_an_unknown_type_is_refused_with_the_nearest(text: str, hint: str) -> No
         "fixed_size_binary(999999999)",
         "fixed_size_list<int8, 999999999>",
         "fixed_size_list<int8>",
+        "fixed_size_list<int8 not null, 4>",
         "dictionary<string, string>",
         "timestamp[h]",
         "duration[us, tz=UTC]",

@@ -206,6 +206,11 @@ class _Reader:
         if name == "fixed_size_list":
             size = self._take_number() if self._take(",") else None
             self._expect(">", name)
+            if not item.nullable:
+                raise InvalidInputError(
+                    f"type {self._text!r} has parts without nulls, which Lance does not keep",
+                    hint="leave 'not null' out there",
+                )
             return pa.list_(item, size if size is not None else self._read_size())
         self._expect(">", name)
         return pa.list_(item) if name == "list" else pa.large_list(item)
