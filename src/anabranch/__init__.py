@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from anabranch.format.dataset import Dataset
     from anabranch.format.dataset import open_dataset as dataset
     from anabranch.format.staging import ColumnChange
+    from anabranch.repo.loading.values import ExportReport, LoadProgress, LoadReport
     from anabranch.repo.models import GraphCommit
     from anabranch.repo.repository import Repository
     from anabranch.repo.snapshots import Snapshot
@@ -26,7 +27,10 @@ __all__ = [
     "AnabranchError",
     "ColumnChange",
     "Dataset",
+    "ExportReport",
     "GraphCommit",
+    "LoadProgress",
+    "LoadReport",
     "Repository",
     "Snapshot",
     "Transaction",
@@ -42,7 +46,10 @@ _PUBLIC = {
     "AnabranchError": ("anabranch.errors", "AnabranchError"),
     "ColumnChange": ("anabranch.format.staging", "ColumnChange"),
     "Dataset": ("anabranch.format.dataset", "Dataset"),
+    "ExportReport": ("anabranch.repo.loading.values", "ExportReport"),
     "GraphCommit": ("anabranch.repo.models", "GraphCommit"),
+    "LoadProgress": ("anabranch.repo.loading.values", "LoadProgress"),
+    "LoadReport": ("anabranch.repo.loading.values", "LoadReport"),
     "Repository": ("anabranch.repo.repository", "Repository"),
     "Snapshot": ("anabranch.repo.snapshots", "Snapshot"),
     "Transaction": ("anabranch.repo.transaction", "Transaction"),

@@ -4,7 +4,7 @@ import csv
 import io
 from collections.abc import Iterator
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from anabranch.files.csv_options import CsvOptions
@@ -39,6 +39,7 @@ def test_good_records_are_found_at_their_lines_however_the_text_is_cut(
     assert b"".join(found.data for found in blocks) == text.encode()
 
 
+@example(text='""aa', piece=1, block=1)
 @given(st.text(alphabet='a,"\n', max_size=60), st.integers(1, 20), st.integers(1, 40))
 def test_any_text_is_cut_into_the_same_records(text: str, piece: int, block: int) -> None:
     """No line is lost, none is told twice, and the size of the pieces does not matter."""

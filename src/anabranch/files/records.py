@@ -223,9 +223,10 @@ def _split(held: bytes, line: int, dialect: Dialect, file: str, *, is_last: bool
                 records.append(Record(text, line))
         else:
             may_go_on = not is_last and end - at < LONGEST_RECORD
-            if may_go_on and dialect.unfinished.match(held, at) is not None:
+            after = held.find(b"\n", at) + 1
+            if may_go_on and (not after or dialect.unfinished.match(held, at) is not None):
                 break
-            after = held.find(b"\n", at) + 1 or end
+            after = after or end
             bad.append(_bad(file, line, held[at:after], UNCLOSED))
         line += held.count(b"\n", at, after)
         at = after
