@@ -56,6 +56,37 @@ def test_rows_are_told_with_their_values_before_and_after(lake: ab.Repository) -
     assert [row.table for row in lake.diff("dev", "main").iter_rows()] == [ORDERS] * 3
 
 
+def test_only_rows_that_may_differ_are_read(lake: ab.Repository) -> None:
+    with lake.transaction() as tx:
+        for key in (ORDERS, CUSTOMERS):
+            tx.append(key, table(*range(100, 5000)))
+    lake.branch_create("dev")
+    with lake.transaction("dev") as tx:
+        for key in (ORDERS, CUSTOMERS):
+            tx.update(key, {"v": "'new'"}, where="id in (200, 400)")
+            tx.delete(key, "id = 300")
+            tx.append(key, table(6000))
+    for diff in lake.diff("main", "dev").tables:
+        assert diff.rows_to_compare == 6
+        assert diff.counts == TableCounts(inserted=1, updated=2, deleted=1)
+
+
+def test_of_a_new_column_only_rows_that_have_a_value_are_read(lake: ab.Repository) -> None:
+    with lake.transaction() as tx:
+        tx.append(ORDERS, table(*range(100, 5000)))
+    lake.branch_create("dev")
+    with lake.transaction("dev") as tx:
+        tx.add_columns(ORDERS, {"low": "nullif(greatest(id, 2), 2)"})
+        tx.update(ORDERS, {"low": "NULL"}, where="id > 3")
+    diff = only(lake, "main", "dev")
+    assert shown(diff) == [("updated", (3, "c"), (3, "c", 3), ("low",))]
+    lake.branch_create("other")
+    with lake.transaction("other") as tx:
+        tx.add_columns(ORDERS, {"high": "nullif(least(id, 4999), id)"})
+    diff = only(lake, "main", "other")
+    assert (diff.rows_to_compare, diff.counts.total) == (0, 0)
+
+
 @pytest.mark.parametrize("key", [ORDERS, CUSTOMERS])
 def test_rows_that_were_rewritten_unchanged_are_not_told(lake: ab.Repository, key: str) -> None:
     lake.branch_create("dev")
