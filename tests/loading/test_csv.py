@@ -58,6 +58,8 @@ def test_columns_that_do_not_fit_are_named(repo: ab.Repository, put: Put) -> Non
         repo.load("s.t", put("c.csv", "id,id\n1,2\n"))
     with pytest.raises(SchemaMismatchError, match=r"column 2 in the header of .*, line 1, has no name"):
         repo.load("s.t", put("d.csv", "id,,v\n1,2,3\n"))
+    with pytest.raises(SchemaMismatchError, match="is one column 'id;v'; say the delimiter, which may be ';'"):
+        repo.load("s.t", put("e.csv", "id;v\n1;2\n"))
     assert list(repo.snapshot_of("main")) == [ORDERS]
 
 
@@ -108,6 +110,8 @@ def test_types_can_be_given_for_some_columns_or_for_all(repo: ab.Repository, put
     whole = pa.schema([("code", pa.int8()), ("id", pa.string()), ("price", pa.float32())])
     repo.load("s.all", file, schema=whole)
     assert repo.snapshot()["s.all"].schema == whole
+    with pytest.raises(SchemaMismatchError, match="a type is given for 'nope', which the files do not have"):
+        repo.load("s.none", file, schema={"nope": "int64"})
     with pytest.raises(SchemaMismatchError, match=r"column 'id' of 's\.all' is string, not int64"):
         repo.load("s.all", file, schema={"id": "int64"})
 

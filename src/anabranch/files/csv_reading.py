@@ -171,7 +171,7 @@ class CsvReader:
         if not self._options.header:
             names = self._given_names or tuple(f"column_{number}" for number in range(1, len(first) + 1))
             return _Body(names, itertools.chain([held[start:]], pieces), line)
-        _check_header(first, file.uri, line)
+        _check_header(first, file.uri, line, delimiter=self._options.delimiter)
         rest = held[found.end() :]
         return _Body(first, itertools.chain([rest] if rest else [], pieces), line + found[0].count(b"\n"))
 
@@ -187,7 +187,11 @@ class CsvReader:
         return tuple(value.strip() for value in next(rows))
 
 
-def _check_header(names: tuple[str, ...], file: str, line: int) -> None:
+def _check_header(names: tuple[str, ...], file: str, line: int, *, delimiter: str) -> None:
+    other = next((sign for sign in ";\t|" if sign in names[0]), None)
+    if len(names) == 1 and delimiter == "," and other is not None:
+        problem = f"the header of {file!r}, line {line}, is one column {names[0]!r}"
+        raise SchemaMismatchError(problem, hint=f"say the delimiter, which may be {other!r}")
     for number, name in enumerate(names, start=1):
         if not name:
             problem = f"column {number} in the header of {file!r}, line {line}, has no name"

@@ -2,7 +2,8 @@
 
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.json as pa_json
@@ -17,6 +18,8 @@ __all__ = ["JsonReader", "unify_columns"]
 
 # An array is read whole.
 _LARGEST_ARRAY = 256 << 20
+# Lines that are null, and whatever begins with it: Arrow makes rows of the former and dies of the latter.
+_NULL = re.compile(rb"\A\s*null|\n[ \t\r]*null[ \t\r]*(?:\n|\Z)")
 
 
 class JsonReader:
@@ -42,7 +45,7 @@ class JsonReader:
 
         def parse(data: bytes) -> pa.Table:
             table = _read(data, written)
-            strangers = [name for name in table.column_names if name not in wanted.names]
+            strangers = list(_strangers(table.schema, written))
             if strangers:
                 raise SchemaMismatchError(
                     f"objects in {file.uri!r} have {', '.join(map(repr, strangers))}, and the columns are "
@@ -76,6 +79,8 @@ class JsonReader:
 def _read(data: bytes, schema: pa.Schema | None) -> pa.Table:
     if not data.strip():
         return (schema or pa.schema([])).empty_table()
+    if _NULL.search(data):
+        raise Refusal("null is no object")
     try:
         return pa_json.read_json(
             pa.BufferReader(data),
@@ -84,6 +89,25 @@ def _read(data: bytes, schema: pa.Schema | None) -> pa.Table:
         )
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as err:
         raise Refusal(str(err).removeprefix("JSON parse error: ").replace(" in row 0", "")) from None
+
+
+def _strangers(found: Iterable[pa.Field], wanted: Iterable[pa.Field], inside: str = "") -> Iterator[str]:
+    """The fields that objects have and nobody asked for, also those of objects in objects."""
+    known = {field.name: field.type for field in wanted}
+    for field in found:
+        path, kind = f"{inside}{field.name}", field.type
+        if field.name not in known:
+            yield path
+            continue
+        other = known[field.name]
+        while pa.types.is_list(kind) and _is_any_list(other):
+            kind, other = kind.value_type, other.value_type
+        if pa.types.is_struct(kind) and pa.types.is_struct(other):
+            yield from _strangers(kind, other, f"{path}.")
+
+
+def _is_any_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
 def _written_type(kind: pa.DataType) -> pa.DataType:
@@ -121,6 +145,8 @@ def _elements(text: str) -> Iterator[Record]:
     while True:
         at = _after_space(text, at)
         if text[at : at + 1] == "]":
+            if _after_space(text, at + 1) < len(text):
+                raise ValueError(f"something follows its end at character {at + 1}")
             return
         value, end = decoder.raw_decode(text, at)
         line, counted = line + text.count("\n", counted, at), at
@@ -143,6 +169,9 @@ def unify_columns(schemas: Sequence[pa.Schema], given: pa.Schema) -> pa.Schema:
     found: dict[str, pa.DataType] = {}
     for schema in schemas:
         for field in schema:
+            if field.name in given.names:
+                found.setdefault(field.name, field.type)
+                continue
             found[field.name] = _unify(field.name, found.get(field.name, pa.null()), field.type)
     fields = [given.field(n) if n in given.names else pa.field(n, _tamed(kind)) for n, kind in found.items()]
     return pa.schema(fields)

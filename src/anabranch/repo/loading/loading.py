@@ -107,7 +107,14 @@ def _target_schema(request: LoadRequest, table: Table | None) -> pa.Schema:
         return existing
     if request.schema is not None:
         return request.schema
-    return find_columns(request.files, request.reading, request.types or pa.schema([]))
+    types = request.types or pa.schema([])
+    found = find_columns(request.files, request.reading, types)
+    for name in types.names:
+        if name not in found.names:
+            raise SchemaMismatchError(
+                f"a type is given for {name!r}, which the files do not have", hint=f"they have {', '.join(found.names)}"
+            )
+    return found
 
 
 def _refuse_other_types(request: LoadRequest, existing: pa.Schema) -> None:
