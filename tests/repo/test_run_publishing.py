@@ -1,5 +1,6 @@
 """Runs whose target moved meanwhile: what still fits is published, everything else changes nothing."""
 
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -93,8 +94,10 @@ def assert_refused(repo: Repository, run: Run, *kinds: type[AnabranchError]) -> 
     """Nothing is published, for whatever of these reasons, and the run can be read and aborted still."""
     target = run.info().target
     before = (repo.reflog(target), {key: rows(t) for key, t in repo.snapshot_of(target).items()}, data_files(repo))
-    with pytest.raises(kinds):
+    with pytest.raises(kinds) as caught:
         run.publish()
+    if isinstance(caught.value, KeyConflictError | WriteConflictError):
+        assert re.search(r"table 'in_c_sales\.\w+'", caught.value.problem)
     now = (repo.reflog(target), {key: rows(t) for key, t in repo.snapshot_of(target).items()}, data_files(repo))
     assert now == before
     assert run.info().state is RunPhase.RUNNING

@@ -1,6 +1,7 @@
 """One table inside a transaction: what it was, what has been staged on it, and how to do that again elsewhere."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +20,7 @@ __all__ = [
     "append_again",
     "append_fragments_step",
     "append_step",
+    "conflicts_named",
     "one_time_step",
     "overwrite_fragments_step",
     "overwrite_step",
@@ -176,10 +178,20 @@ def replayed(draft: Draft, theirs: TableEntry, theirs_pin: Pin) -> Draft:
                 f"table '{draft.key}' was changed by another commit while this one did {step.name!r}",
                 hint="run the transaction again on the new state",
             )
-        pin = step.again(pin)
+        with conflicts_named(draft.key):
+            pin = step.again(pin)
     return replace(
         draft, origin=theirs, dataset=theirs.dataset, pin=pin, forked_from=theirs.forked_from, head=theirs.head
     )
+
+
+@contextmanager
+def conflicts_named(key: TableKey) -> Iterator[None]:
+    """Say of which table a conflict is: whoever publishes many has not named it."""
+    try:
+        yield
+    except (KeyConflictError, WriteConflictError) as err:
+        raise type(err)(f"table '{key}': {err.problem}", hint=err.hint) from err
 
 
 def _refuse_other_columns(before: Pin, now: Pin) -> None:

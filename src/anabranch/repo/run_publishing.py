@@ -6,7 +6,7 @@ from anabranch.errors import AnabranchError, BranchNotFoundError, BusyError, Sto
 from anabranch.format import staging
 from anabranch.format.staging import Pin
 from anabranch.ids import BranchName, TableKey
-from anabranch.repo.draft import append_again
+from anabranch.repo.draft import append_again, conflicts_named
 from anabranch.repo.models import BranchMode, CommitKind, GraphCommit, LogEntry, RunPhase, TableEntry, TableMap
 from anabranch.repo.publish import Changes, Description, Inspect, publish
 from anabranch.repo.records import Records
@@ -166,7 +166,8 @@ class _Carrier:
         fragments = staging.find_appended(old, staged)
         if fragments is None:
             raise self._conflict(key, "changed")
-        pin = append_again(other, fragments, before=old, after=staged, unique_by=mine.primary_key)
+        with conflicts_named(key):
+            pin = append_again(other, fragments, before=old, after=staged, unique_by=mine.primary_key)
         return replace(theirs, version=pin.version, rows=pin.count_rows())
 
     def _pin(self, entry: TableEntry) -> Pin:
