@@ -220,6 +220,20 @@ def test_what_is_wrong_is_told_with_its_place(line: str, problem: str, hint: str
             table(columns={"v": "vector(4)"}, indices=[{"column": "v", "type": "IVF_FLAT", "num_partitions": "x"}]),
             "tables.b.t.indices[0].num_partitions: 'x' is no whole number",
         ),
+        *(
+            (
+                table(
+                    columns={"v": "vector(4)"},
+                    indices=[{"column": "v", "type": "IVF_PQ", "num_partitions": n, "num_sub_vectors": m}],
+                ),
+                f"tables.b.t.indices[0]{problem}",
+            )
+            for n, m, problem in [
+                (0, 2, ".num_partitions: '0' is no whole number from 1 to 999999999"),
+                (10**30, 2, f".num_partitions: '{10**30}' is no whole number from 1 to 999999999"),
+                (1, 3, ": vectors of 4 parts cannot be cut into 3"),
+            ]
+        ),
         (
             table(columns={"a": {"type": "int8", "was": "x"}, "b": {"type": "int8", "was": "x"}}),
             "tables.b.t.columns: both 'a' and 'b' say that they were 'x'",

@@ -209,6 +209,13 @@ def _check_index(node: Node, index: Index, column: Column) -> None:
             f"an index of type {index.kind.value} needs num_partitions and num_sub_vectors",
             hint="add both, such as 16 and 8",
         )
+    if index.num_sub_vectors is not None and not column.type.startswith("extension<"):
+        size = column.arrow.type.list_size
+        if size % index.num_sub_vectors:
+            node.fail(
+                f"vectors of {size} parts cannot be cut into {index.num_sub_vectors}",
+                hint="use a num_sub_vectors that divides their size",
+            )
 
 
 def _read_metric(found: Mapping[str, Node], kind: IndexKind) -> str | None:

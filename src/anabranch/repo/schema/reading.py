@@ -94,8 +94,8 @@ class Node:
         return self.value
 
     def number(self) -> int:
-        if not isinstance(self.value, str) or not self.value.isascii() or not self.value.isdigit():
-            self.fail(f"{_shown(self.value)} is no whole number", hint="give a number such as 16")
+        if not isinstance(self.value, str) or not re.fullmatch("0*[1-9][0-9]{0,8}", self.value):
+            self.fail(f"{_shown(self.value)} is no whole number from 1 to 999999999", hint="give a number such as 16")
         return int(self.value)
 
 
