@@ -45,6 +45,14 @@ def test_what_was_put_is_got(store: ObjectStore) -> None:
 
 
 @pytest.mark.s3
+def test_some_bytes_of_an_object_can_be_got(store: ObjectStore) -> None:
+    store.put("a", b"0123456789")
+    assert (store.get_range("a", 0, 3), store.get_range("a", 7, 3)) == (b"012", b"789")
+    with pytest.raises(ObjectNotFoundError):
+        store.get_range("none", 0, 1)
+
+
+@pytest.mark.s3
 def test_head_tells_size_and_time(store: ObjectStore) -> None:
     store.put("a", b"12345")
     info = store.head("a")
