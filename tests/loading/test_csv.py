@@ -158,6 +158,11 @@ def test_encodings_and_line_ends(repo: ab.Repository, put: Put, encoding: str, d
     assert rows(repo) == [{"id": 1, "v": "€" if encoding == "cp1252" else "é"}]
 
 
+def test_a_header_of_another_encoding_is_no_column_name(repo: ab.Repository, put: Put) -> None:
+    with pytest.raises(ab.errors.DamagedFileError, match=r"the header of '.*a\.csv', line 1, is no UTF-8"):
+        repo.load(ORDERS, put("a.csv", "id,é\n1,2\n".encode("latin-1")))
+
+
 @pytest.mark.s3
 def test_compressed_files_load_like_others(repo: ab.Repository, put: Put, engine: str) -> None:
     put("a.csv.gz", gzip.compress(b"id,v\n1,a\n") + gzip.compress(b"2,b\n"))

@@ -89,6 +89,28 @@ def test_json_objects_may_lack_fields_nest_and_come_as_an_array(repo: ab.Reposit
         repo.load("s.t", put("d.json", '[{"v": 1} {"v": 2}]'))
 
 
+def test_nothing_in_json_is_dropped_without_a_word(repo: ab.Repository, put: Put) -> None:
+    for text in ('[{"v": 1}]\n[{"v": 2}]\n', '[{"v": 1}] {"v": 2}'):
+        with pytest.raises(ab.errors.DamagedFileError, match="something follows its end"):
+            repo.load("s.t", put("a.json", text))
+    nested = pa.schema([("who", pa.list_(pa.struct([("name", pa.string())])))])
+    with pytest.raises(SchemaMismatchError, match=r"have 'who\.age', and the columns are 'who'"):
+        repo.load("s.t", put("b.json", '{"who": [{"name": "x", "age": 7}]}\n'), schema=nested)
+
+
+@pytest.mark.parametrize("text", ['null\n{"v": 1}\n', '{"v": 1}\n  null\n', '[null, {"v": 1}]'])
+def test_null_is_no_object_of_json(repo: ab.Repository, put: Put, text: str) -> None:
+    with pytest.raises(ab.errors.BadRecordError, match="null is no object"):
+        repo.load("s.t", put("a.json", text))
+    report = repo.load("s.t", put("a.json", text), on_bad="reject")
+    assert (rows(repo, "s.t"), report.rows_rejected) == ([{"v": 1}], 1)
+
+
+def test_a_type_that_is_given_settles_what_records_of_json_disagree_about(repo: ab.Repository, put: Put) -> None:
+    repo.load("s.t", put("a.json", '{"v": 1.5}\n{"v": "2.25"}\n'), schema={"v": "decimal(10, 2)"})
+    assert [str(row["v"]) for row in rows(repo, "s.t")] == ["1.50", "2.25"]
+
+
 def test_types_of_json_hold_for_the_whole_input(repo: ab.Repository, put: Put) -> None:
     lines = [f'{{"id": {n}, "note": null}}' for n in range(200_000)]
     lines += ['{"id": 0.5, "note": "late"}']
@@ -119,6 +141,15 @@ def test_nothing_is_written_over_unasked(lake: ab.Repository, place: Place) -> N
         )
         lake.load("s.t", place / f"out/{name}", mode="overwrite", schema=pa.schema([("id", pa.int64())]))
         assert rows(lake, "s.t") == [{"id": 1}, {"id": 2}, {"id": 3}]
+
+
+def test_in_a_folder_only_files_of_older_exports_make_way(lake: ab.Repository, place: Place) -> None:
+    store = open_store(place / "out", place.storage_options)
+    for name in ("part-00000.csv", "part-00007.csv.gz", "notes.txt", "deep/part-00001.csv"):
+        store.put(name, b"old")
+    lake.export(ORDERS, place / "out", format="csv", columns=["id"], overwrite=True)
+    assert sorted(info.path for info in store.list()) == ["deep/part-00001.csv", "notes.txt", "part-00000.csv"]
+    assert (store.get("part-00000.csv"), store.get("notes.txt")) == (b'"id"\n1\n2\n3\n', b"old")
 
 
 @pytest.mark.s3

@@ -171,6 +171,7 @@ class CsvReader:
         if not self._options.header:
             names = self._given_names or tuple(f"column_{number}" for number in range(1, len(first) + 1))
             return _Body(names, itertools.chain([held[start:]], pieces), line)
+        _require_text(found[0], file.uri, line)
         _check_header(first, file.uri, line, delimiter=self._options.delimiter)
         rest = held[found.end() :]
         return _Body(first, itertools.chain([rest] if rest else [], pieces), line + found[0].count(b"\n"))
@@ -185,6 +186,14 @@ class CsvReader:
             escapechar=options.escape,
         )
         return tuple(value.strip() for value in next(rows))
+
+
+def _require_text(header: bytes, file: str, line: int) -> None:
+    try:
+        header.decode()
+    except UnicodeDecodeError as err:
+        problem = f"the header of {file!r}, line {line}, is no UTF-8: {err.reason} at byte {err.start + 1}"
+        raise DamagedFileError(problem, hint="name its true encoding") from None
 
 
 def _check_header(names: tuple[str, ...], file: str, line: int, *, delimiter: str) -> None:

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import queue
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -19,7 +20,9 @@ from anabranch.files.formats import Compression, FileFormat, format_of_name
 from anabranch.storage import ObjectStore, open_store
 from anabranch.storage.uris import join_uri, normalise_uri
 
-__all__ = ["Target", "write_file"]
+__all__ = ["Target", "is_part_name", "write_file"]
+
+_PART_NAME = re.compile(r"part-\d{5,}\.(?:csv|json|orc|parquet)(?:\.gz|\.zst)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +71,11 @@ class Target:
 
     def uri_of(self, path: str) -> str:
         return join_uri(self.uri, path) if self.is_folder else self.uri
+
+
+def is_part_name(path: str) -> bool:
+    """Whether a path in a folder is one that an export gives to its files."""
+    return _PART_NAME.fullmatch(path) is not None
 
 
 def write_file(store: ObjectStore, path: str, target: Target, rows: pa.RecordBatchReader, csv: CsvOptions) -> None:

@@ -7,7 +7,7 @@ import pyarrow as pa
 from anabranch.errors import ObjectExistsError
 from anabranch.files.csv_options import CsvOptions
 from anabranch.files.formats import FileFormat
-from anabranch.files.writing import Target, write_file
+from anabranch.files.writing import Target, is_part_name, write_file
 from anabranch.format.plain import write_plain_dataset
 from anabranch.repo.loading.values import ExportReport, LoadProgress, OnProgress
 from anabranch.repo.snapshots import Snapshot, Table
@@ -54,7 +54,7 @@ def _write_folder(
     *,
     overwrite: bool,
 ) -> list[str]:
-    """Files of about as many rows each; what an older export left there goes after the new ones are whole."""
+    """Files of about as many rows each; only what an older export left goes, after the new ones are whole."""
     before = [info.path for info in store.list()]
     if before and not overwrite:
         raise ObjectExistsError(f"the folder {target.uri!r} is not empty", hint="choose another, or overwrite it")
@@ -68,7 +68,7 @@ def _write_folder(
         files.append(name)
         first = next(batches, None)
     for path in before:
-        if path not in files:
+        if path not in files and is_part_name(path):
             store.delete(path)
     return files
 
