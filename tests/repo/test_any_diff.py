@@ -13,6 +13,7 @@ import anabranch as ab
 from anabranch.errors import AnabranchError
 from anabranch.repo.diff import RowChange, RowChangeKind, TableChangeKind, TableDiff
 from anabranch.repo.snapshots import Table
+from anabranch.testing.operations import TYPES
 from anabranch.testing.strategies import operations
 
 Row = Mapping[str, Any]
@@ -28,20 +29,35 @@ INVERSE = {
 @given(st.data())
 def test_a_diff_of_any_two_states_tells_them_apart_and_nothing_else(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        repo = ab.init(f"{folder}/lake", actor="ada")
-        states = [repo.snapshot().id]
+        repo = begin(f"{folder}/lake")
+        first = repo.snapshot().id
+        states = {first}
         for _ in range(data.draw(st.integers(2, 6), label="steps")):
             try:
                 take_step(repo, data)
             except AnabranchError as err:
                 event(err.code)
-            states += [repo.snapshot_of(branch.name).id for branch in repo.branch_list()]
-        known = sorted(set(states))
-        for before, after in data.draw(st.lists(st.tuples(*[st.sampled_from(known)] * 2), min_size=2, max_size=4)):
-            check(repo, before, after)
+            states |= {repo.snapshot_of(branch.name).id for branch in repo.branch_list()}
         names = [branch.name for branch in repo.branch_list()]
-        check(repo, data.draw(st.sampled_from(names)), data.draw(st.sampled_from(names)))
+        known = st.sampled_from([*names, *sorted(states)])
+        check(repo, first, data.draw(st.sampled_from(names), label="since the first"))
+        check(repo, data.draw(known, label="before"), data.draw(known, label="after"))
         assert repo.diff("main", "main").tables == ()
+
+
+def begin(uri: str) -> ab.Repository:
+    """Rows with a key and without, some of these twice; a pinned branch and a live one."""
+    repo = ab.init(uri, actor="ada")
+    with repo.transaction() as tx:
+        for key, names in (("s.a", ["id"]), ("s.b", [])):
+            tx.create_table(key, pa.schema([(name, TYPES[name]) for name in ("id", "n", "s")]), primary_key=names)
+            for start in (0, 6):
+                ids = range(start, start + 6)
+                tx.append(key, pa.table({"id": ids, "n": [1, 2, None] * 2, "s": ["x", None, "yy", "x", "", "Ž"]}))
+        tx.append("s.b", pa.table({"id": [1, 1, 7], "n": [2, 2, 2], "s": pa.nulls(3, pa.string())}))
+    repo.branch_create("dev")
+    repo.branch_create_from("main", "live", mode="live")
+    return repo
 
 
 def take_step(repo: ab.Repository, data: st.DataObject) -> None:
@@ -55,7 +71,7 @@ def take_step(repo: ab.Repository, data: st.DataObject) -> None:
     match kind:
         case "write":
             with repo.transaction(branch) as tx:
-                for operation in data.draw(st.lists(operations(tables), min_size=1, max_size=4), label="operations"):
+                for operation in data.draw(st.lists(operations(tables), min_size=2, max_size=5), label="operations"):
                     try:
                         operation.do(tx)
                     except AnabranchError as err:

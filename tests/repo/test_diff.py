@@ -182,6 +182,7 @@ def test_a_column_that_holds_nothing_changes_no_row(lake: ab.Repository) -> None
     assert not found[ORDERS].is_empty
     assert found[ORDERS].counts.total == 0
     assert shown(found[CUSTOMERS]) == [("updated", (20, "t"), (20, "t", 20), ("some",))]
+    assert found[CUSTOMERS].counts == TableCounts(inserted=0, updated=1, deleted=0)
 
 
 def test_a_new_key_leaves_rows_to_be_matched_by_their_ids(lake: ab.Repository) -> None:

@@ -117,12 +117,11 @@ class TableDiff:
                 updated=0,
                 deleted=0 if self.before is None else self.before.count_rows(),
             )
-        comparison = self._comparison(with_filled=not self._keys)
-        found = _NO_ROWS
-        if self._difference.older or self._difference.newer:
-            found = self._load_comparer().count(comparison)
+        if not self.rows_to_compare:
+            return _NO_ROWS
         if not self._keys:
-            return found
+            return self._load_comparer().count(self._comparison(with_filled=True))
+        found = self._load_comparer().count(self._comparison(with_filled=False))
         # A key is in one row only: those that got or lost a value in a new or old column have changed, and no other.
         return replace(found, updated=found.updated + count_parts(older for older, _ in self._filled))
 
