@@ -71,6 +71,15 @@ def test_a_parquet_file_of_other_types_is_refused_by_name(lake: ab.Repository, p
         lake.load(ORDERS, file)
 
 
+def test_two_columns_of_one_name_are_refused(lake: ab.Repository, tmp_path: Path) -> None:
+    twice = pa.table([[1], [2]], schema=pa.schema([("a", pa.int64()), ("a", pa.int64())]))
+    pq.write_table(twice, tmp_path / "twice.parquet")
+    with pytest.raises(SchemaMismatchError, match=r"twice\.parquet' has more than one column 'a'"):
+        lake.load("s.t", tmp_path / "twice.parquet")
+    with pytest.raises(SchemaMismatchError, match="column 'a' is given more than once"):
+        lake.load(ORDERS, twice)
+
+
 def test_json_objects_may_lack_fields_nest_and_come_as_an_array(repo: ab.Repository, put: Put) -> None:
     array = '\n[\n  {"id": 1, "tags": ["a"], "at": "2026-01-05T10:00:00"},\n  {"id": 2.5, "who": {"name": "x"}}\n]'
     repo.load(ORDERS, put("a.json", array))

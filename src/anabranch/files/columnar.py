@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.orc as pa_orc
 import pyarrow.parquet as pa_parquet
 
-from anabranch.errors import DamagedFileError
+from anabranch.errors import DamagedFileError, SchemaMismatchError
 from anabranch.files.finding import SourceFile
 from anabranch.files.formats import FileFormat
 from anabranch.format.home import Home
@@ -51,7 +51,16 @@ class _ObjectFile(io.RawIOBase):
 
 
 def columns_of(file: SourceFile) -> pa.Schema:
-    """The columns that a file has."""
+    """The columns that a file has; refuse a file with two of one name."""
+    found = _read_columns(file)
+    for name in found.names:
+        if found.names.count(name) > 1:
+            problem = f"{file.uri!r} has more than one column {name!r}"
+            raise SchemaMismatchError(problem, hint="name each column once")
+    return found
+
+
+def _read_columns(file: SourceFile) -> pa.Schema:
     if file.format is FileFormat.LANCE:
         return _pin(file).schema
     with _reading(file):

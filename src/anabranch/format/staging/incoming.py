@@ -154,14 +154,14 @@ def require_computable(found: pa.DataType, field: pa.Field) -> None:
 
 def _require_known(given: pa.Schema, schema: pa.Schema) -> None:
     for name in given.names:
+        if given.names.count(name) > 1:
+            raise SchemaMismatchError(f"column {name!r} is given more than once", hint="keep one of them")
         if name not in schema.names:
             raise SchemaMismatchError(
                 f"column {name!r} (found {given.field(name).type}) is not expected: the columns are "
                 f"{', '.join(map(repr, schema.names))}",
                 hint="drop it from the data, or add the column to the table first",
             )
-        if given.names.count(name) > 1:
-            raise SchemaMismatchError(f"column {name!r} is given more than once", hint="keep one of them")
 
 
 def _plan_column(given: pa.Schema, field: pa.Field) -> Callable[[pa.RecordBatch], pa.Array]:
