@@ -1,0 +1,165 @@
+"""What it costs to compare two states of a table, beside reading both and joining them in DuckDB and in Spark.
+
+Everything runs on the same files in one process, the contestants by turns; Spark's Java runs beside it. All of them
+return the rows that differ, with their values before and after. Ratios of medians are what counts; they go into the
+section of this benchmark in RESULTS.md.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+from _comparison import Finding, medians, take_turns, to_section, working_folder, write_section
+
+import anabranch as ab
+from anabranch.repo.repository import Repository
+
+KEY = "bench.orders"
+ROWS = 5_000_000
+ROWS_AT_ONCE = 1_000_000
+# Each branch changes one row in so many.
+BRANCHES = {"1%": 100, "0.01%": 10_000}
+AIMS = {"1%": ("at most 1/10", "at most 1/40"), "0.01%": ("at most 1/20", "at most 1/80")}
+SCHEMA = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("customer", pa.string()),
+        ("amount", pa.float64()),
+        ("tax", pa.float64()),
+        ("units", pa.int32()),
+        ("day", pa.date32()),
+        ("store", pa.int64()),
+        ("note", pa.string()),
+    ]
+)
+VALUES = SCHEMA.names[1:]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--folder", help="where to work; a temporary folder by default")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rows", type=int, default=ROWS)
+    parser.add_argument("--no-spark", action="store_true", help="leave Spark out, as where it is not installed")
+    parser.add_argument("--dry-run", action="store_true", help="only print the section")
+    chosen = parser.parse_args()
+    with_spark = not chosen.no_spark and find_spec("pyspark") is not None
+    with working_folder(chosen.folder) as folder:
+        repo = make_repository(folder / "lake", rows=chosen.rows)
+        findings = compare(repo, rows=chosen.rows, rounds=chosen.rounds, with_spark=with_spark)
+    section = to_section(
+        "Differences (`diff.py`)",
+        [
+            f"Medians of {chosen.rounds} rounds, the contestants by turns in one process, on the same files:",
+            f"{chosen.rows:,} rows of {len(SCHEMA)} columns, one of them changed in scattered rows. Each finds the",
+            "rows that differ with all values before and after: `repo.diff(...).to_arrow()` from the names of refs on,",
+            "the others by reading both versions and a full join on the key.",
+        ],
+        [finding.to_row() for finding in findings],
+        packages=("pylance", "pyarrow", "duckdb", *(["pyspark"] if with_spark else [])),
+        folder=folder,
+    )
+    sys.stdout.write(section)
+    if not chosen.dry_run:
+        write_section("diff", section)
+
+
+def compare(repo: Repository, *, rows: int, rounds: int, with_spark: bool) -> list[Finding]:
+    contestants: dict[str, Callable[[], object]] = {}
+    session = ab.spark_session() if with_spark else None
+    for name, every in BRANCHES.items():
+        expected = rows // every
+        branch = f"every{every}"
+        contestants[f"diff {name}"] = lambda b=branch, n=expected: check(diff(repo, b), n)
+        contestants[f"count {name}"] = lambda b=branch, n=expected: check(count(repo, b), n)
+        contestants[f"duckdb {name}"] = lambda b=branch, n=expected: check(join_in_duckdb(repo, b), n)
+        if session is not None:
+            contestants[f"spark {name}"] = lambda b=branch, n=expected: check(join_in_spark(session, repo, b), n)
+    took = medians(take_turns(contestants, rounds=rounds, warm_up=1))
+    if session is not None:
+        session.stop()
+    findings = []
+    for name, aims in AIMS.items():
+        found = took[f"diff {name}"]
+        what = f"diff, {name} changed"
+        findings.append(Finding(what, found, "full join in DuckDB", took[f"duckdb {name}"], aims[0]))
+        if session is not None:
+            findings.append(Finding(what, found, "full join in Spark", took[f"spark {name}"], aims[1]))
+        findings.append(Finding(f"counts, {name} changed", took[f"count {name}"], "the rows themselves", found, "-"))
+    return findings
+
+
+def check(found: int, expected: int) -> None:
+    if found != expected:
+        raise RuntimeError(f"{found} rows differ, not {expected}")
+
+
+def diff(repo: Repository, branch: str) -> int:
+    return len(repo.diff("main", branch).to_arrow()[KEY])
+
+
+def count(repo: Repository, branch: str) -> int:
+    return repo.diff("main", branch).summary()[KEY].updated
+
+
+def join_in_duckdb(repo: Repository, branch: str) -> int:
+    connection = duckdb.connect(":memory:")
+    connection.register("o", repo.snapshot_of("main")[KEY].to_dataset())
+    connection.register("n", repo.snapshot_of(branch)[KEY].to_dataset())
+    differs = " OR ".join(f"o.{name} IS DISTINCT FROM n.{name}" for name in VALUES)
+    found = connection.execute(
+        f"SELECT o.*, n.* FROM o FULL JOIN n ON o.id = n.id WHERE o.id IS NULL OR n.id IS NULL OR {differs}"  # noqa: S608
+    ).to_arrow_table()
+    connection.close()
+    return int(found.num_rows)
+
+
+def join_in_spark(session: Any, repo: Repository, branch: str) -> int:
+    """Read both versions by the same data source as everybody, and bring the rows that differ here as Arrow."""
+    old, new = (session.read.format("anabranch").options(repo=repo.uri, ref=ref).load(KEY) for ref in ("main", branch))
+    for name in SCHEMA.names:
+        new = new.withColumnRenamed(name, f"new_{name}")
+    differs = " OR ".join(f"NOT ({name} <=> new_{name})" for name in SCHEMA.names)
+    found = old.join(new, old["id"] == new["new_id"], "full").where(differs)
+    return int(found.toArrow().num_rows)
+
+
+def make_repository(path: Path, *, rows: int) -> Repository:
+    repo = ab.init(path, actor="bench")
+    with repo.transaction(message="first") as tx:
+        tx.create_table(KEY, SCHEMA, primary_key=["id"])
+        for start in range(0, rows, ROWS_AT_ONCE):
+            tx.append(KEY, make_rows(start, min(ROWS_AT_ONCE, rows - start)), check_keys=False)
+    for every in BRANCHES.values():
+        repo.branch_create(f"every{every}")
+        with repo.transaction(f"every{every}", message="some rows") as tx:
+            tx.update(KEY, {"amount": "amount + 1"}, where=f"id % {every} = 7")
+    return repo
+
+
+def make_rows(start: int, count: int) -> pa.Table:
+    random = np.random.default_rng(start)
+    ids = np.arange(start, start + count)
+    names = pa.array([f"customer {number}" for number in range(1000)])
+    notes = pa.array([f"note {number} of some length" for number in range(5000)])
+    columns = {
+        "id": ids,
+        "customer": names.take(pa.array(random.integers(0, len(names), count))),
+        "amount": random.random(count),
+        "tax": random.random(count),
+        "units": random.integers(0, 100, count).astype(np.int32),
+        "day": pa.array(ids % 10_000, pa.int32()).cast(pa.date32()),
+        "store": random.integers(0, 1 << 40, count),
+        "note": notes.take(pa.array(random.integers(0, len(notes), count))),
+    }
+    return pa.table(columns, schema=SCHEMA)
+
+
+if __name__ == "__main__":
+    main()
