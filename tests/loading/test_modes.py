@@ -1,5 +1,7 @@
 """Append, overwrite and upsert; repeated keys; branches; rows that are no files."""
 
+from typing import Any
+
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -8,7 +10,7 @@ import anabranch as ab
 from anabranch.errors import InvalidInputError, KeyConflictError, ObjectNotFoundError, SchemaMismatchError
 from anabranch.repo.loading.values import LoadProgress
 from tests.conftest import Place
-from tests.loading.conftest import ORDERS, Put, rows
+from tests.loading.conftest import ORDERS, Put, rows, types
 
 
 @pytest.fixture
@@ -127,6 +129,20 @@ def test_frames_and_tables_load_as_they_are(repo: ab.Repository) -> None:
     assert rows(repo) == [{"id": 3, "v": "x", "w": 1}]
     with pytest.raises(InvalidInputError, match="rows cannot be read from 'int'"):
         repo.load(ORDERS, 7)
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+@pytest.mark.parametrize("schema", [{"id": "int32"}, pa.schema([("id", pa.int32()), ("v", pa.string())])])
+def test_what_is_said_about_a_frame_counts(repo: ab.Repository, mode: str, schema: Any) -> None:
+    frame = pa.table({"id": [1, 2], "v": ["a", "b"]})
+    repo.load(ORDERS, frame, schema=schema, primary_key=["id"], mode=mode)
+    assert types(repo) == {"id": "int32", "v": "string"}
+    with pytest.raises(SchemaMismatchError, match="is int32, not int8"):
+        repo.load(ORDERS, frame, schema={"id": "int8"})
+    with pytest.raises(InvalidInputError, match="is id, not v"):
+        repo.load(ORDERS, frame, mode=mode, primary_key=["v"])
+    with pytest.raises(SchemaMismatchError, match="there is no column 'w'"):
+        repo.load("s.t", frame, schema={"w": "int8"}, mode=mode)
 
 
 def test_progress_is_told_in_rows_and_bytes(repo: ab.Repository, put: Put) -> None:

@@ -84,7 +84,12 @@ class LoadingHandle(WritingHandle):
         wanted = None if format is None else checked_format(format)
         if not _are_paths(source):
             frame = FrameRequest(
-                key=name, mode=how, schema=whole, primary_key=checked_key(primary_key), on_duplicate=repeated
+                key=name,
+                mode=how,
+                schema=whole,
+                types=types,
+                primary_key=checked_key(primary_key),
+                on_duplicate=repeated,
             )
             tx = self.transaction(branch, message=text, metadata=metadata, kind=CommitKind.LOAD)
             with tx:

@@ -8,10 +8,11 @@ import pyarrow as pa
 from anabranch.errors import InvalidInputError, MissingDependencyError
 from anabranch.format import staging
 from anabranch.format.staging import WrittenFragment
-from anabranch.format.staging.incoming import as_reader
+from anabranch.format.staging.incoming import as_reader, fit_rows, require_columns
 from anabranch.repo.draft import Draft
 from anabranch.repo.engine import Loader
 from anabranch.repo.loading.duplicates import keep_last
+from anabranch.repo.loading.existing import find_table, refuse_other_types
 from anabranch.repo.loading.taking_in import take_in
 from anabranch.repo.loading.values import Choice, FrameRequest, Loaded, LoadMode, OnDuplicate
 from anabranch.repo.transaction import Transaction
@@ -29,21 +30,39 @@ def load_frame(
         if loader is None:
             raise MissingDependencyError("PySpark is not installed", hint="pip install 'anabranch[spark]'")
         given = loader.columns_of(frame)
-        draft = _prepare(tx, request, given)
-        columns = (request.schema or given) if overwrites else draft.pin.schema
+        wanted = _wanted(request, given)
+        draft = _prepare(tx, request, wanted)
+        columns = wanted if overwrites else draft.pin.schema
         fragments = loader.write_frame(frame, draft.pin, columns, for_overwrite=overwrites).fragments
         return _take_in(tx, request, draft, fragments, columns if overwrites else given), Choice.SPARK
     reader = as_reader(frame)
-    draft = _prepare(tx, request, reader.schema)
+    wanted = _wanted(request, reader.schema)
+    draft = _prepare(tx, request, wanted)
+    if overwrites and wanted is not reader.schema:
+        fitted = fit_rows(reader, wanted)
+        reader = pa.RecordBatchReader.from_batches(fitted.schema, fitted.batches)
     fragments = staging.write_fragments(draft.pin, reader, for_overwrite=overwrites)
     return _take_in(tx, request, draft, fragments, reader.schema), Choice.LOCAL
 
 
-def _prepare(tx: Transaction, request: FrameRequest, given: pa.Schema) -> Draft:
-    if request.key in tx:
-        draft = tx.prepare(request.key)
+def _wanted(request: FrameRequest, given: pa.Schema) -> pa.Schema:
+    """The columns of a table that is made of a frame, or gets a frame's instead of its own."""
+    if request.schema is not None:
+        return request.schema
+    if request.types is None:
+        return given
+    require_columns(given, request.types.names)
+    return pa.schema([request.types.field(f.name) if f.name in request.types.names else f for f in given])
+
+
+def _prepare(tx: Transaction, request: FrameRequest, wanted: pa.Schema) -> Draft:
+    table = find_table(tx, request)
+    if table is None:
+        draft = tx.prepare_new(request.key, wanted, primary_key=request.primary_key or ())
     else:
-        draft = tx.prepare_new(request.key, request.schema or given, primary_key=request.primary_key or ())
+        if request.mode is not LoadMode.OVERWRITE:
+            refuse_other_types(request, table.schema)
+        draft = tx.prepare(request.key)
     needs_key = request.mode is LoadMode.UPSERT or request.on_duplicate is OnDuplicate.LAST
     if needs_key and not draft.primary_key:
         raise InvalidInputError(f"table '{request.key}' has no primary key", hint="append the rows")

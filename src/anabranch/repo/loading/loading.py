@@ -10,12 +10,12 @@ from anabranch.errors import (
     InvalidInputError,
     KeyConflictError,
     SchemaMismatchError,
-    TableNotFoundError,
 )
 from anabranch.files.records import BadRecord
 from anabranch.files.rows import check_columns, find_columns
 from anabranch.repo.draft import Draft
 from anabranch.repo.loading.duplicates import explain_repeated, keep_last
+from anabranch.repo.loading.existing import find_table, refuse_other_types
 from anabranch.repo.loading.taking_in import take_in
 from anabranch.repo.loading.values import (
     Loaded,
@@ -48,7 +48,7 @@ WriteRows = Callable[[LoadTask], WrittenRows]
 
 def load_files(tx: Transaction, request: LoadRequest, write: WriteRows) -> Loaded:
     """Take rows into a transaction; whatever goes wrong raises, and the transaction is to be forgotten."""
-    table = _find_table(tx, request)
+    table = find_table(tx, request)
     if table is not None and request.reading.names is None:
         request = replace(request, reading=replace(request.reading, names=tuple(table.schema.names)))
     schema = _target_schema(request, table)
@@ -85,25 +85,11 @@ def load_files(tx: Transaction, request: LoadRequest, write: WriteRows) -> Loade
     )
 
 
-def _find_table(tx: Transaction, request: LoadRequest) -> Table | None:
-    try:
-        table = tx[request.key]
-    except TableNotFoundError:
-        return None
-    if request.primary_key is not None and request.primary_key != table.primary_key:
-        found = ", ".join(table.primary_key) or "no columns"
-        raise InvalidInputError(
-            f"the primary key of '{request.key}' is {found}, not {', '.join(request.primary_key) or 'none'}",
-            hint="leave the primary key out",
-        )
-    return table
-
-
 def _target_schema(request: LoadRequest, table: Table | None) -> pa.Schema:
     """The columns that rows are to have: the table's, unless there is none or it is replaced."""
     if table is not None and (request.mode is not LoadMode.OVERWRITE or request.schema is None):
         existing: pa.Schema = table.schema
-        _refuse_other_types(request, existing)
+        refuse_other_types(request, existing)
         return existing
     if request.schema is not None:
         return request.schema
@@ -115,16 +101,6 @@ def _target_schema(request: LoadRequest, table: Table | None) -> pa.Schema:
                 f"a type is given for {name!r}, which the files do not have", hint=f"they have {', '.join(found.names)}"
             )
     return found
-
-
-def _refuse_other_types(request: LoadRequest, existing: pa.Schema) -> None:
-    for field in (*(request.schema or ()), *(request.types or ())):
-        if field.name not in existing.names or existing.field(field.name).type != field.type:
-            found = existing.field(field.name).type if field.name in existing.names else "not there"
-            raise SchemaMismatchError(
-                f"column {field.name!r} of '{request.key}' is {found}, not {field.type}",
-                hint="leave the type out, or change the table first",
-            )
 
 
 def _prepare(tx: Transaction, request: LoadRequest, table: Table | None, schema: pa.Schema) -> Draft:

@@ -127,6 +127,7 @@ class FrameRequest:
     key: str
     mode: LoadMode
     schema: pa.Schema | None
+    types: pa.Schema | None
     primary_key: tuple[str, ...] | None
     on_duplicate: OnDuplicate
 
