@@ -29,6 +29,12 @@ def test_a_frame_makes_a_table_appends_upserts_and_overwrites(spark: SparkSessio
     assert [row["id"] for row in rows(lake, key="s.new")] == [1]
 
 
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_types_that_are_given_with_a_frame_count(spark: SparkSession, lake: ab.Repository, mode: str) -> None:
+    lake.load("s.typed", spark.range(3), schema={"id": "int32"}, mode=mode)
+    assert str(lake.snapshot()["s.typed"].schema.field("id").type) == "int32"
+
+
 def test_a_frame_that_does_not_fit_changes_nothing(spark: SparkSession, lake: ab.Repository) -> None:
     before = lake.snapshot_of("main").id
     with pytest.raises(SchemaMismatchError, match="column 'v'"):

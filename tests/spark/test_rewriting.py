@@ -1,9 +1,12 @@
 """Compaction by Spark's workers."""
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 import anabranch as ab
+from anabranch.format.staging import VectorOptions
 from tests.spark.conftest import ORDERS, orders, rows
 
 pytestmark = pytest.mark.spark
@@ -35,3 +38,30 @@ def test_tasks_are_spread_and_rows_that_come_meanwhile_are_kept(spark: SparkSess
     with lake.transaction() as tx:
         tx.append(ORDERS, orders(100, 101))
     assert [row["id"] for row in rows(lake)] == list(range(101))
+
+
+def test_neighbours_are_the_same_after_workers_compacted_on_a_branch(spark: SparkSession, lake: ab.Repository) -> None:
+    assert spark is not None
+    numbers = np.random.default_rng(7).random((600, 8), dtype=np.float32)
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(numbers.ravel()), 8)
+    events = pa.table({"id": pa.array(range(600), pa.int64()), "v": vectors})
+    with lake.transaction() as tx:
+        tx.create_table("s.events", events.schema, primary_key=["id"])
+        for start in range(0, 600, 150):
+            tx.append("s.events", events.slice(start, 150))
+        tx.delete("s.events", "id % 10 = 3")
+    lake.index("s.events", "v", type="ivf_flat", vector=VectorOptions(num_partitions=4))
+    lake.index("s.events", "id")
+
+    def answers(ref: str) -> list[object]:
+        found = lake.snapshot_of(ref)["s.events"]
+        points = [found.to_arrow(filter=f"id = {key}").to_pylist() for key in (3, 42, 599)]
+        return [found.nearest("v", [0.5] * 8, k=20, columns=["id"]).to_pylist(), points, rows(lake, ref, "s.events")]
+
+    before = answers("main")
+    lake.branch_create("dev")
+    (done,) = lake.compact(["s.events"], branch="dev", engine="spark").tables
+    assert (done.rows, done.fragments_before, done.fragments_after) == (540, 4, 1)
+    assert answers("dev") == answers("main") == before
+    covered = {index.name: index.covered_rows for index in lake.snapshot_of("dev")["s.events"].indices}
+    assert covered == {"id_idx": 540, "v_idx": 540}

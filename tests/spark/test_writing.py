@@ -18,6 +18,7 @@ from anabranch.errors import (
     SchemaMismatchError,
     WriteConflictError,
 )
+from anabranch.format.staging import DEFAULT
 from anabranch.spark.spark_errors import spark_errors
 from tests.repo.conftest import data_files
 from tests.spark.conftest import ORDERS, Read, Write, orders, rows
@@ -73,6 +74,16 @@ def test_a_missing_table_is_made(spark: SparkSession, lake: ab.Repository, write
     assert fresh.count_rows() == 5
     write(frame_of(spark, 3, 7, "x"), lake, "s.fresh", upsert="true")
     assert [row["v"] for row in rows(lake, key="s.fresh")] == ["new"] * 3 + ["x"] * 4
+
+
+def test_columns_that_are_left_out_get_their_defaults(spark: SparkSession, lake: ab.Repository, write: Write) -> None:
+    state = pa.field("state", pa.string(), metadata={DEFAULT: "'new'"})
+    with lake.transaction() as tx:
+        tx.create_table("s.states", pa.schema([pa.field("id", pa.int64()), state]), primary_key=["id"])
+    write(spark.range(2), lake, "s.states")
+    write(spark.sql("SELECT 0L AS id, 'old' AS state"), lake, "s.states", upsert="true")
+    write(spark.range(3), lake, "s.states", upsert="true")
+    assert [row["state"] for row in rows(lake, key="s.states")] == ["old", "new", "new"]
 
 
 def test_nothing_to_write_is_no_commit(spark: SparkSession, lake: ab.Repository, write: Write) -> None:
