@@ -17,12 +17,11 @@ from anabranch.repo.loading.local import write_rows
 from anabranch.repo.loading.values import LoadProgress, LoadTask, OnProgress, WrittenRows
 from anabranch.spark.session import get_session
 from anabranch.spark.spark_errors import spark_errors
+from anabranch.spark.tasks import do_on_workers
 from anabranch.spark.types import as_columns, new_columns
 
 __all__ = ["SparkLoader"]
 
-_TASKS = "number int"
-_RESULTS = "number int, result binary"
 _TEXTS = "fragment string"
 _BYTES_PER_TASK = 64 << 20
 
@@ -31,27 +30,15 @@ class SparkLoader:
     """Loads with the running session, or with one that it starts."""
 
     def write(self, task: LoadTask, *, on_progress: OnProgress) -> WrittenRows:
-        session = get_session()
         pieces = tuple(
             piece for file in task.files for piece in cut_file(file, task.reading, span_bytes=_BYTES_PER_TASK)
         )
-        # Not in rows, which a plan may show: tasks hold credentials.
         tasks = [pickle.dumps(replace(task, files=files)) for files in _shared_out(pieces)]
 
-        def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for batch in batches:
-                for number in batch.column(0).to_pylist():
-                    written = write_rows(pickle.loads(tasks[number]), on_progress=_nobody_watches)  # noqa: S301 - our own
-                    result = pa.array([pickle.dumps(written)], pa.binary())
-                    yield pa.record_batch([pa.array([number], pa.int32()), result], names=["number", "result"])
+        def work(part: bytes) -> bytes:
+            return pickle.dumps(write_rows(pickle.loads(part), on_progress=_nobody_watches))  # noqa: S301 - our own
 
-        with spark_errors():
-            given = session.createDataFrame([(number,) for number in range(len(tasks))], _TASKS)
-            rows = given.repartition(len(tasks)).mapInArrow(work, _RESULTS).collect()
-        done: list[WrittenRows] = [
-            pickle.loads(bytes(row.result))  # noqa: S301 - our own
-            for row in sorted(rows, key=lambda row: row.number)
-        ]
+        done: list[WrittenRows] = [pickle.loads(result) for result in do_on_workers(work, tasks)]  # noqa: S301 - our own
         total = sum(file.size for file in task.files)
         written = WrittenRows(
             fragments=tuple(fragment for part in done for fragment in part.fragments),
