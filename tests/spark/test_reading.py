@@ -76,7 +76,7 @@ def test_every_task_has_a_share_of_a_large_table(lake: ab.Repository, read: Read
         tx.create_table("s.large", rows.schema)
         tx.append("s.large", rows)
     frame = read(lake, "s.large")
-    assert frame.rdd.getNumPartitions() == 3
+    assert frame.rdd.getNumPartitions() == 2
     assert frame.selectExpr("count(*)", "count(distinct id)", "sum(id)").first() == (
         2_500_000,
         2_500_000,
