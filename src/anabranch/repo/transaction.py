@@ -89,9 +89,7 @@ class Transaction:
         self._require_open()
         parsed = TableKey.parse(key)
         self._has_read = True
-        draft = self._drafts.get(parsed)
-        entry = draft.to_entry() if draft is not None else self._entry(parsed)
-        return Table(self._context, parsed, entry)
+        return Table(self._context, parsed, self._entry(parsed))
 
     def __contains__(self, key: str) -> bool:
         self._require_open()
@@ -139,7 +137,7 @@ class Transaction:
 
     def drop_table(self, key: str) -> None:
         parsed = self._start(key)
-        self._require(parsed)
+        self._entry(parsed)
         self._set(parsed, None)
 
     def rename_table(self, key: str, new: str) -> None:
@@ -375,7 +373,7 @@ class Transaction:
     def _draft(self, key: TableKey) -> Draft:
         draft = self._drafts.get(key)
         if draft is None:
-            draft = draft_existing(self._context, self._head.home_branch, key, self._require(key))
+            draft = draft_existing(self._context, self._head.home_branch, key, self._entry(key))
         return draft
 
     def _change(self, key: str, change: Callable[[Draft], Draft]) -> None:
@@ -394,14 +392,6 @@ class Transaction:
 
     def _has(self, key: TableKey) -> bool:
         return self._drafts[key] is not None if key in self._drafts else key in self._tables
-
-    def _require(self, key: TableKey) -> TableEntry:
-        if not self._has(key):
-            raise TableNotFoundError(
-                f"there is no table '{key}' on branch '{self._head.branch}'",
-                hint="create it, or list the tables to see which exist",
-            )
-        return self._entry(key)
 
     def _entry(self, key: TableKey) -> TableEntry:
         draft = self._drafts.get(key)
