@@ -15,6 +15,7 @@ from anabranch.repo.leases import Lease, list_alive
 from anabranch.repo.models import RunPhase
 from anabranch.repo.repository import Repository
 from anabranch.repo.run import Run
+from anabranch.repo.runs import get_run, put_run, run_state
 from anabranch.storage.wrappers import CountingStore
 from tests.repo.conftest import ORDERS, another, ids, objects, table
 from tests.repo.leases import expire
@@ -165,3 +166,20 @@ def test_run_on_an_earlier_branch_of_the_name_blocks_no_deletion(local: Reposito
         run.publish()  # a sign of life, all the same
     assert list_alive(local._context, DEV) == (run.id,)
     local.branch_delete("dev")
+
+
+def test_undo_looks_past_the_end_of_a_run_that_died_while_publishing(local: Repository) -> None:
+    with local.transaction() as tx:
+        tx.append(ORDERS, table(1))
+    run = local.begin_run()
+    append_in(run, 2)
+    entry = get_run(local._records, run.id)
+    head = local._records.heads.get(BranchName("main"))
+    state = replace(run_state(entry), phase=RunPhase.PUBLISHING, published_after=head.number)
+    assert put_run(local._records, entry, state) is not None
+    expire(local)
+    run.abort()
+    assert [movement.event for movement in local.reflog(limit=2)] == ["aborted", "committed"]
+    local.sync_branch()
+    local.undo()
+    assert ids(local) == []

@@ -86,9 +86,10 @@ def undo_last(records: Records, branch: BranchName, *, seen: int | None) -> LogE
     last = _last(records, branch)
     if seen is not None and last.number != seen:
         raise _moved(branch)
-    if last.number == 1 and str(branch) == MAIN:
+    moved = _last_moved(records, last)
+    if moved.number == 1 and str(branch) == MAIN:
         raise InvalidInputError(f"branch '{branch}' has not moved yet", hint="there is nothing to undo")
-    before = records.heads.get_numbered(branch, last.number - 1) if last.number > 1 else _unborn(last)
+    before = records.heads.get_numbered(branch, moved.number - 1) if moved.number > 1 else _unborn(last)
     if before.state.is_protected:  # else it was the protection that came last
         refuse_protected(last)
     _refuse_to_come_or_go(records, last, before)
@@ -102,6 +103,13 @@ def undo_last(records: Records, branch: BranchName, *, seen: int | None) -> LogE
         take_back(records, undone)
         raise
     return undone
+
+
+def _last_moved(records: Records, last: LogEntry) -> LogEntry:
+    """The last entry that changed anything: that a run was aborted which seemed to be publishing moves no branch."""
+    while last.event is BranchEvent.ABORTED and last.number > 1:
+        last = records.heads.get_numbered(last.branch, last.number - 1)
+    return last
 
 
 def _refuse_to_come_or_go(records: Records, now: LogEntry, then: LogEntry) -> None:
