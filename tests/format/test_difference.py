@@ -7,15 +7,9 @@ import pyarrow as pa
 import pytest
 
 from anabranch.format import staging
-from anabranch.format.difference import (
-    ColumnPair,
-    Difference,
-    compare_versions,
-    count_parts,
-    find_filled,
-    iter_parts,
-)
+from anabranch.format.difference import ColumnPair, Difference, compare_versions, find_filled
 from anabranch.format.home import Home
+from anabranch.format.parts import count_parts, iter_parts
 from anabranch.format.staging import ColumnChange, Pin
 
 ROWS = 1000

@@ -6,53 +6,30 @@ deleted from them, and by columns whose files differ. All other fragments are ne
 columns came or went, only those are read, to find the rows that have something in them.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import lance
 import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from anabranch.format.deletions import Offsets, offsets_in
 from anabranch.format.lance_errors import lance_errors
+from anabranch.format.parts import Part, part_of, whole_part
 from anabranch.format.staging.fields import FieldTree
 from anabranch.format.staging.pin import Pin
-from anabranch.storage.parallel import in_parallel
 
 __all__ = [
     "ColumnPair",
     "Difference",
-    "Part",
     "Reshaped",
-    "all_parts",
     "compare_versions",
-    "count_parts",
     "find_filled",
-    "iter_parts",
+    "match_fragments",
 ]
-
-_ROW_ID = "_rowid"
-_FRAGMENTS_AT_ONCE = 16
-# Above this share of a fragment's rows, to read all of them and choose is faster than to take them one by one.
-_MANY = 1 / 32
 
 _Place = frozenset[tuple[int, str]]
 _Shared = tuple[lance.LanceFragment, lance.LanceFragment]
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Rows of one fragment: those at some offsets into it, or, where offsets are None, all that it still has.
-
-    Lance counts only the rows that are not deleted; `positions` are the offsets as it counts them.
-    """
-
-    fragment: int
-    rows: int
-    offsets: Offsets | None = None
-    positions: npt.NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,21 +69,21 @@ def compare_versions(older: Pin, newer: Pin) -> Difference:
     old, new = _Version(older), _Version(newer)
     shared, left, right = _match_fragments(old, new)
     columns = _pair_columns(old, new, shared)
-    parts_of_old = [_whole(fragment) for fragment in left]
-    parts_of_new = [_whole(fragment) for fragment in right]
+    parts_of_old = [whole_part(fragment) for fragment in left]
+    parts_of_new = [whole_part(fragment) for fragment in right]
     reshaped = []
     for fragment, other in shared:
         differing = _differing_columns(old, fragment, new, other, columns)
         if differing is None or any(pair.older is not None and pair.newer is not None for pair in differing):
-            parts_of_old.append(_whole(fragment))
-            parts_of_new.append(_whole(other))
+            parts_of_old.append(whole_part(fragment))
+            parts_of_new.append(whole_part(other))
             continue
         if differing:
             reshaped.append(_reshaped(fragment, other, differing))
         if _deletion(fragment) != _deletion(other):
             before, after = old.deleted(fragment), new.deleted(other)
-            parts_of_old += _some(fragment, np.setdiff1d(after, before), deleted=before)
-            parts_of_new += _some(other, np.setdiff1d(before, after), deleted=after)
+            parts_of_old += part_of(fragment, np.setdiff1d(after, before), deleted=before)
+            parts_of_new += part_of(other, np.setdiff1d(before, after), deleted=after)
     return Difference(columns=columns, older=tuple(parts_of_old), newer=tuple(parts_of_new), reshaped=tuple(reshaped))
 
 
@@ -128,31 +105,8 @@ def find_filled(older: Pin, newer: Pin, difference: Difference) -> tuple[tuple[P
                 _filled_offsets(other, pair.added, deleted=after),
             )
             both = np.setdiff1d(filled, np.union1d(before, after), assume_unique=True)
-            found += zip(_some(fragment, both, deleted=before), _some(other, both, deleted=after), strict=True)
+            found += zip(part_of(fragment, both, deleted=before), part_of(other, both, deleted=after), strict=True)
     return tuple(found)
-
-
-def all_parts(pin: Pin) -> tuple[Part, ...]:
-    return tuple(_whole(fragment) for fragment in pin.open().get_fragments())
-
-
-def count_parts(parts: Iterable[Part]) -> int:
-    return sum(part.rows for part in parts)
-
-
-def iter_parts(pin: Pin, parts: Sequence[Part], *, with_row_ids: bool) -> Iterator[pa.RecordBatch]:
-    """Read the rows of parts, if asked for with `_rowid` behind the columns."""
-    dataset = pin.open()
-    fragments = {fragment.fragment_id: fragment for fragment in dataset.get_fragments()}
-    whole = [fragments[part.fragment] for part in parts if part.offsets is None]
-    with lance_errors(pin.home.uri, pin.home.storage_options):
-        if whole:
-            yield from dataset.scanner(fragments=whole, with_row_id=with_row_ids).to_reader()
-        some = [(fragments[part.fragment], part.positions) for part in parts if part.positions is not None]
-        for start in range(0, len(some), _FRAGMENTS_AT_ONCE):
-            at_once = some[start : start + _FRAGMENTS_AT_ONCE]
-            for taken in in_parallel(lambda one: _take(*one, with_row_ids=with_row_ids), at_once):
-                yield from taken.to_batches()
 
 
 class _Version:
@@ -179,6 +133,12 @@ class _Version:
 
     def deleted(self, fragment: lance.LanceFragment) -> Offsets:
         return offsets_in(self._pin.home, self._dataset, fragment)
+
+
+def match_fragments(older: Pin, newer: Pin) -> dict[int, int]:
+    """The fragments that both versions have: by the number in the older, the number in the newer."""
+    shared, _, _ = _match_fragments(_Version(older), _Version(newer))
+    return {fragment.fragment_id: other.fragment_id for fragment, other in shared}
 
 
 def _match_fragments(
@@ -258,21 +218,6 @@ def _filled_offsets(fragment: lance.LanceFragment, columns: Sequence[str], *, de
     return alive[filled]
 
 
-def _some(fragment: lance.LanceFragment, offsets: Offsets, *, deleted: Offsets) -> list[Part]:
-    """The rows at offsets, none of which is deleted, as a part, if there are any."""
-    if not len(offsets):
-        return []
-    whole = _whole(fragment)
-    if len(offsets) == whole.rows:
-        return [whole]
-    positions = offsets.astype(np.int64) - np.searchsorted(deleted, offsets)
-    return [Part(fragment.fragment_id, len(offsets), offsets, positions)]
-
-
-def _whole(fragment: lance.LanceFragment) -> Part:
-    return Part(fragment.fragment_id, fragment.metadata.num_rows)
-
-
 def _paths(fragment: lance.LanceFragment) -> list[str]:
     return [file.path for file in fragment.metadata.files]
 
@@ -286,14 +231,3 @@ def _deletion(fragment: lance.LanceFragment) -> str | None:
 def _overlays(fragment: lance.LanceFragment) -> list[object]:
     overlays: list[object] = fragment.metadata.to_json()["overlays"]
     return overlays
-
-
-def _take(fragment: lance.LanceFragment, positions: npt.NDArray[np.int64], *, with_row_ids: bool) -> pa.Table:
-    if len(positions) > fragment.metadata.num_rows * _MANY:
-        return fragment.scanner(with_row_id=with_row_ids).to_table().take(positions)
-    taken = fragment.take(positions.tolist())
-    if not with_row_ids:
-        return taken
-    # Row ids are no column of the files; to read all of a fragment costs little.
-    row_ids = fragment.scanner(columns=[], with_row_id=True).to_table().column(_ROW_ID)
-    return taken.append_column(_ROW_ID, row_ids.take(positions))

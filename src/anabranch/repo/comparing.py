@@ -1,10 +1,12 @@
 """What a repository asks of the engine that compares rows."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from anabranch.format.difference import ColumnPair
+from anabranch.format.parts import Part, count_parts, iter_parts
+from anabranch.format.staging import Pin
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -14,10 +16,26 @@ __all__ = ["RowComparer", "RowComparison", "RowSide", "TableCounts"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowSide:
-    """Rows of one version, with `_rowid` behind their columns if it is asked for; they can be read more than once."""
+    """Rows of one version, with `_rowid` and `_rowaddr` behind their columns if they are asked for.
 
-    schema: "pa.Schema"
-    read: "Callable[[], Iterator[pa.RecordBatch]]"
+    They can be read more than once, and pickled, so that others read them.
+    """
+
+    pin: Pin
+    parts: tuple[Part, ...]
+    with_row_ids: bool = False
+    with_addresses: bool = False
+
+    @property
+    def schema(self) -> "pa.Schema":
+        return self.pin.schema
+
+    @property
+    def rows(self) -> int:
+        return count_parts(self.parts)
+
+    def read(self) -> "Iterator[pa.RecordBatch]":
+        return iter_parts(self.pin, self.parts, with_row_ids=self.with_row_ids, with_addresses=self.with_addresses)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,16 +11,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from anabranch.errors import TableNotFoundError
-from anabranch.format.difference import (
-    ColumnPair,
-    Difference,
-    Part,
-    all_parts,
-    compare_versions,
-    count_parts,
-    find_filled,
-    iter_parts,
-)
+from anabranch.format.difference import ColumnPair, Difference, compare_versions, find_filled
+from anabranch.format.parts import Part, all_parts, count_parts
 from anabranch.ids import TableKey
 from anabranch.repo.comparing import RowComparer, RowComparison, RowSide, TableCounts
 from anabranch.repo.snapshots import Snapshot, Table
@@ -265,8 +257,7 @@ def _names_by_dataset(snapshot: Snapshot, *, besides: Snapshot) -> dict[str, lis
 def _side(table: Table | None, parts: Sequence[Part], *, with_row_ids: bool) -> RowSide | None:
     if table is None:
         return None
-    pin = table.pin
-    return RowSide(schema=pin.schema, read=lambda: iter_parts(pin, parts, with_row_ids=with_row_ids))
+    return RowSide(pin=table.pin, parts=tuple(parts), with_row_ids=with_row_ids)
 
 
 def _all_of(before: Table | None, after: Table | None) -> Difference:

@@ -1,0 +1,131 @@
+"""Rows of a version by where they lie: whole fragments, some rows of one, or single addresses."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import lance
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from lance.fragment import RowIdSequence
+
+from anabranch.format.deletions import Offsets, offsets_in
+from anabranch.format.lance_errors import lance_errors
+from anabranch.format.staging.pin import Pin
+from anabranch.storage.parallel import in_parallel
+
+__all__ = [
+    "ROW_ADDRESS",
+    "ROW_ID",
+    "Part",
+    "all_parts",
+    "count_parts",
+    "iter_parts",
+    "part_of",
+    "take_at",
+    "whole_part",
+]
+
+ROW_ID, ROW_ADDRESS = "_rowid", "_rowaddr"
+_FRAGMENTS_AT_ONCE = 16
+# Above this share of a fragment's rows, to read all of them and choose is faster than to take them one by one.
+_MANY = 1 / 32
+_OFFSET_BITS = np.uint64(32)
+_OFFSET_MASK = np.uint64(0xFFFFFFFF)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Rows of one fragment: those at some offsets into it, or, where offsets are None, all that it still has.
+
+    Lance counts only the rows that are not deleted; `positions` are the offsets as it counts them.
+    """
+
+    fragment: int
+    rows: int
+    offsets: Offsets | None = None
+    positions: npt.NDArray[np.int64] | None = None
+
+
+def whole_part(fragment: lance.LanceFragment) -> Part:
+    return Part(fragment.fragment_id, fragment.metadata.num_rows)
+
+
+def part_of(fragment: lance.LanceFragment, offsets: Offsets, *, deleted: Offsets) -> list[Part]:
+    """The rows at offsets, none of which is deleted, as a part, if there are any."""
+    if not len(offsets):
+        return []
+    whole = whole_part(fragment)
+    if len(offsets) == whole.rows:
+        return [whole]
+    positions = offsets.astype(np.int64) - np.searchsorted(deleted, offsets)
+    return [Part(fragment.fragment_id, len(offsets), offsets, positions)]
+
+
+def all_parts(pin: Pin) -> tuple[Part, ...]:
+    return tuple(whole_part(fragment) for fragment in pin.open().get_fragments())
+
+
+def count_parts(parts: Iterable[Part]) -> int:
+    return sum(part.rows for part in parts)
+
+
+def iter_parts(
+    pin: Pin, parts: Sequence[Part], *, with_row_ids: bool = False, with_addresses: bool = False
+) -> Iterator[pa.RecordBatch]:
+    """Read the rows of parts, if asked for with `_rowid` and `_rowaddr` behind the columns."""
+    dataset = pin.open()
+    fragments = {fragment.fragment_id: fragment for fragment in dataset.get_fragments()}
+    whole = [fragments[part.fragment] for part in parts if part.offsets is None]
+    some = [part for part in parts if part.offsets is not None]
+
+    def read(part: Part) -> pa.Table:
+        return _take(fragments[part.fragment], part, with_row_ids=with_row_ids, with_addresses=with_addresses)
+
+    with lance_errors(pin.home.uri, pin.home.storage_options):
+        if whole:
+            yield from dataset.scanner(
+                fragments=whole, with_row_id=with_row_ids, with_row_address=with_addresses
+            ).to_reader()
+        for start in range(0, len(some), _FRAGMENTS_AT_ONCE):
+            for taken in in_parallel(read, some[start : start + _FRAGMENTS_AT_ONCE]):
+                yield from taken.to_batches()
+
+
+def take_at(pin: Pin, addresses: npt.NDArray[np.uint64]) -> pa.Table:
+    """Read the rows at addresses, in their order, with `_rowid` behind the columns."""
+    dataset = pin.open()
+    fragments = {fragment.fragment_id: fragment for fragment in dataset.get_fragments()}
+    order = np.argsort(addresses, kind="stable")
+    ordered = addresses[order]
+    owners, starts = np.unique(ordered >> _OFFSET_BITS, return_index=True)
+    found = [dataset.schema.append(pa.field(ROW_ID, pa.uint64())).empty_table()]
+    with lance_errors(pin.home.uri, pin.home.storage_options):
+        for owner, own in zip(owners.tolist(), np.split(ordered & _OFFSET_MASK, starts[1:]), strict=True):
+            fragment = fragments[owner]
+            offsets = own.astype(np.uint32)
+            positions = offsets.astype(np.int64) - np.searchsorted(offsets_in(pin.home, dataset, fragment), offsets)
+            part = Part(owner, len(offsets), offsets, positions)
+            found.append(_take(fragment, part, with_row_ids=True, with_addresses=False))
+    return pa.concat_tables(found).take(pa.array(np.argsort(order, kind="stable")))
+
+
+def _take(fragment: lance.LanceFragment, part: Part, *, with_row_ids: bool, with_addresses: bool) -> pa.Table:
+    assert part.offsets is not None  # noqa: S101 - whole fragments are scanned
+    assert part.positions is not None  # noqa: S101
+    if part.rows > fragment.metadata.num_rows * _MANY:
+        taken = fragment.scanner().to_table().take(part.positions)
+    else:
+        taken = fragment.take(part.positions.tolist())
+    if with_row_ids:
+        # `take` gives no row ids, though it takes their name for a column's.
+        taken = taken.append_column(ROW_ID, _row_ids(fragment).take(pa.array(part.offsets)))
+    if with_addresses:
+        addresses = np.uint64(fragment.fragment_id) << _OFFSET_BITS | part.offsets.astype(np.uint64)
+        taken = taken.append_column(ROW_ADDRESS, pa.array(addresses, pa.uint64()))
+    return taken
+
+
+def _row_ids(fragment: lance.LanceFragment) -> pa.Array:
+    """The id of each row that a fragment ever had, by its offset."""
+    return RowIdSequence.from_inline_metadata(fragment.metadata.row_id_meta).to_pyarrow()
