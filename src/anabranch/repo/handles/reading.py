@@ -1,6 +1,6 @@
 """What a handle reads: commits, rows through time, movements, the history as tables."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -8,10 +8,14 @@ from anabranch.errors import InvalidInputError
 from anabranch.format.arguments import require_names
 from anabranch.ids import BranchName, CommitId, Ref, TableKey
 from anabranch.repo import entities, history, rewinding
+from anabranch.repo.changes import CommitChanges, TableFeed
 from anabranch.repo.checks import checked_limit, checked_version
+from anabranch.repo.comparing import RowComparer
 from anabranch.repo.diff import Diff, diff_snapshots
 from anabranch.repo.handles.base import Handle
-from anabranch.repo.models import GraphCommit
+from anabranch.repo.lineage.graph import Lineage
+from anabranch.repo.lineage.tracing import trace_lineage
+from anabranch.repo.models import CommitRecord, GraphCommit
 from anabranch.repo.refs import Resolved
 from anabranch.repo.snapshots import Snapshot
 
@@ -81,14 +85,30 @@ class ReadingHandle(Handle):
         """
         if tables is not None:
             require_names(tables)
-        if self._context.load_comparer is None:
-            raise InvalidInputError("this repository cannot compare rows", hint="open it with anabranch.open")
         return diff_snapshots(
             self.snapshot_of(before),
             self.snapshot_of(self._ref(after)),
             keys=tables,
-            load_comparer=self._context.load_comparer,
+            load_comparer=self._comparer(),
         )
+
+    def changes(self, key: str, *, since: str | None = None, until: str | None = None) -> Iterator[CommitChanges]:
+        """What each commit after `since` and up to `until` did to the rows of a table, oldest first.
+
+        By default from the table's first commit to the bound branch as it is now. Only the commits that touched the
+        table are read; `since` has to be in the history of `until`.
+        """
+        return self.change_feed(key).iter_changes(since=since, until=self._ref(until))
+
+    def change_feed(self, key: str) -> TableFeed:
+        """The changes of a table for engines that plan which commits to read, and read them elsewhere."""
+        return TableFeed(
+            self._records, TableKey.parse(key), resolve=self._resolve_recorded, load_comparer=self._comparer()
+        )
+
+    def lineage(self, key: str, ref: str | None = None) -> Lineage:
+        """What a table came from: tables, pipelines and loads, each as it was when it was read."""
+        return trace_lineage(self._records, self._resolve(self._ref(ref)).record, TableKey.parse(key))
 
     def reflog(self, branch: str | None = None, *, limit: int | None = 50) -> list[rewinding.Movement]:
         """Every movement of a branch, newest first: commits, resets, deletes, with actor and time."""
@@ -112,6 +132,16 @@ class ReadingHandle(Handle):
         if ref is not None:
             raise InvalidInputError(f"both version {version} and ref {ref!r} are given", hint="give one of them")
         return Resolved.of_entry(self._records.heads.get_numbered(self._branch, checked_version(version)))
+
+    def _comparer(self) -> Callable[[], RowComparer]:
+        if self._context.load_comparer is None:
+            raise InvalidInputError("this repository cannot compare rows", hint="open it with anabranch.open")
+        return self._context.load_comparer
+
+    def _resolve_recorded(self, ref: str) -> CommitRecord:
+        """The commit that a ref stands for, as it was made: a live branch shows more of main by now."""
+        found = self._resolve(ref).record
+        return found if found.saw is None else self._records.commits.get(found.commit.graph_commit_id)
 
     def _get_commit(self, commit_id: str) -> GraphCommit:
         return self._resolve(CommitId.parse(commit_id).value).record.commit

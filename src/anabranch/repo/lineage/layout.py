@@ -1,0 +1,172 @@
+"""Where the nodes of a graph go: in columns from left to right, each before what it leads to."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean
+
+__all__ = ["Arrow", "Box", "Size", "lay_out"]
+
+_GAP_X = 56.0
+_GAP_Y = 18.0
+# Columns are put in order, and boxes moved beside their neighbours, so often; more changes nothing that one would see.
+_SWEEPS = 6
+
+Size = tuple[float, float]
+Point = tuple[float, float]
+# A node, or a place where an edge passes a column.
+Spot = str | tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Box:
+    """The place of a node: its left upper corner and its size."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrow:
+    """The way of an edge, as points; `is_back` if it goes against the others, as part of a cycle."""
+
+    points: tuple[Point, ...]
+    is_back: bool
+
+
+def lay_out(sizes: Mapping[str, Size], edges: Sequence[tuple[str, str]]) -> tuple[dict[str, Box], list[Arrow]]:
+    """Place nodes of these sizes, the first of them rightmost, and the edges between them, in their order."""
+    back = _find_back(list(sizes), edges)
+    columns_of = _find_columns(list(sizes), [edge for edge in edges if edge not in back])
+    routes = [_route(number, edge, columns_of) for number, edge in enumerate(edges)]
+    links = [link for edge, route in zip(edges, routes, strict=True) if edge not in back for link in pairwise(route)]
+    columns: list[list[Spot]] = [[] for _ in range(1 + max(columns_of.values()))]
+    for name, column in columns_of.items():
+        columns[column].append(name)
+    for spot in (spot for route in routes for spot in route if not isinstance(spot, str)):
+        columns[spot[1]].append(spot)
+    heights = {spot: sizes[spot][1] if isinstance(spot, str) else 0.0 for column in columns for spot in column}
+    middles = _find_middles(columns, links, heights)
+    lefts, widths = _find_lefts(columns, sizes)
+    boxes = {
+        name: Box(
+            x=lefts[columns_of[name]] + (widths[columns_of[name]] - width) / 2,
+            y=middles[name] - height / 2,
+            width=width,
+            height=height,
+        )
+        for name, (width, height) in sizes.items()
+    }
+    arrows = []
+    for edge, route in zip(edges, routes, strict=True):
+        if edge in back:
+            arrows.append(_back_arrow(boxes, edge))
+            continue
+        passing = [(spot[1], middles[spot]) for spot in route if not isinstance(spot, str)]
+        arrows.append(_arrow(boxes, edge, [(lefts[column], widths[column], middle) for column, middle in passing]))
+    return boxes, arrows
+
+
+def _find_back(names: Sequence[str], edges: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
+    """The edges without which there is no cycle, as a walk against the edges from the first node meets them."""
+    sources: dict[str, list[str]] = {name: [] for name in names}
+    for source, target in edges:
+        sources[target].append(source)
+    back: set[tuple[str, str]] = set()
+    done: set[str] = set()
+    for start in names:
+        path = {start: iter(sources[start])} if start not in done else {}
+        while path:
+            name = next(reversed(path))
+            for source in path[name]:
+                if source in path:
+                    back.add((source, name))
+                elif source not in done:
+                    path[source] = iter(sources[source])
+                    break
+            else:
+                done.add(name)
+                del path[name]
+    return back
+
+
+def _find_columns(names: Sequence[str], edges: Sequence[tuple[str, str]]) -> dict[str, int]:
+    """The column of each node, 0 on the right: one left of the leftmost that it leads to."""
+    waiting = dict.fromkeys(names, 0)
+    sources: dict[str, list[str]] = {name: [] for name in names}
+    for source, target in edges:
+        waiting[source] += 1
+        sources[target].append(source)
+    columns = dict.fromkeys(names, 0)
+    ready = [name for name in names if not waiting[name]]
+    for name in ready:  # grows while it is walked
+        for source in sources[name]:
+            columns[source] = max(columns[source], columns[name] + 1)
+            waiting[source] -= 1
+            if not waiting[source]:
+                ready.append(source)
+    return columns
+
+
+def _route(number: int, edge: tuple[str, str], columns: Mapping[str, int]) -> list[Spot]:
+    source, target = edge
+    between: list[Spot] = [(number, column) for column in range(columns[source] - 1, columns[target], -1)]
+    return [source, *between, target]
+
+
+def _find_middles(
+    columns: Sequence[list[Spot]], links: Sequence[tuple[Spot, Spot]], heights: Mapping[Spot, float]
+) -> dict[Spot, float]:
+    """How far down the middle of each spot is: close to its neighbours, and never above another one."""
+    neighbours: dict[Spot, list[Spot]] = {spot: [] for column in columns for spot in column}
+    for left, right in links:
+        neighbours[left].append(right)
+        neighbours[right].append(left)
+    middles = {spot: float(place) for column in columns for place, spot in enumerate(column)}
+    for sweep in range(_SWEEPS):
+        for column in columns if sweep % 2 == 0 else reversed(columns):
+            wanted = {spot: fmean([middles[other] for other in neighbours[spot]] or [middles[spot]]) for spot in column}
+            if sweep < _SWEEPS // 2:
+                column.sort(key=wanted.__getitem__)
+            middles.update(_spread(column, wanted, heights))
+    top = min((middles[spot] - heights[spot] / 2 for spot in middles), default=0.0)
+    return {spot: middle - top for spot, middle in middles.items()}
+
+
+def _spread(column: Sequence[Spot], wanted: Mapping[Spot, float], heights: Mapping[Spot, float]) -> dict[Spot, float]:
+    """Move what would overlap apart, and the whole column to where it is wanted on average."""
+    placed: dict[Spot, float] = {}
+    end = float("-inf")
+    for spot in column:
+        placed[spot] = max(wanted[spot], end + _GAP_Y + heights[spot] / 2)
+        end = placed[spot] + heights[spot] / 2
+    shift = fmean([wanted[spot] - placed[spot] for spot in column])
+    return {spot: middle + shift for spot, middle in placed.items()}
+
+
+def _find_lefts(columns: Sequence[Sequence[Spot]], sizes: Mapping[str, Size]) -> tuple[list[float], list[float]]:
+    widths = [max((sizes[spot][0] for spot in column if isinstance(spot, str)), default=0.0) for column in columns]
+    lefts = [0.0] * len(columns)
+    left = 0.0
+    for column in reversed(range(len(columns))):
+        lefts[column] = left
+        left += widths[column] + _GAP_X
+    return lefts, widths
+
+
+def _arrow(boxes: Mapping[str, Box], edge: tuple[str, str], passing: Sequence[tuple[float, float, float]]) -> Arrow:
+    source, target = boxes[edge[0]], boxes[edge[1]]
+    points = [(source.x + source.width, source.y + source.height / 2)]
+    for left, width, middle in passing:
+        points += [(left, middle), (left + width, middle)]
+    points.append((target.x, target.y + target.height / 2))
+    return Arrow(points=tuple(points), is_back=False)
+
+
+def _back_arrow(boxes: Mapping[str, Box], edge: tuple[str, str]) -> Arrow:
+    source, target = boxes[edge[0]], boxes[edge[1]]
+    start = (source.x + source.width / 2, source.y + source.height)
+    end = (target.x + target.width / 2, target.y + target.height)
+    return Arrow(points=(start, end), is_back=True)

@@ -1,0 +1,237 @@
+"""Follow a table back through the commits that made it, and through what those were made from."""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import chain, dropwhile
+
+from anabranch.errors import CommitNotFoundError, InvalidNameError, TableNotFoundError
+from anabranch.ids import BranchName, CommitId, TableKey
+from anabranch.repo.lineage.graph import Lineage
+from anabranch.repo.lineage.nodes import EdgeKind, LineageEdge, LineageNode, NodeKind
+from anabranch.repo.lineage.provenance import OutputRecord, PipelineRecord, made_by
+from anabranch.repo.models import CommitKind, CommitRecord, GraphCommit, TableEntry
+from anabranch.repo.records import Records
+from anabranch.repo.table_line import TableChange, iter_table_changes
+from anabranch.repo.views import view
+
+__all__ = ["trace_lineage"]
+
+# They move data or make it faster to find, and leave it what it was.
+_UPKEEP = frozenset({CommitKind.COMPACT, CommitKind.INDEX, CommitKind.FREEZE})
+_REBUILD = "rebuild"
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A state of a table, and the changes that led to it, newest first."""
+
+    entry: TableEntry
+    changes: Iterator[TableChange]
+
+
+def trace_lineage(records: Records, record: CommitRecord, key: TableKey) -> Lineage:
+    """All that a table came from, by the commits that touched it and by the inputs that pipelines recorded.
+
+    A state that was seen once is not followed again, so that it costs no more than the commits of the tables concerned.
+    """
+    if records.commits.find_table(record, key) is None:
+        raise TableNotFoundError(
+            f"there is no table '{key}' in the commit {record.commit.graph_commit_id}",
+            hint="list its tables to see which exist",
+        )
+    tracer = _Tracer(records)
+    tracer.see(key, record)
+    tracer.follow_all()
+    return Lineage(
+        table=str(key),
+        commit_id=record.commit.graph_commit_id,
+        nodes=tuple(tracer.nodes.values()),
+        edges=tuple(tracer.edges),
+    )
+
+
+class _Tracer:
+    """Collects nodes and edges, following one lead after the other: chains of pipelines have any length."""
+
+    def __init__(self, records: Records) -> None:
+        self._records = records
+        self._leads: deque[tuple[TableKey, _Line]] = deque()
+        self._seen_states: set[tuple[TableKey, str, str | None, int]] = set()
+        self._seen_changes: set[tuple[TableKey, str]] = set()
+        self.nodes: dict[str, LineageNode] = {}
+        # Edges in the order in which they were found.
+        self.edges: dict[LineageEdge, None] = {}
+
+    def see(self, key: TableKey, record: CommitRecord) -> str:
+        """The node of a table that was read at a commit; where it came from is followed later."""
+        entry = self._records.commits.find_table(record, key)
+        if entry is not None:
+            self._lead(key, _Line(entry, iter_table_changes(self._records, record, key)))
+        return self._table_node(key, record.commit, entry)
+
+    def follow_all(self) -> None:
+        while self._leads:
+            key, line = self._leads.popleft()
+            for change in line.changes:
+                told = key, change.commit.graph_commit_id
+                if told in self._seen_changes:
+                    break
+                self._seen_changes.add(told)
+                if self._is_origin(key, change):
+                    break
+
+    def _lead(self, key: TableKey, line: _Line) -> None:
+        state = key, line.entry.dataset, line.entry.home, line.entry.version
+        if state not in self._seen_states:
+            self._seen_states.add(state)
+            self._leads.append((key, line))
+
+    def _is_origin(self, key: TableKey, change: TableChange) -> bool:
+        """Tell of one change of a table; whether nothing before it is left in what it made."""
+        commit = change.commit
+        is_new = change.before is None or change.after is None or change.before.dataset != change.after.dataset
+        if commit.kind in _UPKEEP:
+            return is_new
+        if (line := self._find_elsewhere(key, change)) is not None:
+            self._lead(key, line)
+            return is_new or commit.kind is not CommitKind.MERGE or self._is_behind(key, change)
+        if is_new and (renamed := self._find_old_name(key, change)) is not None:
+            self._join(self.see(*renamed), _table_id(key), EdgeKind.RENAMED)
+            return True
+        record = PipelineRecord.find(commit.metadata)
+        if record is None:
+            self._add_commit(key, commit)
+            return is_new
+        output = record.outputs.get(str(key), OutputRecord())
+        self._add_step(key, commit, record, output)
+        return is_new or output.write == _REBUILD
+
+    # Commits that took a state from elsewhere
+
+    def _find_elsewhere(self, key: TableKey, change: TableChange) -> _Line | None:
+        """The line of the table that a merge, a pull, a revert or a cherry-pick took it from."""
+        commit = change.commit
+        match commit.kind:
+            case CommitKind.MERGE:
+                return self._find_line(key, commit.merged_parent_commit_id)
+            case CommitKind.CHERRY_PICK:
+                return self._find_line(key, commit.metadata.get("commit"))
+            case CommitKind.REVERT:
+                reverted = self._find_commit(commit.metadata.get("commit"))
+                return None if reverted is None else self._find_line(key, reverted.commit.parent_commit_id)
+            case CommitKind.PULL:
+                return self._find_pulled(key, change)
+            case _:
+                return None
+
+    def _find_line(self, key: TableKey, commit_id: str | None) -> _Line | None:
+        record = self._find_commit(commit_id)
+        entry = None if record is None else self._records.commits.find_table(record, key)
+        if record is None or entry is None:
+            return None
+        return _Line(entry, iter_table_changes(self._records, record, key))
+
+    def _find_pulled(self, key: TableKey, change: TableChange) -> _Line | None:
+        """The line in the branch's source, if that still has the state that was pulled."""
+        branch = self._records.heads.find(BranchName(change.commit.branch))
+        parent = None if branch is None or branch.state.parent is None else branch.state.parent.branch
+        source = None if parent is None else self._records.heads.find(parent)
+        if source is None or change.after is None:
+            return None
+        changes = iter_table_changes(self._records, view(self._records, source).head, key)
+        pulled = dropwhile(lambda found: found.after != change.after, changes)
+        first = next(pulled, None)
+        return None if first is None else _Line(change.after, chain((first,), pulled))
+
+    def _is_behind(self, key: TableKey, change: TableChange) -> bool:
+        """Whether a merge found the table as the other side once had it, so that all it is came from there."""
+        line = self._find_line(key, change.commit.merged_parent_commit_id)
+        found = () if line is None or change.before is None else line.changes
+        return any(_is_same(change.before, entry) for one in found for entry in (one.after, one.before))
+
+    def _find_old_name(self, key: TableKey, change: TableChange) -> tuple[TableKey, CommitRecord] | None:
+        """The name that a table had before a commit gave it this one, and the commit before."""
+        parent = self._find_commit(change.commit.parent_commit_id)
+        if change.after is None or parent is None:
+            return None
+        after = self._records.commits.get(change.commit.graph_commit_id)
+        for other in (TableKey.parse(name) for name in change.commit.tables if name != str(key)):
+            was, became = (self._records.commits.find_table(record, other) for record in (parent, after))
+            is_free = became is None or became.dataset != change.after.dataset
+            if was is not None and was.dataset == change.after.dataset and is_free:
+                return other, parent
+        return None
+
+    def _find_commit(self, commit_id: str | None) -> CommitRecord | None:
+        try:
+            return None if commit_id is None else self._records.commits.get(CommitId.parse(commit_id).value)
+        except (CommitNotFoundError, InvalidNameError):
+            return None
+
+    # Nodes and edges
+
+    def _add_step(self, key: TableKey, commit: GraphCommit, record: PipelineRecord, output: OutputRecord) -> None:
+        step = self._count(NodeKind.PIPELINE, key, commit, name=record.name, write=output.write)
+        made = self._records.commits.get(commit.graph_commit_id)
+        read = self._find_commit(record.input)
+        for name in output.inputs:
+            other = TableKey.parse(name)
+            is_of_this_run = name in record.outputs and other != key
+            at = made if is_of_this_run or read is None else read
+            if self._records.commits.find_table(at, other) is None:
+                # On a live branch main's tables are those under the commit that was made.
+                at = made
+            self._join(self.see(other, at), step, EdgeKind.READ)
+
+    def _add_commit(self, key: TableKey, commit: GraphCommit) -> None:
+        kind = NodeKind.LOAD if commit.kind is CommitKind.LOAD else NodeKind.CHANGE
+        self._count(kind, key, commit, name=made_by(commit))
+
+    def _count(self, kind: NodeKind, key: TableKey, commit: GraphCommit, *, name: str, write: str | None = None) -> str:
+        """The node of what made a table, with one more commit in it."""
+        node_id = f"{kind}:{key}:{name}"
+        known = self.nodes.get(node_id)
+        newest = LineageNode(
+            id=node_id,
+            kind=kind,
+            name=name,
+            table=str(key),
+            commit_id=commit.graph_commit_id,
+            created_at=commit.created_at,
+            message=commit.message.strip().partition("\n")[0],
+            write=write,
+        )
+        if known is not None and known.created_at >= commit.created_at:
+            newest = known
+        self.nodes[node_id] = replace(newest, commits=1 if known is None else known.commits + 1)
+        self._join(node_id, _table_id(key), EdgeKind.MADE)
+        return node_id
+
+    def _table_node(self, key: TableKey, commit: GraphCommit, entry: TableEntry | None) -> str:
+        node_id = _table_id(key)
+        seen = LineageNode(
+            id=node_id,
+            kind=NodeKind.TABLE,
+            name=str(key),
+            table=str(key),
+            commit_id=commit.graph_commit_id,
+            created_at=commit.created_at,
+            rows=None if entry is None else entry.rows,
+        )
+        known = self.nodes.setdefault(node_id, seen)
+        if (known.rows is not None, known.created_at) < (seen.rows is not None, seen.created_at):
+            self.nodes[node_id] = seen
+        return node_id
+
+    def _join(self, source: str, target: str, kind: EdgeKind) -> None:
+        self.edges[LineageEdge(source=source, target=target, kind=kind)] = None
+
+
+def _table_id(key: TableKey) -> str:
+    return f"{NodeKind.TABLE}:{key}"
+
+
+def _is_same(one: TableEntry | None, other: TableEntry | None) -> bool:
+    """Whether both are one state; what was settled meanwhile is no change."""
+    return one is not None and other is not None and replace(one, head=other.head) == other
