@@ -3,6 +3,7 @@
     AnabranchError
     ├── NotFoundError        ask for something else: it is not there
     │   ├── CommitNotFoundError
+    │   ├── NotInHistoryError
     │   ├── TableNotFoundError
     │   ├── RepositoryNotFoundError
     │   ├── DatasetNotFoundError
@@ -34,11 +35,13 @@
     │   ├── InvalidNameError
     │   ├── InvalidPathError
     │   ├── InvalidExpressionError
+    │   ├── InvalidPipelineError
     │   ├── InvalidSchemaError
     │   └── SchemaMismatchError
     ├── BusyError            try again: someone else was faster
     │   └── WriteConflictError
     ├── MissingDependencyError    install what is missing
+    ├── StepFailedError      mend a step of a pipeline: its log says more
     ├── StorageError         the store failed, or refused us
     │   ├── StorageUnavailableError
     │   └── StorageDeniedError
@@ -76,11 +79,13 @@ __all__ = [
     "InvalidInputError",
     "InvalidNameError",
     "InvalidPathError",
+    "InvalidPipelineError",
     "InvalidSchemaError",
     "KeyConflictError",
     "MergeNeededError",
     "MissingDependencyError",
     "NotFoundError",
+    "NotInHistoryError",
     "ObjectExistsError",
     "ObjectNotFoundError",
     "RepositoryExistsError",
@@ -89,6 +94,7 @@ __all__ = [
     "RunNotFoundError",
     "SchemaMismatchError",
     "StaleBaseError",
+    "StepFailedError",
     "StorageDeniedError",
     "StorageError",
     "StorageUnavailableError",
@@ -133,6 +139,12 @@ class NotFoundError(AnabranchError):
 
 class CommitNotFoundError(NotFoundError):
     code = "commit_not_found"
+
+
+class NotInHistoryError(NotFoundError):
+    """A commit is there, but not among those that led to another one: a branch was reset, or is another."""
+
+    code = "not_in_history"
 
 
 class TableNotFoundError(NotFoundError, KeyError):
@@ -281,6 +293,12 @@ class InvalidExpressionError(InvalidInputError):
     code = "invalid_expression"
 
 
+class InvalidPipelineError(InvalidInputError):
+    """A pipeline file declares what cannot be built, or is called with what it does not take."""
+
+    code = "invalid_pipeline"
+
+
 class InvalidSchemaError(InvalidInputError):
     """A desired schema says something that cannot be, or that nobody understands."""
 
@@ -308,6 +326,12 @@ class MissingDependencyError(AnabranchError):
     """A program or library that this needs is not there, or is too old."""
 
     code = "missing_dependency"
+
+
+class StepFailedError(AnabranchError):
+    """An output of a pipeline could not be built; nothing was published."""
+
+    code = "step_failed"
 
 
 class StorageError(AnabranchError):
