@@ -30,6 +30,8 @@ _PIN = "pin"
 _PLACE = frozenset({"repo", "path"})
 _READING = frozenset({"ref", "columns", "filter", "bases", _PIN})
 _WRITING = frozenset({"branch", "run", "upsert", "primarykey", "message", "metadata", "actor"})
+# What a stream tells Spark itself, and Spark hands on.
+_STREAMING = frozenset({"checkpointlocation", "queryname"})
 
 OpenRepository = Callable[..., Repository]
 
@@ -94,6 +96,12 @@ class WriteOptions:
             metadata=_json_object("metadata", options.get("metadata", "{}")),
             actor=options.get("actor"),
         )
+
+    @classmethod
+    def parse_stream(cls, options: Mapping[str, str]) -> "WriteOptions":
+        if "run" in options:
+            raise InvalidInputError("a stream does not write into a run", hint="give the option 'branch' instead")
+        return cls.parse({"message": "", **{name: options[name] for name in options if name not in _STREAMING}})
 
 
 def pinned_options(repository: Repository, table: Table) -> dict[str, str]:

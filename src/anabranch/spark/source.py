@@ -1,9 +1,9 @@
 """The data source `anabranch`: tables of a repository as DataFrames."""
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamWriter, DataSourceWriter
 from pyspark.sql.types import StructType
 
 from anabranch.errors import InvalidInputError, TableNotFoundError
@@ -11,6 +11,7 @@ from anabranch.format.splits import selected_schema
 from anabranch.format.staging import Pin
 from anabranch.spark.options import FORMAT, SECRET, OpenRepository, ReadOptions, WriteOptions
 from anabranch.spark.reader import SnapshotReader
+from anabranch.spark.streaming import StreamCommitWriter
 from anabranch.spark.types import shown_schema
 from anabranch.spark.writer import CommitWriter
 from anabranch.storage.uris import normalise_uri
@@ -33,6 +34,11 @@ class AnabranchSource(DataSource):
         super().__init__(dict(options))
         self._given = {**self._lent(options), **options}
         self._pin: Pin | None = None
+        self._was_sent = False
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._was_sent = True
 
     @classmethod
     def _lent(cls, options: Mapping[str, str]) -> dict[str, str]:
@@ -64,6 +70,18 @@ class AnabranchSource(DataSource):
             is_overwrite=overwrite,
             open_repository=type(self).open_repository,
         )
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802 - Spark's
+        writer = StreamCommitWriter(
+            WriteOptions.parse_stream(self._given),
+            schema,
+            is_overwrite=overwrite,
+            open_repository=type(self).open_repository,
+        )
+        if not self._was_sent:
+            # Spark makes a new source for the workers of each batch, and sends the query's own to where it commits.
+            writer.prepare()
+        return writer
 
     def _find_pin(self, reading: ReadOptions) -> Pin:
         place = reading.place

@@ -1,7 +1,8 @@
 """Rows of Spark as one commit: workers write data files, the driver publishes them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
@@ -16,7 +17,48 @@ from anabranch.repo.transaction import Transaction
 from anabranch.spark.options import OpenRepository, WriteOptions
 from anabranch.spark.types import as_columns, new_columns
 
-__all__ = ["CommitWriter"]
+__all__ = ["CommitWriter", "PreparedTable", "refuse_overwriting_upsert"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedTable:
+    """A table made ready for rows of Spark: by it workers write files, and the driver takes them in."""
+
+    draft: Draft
+    given: StructType
+    columns: pa.Schema
+    is_overwrite: bool
+    is_upsert: bool
+
+    @classmethod
+    def make(cls, tx: Transaction, options: WriteOptions, given: StructType, *, is_overwrite: bool) -> Self:
+        """Make a table ready by a transaction, which it does not change; refuse wrong types before the job begins."""
+        draft = _prepare(tx, options, given)
+        existing = draft.pin.schema
+        columns = new_columns(given, existing) if is_overwrite else existing
+        made = cls(draft=draft, given=given, columns=columns, is_overwrite=is_overwrite, is_upsert=options.is_upsert)
+        made._fitted(iter(()))
+        return made
+
+    def write(self, batches: Iterator[pa.RecordBatch]) -> tuple[str, ...]:
+        """Write rows into the table's folder; the fragments as text."""
+        written = staging.write_fragments(self.draft.pin, self._fitted(batches), for_overwrite=self.is_overwrite)
+        return tuple(fragment.to_json() for fragment in written)
+
+    def take_in(self, tx: Transaction, fragments: Iterable[str]) -> None:
+        """Make what the workers wrote part of a transaction."""
+        written = [WrittenFragment.from_json(text) for text in fragments]
+        if self.is_overwrite:
+            tx.overwrite_fragments(self.draft, written, schema=self.columns)
+        elif self.is_upsert:
+            tx.upsert_fragments(self.draft, written, columns=self.given.names)
+        else:
+            tx.append_fragments(self.draft, written)
+
+    def _fitted(self, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatchReader:
+        """The rows in the table's columns, with nulls where they are missing."""
+        rows = fit_rows(as_columns(batches, self.given, self.columns), self.columns)
+        return pa.RecordBatchReader.from_batches(rows.schema, rows.batches)
 
 
 @dataclass
@@ -34,37 +76,19 @@ class CommitWriter(DataSourceArrowWriter):
     def __init__(
         self, options: WriteOptions, given: StructType, *, is_overwrite: bool, open_repository: OpenRepository
     ) -> None:
-        if is_overwrite and options.is_upsert:
-            raise InvalidInputError("an upsert keeps the other rows", hint="use the mode 'append' with it")
+        refuse_overwriting_upsert(options, is_overwrite=is_overwrite, hint="use the mode 'append' with it")
         self._options = options
-        self._given = given
-        self._is_overwrite = is_overwrite
         self._open_repository = open_repository
         with self._begin() as tx:  # without changes, so that it publishes nothing
-            self._draft = self._prepare(tx)
-        existing = self._draft.pin.schema
-        self._columns = new_columns(given, existing) if is_overwrite else existing
-        self._fitted(as_columns(iter(()), given, self._columns))  # refuses wrong types before the job begins
+            self._table = PreparedTable.make(tx, options, given, is_overwrite=is_overwrite)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        rows = self._fitted(as_columns(iterator, self._given, self._columns))
-        written = staging.write_fragments(self._draft.pin, rows, for_overwrite=self._is_overwrite)
-        return _Written(fragments=tuple(fragment.to_json() for fragment in written))
+        return _Written(fragments=self._table.write(iterator))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        written = [
-            WrittenFragment.from_json(text)
-            for message in messages
-            if isinstance(message, _Written)
-            for text in message.fragments
-        ]
+        written = [text for message in messages if isinstance(message, _Written) for text in message.fragments]
         with self._begin() as tx:
-            if self._is_overwrite:
-                tx.overwrite_fragments(self._draft, written, schema=self._columns)
-            elif self._options.is_upsert:
-                tx.upsert_fragments(self._draft, written, columns=self._given.names)
-            else:
-                tx.append_fragments(self._draft, written)
+            self._table.take_in(tx, written)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Do nothing: what no commit refers to does not exist, and garbage collection removes its files."""
@@ -76,25 +100,24 @@ class CommitWriter(DataSourceArrowWriter):
             return repository.run_get(options.run).transaction(message=options.message, metadata=options.metadata)
         return repository.transaction(options.branch, message=options.message, metadata=options.metadata, kind="load")
 
-    def _prepare(self, tx: Transaction) -> Draft:
-        key, wanted = self._options.place.key, self._options.primary_key
-        if key not in tx:
-            draft = tx.prepare_new(key, new_columns(self._given), primary_key=wanted)
-        else:
-            draft = tx.prepare(key)
-            if wanted and wanted != draft.primary_key:
-                found = ", ".join(draft.primary_key) or "no columns"
-                raise InvalidInputError(
-                    f"the primary key of '{key}' is {found}, not {', '.join(wanted)}",
-                    hint="leave the option 'primaryKey' out",
-                )
-        if self._options.is_upsert and not draft.primary_key:
-            raise InvalidInputError(
-                f"table '{key}' has no primary key", hint="append the rows, or make the table with one"
-            )
-        return draft
 
-    def _fitted(self, reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
-        """The rows in the table's columns, with nulls where they are missing."""
-        rows = fit_rows(reader, self._columns)
-        return pa.RecordBatchReader.from_batches(rows.schema, rows.batches)
+def refuse_overwriting_upsert(options: WriteOptions, *, is_overwrite: bool, hint: str) -> None:
+    if is_overwrite and options.is_upsert:
+        raise InvalidInputError("an upsert keeps the other rows", hint=hint)
+
+
+def _prepare(tx: Transaction, options: WriteOptions, given: StructType) -> Draft:
+    key, wanted = options.place.key, options.primary_key
+    if key not in tx:
+        draft = tx.prepare_new(key, new_columns(given), primary_key=wanted)
+    else:
+        draft = tx.prepare(key)
+        if wanted and wanted != draft.primary_key:
+            found = ", ".join(draft.primary_key) or "no columns"
+            raise InvalidInputError(
+                f"the primary key of '{key}' is {found}, not {', '.join(wanted)}",
+                hint="leave the option 'primaryKey' out",
+            )
+    if options.is_upsert and not draft.primary_key:
+        raise InvalidInputError(f"table '{key}' has no primary key", hint="append the rows, or make the table with one")
+    return draft

@@ -7,7 +7,7 @@ from anabranch.format.arguments import require_names
 from anabranch.format.home import Home
 from anabranch.format.staging import TARGET_ROWS, IndexKind, VectorOptions
 from anabranch.ids import BranchName, TableKey
-from anabranch.repo import adoption, settling, strangers, upkeep
+from anabranch.repo import adoption, settling, strangers, streams, upkeep
 from anabranch.repo.checks import checked_kind, checked_metadata, checked_text
 from anabranch.repo.engine import Rewriter
 from anabranch.repo.handles.base import Handle
@@ -44,6 +44,21 @@ class WritingHandle(Handle):
             branch=target,
             about=about,
             on_published=self._on_published,
+        )
+
+    def stream_publish(
+        self,
+        batch: streams.StreamBatch,
+        change: Callable[[Transaction], None],
+        *,
+        branch: str | None = None,
+        message: str = "",
+        metadata: Mapping[str, str] | None = None,
+    ) -> GraphCommit | None:
+        """Publish a batch of a stream as one commit, once; None if it is there already, or changes nothing."""
+        about = Description(message=checked_text(message), kind=CommitKind.LOAD, metadata=checked_metadata(metadata))
+        return streams.publish_batch(
+            self._records, self._named(branch), batch, change, about=about, on_published=self._on_published
         )
 
     def settle(self, key: str, *, branch: str | None = None, force: bool = False) -> None:
