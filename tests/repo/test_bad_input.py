@@ -404,14 +404,14 @@ def newest_entry(repo: ab.Repository) -> str:
 
 def test_a_repository_of_a_newer_format_is_refused(lake: ab.Repository) -> None:
     store = lake._context.store
-    store.put("_repo.json", with_fields(store.get("_repo.json"), format=2))
-    with pytest.raises(UnsupportedFormatError, match=r"'_repo\.json' has the format 2.*; upgrade Anabranch"):
+    store.put("_repo.json", with_fields(store.get("_repo.json"), format=3))
+    with pytest.raises(UnsupportedFormatError, match=r"'_repo\.json' has the format 3.*; upgrade Anabranch"):
         ab.open(lake.uri, storage_options=lake._context.storage_options)
 
 
 def test_a_log_entry_of_a_newer_format_is_refused_and_not_written_over(lake: ab.Repository) -> None:
     store, path = lake._context.store, newest_entry(lake)
-    store.put(path, with_fields(store.get(path), format=2))
+    store.put(path, with_fields(store.get(path), format=3))
     store.delete("_versions/main/hint")
     before, lake = objects(lake), another(lake)
     for use in (
@@ -421,7 +421,7 @@ def test_a_log_entry_of_a_newer_format_is_refused_and_not_written_over(lake: ab.
         lambda: lake.branch_create("dev"),
         lambda: lake.snapshot_at_version(2),
     ):
-        with pytest.raises(UnsupportedFormatError, match="has the format 2"):
+        with pytest.raises(UnsupportedFormatError, match="has the format 3"):
             use()
     assert objects(lake) == before
     assert list(lake.snapshot_at_version(1)) == []

@@ -1,7 +1,7 @@
 """Stored objects as canonical JSON with a format version; what a newer version wrote is refused, not guessed at."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,6 +15,7 @@ from anabranch.repo.models import (
     CommitRecord,
     GraphCommit,
     LogEntry,
+    Origin,
     Parent,
     RunPhase,
     RunState,
@@ -31,15 +32,17 @@ __all__ = [
     "encode_commit",
     "encode_entry",
     "encode_summary",
+    "iter_origins",
     "iter_summaries",
     "load",
     "weigh_summary",
 ]
 
-FORMAT = 1
+# 2: summaries tell more. A reader of 1 would take them for damaged.
+FORMAT = 2
 
-# A commit among those before another one: by position and without its parent and generation, which follow from its
-# place, since every commit repeats a page of them.
+# A commit among those before another one: by position and without its parent, which follows from its place, since every
+# commit repeats a page of them.
 _SUMMARY = (
     "graph_commit_id",
     "manifest_branch",
@@ -51,6 +54,8 @@ _SUMMARY = (
     "message",
     "metadata",
     "tables",
+    "generation",
+    "beside",
 )
 
 
@@ -144,24 +149,35 @@ def decode_graph_commit(fields: Mapping[str, Any]) -> GraphCommit:
     )
 
 
-def encode_summary(commit: GraphCommit) -> tuple[Any, ...]:
-    fields = encode_graph_commit(commit)
+def encode_summary(record: CommitRecord) -> tuple[Any, ...]:
+    fields = {**encode_graph_commit(record.commit), "beside": record.beside}
     return tuple(fields[name] for name in _SUMMARY)
 
 
 def weigh_summary(summary: tuple[Any, ...]) -> int:
     """About how many bytes a summary takes."""
-    *_, message, metadata, tables = summary
-    return 120 + len(message) + sum(len(key) + len(value) for key, value in metadata.items()) + sum(map(len, tables))
+    fields = dict(zip(_SUMMARY, summary, strict=True))
+    texts = (fields["message"], fields["beside"] or "", *fields["tables"])
+    return 130 + sum(map(len, texts)) + sum(len(key) + len(value) for key, value in fields["metadata"].items())
 
 
 def iter_summaries(record: CommitRecord) -> Iterator[GraphCommit]:
     """The commits before one, back to the start of its page, newest first."""
+    return (origin.commit for origin in iter_origins(record))
+
+
+def iter_origins(record: CommitRecord) -> Iterator[Origin]:
+    """The commits before one, back to the start of its page, newest first, with what they were made from."""
     parents = (*(summary[0] for summary in record.recent), record.older)[1:]
-    generation = record.commit.generation
-    for place, (summary, parent) in enumerate(zip(record.recent, parents, strict=True), start=1):
+    for summary, parent in zip(record.recent, parents, strict=True):
         fields = dict(zip(_SUMMARY, summary, strict=True))
-        yield decode_graph_commit({**fields, "parent_commit_id": parent, "generation": generation - place})
+        commit = decode_graph_commit({**fields, "parent_commit_id": parent})
+        yield Origin(commit=commit, beside=fields["beside"])
+
+
+def _decode_summary(summary: Sequence[Any], *, generation: int) -> tuple[Any, ...]:
+    """A summary, given the generation that follows from its place, for those of format 1; they knew no merges."""
+    return tuple(summary) if len(summary) == len(_SUMMARY) else (*summary, generation, None)
 
 
 def encode_commit(record: CommitRecord, full_map: Mapping[TableKey, TableEntry] | None = None) -> dict[str, Any]:
@@ -173,6 +189,7 @@ def encode_commit(record: CommitRecord, full_map: Mapping[TableKey, TableEntry] 
         "recent": list(record.recent),
         "older": record.older,
         "saw": record.saw,
+        "taken_from": record.taken_from,
     }
     if full_map is not None:
         fields["full_map"] = {str(key): encode_table(entry) for key, entry in full_map.items()}
@@ -181,13 +198,19 @@ def encode_commit(record: CommitRecord, full_map: Mapping[TableKey, TableEntry] 
 
 def decode_commit(fields: Mapping[str, Any]) -> CommitRecord:
     changes = {TableKey.parse(key): entry and decode_table(entry) for key, entry in fields["changes"].items()}
+    commit = decode_graph_commit(fields["commit"])
+    recent = tuple(
+        _decode_summary(summary, generation=commit.generation - place)
+        for place, summary in enumerate(fields["recent"], start=1)
+    )
     return CommitRecord(
-        commit=decode_graph_commit(fields["commit"]),
+        commit=commit,
         base=fields["base"],
         changes=changes,
-        recent=tuple(tuple(summary) for summary in fields["recent"]),
+        recent=recent,
         older=fields["older"],
         saw=fields["saw"],
+        taken_from=fields.get("taken_from"),
     )
 
 

@@ -116,7 +116,7 @@ def is_due_for_full_map(*, new: int, since_base: int, tables: int) -> bool:
 
 def next_page(parent: CommitRecord) -> tuple[tuple[tuple[Any, ...], ...], str | None]:
     """The `recent` and `older` of a commit on top of `parent`."""
-    page = (codec.encode_summary(parent.commit), *parent.recent)
+    page = (codec.encode_summary(parent), *parent.recent)
     if len(page) >= _PAGE or sum(map(codec.weigh_summary, page)) > _PAGE_BYTES:
         return (), parent.commit.graph_commit_id
     return page, parent.older

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from anabranch.errors import BranchNotFoundError, InvalidInputError, TableNotFoundError, WriteConflictError
 from anabranch.ids import MAIN, BranchName, TableKey
-from anabranch.repo.models import BranchMode, CommitKind, LogEntry, TableEntry
+from anabranch.repo.models import BranchMode, CommitKind, CommitRecord, LogEntry, TableEntry
 from anabranch.repo.publish import Changes, Description, publish
 from anabranch.repo.records import Records
 from anabranch.repo.tables import owns
@@ -29,12 +29,13 @@ def pull_table(records: Records, branch: BranchName, key: TableKey) -> tuple[Log
             return entry, False
         about = Description(message=f"Pull {key}", kind=CommitKind.PULL, metadata={}, released=frozenset({key}))
         return publish(records, expected=entry, changes={}, about=about, rebase=_require_live), True
-    theirs = _in_parent(records, entry, key)
+    source = _pulled_from(records, entry, key)
+    theirs = records.commits.find_table(source, key)
     if theirs is None:
         _require(records, entry, key)
     if records.commits.find_table(entry.head, key) == theirs:
         return entry, False
-    about = Description(message=f"Pull {key}", kind=CommitKind.PULL, metadata={})
+    about = Description(message=f"Pull {key}", kind=CommitKind.PULL, metadata={}, taken_from=source.commit)
     changes: Changes = {key: theirs}
     return publish(records, expected=entry, changes=changes, about=about, rebase=lambda _: changes), True
 
@@ -54,14 +55,18 @@ def _require_live(entry: LogEntry) -> Changes:
     return {}
 
 
-def _in_parent(records: Records, entry: LogEntry, key: TableKey) -> TableEntry | None:
+def _pulled_from(records: Records, entry: LogEntry, key: TableKey) -> CommitRecord:
+    """The commit that has a table as a branch's parent shows it now: of a live parent, maybe the one of main."""
     parent = entry.state.parent
     if parent is None or parent.branch is None:
         raise InvalidInputError(
             f"branch '{entry.branch}' was not made from a branch, so there is nothing to pull from",
             hint="reset the table's branch to a commit instead",
         )
-    return records.commits.find_table(view(records, records.heads.get(parent.branch)).head, key)
+    source = records.heads.get(parent.branch)
+    if _is_live(source) and key not in source.state.own:
+        return records.heads.get(BranchName(MAIN)).head
+    return source.head
 
 
 def freeze_branch(records: Records, branch: BranchName) -> LogEntry:

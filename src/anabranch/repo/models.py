@@ -1,7 +1,7 @@
 """The values a repository is made of; all of them immutable."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, NoReturn
 
@@ -16,6 +16,7 @@ __all__ = [
     "FrozenDict",
     "GraphCommit",
     "LogEntry",
+    "Origin",
     "Parent",
     "RunPhase",
     "RunState",
@@ -115,7 +116,11 @@ class FrozenDict(dict[str, str]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphCommit:
-    """One step of the whole repository. `manifest_version` is the number of its entry in the branch's log."""
+    """One step of the whole repository. `manifest_version` is the number of its entry in the branch's log.
+
+    `generation` is one more than the highest of whatever it was made from, so that a walk by falling generation meets a
+    commit only after all that were made from it.
+    """
 
     graph_commit_id: str
     manifest_branch: str | None
@@ -149,7 +154,8 @@ class CommitRecord:
 
     `recent` are the commits before it, newest first, back to the start of its page, as they are encoded; `older` is the
     commit that opens the next page. A dropped table is a change to None. `saw` is the commit of main that a commit on a
-    live branch was made on.
+    live branch was made on. `taken_from` is the commit that a pull took its tables from; of a commit that fixes what a
+    live branch shows, the commit of main that all but the branch's own were taken from.
     """
 
     commit: GraphCommit
@@ -158,6 +164,25 @@ class CommitRecord:
     recent: tuple[tuple[Any, ...], ...]
     older: str | None
     saw: str | None = None
+    taken_from: str | None = None
+
+    @property
+    def beside(self) -> str | None:
+        """The commit that it has tables of, though it is no parent."""
+        return self.saw or self.taken_from
+
+    @property
+    def fixed(self) -> "CommitRecord":
+        """The same commit as the head of a branch that is not live: main may move, and it does not."""
+        return replace(self, saw=None, taken_from=self.beside)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """A commit with what it was made from, as far as a page tells."""
+
+    commit: GraphCommit
+    beside: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,13 +36,15 @@ _MAX_ATTEMPTS = 1000
 class Description:
     """What a commit says about itself, and who is to `inspect` it before it is published.
 
-    On a live branch, `released` tables follow main again, and a commit that `freezes` makes the branch pinned.
+    On a live branch, `released` tables follow main again, and a commit that `freezes` makes the branch pinned. A commit
+    that takes its tables as another one has them names that one as `taken_from`.
     """
 
     message: str
     kind: CommitKind
     metadata: Mapping[str, str]
-    merged_parent: str | None = None
+    merged_parent: GraphCommit | None = None
+    taken_from: GraphCommit | None = None
     released: frozenset[TableKey] = frozenset()
     freezes: bool = False
     inspect: Inspect | None = None
@@ -76,7 +78,7 @@ def publish(
         refuse_protected(head)
         refuse_ended(head)
         ground = _ground(head, about, main)
-        record, full_map = _make_record(records, ground, changes, about)
+        record, full_map = _make_record(records, head, ground, changes, about, main)
         if about.inspect is not None:
             about.inspect(record, full_map or records.commits.tables_of(record))
         records.commits.put(record, full_map)
@@ -101,9 +103,12 @@ def _catch_up(records: Records, expected: LogEntry, rebase: Rebase) -> tuple[Log
 
 def record_view(records: Records, entry: LogEntry, *, message: str) -> LogEntry:
     """Give an entry to come, whose head is what a live branch shows, a commit of its own that holds just that."""
-    before = replace(entry, number=entry.number - 1, head=replace(entry.head, saw=None))
-    about = Description(message=message, kind=CommitKind.FREEZE, metadata={})
-    record, full_map = _make_record(records, before, {}, about)
+    commits, seen = records.commits, entry.head.beside
+    ground = replace(entry, number=entry.number - 1)
+    before = replace(ground, head=commits.get(entry.head.commit.graph_commit_id))
+    taken_from = None if seen is None else commits.get(seen).commit
+    about = Description(message=message, kind=CommitKind.FREEZE, metadata={}, taken_from=taken_from)
+    record, full_map = _make_record(records, before, ground, {}, about)
     records.commits.put(record, full_map)
     return replace(entry, at=record.commit.created_at, head=record)
 
@@ -116,7 +121,7 @@ def _ground(head: LogEntry, about: Description, main: CommitRecord | None) -> Lo
     state = replace(head.state, own=kept)
     live = shown(replace(head, state=state), main)
     if about.freezes:
-        return replace(live, state=replace(state, mode=BranchMode.PINNED, own=()), head=replace(live.head, saw=None))
+        return replace(live, state=replace(state, mode=BranchMode.PINNED, own=()))
     return live
 
 
@@ -137,32 +142,51 @@ def _next_entry(
     )
 
 
+def _id_of(commit: GraphCommit | None) -> str | None:
+    return None if commit is None else commit.graph_commit_id
+
+
 def _make_record(
-    records: Records, head: LogEntry, changes: Changes, about: Description
+    records: Records,
+    head: LogEntry,
+    ground: LogEntry,
+    changes: Changes,
+    about: Description,
+    main: CommitRecord | None = None,
 ) -> tuple[CommitRecord, Mapping[TableKey, TableEntry] | None]:
-    context, parent = records.context, head.head
+    """The commit after a head, with its tables as changes of the ground; `main` is what a live head was seen on."""
+    context, parent = records.context, head.head.commit
+    is_live = ground.state.mode is BranchMode.LIVE
+    seen = main.commit if main is not None and head.state.mode is BranchMode.LIVE else None
+    taken_from = about.taken_from if is_live or seen is None else seen
+    made_from = [made for made in (parent, about.merged_parent, seen, about.taken_from) if made is not None]
     commit = GraphCommit(
         graph_commit_id=context.new_id(),
         manifest_branch=None if str(head.branch) == MAIN else str(head.branch),
         manifest_version=head.number + 1,
-        parent_commit_id=parent.commit.graph_commit_id,
-        merged_parent_commit_id=about.merged_parent,
+        parent_commit_id=parent.graph_commit_id,
+        merged_parent_commit_id=_id_of(about.merged_parent),
         actor_id=context.actor,
-        created_at=max(context.clock(), parent.commit.created_at, head.at),
+        created_at=max(context.clock(), head.at, *(made.created_at for made in made_from)),
         message=about.message,
         kind=about.kind,
         metadata=dict(about.metadata),
         tables=tuple(sorted(str(key) for key in {*changes, *about.released})),
-        generation=parent.commit.generation + 1,
+        generation=1 + max(made.generation for made in made_from),
     )
-    recent, older = next_page(parent)
-    since_base = {**parent.changes, **changes}
+    recent, older = next_page(head.head)
     record = CommitRecord(
-        commit=commit, base=parent.base, changes=since_base, recent=recent, older=older, saw=parent.saw
+        commit=commit,
+        base=ground.head.base,
+        changes={**ground.head.changes, **changes},
+        recent=recent,
+        older=older,
+        saw=_id_of(seen) if is_live else None,
+        taken_from=_id_of(taken_from),
     )
-    if head.state.mode is BranchMode.LIVE:
+    if is_live:
         return record, None  # it builds on main's base, and main renews that
     full_map = records.commits.tables_of(record)
-    if not is_due_for_full_map(new=len(changes), since_base=len(since_base), tables=len(full_map)):
+    if not is_due_for_full_map(new=len(changes), since_base=len(record.changes), tables=len(full_map)):
         return record, None
     return replace(record, base=commit.graph_commit_id, changes={}), full_map

@@ -142,7 +142,7 @@ def _first_entry(
             description=message,
             run=run,
         ),
-        head=replace(shown.head, saw=None),
+        head=shown.head.fixed,
     )
     if is_recorded(head, shown):
         return entry
