@@ -122,6 +122,8 @@ class TableDiff:
         """Whether there is nothing to see, as of a table that was only rewritten."""
         if self.change is not TableChangeKind.CHANGED or self.renamed_from is not None or self.columns:
             return False
+        if count_parts(self._difference.older) != count_parts(self._difference.newer):
+            return False  # the rest is in both, so that rows came or went, whatever is in them
         return not self.counts.total
 
     @property
