@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from anabranch.format.dataset import Dataset
     from anabranch.format.dataset import open_dataset as dataset
     from anabranch.format.staging import ColumnChange
+    from anabranch.pipelines.pipeline import Pipeline
     from anabranch.repo.loading.values import ExportReport, LoadProgress, LoadReport
     from anabranch.repo.models import GraphCommit
     from anabranch.repo.repository import Repository
@@ -31,6 +32,7 @@ __all__ = [
     "GraphCommit",
     "LoadProgress",
     "LoadReport",
+    "Pipeline",
     "Repository",
     "Snapshot",
     "Transaction",
@@ -50,6 +52,7 @@ _PUBLIC = {
     "GraphCommit": ("anabranch.repo.models", "GraphCommit"),
     "LoadProgress": ("anabranch.repo.loading.values", "LoadProgress"),
     "LoadReport": ("anabranch.repo.loading.values", "LoadReport"),
+    "Pipeline": ("anabranch.pipelines.pipeline", "Pipeline"),
     "Repository": ("anabranch.repo.repository", "Repository"),
     "Snapshot": ("anabranch.repo.snapshots", "Snapshot"),
     "Transaction": ("anabranch.repo.transaction", "Transaction"),

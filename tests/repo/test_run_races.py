@@ -194,7 +194,7 @@ def test_abort_at_the_moment_at_which_a_publisher_succeeds_that_seemed_dead(lake
     (run_id,) = prepared_runs(lake, 1)
     announced, _ = run_publishing._announce(lake._records, run_id)
     expire(lake)
-    aborting = meanwhile(lake, lambda other: run_publishing._publish(other._records, announced, None))
+    aborting = meanwhile(lake, lambda other: run_publishing._publish(other._records, announced, None, {}))
     with pytest.raises(RunEndedError, match="published"):
         aborting.run_get(run_id).abort()
     assert assert_ended_once(lake, run_id, ledger.mark_of(1, 0)) is RunPhase.PUBLISHED

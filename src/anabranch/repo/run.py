@@ -101,13 +101,15 @@ class Run:
     def _on_step(self, _entry: LogEntry, _changes: Changes) -> None:
         """Do nothing more: nobody is to see it. A transaction holds this, so that its run gives signs of life."""
 
-    def publish(self, *, checks: Checks = ()) -> GraphCommit | None:
+    def publish(self, *, checks: Checks = (), metadata: Mapping[str, str] | None = None) -> GraphCommit | None:
         """Make all of it one commit of the target and end; None if there is nothing to publish.
+
+        The commit has the metadata that the run began with, and these.
 
         The checks see the target as it is to be. If one fails, or the target has moved in the same tables and not only
         by appends, nothing is published and the run can go on.
         """
-        named = checked_checks(checks)
+        named, more = checked_checks(checks), checked_metadata(metadata)
 
         def inspect(record: CommitRecord, tables: TableMap) -> None:
             snapshot = Snapshot(self._records, record, version=record.commit.manifest_version, tables=tables)
@@ -115,7 +117,7 @@ class Run:
 
         self._lease.renew()
         try:
-            done = publish_run(self._records, self.id, inspect=inspect if named else None)
+            done = publish_run(self._records, self.id, inspect=inspect if named else None, metadata=more)
         except RunEndedError:
             self._lease.release()
             raise

@@ -1,5 +1,6 @@
 """Make what a run did one commit of its target."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from anabranch.errors import AnabranchError, BranchNotFoundError, BusyError, StorageError, WriteConflictError
@@ -36,7 +37,9 @@ class _AlreadyPublishedError(Exception):
         self.commit = commit
 
 
-def publish_run(records: Records, run_id: str, *, inspect: Inspect | None) -> PublishedRun:
+def publish_run(
+    records: Records, run_id: str, *, inspect: Inspect | None, metadata: Mapping[str, str]
+) -> PublishedRun:
     """Publish a run once, however often and by however many it is tried.
 
     The run's log says first that it is being published, and after which version of the target; whoever comes later, or
@@ -45,7 +48,7 @@ def publish_run(records: Records, run_id: str, *, inspect: Inspect | None) -> Pu
     """
     entry, is_alone = _announce(records, run_id)
     try:
-        done = _publish(records, entry, inspect)
+        done = _publish(records, entry, inspect, metadata)
     except _AlreadyPublishedError as found:
         done = PublishedRun(commit=found.commit)
     except BaseException:
@@ -98,7 +101,9 @@ def _target_of(records: Records, entry: LogEntry) -> LogEntry:
     return target
 
 
-def _publish(records: Records, entry: LogEntry, inspect: Inspect | None) -> PublishedRun:
+def _publish(
+    records: Records, entry: LogEntry, inspect: Inspect | None, metadata: Mapping[str, str]
+) -> PublishedRun:
     run = run_state(entry)
     target = _target_of(records, entry)
     carrier = _Carrier(records, entry)
@@ -108,7 +113,7 @@ def _publish(records: Records, entry: LogEntry, inspect: Inspect | None) -> Publ
     about = Description(
         message=entry.state.description,
         kind=CommitKind.PUBLISH_RUN,
-        metadata={**run.metadata, RUN_ID: entry.branch.run_id or ""},
+        metadata={**run.metadata, **metadata, RUN_ID: entry.branch.run_id or ""},
         inspect=inspect,
     )
     published = publish(records, expected=target, changes=changes, about=about, rebase=carrier.carry)

@@ -1,10 +1,12 @@
 """`anabranch run`: work that is published as one commit, or not at all."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from anabranch.cli.arguments import Actor, AsJson, BranchOption, Limit, Repo, StorageOptions, example
+from anabranch.cli.commands.run_pipeline import run_pipeline
 from anabranch.cli.commits import moment, short_id
 from anabranch.cli.output import Answer, Table, output_for
 from anabranch.cli.session import open_session
@@ -14,7 +16,36 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(help="List, show and abort runs: work that is published as one commit, or not at all.")
+_DEFAULT = "pipeline"
+
+
+class _RunGroup(TyperGroup):
+    """Takes what begins with none of its commands as the arguments of one of them: `run shop.py`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
+            args = [_DEFAULT, *args]
+        return super().parse_args(ctx, args)
+
+    def format_usage(self, ctx: Any, formatter: Any) -> None:
+        formatter.write_usage(ctx.command_path, "FILE [OPTIONS]")
+        formatter.write_usage(ctx.command_path, "list|show|abort [OPTIONS]", prefix="       ")
+
+
+app = typer.Typer(
+    cls=_RunGroup,
+    help="Run a pipeline file on Spark; list, show and abort runs: work that is published as one commit, or not at all."
+    " 'run pipeline --help' tells the options of a pipeline.",
+    epilog=example("run shop.py --branch dev", "run shop.py --dry-run", "run list"),
+)
+app.command(
+    _DEFAULT,
+    epilog=example(
+        "run shop.py --branch dev --param since=2026-01-01",
+        "run shop.py --only gold.revenue --dry-run",
+        "run shop.py --master spark://host:7077",
+    ),
+)(run_pipeline)
 
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="The run's id.", show_default=False)]
 

@@ -1,0 +1,101 @@
+"""One output, built by Spark from tables as a run has them, and written into the run."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from anabranch.errors import InvalidInputError
+from anabranch.pipelines.declarations import Output, WriteMode
+from anabranch.pipelines.parameters import RESERVED
+from anabranch.pipelines.planning import Plan
+from anabranch.pipelines.statements import Statement
+from anabranch.repo.run import Run
+from anabranch.spark.options import FORMAT, pinned_options
+from anabranch.spark.session import get_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from anabranch.repo.repository import Repository
+
+__all__ = ["Builder"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Builder:
+    """Builds outputs inside one run, from any thread."""
+
+    repo: "Repository"
+    run: Run
+    plan: Plan
+    session: "SparkSession"
+
+    @property
+    def _tag(self) -> str:
+        return f"anabranch-{self.run.id}"
+
+    def build(self, output: Output) -> int:
+        """Build and write one output; how many rows its table has then."""
+        spark = get_session(self.session, repo=self.repo)
+        spark.addTag(self._tag)
+        try:
+            frames = self._read_inputs(output)
+            if output.statement is not None:
+                with self._views(output, frames) as views:
+                    self._write(self._query(output.statement, views), output)
+            else:
+                self._write(self._call(output, list(frames.values())), output)
+        finally:
+            spark.removeTag(self._tag)
+        return self.run.snapshot()[output.key].count_rows()
+
+    def interrupt(self) -> None:
+        """Stop the jobs of all steps."""
+        self.session.interruptTag(self._tag)
+
+    def _read_inputs(self, output: Output) -> "dict[str, DataFrame]":
+        snapshot = self.run.snapshot()
+        return {
+            key: self.session.read.format(FORMAT).options(**pinned_options(self.repo, snapshot[key])).load()
+            for key in output.inputs
+        }
+
+    @contextmanager
+    def _views(self, output: Output, frames: "Mapping[str, DataFrame]") -> Iterator[dict[str, str]]:
+        """The inputs as views, by names that no other step of any run has."""
+        number = [step.key for step in self.plan.steps].index(output.key)
+        names = {key: f"ab_{self.run.id.lower()}_{number}_{n}" for n, key in enumerate(frames)}
+        try:
+            for key, frame in frames.items():
+                frame.createOrReplaceTempView(names[key])
+            yield names
+        finally:
+            for name in names.values():
+                self.session.catalog.dropTempView(name)
+
+    def _query(self, statement: Statement, views: Mapping[str, str]) -> "DataFrame":
+        values = {name: self.plan.parameters[name] for name in statement.parameters}
+        return self.session.sql(statement.over(views), args=values)
+
+    def _call(self, output: Output, frames: "list[DataFrame]") -> "DataFrame":
+        values = {RESERVED: self.session, **self.plan.parameters}
+        function = output.function
+        made: Any = None if function is None else function(*frames, **{name: values[name] for name in output.options})
+        if not hasattr(made, "writeTo"):
+            raise InvalidInputError(
+                f"the function of '{output.key}' returned {type(made).__name__}", hint="return a DataFrame"
+            )
+        frame: DataFrame = made
+        return frame
+
+    def _write(self, frame: "DataFrame", output: Output) -> None:
+        options = {"repo": self.repo.uri, "run": self.run.id, "message": f"Build {output.key}"}
+        if output.primary_key:
+            options["primaryKey"] = ",".join(output.primary_key)
+        if output.write is WriteMode.UPSERT:
+            options["upsert"] = "true"
+        if self.repo.actor is not None:
+            options["actor"] = self.repo.actor
+        mode = "overwrite" if output.write is WriteMode.REBUILD else "append"
+        frame.write.format(FORMAT).mode(mode).options(**options).save(output.key)

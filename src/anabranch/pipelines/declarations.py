@@ -1,0 +1,89 @@
+"""What a pipeline file declares, as values: outputs, checks, and where in the file they stand."""
+
+import linecache
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, NoReturn
+
+from anabranch.errors import AnabranchError, InvalidPipelineError
+from anabranch.ids import TableKey
+from anabranch.pipelines.statements import Statement
+from anabranch.repo.snapshots import Snapshot
+
+__all__ = ["DeclaredCheck", "Output", "Place", "WriteMode", "calling_place", "parse_key"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A line of a file, for those who have to mend it."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+    def inside(self, text: str, line: int) -> "Place":
+        """The line of a text that is written here, if it stands in the file as it is."""
+        source = linecache.getlines(self.file)
+        found = "".join(source[self.line - 1 :]).partition(text)
+        return Place(file=self.file, line=self.line + found[0].count("\n") + line - 1) if text and found[1] else self
+
+    def fail(self, problem: str, *, hint: str) -> NoReturn:
+        raise InvalidPipelineError(f"{self}: {problem}", hint=hint)
+
+
+class WriteMode(StrEnum):
+    """How an output meets the rows that its table has already."""
+
+    REBUILD = "rebuild"
+    APPEND = "append"
+    UPSERT = "upsert"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """A table that the pipeline makes: by a statement, or else by a function of its inputs.
+
+    Of `incremental` inputs it sees only what is new since it was last published.
+    """
+
+    key: str
+    place: Place
+    inputs: tuple[str, ...]
+    write: WriteMode
+    primary_key: tuple[str, ...]
+    incremental: tuple[str, ...]
+    description: str
+    statement: Statement | None = None
+    function: Callable[..., Any] | None = None
+    options: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        return "python" if self.statement is None else "sql"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeclaredCheck:
+    """What must hold before anything is published; SQL names the tables it looks at, a function does not."""
+
+    name: str
+    place: Place
+    check: str | Callable[[Snapshot], object]
+    tables: tuple[str, ...] = ()
+
+
+def calling_place(*, outwards: int) -> Place:
+    """The line that called the caller's caller, or who stands further outwards."""
+    frame = sys._getframe(outwards + 1)
+    return Place(file=frame.f_code.co_filename, line=frame.f_lineno)
+
+
+def parse_key(text: Any, place: Place) -> str:
+    try:
+        return str(TableKey.parse(text))
+    except AnabranchError as err:
+        place.fail(err.problem, hint=err.hint)

@@ -1,0 +1,62 @@
+"""What a failed step says: which output, why in one sentence, and where the whole story is kept."""
+
+import re
+import traceback
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from anabranch.errors import AnabranchError, StepFailedError, StorageError
+from anabranch.pipelines.declarations import Output
+from anabranch.storage import open_store
+from anabranch.storage.uris import join_uri
+
+if TYPE_CHECKING:
+    from anabranch.repo.repository import Repository
+
+__all__ = ["RunLog", "failed", "list_logs", "reason_of"]
+
+_FOLDER = "_logs"
+_LONGEST = 400
+# Python's own last line of a traceback: the name of an error, and what it says.
+_RAISED = re.compile(r"^((?:[\w.]+\.)?\w*(?:Error|Exception|Interrupt|Warning)(?:: .*)?)$", re.MULTILINE)
+_TAIL = re.compile(r"\s*(?:SQLSTATE: \w+|;?\s*line \d+,? pos \d+|\(TID \d+\)).*$", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunLog:
+    """What a failed step of a run left behind."""
+
+    output: str
+    uri: str
+
+
+def failed(repo: "Repository", run_id: str, output: Output, error: BaseException) -> StepFailedError:
+    """The error to raise instead of what a step raised; its whole text is kept in the repository."""
+    problem = f"{output.place}: building '{output.key}' failed: {reason_of(error)}"
+    path = f"{_FOLDER}/{run_id}/{output.key}.log"
+    try:
+        store = open_store(repo.uri, repo.storage_options)
+        store.put(path, "".join(traceback.format_exception(error)).encode(errors="replace"))
+    except StorageError:
+        return StepFailedError(problem, hint="mend it and run again; its log could not be kept")
+    return StepFailedError(problem, hint=f"mend it and run again; its log is {join_uri(repo.uri, path)}")
+
+
+def list_logs(repo: "Repository", run_id: str) -> tuple[RunLog, ...]:
+    """The logs of the steps of a run that failed."""
+    found = open_store(repo.uri, repo.storage_options).list(f"{_FOLDER}/{run_id}")
+    names = {info.path.rpartition("/")[2].removesuffix(".log"): join_uri(repo.uri, info.path) for info in found}
+    return tuple(RunLog(output=name, uri=names[name]) for name in sorted(names))
+
+
+def reason_of(error: BaseException) -> str:
+    """The point of an error, in one line; Spark tells the same at the length of its stack."""
+    if isinstance(error, AnabranchError):
+        return str(error)
+    text = str(error).strip()
+    raised = _RAISED.findall(text)
+    said = raised[-1] if raised else next(iter(text.splitlines()), "")
+    said = _TAIL.sub("", said).strip(" .;")
+    if not raised and not type(error).__module__.startswith("pyspark"):
+        said = f"{type(error).__name__}: {said}" if said else type(error).__name__
+    return said if len(said) <= _LONGEST else said[: _LONGEST - 3] + "..."

@@ -1,0 +1,82 @@
+"""The parameters of a pipeline: declared by a default or a type, given as values or as text."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import date
+from typing import Any, NoReturn
+
+from anabranch.pipelines.declarations import Place
+
+__all__ = ["RESERVED", "Parameter", "bind_parameters", "declare_parameters", "written"]
+
+# A function gets the session by this name.
+RESERVED = "spark"
+
+_FLAGS = {"true": True, "false": False}
+_CONVERSIONS: dict[type, Callable[[str], object]] = {
+    str: str,
+    int: int,
+    float: float,
+    bool: lambda text: _FLAGS[text.lower()],
+    date: date.fromisoformat,
+}
+_KINDS = ", ".join(kind.__name__ for kind in _CONVERSIONS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    name: str
+    kind: type
+    default: Any = None
+    is_required: bool = False
+
+
+def declare_parameters(given: Mapping[str, Any], place: Place) -> dict[str, Parameter]:
+    """Read what a pipeline says about its parameters: a default, or a type for those that must be given."""
+    return {name: _declare(name, value, place) for name, value in given.items()}
+
+
+def _declare(name: object, value: Any, place: Place) -> Parameter:
+    if not isinstance(name, str) or not name.isidentifier() or name == RESERVED:
+        place.fail(f"a parameter cannot be called {name!r}", hint="use a name such as 'since'")
+    is_required = isinstance(value, type)
+    kind = value if is_required else type(value)
+    if kind not in _CONVERSIONS:
+        place.fail(f"the parameter {name!r} is {value!r}", hint=f"use a value or a type of {_KINDS}")
+    return Parameter(name=name, kind=kind, default=None if is_required else value, is_required=is_required)
+
+
+def bind_parameters(declared: Mapping[str, Parameter], given: Mapping[str, Any], place: Place) -> dict[str, Any]:
+    """The value of each parameter; refuse unknown ones, missing ones and values that are not of their type."""
+    for name in given:
+        if name not in declared:
+            known = f"the parameters are {', '.join(declared)}" if declared else "it takes none"
+            place.fail(f"the pipeline has no parameter {name!r}", hint=known)
+    for parameter in declared.values():
+        if parameter.is_required and parameter.name not in given:
+            place.fail(f"the parameter {parameter.name!r} has no value", hint=f"give it, such as {parameter.name}=...")
+    return {
+        name: _converted(parameter, given[name], place) if name in given else parameter.default
+        for name, parameter in declared.items()
+    }
+
+
+def _converted(parameter: Parameter, value: Any, place: Place) -> Any:
+    kind = parameter.kind
+    if type(value) is kind:
+        return value
+    if kind is float and type(value) is int:
+        return float(value)
+    try:
+        return _CONVERSIONS[kind](value) if isinstance(value, str) else _refuse(parameter, value, place)
+    except (ValueError, KeyError):
+        _refuse(parameter, value, place)
+
+
+def _refuse(parameter: Parameter, value: Any, place: Place) -> NoReturn:
+    place.fail(f"the parameter {parameter.name!r} is {value!r}", hint=f"give a {parameter.kind.__name__}")
+
+
+def written(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values as JSON holds them; each is read back by its parameter's type."""
+    return {name: value.isoformat() if isinstance(value, date) else value for name, value in values.items()}

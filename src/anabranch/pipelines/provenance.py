@@ -1,0 +1,84 @@
+"""How a commit tells which pipeline made it, from what and how; and the texts of pipelines, kept in the repository."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from anabranch.pipelines.declarations import Output
+from anabranch.pipelines.loading import Source
+from anabranch.pipelines.parameters import written
+from anabranch.storage import find_object, open_store
+
+if TYPE_CHECKING:
+    from anabranch.pipelines.planning import Plan
+    from anabranch.repo.repository import Repository
+
+__all__ = ["BuiltOutput", "begun_metadata", "keep_source", "published_metadata"]
+
+PIPELINE = "pipeline"
+FILE = "pipeline.file"
+SOURCE_HASH = "pipeline.source_hash"
+PARAMETERS = "pipeline.parameters"
+INPUT = "pipeline.input"
+OUTPUTS = "pipeline.outputs"
+
+_SOURCES = "_pipelines"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltOutput:
+    """An output as it was built: what it read, how many rows its table has now, and how long it took."""
+
+    key: str
+    inputs: tuple[str, ...]
+    write: str
+    kind: str
+    rows: int
+    seconds: float
+
+    @classmethod
+    def of(cls, output: Output, *, rows: int, seconds: float) -> "BuiltOutput":
+        return cls(
+            key=output.key,
+            inputs=output.inputs,
+            write=output.write.value,
+            kind=output.kind,
+            rows=rows,
+            seconds=round(seconds, 3),
+        )
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "inputs": list(self.inputs),
+            "write": self.write,
+            "rows": self.rows,
+            "seconds": self.seconds,
+            "kind": self.kind,
+        }
+
+
+def begun_metadata(plan: "Plan") -> dict[str, str]:
+    """What is known when a run begins."""
+    return {
+        PIPELINE: plan.pipeline,
+        FILE: plan.source.name,
+        SOURCE_HASH: plan.source.hash,
+        PARAMETERS: _json(written(plan.parameters)),
+    }
+
+
+def published_metadata(input_id: str, built: Sequence[BuiltOutput]) -> dict[str, str]:
+    """What is known when it is about to be published."""
+    return {INPUT: input_id, OUTPUTS: _json({output.key: output.document() for output in built})}
+
+
+def keep_source(repo: "Repository", source: Source) -> None:
+    """Keep the text of a pipeline by its hash, so that whoever has the commit can run it again."""
+    store, path = open_store(repo.uri, repo.storage_options), f"{_SOURCES}/{source.hash}.py"
+    if find_object(store, path) is None:
+        store.put(path, source.content)
+
+
+def _json(value: Mapping[str, Any]) -> str:
+    return json.dumps(value, separators=(",", ":"))

@@ -1,0 +1,137 @@
+"""SQL of Spark over `bucket.table` names: what it reads, and how it reads as views."""
+
+import logging
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import ParseError, SqlglotError
+
+from anabranch.errors import AnabranchError
+from anabranch.ids import TableKey
+
+__all__ = ["Statement", "StatementError", "parse_statement"]
+
+# It warns of what it takes for a command, which is refused here anyway.
+logging.getLogger("sqlglot").setLevel(logging.ERROR)
+
+
+class StatementError(Exception):
+    """A statement that is no good, and the line of it where that shows; whoever knows its place raises our own."""
+
+    def __init__(self, problem: str, *, hint: str, line: int = 1) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.hint = hint
+        self.line = line
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Use:
+    """A part of the text to be replaced by the view of a table, or, without a table, to be left out."""
+
+    start: int
+    end: int
+    key: str | None = None
+    alias: str | None = None
+
+    def spelled(self, views: Mapping[str, str]) -> str:
+        if self.key is None:
+            return ""
+        return f"`{views[self.key]}`" + (f" AS `{self.alias}`" if self.alias else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statement:
+    """One query: its text, the tables and the parameters that it names."""
+
+    text: str
+    inputs: tuple[str, ...]
+    parameters: tuple[str, ...]
+    uses: tuple[_Use, ...]
+
+    def over(self, views: Mapping[str, str]) -> str:
+        """The same text with each table spelled as its view; nothing else of it changes."""
+        text = self.text
+        for use in sorted(self.uses, key=lambda each: -each.start):
+            text = text[: use.start] + use.spelled(views) + text[use.end :]
+        return text
+
+
+def parse_statement(text: str) -> Statement:
+    """Read one SELECT; refuse what does not parse, what writes, and names that are no `bucket.table`."""
+    tree = _parse(text)
+    common = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
+    tables = [table for table in tree.find_all(exp.Table) if not _is_other(table, common)]
+    uses = sorted(map(_use_of, tables), key=lambda use: use.start)
+    whole_names = {use.key for use in uses if use.alias is not None}
+    return Statement(
+        text=text,
+        inputs=tuple(dict.fromkeys(use.key for use in uses if use.key is not None)),
+        parameters=tuple(sorted({_parameter_of(found) for found in tree.find_all(exp.Placeholder)})),
+        uses=(*uses, *_iter_buckets(tree, whole_names)),
+    )
+
+
+def _parse(text: str) -> exp.Query:
+    try:
+        trees = [tree for tree in sqlglot.parse(text, dialect="spark") if tree is not None]
+    except ParseError as err:
+        first = err.errors[0] if err.errors else {}
+        said, near = first.get("description", str(err)), first.get("highlight")
+        # Its words about the end of the text show its own insides.
+        said = said.partition(" but got <Token")[0]
+        where = f" near {near!r}" if near else ""
+        raise StatementError(
+            f"the SQL does not parse: {said}{where}", hint="correct it", line=first.get("line") or 1
+        ) from None
+    except (SqlglotError, RecursionError) as err:
+        raise StatementError(f"the SQL does not parse: {err}", hint="correct it") from None
+    if not trees:
+        raise StatementError("there is no SQL", hint="give a SELECT")
+    if len(trees) > 1:
+        raise StatementError("there are several SQL statements", hint="declare one output for each SELECT")
+    if not isinstance(trees[0], exp.Query):
+        word = text.split(maxsplit=1)[0].upper()
+        raise StatementError(f"the SQL is no SELECT: it begins with {word}", hint="give a SELECT; its rows are written")
+    return trees[0]
+
+
+def _is_other(table: exp.Table, common: set[str]) -> bool:
+    """Whether it is a function that makes rows, or the name of a common table expression."""
+    if not isinstance(table.this, exp.Identifier):
+        if table.name.lower() == "identifier" or getattr(table.this, "name", "").lower() == "identifier":
+            raise StatementError("IDENTIFIER(...) hides which table is read", hint="write the table's name")
+        return True
+    return not table.db and table.name.lower() in common
+
+
+def _use_of(table: exp.Table) -> _Use:
+    parts = [part for part in table.parts if isinstance(part, exp.Identifier)]
+    written, line = ".".join(part.name for part in parts), parts[0].meta.get("line", 1)
+    try:
+        key = TableKey.parse(written)
+    except AnabranchError as err:
+        raise StatementError(err.problem, hint=err.hint, line=line) from None
+    if table.args.get("version") or table.args.get("when"):
+        raise StatementError(
+            f"table '{key}' is asked for as of another time", hint="a pipeline reads its branch as it is", line=line
+        )
+    # Columns may be called by the table's name. Spark wants an alias behind a sample, whose end nobody tells.
+    alias = None if table.alias or table.args.get("sample") else key.table
+    return _Use(start=parts[0].meta["start"], end=parts[-1].meta["end"] + 1, key=str(key), alias=alias)
+
+
+def _iter_buckets(tree: exp.Query, keys: Collection[str | None]) -> Iterator[_Use]:
+    """Where columns are called by the whole name of a table, whose last part alone is known to the views."""
+    for column in tree.find_all(exp.Column):
+        bucket, table = column.args.get("db"), column.args.get("table")
+        if bucket is not None and table is not None and f"{bucket.name}.{table.name}" in keys:
+            yield _Use(start=bucket.meta["start"], end=table.meta["start"])
+
+
+def _parameter_of(found: exp.Placeholder) -> str:
+    if not isinstance(found.this, str):
+        raise StatementError("there is a '?' without a name", hint="name the parameter, such as :since")
+    return found.this
