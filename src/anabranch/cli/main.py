@@ -19,6 +19,7 @@ from anabranch.cli.commands import (
     export,
     index,
     init,
+    lineage,
     load,
     log,
     reflog,
@@ -175,6 +176,11 @@ def _add_history_commands(app: typer.Typer) -> None:
     app.command(
         "diff", rich_help_panel=history, epilog=example("diff main", "diff v1.0 dev --rows", "diff main~1 --exit-code")
     )(diff.diff)
+    app.command(
+        "lineage",
+        rich_help_panel=history,
+        epilog=example("lineage gold.revenue", "lineage gold.revenue --ref v1.0 --svg revenue.svg"),
+    )(lineage.lineage)
     app.add_typer(tag.app, name="tag", rich_help_panel=history)
     app.command("reflog", rich_help_panel=history, epilog=example("reflog", "reflog dev --limit 5"))(reflog.reflog)
     app.command("undo", rich_help_panel=back, epilog=example("undo", "undo dev"))(undo.undo)

@@ -81,7 +81,10 @@ def history(
     storage_option: StorageOptions = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the commits that changed a table, newest first, with its rows after each."""
+    """List the commits that changed a table, newest first: what made each, and the rows after it."""
+    # Not at the top: a help text needs none of it.
+    from anabranch.repo.lineage.provenance import made_by
+
     here = open_session(repo=repo, storage_options=storage_option)
     found = _history(here, TableKey.parse(key), ref, limit=limit + 1)
     commits, has_more = found[:limit], len(found) > limit
@@ -91,7 +94,7 @@ def history(
             short_id(commit.graph_commit_id),
             moment(commit.created_at),
             commit.actor_id,
-            commit.kind.value,
+            made_by(commit),
             rows_after,
             subject(commit),
         )
@@ -101,11 +104,12 @@ def history(
         "table": key,
         "ref": ref or here.repository.branch,
         "commits": [
-            {**commit_document(commit), "rows": rows_after} for commit, rows_after in zip(commits, counts, strict=True)
+            {**commit_document(commit), "rows": rows_after, "made_by": made_by(commit)}
+            for commit, rows_after in zip(commits, counts, strict=True)
         ],
         "has_more": has_more,
     }
-    shown = Table(columns=("commit", "time (UTC)", "by", "kind", "rows", "message"), rows=rows)
+    shown = Table(columns=("commit", "time (UTC)", "by", "made by", "rows", "message"), rows=rows)
     sentences = [f"the newest {count(limit, 'commit')}; --limit shows more"] if has_more else []
     output_for(as_json=as_json).show(Answer(document=document, sentences=sentences, tables=[shown]))
 

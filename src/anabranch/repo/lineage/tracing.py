@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain, dropwhile
 
 from anabranch.errors import CommitNotFoundError, InvalidNameError, TableNotFoundError
@@ -22,12 +22,8 @@ _UPKEEP = frozenset({CommitKind.COMPACT, CommitKind.INDEX, CommitKind.FREEZE})
 _REBUILD = "rebuild"
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
-    """A state of a table, and the changes that led to it, newest first."""
-
-    entry: TableEntry
-    changes: Iterator[TableChange]
+# The changes that led to a state of a table, newest first.
+Line = Iterator[TableChange]
 
 
 def trace_lineage(records: Records, record: CommitRecord, key: TableKey) -> Lineage:
@@ -56,7 +52,7 @@ class _Tracer:
 
     def __init__(self, records: Records) -> None:
         self._records = records
-        self._leads: deque[tuple[TableKey, _Line]] = deque()
+        self._leads: deque[tuple[TableKey, Line]] = deque()
         self._seen_states: set[tuple[TableKey, str, str | None, int]] = set()
         self._seen_changes: set[tuple[TableKey, str]] = set()
         self.nodes: dict[str, LineageNode] = {}
@@ -66,26 +62,22 @@ class _Tracer:
     def see(self, key: TableKey, record: CommitRecord) -> str:
         """The node of a table that was read at a commit; where it came from is followed later."""
         entry = self._records.commits.find_table(record, key)
-        if entry is not None:
-            self._lead(key, _Line(entry, iter_table_changes(self._records, record, key)))
+        state = None if entry is None else (key, entry.dataset, entry.home, entry.version)
+        if state is not None and state not in self._seen_states:
+            self._seen_states.add(state)
+            self._leads.append((key, iter_table_changes(self._records, record, key)))
         return self._table_node(key, record.commit, entry)
 
     def follow_all(self) -> None:
         while self._leads:
             key, line = self._leads.popleft()
-            for change in line.changes:
+            for change in line:
                 told = key, change.commit.graph_commit_id
                 if told in self._seen_changes:
                     break
                 self._seen_changes.add(told)
                 if self._is_origin(key, change):
                     break
-
-    def _lead(self, key: TableKey, line: _Line) -> None:
-        state = key, line.entry.dataset, line.entry.home, line.entry.version
-        if state not in self._seen_states:
-            self._seen_states.add(state)
-            self._leads.append((key, line))
 
     def _is_origin(self, key: TableKey, change: TableChange) -> bool:
         """Tell of one change of a table; whether nothing before it is left in what it made."""
@@ -94,7 +86,7 @@ class _Tracer:
         if commit.kind in _UPKEEP:
             return is_new
         if (line := self._find_elsewhere(key, change)) is not None:
-            self._lead(key, line)
+            self._leads.append((key, line))
             return is_new or commit.kind is not CommitKind.MERGE or self._is_behind(key, change)
         if is_new and (renamed := self._find_old_name(key, change)) is not None:
             self._join(self.see(*renamed), _table_id(key), EdgeKind.RENAMED)
@@ -109,7 +101,7 @@ class _Tracer:
 
     # Commits that took a state from elsewhere
 
-    def _find_elsewhere(self, key: TableKey, change: TableChange) -> _Line | None:
+    def _find_elsewhere(self, key: TableKey, change: TableChange) -> Line | None:
         """The line of the table that a merge, a pull, a revert or a cherry-pick took it from."""
         commit = change.commit
         match commit.kind:
@@ -125,14 +117,13 @@ class _Tracer:
             case _:
                 return None
 
-    def _find_line(self, key: TableKey, commit_id: str | None) -> _Line | None:
+    def _find_line(self, key: TableKey, commit_id: str | None) -> Line | None:
         record = self._find_commit(commit_id)
-        entry = None if record is None else self._records.commits.find_table(record, key)
-        if record is None or entry is None:
+        if record is None or self._records.commits.find_table(record, key) is None:
             return None
-        return _Line(entry, iter_table_changes(self._records, record, key))
+        return iter_table_changes(self._records, record, key)
 
-    def _find_pulled(self, key: TableKey, change: TableChange) -> _Line | None:
+    def _find_pulled(self, key: TableKey, change: TableChange) -> Line | None:
         """The line in the branch's source, if that still has the state that was pulled."""
         branch = self._records.heads.find(BranchName(change.commit.branch))
         parent = None if branch is None or branch.state.parent is None else branch.state.parent.branch
@@ -142,12 +133,12 @@ class _Tracer:
         changes = iter_table_changes(self._records, view(self._records, source).head, key)
         pulled = dropwhile(lambda found: found.after != change.after, changes)
         first = next(pulled, None)
-        return None if first is None else _Line(change.after, chain((first,), pulled))
+        return None if first is None else chain((first,), pulled)
 
     def _is_behind(self, key: TableKey, change: TableChange) -> bool:
         """Whether a merge found the table as the other side once had it, so that all it is came from there."""
         line = self._find_line(key, change.commit.merged_parent_commit_id)
-        found = () if line is None or change.before is None else line.changes
+        found = () if line is None or change.before is None else line
         return any(_is_same(change.before, entry) for one in found for entry in (one.after, one.before))
 
     def _find_old_name(self, key: TableKey, change: TableChange) -> tuple[TableKey, CommitRecord] | None:
