@@ -114,7 +114,7 @@ def create_branch(
             description=description,
             expires_at=expires_at,
         ),
-        head=record.fixed,
+        head=replace(record, saw=None) if source.is_recorded else record,
     )
     entry = _append_first(records, entry, is_recorded=source.is_recorded)
     try:

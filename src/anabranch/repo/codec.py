@@ -55,7 +55,8 @@ _SUMMARY = (
     "metadata",
     "tables",
     "generation",
-    "beside",
+    "made_on",
+    "taken_from",
 )
 
 
@@ -150,14 +151,15 @@ def decode_graph_commit(fields: Mapping[str, Any]) -> GraphCommit:
 
 
 def encode_summary(record: CommitRecord) -> tuple[Any, ...]:
-    fields = {**encode_graph_commit(record.commit), "beside": record.beside}
+    beside = {"made_on": record.made_on, "taken_from": record.taken_from}
+    fields = {**encode_graph_commit(record.commit), **beside}
     return tuple(fields[name] for name in _SUMMARY)
 
 
 def weigh_summary(summary: tuple[Any, ...]) -> int:
     """About how many bytes a summary takes."""
     fields = dict(zip(_SUMMARY, summary, strict=True))
-    texts = (fields["message"], fields["beside"] or "", *fields["tables"])
+    texts = (fields["message"], fields["made_on"] or "", fields["taken_from"] or "", *fields["tables"])
     return 130 + sum(map(len, texts)) + sum(len(key) + len(value) for key, value in fields["metadata"].items())
 
 
@@ -172,12 +174,12 @@ def iter_origins(record: CommitRecord) -> Iterator[Origin]:
     for summary, parent in zip(record.recent, parents, strict=True):
         fields = dict(zip(_SUMMARY, summary, strict=True))
         commit = decode_graph_commit({**fields, "parent_commit_id": parent})
-        yield Origin(commit=commit, beside=fields["beside"])
+        yield Origin(commit=commit, made_on=fields["made_on"], taken_from=fields["taken_from"])
 
 
 def _decode_summary(summary: Sequence[Any], *, generation: int) -> tuple[Any, ...]:
     """A summary, given the generation that follows from its place, for those of format 1; they knew no merges."""
-    return tuple(summary) if len(summary) == len(_SUMMARY) else (*summary, generation, None)
+    return tuple(summary) if len(summary) == len(_SUMMARY) else (*summary, generation, None, None)
 
 
 def encode_commit(record: CommitRecord, full_map: Mapping[TableKey, TableEntry] | None = None) -> dict[str, Any]:
@@ -189,6 +191,7 @@ def encode_commit(record: CommitRecord, full_map: Mapping[TableKey, TableEntry] 
         "recent": list(record.recent),
         "older": record.older,
         "saw": record.saw,
+        "made_on": record.made_on,
         "taken_from": record.taken_from,
     }
     if full_map is not None:
@@ -210,6 +213,7 @@ def decode_commit(fields: Mapping[str, Any]) -> CommitRecord:
         recent=recent,
         older=fields["older"],
         saw=fields["saw"],
+        made_on=fields.get("made_on", fields["saw"]),
         taken_from=fields.get("taken_from"),
     )
 

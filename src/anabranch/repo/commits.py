@@ -8,7 +8,7 @@ from anabranch.format.recent import Recent
 from anabranch.ids import TableKey
 from anabranch.repo import codec
 from anabranch.repo.context import Context
-from anabranch.repo.models import CommitRecord, GraphCommit, TableEntry, TableMap
+from anabranch.repo.models import CommitRecord, GraphCommit, Origin, TableEntry, TableMap
 from anabranch.repo.once import put_once
 
 __all__ = ["Commits", "next_page"]
@@ -68,12 +68,15 @@ class Commits:
         """A commit and its first parents, newest first; one request for each page of them."""
         while True:
             yield record.commit
-            with codec.damage_named(_path(record.commit.graph_commit_id)):
-                before = tuple(codec.iter_summaries(record))
-            yield from before
+            yield from (origin.commit for origin in self.list_page(record))
             if record.older is None:
                 return
             record = self.get(record.older)
+
+    def list_page(self, record: CommitRecord) -> tuple[Origin, ...]:
+        """The commits before one, newest first, as far as it tells of them itself."""
+        with codec.damage_named(_path(record.commit.graph_commit_id)):
+            return tuple(codec.iter_origins(record))
 
     def _full_map(self, base: str) -> TableMap:
         known = self._full_maps.find(base)

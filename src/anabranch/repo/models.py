@@ -1,7 +1,7 @@
 """The values a repository is made of; all of them immutable."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NoReturn
 
@@ -153,9 +153,11 @@ class CommitRecord:
     """A commit as it is stored: its tables as changes since a base commit that holds the full map.
 
     `recent` are the commits before it, newest first, back to the start of its page, as they are encoded; `older` is the
-    commit that opens the next page. A dropped table is a change to None. `saw` is the commit of main that a commit on a
-    live branch was made on. `taken_from` is the commit that a pull took its tables from; of a commit that fixes what a
-    live branch shows, the commit of main that all but the branch's own were taken from.
+    commit that opens the next page. A dropped table is a change to None.
+
+    Tables need not come from a parent: `made_on` is the commit of main under a live branch when the commit was made on
+    it, or fixed what it showed; `taken_from` is the one that a pull took its tables from, and the one of main under a
+    live branch that was merged. `saw` is what a live branch is seen on: main as it is now, or as it was for the commit.
     """
 
     commit: GraphCommit
@@ -164,25 +166,21 @@ class CommitRecord:
     recent: tuple[tuple[Any, ...], ...]
     older: str | None
     saw: str | None = None
+    made_on: str | None = None
     taken_from: str | None = None
 
     @property
-    def beside(self) -> str | None:
-        """The commit that it has tables of, though it is no parent."""
-        return self.saw or self.taken_from
-
-    @property
-    def fixed(self) -> "CommitRecord":
-        """The same commit as the head of a branch that is not live: main may move, and it does not."""
-        return replace(self, saw=None, taken_from=self.beside)
+    def origin(self) -> "Origin":
+        return Origin(commit=self.commit, made_on=self.made_on, taken_from=self.taken_from)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """A commit with what it was made from, as far as a page tells."""
+    """A commit with all that it was made from."""
 
     commit: GraphCommit
-    beside: str | None
+    made_on: str | None
+    taken_from: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

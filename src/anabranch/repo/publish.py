@@ -36,8 +36,8 @@ _MAX_ATTEMPTS = 1000
 class Description:
     """What a commit says about itself, and who is to `inspect` it before it is published.
 
-    On a live branch, `released` tables follow main again, and a commit that `freezes` makes the branch pinned. A commit
-    that takes its tables as another one has them names that one as `taken_from`.
+    On a live branch, `released` tables follow main again, and a commit that `freezes` makes the branch pinned. A pull
+    gives the commit its tables are `taken_from`, and a merge of a live branch the commit of main that was under it.
     """
 
     message: str
@@ -78,7 +78,7 @@ def publish(
         refuse_protected(head)
         refuse_ended(head)
         ground = _ground(head, about, main)
-        record, full_map = _make_record(records, head, ground, changes, about, main)
+        record, full_map = _make_record(records, ground, changes, about, main)
         if about.inspect is not None:
             about.inspect(record, full_map or records.commits.tables_of(record))
         records.commits.put(record, full_map)
@@ -103,12 +103,10 @@ def _catch_up(records: Records, expected: LogEntry, rebase: Rebase) -> tuple[Log
 
 def record_view(records: Records, entry: LogEntry, *, message: str) -> LogEntry:
     """Give an entry to come, whose head is what a live branch shows, a commit of its own that holds just that."""
-    commits, seen = records.commits, entry.head.beside
-    ground = replace(entry, number=entry.number - 1)
-    before = replace(ground, head=commits.get(entry.head.commit.graph_commit_id))
-    taken_from = None if seen is None else commits.get(seen).commit
-    about = Description(message=message, kind=CommitKind.FREEZE, metadata={}, taken_from=taken_from)
-    record, full_map = _make_record(records, before, ground, {}, about)
+    before = replace(entry, number=entry.number - 1)
+    main = None if entry.head.saw is None else records.commits.get(entry.head.saw)
+    about = Description(message=message, kind=CommitKind.FREEZE, metadata={})
+    record, full_map = _make_record(records, before, {}, about, main)
     records.commits.put(record, full_map)
     return replace(entry, at=record.commit.created_at, head=record)
 
@@ -147,24 +145,17 @@ def _id_of(commit: GraphCommit | None) -> str | None:
 
 
 def _make_record(
-    records: Records,
-    head: LogEntry,
-    ground: LogEntry,
-    changes: Changes,
-    about: Description,
-    main: CommitRecord | None = None,
+    records: Records, head: LogEntry, changes: Changes, about: Description, main: CommitRecord | None
 ) -> tuple[CommitRecord, Mapping[TableKey, TableEntry] | None]:
-    """The commit after a head, with its tables as changes of the ground; `main` is what a live head was seen on."""
-    context, parent = records.context, head.head.commit
-    is_live = ground.state.mode is BranchMode.LIVE
-    seen = main.commit if main is not None and head.state.mode is BranchMode.LIVE else None
-    taken_from = about.taken_from if is_live or seen is None else seen
-    made_from = [made for made in (parent, about.merged_parent, seen, about.taken_from) if made is not None]
+    """The commit after a head; `main` is what is under it if it is live, or was until now."""
+    context, parent = records.context, head.head
+    seen = None if main is None or parent.saw is None else main.commit
+    made_from = [made for made in (parent.commit, about.merged_parent, about.taken_from, seen) if made is not None]
     commit = GraphCommit(
         graph_commit_id=context.new_id(),
         manifest_branch=None if str(head.branch) == MAIN else str(head.branch),
         manifest_version=head.number + 1,
-        parent_commit_id=parent.graph_commit_id,
+        parent_commit_id=parent.commit.graph_commit_id,
         merged_parent_commit_id=_id_of(about.merged_parent),
         actor_id=context.actor,
         created_at=max(context.clock(), head.at, *(made.created_at for made in made_from)),
@@ -174,15 +165,17 @@ def _make_record(
         tables=tuple(sorted(str(key) for key in {*changes, *about.released})),
         generation=1 + max(made.generation for made in made_from),
     )
-    recent, older = next_page(head.head)
+    recent, older = next_page(parent)
+    is_live = head.state.mode is BranchMode.LIVE
     record = CommitRecord(
         commit=commit,
-        base=ground.head.base,
-        changes={**ground.head.changes, **changes},
+        base=parent.base,
+        changes={**parent.changes, **changes},
         recent=recent,
         older=older,
-        saw=_id_of(seen) if is_live else None,
-        taken_from=_id_of(taken_from),
+        saw=parent.saw if is_live else None,
+        made_on=_id_of(seen),
+        taken_from=_id_of(about.taken_from),
     )
     if is_live:
         return record, None  # it builds on main's base, and main renews that

@@ -64,7 +64,8 @@ def reset_branch(records: Records, branch: BranchName, target: Resolved) -> LogE
             raise _not_its_own(before)
         state = replace(state, own=old.state.own)
         return _append(records, before, replace(before, event=BranchEvent.RESET, state=state, head=old.head))
-    entry = replace(before, event=BranchEvent.RESET, number=before.number + 1, head=target.record.fixed)
+    head = replace(target.record, saw=None) if target.is_recorded else target.record
+    entry = replace(before, event=BranchEvent.RESET, number=before.number + 1, head=head)
     if not target.is_recorded:
         entry = record_view(records, entry, message=f"Reset {branch} to {target.branch}")
     return _append(records, before, entry)

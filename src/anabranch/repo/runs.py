@@ -142,10 +142,10 @@ def _first_entry(
             description=message,
             run=run,
         ),
-        head=shown.head.fixed,
+        head=shown.head,
     )
     if is_recorded(head, shown):
-        return entry
+        return replace(entry, head=replace(shown.head, saw=None))
     entry = record_view(records, entry, message=f"Run on {head.branch}")
     origin = entry.head.commit.graph_commit_id
     return replace(entry, state=replace(entry.state, run=replace(run, origin=origin)))
