@@ -10,10 +10,12 @@ from anabranch.errors import (
     StorageError,
 )
 
-__all__ = ["EXIT_CODES", "GENERAL", "USAGE", "exit_code"]
+__all__ = ["DIFFERENT", "EXIT_CODES", "GENERAL", "USAGE", "exit_code"]
 
 GENERAL = 1
 USAGE = 2
+# No error: what was run again has other outputs than before.
+DIFFERENT = 8
 
 EXIT_CODES: dict[type[AnabranchError], int] = {
     InvalidInputError: USAGE,

@@ -5,14 +5,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from anabranch.errors import InvalidInputError
 from anabranch.pipelines.declarations import Output, WriteMode
+from anabranch.pipelines.incremental import iter_new_rows, seen_input
 from anabranch.pipelines.parameters import RESERVED
 from anabranch.pipelines.planning import Plan
 from anabranch.pipelines.statements import Statement
+from anabranch.repo.models import GraphCommit
 from anabranch.repo.run import Run
+from anabranch.repo.snapshots import Snapshot
 from anabranch.spark.options import FORMAT, pinned_options
 from anabranch.spark.session import get_session
+from anabranch.spark.types import as_shown, shown_columns, shown_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,6 +36,7 @@ class Builder:
     run: Run
     plan: Plan
     session: "SparkSession"
+    last_builds: Mapping[str, GraphCommit]
 
     @property
     def _tag(self) -> str:
@@ -55,11 +62,26 @@ class Builder:
         self.session.interruptTag(self._tag)
 
     def _read_inputs(self, output: Output) -> "dict[str, DataFrame]":
-        snapshot = self.run.snapshot()
+        snapshot, last = self.run.snapshot(), self.last_builds.get(output.key)
         return {
-            key: self.session.read.format(FORMAT).options(**pinned_options(self.repo, snapshot[key])).load()
+            key: self._read(snapshot, key)
+            if last is None or key not in output.incremental
+            else self._read_new(snapshot, key, last)
             for key in output.inputs
         }
+
+    def _read(self, snapshot: Snapshot, key: str) -> "DataFrame":
+        options = pinned_options(self.repo, snapshot[key])
+        return self.session.read.format(FORMAT).options(**options).load()
+
+    def _read_new(self, snapshot: Snapshot, key: str, last: GraphCommit) -> "DataFrame":
+        before = seen_input(self.repo, last, key)
+        if key not in before:
+            return self._read(snapshot, key)
+        shown = shown_schema(snapshot[key].schema)
+        columns = shown_columns(shown)
+        batches = as_shown(iter_new_rows(key, before=before, after=snapshot), columns)
+        return self.session.createDataFrame(pa.Table.from_batches(batches, schema=columns), schema=shown)
 
     @contextmanager
     def _views(self, output: Output, frames: "Mapping[str, DataFrame]") -> Iterator[dict[str, str]]:

@@ -13,9 +13,10 @@ from anabranch.errors import InvalidPipelineError, ObjectNotFoundError
 from anabranch.pipelines.declarations import Place
 from anabranch.storage import open_store
 
-__all__ = ["Source", "execute", "find_source", "read_source"]
+__all__ = ["MODULE", "Source", "execute", "executed_source", "read_source"]
 
-_MODULE = "anabranch_pipeline_"
+# How the names of the modules begin that pipeline files are executed as.
+MODULE = "anabranch_pipeline_"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,14 +46,14 @@ def read_source(path: str | os.PathLike[str], storage_options: Mapping[str, str]
     return Source(file=file, content=content)
 
 
-def find_source(file: str) -> Source:
+def executed_source(file: str) -> Source:
     """What Python knows of the text of a file, or of a cell of a notebook, that it has executed."""
     return Source(file=file, content="".join(linecache.getlines(file)).encode())
 
 
 def execute(source: Source) -> ModuleType:
     """Execute a file as a module of its own."""
-    module = ModuleType(f"{_MODULE}{source.hash[:16]}")
+    module = ModuleType(f"{MODULE}{source.hash[:16]}")
     module.__file__ = source.file
     # Where classes look for the names in their annotations, and tracebacks for lines.
     sys.modules[module.__name__] = module

@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, Any, Self
 from anabranch.errors import InvalidPipelineError
 from anabranch.pipelines.checks import declare_check
 from anabranch.pipelines.declarations import DeclaredCheck, Output, Place, WriteMode, calling_place, parse_key
-from anabranch.pipelines.loading import Source, execute, find_source, read_source
+from anabranch.pipelines.loading import Source, execute, executed_source, read_source
 from anabranch.pipelines.parameters import Parameter, declare_parameters
 from anabranch.pipelines.planning import Plan, plan_pipeline
 from anabranch.pipelines.signatures import check_signature
 from anabranch.pipelines.statements import Statement, StatementError, parse_statement
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from anabranch.pipelines.running import OnStep, PipelineRun
+    from anabranch.pipelines.reproduction import Reproduction
+    from anabranch.pipelines.running import OnStep, PipelineRun, Session
     from anabranch.repo.repository import Repository
 
 __all__ = ["Pipeline"]
@@ -58,10 +57,17 @@ class Pipeline:
         pipeline._source = source
         return pipeline
 
+    @classmethod
+    def recorded(cls, repo: "Repository", ref: str) -> Self:
+        """The pipeline that made a commit, by its text as it was then; its text is executed."""
+        from anabranch.pipelines.reproduction import recorded_source
+
+        return cls.of_source(recorded_source(repo, repo.published_snapshot_of(ref).commit))
+
     @property
     def source(self) -> Source:
         """The text of its file."""
-        return find_source(self.place.file) if self._source is None else self._source
+        return executed_source(self.place.file) if self._source is None else self._source
 
     def sql(
         self,
@@ -159,20 +165,46 @@ class Pipeline:
         only: Sequence[str] = (),
         jobs: int = 2,
         message: str | None = None,
-        spark: "SparkSession | None" = None,
+        spark: "Session" = None,
         on_step: "OnStep | None" = None,
     ) -> "PipelineRun":
         """Build the outputs on Spark and publish all of them as one commit of a branch, or nothing.
 
-        Outputs that do not need each other are built at the same time, as many as there are `jobs`.
+        Outputs that do not need each other are built at the same time, as many as there are `jobs`. `spark` is a
+        session, or a function that starts one; it is called when the pipeline is found to be well.
         """
         plan = self.plan(repo, branch=branch, parameters=parameters, only=only)
         # Only now: a pipeline that cannot work starts no Spark.
-        from anabranch.pipelines.running import run_plan
+        from anabranch.pipelines.running import Manner, run_plan
 
-        return run_plan(plan, repo, jobs=jobs, message=message, session=spark, on_step=on_step)
+        return run_plan(plan, repo, Manner(jobs=jobs, session=spark, on_step=on_step, message=message))
+
+    def reproduce(
+        self,
+        repo: "Repository",
+        ref: str,
+        *,
+        branch: str | None = None,
+        jobs: int = 2,
+        spark: "Session" = None,
+        on_step: "OnStep | None" = None,
+    ) -> "Reproduction":
+        """Run again what made a commit: on the inputs and with the parameters of then, onto a new branch.
+
+        Each output is compared with what it was in that commit, row by row.
+        """
+        from anabranch.pipelines.reproduction import reproduce
+        from anabranch.pipelines.running import Manner
+
+        commit = repo.published_snapshot_of(ref).commit
+        return reproduce(self, repo, commit, branch=branch, manner=Manner(jobs=jobs, session=spark, on_step=on_step))
 
     def _add(self, output: Output) -> None:
+        if output.incremental and output.write is WriteMode.REBUILD:
+            output.place.fail(
+                f"'{output.key}' is rebuilt, and would lose the rows that are not new in its incremental inputs",
+                hint="write it by 'append' or 'upsert'",
+            )
         known = self.outputs.get(output.key)
         if known is not None:
             output.place.fail(

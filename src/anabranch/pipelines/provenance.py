@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from anabranch.errors import ObjectNotFoundError
 from anabranch.pipelines.declarations import Output
 from anabranch.pipelines.loading import Source
 from anabranch.pipelines.parameters import written
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from anabranch.pipelines.planning import Plan
     from anabranch.repo.repository import Repository
 
-__all__ = ["BuiltOutput", "begun_metadata", "keep_source", "published_metadata"]
+__all__ = ["BuiltOutput", "begun_metadata", "find_source", "keep_source", "published_metadata"]
 
 PIPELINE = "pipeline"
 FILE = "pipeline.file"
@@ -22,8 +23,6 @@ SOURCE_HASH = "pipeline.source_hash"
 PARAMETERS = "pipeline.parameters"
 INPUT = "pipeline.input"
 OUTPUTS = "pipeline.outputs"
-
-_SOURCES = "_pipelines"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,9 +74,25 @@ def published_metadata(input_id: str, built: Sequence[BuiltOutput]) -> dict[str,
 
 def keep_source(repo: "Repository", source: Source) -> None:
     """Keep the text of a pipeline by its hash, so that whoever has the commit can run it again."""
-    store, path = open_store(repo.uri, repo.storage_options), f"{_SOURCES}/{source.hash}.py"
+    store, path = open_store(repo.uri, repo.storage_options), _path(source.hash)
     if find_object(store, path) is None:
         store.put(path, source.content)
+
+
+def find_source(repo: "Repository", source_hash: str, *, file: str) -> Source | None:
+    """The text that was kept by its hash; None if it is not there, or is another by now."""
+    if not source_hash.isalnum():
+        return None
+    try:
+        content = open_store(repo.uri, repo.storage_options).get(_path(source_hash))
+    except ObjectNotFoundError:
+        return None
+    source = Source(file=file, content=content)
+    return source if source.hash == source_hash else None
+
+
+def _path(source_hash: str) -> str:
+    return f"_pipelines/{source_hash}.py"
 
 
 def _json(value: Mapping[str, Any]) -> str:

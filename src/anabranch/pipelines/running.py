@@ -1,27 +1,34 @@
 """Build the outputs of a plan inside a run, and publish all of them, or nothing."""
 
+import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-from anabranch.errors import InvalidInputError
+from anabranch.errors import InvalidInputError, WriteConflictError
 from anabranch.pipelines.building import Builder
 from anabranch.pipelines.failures import failed
+from anabranch.pipelines.incremental import find_last_builds
+from anabranch.pipelines.loading import MODULE
 from anabranch.pipelines.planning import Plan, Step
 from anabranch.pipelines.provenance import BuiltOutput, begun_metadata, keep_source, published_metadata
 from anabranch.repo.run import Run
+from anabranch.repo.snapshots import Snapshot
+from anabranch.repo.state_checks import Check
 from anabranch.spark.session import get_session
+from anabranch.spark.shipping import ship_by_value
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from anabranch.repo.repository import Repository
 
-__all__ = ["OnStep", "PipelineRun", "StepProgress", "StepState", "run_plan"]
+__all__ = ["Manner", "OnStep", "PipelineRun", "Session", "StepProgress", "StepState", "run_plan"]
 
+Session: TypeAlias = "SparkSession | Callable[[], SparkSession] | None"
 OnStep = Callable[["StepProgress"], None]
 
 
@@ -55,35 +62,69 @@ class PipelineRun:
     checks: tuple[str, ...]
 
 
-def run_plan(
-    plan: Plan,
-    repo: "Repository",
-    *,
-    jobs: int,
-    message: str | None,
-    session: "SparkSession | None",
-    on_step: OnStep | None,
-) -> PipelineRun:
-    if jobs < 1:
-        raise InvalidInputError(f"there cannot be {jobs} jobs", hint="give a number from 1 on")
-    spark = get_session(session, repo=repo)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manner:
+    """How a plan is carried out: how many steps at the same time, by which session, and who watches.
+
+    A session may also be given as a function that starts it.
+    """
+
+    jobs: int
+    session: "Session"
+    on_step: OnStep | None
+    message: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.jobs < 1:
+            raise InvalidInputError(f"there cannot be {self.jobs} jobs", hint="give a number from 1 on")
+
+
+def run_plan(plan: Plan, repo: "Repository", manner: Manner) -> PipelineRun:
+    given = manner.session() if callable(manner.session) else manner.session
+    spark = get_session(given, repo=repo)
+    _ship_functions(plan)
     keep_source(repo, plan.source)
-    text = f"Run the pipeline {plan.pipeline}" if message is None else message
+    text = f"Run the pipeline {plan.pipeline}" if manner.message is None else manner.message
     with repo.begin_run(plan.branch, message=text, metadata=begun_metadata(plan)) as run:
-        input_id = run.snapshot().id
-        builder = Builder(repo=repo, run=run, plan=plan, session=spark)
-        built = _Crew(plan, repo, run, builder, on_step or _nobody_watches).build_all(jobs)
-        checks = {check.name: check.check for check in plan.checks}
-        commit = run.publish(checks=checks, metadata=published_metadata(input_id, built))
+        begun = run.snapshot()
+        growing = [step.key for step in plan.steps if step.output.incremental]
+        last_builds = find_last_builds(repo, begun, pipeline=plan.pipeline, outputs=growing)
+        builder = Builder(repo=repo, run=run, plan=plan, session=spark, last_builds=last_builds)
+        built = _Crew(plan, repo, run, builder, manner.on_step or _nobody_watches).build_all(manner.jobs)
+        checks: dict[str, Check] = {check.name: check.check for check in plan.checks}
+        commit = run.publish(checks={**checks, **_unmoved(plan, run)}, metadata=published_metadata(begun.id, built))
     return PipelineRun(
         pipeline=plan.pipeline,
         branch=plan.branch,
         run_id=run.id,
-        input_id=input_id,
+        input_id=begun.id,
         commit_id=None if commit is None else commit.graph_commit_id,
         outputs=tuple(built),
         checks=tuple(checks),
     )
+
+
+def _ship_functions(plan: Plan) -> None:
+    """Let Spark's workers have the functions of a pipeline file, which they cannot import."""
+    modules = {step.output.function.__module__ for step in plan.steps if step.output.function is not None}
+    for name in modules:
+        if name.startswith(MODULE) and name in sys.modules:
+            ship_by_value(sys.modules[name])
+
+
+def _unmoved(plan: Plan, run: Run) -> dict[str, Check]:
+    """A check that nobody else appended to outputs that other steps have taken all new rows of."""
+    made, now = {step.key for step in plan.steps}, run.snapshot()
+    taken = {key: now[key].entry.version for step in plan.steps for key in step.output.incremental if key in made}
+
+    def check(snapshot: Snapshot) -> None:
+        for key, version in taken.items():
+            if snapshot[key].entry.version != version:
+                raise WriteConflictError(
+                    f"table '{key}' was changed on branch '{plan.branch}' since run {run.id} began", hint="run it again"
+                )
+
+    return {"what steps have read is what is published": check} if taken else {}
 
 
 def _nobody_watches(_progress: StepProgress) -> None:

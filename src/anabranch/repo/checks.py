@@ -57,7 +57,7 @@ def checked_expiry(expires_in: object) -> int:
     return expires_in // timedelta(microseconds=1)
 
 
-def checked_metadata(metadata: Any) -> dict[str, str]:
+def checked_metadata(metadata: Any, *, longest: int = _MAX_LENGTH) -> dict[str, str]:
     if metadata is not None and not isinstance(metadata, Mapping):
         raise InvalidInputError(f"the metadata {metadata!r} is no mapping", hint="give a dict of text to text")
     checked = dict(metadata or {})
@@ -65,8 +65,8 @@ def checked_metadata(metadata: Any) -> dict[str, str]:
         if not (isinstance(key, str) and isinstance(value, str)):
             raise InvalidInputError(f"metadata {key!r}: {value!r} is not text", hint="use text for keys and values")
         _require_text(key + value)
-    if sum(len(key) + len(value) for key, value in checked.items()) > _MAX_LENGTH:
-        raise InvalidInputError("the metadata is too large", hint=f"use at most {_MAX_LENGTH} characters in all")
+    if sum(len(key) + len(value) for key, value in checked.items()) > longest:
+        raise InvalidInputError("the metadata is too large", hint=f"use at most {longest} characters in all")
     return checked
 
 

@@ -13,7 +13,7 @@ from anabranch.repo.models import CommitKind, CommitRecord, GraphCommit, LogEntr
 from anabranch.repo.publish import Changes, Description
 from anabranch.repo.records import Records
 from anabranch.repo.run_publishing import publish_run
-from anabranch.repo.runs import RunInfo, abort_run, describe_run, get_run, refuse_over
+from anabranch.repo.runs import RunInfo, abort_run, describe_run, get_run, refuse_over, run_state
 from anabranch.repo.snapshots import Snapshot
 from anabranch.repo.state_checks import Checks, Query, checked_checks, run_checks
 from anabranch.repo.transaction import Transaction
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["Run"]
 
 _LONGEST_ERROR = 2000
+# What a run tells of each of its tables may be more than what a user writes by hand.
+_LONGEST_REPORT = 1_000_000
 
 
 class Run:
@@ -87,6 +89,11 @@ class Run:
         refuse_over(entry)
         return Snapshot.of(self._records, entry.head, version=entry.number)
 
+    def snapshot_at_begin(self) -> Snapshot:
+        """The tables as they were when the run began, also after it has ended."""
+        record = self._records.commits.get(run_state(get_run(self._records, self.id)).origin)
+        return Snapshot.of(self._records, record, version=record.commit.manifest_version)
+
     def sql(self, sql: str, *, params: Parameters | None = None) -> "pa.Table":
         """Answer one read-only statement over the tables as the run has them now."""
         return self._query(sql, self.snapshot(), params).read_all()
@@ -109,7 +116,7 @@ class Run:
         The checks see the target as it is to be. If one fails, or the target has moved in the same tables and not only
         by appends, nothing is published and the run can go on.
         """
-        named, more = checked_checks(checks), checked_metadata(metadata)
+        named, more = checked_checks(checks), checked_metadata(metadata, longest=_LONGEST_REPORT)
 
         def inspect(record: CommitRecord, tables: TableMap) -> None:
             snapshot = Snapshot(self._records, record, version=record.commit.manifest_version, tables=tables)

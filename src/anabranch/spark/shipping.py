@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from anabranch.spark.source import AnabranchSource
 
-__all__ = ["lend", "ship", "zipped_package"]
+__all__ = ["lend", "ship", "ship_by_value", "zipped_package"]
 
 # By this name Spark, too, finds the format.
 _FORMAT_MODULE = "pyspark_anabranch"
@@ -53,6 +54,12 @@ def lend(session: "SparkSession", place: str, storage_options: Mapping[str, str]
     # A class of its own is sent as a whole; one that can be imported is sent as its name.
     session.dataSource.register(type(source.__name__, (source,), {"credentials": known, "__module__": __name__}))
     setattr(session, _LENT, known)
+
+
+def ship_by_value(module: ModuleType) -> None:
+    """Let workers get the functions of a module whole, which they cannot import."""
+    cloudpickle: Any = importlib.import_module("pyspark.cloudpickle")
+    cloudpickle.register_pickle_by_value(module)
 
 
 def _source() -> "type[AnabranchSource]":

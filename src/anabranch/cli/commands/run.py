@@ -41,9 +41,11 @@ app = typer.Typer(
 app.command(
     _DEFAULT,
     epilog=example(
+        "run pipeline shop.py",
         "run shop.py --branch dev --param since=2026-01-01",
         "run shop.py --only gold.revenue --dry-run",
         "run shop.py --master spark://host:7077",
+        "run --at main",
     ),
 )(run_pipeline)
 
@@ -82,7 +84,11 @@ def list_(
 @app.command("show", epilog=example("run show 01KA4T3JB6W9TTVN2MVF2FZ9AA"))
 def show(run_id: RunId, repo: Repo = None, storage_option: StorageOptions = None, as_json: AsJson = False) -> None:
     """Show a run: what it is about, how far it is, and the tables it has touched."""
-    run = open_session(repo=repo, storage_options=storage_option).repository.run_get(run_id).info()
+    from anabranch.pipelines.failures import list_logs
+
+    repository = open_session(repo=repo, storage_options=storage_option).repository
+    run = repository.run_get(run_id).info()
+    logs = list_logs(repository, run.id)
     rows = (
         ("run", run.id),
         ("state", run.state.value),
@@ -93,12 +99,14 @@ def show(run_id: RunId, repo: Repo = None, storage_option: StorageOptions = None
         ("last change (UTC)", moment(run.changed_at)),
         ("commit", run.commit_id),
         *([("error", run.error)] if run.error else []),
+        *((f"log of {log.output}", log.uri) for log in logs),
         *((f"metadata {key}", value) for key, value in run.metadata.items()),
     )
     touched = Table(
         title="touched tables", columns=("table",), rows=tuple((key,) for key in run.tables), empty="it touched none"
     )
-    answer = Answer(document=_document(run), tables=[Table(columns=("", ""), rows=rows), touched])
+    document = {**_document(run), "logs": {log.output: log.uri for log in logs}}
+    answer = Answer(document=document, tables=[Table(columns=("", ""), rows=rows), touched])
     output_for(as_json=as_json).show(answer)
 
 

@@ -1,30 +1,43 @@
 """`anabranch run FILE`: a pipeline, built on Spark and published as one commit."""
 
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from anabranch.cli.arguments import Actor, AsJson, BranchOption, Message, Repo, StorageOptions, parse_pairs
-from anabranch.cli.commits import short_id
-from anabranch.cli.output import Answer, Table, count, output_for
+from anabranch.cli.exit_codes import DIFFERENT
+from anabranch.cli.output import output_for
+from anabranch.cli.pipeline_answers import plan_answer, reproduction_answer, run_answer
 from anabranch.cli.session import open_session
 from anabranch.cli.step_progress import watched_steps
+from anabranch.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from anabranch.pipelines.planning import Plan
-    from anabranch.pipelines.running import PipelineRun
 
 __all__ = ["run_pipeline"]
 
 
 def run_pipeline(
     file: Annotated[
-        str, typer.Argument(metavar="FILE", show_default=False, help="A Python file that declares one pipeline.")
-    ],
+        str | None,
+        typer.Argument(
+            metavar="FILE",
+            show_default=False,
+            help="A Python file that declares one pipeline; with --at, instead of the one that was recorded.",
+        ),
+    ] = None,
+    at: Annotated[
+        str | None,
+        typer.Option(
+            "--at",
+            metavar="COMMIT",
+            show_default=False,
+            help="Run again what made this commit, on the inputs and with the parameters of then, onto a new branch"
+            " (--branch names it), and say whether the outputs are the same; exits with 8 if they are not.",
+        ),
+    ] = None,
     param: Annotated[
         list[str] | None,
         typer.Option(
@@ -69,13 +82,24 @@ def run_pipeline(
     """Run a pipeline file: build its outputs on Spark and publish all of them as one commit, or nothing."""
     from anabranch import Pipeline
 
+    output = output_for(as_json=as_json)
+    if at is not None:
+        _refuse_with_at({"--param": param, "--only": only, "--dry-run": dry_run, "--message": message})
+        here = open_session(repo=repo, storage_options=storage_option, actor=actor)
+        pipeline = Pipeline.recorded(here.repository, at) if file is None else Pipeline.load(file)
+        with watched_steps(as_json=as_json) as watch:
+            again = pipeline.reproduce(
+                here.repository, at, branch=branch, jobs=jobs, spark=lambda: _session(master, conf), on_step=watch
+            )
+        output.show(reproduction_answer(again))
+        raise typer.Exit(0 if again.is_same else DIFFERENT)
+    if file is None:
+        raise InvalidInputError("no pipeline is named", hint="name its file, or a commit with --at")
     here = open_session(repo=repo, storage_options=storage_option, branch=branch, actor=actor)
-    parameters = parse_pairs(param, option="--param")
-    pipeline = Pipeline.load(file)
+    parameters, pipeline = parse_pairs(param, option="--param"), Pipeline.load(file)
     with here.on_current_branch():
-        plan = pipeline.plan(here.repository, parameters=parameters, only=only or ())
         if dry_run:
-            output_for(as_json=as_json).show(_plan_answer(plan))
+            output.show(plan_answer(pipeline.plan(here.repository, parameters=parameters, only=only or ())))
             return
         with watched_steps(as_json=as_json) as watch:
             done = pipeline.run(
@@ -84,75 +108,21 @@ def run_pipeline(
                 only=only or (),
                 jobs=jobs,
                 message=message,
-                spark=_session(master, conf),
+                spark=lambda: _session(master, conf),
                 on_step=watch,
             )
-    output_for(as_json=as_json).show(_run_answer(done))
+    output.show(run_answer(done))
 
 
-def _session(master: str | None, conf: Sequence[str] | None) -> "SparkSession | None":
-    settings = parse_pairs(conf, option="--conf")
-    if master is None and not settings:
-        return None
+def _refuse_with_at(given: Mapping[str, object]) -> None:
+    for option, value in given.items():
+        if value:
+            raise InvalidInputError(
+                f"{option} is given with --at, which does again what was recorded", hint="leave one of them out"
+            )
+
+
+def _session(master: str | None, conf: Sequence[str] | None) -> "SparkSession":
     import anabranch
 
-    return anabranch.spark_session(master=master, config=settings)
-
-
-def _plan_answer(plan: "Plan") -> Answer:
-    steps = [
-        {
-            "output": step.key,
-            "kind": step.output.kind,
-            "write": step.output.write.value,
-            "creates": step.creates,
-            "inputs": list(step.output.inputs),
-            "incremental": list(step.output.incremental),
-            "after": list(step.after),
-            "primary_key": list(step.output.primary_key),
-            "description": step.output.description,
-        }
-        for step in plan.steps
-    ]
-    document = {
-        "pipeline": plan.pipeline,
-        "branch": plan.branch,
-        "source_hash": plan.source.hash,
-        "parameters": {name: str(value) for name, value in plan.parameters.items()},
-        "steps": steps,
-        "checks": [check.name for check in plan.checks],
-    }
-    rows = tuple(
-        (
-            number,
-            step.key,
-            step.output.kind,
-            f"{step.output.write.value}{', creates it' if step.creates else ''}",
-            ", ".join(
-                f"{name} (what is new)" if name in step.output.incremental else name for name in step.output.inputs
-            )
-            or None,
-        )
-        for number, step in enumerate(plan.steps, start=1)
-    )
-    tables = [Table(columns=("step", "output", "kind", "write", "reads"), rows=rows)]
-    if plan.parameters:
-        values = tuple((name, str(value)) for name, value in plan.parameters.items())
-        tables.append(Table(title="parameters", columns=("", ""), rows=values))
-    if plan.checks:
-        tables.append(Table(title="checks", columns=("",), rows=tuple((check.name,) for check in plan.checks)))
-    sentence = f"{plan.pipeline} on {plan.branch}: {count(len(plan.steps), 'step')}; nothing was done"
-    return Answer(document=document, sentences=[sentence], tables=tables)
-
-
-def _run_answer(done: "PipelineRun") -> Answer:
-    rows = tuple(
-        (output.key, output.write, f"{output.rows:,}", f"{output.seconds:.1f}", ", ".join(output.inputs) or None)
-        for output in done.outputs
-    )
-    sentence = f"ran {done.pipeline} on {done.branch}: nothing changed"
-    if done.commit_id is not None:
-        checked = f", {count(len(done.checks), 'check')} passed" if done.checks else ""
-        sentence = f"ran {done.pipeline} on {done.branch} at {short_id(done.commit_id)}{checked}"
-    shown = Table(columns=("output", "write", "rows", "seconds", "reads"), rows=rows)
-    return Answer(document=asdict(done), sentences=[sentence], tables=[shown])
+    return anabranch.spark_session(master=master, config=parse_pairs(conf, option="--conf"))

@@ -1,0 +1,108 @@
+"""What commands answer about pipelines: what would be done, what was done, and whether it came out the same again."""
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from anabranch.cli.commits import short_id
+from anabranch.cli.output import Answer, Table, count
+
+if TYPE_CHECKING:
+    from anabranch.pipelines.planning import Plan
+    from anabranch.pipelines.reproduction import ComparedOutput, Reproduction
+    from anabranch.pipelines.running import PipelineRun
+
+__all__ = ["plan_answer", "reproduction_answer", "run_answer"]
+
+
+def plan_answer(plan: "Plan") -> Answer:
+    steps = [
+        {
+            "output": step.key,
+            "kind": step.output.kind,
+            "write": step.output.write.value,
+            "creates": step.creates,
+            "inputs": list(step.output.inputs),
+            "incremental": list(step.output.incremental),
+            "after": list(step.after),
+            "primary_key": list(step.output.primary_key),
+            "description": step.output.description,
+        }
+        for step in plan.steps
+    ]
+    document = {
+        "pipeline": plan.pipeline,
+        "branch": plan.branch,
+        "source_hash": plan.source.hash,
+        "parameters": {name: str(value) for name, value in plan.parameters.items()},
+        "steps": steps,
+        "checks": [check.name for check in plan.checks],
+    }
+    rows = tuple(
+        (
+            number,
+            step.key,
+            step.output.kind,
+            f"{step.output.write.value}{', creates it' if step.creates else ''}",
+            ", ".join(
+                f"{name} (what is new)" if name in step.output.incremental else name for name in step.output.inputs
+            )
+            or None,
+        )
+        for number, step in enumerate(plan.steps, start=1)
+    )
+    tables = [Table(columns=("step", "output", "kind", "write", "reads"), rows=rows)]
+    if plan.parameters:
+        values = tuple((name, str(value)) for name, value in plan.parameters.items())
+        tables.append(Table(title="parameters", columns=("", ""), rows=values))
+    if plan.checks:
+        tables.append(Table(title="checks", columns=("",), rows=tuple((check.name,) for check in plan.checks)))
+    sentence = f"{plan.pipeline} on {plan.branch}: {count(len(plan.steps), 'step')}; nothing was done"
+    return Answer(document=document, sentences=[sentence], tables=tables)
+
+
+def run_answer(done: "PipelineRun") -> Answer:
+    rows = tuple(
+        (output.key, output.write, f"{output.rows:,}", f"{output.seconds:.1f}", ", ".join(output.inputs) or None)
+        for output in done.outputs
+    )
+    sentence = f"ran {done.pipeline} on {done.branch}: nothing changed"
+    if done.commit_id is not None:
+        checked = f", {count(len(done.checks), 'check')} passed" if done.checks else ""
+        sentence = f"ran {done.pipeline} on {done.branch} at {short_id(done.commit_id)}{checked}"
+    shown = Table(columns=("output", "write", "rows", "seconds", "reads"), rows=rows)
+    return Answer(document=asdict(done), sentences=[sentence], tables=[shown])
+
+
+def reproduction_answer(again: "Reproduction") -> Answer:
+    different = [output for output in again.outputs if not output.is_same]
+    source = "by the same text" if again.has_same_source else "by another text"
+    found = "all outputs are the same"
+    if different:
+        found = f"{len(different)} of {count(len(again.outputs), 'output')} differ"
+    rows = tuple(
+        (output.key, _verdict(output), output.inserted, output.updated, output.deleted) for output in again.outputs
+    )
+    return Answer(
+        document={
+            "commit_id": again.commit_id,
+            "branch": again.branch,
+            "same": again.is_same,
+            "same_source": again.has_same_source,
+            "recorded_source_hash": again.recorded_hash,
+            "source_hash": again.source_hash,
+            "outputs": [{**asdict(output), "is_same": output.is_same} for output in again.outputs],
+            "run": asdict(again.run),
+        },
+        sentences=[f"ran {short_id(again.commit_id)} again on {again.branch}, {source}: {found}"],
+        tables=[Table(columns=("output", "", "inserted", "updated", "deleted"), rows=rows)],
+    )
+
+
+def _verdict(output: "ComparedOutput") -> str:
+    if output.is_same:
+        return "same"
+    if output.is_missing:
+        return "no longer declared"
+    changed = output.inserted + output.updated + output.deleted
+    columns = "other columns" if output.has_other_columns else ""
+    return " and ".join(part for part in (f"differs in {count(changed, 'row')}" if changed else "", columns) if part)

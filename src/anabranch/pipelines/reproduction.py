@@ -1,0 +1,163 @@
+"""A recorded run of a pipeline, done again on what it read then, and compared with what it made then."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from anabranch.errors import CommitNotFoundError, InvalidInputError, ObjectNotFoundError
+from anabranch.pipelines.declarations import Output
+from anabranch.pipelines.loading import Source
+from anabranch.pipelines.provenance import find_source
+from anabranch.pipelines.running import Manner, PipelineRun, run_plan
+from anabranch.repo.diff import TableDiff
+from anabranch.repo.lineage.provenance import PipelineRecord
+from anabranch.repo.models import GraphCommit
+from anabranch.repo.snapshots import Snapshot
+
+if TYPE_CHECKING:
+    from anabranch.pipelines.pipeline import Pipeline
+    from anabranch.repo.repository import Repository
+
+__all__ = ["ComparedOutput", "Reproduction", "get_record", "recorded_source", "reproduce"]
+
+_BRANCH = "reproduce"
+_SHORT = 14
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedOutput:
+    """How an output that was built again differs from the recorded one; what was not built again is `missing`."""
+
+    key: str
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+    has_other_columns: bool = False
+    is_missing: bool = False
+
+    @property
+    def is_same(self) -> bool:
+        return not (self.inserted or self.updated or self.deleted or self.has_other_columns or self.is_missing)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reproduction:
+    """A run that was done again: on which branch, by which text, and what came of it."""
+
+    commit_id: str
+    branch: str
+    recorded_hash: str | None
+    source_hash: str
+    run: PipelineRun
+    outputs: tuple[ComparedOutput, ...]
+
+    @property
+    def has_same_source(self) -> bool:
+        return self.recorded_hash == self.source_hash
+
+    @property
+    def is_same(self) -> bool:
+        return all(output.is_same for output in self.outputs)
+
+
+def get_record(commit: GraphCommit) -> PipelineRecord:
+    """What a commit tells about the pipeline that made it."""
+    record = PipelineRecord.find(commit.metadata)
+    if record is None or record.input is None or not record.outputs:
+        raise InvalidInputError(
+            f"commit {commit.graph_commit_id} was made by no pipeline", hint="name a commit that 'run FILE' made"
+        )
+    return record
+
+
+def recorded_source(repo: "Repository", commit: GraphCommit) -> Source:
+    """The text of the pipeline that made a commit, as it was then."""
+    record = get_record(commit)
+    source = find_source(repo, record.source_hash or "", file=record.file or record.name)
+    if source is None:
+        raise ObjectNotFoundError(
+            f"the text of the pipeline {record.name!r} of commit {commit.graph_commit_id} is not in the repository",
+            hint="name its file, too",
+        )
+    return source
+
+
+def reproduce(
+    pipeline: "Pipeline", repo: "Repository", commit: GraphCommit, *, branch: str | None, manner: Manner
+) -> Reproduction:
+    record = get_record(commit)
+    begun = _begun(repo, commit, record)
+    wanted = _wanted(pipeline.outputs, record, begun)
+    # Refuses what cannot work before a branch is made.
+    pipeline.plan(repo, branch=begun.id, parameters=record.parameters, only=wanted)
+    name = branch or _free_name(repo, commit)
+    repo.branch_create_from(begun.id, name, description=f"What {commit.graph_commit_id} made, made again")
+    plan = pipeline.plan(repo, branch=name, parameters=record.parameters, only=wanted)
+    done = run_plan(plan, repo, replace(manner, message=f"Reproduce {commit.graph_commit_id}"))
+    return Reproduction(
+        commit_id=commit.graph_commit_id,
+        branch=name,
+        recorded_hash=record.source_hash,
+        source_hash=plan.source.hash,
+        run=done,
+        outputs=_compare(repo, commit, record, done),
+    )
+
+
+def _begun(repo: "Repository", commit: GraphCommit, record: PipelineRecord) -> Snapshot:
+    try:
+        return repo.published_snapshot_of(record.input or "")
+    except CommitNotFoundError:
+        raise CommitNotFoundError(
+            f"what the pipeline of commit {commit.graph_commit_id} read is no commit of a branch any more",
+            hint="what a live branch shows of main is not kept; run pipelines on a pinned branch to reproduce them",
+        ) from None
+
+
+def _wanted(outputs: Mapping[str, Output], record: PipelineRecord, begun: Snapshot) -> list[str]:
+    """The recorded outputs that are still declared, and what they need that neither was recorded nor is there."""
+    wanted: list[str] = []
+    todo = [key for key in record.outputs if key in outputs]
+    while todo:
+        key = todo.pop()
+        if key not in wanted:
+            wanted.append(key)
+            todo += [name for name in outputs[key].inputs if name in outputs and name not in begun]
+    if not wanted:
+        raise InvalidInputError(
+            f"the pipeline declares none of the recorded outputs: {', '.join(record.outputs)}",
+            hint="name the file of the recorded pipeline",
+        )
+    return wanted
+
+
+def _free_name(repo: "Repository", commit: GraphCommit) -> str:
+    taken = {branch.name for branch in repo.branch_list()}
+    base = f"{_BRANCH}/{commit.graph_commit_id[:_SHORT].lower()}"
+    names = (base, *(f"{base}-{number}" for number in range(2, len(taken) + 3)))
+    return next(name for name in names if name not in taken)
+
+
+def _compare(
+    repo: "Repository", commit: GraphCommit, record: PipelineRecord, done: PipelineRun
+) -> tuple[ComparedOutput, ...]:
+    built = {output.key for output in done.outputs}
+    found = repo.diff(commit.graph_commit_id, done.branch, tables=sorted(record.outputs))
+    different = {table.key: table for table in found.tables}
+    return tuple(
+        _compared(key, different.get(key)) if key in built else ComparedOutput(key=key, is_missing=True)
+        for key in record.outputs
+    )
+
+
+def _compared(key: str, table: TableDiff | None) -> ComparedOutput:
+    if table is None:
+        return ComparedOutput(key=key)
+    counts = table.counts
+    return ComparedOutput(
+        key=key,
+        inserted=counts.inserted,
+        updated=counts.updated,
+        deleted=counts.deleted,
+        has_other_columns=bool(table.columns),
+    )
