@@ -1,0 +1,96 @@
+"""Commit graphs made through publishing, without data: tables are entries that point to nothing."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import count
+
+import anabranch as ab
+from anabranch.ids import MAIN, BranchName, TableKey
+from anabranch.repo.models import BranchMode, CommitKind, CommitRecord, GraphCommit, LogEntry, TableEntry
+from anabranch.repo.publish import Changes, Description, publish
+from anabranch.repo.records import Records
+from anabranch.repo.tables import owns
+from anabranch.repo.views import view
+
+T = TableKey.parse("s.t")
+U = TableKey.parse("s.u")
+
+
+class Graph:
+    """Branches that commit, and merge each other, as somebody says."""
+
+    def __init__(self, repo: ab.Repository) -> None:
+        self.repo = repo
+        self.records = Records.of(repo._context)
+        self._numbers = count(1)
+
+    def branch(self, name: str, *, source: str = MAIN, is_live: bool = False) -> None:
+        self.repo.branch_create_from(source, name, mode="live" if is_live else "pinned")
+
+    def head(self, branch: str = MAIN) -> LogEntry:
+        """A branch as it shows itself now."""
+        return view(self.records, self.records.heads.get(BranchName(branch)))
+
+    def tip(self, branch: str = MAIN) -> CommitRecord:
+        return self.head(branch).head
+
+    def entry(self, branch: str, key: TableKey = T) -> TableEntry | None:
+        return self.records.commits.find_table(self.tip(branch), key)
+
+    def commit(self, branch: str = MAIN, *keys: TableKey) -> GraphCommit:
+        """Write to some tables, by default to one."""
+        return self._publish(branch, {key: self._written(branch, key) for key in keys or (T,)}, CommitKind.CHANGE)
+
+    def merge(self, source: str, *keys: TableKey, into: str = MAIN) -> GraphCommit:
+        """Make a commit of two parents that wrote to some tables."""
+        theirs = self.head(source)
+        main = self.tip() if theirs.state.mode is BranchMode.LIVE else None
+        changes = {key: self._written(into, key) for key in keys}
+        return self._publish(into, changes, CommitKind.MERGE, merged=theirs.head.commit, main=main)
+
+    def _publish(
+        self,
+        branch: str,
+        changes: Changes,
+        kind: CommitKind,
+        *,
+        merged: GraphCommit | None = None,
+        main: CommitRecord | None = None,
+    ) -> GraphCommit:
+        about = Description(
+            message=f"{kind} {next(self._numbers)}",
+            kind=kind,
+            metadata={},
+            merged_parent=merged,
+            taken_from=None if main is None else main.commit,
+        )
+        head = self.records.heads.get(BranchName(branch))
+        done = publish(self.records, expected=head, changes=changes, about=about, rebase=lambda _: changes)
+        return done.head.commit
+
+    def _written(self, branch: str, key: TableKey) -> TableEntry:
+        """The next version of a table, in a home of the branch's own."""
+        old, version = self.entry(branch, key), next(self._numbers)
+        if old is None:
+            home = None if branch == MAIN else f"{branch}/{self.records.context.new_id()}"
+            return TableEntry(dataset=str(key), home=home, version=version, head=1, primary_key=(), rows=1)
+        if owns(BranchName(branch), old.home):
+            return replace(old, version=version)
+        home = f"{branch}/{self.records.context.new_id()}"
+        return replace(old, version=version, home=home, forked_from=(old.home, old.version))
+
+
+def ancestors(parents: Mapping[str, tuple[str, ...]], start: str) -> set[str]:
+    found, todo = {start}, [start]
+    while todo:
+        for parent in parents[todo.pop()]:
+            if parent not in found:
+                found.add(parent)
+                todo.append(parent)
+    return found
+
+
+def lowest(parents: Mapping[str, tuple[str, ...]], ours: str, theirs: str) -> set[str]:
+    """The lowest common ancestors: by looking at everything."""
+    common = ancestors(parents, ours) & ancestors(parents, theirs)
+    return {one for one in common if not any(one in ancestors(parents, other) for other in common - {one})}
