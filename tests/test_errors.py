@@ -37,6 +37,7 @@ CODES = {
     "InvalidPipelineError": "invalid_pipeline",
     "InvalidSchemaError": "invalid_schema",
     "KeyConflictError": "key_conflict",
+    "MergeConflictError": "merge_conflict",
     "MergeNeededError": "merge_needed",
     "MissingDependencyError": "missing_dependency",
     "NotFoundError": "not_found",

@@ -28,6 +28,7 @@
     │   ├── ObjectExistsError
     │   ├── KeyConflictError
     │   ├── DestructiveChangeError
+    │   ├── MergeConflictError
     │   ├── MergeNeededError
     │   └── ForeignWriteError
     ├── InvalidInputError    correct the call
@@ -53,7 +54,8 @@
 Codes are stable: programs match on `code`, people read the message, and the message's last part says what to do next.
 """
 
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 __all__ = [
     "AnabranchError",
@@ -82,6 +84,7 @@ __all__ = [
     "InvalidPipelineError",
     "InvalidSchemaError",
     "KeyConflictError",
+    "MergeConflictError",
     "MergeNeededError",
     "MissingDependencyError",
     "NotFoundError",
@@ -249,6 +252,17 @@ class KeyConflictError(ConflictError):
     """Rows break the primary key: a null or a repeated key."""
 
     code = "key_conflict"
+
+
+class MergeConflictError(ConflictError):
+    """Both sides of a merge changed the same thing. `conflicts` are the first of `count`; nothing was merged."""
+
+    code = "merge_conflict"
+
+    def __init__(self, problem: str, *, hint: str, conflicts: Sequence[Any] = (), count: int = 0) -> None:
+        super().__init__(problem, hint=hint)
+        self.conflicts = tuple(conflicts)
+        self.count = count
 
 
 class MergeNeededError(ConflictError):

@@ -3,7 +3,6 @@
 import functools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import duckdb
 import pyarrow as pa
@@ -11,17 +10,16 @@ import pyarrow.compute as pc
 
 from anabranch.duck.duck_errors import DUCK_ERRORS, is_fatal, translate
 from anabranch.duck.engine import default_engine
-from anabranch.duck.exact_types import held, held_type, restored
+from anabranch.duck.merging import MergeQuestion
 from anabranch.duck.session import Database
-from anabranch.errors import AnabranchError
-from anabranch.repo.comparing import RowComparison, RowSide, TableCounts
+from anabranch.duck.sides import Pair, Side, is_same_key
+from anabranch.repo.comparing import RowComparison, RowMerge, TableCounts
 
 __all__ = ["DuckComparer", "default_comparer"]
 
 _ROWS_PER_BATCH = 8192
 _INSERTED, _UPDATED, _DELETED = range(3)
 _CHANGES = pa.array(["inserted", "updated", "deleted"])
-_ROW_ID = "_rowid"
 
 
 @functools.cache
@@ -37,7 +35,7 @@ class DuckComparer:
 
     def count(self, comparison: RowComparison) -> TableCounts:
         asked = _Question(comparison)
-        with self._answering(asked) as connection:
+        with self._answering((asked.older, asked.newer)) as connection:
             source = asked.prepare(connection)
             rows = connection.execute(f"{asked.counting(source)} GROUP BY ALL").fetchall()
         found = dict.fromkeys(range(3), 0) | dict(rows)
@@ -47,20 +45,31 @@ class DuckComparer:
         asked = _Question(comparison)
 
         def batches() -> Iterator[pa.RecordBatch]:
-            with self._answering(asked) as connection:
+            with self._answering((asked.older, asked.newer)) as connection:
                 connection.execute(asked.reading(asked.prepare(connection)))
                 for batch in connection.to_arrow_reader(_ROWS_PER_BATCH):
                     yield asked.answer(batch)
 
         return pa.RecordBatchReader.from_batches(asked.schema, batches())
 
+    def merge(self, merge: RowMerge) -> pa.RecordBatchReader:
+        asked = MergeQuestion(merge)
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            with self._answering(asked.sides) as connection:
+                connection.execute(asked.prepare(connection))
+                for batch in connection.to_arrow_reader(_ROWS_PER_BATCH):
+                    yield asked.answer(batch)
+
+        return pa.RecordBatchReader.from_batches(asked.schema, batches())
+
     @contextmanager
-    def _answering(self, asked: "_Question") -> Iterator[duckdb.DuckDBPyConnection]:
+    def _answering(self, sides: Sequence[Side]) -> Iterator[duckdb.DuckDBPyConnection]:
         session = self._database.session()
         try:
             yield session.connection
         except DUCK_ERRORS as err:
-            for side in (asked.older, asked.newer):
+            for side in sides:
                 if side.failure is not None:
                     raise side.failure from err
             if is_fatal(err):
@@ -70,114 +79,14 @@ class DuckComparer:
             session.close()
 
 
-@dataclass(frozen=True, slots=True)
-class _Column:
-    """A column of one side by its place: SQL would not tell names apart that differ in their case alone."""
-
-    sql: str
-    kind: pa.DataType
-
-    @property
-    def text(self) -> str:
-        """Its values as text; of numbers without what is behind the point, if that is nothing."""
-        text = f"CAST({self.sql} AS VARCHAR)"
-        return f"regexp_replace({text}, '[.]0*$|([.][0-9]*[1-9])0+$', '\\1')" if _is_number(self.kind) else text
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Pair:
-    """A column on both sides, under its newer name; on a side that does not have it, it is null."""
-
-    name: str
-    older: _Column | None
-    newer: _Column | None
-
-    @property
-    def differs(self) -> str:
-        """Whether the values differ; nulls and NaNs are equal to themselves."""
-        return "({} IS DISTINCT FROM {})".format(*self._operands())
-
-    @property
-    def is_same(self) -> str:
-        return "({} IS NOT DISTINCT FROM {})".format(*self._operands())
-
-    @property
-    def is_same_key(self) -> str:
-        return "({} = {})".format(*self._operands())
-
-    def _operands(self) -> tuple[str, str]:
-        if self.older is None or self.newer is None:
-            return "NULL" if self.older is None else self.older.sql, "NULL" if self.newer is None else self.newer.sql
-        kinds = self.older.kind, self.newer.kind
-        # Where types differ, text is what every value can be made without an error.
-        if kinds[0] == kinds[1] or all(map(_is_plain_number, kinds)) or all(map(pa.types.is_timestamp, kinds)):
-            return self.older.sql, self.newer.sql
-        return self.older.text, self.newer.text
-
-
-class _Side:
-    """The rows of one version, as a table of DuckDB whose columns are numbered."""
-
-    def __init__(self, alias: str, side: RowSide | None) -> None:
-        self._alias = alias
-        self._side = side
-        self.failure: AnabranchError | None = None
-        self.schema = pa.schema([]) if side is None else side.schema
-        self._held = [held_type(kind) for kind in self.schema.types]
-        names = [f"c{number}" for number in range(len(self._held))]
-        self._shown = pa.schema([*zip(names, self._held, strict=True), ("row_id", pa.uint64())])
-
-    @property
-    def is_there(self) -> str:
-        return f"({self._alias}.row_id IS NOT NULL)"
-
-    @property
-    def columns(self) -> list[str]:
-        return [f"{self._alias}.c{number}" for number in range(len(self._held))]
-
-    @property
-    def struct(self) -> pa.DataType:
-        # A column may be null here that never is in the table: in rows that are not there.
-        return pa.struct([(field.name, field.type) for field in self.schema])
-
-    def at(self, name: str | None) -> _Column | None:
-        if name is None:
-            return None
-        number = self.schema.names.index(name)
-        return _Column(f"{self._alias}.c{number}", self._held[number])
-
-    def register(self, connection: duckdb.DuckDBPyConnection) -> None:
-        reader = pa.RecordBatchReader.from_batches(self._shown, self._batches())
-        connection.register(f"given_{self._alias}", reader)
-
-    def rows(self, values: Sequence[pa.Array], *, are_missing: pa.Array) -> pa.Array:
-        """The rows that DuckDB found on this side."""
-        if not values:
-            return pa.nulls(len(are_missing), self.struct)
-        arrays = [restored(array, kind) for array, kind in zip(values, self.schema.types, strict=True)]
-        return pa.StructArray.from_arrays(arrays, fields=list(self.struct), mask=are_missing)
-
-    def _batches(self) -> Iterator[pa.RecordBatch]:
-        # DuckDB makes an error of its own of whatever is raised here.
-        try:
-            for batch in () if self._side is None else self._side.read():
-                has_row_ids = _ROW_ID in batch.schema.names
-                row_ids = batch.column(_ROW_ID) if has_row_ids else pa.repeat(pa.scalar(0, pa.uint64()), len(batch))
-                values = [held(batch.column(name)) for name in self.schema.names]
-                yield pa.record_batch([*values, row_ids], schema=self._shown)
-        except AnabranchError as err:
-            self.failure = err
-            raise
-
-
 class _Question:
     """A comparison as SQL, and what DuckDB answers as rows."""
 
     def __init__(self, comparison: RowComparison) -> None:
-        self.older, self.newer = _Side("o", comparison.older), _Side("n", comparison.newer)
+        self.older, self.newer = Side("o", comparison.older), Side("n", comparison.newer)
         self._has_row_ids = comparison.has_row_ids
         pairs = {
-            pair: _Pair(
+            pair: Pair(
                 name=pair.newer or pair.older or "", older=self.older.at(pair.older), newer=self.newer.at(pair.newer)
             )
             for pair in comparison.columns
@@ -195,7 +104,7 @@ class _Question:
         self.older.register(connection)
         self.newer.register(connection)
         if self._keys:
-            return f"given_o o FULL JOIN given_n n ON {' AND '.join(pair.is_same_key for pair in self._keys)}"
+            return f"given_o o FULL JOIN given_n n ON {' AND '.join(map(_is_same_key, self._keys))}"
         if not self.older.columns or not self.newer.columns:
             return "given_o o FULL JOIN given_n n ON false"
         return self._cancel(connection)
@@ -251,9 +160,7 @@ class _Question:
         return f"left_o o FULL JOIN left_n n ON {by_id}"
 
 
-def _is_plain_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return _is_plain_number(kind) or bool(pa.types.is_decimal(kind))
+def _is_same_key(pair: Pair) -> str:
+    if pair.older is None or pair.newer is None:
+        return "false"
+    return is_same_key([pair.older], pair.newer)

@@ -128,4 +128,6 @@ def _take(fragment: lance.LanceFragment, part: Part, *, with_row_ids: bool, with
 
 def _row_ids(fragment: lance.LanceFragment) -> pa.Array:
     """The id of each row that a fragment ever had, by its offset."""
-    return RowIdSequence.from_inline_metadata(fragment.metadata.row_id_meta).to_pyarrow()
+    found = fragment.metadata.row_id_meta
+    assert found is not None  # noqa: S101 - every table has stable row ids
+    return RowIdSequence.from_inline_metadata(found).to_pyarrow()

@@ -11,7 +11,7 @@ from anabranch.format.staging import Pin
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["RowComparer", "RowComparison", "RowSide", "TableCounts"]
+__all__ = ["ColumnTriple", "RowComparer", "RowComparison", "RowMerge", "RowSide", "TableCounts"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +54,37 @@ class RowComparison:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnTriple:
+    """A column as it is called in the common base and on both sides of a merge; None where it is not."""
+
+    base: str | None
+    source: str | None
+    target: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowMerge:
+    """The rows that a merge is about, to be matched by keys or, without any, by their row ids.
+
+    `base_of_source` and `source` are what may differ between the base and the source, `base_of_target` and `target`
+    what may differ between the base and the target. A row of the base that is not among the latter is in the target as
+    it was; the same goes for the source.
+    """
+
+    base_of_source: RowSide | None
+    source: RowSide | None
+    base_of_target: RowSide | None
+    target: RowSide | None
+    columns: Sequence[ColumnTriple]
+    keys: Sequence[ColumnTriple]
+
+    @property
+    def rows(self) -> int:
+        sides = (self.base_of_source, self.source, self.base_of_target, self.target)
+        return sum(side.rows for side in sides if side is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TableCounts:
     """How many rows of a table differ."""
 
@@ -73,4 +104,16 @@ class RowComparer(Protocol):
 
     def compare(self, comparison: RowComparison) -> "pa.RecordBatchReader":
         """Begin to find the rows that differ: `change`, `columns`, and `before` and `after` as structs."""
+        ...
+
+    def merge(self, merge: RowMerge) -> "pa.RecordBatchReader":
+        """Begin to find the rows that the source changed, with what the target did to them; new rows come last.
+
+        - `source_change`: 'inserted', 'updated' or 'deleted'; `target_change`: the same, or null where it did nothing.
+        - `base`, `source`, `target`: the rows as structs, null where there is none. A row that the target has as it was
+          in the base is null too, unless it lies elsewhere now.
+        - `base_address`, `target_address`, `target_row_id`: where the rows lie; null like the rows themselves.
+        - `source_columns`: the numbers of the columns that the source changed of an updated row, or that it alone has
+          of a row that both inserted; `conflicts`: of those that both changed, to different values.
+        """
         ...

@@ -15,6 +15,7 @@ from anabranch.format.difference import ColumnPair, Difference, compare_versions
 from anabranch.format.parts import Part, all_parts, count_parts
 from anabranch.ids import TableKey
 from anabranch.repo.comparing import RowComparer, RowComparison, RowSide, TableCounts
+from anabranch.repo.models import TableMap
 from anabranch.repo.snapshots import Snapshot, Table
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ __all__ = [
     "TableCounts",
     "TableDiff",
     "diff_snapshots",
+    "find_renamed",
 ]
 
 
@@ -226,7 +228,7 @@ def diff_snapshots(
     for key in wanted or ():
         if key not in old and key not in new:
             raise TableNotFoundError(f"there is no table '{key}' on either side", hint="list the tables of both")
-    renamed = _find_renamed(before, after)
+    renamed = find_renamed(old, new)
     tables = []
     for key in sorted({*old, *new}):
         was = renamed.get(key, key)
@@ -240,7 +242,7 @@ def diff_snapshots(
     return Diff(before, after, tuple(tables))
 
 
-def _find_renamed(before: Snapshot, after: Snapshot) -> dict[TableKey, TableKey]:
+def find_renamed(before: TableMap, after: TableMap) -> dict[TableKey, TableKey]:
     """The tables that have another name by now, {new: old}: the dataset is the same, and its old name is free."""
     gone = _names_by_dataset(before, besides=after)
     come = _names_by_dataset(after, besides=before)
@@ -248,11 +250,11 @@ def _find_renamed(before: Snapshot, after: Snapshot) -> dict[TableKey, TableKey]
     return {new: old for dataset, names in come.items() for new, old in zip(names, gone.get(dataset, ()), strict=False)}
 
 
-def _names_by_dataset(snapshot: Snapshot, *, besides: Snapshot) -> dict[str, list[TableKey]]:
+def _names_by_dataset(tables: TableMap, *, besides: TableMap) -> dict[str, list[TableKey]]:
     found: dict[str, list[TableKey]] = {}
-    for key in sorted(snapshot.entries):
-        if key not in besides.entries:
-            found.setdefault(snapshot.entries[key].dataset, []).append(key)
+    for key in sorted(tables):
+        if key not in besides:
+            found.setdefault(tables[key].dataset, []).append(key)
     return found
 
 

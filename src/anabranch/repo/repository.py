@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from anabranch.errors import InvalidInputError
 from anabranch.ids import BranchName
 from anabranch.repo import runs
 from anabranch.repo.checks import checked_limit, checked_metadata, checked_text
-from anabranch.repo.engine import Parameters, SqlEngine
+from anabranch.repo.engine import Parameters
 from anabranch.repo.handles.branching import BranchingHandle
 from anabranch.repo.handles.loading import LoadingHandle
+from anabranch.repo.handles.merging import MergingHandle
 from anabranch.repo.handles.reading import ReadingHandle
 from anabranch.repo.leases import Lease
 from anabranch.repo.run import Run
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Repository"]
 
 
-class Repository(ReadingHandle, BranchingHandle, LoadingHandle):
+class Repository(ReadingHandle, BranchingHandle, MergingHandle, LoadingHandle):
     """A handle on one repository, bound to one branch."""
 
     def sql(self, sql: str, *, ref: str | None = None, params: Parameters | None = None) -> "pa.Table":
@@ -70,8 +70,3 @@ class Repository(ReadingHandle, BranchingHandle, LoadingHandle):
             return self._engine().query(self, sql, ref=ref, params=params, snapshot=snapshot)
 
         return Run(self._records, run_id, lease=lease, query=query, on_published=self._on_published)
-
-    def _engine(self) -> SqlEngine:
-        if self._context.load_engine is None:
-            raise InvalidInputError("this repository has no SQL engine", hint="open it with anabranch.open")
-        return self._context.load_engine()

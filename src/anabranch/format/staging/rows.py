@@ -1,6 +1,6 @@
 """Rows deleted and updated where they are, by predicate."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import lance
@@ -23,10 +23,21 @@ from anabranch.format.staging.fields import family_ids
 from anabranch.format.staging.incoming import Rows, cast_computed, require_columns, require_computable
 from anabranch.format.staging.pin import Pin, stage
 
-__all__ = ["Addresses", "RowsChanged", "delete", "delete_at", "join_addresses", "replace_at", "update"]
+__all__ = [
+    "Addresses",
+    "RowBatch",
+    "RowsChanged",
+    "delete",
+    "delete_at",
+    "join_addresses",
+    "replace_at",
+    "replace_rows",
+    "update",
+]
 
 Addresses = npt.NDArray[np.uint64]
 _ROW_ID, _ROW_ADDRESS = "_rowid", "_rowaddr"
+_NOWHERE: Addresses = np.empty(0, dtype=np.uint64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +48,15 @@ class RowsChanged:
     inserted: int = 0
     updated: int = 0
     deleted: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowBatch:
+    """Rows in the schema of their table, in the place of those at the addresses; with `row_ids`, under these ids."""
+
+    rows: pa.Table | None
+    addresses: Addresses = field(default_factory=lambda: _NOWHERE)
+    row_ids: Addresses = field(default_factory=lambda: _NOWHERE)
 
 
 def delete(pin: Pin, predicate: str) -> RowsChanged:
@@ -72,6 +92,31 @@ def update(pin: Pin, assignments: Mapping[str, str], *, where: str | None = None
         addresses=join_addresses(found.addresses),
         changed_columns=list(assignments),
     )
+
+
+def replace_rows(pin: Pin, batches: Iterable[RowBatch]) -> RowsChanged:
+    """Stage the table with rows replaced, added and removed, all of them named by where they lie.
+
+    Batches whose rows have ids must come before those whose rows are new.
+    """
+    dataset = pin.open()
+    row_ids, addresses = [], []
+
+    def written_rows() -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            row_ids.append(batch.row_ids)
+            addresses.append(batch.addresses)
+            if batch.rows is not None:
+                yield from batch.rows.to_batches()
+
+    rows = Rows(schema=dataset.schema, batches=written_rows())
+    with rows.reading() as reader, lance_errors(pin.home.uri, pin.home.storage_options):
+        written = lance_write_fragments(reader, dataset, mode="append")
+    gone, kept = join_addresses(addresses), join_addresses(row_ids)
+    if not written:
+        return delete_at(pin, dataset, gone, predicate="rows by their address")
+    names = dataset.schema.names
+    return replace_at(pin, dataset, written, row_ids=kept, addresses=gone, changed_columns=names)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

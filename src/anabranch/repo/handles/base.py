@@ -3,10 +3,13 @@
 import threading
 from collections.abc import Mapping
 
+from anabranch.errors import InvalidInputError
 from anabranch.ids import MAIN, BranchName, Ref
 from anabranch.repo import history, rewinding, settling
 from anabranch.repo.checks import checked_text
+from anabranch.repo.comparing import RowComparer
 from anabranch.repo.context import Context
+from anabranch.repo.engine import SqlEngine
 from anabranch.repo.models import LogEntry
 from anabranch.repo.publish import Changes
 from anabranch.repo.records import Records
@@ -124,3 +127,13 @@ class Handle:
 
     def _snapshot(self, found: Resolved) -> Snapshot:
         return Snapshot.of(self._records, found.record, version=found.version)
+
+    def _engine(self) -> SqlEngine:
+        if self._context.load_engine is None:
+            raise InvalidInputError("this repository has no SQL engine", hint="open it with anabranch.open")
+        return self._context.load_engine()
+
+    def _comparer(self) -> RowComparer:
+        if self._context.load_comparer is None:
+            raise InvalidInputError("this repository cannot compare rows", hint="open it with anabranch.open")
+        return self._context.load_comparer()

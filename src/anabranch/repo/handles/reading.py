@@ -1,6 +1,6 @@
 """What a handle reads: commits, rows through time, movements, the history as tables."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -10,7 +10,6 @@ from anabranch.ids import BranchName, CommitId, Ref, TableKey
 from anabranch.repo import entities, history, rewinding
 from anabranch.repo.changes import CommitChanges, TableFeed
 from anabranch.repo.checks import checked_limit, checked_version
-from anabranch.repo.comparing import RowComparer
 from anabranch.repo.diff import Diff, diff_snapshots
 from anabranch.repo.handles.base import Handle
 from anabranch.repo.lineage.graph import Lineage
@@ -89,7 +88,7 @@ class ReadingHandle(Handle):
             self.snapshot_of(before),
             self.snapshot_of(self._ref(after)),
             keys=tables,
-            load_comparer=self._comparer(),
+            load_comparer=self._comparer,
         )
 
     def changes(self, key: str, *, since: str | None = None, until: str | None = None) -> Iterator[CommitChanges]:
@@ -103,7 +102,7 @@ class ReadingHandle(Handle):
     def change_feed(self, key: str) -> TableFeed:
         """The changes of a table for engines that plan which commits to read, and read them elsewhere."""
         return TableFeed(
-            self._records, TableKey.parse(key), resolve=self._resolve_recorded, load_comparer=self._comparer()
+            self._records, TableKey.parse(key), resolve=self._resolve_recorded, load_comparer=self._comparer
         )
 
     def lineage(self, key: str, ref: str | None = None) -> Lineage:
@@ -132,11 +131,6 @@ class ReadingHandle(Handle):
         if ref is not None:
             raise InvalidInputError(f"both version {version} and ref {ref!r} are given", hint="give one of them")
         return Resolved.of_entry(self._records.heads.get_numbered(self._branch, checked_version(version)))
-
-    def _comparer(self) -> Callable[[], RowComparer]:
-        if self._context.load_comparer is None:
-            raise InvalidInputError("this repository cannot compare rows", hint="open it with anabranch.open")
-        return self._context.load_comparer
 
     def _resolve_recorded(self, ref: str) -> CommitRecord:
         """The commit that a ref stands for, as it was made: a live branch shows more of main by now."""

@@ -1,0 +1,292 @@
+"""One table of a merge: what it comes to, and the same staged on the target."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from anabranch.errors import SchemaMismatchError
+from anabranch.format import staging
+from anabranch.format.descent import descends_from
+from anabranch.format.difference import Difference, compare_versions, find_filled, match_fragments
+from anabranch.format.parts import Part, all_parts
+from anabranch.format.staging import ColumnChange, Pin
+from anabranch.ids import BranchName, TableKey
+from anabranch.repo.comparing import RowComparer, RowMerge, RowSide, TableCounts
+from anabranch.repo.context import Context
+from anabranch.repo.diff import RowChangeKind, TableDiff
+from anabranch.repo.draft import Draft, one_time_step
+from anabranch.repo.merging.conflicts import Conflict, ConflictKind
+from anabranch.repo.merging.resolving import Resolution
+from anabranch.repo.merging.rows import RowMerging
+from anabranch.repo.merging.shapes import Shape, merge_shapes
+from anabranch.repo.merging.tables import Place, TableAction, TableMerge
+from anabranch.repo.models import TableMap
+from anabranch.repo.snapshots import Table
+from anabranch.repo.tables import check_unique, draft_existing, draft_new
+
+__all__ = ["MergedTable", "TableMerger"]
+
+_NOTHING = TableCounts(inserted=0, updated=0, deleted=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergedTable:
+    """What a table comes to: how many rows and which columns of the target change, and the draft, if it was staged."""
+
+    merge: TableMerge
+    counts: TableCounts
+    added_columns: tuple[str, ...] = ()
+    dropped_columns: tuple[str, ...] = ()
+    altered_columns: tuple[str, ...] = ()
+    draft: Draft | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableMerger:
+    """Merges tables into a branch, one by one. Conflicts that nobody resolves go to `on_conflict`, all of them."""
+
+    context: Context
+    branch: BranchName
+    comparer: RowComparer
+    resolution: Resolution
+    on_conflict: Callable[[Conflict], None]
+
+    def measure(self, merge: TableMerge) -> MergedTable:
+        """Find out what a table comes to, and stage nothing."""
+        if merge.action is TableAction.MERGED:
+            return _RowsOfTable(self, merge).measure()
+        return MergedTable(merge=merge, counts=_whole_counts(merge))
+
+    def stage(self, merge: TableMerge, taken: TableMap) -> MergedTable:
+        """Stage what a table comes to in the branch's home; `taken` are the tables of the branch."""
+        draft = None
+        match merge.action:
+            case TableAction.MERGED:
+                return _RowsOfTable(self, merge).stage()
+            case TableAction.ADDED:
+                draft = self._copy(merge, taken)
+            case TableAction.RENAMED:
+                draft = self.draft(merge)
+        return MergedTable(merge=merge, counts=_whole_counts(merge), draft=draft)
+
+    def iter_conflicts(self, merge: TableMerge) -> Iterator[Conflict]:
+        """The conflicts of a table, found while they are asked for."""
+        if merge.action is TableAction.MERGED:
+            found: list[Conflict] = []
+            merger = replace(self, on_conflict=found.append)
+            for _ in _RowsOfTable(merger, merge).iter_measured():
+                yield from found
+                found.clear()
+
+    def draft(self, merge: TableMerge) -> Draft:
+        assert merge.target is not None  # noqa: S101 - else there is nothing to build on
+        found = draft_existing(self.context, self.branch, merge.target.key, merge.target.entry)
+        return replace(found, key=merge.key)
+
+    def table(self, place: Place) -> Table:
+        return Table(self.context, place.key, place.entry)
+
+    def _copy(self, merge: TableMerge, taken: TableMap) -> Draft:
+        assert merge.source is not None  # noqa: S101 - it is what comes
+        source = self.table(merge.source)
+        draft = draft_new(
+            self.context, self.branch, merge.key, schema=source.schema, primary_key=source.primary_key, taken=taken
+        )
+        return draft.then(one_time_step("merge", staging.copy_version(source.pin, onto=draft.pin)))
+
+
+class _RowsOfTable:
+    """A table that both sides have, merged by rows."""
+
+    def __init__(self, merger: TableMerger, merge: TableMerge) -> None:
+        assert merge.source is not None  # noqa: S101 - the action says so
+        assert merge.target is not None  # noqa: S101
+        self._merger, self._merge = merger, merge
+        self._key: TableKey = merge.key
+        self._base = None if merge.base is None else merger.table(merge.base)
+        self._source, self._target = merger.table(merge.source), merger.table(merge.target)
+        self._side = merger.resolution.for_table(merge.key)
+        self._conflicts = 0
+        self._differences: dict[TableKey, Difference] = {}
+
+    def measure(self) -> MergedTable:
+        *_, last = self.iter_measured()
+        return last
+
+    def iter_measured(self) -> Iterator[MergedTable]:
+        """What is known of the table after its shape, and after each batch of rows."""
+        shape = self._merge_shapes()
+        whole = self._as_a_whole(shape)
+        yield self._done(shape, whole or _NOTHING)
+        if whole is None:
+            rows = self._rows(shape, pa.schema([column.field for column in shape.columns]))
+            for _ in rows.batches(self._merger.comparer):
+                yield self._done(shape, rows.counts)
+
+    def stage(self) -> MergedTable:
+        shape = self._merge_shapes()
+        whole = self._as_a_whole(shape)
+        if self._conflicts or whole == _NOTHING:
+            return self._done(shape, _NOTHING)
+        draft = self._merger.draft(self._merge)
+        if whole is not None:
+            copied = staging.copy_version(self._source.pin, onto=draft.pin)
+            changed = replace(draft, primary_key=self._source.primary_key)
+            return self._done(shape, whole, draft=changed.then(one_time_step("merge", copied)))
+        try:
+            staged, counts = self._stage(draft.pin, shape)
+        except SchemaMismatchError as err:
+            # Values of one side that the other side's columns do not take any more.
+            self._report(self._conflict(ConflictKind.SCHEMA, err.problem))
+            return self._done(shape, _NOTHING)
+        if staged != draft.pin or shape.primary_key != draft.primary_key:
+            draft = replace(draft, primary_key=shape.primary_key).then(one_time_step("merge", staged))
+        return self._done(shape, counts, draft=draft)
+
+    def _done(self, shape: Shape, counts: TableCounts, *, draft: Draft | None = None) -> MergedTable:
+        return MergedTable(
+            merge=self._merge,
+            counts=counts,
+            added_columns=tuple(column.name for column in shape.columns if column.is_new),
+            dropped_columns=tuple(shape.dropped),
+            altered_columns=tuple(change.path for change in shape.altered),
+            draft=draft,
+        )
+
+    def _merge_shapes(self) -> Shape:
+        shape = merge_shapes(
+            str(self._key),
+            base=self._base,
+            source=self._source,
+            target=self._target,
+            side=self._side,
+            is_used=self._is_used,
+        )
+        for conflict in shape.conflicts:
+            self._report(conflict)
+        return shape
+
+    def _is_used(self, table: Table, column: str) -> bool:
+        """Whether rows that changed since the base have new values in a column."""
+        diff = TableDiff(str(self._key), before=self._base, after=table, load_comparer=lambda: self._merger.comparer)
+        for row in diff.iter_rows():
+            if row.change is RowChangeKind.UPDATED and column in row.columns:
+                return True
+            if row.change is RowChangeKind.INSERTED and row.after is not None and row.after[column] is not None:
+                return True
+        return False
+
+    def _as_a_whole(self, shape: Shape) -> TableCounts | None:
+        """What becomes of a table whose rows need not, or cannot, be matched one by one; None if they can.
+
+        Where the target did nothing and the source left nothing as it was, the table is the source's.
+        """
+        if self._merge.is_untouched:
+            base = self._base
+            if base is None or (base.count_rows() and not match_fragments(base.pin, self._source.pin)):
+                return self._replaced()
+            return None
+        if shape.matched_by or self._can_match_ids():
+            return None
+        has_keys = bool(self._source.primary_key or self._target.primary_key)
+        problem = "its key was changed, and rows on both sides" if has_keys else "its rows cannot be told apart"
+        if self._side is None:
+            self._report(self._conflict(ConflictKind.SCHEMA if has_keys else ConflictKind.KEYLESS, problem))
+        return self._replaced() if self._side == "source" else _NOTHING
+
+    def _can_match_ids(self) -> bool:
+        if self._base is None or self._source.primary_key or self._target.primary_key:
+            return False
+        base = self._base.pin
+        return descends_from(self._source.pin, base) and descends_from(self._target.pin, base)
+
+    def _replaced(self) -> TableCounts:
+        return TableCounts(inserted=self._source.count_rows(), updated=0, deleted=self._target.count_rows())
+
+    def _stage(self, pin: Pin, shape: Shape) -> tuple[Pin, TableCounts]:
+        """Stage the columns, then the rows, then what only holds with these rows."""
+        if shape.dropped:
+            pin = staging.drop_columns(pin, shape.dropped)
+        loose = [
+            replace(change, nullable=None if change.nullable is False else change.nullable) for change in shape.altered
+        ]
+        if any(change != ColumnChange(path=change.path) for change in loose):
+            pin = staging.alter_columns(pin, [change for change in loose if change != ColumnChange(path=change.path)])
+        if shape.added:
+            pin = staging.add_columns(pin, pa.schema([new.with_nullable(nullable=True) for new in shape.added]))
+        rows = self._rows(shape, pin.schema)
+        pin = staging.replace_rows(pin, rows.batches(self._merger.comparer)).pin
+        self._conflicts += rows.conflicts
+        strict = [change.name or change.path for change in shape.altered if change.nullable is False]
+        strict += [new.name for new in shape.added if not new.nullable]
+        if strict and not self._conflicts:
+            pin = staging.alter_columns(pin, [ColumnChange(path=name, nullable=False) for name in strict])
+        if shape.primary_key != self._target.primary_key:
+            check_unique(pin, shape.primary_key)
+        return pin, rows.counts
+
+    def _rows(self, shape: Shape, schema: pa.Schema) -> RowMerging:
+        base = self._base
+        return RowMerging(
+            key=self._key,
+            question=self._question(shape),
+            columns=shape.columns,
+            key_names=shape.primary_key if shape.matched_by else (),
+            pin=self._target.pin,
+            schema=schema,
+            fragments={} if base is None else match_fragments(base.pin, self._target.pin),
+            resolution=self._merger.resolution,
+            on_conflict=self._report,
+        )
+
+    def _question(self, shape: Shape) -> RowMerge:
+        is_whole = bool(shape.restored)
+        both_added = any(
+            column.triple.base is None and column.triple.source and column.triple.target for column in shape.columns
+        )
+        older, source = self._sides(self._source, is_whole=is_whole, with_filled=True)
+        base, target = (None, None)
+        if not self._merge.is_untouched:
+            base, target = self._sides(self._target, is_whole=False, with_filled=both_added)
+        return RowMerge(
+            base_of_source=older,
+            source=source,
+            base_of_target=base,
+            target=target,
+            columns=[column.triple for column in shape.columns],
+            keys=shape.matched_by,
+        )
+
+    def _sides(self, table: Table, *, is_whole: bool, with_filled: bool) -> tuple[RowSide | None, RowSide]:
+        """The rows of the base and of a side that may differ."""
+        newer: tuple[Part, ...]
+        if self._base is None or is_whole:
+            older, newer = () if self._base is None else all_parts(self._base.pin), all_parts(table.pin)
+        else:
+            found = compare_versions(self._base.pin, table.pin)
+            # Of columns that were dropped there is nothing to merge.
+            only_added = tuple(replace(part, dropped=()) for part in found.reshaped if part.added and with_filled)
+            filled = find_filled(self._base.pin, table.pin, replace(found, reshaped=only_added))
+            older = (*found.older, *(part for part, _ in filled))
+            newer = (*found.newer, *(part for _, part in filled))
+        before = None
+        if self._base is not None:
+            before = RowSide(pin=self._base.pin, parts=older, with_row_ids=True, with_addresses=True)
+        return before, RowSide(pin=table.pin, parts=newer, with_row_ids=True, with_addresses=True)
+
+    def _conflict(self, kind: ConflictKind, problem: str) -> Conflict:
+        return Conflict(table=str(self._key), kind=kind, problem=problem)
+
+    def _report(self, conflict: Conflict) -> None:
+        self._conflicts += 1
+        self._merger.on_conflict(conflict)
+
+
+def _whole_counts(merge: TableMerge) -> TableCounts:
+    match merge.action:
+        case TableAction.ADDED if merge.source is not None:
+            return TableCounts(inserted=merge.source.entry.rows, updated=0, deleted=0)
+        case TableAction.DROPPED if merge.target is not None:
+            return TableCounts(inserted=0, updated=0, deleted=merge.target.entry.rows)
+    return _NOTHING

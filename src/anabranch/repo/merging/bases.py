@@ -1,0 +1,77 @@
+"""What the tables of two sides were when they parted."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from anabranch.ids import TableKey
+from anabranch.repo.ancestry import Ancestry, TableBase
+from anabranch.repo.merging.applying import TableMerger
+from anabranch.repo.merging.conflicts import Conflict
+from anabranch.repo.merging.resolving import Cells, Resolution, Strategy
+from anabranch.repo.merging.tables import Place, TableAction, TableMerge, is_same_state
+from anabranch.repo.models import CommitRecord, TableEntry
+from anabranch.repo.records import Records
+
+__all__ = ["Bases"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bases:
+    """Finds the common base of tables of two commits.
+
+    Where both sides were merged with each other before, a table may have several; then these are merged themselves, and
+    what they cannot agree on is nobody's: whatever the two sides made of it since, they both changed it.
+    """
+
+    records: Records
+    ancestry: Ancestry
+    merger: TableMerger
+
+    def find(self, source: CommitRecord, target: CommitRecord, key: TableKey) -> TableEntry | None:
+        return self._merge(self.ancestry.find_table_bases(source, target, key), key)
+
+    def _merge(self, bases: tuple[TableBase, ...], key: TableKey) -> TableEntry | None:
+        if not bases:
+            return None
+        first, *others = bases
+        entry, record = first.entry, self._record(first)
+        for other in others:
+            lower = self._merge(self.ancestry.find_table_bases(self._record(other), record, key), key)
+            entry = self._merge_two(key, base=lower, source=other.entry, target=entry)
+        return entry
+
+    def _record(self, base: TableBase) -> CommitRecord:
+        return self.records.commits.get(base.commit.graph_commit_id)
+
+    def _merge_two(
+        self, key: TableKey, *, base: TableEntry | None, source: TableEntry | None, target: TableEntry | None
+    ) -> TableEntry | None:
+        """Two states of a table merged into a third that nobody publishes."""
+        if source is None or target is None:
+            return source or target
+        if is_same_state(base, source) or is_same_state(source, target):
+            return target
+        merge = TableMerge(
+            key=key,
+            action=TableAction.MERGED,
+            base=None if base is None else Place(key, base),
+            source=Place(key, source),
+            target=Place(key, target),
+        )
+        merged = replace(self.merger, resolution=_NEITHER).stage(merge, {})
+        return target if merged.draft is None else merged.draft.to_entry()
+
+
+def _nothing(cells: Cells) -> tuple[pa.Array, None]:
+    return pa.nulls(len(cells.target), cells.target.type), None
+
+
+def _only_the_key(conflict: Conflict) -> Any:
+    key = conflict.key or {}
+    return key if "_rowaddr" not in key else conflict.target
+
+
+# What two bases do not agree on becomes null, or a row of nothing but its key: different from what either has.
+_NEITHER = Resolution(strategy=Strategy.DEST_WINS, resolvers={}, any_cell=_nothing, any_row=_only_the_key)

@@ -1,0 +1,96 @@
+"""Three states of many tables brought together: staged on a branch, or only looked at."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from anabranch.ids import BranchName
+from anabranch.repo.comparing import RowComparer
+from anabranch.repo.context import Context
+from anabranch.repo.merging.applying import MergedTable, TableMerger
+from anabranch.repo.merging.conflicts import Conflict
+from anabranch.repo.merging.plan import ConflictLog
+from anabranch.repo.merging.resolving import Resolution
+from anabranch.repo.merging.tables import plan_tables
+from anabranch.repo.models import TableEntry, TableMap
+from anabranch.repo.publish import Changes
+from anabranch.repo.tables import refuse_shared_home
+
+__all__ = ["Combination", "Combiner", "Sides"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sides:
+    """The tables on each side of a merge, and what they were when the sides parted."""
+
+    base: TableMap
+    source: TableMap
+    target: TableMap
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Combination:
+    """What three states come to: what to do to the target's tables, and the conflicts that are left."""
+
+    tables: tuple[MergedTable, ...]
+    conflicts: ConflictLog
+
+    @property
+    def changes(self) -> Changes:
+        """The entries of the tables that were staged; a table that goes, or goes by another name, is None."""
+        changes: dict[object, TableEntry | None] = {}
+        for merged in self.tables:
+            merge, draft = merged.merge, merged.draft
+            if draft is None and merge.action.value != "dropped":
+                continue
+            if merge.target is not None and (draft is None or merge.target.key != merge.key):
+                changes[merge.target.key] = None
+            if draft is not None:
+                changes[merge.key] = draft.to_entry()
+        return changes  # type: ignore[return-value]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Combiner:
+    """Brings states together on one branch, by one engine and one way to resolve conflicts."""
+
+    context: Context
+    branch: BranchName
+    comparer: RowComparer
+    resolution: Resolution
+
+    def stage(self, sides: Sides) -> Combination:
+        """Stage what the tables come to; where conflicts are left, it is of no use."""
+        combined = self._combine(sides, lambda merger, merge: merger.stage(merge, sides.target))
+        changes = combined.changes
+        for key, entry in changes.items():
+            if entry is not None:
+                refuse_shared_home(key, entry, sides.target, besides=changes)
+        return combined
+
+    def measure(self, sides: Sides) -> Combination:
+        """Find out what the tables come to, and stage nothing."""
+        return self._combine(sides, lambda merger, merge: merger.measure(merge))
+
+    def iter_conflicts(self, sides: Sides) -> Iterator[Conflict]:
+        """Every conflict that is left, table by table; those of one batch of rows are in memory at a time."""
+        merges, found = plan_tables(sides.base, sides.source, sides.target, self.resolution)
+        yield from found
+        for merge in merges:
+            yield from self._merger(lambda _: None).iter_conflicts(merge)
+
+    def _combine(self, sides: Sides, do: Callable[..., MergedTable]) -> Combination:
+        conflicts = ConflictLog()
+        merges, found = plan_tables(sides.base, sides.source, sides.target, self.resolution)
+        for conflict in found:
+            conflicts.add(conflict)
+        merger = self._merger(conflicts.add)
+        return Combination(tables=tuple(do(merger, merge) for merge in merges), conflicts=conflicts)
+
+    def _merger(self, on_conflict: Callable[[Conflict], None]) -> TableMerger:
+        return TableMerger(
+            context=self.context,
+            branch=self.branch,
+            comparer=self.comparer,
+            resolution=self.resolution,
+            on_conflict=on_conflict,
+        )

@@ -1,0 +1,185 @@
+"""One branch merged into another, as one commit with two parents."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from anabranch.errors import WriteConflictError
+from anabranch.ids import BranchName, TableKey
+from anabranch.repo.ancestry import Ancestry
+from anabranch.repo.comparing import RowComparer
+from anabranch.repo.merging.applying import TableMerger
+from anabranch.repo.merging.bases import Bases
+from anabranch.repo.merging.combining import Combination, Combiner, Sides
+from anabranch.repo.merging.conflicts import Conflict
+from anabranch.repo.merging.plan import MergeOutcome, MergePlan, MergeResult, plan_of
+from anabranch.repo.merging.resolving import Resolution
+from anabranch.repo.merging.tables import is_same_state
+from anabranch.repo.models import CommitKind, CommitRecord, LogEntry, TableEntry
+from anabranch.repo.publish import Changes, Description, Inspect, publish
+from anabranch.repo.records import Records
+from anabranch.repo.views import view
+
+__all__ = ["BranchMerge", "MergedBranch", "iter_conflicts", "merge_branch", "plan_merge"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BranchMerge:
+    """What somebody wants merged: a state by its name, into a branch.
+
+    With `expected_head` the branch must be on that commit. With `squash` the commit has one parent only.
+    """
+
+    name: str
+    source: CommitRecord
+    into: BranchName
+    resolution: Resolution
+    message: str | None = None
+    metadata: Mapping[str, str] | None = None
+    expected_head: str | None = None
+    squash: bool = False
+    inspect: Inspect | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergedBranch:
+    """How a merge ended, and the entry that published it, if there is one."""
+
+    result: MergeResult
+    entry: LogEntry | None = None
+    changes: Changes | None = None
+
+
+class _UpToDateError(Exception):
+    """The target has all of the source meanwhile."""
+
+
+def plan_merge(records: Records, wanted: BranchMerge, comparer: RowComparer) -> MergePlan:
+    """Find out what a merge comes to, and change nothing."""
+    merging = _Merging(records, wanted, comparer)
+    head = records.heads.get(wanted.into)
+    merging.refuse_other_head(head)
+    if merging.is_up_to_date(head):
+        return merging.plan(head, None)
+    return merging.plan(head, merging.combiner(head).measure(merging.sides(head)))
+
+
+def iter_conflicts(records: Records, wanted: BranchMerge, comparer: RowComparer) -> Iterator[Conflict]:
+    """Every conflict that a merge would have, found while they are asked for."""
+    merging = _Merging(records, wanted, comparer)
+    head = records.heads.get(wanted.into)
+    if not merging.is_up_to_date(head):
+        yield from merging.combiner(head).iter_conflicts(merging.sides(head))
+
+
+def merge_branch(records: Records, wanted: BranchMerge, comparer: RowComparer) -> MergedBranch:
+    """Merge; where the target moves meanwhile, again on top of that."""
+    merging = _Merging(records, wanted, comparer)
+    head = records.heads.get(wanted.into)
+    try:
+        changes = merging.changes_on(head)
+        if wanted.squash and not changes:
+            raise _UpToDateError
+        entry = publish(records, expected=head, changes=changes, about=merging.about, rebase=merging.changes_on)
+    except _UpToDateError:
+        return MergedBranch(result=MergeResult(plan=merging.plan(records.heads.get(wanted.into), None)))
+    plan = merging.plan(merging.head, merging.combination)
+    return MergedBranch(result=MergeResult(plan=plan, commit=entry.head.commit), entry=entry, changes=merging.changes)
+
+
+class _Merging:
+    def __init__(self, records: Records, wanted: BranchMerge, comparer: RowComparer) -> None:
+        self._records = records
+        self._wanted = wanted
+        self._comparer = comparer
+        self._ancestry = Ancestry(records)
+        self.combination: Combination | None = None
+        self.changes: Changes = {}
+        self.head: LogEntry
+
+    @property
+    def about(self) -> Description:
+        wanted, source = self._wanted, self._wanted.source
+        main = None if source.saw is None else self._records.commits.get(source.saw).commit
+        return Description(
+            message=f"Merge {wanted.name} into {wanted.into}" if wanted.message is None else wanted.message,
+            kind=CommitKind.MERGE,
+            metadata=wanted.metadata or {},
+            merged_parent=None if wanted.squash else source.commit,
+            taken_from=None if wanted.squash else main,
+            inspect=wanted.inspect,
+        )
+
+    def refuse_other_head(self, head: LogEntry) -> None:
+        found, expected = head.head.commit.graph_commit_id, self._wanted.expected_head
+        if expected is not None and found != expected:
+            raise WriteConflictError(
+                f"branch '{head.branch}' is on commit {found}, not on the expected {expected}",
+                hint="look at what is new, then merge with the new head",
+            )
+
+    def is_up_to_date(self, head: LogEntry) -> bool:
+        return self._ancestry.is_ancestor(self._wanted.source, head.head)
+
+    def changes_on(self, head: LogEntry) -> Changes:
+        """Stage the merge on top of a head."""
+        self.refuse_other_head(head)
+        if self.is_up_to_date(head):
+            raise _UpToDateError
+        self.head = head
+        self.combination = self.combiner(head).stage(self.sides(head))
+        self.combination.conflicts.refuse_any(f"the merge of '{self._wanted.name}' into '{head.branch}'")
+        self.changes = self.combination.changes
+        return self.changes
+
+    def combiner(self, head: LogEntry) -> Combiner:
+        return Combiner(
+            context=self._records.context,
+            branch=head.home_branch,
+            comparer=self._comparer,
+            resolution=self._wanted.resolution,
+        )
+
+    def sides(self, head: LogEntry) -> Sides:
+        target = view(self._records, head).head
+        ours, theirs = (self._records.commits.tables_of(record) for record in (self._wanted.source, target))
+        bases = Bases(records=self._records, ancestry=self._ancestry, merger=self._scratch(head))
+        base: dict[TableKey, TableEntry] = {}
+        for key in {*ours, *theirs}:
+            if not is_same_state(ours.get(key), theirs.get(key)):
+                found = bases.find(self._wanted.source, target, key)
+                if found is not None:
+                    base[key] = found
+        touched = {key for key in {*ours, *theirs} if key in base or not is_same_state(ours.get(key), theirs.get(key))}
+        return Sides(base=base, source={key: ours[key] for key in ours if key in touched}, target=theirs)
+
+    def _scratch(self, head: LogEntry) -> TableMerger:
+        return TableMerger(
+            context=self._records.context,
+            branch=head.home_branch,
+            comparer=self._comparer,
+            resolution=self._wanted.resolution,
+            on_conflict=lambda _: None,
+        )
+
+    def plan(self, head: LogEntry, combination: Combination | None) -> MergePlan:
+        source, target = self._wanted.source, head.head
+        bases = self._ancestry.find_bases(source, target)
+        plan = MergePlan(
+            source=self._wanted.name,
+            into=str(head.branch),
+            source_commit_id=source.commit.graph_commit_id,
+            target_commit_id=target.commit.graph_commit_id,
+            base_commit_ids=tuple(base.graph_commit_id for base in bases),
+            outcome=MergeOutcome.ALREADY_UP_TO_DATE,
+        )
+        if combination is None:
+            return plan
+        is_forward = plan.base_commit_ids == (plan.target_commit_id,)
+        conflicts = combination.conflicts
+        return replace(
+            plan,
+            outcome=MergeOutcome.FAST_FORWARD if is_forward else MergeOutcome.MERGED,
+            tables=tuple(plan_of(merged, conflicts) for merged in combination.tables),
+            conflict_count=conflicts.count,
+            conflicts=tuple(conflicts.first),
+        )

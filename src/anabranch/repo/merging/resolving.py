@@ -1,0 +1,226 @@
+"""Who decides where two sides of a merge contradict each other: a strategy, or a resolver of a table or column."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from anabranch.errors import InvalidInputError, InvalidNameError
+from anabranch.ids import TableKey
+from anabranch.repo.merging.conflicts import Conflict
+
+__all__ = ["Cells", "Decide", "Resolution", "Resolver", "Strategy", "parse_resolution"]
+
+# The name of a resolver, or a function of a conflict that gives the value; NotImplemented leaves it as it is.
+Resolver = str | Callable[[Conflict], Any]
+
+_LATEST_BY = re.compile(r"latest_by\((.+)\)")
+
+
+class Strategy(StrEnum):
+    """What becomes of conflicts that nothing else resolves."""
+
+    FAIL = "fail"
+    SOURCE_WINS = "source-wins"
+    DEST_WINS = "dest-wins"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cells:
+    """The cells of one column that both sides changed: their values, and the conflicts they are, made when needed."""
+
+    column: str
+    base: pa.Array
+    source: pa.Array
+    target: pa.Array
+    source_rows: pa.StructArray
+    target_rows: pa.StructArray
+    conflicts: Callable[[], Sequence[Conflict]]
+
+
+# What the cells become, and which of them are resolved (None for all).
+Decide = Callable[[Cells], tuple[pa.Array, pa.Array | None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolution:
+    """The strategy, and the resolvers by table (`bucket.table`), column, or both (`bucket.table.column`).
+
+    What they leave open goes to `any_cell` and `any_row`, if there are, and only then to the strategy.
+    """
+
+    strategy: Strategy
+    resolvers: Mapping[str, Resolver]
+    any_cell: Decide | None = None
+    any_row: Callable[[Conflict], Any] | None = None
+
+    def for_column(self, table: TableKey, column: str) -> Decide | None:
+        """Who decides on a cell: the nearest resolver, else the strategy; None for nobody."""
+        for name in (f"{table}.{column}", column, str(table)):
+            if name in self.resolvers:
+                return _decider(self.resolvers[name], name)
+        if self.any_cell is not None or self._side is None:
+            return self.any_cell
+        return _NAMED[self._side]
+
+    def for_table(self, table: TableKey) -> str | None:
+        """Which side is right about the table's shape, or whether it is there: 'source', 'target', or None."""
+        resolver = self.resolvers.get(str(table))
+        return resolver if isinstance(resolver, str) and resolver in ("source", "target") else self._side
+
+    def for_row(self, table: TableKey) -> Callable[[Conflict], Any] | str | None:
+        """Who decides on a row that one side deleted: a side, a function that gives the row, or None for nobody."""
+        resolver = self.resolvers.get(str(table))
+        return resolver if callable(resolver) else self.any_row or self.for_table(table)
+
+    @property
+    def _side(self) -> str | None:
+        return {Strategy.SOURCE_WINS: "source", Strategy.DEST_WINS: "target"}.get(self.strategy)
+
+
+def parse_resolution(strategy: str, resolvers: Mapping[str, Any] | None) -> Resolution:
+    """Check what a caller gave; resolvers may be nested by table, {'bucket.table': {'column': 'max'}}."""
+    if strategy not in list(Strategy):
+        raise InvalidInputError(f"there is no strategy {strategy!r}", hint=f"use one of {', '.join(Strategy)}")
+    flat: dict[str, Resolver] = {}
+    if not isinstance(resolvers or {}, Mapping):
+        raise InvalidInputError(f"{resolvers!r} names no resolvers", hint="give a dict such as {'price': 'max'}")
+    for name, given in (resolvers or {}).items():
+        if isinstance(given, Mapping):
+            flat |= {f"{name}.{column}": resolver for column, resolver in given.items()}
+        else:
+            flat[name] = given
+    for name, resolver in flat.items():
+        _check(name, resolver)
+    return Resolution(strategy=Strategy(strategy), resolvers=flat)
+
+
+def _check(name: Any, resolver: Any) -> None:
+    if not isinstance(name, str) or not name:
+        raise InvalidInputError(f"{name!r} names no table or column", hint="use text such as 'bucket.table.column'")
+    if callable(resolver):
+        return
+    if not isinstance(resolver, str) or not (resolver in _NAMED or _LATEST_BY.fullmatch(resolver)):
+        raise InvalidInputError(
+            f"there is no resolver {resolver!r} for {name!r}",
+            hint=f"use {', '.join(_NAMED)}, latest_by(column), or a function",
+        )
+    if resolver not in ("source", "target") and not resolver.startswith("latest_by") and _is_table(name):
+        raise InvalidInputError(
+            f"the resolver {resolver!r} decides on single columns, and {name!r} is a table",
+            hint=f"name a column, such as '{name}.amount'",
+        )
+
+
+def _is_table(name: str) -> bool:
+    try:
+        return name.count(".") == 1 and bool(TableKey.parse(name))
+    except InvalidNameError:
+        return False
+
+
+def _decider(resolver: Resolver, name: str) -> Decide:
+    if callable(resolver):
+        return _asking(resolver, name)
+    found = _LATEST_BY.fullmatch(resolver)
+    return _NAMED[resolver] if found is None else _latest_by(found[1])
+
+
+def _source(cells: Cells) -> tuple[pa.Array, None]:
+    return cells.source, None
+
+
+def _target(cells: Cells) -> tuple[pa.Array, None]:
+    return cells.target, None
+
+
+def _max(cells: Cells) -> tuple[pa.Array, None]:
+    return _computed(cells, "max", lambda: pc.max_element_wise(cells.source, cells.target)), None
+
+
+def _min(cells: Cells) -> tuple[pa.Array, None]:
+    return _computed(cells, "min", lambda: pc.min_element_wise(cells.source, cells.target)), None
+
+
+def _sum_delta(cells: Cells) -> tuple[pa.Array, None]:
+    """The base plus both changes; nulls count as 0."""
+
+    def total() -> pa.Array:
+        zero = pa.scalar(0).cast(cells.target.type)
+        source, target, base = (pc.fill_null(array, zero) for array in (cells.source, cells.target, cells.base))
+        return pc.add_checked(target, pc.subtract_checked(source, base))
+
+    return _computed(cells, "sum_delta", total), None
+
+
+def _concat(cells: Cells) -> tuple[pa.Array, None]:
+    """What the target has, then what the source has: texts, bytes or lists."""
+
+    def joined() -> pa.Array:
+        if pa.types.is_list(cells.target.type) or pa.types.is_large_list(cells.target.type):
+            pairs = zip(cells.target.to_pylist(), cells.source.to_pylist(), strict=True)
+            return pa.array([[*(left or ()), *(right or ())] for left, right in pairs], cells.target.type)
+        empty = pa.scalar("").cast(cells.target.type)
+        left, right = pc.fill_null(cells.target, empty), pc.fill_null(cells.source, empty)
+        return pc.binary_join_element_wise(left, right, empty)
+
+    return _computed(cells, "concat", joined), None
+
+
+def _latest_by(column: str) -> Decide:
+    """The value of the side whose row has the greater value in a column; of equals, the target's."""
+
+    def decide(cells: Cells) -> tuple[pa.Array, None]:
+        if column not in cells.source_rows.type.names or column not in cells.target_rows.type.names:
+            raise InvalidInputError(
+                f"latest_by({column}) names a column that is not on both sides", hint="name one that is"
+            )
+        source, target = pc.struct_field(cells.source_rows, column), pc.struct_field(cells.target_rows, column)
+        is_later = _computed(cells, f"latest_by({column})", lambda: pc.greater(source, target), check=False)
+        is_only = pc.and_(pc.is_valid(source), pc.is_null(target))
+        return pc.if_else(
+            pc.or_(pc.fill_null(is_later, pa.scalar(value=False)), is_only), cells.source, cells.target
+        ), None
+
+    return decide
+
+
+def _asking(function: Callable[[Conflict], Any], name: str) -> Decide:
+    def decide(cells: Cells) -> tuple[pa.Array, pa.Array]:
+        answers = [function(conflict) for conflict in cells.conflicts()]
+        resolved = pa.array([answer is not NotImplemented for answer in answers])
+        values = [None if answer is NotImplemented else answer for answer in answers]
+        try:
+            return pa.array(values, cells.target.type), resolved
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as err:
+            raise InvalidInputError(
+                f"the resolver of {name!r} gave a value that column {cells.column!r} does not take: {err}",
+                hint=f"return {cells.target.type}, None, or NotImplemented to leave a conflict as it is",
+            ) from err
+
+    return decide
+
+
+def _computed(cells: Cells, name: str, compute: Callable[[], pa.Array], *, check: bool = True) -> pa.Array:
+    try:
+        found = compute()
+        return found.cast(cells.target.type) if check else found
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, pa.ArrowKeyError) as err:
+        raise InvalidInputError(
+            f"the resolver {name!r} does not work on column {cells.column!r} of {cells.target.type}: {err}",
+            hint="choose another, such as 'source' or 'target'",
+        ) from err
+
+
+_NAMED: dict[str, Decide] = {
+    "source": _source,
+    "target": _target,
+    "max": _max,
+    "min": _min,
+    "sum_delta": _sum_delta,
+    "concat": _concat,
+}
