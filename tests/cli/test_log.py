@@ -7,6 +7,7 @@ import pytest
 
 import anabranch as ab
 from tests.cli.conftest import CUSTOMERS, ORDERS, Run, short
+from tests.repo.graphs import Graph
 
 KEYS = [
     *("id", "branch", "version", "parent_id", "merged_parent_id", "actor"),
@@ -125,6 +126,38 @@ def test_three_lines_of_history_join_where_they_parted(cli: Run, lake: ab.Reposi
         "* Load orders",
         "* Begin the repository",
     ]
+
+
+def test_the_graph_shows_both_parents_of_a_merge(cli: Run, lake: ab.Repository) -> None:
+    made = Graph(lake)
+    merge = made.merge("dev")
+    assert graph(cli, lake, "main") == [
+        f"* (main) {merge.message}",
+        "|\\",
+        "* | Add customers",
+        "| * (dev) Fix a price",
+        "|/",
+        "* Load orders",
+        "* Begin the repository",
+    ]
+    listed = cli("log", "--json").document["commits"]
+    assert [commit["message"].partition("\n")[0] for commit in listed] == [
+        *(merge.message, "Add customers", "Load orders", "Begin the repository")
+    ]
+    assert listed[0]["merged_parent_id"] == lake.head_commit_id_for_branch("dev")
+    assert listed[0]["parent_id"] == listed[1]["id"]
+    assert lake.head_commit_id_for_branch("dev") in cli("show").out
+
+
+def test_the_graph_of_many_merges_has_the_newest_of_all_lines(cli: Run, lake: ab.Repository) -> None:
+    made = Graph(lake)
+    for number in range(6):
+        lake.branch_create_from("main", f"b{number}")
+        made.commit(f"b{number}")
+        made.merge(f"b{number}")
+    found = cli("log", "main", "--graph", "--limit", "8", "--json").document
+    assert [commit["branch"] for commit in found["commits"]] == ["main", "b5", "main", "b4", "main", "b3", "main", "b2"]
+    assert found["has_more"] is True
 
 
 def test_the_graph_of_a_ref_is_what_led_to_it(cli: Run, lake: ab.Repository) -> None:

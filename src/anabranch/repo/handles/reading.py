@@ -40,7 +40,10 @@ class ReadingHandle(Handle):
     def list_commits(
         self, ref: str | None = None, *, limit: int | None = 50, before: str | None = None, table: str | None = None
     ) -> list[GraphCommit]:
-        """The commits that led to a ref, newest first; `before` continues after the last one of another page."""
+        """The commits that led to a ref, newest first; `before` continues after the last one of another page.
+
+        They follow first parents: those of a branch that was merged are listed from `merged_parent_commit_id`.
+        """
         limit = checked_limit(limit, "commits")
         start = self._resolve(self._ref(ref)).record
         found = self._records.commits.iter_history(start if before is None else self._resolve(before).record)
