@@ -13,6 +13,7 @@ from anabranch.format import staging
 from anabranch.format.staging import WrittenFragment
 from anabranch.format.staging.incoming import fit_rows
 from anabranch.repo.draft import Draft
+from anabranch.repo.tables import check_primary_key
 from anabranch.repo.transaction import Transaction
 from anabranch.spark.options import OpenRepository, WriteOptions
 from anabranch.spark.types import as_columns, new_columns
@@ -36,6 +37,7 @@ class PreparedTable:
         draft = _prepare(tx, options, given)
         existing = draft.pin.schema
         columns = new_columns(given, existing) if is_overwrite else existing
+        check_primary_key(draft.key, columns, draft.primary_key)
         made = cls(draft=draft, given=given, columns=columns, is_overwrite=is_overwrite, is_upsert=options.is_upsert)
         made._fitted(iter(()))
         return made

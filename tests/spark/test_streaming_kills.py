@@ -1,0 +1,96 @@
+"""A stream whose driver is killed, JVM and all, and started again: no row is lost and none comes twice."""
+
+import json
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+import anabranch as ab
+from tests.spark.clusters import cluster_environment
+from tests.spark.feeds import STREAMED, add_file, batches, ids
+from tests.spark.programs.stream_and_die import POINTS
+
+pytestmark = pytest.mark.spark
+
+PROJECT = Path(__file__).parents[2]
+ROWS = 4
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A stream in a process of its own, from a folder into a table that has no key, so that nobody refuses repeats."""
+
+    repo: ab.Repository
+    folder: Path
+    options: dict[str, str] = field(default_factory=dict)
+
+    def run(self) -> None:
+        answer = self._start("")
+        assert answer.returncode == 0, answer.stderr[-5000:]
+
+    def kill(self, epoch: int, point: str) -> None:
+        """Run until a batch is at a point, and kill it there."""
+        answer = self._start(json.dumps({"epoch": epoch, "point": point}))
+        assert answer.returncode == -signal.SIGKILL, answer.stderr[-5000:]
+
+    def _start(self, death: str) -> subprocess.CompletedProcess[str]:
+        """Wait until all who hold its output are gone: the driver, the JVM and its workers."""
+        told = [self.repo.uri, str(self.folder / "feed"), str(self.folder / "checkpoint"), json.dumps(self.options)]
+        return subprocess.run(
+            [sys.executable, "-m", "tests.spark.programs.stream_and_die", *told, death],
+            cwd=PROJECT,
+            env=cluster_environment(sys.executable) | {"PYTHONPATH": str(PROJECT)},
+            capture_output=True,
+            text=True,
+            check=False,
+            start_new_session=True,
+        )
+
+
+def stream_of(folder: Path, files: int, **options: str) -> Stream:
+    (folder / "feed").mkdir()
+    for start in range(0, files * ROWS, ROWS):
+        add_file(folder / "feed", *range(start, start + ROWS))
+    return Stream(repo=ab.init(folder / "lake"), folder=folder, options=options)
+
+
+def noted(stream: Stream) -> list[int]:
+    """The batches of which Spark knows that they are published."""
+    return sorted(int(file.name) for file in (stream.folder / "checkpoint" / "commits").glob("[0-9]*"))
+
+
+def check(stream: Stream, files: int) -> None:
+    """Each file is one commit, and each row is there once."""
+    assert ids(stream.repo) == list(range(files * ROWS))
+    assert [epoch for _, epoch in batches(stream.repo)] == [str(number) for number in range(files)]
+    assert len({query for query, _ in batches(stream.repo)}) == 1
+    assert noted(stream) == list(range(files))
+
+
+def test_a_stream_killed_before_and_after_it_publishes_repeats_nothing(tmp_path: Path) -> None:
+    stream = stream_of(tmp_path, 3)
+    stream.kill(0, "after put_if_absent _commits")
+    assert (noted(stream), batches(stream.repo)) == ([], [])
+    stream.kill(1, "after put_if_absent _versions")
+    assert (noted(stream), ids(stream.repo)) == ([0], list(range(2 * ROWS)))  # published, and Spark does not know
+    stream.run()
+    check(stream, 3)
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("options", [{}, {"primaryKey": "id", "upsert": "true"}])
+def test_a_stream_killed_ten_times_loses_and_repeats_no_row(tmp_path: Path, options: dict[str, str]) -> None:
+    stream = stream_of(tmp_path, 12, **options)
+    deaths = [POINTS[place] for place in (4, 0, 5, 1, 4, 2, 4, 3, 5, 4)]
+    for epoch, point in enumerate(deaths):
+        stream.kill(epoch, point)
+        is_published = POINTS.index(point) >= POINTS.index("after put_if_absent _versions")
+        assert noted(stream) == list(range(epoch))
+        assert len(batches(stream.repo)) == epoch + is_published
+    stream.run()
+    check(stream, 12)
+    assert stream.repo.snapshot_of("main")[STREAMED].primary_key == (("id",) if options else ())
