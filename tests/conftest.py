@@ -1,14 +1,18 @@
-"""Where tests put their data: a `place` is a fresh root on local disk or on a real S3 server."""
+"""Where tests put their data: a `place` is a fresh root on local disk or on a real S3 server. And one Spark for all."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.s3_server import s3_server
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 settings.register_profile(
     "quick", deadline=None, max_examples=20, derandomize=True, suppress_health_check=list(HealthCheck)
@@ -70,3 +74,13 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
 def s3_place(s3_options: dict[str, str]) -> Place:
     """A fresh root on S3, for what happens only there; mark such tests with `xdist_group("s3")`."""
     return Place(root=f"s3://lake/{uuid4().hex}", storage_options=s3_options, bucket="lake")
+
+
+@pytest.fixture(scope="session")
+def spark() -> "Iterator[SparkSession]":
+    """One session for all tests; most need none, and should not wait for it."""
+    import anabranch
+
+    session = anabranch.spark_session()
+    yield session
+    session.stop()

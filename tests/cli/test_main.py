@@ -193,6 +193,7 @@ def test_every_error_has_the_exit_code_of_its_group() -> None:
         "StorageError": 6,
         "CorruptError": 7,
         "MissingDependencyError": 1,
+        "StepFailedError": 1,
     }
     for cls in classes:
         assert exit_code(cls) == next(code for group, code in EXIT_CODES.items() if issubclass(cls, group))

@@ -41,7 +41,10 @@ def test_the_tables_of_a_statement_are_its_inputs(sql: str, inputs: tuple[str, .
         ("SELECT a.b.id FROM c.d AS a", "SELECT a.b.id FROM `v2` AS a"),
         ("SELECT ' a.b ' AS t FROM a . `b` /* a.b */", "SELECT ' a.b ' AS t FROM `v1` AS `b` /* a.b */"),
         ("SELECT * FROM a.b TABLESAMPLE (10 ROWS)", "SELECT * FROM `v1` TABLESAMPLE (10 ROWS)"),
-        ("WITH b AS (SELECT 'é', * FROM a.b) SELECT * FROM b", "WITH b AS (SELECT 'é', * FROM `v1` AS `b`) SELECT * FROM b"),
+        (
+            "WITH b AS (SELECT 'é', * FROM a.b) SELECT * FROM b",
+            "WITH b AS (SELECT 'é', * FROM `v1` AS `b`) SELECT * FROM b",
+        ),
     ],
 )
 def test_only_the_names_of_tables_change(sql: str, over_views: str) -> None:

@@ -1,6 +1,6 @@
-"""One Spark session for all tests, and a lake for each."""
+"""A lake for each test, and how Spark reads and writes it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -13,13 +13,6 @@ from tests.conftest import Place
 ORDERS = "s.orders"
 Read = Callable[..., DataFrame]
 Write = Callable[..., None]
-
-
-@pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    session = ab.spark_session()
-    yield session
-    session.stop()
 
 
 @pytest.fixture

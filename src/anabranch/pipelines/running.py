@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from enum import StrEnum
@@ -30,6 +30,8 @@ __all__ = ["Manner", "OnStep", "PipelineRun", "Session", "StepProgress", "StepSt
 
 Session: TypeAlias = "SparkSession | Callable[[], SparkSession] | None"
 OnStep = Callable[["StepProgress"], None]
+
+_BETWEEN_INTERRUPTS_SECONDS = 0.5
 
 
 class StepState(StrEnum):
@@ -156,10 +158,16 @@ class _Crew:
                     for future in done:
                         self._finish(working.pop(future), future)
             except BaseException:
-                # Nobody needs what the others do any more.
-                self._builder.interrupt()
+                self._stop(working)
                 raise
         return [self._built[step.key] for step in self._plan.steps]
+
+    def _stop(self, working: Collection[Future[BuiltOutput]]) -> None:
+        """End the steps that nobody needs any more, also those that were just between two jobs of Spark."""
+        left: Collection[Future[BuiltOutput]] = list(working)
+        while left:
+            self._builder.interrupt()
+            _, left = wait(left, timeout=_BETWEEN_INTERRUPTS_SECONDS)
 
     def _ready(self, waiting: Sequence[Step]) -> list[Step]:
         return [step for step in waiting if all(key in self._built for key in step.after)]
