@@ -1,0 +1,20 @@
+"""Operations on one row, and what two of them come to, written down as grids: sources down, targets across.
+
+A row is its two cells, a and b; `-` is no row, `11+22` two of them. `a!` is a conflict about a cell, `row!` about the
+row.
+"""
+
+__all__ = ["Grid", "parse_grid"]
+
+Grid = dict[tuple[str, str], str]
+
+
+def parse_grid(text: str) -> Grid:
+    (header, *lines) = text.strip().splitlines()
+    targets = header.split()
+    found: Grid = {}
+    for line in lines:
+        source, *cells = line.split()
+        found |= {(source, target): cell for target, cell in zip(targets, cells, strict=True)}
+    assert len(found) == len(targets) ** 2
+    return found
