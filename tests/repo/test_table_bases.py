@@ -81,6 +81,20 @@ def test_a_frozen_branch_goes_on_from_main_as_it_was_then_but_for_its_own_tables
     assert graph.records.heads.get(BranchName("child")).state.own == ()
 
 
+def test_a_branch_made_from_a_commit_of_a_live_one_goes_on_from_main_as_that_saw_it(graph: Graph) -> None:
+    graph.commit(MAIN, T, U)
+    graph.branch("dev", is_live=True)
+    graph.commit(MAIN, T)
+    seen, forked = version(graph), version(graph, key=U)
+    on_dev = graph.commit("dev", U)
+    graph.branch("child", source="dev")
+    assert graph.tip("child").commit == on_dev  # which shows just what the branch does
+    graph.commit(MAIN, T, U)
+    graph.commit("child", T, U)
+    assert base_versions(graph, "child", MAIN) == [seen]
+    assert base_versions(graph, "child", MAIN, U) == [forked]
+
+
 def test_a_pulled_table_goes_on_from_where_it_was_pulled(graph: Graph) -> None:
     graph.commit(MAIN, T, U)
     unpulled = version(graph, key=U)
