@@ -1,13 +1,17 @@
 """A lake with raw tables on main and dev, and files that declare pipelines on them."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from typer.testing import CliRunner
 
 import anabranch as ab
+from anabranch.cli.main import create_app
 from tests.conftest import Place
 
 ORDERS = "bronze.orders"
@@ -28,6 +32,14 @@ def orders(start: int, end: int, *, amount: float | None = None) -> pa.Table:
             "day": [f"2026-01-{1 + number % 5:02d}" for number in ids],
         }
     )
+
+
+def anabranch(*args: str) -> tuple[int, Any]:
+    """Run the command line in this process; its exit code, and the one document it printed."""
+    result = CliRunner().invoke(create_app(), [*args, "--json"])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, json.loads(result.stdout or result.stderr)
 
 
 @pytest.fixture

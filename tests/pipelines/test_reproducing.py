@@ -1,7 +1,5 @@
 """A recorded run is done again on what it read then, and compared with what it made."""
 
-import json
-
 import pytest
 from typer.testing import CliRunner
 
@@ -10,7 +8,7 @@ from anabranch.cli.exit_codes import DIFFERENT
 from anabranch.cli.main import create_app
 from anabranch.errors import InvalidInputError, ObjectNotFoundError
 from anabranch.storage import open_store
-from tests.pipelines.conftest import ORDERS, WriteFile, orders
+from tests.pipelines.conftest import ORDERS, WriteFile, anabranch, orders
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
@@ -23,13 +21,6 @@ THREE = """
         "gold.days", "SELECT day, sum(amount) AS total FROM silver.orders GROUP BY day", primary_key=["day"]
     )
 """
-
-
-def anabranch(*args: str) -> tuple[int, dict[str, object]]:
-    result = CliRunner().invoke(create_app(), [*args, "--json"])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result.exit_code, json.loads(result.stdout or result.stderr)
 
 
 @pytest.fixture
@@ -51,7 +42,7 @@ def test_a_run_done_again_gives_the_same(lake: ab.Repository, recorded: str) -> 
     code, found = anabranch("run", "--at", recorded, "--repo", lake.uri)
     assert (code, found["same"], found["same_source"]) == (0, True, True)
     assert found["branch"] == f"reproduce/{recorded[:14].lower()}"
-    again = lake.snapshot_of(str(found["branch"]))
+    again = lake.snapshot_of(found["branch"])
     assert again["silver.orders"].count_rows() == 20
     assert again["silver.seen"].count_rows() == 25
     assert again.commit.metadata["pipeline.parameters"] == lake.get_commit(recorded).metadata["pipeline.parameters"]
@@ -68,9 +59,7 @@ def test_after_a_change_of_the_code_it_says_what_differs(
     file = write_file(changed, name="changed.py")
     code, found = anabranch("run", str(file), "--at", recorded, "--branch", "again", "--repo", lake.uri)
     assert (code, found["same"], found["same_source"], found["branch"]) == (DIFFERENT, False, False, "again")
-    outputs = found["outputs"]
-    assert isinstance(outputs, list)
-    counts = {each["key"]: (each["inserted"], each["updated"], each["deleted"]) for each in outputs}
+    counts = {each["key"]: (each["inserted"], each["updated"], each["deleted"]) for each in found["outputs"]}
     # Order 5, of the first day, is gone; so the total of that day is another, and that of the third is 0 now.
     assert counts == {"silver.orders": (0, 0, 1), "silver.seen": (0, 0, 0), "gold.days": (0, 2, 0)}
     assert lake.diff(recorded, "again", tables=["gold.days"]).summary()["gold.days"].updated == 2
@@ -99,7 +88,7 @@ def test_an_output_that_is_gone_or_new_in_the_code_is_told(
 def test_what_no_pipeline_made_cannot_be_done_again(lake: ab.Repository, recorded: str) -> None:
     branches = [branch.name for branch in lake.branch_list()]
     code, found = anabranch("run", "--at", "dev", "--repo", lake.uri)
-    assert (code, found["error"]["code"]) == (2, "invalid_input")  # type: ignore[index]
+    assert (code, found["error"]["code"]) == (2, "invalid_input")
     with pytest.raises(InvalidInputError, match="was made by no pipeline"):
         ab.Pipeline.recorded(lake, "main")
     open_store(lake.uri).delete(f"_pipelines/{lake.get_commit(recorded).metadata['pipeline.source_hash']}.py")

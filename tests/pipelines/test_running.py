@@ -10,11 +10,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 import anabranch as ab
-from anabranch.errors import CheckFailedError, StepFailedError
+from anabranch.errors import CheckFailedError, CommitNotFoundError, StepFailedError
 from anabranch.pipelines.running import StepProgress
 from anabranch.storage import open_store
 from anabranch.storage.options import lance_options
-from tests.pipelines.conftest import ORDERS, WriteFile, orders
+from tests.pipelines.conftest import ORDERS, WriteFile, anabranch, orders
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
@@ -224,8 +224,41 @@ def test_a_failed_step_says_which_and_why_and_keeps_its_log(lake: ab.Repository,
         assert (run.state, run.tables) == ("failed", ()), what
         log = f"_logs/{run.id}/{key}.log"
         assert caught.value.hint.endswith(f"{lake.uri}/{log}"), what
+        assert anabranch("run", "show", run.id, "--repo", lake.uri)[1]["logs"] == {key: f"{lake.uri}/{log}"}, what
         assert "Traceback" in open_store(lake.uri, lake.storage_options).get(log).decode(), what
     assert lake.snapshot_of("dev").id == head
+
+
+def test_outputs_without_rows_are_tables_all_the_same(lake: ab.Repository, write_file: WriteFile) -> None:
+    text = """
+    for write in ("rebuild", "append", "upsert"):
+        nothing = "SELECT * FROM bronze.orders WHERE id < 0"
+        pipeline.sql(f"gold.{write}", nothing, write=write, primary_key=["id"])
+        pipeline.sql(f"gold.after_{write}", f"SELECT count(*) AS n FROM gold.{write}")
+    """
+    done = ab.Pipeline.load(write_file(text)).run(lake, branch="dev")
+    assert sorted(output.rows for output in done.outputs) == [0, 0, 0, 1, 1, 1]
+    assert lake.snapshot_of("dev")["gold.upsert"].primary_key == ("id",)
+    assert rows(lake, "gold.after_append") == [{"n": 0}]
+
+
+def test_a_live_branch_goes_on_from_what_it_showed(lake: ab.Repository, write_file: WriteFile) -> None:
+    lake.branch_create_from("main", "live", mode="live")
+    text = """
+    pipeline.sql("gold.seen", "SELECT id FROM bronze.orders", write="append", incremental=["bronze.orders"])
+    """
+    pipeline = ab.Pipeline.load(write_file(text))
+    assert pipeline.run(lake, branch="live").outputs[0].rows == 20
+    with lake.transaction("main") as tx:
+        tx.append(ORDERS, orders(20, 22))
+    second = pipeline.run(lake, branch="live")
+    assert second.outputs[0].rows == 22
+    with lake.transaction("main") as tx:
+        tx.append(ORDERS, orders(22, 25))
+    assert pipeline.run(lake, branch="live").outputs[0].rows == 25
+    assert [row["id"] for row in sorted(rows(lake, "gold.seen", "live"), key=lambda row: row["id"])] == list(range(25))
+    with pytest.raises(CommitNotFoundError, match="is no commit of a branch"):
+        pipeline.reproduce(lake, str(second.commit_id))
 
 
 def test_steps_that_do_not_need_each_other_run_at_the_same_time(spark: SparkSession, lake: ab.Repository) -> None:

@@ -18,6 +18,7 @@ from anabranch.repo.run import Run
 from anabranch.repo.snapshots import Snapshot
 from anabranch.spark.options import FORMAT, pinned_options
 from anabranch.spark.session import get_session
+from anabranch.spark.spark_errors import spark_errors
 from anabranch.spark.types import as_shown, shown_columns, shown_schema
 
 if TYPE_CHECKING:
@@ -47,12 +48,8 @@ class Builder:
         spark = get_session(self.session, repo=self.repo)
         spark.addTag(self._tag)
         try:
-            frames = self._read_inputs(output)
-            if output.statement is not None:
-                with self._views(output, frames) as views:
-                    self._write(self._query(output.statement, views), output)
-            else:
-                self._write(self._call(output, list(frames.values())), output)
+            with spark_errors():
+                self._make(output)
         finally:
             spark.removeTag(self._tag)
         return self.run.snapshot()[output.key].count_rows()
@@ -60,6 +57,14 @@ class Builder:
     def interrupt(self) -> None:
         """Stop the jobs of all steps."""
         self.session.interruptTag(self._tag)
+
+    def _make(self, output: Output) -> None:
+        frames = self._read_inputs(output)
+        if output.statement is None:
+            self._write(self._call(output, list(frames.values())), output)
+            return
+        with self._views(output, frames) as views:
+            self._write(self._query(output.statement, views), output)
 
     def _read_inputs(self, output: Output) -> "dict[str, DataFrame]":
         snapshot, last = self.run.snapshot(), self.last_builds.get(output.key)
@@ -98,7 +103,7 @@ class Builder:
 
     def _query(self, statement: Statement, views: Mapping[str, str]) -> "DataFrame":
         values = {name: self.plan.parameters[name] for name in statement.parameters}
-        return self.session.sql(statement.over(views), args=values)
+        return self.session.sql(statement.over(views), args=values or None)
 
     def _call(self, output: Output, frames: "list[DataFrame]") -> "DataFrame":
         values = {RESERVED: self.session, **self.plan.parameters}
