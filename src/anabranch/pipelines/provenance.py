@@ -9,6 +9,7 @@ from anabranch.errors import ObjectNotFoundError
 from anabranch.pipelines.declarations import Output
 from anabranch.pipelines.loading import Source
 from anabranch.pipelines.parameters import written
+from anabranch.repo.lineage.provenance import FILE, INPUT, NAME, OUTPUTS, PARAMETERS, SOURCE_HASH
 from anabranch.storage import find_object, open_store
 
 if TYPE_CHECKING:
@@ -16,13 +17,6 @@ if TYPE_CHECKING:
     from anabranch.repo.repository import Repository
 
 __all__ = ["BuiltOutput", "begun_metadata", "find_source", "keep_source", "published_metadata"]
-
-PIPELINE = "pipeline"
-FILE = "pipeline.file"
-SOURCE_HASH = "pipeline.source_hash"
-PARAMETERS = "pipeline.parameters"
-INPUT = "pipeline.input"
-OUTPUTS = "pipeline.outputs"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +54,7 @@ class BuiltOutput:
 def begun_metadata(plan: "Plan") -> dict[str, str]:
     """What is known when a run begins."""
     return {
-        PIPELINE: plan.pipeline,
+        NAME: plan.pipeline,
         FILE: plan.source.name,
         SOURCE_HASH: plan.source.hash,
         PARAMETERS: _json(written(plan.parameters)),

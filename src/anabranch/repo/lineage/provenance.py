@@ -12,14 +12,25 @@ from anabranch.errors import InvalidNameError
 from anabranch.ids import CommitId, TableKey
 from anabranch.repo.models import CommitKind, GraphCommit
 
-__all__ = ["OutputRecord", "PipelineRecord", "made_by"]
+__all__ = [
+    "FILE",
+    "INPUT",
+    "NAME",
+    "OUTPUTS",
+    "PARAMETERS",
+    "SOURCE_HASH",
+    "OutputRecord",
+    "PipelineRecord",
+    "made_by",
+]
 
-_NAME = "pipeline"
-_FILE = "pipeline.file"
-_HASH = "pipeline.source_hash"
-_PARAMETERS = "pipeline.parameters"
-_INPUT = "pipeline.input"
-_OUTPUTS = "pipeline.outputs"
+# The keys of the metadata that a pipeline leaves.
+NAME = "pipeline"
+FILE = "pipeline.file"
+SOURCE_HASH = "pipeline.source_hash"
+PARAMETERS = "pipeline.parameters"
+INPUT = "pipeline.input"
+OUTPUTS = "pipeline.outputs"
 # In seconds; what claims to have taken longer did not.
 _FOREVER = 1e12
 
@@ -49,17 +60,17 @@ class PipelineRecord:
     @classmethod
     def find(cls, metadata: Mapping[str, str]) -> Self | None:
         """What a commit's metadata say, or None if they tell of no pipeline."""
-        if not metadata.get(_NAME, "").strip():
+        if not metadata.get(NAME, "").strip():
             return None
         return cls(
-            name=metadata[_NAME],
-            file=metadata.get(_FILE) or None,
-            source_hash=metadata.get(_HASH) or None,
-            input=_commit_id(metadata.get(_INPUT, "")),
-            parameters=_json_object(metadata.get(_PARAMETERS, "")),
+            name=metadata[NAME],
+            file=metadata.get(FILE) or None,
+            source_hash=metadata.get(SOURCE_HASH) or None,
+            input=_commit_id(metadata.get(INPUT, "")),
+            parameters=_json_object(metadata.get(PARAMETERS, "")),
             outputs={
                 key: _output(found)
-                for key, found in _json_object(metadata.get(_OUTPUTS, "")).items()
+                for key, found in _json_object(metadata.get(OUTPUTS, "")).items()
                 if _is_key(key) and isinstance(found, dict)
             },
         )
