@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from anabranch.format.staging import ColumnChange
     from anabranch.pipelines.pipeline import Pipeline
     from anabranch.repo.loading.values import ExportReport, LoadProgress, LoadReport
+    from anabranch.repo.merging.conflicts import Conflict
+    from anabranch.repo.merging.plan import MergePlan, MergeResult
     from anabranch.repo.models import GraphCommit
     from anabranch.repo.repository import Repository
     from anabranch.repo.snapshots import Snapshot
@@ -27,11 +29,14 @@ __version__ = "0.1.0"
 __all__ = [
     "AnabranchError",
     "ColumnChange",
+    "Conflict",
     "Dataset",
     "ExportReport",
     "GraphCommit",
     "LoadProgress",
     "LoadReport",
+    "MergePlan",
+    "MergeResult",
     "Pipeline",
     "Repository",
     "Snapshot",
@@ -47,11 +52,14 @@ __all__ = [
 _PUBLIC = {
     "AnabranchError": ("anabranch.errors", "AnabranchError"),
     "ColumnChange": ("anabranch.format.staging", "ColumnChange"),
+    "Conflict": ("anabranch.repo.merging.conflicts", "Conflict"),
     "Dataset": ("anabranch.format.dataset", "Dataset"),
     "ExportReport": ("anabranch.repo.loading.values", "ExportReport"),
     "GraphCommit": ("anabranch.repo.models", "GraphCommit"),
     "LoadProgress": ("anabranch.repo.loading.values", "LoadProgress"),
     "LoadReport": ("anabranch.repo.loading.values", "LoadReport"),
+    "MergePlan": ("anabranch.repo.merging.plan", "MergePlan"),
+    "MergeResult": ("anabranch.repo.merging.plan", "MergeResult"),
     "Pipeline": ("anabranch.pipelines.pipeline", "Pipeline"),
     "Repository": ("anabranch.repo.repository", "Repository"),
     "Snapshot": ("anabranch.repo.snapshots", "Snapshot"),

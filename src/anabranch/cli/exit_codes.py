@@ -3,21 +3,27 @@
 from anabranch.errors import (
     AnabranchError,
     BusyError,
+    CheckFailedError,
     ConflictError,
     CorruptError,
     InvalidInputError,
+    MergeConflictError,
     NotFoundError,
     StorageError,
 )
 
-__all__ = ["DIFFERENT", "EXIT_CODES", "GENERAL", "USAGE", "exit_code"]
+__all__ = ["CONFLICTS", "DIFFERENT", "EXIT_CODES", "GENERAL", "USAGE", "exit_code"]
 
 GENERAL = 1
 USAGE = 2
 # No error: what was run again has other outputs than before.
 DIFFERENT = 8
+# Also of a dry run that found conflicts, which is no error.
+CONFLICTS = 9
 
 EXIT_CODES: dict[type[AnabranchError], int] = {
+    MergeConflictError: CONFLICTS,
+    CheckFailedError: 10,
     InvalidInputError: USAGE,
     NotFoundError: 3,
     ConflictError: 4,

@@ -14,6 +14,7 @@ from anabranch.cli.commands import (
     cat,
     cherry_pick,
     compact,
+    conflicts,
     dataset,
     diff,
     export,
@@ -22,6 +23,7 @@ from anabranch.cli.commands import (
     lineage,
     load,
     log,
+    merge,
     reflog,
     reset,
     revert,
@@ -36,8 +38,9 @@ from anabranch.cli.commands import (
     undo,
 )
 from anabranch.cli.exit_codes import exit_code
+from anabranch.cli.merging import with_conflicts
 from anabranch.cli.output import ErrorView, output_for
-from anabranch.errors import AnabranchError
+from anabranch.errors import AnabranchError, MergeConflictError
 
 __all__ = ["create_app", "main"]
 
@@ -86,7 +89,8 @@ class _App(TyperGroup):
 
 
 def _view_of(error: AnabranchError) -> ErrorView:
-    return ErrorView(code=error.code, message=error.problem, hint=error.hint, retryable=error.retryable)
+    view = ErrorView(code=error.code, message=error.problem, hint=error.hint, retryable=error.retryable)
+    return with_conflicts(view, error) if isinstance(error, MergeConflictError) else view
 
 
 def _view_of_usage(error: typer.TyperException) -> ErrorView:
@@ -124,6 +128,7 @@ def _add_repository_commands(app: typer.Typer) -> None:
         "switch", rich_help_panel=branches, epilog=example("switch dev", "switch main --repo s3://bucket/lake")
     )(switch.switch)
     app.add_typer(branch.app, name="branch", rich_help_panel=branches)
+    _add_merge_commands(app, panel=branches)
     _add_history_commands(app)
     app.add_typer(run.app, name="run", rich_help_panel=branches)
     app.add_typer(table.app, name="table", rich_help_panel=tables)
@@ -165,6 +170,23 @@ def _add_repository_commands(app: typer.Typer) -> None:
             "sql 'SELECT count(*) FROM in_c_sales.orders'", "sql --csv --ref main~3 < report.sql", "sql 'FROM branches'"
         ),
     )(sql.sql)
+
+
+def _add_merge_commands(app: typer.Typer, *, panel: str) -> None:
+    app.command(
+        "merge",
+        rich_help_panel=panel,
+        epilog=example(
+            "merge dev",
+            "merge dev --into main --resolve price=max --resolve 'in_c_sales.orders.state=latest_by(updated_at)'",
+            "merge dev --check totals.sql --dry-run",
+        ),
+    )(merge.merge)
+    app.command(
+        "conflicts",
+        rich_help_panel=panel,
+        epilog=example("conflicts dev", "conflicts dev --into main --stat", "conflicts dev --limit 100 --offset 200"),
+    )(conflicts.conflicts)
 
 
 def _add_history_commands(app: typer.Typer) -> None:

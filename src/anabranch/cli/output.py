@@ -4,9 +4,10 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
+from itertools import zip_longest
 from typing import Any, Protocol
 
 import typer
@@ -36,12 +37,13 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Rows for people; cells are shown as text."""
+    """Rows for people; cells are shown as text, those of a column in its style where someone watches."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[object, ...], ...]
     title: str | None = None
     empty: str = "nothing"
+    styles: tuple[str | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +66,14 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorView:
-    """What is shown of an error."""
+    """What is shown of an error; `details` are what programs get of it beside, `tables` what people do."""
 
     code: str
     message: str
     hint: str
     retryable: bool
+    details: Mapping[str, object] = field(default_factory=dict)
+    tables: Sequence[Table] = ()
 
 
 class Output(Protocol):
@@ -96,7 +100,7 @@ class JsonOutput:
 
     def fail(self, error: ErrorView) -> None:
         fields = {"code": error.code, "message": error.message, "hint": error.hint, "retryable": error.retryable}
-        typer.echo(json.dumps({"error": fields}, indent=2), err=True)
+        typer.echo(json.dumps({"error": fields | jsonable(error.details)}, indent=2), err=True)
 
     @contextmanager
     def progress(self, what: str) -> Iterator[Progress]:  # noqa: ARG002 - programs want none
@@ -116,6 +120,8 @@ class TextOutput:
 
     def fail(self, error: ErrorView) -> None:
         typer.echo(f"error: {printable(error.message)}", err=True)
+        for table in error.tables:
+            _print_table(table, err=True)
         typer.echo(f"hint: {printable(error.hint)}", err=True)
 
     @contextmanager
@@ -131,7 +137,7 @@ class TextOutput:
             yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def _print_table(table: Table) -> None:
+def _print_table(table: Table, *, err: bool = False) -> None:
     # Not at the top: a help text needs no rich, and should not wait for it.
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
@@ -139,16 +145,17 @@ def _print_table(table: Table) -> None:
     from rich.text import Text
 
     if table.title:
-        typer.echo(f"\n{table.title}")
+        typer.echo(f"\n{table.title}", err=err)
     if not table.rows:
-        typer.echo(table.empty)
+        typer.echo(table.empty, err=err)
         return
     shown = RichTable(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, show_header=any(table.columns))
-    for column in table.columns:
-        shown.add_column(column, overflow="fold")
+    for column, style in zip_longest(table.columns, table.styles):
+        shown.add_column(column, overflow="fold", style=style)
     for row in table.rows:
         shown.add_row(*(Text(_cell(value)) for value in row))
-    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else _PIPE_WIDTH)
+    file = sys.stderr if err else sys.stdout
+    console = Console(file=file, width=None if file.isatty() else _PIPE_WIDTH)
     console.print(shown)
 
 

@@ -1,9 +1,16 @@
 """Checks on a state before anybody can see it: SQL that must return no rows, or Python."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from anabranch.errors import AnabranchError, CheckFailedError, InvalidInputError
+from anabranch.errors import (
+    AnabranchError,
+    CheckFailedError,
+    InvalidExpressionError,
+    InvalidInputError,
+    TableNotFoundError,
+)
 from anabranch.repo.engine import Parameters
 from anabranch.repo.snapshots import Snapshot
 
@@ -47,7 +54,7 @@ def run_checks(checks: Sequence[NamedCheck], snapshot: Snapshot, query: Query) -
 
 def _require_no_rows(name: str, sql: str, snapshot: Snapshot, query: Query) -> None:
     rows: list[object] = []
-    with query(sql, snapshot, None) as found:
+    with _naming(name), query(sql, snapshot, None) as found:
         for batch in found:
             rows += batch.slice(0, _ROWS_SHOWN - len(rows)).to_pylist()
             if len(rows) >= _ROWS_SHOWN:
@@ -56,6 +63,15 @@ def _require_no_rows(name: str, sql: str, snapshot: Snapshot, query: Query) -> N
         raise CheckFailedError(
             f"the check {name!r} found rows, such as {', '.join(map(str, rows))}", hint="mend them, then publish again"
         )
+
+
+@contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Say which check it is that cannot be asked."""
+    try:
+        yield
+    except (InvalidExpressionError, TableNotFoundError) as err:
+        raise type(err)(f"the check {name!r} cannot be run: {err.problem}", hint=err.hint) from err
 
 
 def _require_success(name: str, check: Callable[[Snapshot], object], snapshot: Snapshot) -> None:

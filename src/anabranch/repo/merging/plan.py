@@ -89,8 +89,9 @@ class ConflictLog:
         if not self.count:
             return
         tables = ", ".join(f"'{table}' ({count})" for table, count in sorted(self.by_table.items()))
+        number = "1 conflict" if self.count == 1 else f"{self.count} conflicts"
         raise MergeConflictError(
-            f"{what} has {self.count} conflicts, in {tables}",
+            f"{what} has {number}, in {tables}",
             hint="look at them with conflicts, then give a strategy or resolvers, or change one side",
             conflicts=tuple(self.first),
             count=self.count,

@@ -1,0 +1,93 @@
+"""`anabranch conflicts`: what a merge cannot decide by itself."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from anabranch.cli.arguments import AsJson, Limit, Repo, StorageOptions
+from anabranch.cli.merging import (
+    Into,
+    MergeSource,
+    Resolve,
+    Strategy,
+    conflict_document,
+    conflict_table,
+    parse_resolvers,
+)
+from anabranch.cli.output import Answer, Table, count, output_for
+from anabranch.cli.session import open_session
+
+if TYPE_CHECKING:
+    from anabranch.repo.merging.conflicts import Conflict
+
+__all__ = ["conflicts"]
+
+
+def conflicts(
+    source: MergeSource,
+    into: Into = None,
+    limit: Limit = 20,
+    offset: Annotated[int, typer.Option("--offset", metavar="N", min=0, help="Leave out so many before.")] = 0,
+    table: Annotated[
+        str | None, typer.Option("--table", metavar="KEY", show_default=False, help="Only those of this table.")
+    ] = None,
+    stat: Annotated[bool, typer.Option("--stat", help="Count all of them, by table and kind, instead.")] = False,
+    strategy: Strategy = "fail",
+    resolve: Resolve = None,
+    repo: Repo = None,
+    storage_option: StorageOptions = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the conflicts that a merge would have, with what the base and both sides have; nothing is changed.
+
+    Given a strategy or resolvers, those that they leave.
+    """
+    here = open_session(repo=repo, storage_options=storage_option)
+    target = into or here.current().name
+    found = here.repository.conflicts(source, into=target, strategy=strategy, resolvers=parse_resolvers(resolve))
+    wanted = (conflict for conflict in found if table in (None, conflict.table))
+    of_what = {"source": source, "into": target}
+    answer = _counts(wanted, of_what) if stat else _page(wanted, of_what, limit=limit, offset=offset)
+    output_for(as_json=as_json).show(answer)
+
+
+def _page(found: Iterator["Conflict"], of_what: Mapping[str, object], *, limit: int, offset: int) -> Answer:
+    page = list(islice(found, offset, offset + limit + 1))
+    has_more, page = len(page) > limit, page[:limit]
+    document = {
+        **of_what,
+        "offset": offset,
+        "conflicts": [conflict_document(conflict) for conflict in page],
+        "has_more": has_more,
+    }
+    return Answer(
+        document=document,
+        sentences=[_sentence(offset, len(page), has_more=has_more)] if page else [],
+        tables=[conflict_table(page)],
+    )
+
+
+def _sentence(offset: int, number: int, *, has_more: bool) -> str:
+    last = offset + number
+    if not offset and not has_more:
+        return count(number, "conflict")
+    which = f"conflict {last}" if number == 1 else f"conflicts {offset + 1} to {last}"
+    return f"{which}; --offset {last} shows more" if has_more else f"{which}; there are no more"
+
+
+def _counts(found: Iterator["Conflict"], of_what: Mapping[str, object]) -> Answer:
+    counted = Counter((conflict.table, conflict.kind.value) for conflict in found)
+    rows = tuple((*what, number) for what, number in sorted(counted.items()))
+    names = ("table", "kind", "conflicts")
+    document = {
+        **of_what,
+        "conflict_count": counted.total(),
+        "tables": [dict(zip(names, row, strict=True)) for row in rows],
+    }
+    sentences = [count(counted.total(), "conflict")] if rows else []
+    return Answer(
+        document=document, sentences=sentences, tables=[Table(columns=names, rows=rows, empty="no conflicts")]
+    )

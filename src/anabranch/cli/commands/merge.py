@@ -1,0 +1,205 @@
+"""`anabranch merge`: bring what a branch did into another one."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, assert_never
+
+import typer
+
+from anabranch.cli.arguments import Actor, AsJson, Message, Repo, StorageOptions
+from anabranch.cli.commits import commit_document, short_id
+from anabranch.cli.exit_codes import CONFLICTS
+from anabranch.cli.merging import (
+    Into,
+    MergeSource,
+    Resolve,
+    Strategy,
+    conflict_document,
+    first_conflicts,
+    parse_resolvers,
+)
+from anabranch.cli.output import Answer, Table, count, output_for
+from anabranch.cli.session import open_session
+from anabranch.errors import InvalidInputError, MergeConflictError
+
+if TYPE_CHECKING:
+    from anabranch.repo.merging.plan import MergePlan, MergeResult, TablePlan
+
+__all__ = ["merge"]
+
+
+def merge(
+    source: MergeSource,
+    into: Into = None,
+    strategy: Strategy = "fail",
+    resolve: Resolve = None,
+    check: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--check",
+            metavar="FILE",
+            show_default=False,
+            help="A file with one SELECT that must find no rows in the merged state, or nothing is merged; repeat it"
+            " for more.",
+        ),
+    ] = None,
+    message: Message = None,
+    squash: Annotated[
+        bool, typer.Option("--squash", help="Leave the source's history out: the commit has one parent.")
+    ] = False,
+    expect: Annotated[
+        str | None,
+        typer.Option(
+            "--expect",
+            metavar="COMMIT",
+            show_default=False,
+            help="Refuse if the branch is not on this commit any more.",
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help=f"Say what it would do; exits with {CONFLICTS} if there are conflicts.")
+    ] = False,
+    repo: Repo = None,
+    actor: Actor = None,
+    storage_option: StorageOptions = None,
+    as_json: AsJson = False,
+) -> None:
+    """Bring what SOURCE did since the two parted into a branch, as one commit.
+
+    Changes of both sides are merged by table, row and cell. If anything is left that both changed differently, nothing
+    is merged.
+    """
+    resolvers, checks = parse_resolvers(resolve), _read_checks(check or ())
+    here = open_session(repo=repo, storage_options=storage_option, actor=actor)
+    target = into or here.current().name
+    with _explained(source, target):
+        done = here.repository.branch_merge(
+            source,
+            into=target,
+            strategy=strategy,
+            resolvers=resolvers,
+            checks=checks,
+            message=message,
+            squash=squash,
+            expected_head=None if expect is None else here.repository.snapshot_of(expect).id,
+            dry_run=dry_run,
+        )
+    passed = list(checks) if done.commit is not None else []
+    output_for(as_json=as_json).show(
+        Answer(
+            document={**_document(done), "checks": passed, "dry_run": dry_run},
+            sentences=[_sentence(done, dry_run=dry_run), *_notes(done, checks=len(checks), passed=len(passed))],
+            tables=list(_tables(done.plan)),
+        )
+    )
+    if not done.plan.is_clean:
+        raise typer.Exit(CONFLICTS)
+
+
+def _read_checks(files: Sequence[str]) -> dict[str, str]:
+    """The checks by the names of their files; where two files have one name, by their paths."""
+    paths = [Path(file) for file in dict.fromkeys(files)]
+    names = [path.name for path in paths]
+    return {str(path) if names.count(path.name) > 1 else path.name: _read(path) for path in paths}
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as err:
+        raise InvalidInputError(
+            f"the check {str(path)!r} cannot be read: {err}", hint="name a file with one SELECT in UTF-8"
+        ) from err
+
+
+@contextmanager
+def _explained(source: str, into: str) -> Iterator[None]:
+    """Say in the words of the command line what to do about conflicts."""
+    try:
+        yield
+    except MergeConflictError as err:
+        raise MergeConflictError(
+            err.problem,
+            hint=f"see all with 'anabranch conflicts {source} --into {into}', then resolve them with --resolve"
+            " WHAT=HOW or --strategy, or change one side; nothing was merged",
+            conflicts=err.conflicts,
+            count=err.count,
+        ) from err
+
+
+def _document(done: "MergeResult") -> dict[str, object]:
+    plan = done.plan
+    return {
+        "outcome": plan.outcome,
+        "source": plan.source,
+        "into": plan.into,
+        "source_commit_id": plan.source_commit_id,
+        "target_commit_id": plan.target_commit_id,
+        "base_commit_ids": plan.base_commit_ids,
+        "commit": None if done.commit is None else commit_document(done.commit),
+        "tables": [_table_document(table) for table in plan.tables],
+        "conflict_count": plan.conflict_count,
+        "conflicts": [conflict_document(conflict) for conflict in plan.conflicts],
+    }
+
+
+def _table_document(table: "TablePlan") -> dict[str, object]:
+    return {
+        "table": table.table,
+        "action": table.action,
+        "renamed_from": table.renamed_from,
+        "inserted": table.counts.inserted,
+        "updated": table.counts.updated,
+        "deleted": table.counts.deleted,
+        "added_columns": table.added_columns,
+        "dropped_columns": table.dropped_columns,
+        "altered_columns": table.altered_columns,
+        "conflicts": table.conflicts,
+    }
+
+
+def _sentence(done: "MergeResult", *, dry_run: bool) -> str:
+    from anabranch.repo.merging.plan import MergeOutcome
+
+    plan = done.plan
+    match plan.outcome:
+        case MergeOutcome.ALREADY_UP_TO_DATE:
+            return f"{plan.into} has all of {plan.source} already"
+        case MergeOutcome.FAST_FORWARD:
+            also = f", which had not moved since {plan.source} left it"
+        case MergeOutcome.MERGED:
+            also = ""
+        case other:
+            assert_never(other)
+    if not plan.is_clean:
+        return f"{plan.source} does not merge into {plan.into}: {count(plan.conflict_count, 'conflict')}"
+    if dry_run:
+        return f"{plan.source} merges into {plan.into}{also}; nothing was changed"
+    made = "" if done.commit is None else f" as {short_id(done.commit.graph_commit_id)}"
+    return f"merged {plan.source} into {plan.into}{also}{made}"
+
+
+def _notes(done: "MergeResult", *, checks: int, passed: int) -> list[str]:
+    if passed:
+        return [f"{count(passed, 'check')} passed"]
+    if checks:
+        reason = "nothing is new" if not done.plan.tables and done.plan.is_clean else "there is no merged state to see"
+        return [f"note: {reason}, so {count(checks, 'check')} did not run"]
+    return []
+
+
+def _tables(plan: "MergePlan") -> Iterator[Table]:
+    if plan.tables:
+        columns = ("table", "action", "inserted", "updated", "deleted", "columns", "conflicts")
+        yield Table(columns=columns, rows=tuple(_row(table) for table in plan.tables))
+    if plan.conflicts:
+        yield first_conflicts(plan.conflicts, of=plan.conflict_count)
+
+
+def _row(table: "TablePlan") -> tuple[object, ...]:
+    name = table.table if table.renamed_from is None else f"{table.renamed_from} → {table.table}"
+    signs = (("+", table.added_columns), ("-", table.dropped_columns), ("~", table.altered_columns))
+    columns = " ".join(f"{sign}{column}" for sign, names in signs for column in names)
+    counts = table.counts
+    return (name, table.action, counts.inserted, counts.updated, counts.deleted, columns or None, table.conflicts)

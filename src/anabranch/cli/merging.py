@@ -1,0 +1,127 @@
+"""What the commands that merge share: their arguments, and conflicts as they are shown."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from anabranch.cli.arguments import parse_pairs
+from anabranch.cli.output import ErrorView, Table
+from anabranch.cli.rows import json_value, text_value
+from anabranch.errors import MergeConflictError
+
+if TYPE_CHECKING:
+    from anabranch.repo.merging.conflicts import Conflict
+
+__all__ = [
+    "Into",
+    "MergeSource",
+    "Resolve",
+    "Strategy",
+    "conflict_document",
+    "conflict_table",
+    "first_conflicts",
+    "parse_resolvers",
+    "with_conflicts",
+]
+
+MergeSource = Annotated[
+    str,
+    typer.Argument(
+        metavar="SOURCE", show_default=False, help="What is merged: a branch, or any other REF, such as a tag."
+    ),
+]
+Into = Annotated[
+    str | None,
+    typer.Option(
+        "--into", metavar="BRANCH", show_default=False, help="The branch it goes into; by default the current one."
+    ),
+]
+Strategy = Annotated[
+    str,
+    typer.Option(
+        "--strategy",
+        "-s",
+        metavar="fail|source-wins|dest-wins",
+        help="Who is right where both sides changed the same and no --resolve says more.",
+    ),
+]
+Resolve = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--resolve",
+        "-r",
+        metavar="WHAT=HOW",
+        show_default=False,
+        help="How conflicts of a column (price), a table (bucket.table) or a column of it (bucket.table.price) are"
+        " resolved: source, target, max, min, sum_delta, concat or latest_by(COLUMN); repeat it for more.",
+    ),
+]
+
+_MOST_SHOWN = 10
+# The columns of a conflict's values, in the colours that a diff has for what went and what came.
+_STYLES = (None, "red", None, None, "dim", "green", "yellow", None)
+
+
+def parse_resolvers(given: Sequence[str] | None) -> dict[str, str]:
+    return parse_pairs(given, option="--resolve")
+
+
+def conflict_document(conflict: "Conflict") -> dict[str, object]:
+    return {
+        "table": conflict.table,
+        "kind": conflict.kind,
+        "key": None if conflict.key is None else json_value(conflict.key),
+        "column": conflict.column,
+        "base": json_value(conflict.base),
+        "source": json_value(conflict.source),
+        "target": json_value(conflict.target),
+        "problem": conflict.problem,
+    }
+
+
+def with_conflicts(view: ErrorView, error: MergeConflictError) -> ErrorView:
+    """The view of an error with the conflicts that it is about."""
+    details = {"conflict_count": error.count, "conflicts": [conflict_document(each) for each in error.conflicts]}
+    return replace(view, details=details, tables=[first_conflicts(error.conflicts, of=error.count)])
+
+
+def first_conflicts(conflicts: "Sequence[Conflict]", *, of: int) -> Table:
+    """The first conflicts of so many, as many as people read at once."""
+    shown = conflicts[:_MOST_SHOWN]
+    title = f"the first {len(shown)} of {of} conflicts" if of > len(shown) else "conflicts"
+    return conflict_table(shown, title=title)
+
+
+def conflict_table(conflicts: "Sequence[Conflict]", *, title: str | None = None) -> Table:
+    """The conflicts for people, with the problem in words where the values do not tell it."""
+    has_problems = any(conflict.key is None for conflict in conflicts)
+    columns = ("table", "kind", "key", "column", "base", "source", "target", *(["problem"] if has_problems else []))
+    rows = tuple(_cells(conflict)[: len(columns)] for conflict in conflicts)
+    return Table(columns=columns, rows=rows, styles=_STYLES[: len(columns)], title=title, empty="no conflicts")
+
+
+def _cells(conflict: "Conflict") -> tuple[object, ...]:
+    key, problem = (None, conflict.problem) if conflict.key is None else (_row(conflict.key), "")
+    return (conflict.table, conflict.kind.value, key, conflict.column, *_values(conflict), problem)
+
+
+def _values(conflict: "Conflict") -> tuple[str | None, ...]:
+    values = (conflict.base, conflict.source, conflict.target)
+    if conflict.key is None:
+        return tuple(None if value is None else text_value(value) for value in values)
+    if conflict.column is not None:
+        return tuple(map(text_value, values))
+    rows = [value for value in values if value is not None]
+    changed = [name for name in rows[0] if any(row.get(name) != rows[0][name] for row in rows)]
+    return tuple("deleted" if value is None else _changed_cells(value, changed) for value in values)
+
+
+def _changed_cells(row: Mapping[str, Any], changed: Sequence[str]) -> str:
+    """The cells of a row that are not the same on all sides, or all of them where a column is on one side only."""
+    return _row({name: row[name] for name in changed if name in row} or row)
+
+
+def _row(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={text_value(value)}" for name, value in values.items())
