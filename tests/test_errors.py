@@ -38,7 +38,6 @@ CODES = {
     "InvalidSchemaError": "invalid_schema",
     "KeyConflictError": "key_conflict",
     "MergeConflictError": "merge_conflict",
-    "MergeNeededError": "merge_needed",
     "MissingDependencyError": "missing_dependency",
     "NotFoundError": "not_found",
     "NotInHistoryError": "not_in_history",

@@ -29,7 +29,6 @@
     │   ├── KeyConflictError
     │   ├── DestructiveChangeError
     │   ├── MergeConflictError
-    │   ├── MergeNeededError
     │   └── ForeignWriteError
     ├── InvalidInputError    correct the call
     │   ├── BadRecordError
@@ -85,7 +84,6 @@ __all__ = [
     "InvalidSchemaError",
     "KeyConflictError",
     "MergeConflictError",
-    "MergeNeededError",
     "MissingDependencyError",
     "NotFoundError",
     "NotInHistoryError",
@@ -263,12 +261,6 @@ class MergeConflictError(ConflictError):
         super().__init__(problem, hint=hint)
         self.conflicts = tuple(conflicts)
         self.count = count
-
-
-class MergeNeededError(ConflictError):
-    """A change of whole tables was asked for where only a merge of rows, or a change by hand, tells what is meant."""
-
-    code = "merge_needed"
 
 
 class DestructiveChangeError(ConflictError):

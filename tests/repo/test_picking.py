@@ -1,9 +1,9 @@
-"""Revert and cherry-pick: one commit taken back, or made once more elsewhere; what needs a merge is refused."""
+"""Revert and cherry-pick: one commit taken back, or made once more elsewhere, merged with what is there."""
 
 import pytest
 
 import anabranch as ab
-from anabranch.errors import CommitNotFoundError, InvalidInputError, MergeNeededError, WriteConflictError
+from anabranch.errors import CommitNotFoundError, InvalidInputError, MergeConflictError, WriteConflictError
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, another, append, entry, ids, nothing_changes, raw, table
 from tests.repo.meanwhile import meanwhile
 
@@ -52,25 +52,37 @@ def test_a_revert_takes_back_a_rename(lake: ab.Repository) -> None:
     assert ids(lake) == [1, 2, 3]
 
 
-def test_a_revert_of_a_table_changed_since_is_refused_and_changes_nothing(lake: ab.Repository) -> None:
+def test_a_revert_of_a_table_changed_since_keeps_what_came_after(lake: ab.Repository) -> None:
     with lake.transaction() as tx:
         tx.append(ORDERS, table(4))
         tx.append(CUSTOMERS, table(30))
     append(lake, 5)
-    with nothing_changes(lake), pytest.raises(MergeNeededError, match=r"orders.*is not as commit") as caught:
+    lake.revert("main~1")
+    assert (ids(lake), ids(lake, CUSTOMERS)) == ([1, 2, 3, 5], [10, 20])
+    assert (raw_ids(lake), raw_ids(lake, CUSTOMERS)) == ([1, 2, 3, 5], [10, 20])
+
+
+def test_a_revert_of_rows_that_were_changed_since_is_a_conflict_and_changes_nothing(lake: ab.Repository) -> None:
+    append(lake, 4)
+    with lake.transaction() as tx:
+        tx.update(ORDERS, {"v": "'other'"}, where="id = 4")
+    with nothing_changes(lake), pytest.raises(MergeConflictError, match=r"orders' \(1\)") as caught:
         lake.revert("main~1")
-    assert "merge" in caught.value.hint
+    assert [(conflict.kind, conflict.key) for conflict in caught.value.conflicts] == [("DeleteVsUpdate", {"id": 4})]
     assert not caught.value.retryable
+    lake.revert("main~1", strategy="source-wins")
+    assert ids(lake) == [1, 2, 3]
 
 
-def test_a_revert_does_not_bring_back_a_table_whose_place_another_has(lake: ab.Repository) -> None:
+def test_a_table_whose_place_another_has_comes_back_in_a_place_of_its_own(lake: ab.Repository) -> None:
     with lake.transaction() as tx:
         tx.create_table("a.b", SCHEMA)
     made = lake.list_commits(limit=1)[0].graph_commit_id
     with lake.transaction() as tx:
         tx.rename_table("a.b", "a.c")
-    with nothing_changes(lake), pytest.raises(MergeNeededError, match=r"a\.b"):
-        lake.cherry_pick(made)
+    append(lake, 7, key="a.c")
+    lake.cherry_pick(made)
+    assert (ids(lake, "a.b"), ids(lake, "a.c")) == ([], [7])
 
 
 @pytest.mark.parametrize("ref", ["main@v1", "still"])
@@ -134,21 +146,22 @@ def test_a_pick_leaves_the_raw_head_of_the_branch_it_came_from(lake: ab.Reposito
     assert raw_ids(lake) == ids(lake) == [1, 2, 3, 4, 5]
 
 
-def test_a_pick_where_a_table_differs_is_refused_and_changes_nothing(lake: ab.Repository) -> None:
+def test_a_pick_where_a_table_differs_is_merged_with_it(lake: ab.Repository) -> None:
     lake.branch_create("dev")
     with lake.transaction("dev") as tx:
         tx.append(CUSTOMERS, table(30))
         tx.append(ORDERS, table(4))
     append(lake, 5)
-    with nothing_changes(lake), pytest.raises(MergeNeededError, match="orders"):
-        lake.cherry_pick("dev")
+    lake.cherry_pick("dev")
+    assert (ids(lake), ids(lake, CUSTOMERS)) == ([1, 2, 3, 4, 5], [10, 20, 30])
+    assert raw_ids(lake) == [1, 2, 3, 4, 5]
 
 
 def test_a_commit_is_not_picked_twice(lake: ab.Repository) -> None:
     lake.branch_create("dev")
     append(lake, 4, branch="dev")
     lake.cherry_pick("dev")
-    with nothing_changes(lake), pytest.raises(MergeNeededError):
+    with nothing_changes(lake), pytest.raises(InvalidInputError, match="has all that"):
         lake.cherry_pick("dev")
 
 
@@ -195,7 +208,7 @@ def test_a_revert_on_a_branch_made_from_a_live_one_goes_back_to_what_was_there(l
     assert ids(lake.snapshot_of("child")) == [1, 2, 3, 4]
 
 
-def test_a_commit_of_a_live_branch_can_be_picked_while_main_is_as_it_saw_it(lake: ab.Repository) -> None:
+def test_a_commit_of_a_live_branch_can_be_picked_onto_main(lake: ab.Repository) -> None:
     lake.branch_create_from("main", "dev", mode="live")
     append(lake, 4)
     append(lake, 5, branch="dev")
@@ -203,8 +216,8 @@ def test_a_commit_of_a_live_branch_can_be_picked_while_main_is_as_it_saw_it(lake
     assert ids(lake) == [1, 2, 3, 4, 5]
     append(lake, 6)
     append(lake, 7, branch="dev")
-    with nothing_changes(lake), pytest.raises(MergeNeededError):
-        lake.cherry_pick("dev")
+    lake.cherry_pick("dev")
+    assert ids(lake) == raw_ids(lake) == [1, 2, 3, 4, 5, 6, 7]
 
 
 def test_a_commit_of_main_picked_onto_a_live_branch_is_the_branchs_own(lake: ab.Repository) -> None:
@@ -225,11 +238,10 @@ def test_a_revert_that_a_commit_to_another_table_crosses_goes_on_top_of_it(lake:
     assert (raw_ids(lake), raw_ids(lake, CUSTOMERS)) == ([1, 2, 3], [10, 20, 30])
 
 
-def test_a_revert_that_a_commit_to_its_table_crosses_is_refused(lake: ab.Repository) -> None:
+def test_a_revert_that_a_commit_to_its_table_crosses_is_merged_with_it(lake: ab.Repository) -> None:
     commit = append(lake, 4).graph_commit_id
-    with pytest.raises(MergeNeededError):
-        meanwhile(lake, lambda other: append(other, 5)).revert(commit)
-    assert ids(lake) == raw_ids(lake) == [1, 2, 3, 4, 5]
+    meanwhile(lake, lambda other: append(other, 5)).revert(commit)
+    assert ids(lake) == raw_ids(lake) == [1, 2, 3, 5]
 
 
 def test_a_revert_on_a_live_branch_that_is_frozen_meanwhile_is_refused(lake: ab.Repository) -> None:

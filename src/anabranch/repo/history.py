@@ -5,6 +5,7 @@ They follow the logs a few commits behind; `sync_history` closes the gap, and `r
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -164,15 +165,21 @@ def commits_since(records: Records, head: LogEntry, *, version: int) -> Iterator
     An entry names the commits before it, so that few entries are read; but a reset leaves those behind that it took
     back, so that every number has to be accounted for.
     """
-    found: dict[int, GraphCommit] = {}
+    numbers: set[int] = set()
+    found: dict[str, GraphCommit] = {}
     for number in range(head.number, version, -1):
-        if number in found:
+        if number in numbers:
             continue
         entry = head if number == head.number else records.heads.get_numbered(head.branch, number)
         with codec.damage_named(records.context.branch_log(head.branch).path(number)):
-            named = (entry.head.commit, *codec.iter_summaries(entry.head))
-        found.update((commit.manifest_version, commit) for commit in named if commit.branch == str(head.branch))
-    return (commit for number, commit in found.items() if number > version)
+            named = [entry.head.commit, *codec.iter_summaries(entry.head)]
+        if named[-1].manifest_version == number:  # a rebase makes many at once, perhaps more than an entry names
+            made = records.commits.iter_history(entry.head)
+            named += takewhile(lambda commit: commit.manifest_version == number, made)  # noqa: B023 - used at once
+        own = [commit for commit in named if commit.branch == str(head.branch)]
+        numbers.update(commit.manifest_version for commit in own)
+        found.update((commit.graph_commit_id, commit) for commit in own)
+    return (commit for commit in found.values() if commit.manifest_version > version)
 
 
 def _rows_of(commits: Sequence[GraphCommit]) -> pa.Table:

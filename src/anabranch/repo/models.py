@@ -58,6 +58,7 @@ class BranchEvent(StrEnum):
     PULLED = "pulled"
     FROZEN = "frozen"
     RESET = "reset"
+    REBASED = "rebased"
     UNDONE = "undone"
     PROTECTED = "protected"
     UNPROTECTED = "unprotected"

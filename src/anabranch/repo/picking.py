@@ -1,17 +1,20 @@
-"""One commit's change taken back, or made once more elsewhere, by moving whole tables.
+"""One commit's change taken back, or made once more elsewhere.
 
-Where a table has changed since, only a merge of rows can tell what is meant; that is refused.
+A table that has not changed since points to another of its states; of all others the rows are merged.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 
-from anabranch.errors import CommitNotFoundError, InvalidInputError, MergeNeededError, WriteConflictError
+from anabranch.errors import CommitNotFoundError, InvalidInputError, WriteConflictError
 from anabranch.ids import BranchName, TableKey
-from anabranch.repo.models import BranchMode, CommitKind, CommitRecord, LogEntry, TableEntry
+from anabranch.repo.merging.combining import Combiner, Sides
+from anabranch.repo.models import BranchMode, CommitKind, CommitRecord, LogEntry, TableEntry, TableMap
 from anabranch.repo.publish import Changes, Description, publish
 from anabranch.repo.records import Records
+from anabranch.repo.refs import is_made_by
+from anabranch.repo.tables import owns
 from anabranch.repo.views import shown, view
 
 __all__ = ["cherry_pick", "revert_commit"]
@@ -28,22 +31,29 @@ class _Sides:
     followed: frozenset[TableKey]
 
 
-def revert_commit(records: Records, branch: BranchName, commit: CommitRecord, *, message: str | None) -> LogEntry:
-    """Publish the tables of a commit as they were before it; where they followed main before, they do again."""
+def revert_commit(
+    records: Records, branch: BranchName, commit: CommitRecord, *, message: str | None, combiner: Combiner
+) -> LogEntry:
+    """Take back what a commit did to its tables; what followed main before does again if it is as it was left."""
     sides = _sides(records, commit)
     text = message or f"Revert {commit.commit.message or commit.commit.graph_commit_id}"
     about = _about(commit, message=text, kind=CommitKind.REVERT)
     expected = records.heads.get(branch)
     if expected.state.mode is BranchMode.LIVE and commit.commit.branch == str(branch):
-        about = replace(about, released=sides.followed)
-    return _replace(records, expected, found=sides.after, wanted=sides.before, about=about)
+        tables = records.commits.tables_of(expected.head)
+        still = (key for key in sides.followed if tables.get(key) == sides.after[key])
+        about = replace(about, released=frozenset(still))
+    return _merge(records, expected, sides=(sides.after, sides.before), about=about, combiner=combiner)
 
 
-def cherry_pick(records: Records, branch: BranchName, commit: CommitRecord, *, message: str | None) -> LogEntry:
-    """Publish the tables of a commit of another branch as it left them."""
+def cherry_pick(
+    records: Records, branch: BranchName, commit: CommitRecord, *, message: str | None, combiner: Combiner
+) -> LogEntry:
+    """Make what a commit did to its tables on another branch, too."""
     sides = _sides(records, commit)
     about = _about(commit, message=message or commit.commit.message, kind=CommitKind.CHERRY_PICK)
-    return _replace(records, records.heads.get(branch), found=sides.before, wanted=sides.after, about=about)
+    expected = records.heads.get(branch)
+    return _merge(records, expected, sides=(sides.before, sides.after), about=about, combiner=combiner)
 
 
 def _about(commit: CommitRecord, *, message: str, kind: CommitKind) -> Description:
@@ -59,13 +69,16 @@ def _sides(records: Records, record: CommitRecord) -> _Sides:
         )
     branch = BranchName(commit.branch)
     after = records.heads.get_numbered(branch, commit.manifest_version)
-    if after.head.commit.graph_commit_id != commit.graph_commit_id:
+    if not is_made_by(after, commit, records):
         raise CommitNotFoundError(
             f"commit {commit.graph_commit_id} was never published", hint="list the commits to see which exist"
         )
+    after = replace(after, head=record)
     before = records.heads.get_numbered(branch, commit.manifest_version - 1)
     found = before.head
-    if before.state.mode is BranchMode.LIVE and after.head.saw is not None:
+    if found.commit.graph_commit_id != commit.parent_commit_id and commit.parent_commit_id is not None:
+        found = records.commits.get(commit.parent_commit_id)  # one of many that a rebase made
+    elif before.state.mode is BranchMode.LIVE and after.head.saw is not None:
         found = shown(before, records.commits.get(after.head.saw)).head
     keys = [TableKey.parse(key) for key in commit.tables]
     is_live = before.state.mode is BranchMode.LIVE
@@ -76,8 +89,11 @@ def _sides(records: Records, record: CommitRecord) -> _Sides:
     )
 
 
-def _replace(records: Records, expected: LogEntry, *, found: Tables, wanted: Tables, about: Description) -> LogEntry:
-    changes = {key: entry for key, entry in wanted.items() if key not in about.released}
+def _merge(
+    records: Records, expected: LogEntry, *, sides: tuple[Tables, Tables], about: Description, combiner: Combiner
+) -> LogEntry:
+    """Publish what turns the first of two states into the second, as it is on top of what a branch has."""
+    before, after = sides
 
     def changes_on(entry: LogEntry) -> Changes:
         if entry.state.mode is not expected.state.mode:
@@ -85,23 +101,37 @@ def _replace(records: Records, expected: LogEntry, *, found: Tables, wanted: Tab
                 f"branch '{entry.branch}' became {entry.state.mode} meanwhile", hint="look at it and try again"
             )
         tables = records.commits.tables_of(view(records, entry).head)
-        for key, state in found.items():
-            if tables.get(key) != state:
-                raise MergeNeededError(
-                    f"table '{key}' on '{entry.branch}' is not as commit {about.metadata['commit']} has it",
-                    hint="this needs a merge of rows; make the change by hand in a transaction",
-                )
-        _refuse_shared_home({**tables, **changes}, changes)
+        if any(tables.get(key) != before[key] for key in about.released):
+            raise WriteConflictError(f"branch '{entry.branch}' moved meanwhile", hint="look at it and try again")
+        moved = _movable(entry.home_branch, tables, before, after)
+        merged = {key for key in before if key not in moved and key not in about.released}
+        changes = {**moved, **_merge_rows(tables, sides, merged, combiner)}
+        if not changes and not about.released:
+            raise InvalidInputError(
+                f"branch '{entry.branch}' has all that would come of commit {about.metadata['commit']}",
+                hint="there is nothing to do",
+            )
         return changes
 
     return publish(records, expected=expected, changes=changes_on(expected), about=about, rebase=changes_on)
 
 
-def _refuse_shared_home(tables: Tables, changes: Changes) -> None:
-    """Refuse to bring back a table whose folder another one, renamed meanwhile, has now."""
-    places = Counter((entry.dataset, entry.home) for entry in tables.values() if entry is not None)
-    for key, entry in changes.items():
-        if entry is not None and places[entry.dataset, entry.home] > 1:
-            raise MergeNeededError(
-                f"the place of table '{key}' belongs to another table now", hint="make the change by hand"
-            )
+def _movable(branch: BranchName, tables: TableMap, before: Tables, after: Tables) -> dict[TableKey, TableEntry | None]:
+    """The tables that are just as they were, and need only point to another state in a home of the branch."""
+    found = {
+        key: wanted
+        for key, wanted in after.items()
+        if tables.get(key) == before[key] and (wanted is None or owns(branch, wanted.home))
+    }
+    # Another table, renamed meanwhile, may have the folder.
+    places = Counter((entry.dataset, entry.home) for entry in {**tables, **found}.values() if entry is not None)
+    return {key: entry for key, entry in found.items() if entry is None or places[entry.dataset, entry.home] == 1}
+
+
+def _merge_rows(tables: TableMap, sides: tuple[Tables, Tables], keys: Set[TableKey], combiner: Combiner) -> Changes:
+    if not keys:
+        return {}
+    base, source = ({key: table for key in keys if (table := side[key]) is not None} for side in sides)
+    combined = combiner.stage(Sides(base=base, source=source, target=tables))
+    combined.conflicts.refuse_any(f"the change on '{combiner.branch}'")
+    return combined.changes

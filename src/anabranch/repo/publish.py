@@ -21,7 +21,7 @@ from anabranch.repo.protection import refuse_ended, refuse_protected
 from anabranch.repo.records import Records
 from anabranch.repo.views import shown
 
-__all__ = ["Changes", "Description", "publish", "record_view"]
+__all__ = ["Changes", "Description", "make_record", "publish", "record_view"]
 
 Changes = Mapping[TableKey, TableEntry | None]
 # Given the head that won, make the same change on top of it, or raise.
@@ -78,7 +78,7 @@ def publish(
         refuse_protected(head)
         refuse_ended(head)
         ground = _ground(head, about, main)
-        record, full_map = _make_record(records, ground, changes, about, main)
+        record, full_map = make_record(records, ground, changes, about, main)
         if about.inspect is not None:
             about.inspect(record, full_map or records.commits.tables_of(record))
         records.commits.put(record, full_map)
@@ -106,7 +106,7 @@ def record_view(records: Records, entry: LogEntry, *, message: str) -> LogEntry:
     before = replace(entry, number=entry.number - 1)
     main = None if entry.head.saw is None else records.commits.get(entry.head.saw)
     about = Description(message=message, kind=CommitKind.FREEZE, metadata={})
-    record, full_map = _make_record(records, before, {}, about, main)
+    record, full_map = make_record(records, before, {}, about, main)
     records.commits.put(record, full_map)
     return replace(entry, at=record.commit.created_at, head=record)
 
@@ -144,7 +144,7 @@ def _id_of(commit: GraphCommit | None) -> str | None:
     return None if commit is None else commit.graph_commit_id
 
 
-def _make_record(
+def make_record(
     records: Records, head: LogEntry, changes: Changes, about: Description, main: CommitRecord | None
 ) -> tuple[CommitRecord, Mapping[TableKey, TableEntry] | None]:
     """The commit after a head; `main` is what is under it if it is live, or was until now."""

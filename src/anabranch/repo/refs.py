@@ -3,7 +3,7 @@
 import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from itertools import islice
+from itertools import islice, takewhile
 
 from anabranch.errors import (
     BranchNotFoundError,
@@ -18,7 +18,7 @@ from anabranch.repo.records import Records
 from anabranch.repo.tags import TagInfo, find_tag
 from anabranch.repo.views import is_recorded, shown, view
 
-__all__ = ["Resolved", "refuse_internal", "require_published", "resolve"]
+__all__ = ["Resolved", "is_made_by", "refuse_internal", "require_published", "resolve"]
 
 _PREFIX = re.compile(r"[0-9A-HJKMNP-TV-Z]{4,25}", re.IGNORECASE)
 
@@ -150,7 +150,13 @@ def _is_published(record: CommitRecord, records: Records) -> bool:
         entry = records.heads.get_numbered(BranchName(commit.branch), commit.manifest_version)
     except VersionNotFoundError:
         return False
-    return entry.head.commit.graph_commit_id == commit.graph_commit_id
+    return is_made_by(entry, commit, records)
+
+
+def is_made_by(entry: LogEntry, commit: GraphCommit, records: Records) -> bool:
+    """Whether an entry published a commit: as its head, or below it, since a rebase makes many at once."""
+    made = takewhile(lambda found: found.manifest_version == entry.number, records.commits.iter_history(entry.head))
+    return any(found.graph_commit_id == commit.graph_commit_id for found in made)
 
 
 def _back(start: Resolved, ref: Ref, records: Records) -> Resolved:

@@ -13,6 +13,7 @@ from anabranch.repo.handles.loading import LoadingHandle
 from anabranch.repo.handles.merging import MergingHandle
 from anabranch.repo.handles.reading import ReadingHandle
 from anabranch.repo.leases import Lease
+from anabranch.repo.merging.resolving import Strategy
 from anabranch.repo.run import Run
 from anabranch.repo.runs import RunInfo
 from anabranch.repo.snapshots import Snapshot
@@ -69,4 +70,11 @@ class Repository(ReadingHandle, BranchingHandle, MergingHandle, LoadingHandle):
             ref = str(BranchName.of_run(run_id))
             return self._engine().query(self, sql, ref=ref, params=params, snapshot=snapshot)
 
-        return Run(self._records, run_id, lease=lease, query=query, on_published=self._on_published)
+        return Run(
+            self._records,
+            run_id,
+            lease=lease,
+            query=query,
+            on_published=self._on_published,
+            load_combiner=lambda branch: self._combiner(branch, strategy=Strategy.FAIL, resolvers=None),
+        )

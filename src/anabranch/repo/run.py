@@ -12,7 +12,7 @@ from anabranch.repo.leases import Lease
 from anabranch.repo.models import CommitKind, CommitRecord, GraphCommit, LogEntry, RunPhase, TableMap
 from anabranch.repo.publish import Changes, Description
 from anabranch.repo.records import Records
-from anabranch.repo.run_publishing import publish_run
+from anabranch.repo.run_publishing import LoadCombiner, publish_run
 from anabranch.repo.runs import RunInfo, abort_run, describe_run, get_run, refuse_over, run_state
 from anabranch.repo.snapshots import Snapshot
 from anabranch.repo.state_checks import Checks, Query, checked_checks, run_checks
@@ -46,11 +46,13 @@ class Run:
         lease: Lease,
         query: Query,
         on_published: Callable[[LogEntry, Changes], None],
+        load_combiner: LoadCombiner,
     ) -> None:
         self._records = records
         self._lease = lease
         self._query = query
         self._on_published = on_published
+        self._load_combiner = load_combiner
         self.id = run_id
 
     def __repr__(self) -> str:
@@ -113,8 +115,8 @@ class Run:
 
         The commit has the metadata that the run began with, and these.
 
-        The checks see the target as it is to be. If one fails, or the target has moved in the same tables and not only
-        by appends, nothing is published and the run can go on.
+        The checks see the target as it is to be. Where that has moved in the same tables meanwhile, their rows are
+        merged. If a check fails or there are conflicts, nothing is published and the run can go on.
         """
         named, more = checked_checks(checks), checked_metadata(metadata, longest=_LONGEST_REPORT)
 
@@ -124,7 +126,13 @@ class Run:
 
         self._lease.renew()
         try:
-            done = publish_run(self._records, self.id, inspect=inspect if named else None, metadata=more)
+            done = publish_run(
+                self._records,
+                self.id,
+                inspect=inspect if named else None,
+                metadata=more,
+                load_combiner=self._load_combiner,
+            )
         except RunEndedError:
             self._lease.release()
             raise

@@ -1,13 +1,21 @@
 """Make what a run did one commit of its target."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field, replace
 
-from anabranch.errors import AnabranchError, BranchNotFoundError, BusyError, StorageError, WriteConflictError
+from anabranch.errors import (
+    AnabranchError,
+    BranchNotFoundError,
+    BusyError,
+    KeyConflictError,
+    StorageError,
+    WriteConflictError,
+)
 from anabranch.format import staging
 from anabranch.format.staging import Pin
 from anabranch.ids import BranchName, TableKey
-from anabranch.repo.draft import append_again, conflicts_named
+from anabranch.repo.draft import append_again
+from anabranch.repo.merging.combining import Combiner, Sides
 from anabranch.repo.models import BranchMode, CommitKind, GraphCommit, LogEntry, RunPhase, TableEntry, TableMap
 from anabranch.repo.publish import Changes, Description, Inspect, publish
 from anabranch.repo.records import Records
@@ -15,7 +23,10 @@ from anabranch.repo.runs import RUN_ID, close_run, find_published, get_run, put_
 from anabranch.repo.tables import owns, refuse_shared_home
 from anabranch.repo.views import shown
 
-__all__ = ["PublishedRun", "publish_run"]
+__all__ = ["LoadCombiner", "PublishedRun", "publish_run"]
+
+# Makes what merges rows into a branch; few runs need it.
+LoadCombiner = Callable[[BranchName], Combiner]
 
 _MAX_ATTEMPTS = 100
 
@@ -38,7 +49,12 @@ class _AlreadyPublishedError(Exception):
 
 
 def publish_run(
-    records: Records, run_id: str, *, inspect: Inspect | None, metadata: Mapping[str, str]
+    records: Records,
+    run_id: str,
+    *,
+    inspect: Inspect | None,
+    metadata: Mapping[str, str],
+    load_combiner: LoadCombiner,
 ) -> PublishedRun:
     """Publish a run once, however often and by however many it is tried.
 
@@ -48,7 +64,8 @@ def publish_run(
     """
     entry, is_alone = _announce(records, run_id)
     try:
-        done = _publish(records, entry, inspect, metadata)
+        carrier = _Carrier(records, entry, load_combiner)
+        done = _publish(records, carrier, inspect=inspect, metadata=metadata)
     except _AlreadyPublishedError as found:
         done = PublishedRun(commit=found.commit)
     except BaseException:
@@ -102,11 +119,11 @@ def _target_of(records: Records, entry: LogEntry) -> LogEntry:
 
 
 def _publish(
-    records: Records, entry: LogEntry, inspect: Inspect | None, metadata: Mapping[str, str]
+    records: Records, carrier: "_Carrier", *, inspect: Inspect | None, metadata: Mapping[str, str]
 ) -> PublishedRun:
+    entry = carrier.entry
     run = run_state(entry)
     target = _target_of(records, entry)
-    carrier = _Carrier(records, entry)
     changes = carrier.carry(target)
     if not changes:
         return PublishedRun(commit=None)
@@ -125,12 +142,20 @@ def _is_still(table: TableEntry | None, before: TableEntry | None) -> bool:
     return table == before if table is None or before is None else replace(table, head=before.head) == before
 
 
+class _ToBeMerged:
+    """Stands for a table whose rows have to be merged."""
+
+
+_TO_BE_MERGED = _ToBeMerged()
+
+
 class _Carrier:
     """Carries the changes of a run over to its target, as often as that moves."""
 
-    def __init__(self, records: Records, entry: LogEntry) -> None:
+    def __init__(self, records: Records, entry: LogEntry, load_combiner: LoadCombiner) -> None:
         self._records = records
-        self._entry = entry
+        self._load_combiner = load_combiner
+        self.entry = entry
         run = run_state(entry)
         self._target: BranchName = run.target
         self._saw = None if run.saw is None else records.commits.get(run.saw)
@@ -141,12 +166,23 @@ class _Carrier:
         self.carried: Changes = {}
 
     def carry(self, head: LogEntry) -> Changes:
-        if (commit := find_published(self._records, self._entry, head=head)) is not None:
+        if (commit := find_published(self._records, self.entry, head=head)) is not None:
             raise _AlreadyPublishedError(commit)
-        refuse_over(get_run(self._records, self._entry.branch.run_id or ""))
+        refuse_over(get_run(self._records, self.entry.branch.run_id or ""))
         theirs = self._tables_of(head)
-        self.carried = {key: self._carry_table(key, theirs) for key in self._mine}
+        carried = {key: self._carry_table(key, theirs) for key in self._mine}
+        merged = {key for key, table in carried.items() if table is _TO_BE_MERGED}
+        self.carried = {key: table for key, table in carried.items() if not isinstance(table, _ToBeMerged)}
+        self.carried |= self._merge(merged, theirs) if merged else {}
         return self.carried
+
+    def _merge(self, keys: Set[TableKey], theirs: TableMap) -> Changes:
+        """Merge what both the run and others changed since it began, by rows."""
+        base = {key: table for key in keys if (table := self._before.get(key)) is not None}
+        source = {key: table for key in keys if (table := self._mine[key]) is not None}
+        combined = self._load_combiner(self._target).stage(Sides(base=base, source=source, target=theirs))
+        combined.conflicts.refuse_any(f"run {self.entry.branch.run_id} on branch '{self._target}'")
+        return combined.changes
 
     def _tables_of(self, head: LogEntry) -> TableMap:
         """The target's tables; of a live one, those it does not have itself as the run saw them on main."""
@@ -154,32 +190,29 @@ class _Carrier:
             head = shown(head, self._saw)
         return self._records.commits.tables_of(head.head)
 
-    def _carry_table(self, key: TableKey, tables: TableMap) -> TableEntry | None:
+    def _carry_table(self, key: TableKey, tables: TableMap) -> "TableEntry | _ToBeMerged | None":
         mine, before, theirs = self._mine[key], self._before.get(key), tables.get(key)
         if mine is not None:
             refuse_shared_home(key, mine, tables, besides=self._mine)
         if theirs == before:
             return mine
         if mine is None or before is None or theirs is None or mine.primary_key != theirs.primary_key:
-            raise self._conflict(key, "created, dropped or replaced")
+            return _TO_BE_MERGED
         if not owns(self._target, theirs.home):
-            raise self._conflict(key, "reset")
-        return self._append_again(key, before, mine, theirs)
+            return _TO_BE_MERGED
+        return self._append_again(before, mine, theirs)
 
-    def _append_again(self, key: TableKey, before: TableEntry, mine: TableEntry, theirs: TableEntry) -> TableEntry:
+    def _append_again(self, before: TableEntry, mine: TableEntry, theirs: TableEntry) -> "TableEntry | _ToBeMerged":
+        """What was only appended is staged once more without being read."""
         old, staged, other = self._pin(before), self._pin(mine), self._pin(theirs)
         fragments = staging.find_appended(old, staged)
         if fragments is None:
-            raise self._conflict(key, "changed")
-        with conflicts_named(key):
+            return _TO_BE_MERGED
+        try:
             pin = append_again(other, fragments, before=old, after=staged, unique_by=mine.primary_key)
+        except (KeyConflictError, WriteConflictError):
+            return _TO_BE_MERGED
         return replace(theirs, version=pin.version, rows=pin.count_rows())
 
     def _pin(self, entry: TableEntry) -> Pin:
         return Pin(home=self._records.context.home_of(entry), version=entry.version)
-
-    def _conflict(self, key: TableKey, what: str) -> WriteConflictError:
-        return WriteConflictError(
-            f"table '{key}' was {what} on branch '{self._target}' since run {self._entry.branch.run_id} began",
-            hint="do the work again in a new run, on the new state",
-        )

@@ -3,11 +3,11 @@
 from datetime import timedelta
 
 from anabranch.ids import BranchName, TableKey, TagName
-from anabranch.repo import branches, live, picking, protection, rewinding, tags
+from anabranch.repo import branches, live, protection, rewinding, tags
 from anabranch.repo.branches import BranchInfo
 from anabranch.repo.checks import checked_expiry, checked_mode, checked_text
 from anabranch.repo.handles.base import Handle
-from anabranch.repo.models import BranchMode, GraphCommit
+from anabranch.repo.models import BranchMode
 from anabranch.repo.tags import TagInfo
 
 __all__ = ["BranchingHandle"]
@@ -112,24 +112,6 @@ class BranchingHandle(Handle):
         name = BranchName.parse_public(branch)
         before = self._records.heads.get(name)
         self._on_moved(before, rewinding.reset_branch(self._records, name, self._resolve_published(to)))
-
-    def revert(self, commit: str, *, branch: str | None = None, message: str | None = None) -> GraphCommit:
-        """Take back one commit by another; refused where its tables have changed since."""
-        target = self._named(branch)
-        before = self._records.heads.get(target)
-        text = None if message is None else checked_text(message)
-        after = picking.revert_commit(self._records, target, self._resolve(commit).record, message=text)
-        self._on_moved(before, after)
-        return after.head.commit
-
-    def cherry_pick(self, commit: str, *, branch: str | None = None, message: str | None = None) -> GraphCommit:
-        """Make one commit's change on a branch, too; refused where its tables differ there."""
-        target = self._named(branch)
-        before = self._records.heads.get(target)
-        text = None if message is None else checked_text(message)
-        after = picking.cherry_pick(self._records, target, self._resolve(commit).record, message=text)
-        self._on_moved(before, after)
-        return after.head.commit
 
     def undo(self, branch: str | None = None) -> None:
         """Take back the last movement of a branch, whatever it was, by a new entry of its log.

@@ -2,18 +2,22 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from anabranch.ids import BranchName
+from anabranch.repo import picking
 from anabranch.repo.checks import checked_metadata, checked_text
 from anabranch.repo.engine import Parameters
 from anabranch.repo.handles.base import Handle
+from anabranch.repo.merging.combining import Combiner
 from anabranch.repo.merging.conflicts import Conflict
 from anabranch.repo.merging.merge import BranchMerge, iter_conflicts, merge_branch, plan_merge
 from anabranch.repo.merging.plan import MergeResult
+from anabranch.repo.merging.rebasing import rebase_branch
 from anabranch.repo.merging.resolving import Resolver, Strategy, parse_resolution
-from anabranch.repo.models import CommitRecord, TableMap
+from anabranch.repo.models import CommitRecord, GraphCommit, LogEntry, TableMap
 from anabranch.repo.publish import Inspect
+from anabranch.repo.records import Records
 from anabranch.repo.snapshots import Snapshot
 from anabranch.repo.state_checks import Checks, checked_checks, run_checks
 
@@ -27,8 +31,14 @@ __all__ = ["MergingHandle"]
 Resolvers = Mapping[str, Resolver | Mapping[str, Resolver]]
 
 
+class _Pick(Protocol):
+    def __call__(
+        self, records: Records, branch: BranchName, commit: CommitRecord, *, message: str | None, combiner: Combiner
+    ) -> LogEntry: ...
+
+
 class MergingHandle(Handle):
-    """Merges branches."""
+    """Merges branches, and single commits."""
 
     def branch_merge(  # noqa: PLR0913 - each is one plain choice of the caller
         self,
@@ -59,8 +69,8 @@ class MergingHandle(Handle):
             inspect=self._inspecting(checks),
         )
         if dry_run:
-            return MergeResult(plan=plan_merge(self._records, wanted, self._comparer()))
-        merged = merge_branch(self._records, wanted, self._comparer())
+            return MergeResult(plan=plan_merge(self._records, wanted))
+        merged = merge_branch(self._records, wanted)
         if merged.entry is not None:
             self._on_published(merged.entry, merged.changes or {})
         return merged.result
@@ -75,13 +85,72 @@ class MergingHandle(Handle):
     ) -> Iterator[Conflict]:
         """Every conflict that a merge would have, one after the other; however many there are, few are in memory."""
         wanted = self._merge_of(source, into, strategy=strategy, resolvers=resolvers)
-        return iter_conflicts(self._records, wanted, self._comparer())
+        return iter_conflicts(self._records, wanted)
+
+    def revert(
+        self,
+        commit: str,
+        *,
+        branch: str | None = None,
+        message: str | None = None,
+        strategy: str = Strategy.FAIL,
+        resolvers: Resolvers | None = None,
+    ) -> GraphCommit:
+        """Take back one commit by another; what others did to its rows since is kept, or a conflict."""
+        combiner = self._combiner(self._named(branch), strategy=strategy, resolvers=resolvers)
+        return self._pick(picking.revert_commit, commit, message, combiner)
+
+    def cherry_pick(
+        self,
+        commit: str,
+        *,
+        branch: str | None = None,
+        message: str | None = None,
+        strategy: str = Strategy.FAIL,
+        resolvers: Resolvers | None = None,
+    ) -> GraphCommit:
+        """Make one commit's change on a branch, too; its rows are merged with what is there."""
+        combiner = self._combiner(self._named(branch), strategy=strategy, resolvers=resolvers)
+        return self._pick(picking.cherry_pick, commit, message, combiner)
+
+    def rebase(
+        self, branch: str, *, onto: str, strategy: str = Strategy.FAIL, resolvers: Resolvers | None = None
+    ) -> tuple[GraphCommit, ...]:
+        """Put a branch's own commits on top of another state, all at once; the new commits, oldest first.
+
+        Nothing is lost: the reflog has the old ones, and `undo` goes back to them.
+        """
+        combiner = self._combiner(BranchName.parse_public(branch), strategy=strategy, resolvers=resolvers)
+        resolved = self._resolve_published(onto)
+        resolved.get_commit()  # refuses what no commit records
+        before = self._records.heads.get(combiner.branch)
+        rebased = rebase_branch(self._records, resolved.record, combiner)
+        if rebased.entry is not None:
+            self._on_moved(before, rebased.entry)
+        return rebased.commits
+
+    def _pick(self, pick: _Pick, commit: str, message: str | None, combiner: Combiner) -> GraphCommit:
+        before = self._records.heads.get(combiner.branch)
+        text = None if message is None else checked_text(message)
+        record = self._resolve(commit).record
+        after = pick(self._records, combiner.branch, record, message=text, combiner=combiner)
+        self._on_moved(before, after)
+        return after.head.commit
 
     def _merge_of(self, source: str, into: str | None, *, strategy: str, resolvers: Resolvers | None) -> BranchMerge:
+        target = self._named(into)
         return BranchMerge(
             name=source,
             source=self._resolve_published(source).record,
-            into=self._branch if into is None else BranchName.parse_public(into),
+            into=target,
+            combiner=self._combiner(target, strategy=strategy, resolvers=resolvers),
+        )
+
+    def _combiner(self, branch: BranchName, *, strategy: str, resolvers: Resolvers | None) -> Combiner:
+        return Combiner(
+            context=self._context,
+            branch=branch,
+            comparer=self._comparer(),
             resolution=parse_resolution(strategy, resolvers),
         )
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from anabranch.ids import TableKey
 from anabranch.repo.ancestry import Ancestry, TableBase
-from anabranch.repo.merging.applying import TableMerger
+from anabranch.repo.merging.combining import Combiner
 from anabranch.repo.merging.conflicts import Conflict
 from anabranch.repo.merging.resolving import Cells, Resolution, Strategy
 from anabranch.repo.merging.tables import Place, TableAction, TableMerge, is_same_state
@@ -27,7 +27,7 @@ class Bases:
 
     records: Records
     ancestry: Ancestry
-    merger: TableMerger
+    combiner: Combiner
 
     def find(self, source: CommitRecord, target: CommitRecord, key: TableKey) -> TableEntry | None:
         return self._merge(self.ancestry.find_table_bases(source, target, key), key)
@@ -60,7 +60,7 @@ class Bases:
             source=Place(key, source),
             target=Place(key, target),
         )
-        merged = replace(self.merger, resolution=_NEITHER).stage(merge, {})
+        merged = replace(self.combiner, resolution=_NEITHER).merger(lambda _: None).stage(merge, {})
         return target if merged.draft is None else merged.draft.to_entry()
 
 

@@ -3,14 +3,14 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from anabranch.ids import BranchName
+from anabranch.ids import BranchName, TableKey
 from anabranch.repo.comparing import RowComparer
 from anabranch.repo.context import Context
 from anabranch.repo.merging.applying import MergedTable, TableMerger
 from anabranch.repo.merging.conflicts import Conflict
 from anabranch.repo.merging.plan import ConflictLog
 from anabranch.repo.merging.resolving import Resolution
-from anabranch.repo.merging.tables import plan_tables
+from anabranch.repo.merging.tables import TableAction, plan_tables
 from anabranch.repo.models import TableEntry, TableMap
 from anabranch.repo.publish import Changes
 from anabranch.repo.tables import refuse_shared_home
@@ -37,16 +37,18 @@ class Combination:
     @property
     def changes(self) -> Changes:
         """The entries of the tables that were staged; a table that goes, or goes by another name, is None."""
-        changes: dict[object, TableEntry | None] = {}
+        changes: dict[TableKey, TableEntry | None] = {}
         for merged in self.tables:
             merge, draft = merged.merge, merged.draft
-            if draft is None and merge.action.value != "dropped":
+            if draft is None and merge.action is not TableAction.DROPPED:
                 continue
-            if merge.target is not None and (draft is None or merge.target.key != merge.key):
+            is_renamed = merge.target is not None and merge.target.key != merge.key
+            if merge.target is not None and (draft is None or is_renamed):
                 changes[merge.target.key] = None
-            if draft is not None:
+            is_still = merge.target is not None and draft is not None and draft.is_still(merge.target.entry)
+            if draft is not None and (is_renamed or not is_still):
                 changes[merge.key] = draft.to_entry()
-        return changes  # type: ignore[return-value]
+        return changes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,17 +78,18 @@ class Combiner:
         merges, found = plan_tables(sides.base, sides.source, sides.target, self.resolution)
         yield from found
         for merge in merges:
-            yield from self._merger(lambda _: None).iter_conflicts(merge)
+            yield from self.merger(lambda _: None).iter_conflicts(merge)
 
     def _combine(self, sides: Sides, do: Callable[..., MergedTable]) -> Combination:
         conflicts = ConflictLog()
         merges, found = plan_tables(sides.base, sides.source, sides.target, self.resolution)
         for conflict in found:
             conflicts.add(conflict)
-        merger = self._merger(conflicts.add)
+        merger = self.merger(conflicts.add)
         return Combination(tables=tuple(do(merger, merge) for merge in merges), conflicts=conflicts)
 
-    def _merger(self, on_conflict: Callable[[Conflict], None]) -> TableMerger:
+    def merger(self, on_conflict: Callable[[Conflict], None]) -> TableMerger:
+        """One that stages single tables; conflicts that are left go to `on_conflict`."""
         return TableMerger(
             context=self.context,
             branch=self.branch,

@@ -6,13 +6,10 @@ from dataclasses import dataclass, replace
 from anabranch.errors import WriteConflictError
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.ancestry import Ancestry
-from anabranch.repo.comparing import RowComparer
-from anabranch.repo.merging.applying import TableMerger
 from anabranch.repo.merging.bases import Bases
 from anabranch.repo.merging.combining import Combination, Combiner, Sides
 from anabranch.repo.merging.conflicts import Conflict
 from anabranch.repo.merging.plan import MergeOutcome, MergePlan, MergeResult, plan_of
-from anabranch.repo.merging.resolving import Resolution
 from anabranch.repo.merging.tables import is_same_state
 from anabranch.repo.models import CommitKind, CommitRecord, LogEntry, TableEntry
 from anabranch.repo.publish import Changes, Description, Inspect, publish
@@ -32,7 +29,7 @@ class BranchMerge:
     name: str
     source: CommitRecord
     into: BranchName
-    resolution: Resolution
+    combiner: Combiner
     message: str | None = None
     metadata: Mapping[str, str] | None = None
     expected_head: str | None = None
@@ -53,27 +50,27 @@ class _UpToDateError(Exception):
     """The target has all of the source meanwhile."""
 
 
-def plan_merge(records: Records, wanted: BranchMerge, comparer: RowComparer) -> MergePlan:
+def plan_merge(records: Records, wanted: BranchMerge) -> MergePlan:
     """Find out what a merge comes to, and change nothing."""
-    merging = _Merging(records, wanted, comparer)
+    merging = _Merging(records, wanted)
     head = records.heads.get(wanted.into)
     merging.refuse_other_head(head)
     if merging.is_up_to_date(head):
         return merging.plan(head, None)
-    return merging.plan(head, merging.combiner(head).measure(merging.sides(head)))
+    return merging.plan(head, wanted.combiner.measure(merging.sides(head)))
 
 
-def iter_conflicts(records: Records, wanted: BranchMerge, comparer: RowComparer) -> Iterator[Conflict]:
+def iter_conflicts(records: Records, wanted: BranchMerge) -> Iterator[Conflict]:
     """Every conflict that a merge would have, found while they are asked for."""
-    merging = _Merging(records, wanted, comparer)
+    merging = _Merging(records, wanted)
     head = records.heads.get(wanted.into)
     if not merging.is_up_to_date(head):
-        yield from merging.combiner(head).iter_conflicts(merging.sides(head))
+        yield from wanted.combiner.iter_conflicts(merging.sides(head))
 
 
-def merge_branch(records: Records, wanted: BranchMerge, comparer: RowComparer) -> MergedBranch:
+def merge_branch(records: Records, wanted: BranchMerge) -> MergedBranch:
     """Merge; where the target moves meanwhile, again on top of that."""
-    merging = _Merging(records, wanted, comparer)
+    merging = _Merging(records, wanted)
     head = records.heads.get(wanted.into)
     try:
         changes = merging.changes_on(head)
@@ -87,10 +84,9 @@ def merge_branch(records: Records, wanted: BranchMerge, comparer: RowComparer) -
 
 
 class _Merging:
-    def __init__(self, records: Records, wanted: BranchMerge, comparer: RowComparer) -> None:
+    def __init__(self, records: Records, wanted: BranchMerge) -> None:
         self._records = records
         self._wanted = wanted
-        self._comparer = comparer
         self._ancestry = Ancestry(records)
         self.combination: Combination | None = None
         self.changes: Changes = {}
@@ -126,23 +122,15 @@ class _Merging:
         if self.is_up_to_date(head):
             raise _UpToDateError
         self.head = head
-        self.combination = self.combiner(head).stage(self.sides(head))
+        self.combination = self._wanted.combiner.stage(self.sides(head))
         self.combination.conflicts.refuse_any(f"the merge of '{self._wanted.name}' into '{head.branch}'")
         self.changes = self.combination.changes
         return self.changes
 
-    def combiner(self, head: LogEntry) -> Combiner:
-        return Combiner(
-            context=self._records.context,
-            branch=head.home_branch,
-            comparer=self._comparer,
-            resolution=self._wanted.resolution,
-        )
-
     def sides(self, head: LogEntry) -> Sides:
         target = view(self._records, head).head
         ours, theirs = (self._records.commits.tables_of(record) for record in (self._wanted.source, target))
-        bases = Bases(records=self._records, ancestry=self._ancestry, merger=self._scratch(head))
+        bases = Bases(records=self._records, ancestry=self._ancestry, combiner=self._wanted.combiner)
         base: dict[TableKey, TableEntry] = {}
         for key in {*ours, *theirs}:
             if not is_same_state(ours.get(key), theirs.get(key)):
@@ -151,15 +139,6 @@ class _Merging:
                     base[key] = found
         touched = {key for key in {*ours, *theirs} if key in base or not is_same_state(ours.get(key), theirs.get(key))}
         return Sides(base=base, source={key: ours[key] for key in ours if key in touched}, target=theirs)
-
-    def _scratch(self, head: LogEntry) -> TableMerger:
-        return TableMerger(
-            context=self._records.context,
-            branch=head.home_branch,
-            comparer=self._comparer,
-            resolution=self._wanted.resolution,
-            on_conflict=lambda _: None,
-        )
 
     def plan(self, head: LogEntry, combination: Combination | None) -> MergePlan:
         source, target = self._wanted.source, head.head
