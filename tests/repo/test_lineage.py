@@ -61,6 +61,16 @@ def run(
     return write(repo, *outputs, branch=branch, message=f"Run {pipeline}", metadata=told(pipeline, read_at, documents))
 
 
+def keyed(repo: ab.Repository, key: str, row: int, *, branch: str | None = None, **about: Any) -> ab.GraphCommit:
+    """One commit that adds a row of this id to a table with a key."""
+    with repo.transaction(branch, **about) as tx:
+        if key not in tx:
+            tx.create_table(key, ROWS.schema, primary_key=["id"])
+        tx.append(key, pa.table({"id": [row]}, schema=ROWS.schema))
+    assert tx.commit is not None
+    return tx.commit
+
+
 def tree(lineage: Lineage) -> list[str]:
     """The drawn tree without times."""
     return [re.sub(r"( ·| ) \d{4}-\d\d-\d\d \d\d:\d\d$", "", line) for line in lineage.to_text().splitlines()]
@@ -281,6 +291,48 @@ def test_a_picked_commit_brings_its_own_lineage(repo: ab.Repository) -> None:
     repo.cherry_pick(run(repo, "p", {"s.out": ["b.raw"]}, branch="dev").graph_commit_id)
     assert tree(repo.lineage("s.out")) == tree(repo.lineage("s.out", "dev"))
     assert names(repo.lineage("s.out"), "pipeline") == {"p"}
+
+
+def test_a_merged_table_came_from_what_made_it_on_the_branch(repo: ab.Repository) -> None:
+    load(repo, "b.raw")
+    repo.branch_create("dev")
+    run(repo, "p", {"s.out": ["b.raw"]}, branch="dev")
+    write(repo, "b.raw", message="Meanwhile")
+    repo.branch_merge("dev", into="main")
+    repo.branch_delete("dev")
+    assert tree(repo.lineage("s.out")) == [
+        "s.out  1 row",
+        "└─ p  pipeline, rebuild",
+        "   └─ b.raw  1 row",
+        "      └─ load  Load b.raw",
+    ]
+
+
+def test_a_merge_leaves_behind_what_the_branch_rebuilt(repo: ab.Repository) -> None:
+    keyed(repo, "s.out", 1, message="Old")
+    repo.branch_create("dev")
+    keyed(repo, "s.out", 2, branch="dev", metadata=told("p", repo.snapshot().id, {"s.out": {"write": "rebuild"}}))
+    repo.branch_merge("dev", into="main")
+    assert repo.snapshot()["s.out"].count_rows() == 2
+    assert tree(repo.lineage("s.out")) == ["s.out  2 rows", "└─ p  pipeline, rebuild"]
+
+
+def test_a_merge_of_two_sides_came_from_both(repo: ab.Repository) -> None:
+    keyed(repo, "s.out", 1, message="First")
+    repo.branch_create("dev")
+    keyed(repo, "s.out", 2, branch="dev", kind="load", message="Theirs")
+    keyed(repo, "s.out", 3, message="Ours")
+    repo.branch_merge("dev", into="main")
+    assert {line[3:] for line in tree(repo.lineage("s.out"))[1:]} == {"load  Theirs", "change  Ours · 2 commits"}
+
+
+def test_a_commit_taken_back_below_others_is_a_change_of_its_own(repo: ab.Repository) -> None:
+    keyed(repo, "s.out", 1, kind="load", message="First")
+    wrong = keyed(repo, "s.out", 2, message="Wrong")
+    keyed(repo, "s.out", 3, message="Right")
+    repo.revert(wrong.graph_commit_id)
+    lineage = repo.lineage("s.out")
+    assert (names(lineage, "load"), names(lineage, "change")) == ({"load"}, {"change", "revert"})
 
 
 def test_a_branch_has_the_lineage_of_what_it_was_made_from(repo: ab.Repository) -> None:

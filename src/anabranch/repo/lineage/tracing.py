@@ -3,17 +3,15 @@
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import chain, dropwhile
 
 from anabranch.errors import CommitNotFoundError, InvalidNameError, TableNotFoundError
-from anabranch.ids import BranchName, CommitId, TableKey
+from anabranch.ids import CommitId, TableKey
 from anabranch.repo.lineage.graph import Lineage
 from anabranch.repo.lineage.nodes import EdgeKind, LineageEdge, LineageNode, NodeKind
 from anabranch.repo.lineage.provenance import OutputRecord, PipelineRecord, made_by
 from anabranch.repo.models import CommitKind, CommitRecord, GraphCommit, TableEntry
 from anabranch.repo.records import Records
 from anabranch.repo.table_line import TableChange, iter_table_changes
-from anabranch.repo.views import view
 
 __all__ = ["trace_lineage"]
 
@@ -85,9 +83,9 @@ class _Tracer:
         is_new = change.before is None or change.after is None or change.before.dataset != change.after.dataset
         if commit.kind in _UPKEEP:
             return is_new
-        if (line := self._find_elsewhere(key, change)) is not None:
-            self._leads.append((key, line))
-            return is_new or commit.kind is not CommitKind.MERGE or self._is_behind(key, change)
+        if (source := self._find_elsewhere(key, change)) is not None:
+            self._leads.append((key, iter_table_changes(self._records, source, key)))
+            return is_new or self._is_all_from(source, key, change)
         if is_new and (renamed := self._find_old_name(key, change)) is not None:
             self._join(self.see(*renamed), _table_id(key), EdgeKind.RENAMED)
             return True
@@ -101,45 +99,37 @@ class _Tracer:
 
     # Commits that took a state from elsewhere
 
-    def _find_elsewhere(self, key: TableKey, change: TableChange) -> Line | None:
-        """The line of the table that a merge, a pull, a revert or a cherry-pick took it from."""
+    def _find_elsewhere(self, key: TableKey, change: TableChange) -> CommitRecord | None:
+        """The commit that a merge, a pull, a revert or a cherry-pick took the table from."""
         commit = change.commit
         match commit.kind:
-            case CommitKind.MERGE:
-                return self._find_line(key, commit.merged_parent_commit_id)
+            case CommitKind.MERGE | CommitKind.PULL:
+                taken_from = self._records.commits.get(commit.graph_commit_id).taken_from
+                return self._find_first(key, commit.merged_parent_commit_id, taken_from)
             case CommitKind.CHERRY_PICK:
-                return self._find_line(key, commit.metadata.get("commit"))
+                return self._find_first(key, commit.metadata.get("commit"))
             case CommitKind.REVERT:
                 reverted = self._find_commit(commit.metadata.get("commit"))
-                return None if reverted is None else self._find_line(key, reverted.commit.parent_commit_id)
-            case CommitKind.PULL:
-                return self._find_pulled(key, change)
+                found = None if reverted is None else self._find_first(key, reverted.commit.parent_commit_id)
+                # Where others changed the table since, it is not what it was before.
+                return found if found is not None and self._is_at(found, key, change.after) else None
             case _:
                 return None
 
-    def _find_line(self, key: TableKey, commit_id: str | None) -> Line | None:
-        record = self._find_commit(commit_id)
-        if record is None or self._records.commits.find_table(record, key) is None:
-            return None
-        return iter_table_changes(self._records, record, key)
+    def _find_first(self, key: TableKey, *commit_ids: str | None) -> CommitRecord | None:
+        """The first of some commits that is there and has a table."""
+        found = (record for record in map(self._find_commit, commit_ids) if record is not None)
+        return next((record for record in found if self._records.commits.find_table(record, key) is not None), None)
 
-    def _find_pulled(self, key: TableKey, change: TableChange) -> Line | None:
-        """The line in the branch's source, if that still has the state that was pulled."""
-        branch = self._records.heads.find(BranchName(change.commit.branch))
-        parent = None if branch is None or branch.state.parent is None else branch.state.parent.branch
-        source = None if parent is None else self._records.heads.find(parent)
-        if source is None or change.after is None:
-            return None
-        changes = iter_table_changes(self._records, view(self._records, source).head, key)
-        pulled = dropwhile(lambda found: found.after != change.after, changes)
-        first = next(pulled, None)
-        return None if first is None else chain((first,), pulled)
+    def _is_all_from(self, source: CommitRecord, key: TableKey, change: TableChange) -> bool:
+        """Whether a table was taken as it is, or was before it as the other side once had it."""
+        if self._is_at(source, key, change.after):
+            return True
+        line = iter_table_changes(self._records, source, key)
+        return any(_is_same(change.before, entry) for one in line for entry in (one.after, one.before))
 
-    def _is_behind(self, key: TableKey, change: TableChange) -> bool:
-        """Whether a merge found the table as the other side once had it, so that all it is came from there."""
-        line = self._find_line(key, change.commit.merged_parent_commit_id)
-        found = () if line is None or change.before is None else line
-        return any(_is_same(change.before, entry) for one in found for entry in (one.after, one.before))
+    def _is_at(self, record: CommitRecord, key: TableKey, entry: TableEntry | None) -> bool:
+        return _is_same(self._records.commits.find_table(record, key), entry)
 
     def _find_old_name(self, key: TableKey, change: TableChange) -> tuple[TableKey, CommitRecord] | None:
         """The name that a table had before a commit gave it this one, and the commit before."""
