@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date
+from math import isfinite
 from typing import Any, NoReturn
 
 from anabranch.pipelines.declarations import Place
@@ -16,7 +17,7 @@ _FLAGS = {"true": True, "false": False}
 _CONVERSIONS: dict[type, Callable[[str], object]] = {
     str: str,
     int: int,
-    float: float,
+    float: lambda text: _checked_float(text),
     bool: lambda text: _FLAGS[text.lower()],
     date: date.fromisoformat,
 }
@@ -41,7 +42,7 @@ def _declare(name: object, value: Any, place: Place) -> Parameter:
         place.fail(f"a parameter cannot be called {name!r}", hint="use a name such as 'since'")
     is_required = isinstance(value, type)
     kind = value if is_required else type(value)
-    if kind not in _CONVERSIONS:
+    if kind not in _CONVERSIONS or not _is_finite(value):
         place.fail(f"the parameter {name!r} is {value!r}", hint=f"use a value or a type of {_KINDS}")
     return Parameter(name=name, kind=kind, default=None if is_required else value, is_required=is_required)
 
@@ -63,7 +64,7 @@ def bind_parameters(declared: Mapping[str, Parameter], given: Mapping[str, Any],
 
 def _converted(parameter: Parameter, value: Any, place: Place) -> Any:
     kind = parameter.kind
-    if type(value) is kind:
+    if type(value) is kind and _is_finite(value):
         return value
     if kind is float and type(value) is int:
         return float(value)
@@ -71,6 +72,18 @@ def _converted(parameter: Parameter, value: Any, place: Place) -> Any:
         return _CONVERSIONS[kind](value) if isinstance(value, str) else _refuse(parameter, value, place)
     except (ValueError, KeyError):
         _refuse(parameter, value, place)
+
+
+def _checked_float(text: str) -> float:
+    number = float(text)
+    if not isfinite(number):
+        raise ValueError(text)
+    return number
+
+
+def _is_finite(value: Any) -> bool:
+    """Whether it can be recorded, which JSON cannot hold of every number."""
+    return not isinstance(value, float) or isfinite(value)
 
 
 def _refuse(parameter: Parameter, value: Any, place: Place) -> NoReturn:
