@@ -100,6 +100,15 @@ class TableFeed:
 
     def iter_states(self, *, since: str | None, until: str) -> Iterator[TableChange]:
         """The table before and after each of these commits, oldest first; no table is opened."""
+        return self._iter_states(self._plan(since, until))
+
+    def state_at(self, ref: str) -> TableChange:
+        """The table as a ref has it, as if its commit had made it out of nothing."""
+        record = self._resolve(ref)
+        return TableChange(commit=record.commit, before=None, after=self._find(record))
+
+    def iter_changes(self, *, since: str | None, until: str) -> Iterator[CommitChanges]:
+        """What each of these commits did to the table, without those that only rewrote it."""
         plan = self._plan(since, until)
         is_named = any(str(self._key) in commit.tables for commit in plan.commits)
         if plan.before is None and plan.after is None and not is_named:
@@ -107,12 +116,12 @@ class TableFeed:
             raise TableNotFoundError(
                 f"there is no table '{self._key}' {where}", hint="list the commits to see the tables they changed"
             )
-        return self._iter_states(plan)
-
-    def iter_changes(self, *, since: str | None, until: str) -> Iterator[CommitChanges]:
-        """What each of these commits did to the table, without those that only rewrote it."""
-        steps = map(self.compare, self.iter_states(since=since, until=until))
+        steps = map(self.compare, self._iter_states(plan))
         return (step for step in steps if not step.diff.is_empty)
+
+    def newest_common(self, one: str, other: str) -> GraphCommit:
+        """The newest commit that two refs both have in their history."""
+        return self._newest_common(self._resolve(one), self._resolve(other))
 
     def compare(self, change: TableChange) -> CommitChanges:
         before, after = self._table(change.before), self._table(change.after)

@@ -14,11 +14,14 @@ from anabranch.repo.snapshots import Table
 
 __all__ = [
     "FORMAT",
+    "LATEST",
     "SECRET",
+    "FeedOptions",
     "OpenRepository",
     "Place",
     "ReadOptions",
     "WriteOptions",
+    "asks_for_changes",
     "pinned_options",
 ]
 
@@ -27,9 +30,13 @@ FORMAT = "anabranch"
 # Spark hides the value of every option whose name has 'secret' in it, wherever it shows a plan.
 SECRET = "secret."  # noqa: S105 - the beginning of a name, no secret
 _PIN = "pin"
-_PLACE = frozenset({"repo", "path"})
+# Where a stream begins that is to tell only what is yet to come.
+LATEST = "latest"
+_PLACE = frozenset({"repo", "path", "table"})
 _READING = frozenset({"ref", "columns", "filter", "bases", _PIN})
 _WRITING = frozenset({"branch", "run", "upsert", "primarykey", "message", "metadata", "actor"})
+_FEED = frozenset({"branch", "since", "until"})
+_MOST_COMMITS = "maxcommitsperbatch"
 # What a stream tells Spark itself, and Spark hands on.
 _STREAMING = frozenset({"checkpointlocation", "queryname"})
 
@@ -50,9 +57,11 @@ class Place:
         _refuse_unknown([name for name in options if not name.startswith(SECRET)], known | _PLACE)
         if "repo" not in options:
             raise InvalidInputError("no repository is named", hint="give the option 'repo', a folder or a URI")
-        if "path" not in options:
-            raise InvalidInputError("no table is named", hint="load or save 'bucket.table'")
-        key = str(TableKey.parse(options["path"]))
+        named = {options[name] for name in ("path", "table") if name in options}
+        if len(named) != 1:
+            problem = f"two tables are named, {' and '.join(sorted(named))}" if named else "no table is named"
+            raise InvalidInputError(problem, hint="load or save 'bucket.table'")
+        key = str(TableKey.parse(named.pop()))
         return cls(repository=options["repo"], key=key, storage_options=secrets)
 
 
@@ -70,6 +79,38 @@ class ReadOptions:
         selection = Selection(columns=columns or None, filter=options.get("filter"), bases=_names(options.get("bases")))
         pin = _parse_pin(options[_PIN], place.storage_options) if _PIN in options else None
         return cls(place=place, ref=options.get("ref", MAIN), selection=selection, pin=pin)
+
+
+def asks_for_changes(options: Mapping[str, str]) -> bool:
+    """Whether the changes of a table are to be read, and not its rows."""
+    return not _FEED.isdisjoint(options)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedOptions:
+    """Which changes of a table: those after `since` and up to `until`, or, in a stream, to whatever comes."""
+
+    place: Place
+    branch: str = MAIN
+    since: str | None = None
+    until: str | None = None
+    most_commits: int = 100
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> "FeedOptions":
+        place = Place.parse(options, known=_FEED | {_MOST_COMMITS})
+        most = options.get(_MOST_COMMITS, "100")
+        if not most.isascii() or not most.isdigit() or not 0 < int(most) < 1 << 31:
+            raise InvalidInputError(
+                f"the option 'maxCommitsPerBatch' is {most!r}", hint="give a number of commits, 1 or more"
+            )
+        return cls(
+            place=place,
+            branch=options.get("branch", MAIN),
+            since=options.get("since"),
+            until=options.get("until"),
+            most_commits=int(most),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

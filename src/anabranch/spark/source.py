@@ -3,13 +3,28 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamWriter, DataSourceWriter
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
 from anabranch.errors import InvalidInputError, TableNotFoundError
 from anabranch.format.splits import selected_schema
 from anabranch.format.staging import Pin
-from anabranch.spark.options import FORMAT, SECRET, OpenRepository, ReadOptions, WriteOptions
+from anabranch.spark.change_feed import ChangeReader, ChangeStreamReader, PinnedFeed
+from anabranch.spark.options import (
+    FORMAT,
+    SECRET,
+    FeedOptions,
+    OpenRepository,
+    ReadOptions,
+    WriteOptions,
+    asks_for_changes,
+)
 from anabranch.spark.reader import SnapshotReader
 from anabranch.spark.streaming import StreamCommitWriter
 from anabranch.spark.types import shown_schema
@@ -34,6 +49,7 @@ class AnabranchSource(DataSource):
         super().__init__(dict(options))
         self._given = {**self._lent(options), **options}
         self._pin: Pin | None = None
+        self._feed: PinnedFeed | None = None
         self._was_sent = False
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -51,11 +67,27 @@ class AnabranchSource(DataSource):
         return FORMAT
 
     def schema(self) -> StructType:
+        if asks_for_changes(self._given):
+            options = FeedOptions.parse(self._given)
+            place = options.place
+            repository = type(self).open_repository(place.repository, storage_options=place.storage_options)
+            self._feed = PinnedFeed.find(options, repository)
+            return self._feed.shown
         reading = ReadOptions.parse(self._given)
         self._pin = reading.pin or self._find_pin(reading)
         return shown_schema(selected_schema(self._pin, reading.selection))
 
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802 - Spark's signature
+        if self._feed is None:
+            raise InvalidInputError(
+                "it is not said which branch the stream follows",
+                hint="give the option 'branch', with 'since' to begin after a commit, and no schema",
+            )
+        return ChangeStreamReader(self._feed, type(self).open_repository)
+
     def reader(self, schema: StructType) -> DataSourceReader:
+        if self._feed is not None:
+            return ChangeReader(self._feed, type(self).open_repository)
         if self._pin is None:
             # Spark did not ask for the schema, and would make a new source for every query.
             raise InvalidInputError(

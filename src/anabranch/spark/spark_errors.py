@@ -29,7 +29,7 @@ def spark_errors() -> Iterator[None]:
 
 def find_error(text: str) -> AnabranchError | None:
     """The error whose traceback a text holds, if it is one of ours."""
-    for name, problem, hint in _LAST_LINE.findall(text):
+    for name, problem, hint in reversed(_LAST_LINE.findall(text)):  # what an error was made from is told before it
         kind = getattr(errors, name, None)
         if isinstance(kind, type) and issubclass(kind, AnabranchError):
             return kind(problem, hint=hint)

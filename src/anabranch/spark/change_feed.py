@@ -1,0 +1,343 @@
+"""The changes of a table for Spark: as a stream that follows a branch, or between two commits.
+
+Offsets are commits, which never change; so a batch that is read again has the same rows. The driver plans from the
+commits alone, and the workers compare.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
+from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
+
+from anabranch.errors import InvalidInputError, NotInHistoryError, SchemaMismatchError, TableNotFoundError
+from anabranch.format.splits import Selection, Split, plan_splits, read_split
+from anabranch.repo.changes import CommitChanges, TableFeed
+from anabranch.repo.models import GraphCommit
+from anabranch.repo.repository import Repository
+from anabranch.repo.snapshots import Table
+from anabranch.repo.table_line import TableChange
+from anabranch.spark.options import LATEST, FeedOptions, OpenRepository
+from anabranch.spark.types import as_shown, shown_columns, shown_schema
+
+__all__ = ["ChangeReader", "ChangeStreamReader", "PinnedFeed"]
+
+_ABOUT = (
+    StructField("_change", StringType()),
+    StructField("_commit", StringType()),
+    StructField("_version", LongType()),
+    StructField("_generation", LongType()),
+    StructField("_time", TimestampType()),
+)
+# What a row is called by the side it is on.
+_BEFORE = {"deleted": "delete", "updated": "update_before"}
+_AFTER = {"inserted": "insert", "updated": "update_after"}
+# So many parts for the commits of one batch: each costs a tenth of a second or more before its first row.
+_PARTS = 16
+_ALL = Selection()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PinnedFeed:
+    """A feed as it was when a DataFrame was made: all its rows have the columns that the table had at that commit."""
+
+    options: FeedOptions
+    since: str | None
+    until: str
+    generation: int
+    columns: StructType
+
+    @classmethod
+    def find(cls, options: FeedOptions, repository: Repository) -> "PinnedFeed":
+        feed = repository.change_feed(options.place.key)
+        end = options.branch if options.until is None else options.until
+        now = feed.state_at(end)
+        until = now.commit.graph_commit_id
+        table = feed.compare(now).diff.after
+        if table is None:
+            raise TableNotFoundError(
+                f"there is no table '{options.place.key}' in '{end}'", hint="list its tables to see which exist"
+            )
+        since = options.since
+        if since == LATEST:
+            since = until
+        elif since is not None:
+            feed.list_commits(since=since, until=end)  # refuses what is not in its history
+            since = feed.state_at(since).commit.graph_commit_id
+        columns = _nullable(shown_schema(table.schema))
+        _refuse_taken(columns, options.place.key)
+        return cls(options=options, since=since, until=until, generation=now.commit.generation, columns=columns)
+
+    @property
+    def shown(self) -> StructType:
+        return StructType([*self.columns.fields, *_ABOUT])
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """What one commit did, or, where a table came or went as a whole, a part of its rows."""
+
+    change: TableChange
+    split: Split | None = None
+
+
+class _Part(InputPartition):
+    def __init__(self, pieces: Sequence[_Piece]) -> None:
+        super().__init__(tuple(pieces))
+        self.pieces = tuple(pieces)
+
+
+class _Reading:
+    """Plans parts and reads them. Spark sends it around, so that it holds values only."""
+
+    def __init__(self, pinned: PinnedFeed, open_repository: OpenRepository) -> None:
+        self.pinned = pinned
+        self._open_repository = open_repository
+
+    def open(self) -> Repository:
+        place = self.pinned.options.place
+        return self._open_repository(place.repository, storage_options=place.storage_options)
+
+    def feed(self) -> TableFeed:
+        return self.open().change_feed(self.pinned.options.place.key)
+
+    def plan(self, feed: TableFeed, changes: Sequence[TableChange]) -> Sequence[InputPartition]:
+        compared, whole = [], []
+        for change in changes:
+            if change.before is not None and change.after is not None:
+                compared.append(_Piece(change))
+            elif (table := _only_side(feed.compare(change))) is not None:
+                whole += [_Piece(change, split) for split in plan_splits(table.pin, _ALL)]
+        parts = min(_PARTS, len(compared))
+        cuts = pairwise(len(compared) * number // parts for number in range(parts + 1)) if parts else ()
+        return [_Part(compared[start:end]) for start, end in cuts] + [_Part([piece]) for piece in whole]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, _Part):
+            return  # Spark makes up a part where there is none
+        feed = self.feed()
+        for piece in partition.pieces:
+            step = feed.compare(piece.change)
+            for table in (step.diff.before, step.diff.after):
+                if table is not None:
+                    _check_columns(self.pinned, step.commit, table)
+            rows = _iter_compared(step) if piece.split is None else _iter_whole(step, piece.split)
+            shown = (_fitted(self.pinned, step, labels, batch) for labels, batch in rows)
+            yield from as_shown(shown, shown_columns(self.pinned.shown))
+
+
+class ChangeReader(DataSourceReader):
+    """Reads the changes between two commits."""
+
+    def __init__(self, pinned: PinnedFeed, open_repository: OpenRepository) -> None:
+        if pinned.since is None:
+            raise InvalidInputError(
+                "it is not said since when changes are to be told", hint="give the option 'since', or read by a stream"
+            )
+        self._reading = _Reading(pinned, open_repository)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        feed, pinned = self._reading.feed(), self._reading.pinned
+        return self._reading.plan(feed, list(feed.iter_states(since=pinned.since, until=pinned.until)))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return self._reading.read(partition)
+
+
+class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Follows a branch. An offset is the last commit that was read; before the first one nothing was."""
+
+    def __init__(self, pinned: PinnedFeed, open_repository: OpenRepository) -> None:
+        if pinned.options.until is not None:
+            raise InvalidInputError(
+                "a stream has no end", hint="leave the option 'until' out, or read without a stream"
+            )
+        self._reading = _Reading(pinned, open_repository)
+        # What only the driver's side has, when it is first asked.
+        self._repository: Repository | None = None
+        self._end: str | None = None
+        self._newest: GraphCommit | None = None
+        self._idle: tuple[str, str] | None = None
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        since = self._reading.pinned.since
+        return {"commit": ""} if since is None else _offset(self._opened().get_commit(since))
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        self._end = self._head()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        # Spark knows rows, bytes and files; a commit is the file of a history.
+        return ReadMaxFiles(self._reading.pinned.options.most_commits)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        until = self._end or self._head()
+        repository = self._opened()
+        if not start["commit"]:
+            self._newest = repository.get_commit(until)
+            return _offset(self._newest)
+        commits = self._list_new(start["commit"], until)
+        if not commits:
+            return start
+        self._newest = commits[-1]
+        most = limit.max_files if isinstance(limit, ReadMaxFiles) else len(commits)
+        return _offset(commits[:most][-1])
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
+        return None if self._newest is None else _offset(self._newest)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        if start["commit"] == end["commit"]:
+            return []
+        feed = self._feed()
+        if start["commit"]:
+            changes = list(feed.iter_states(since=start["commit"], until=end["commit"]))
+        else:
+            changes = [feed.state_at(end["commit"])]
+        return self._reading.plan(feed, changes)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return self._reading.read(partition)
+
+    def _list_new(self, start: str, until: str) -> list[GraphCommit]:
+        """The commits to be read; what was looked at before, and had none, is not looked at again."""
+        looked = self._idle[1] if self._idle is not None and self._idle[0] == start else start
+        try:
+            commits = self._feed().list_commits(since=looked, until=until)
+        except (InvalidInputError, NotInHistoryError):
+            commits = self._list_all_new(start, until)
+        if not commits:
+            self._idle = (start, until)
+        return commits
+
+    def _list_all_new(self, start: str, until: str) -> list[GraphCommit]:
+        feed, branch = self._feed(), self._reading.pinned.options.branch
+        try:
+            return feed.list_commits(since=start, until=until)
+        except (InvalidInputError, NotInHistoryError) as err:
+            common = feed.newest_common(start, until).graph_commit_id
+            raise NotInHistoryError(
+                f"branch '{branch}' no longer has commit {start}, up to which this stream has read",
+                hint=f"undo the reset, or begin a stream with a new checkpoint since {common}, the newest commit that "
+                "it has read and the branch still has",
+            ) from err
+
+    def _opened(self) -> Repository:
+        if self._repository is None:
+            self._repository = self._reading.open()
+        return self._repository
+
+    def _feed(self) -> TableFeed:
+        return self._opened().change_feed(self._reading.pinned.options.place.key)
+
+    def _head(self) -> str:
+        return self._opened().head_commit_id_for_branch(self._reading.pinned.options.branch)
+
+
+def _offset(commit: GraphCommit) -> dict[str, Any]:
+    return {"commit": commit.graph_commit_id, "version": commit.manifest_version}
+
+
+def _only_side(step: CommitChanges) -> Table | None:
+    return step.diff.after if step.diff.before is None else step.diff.before
+
+
+def _iter_whole(step: CommitChanges, split: Split) -> Iterator[tuple[pa.Array, pa.RecordBatch]]:
+    """A part of the rows of a table that came or went."""
+    table = _only_side(step)
+    label = "insert" if step.diff.before is None else "delete"
+    for batch in () if table is None else read_split(table.pin, split, _ALL):
+        yield pa.repeat(label, len(batch)), batch
+
+
+def _iter_compared(step: CommitChanges) -> Iterator[tuple[pa.Array, pa.RecordBatch]]:
+    """The rows that differ, those of before first, with what each is called."""
+    for batch in step.diff.iter_batches():
+        for name, labels in (("before", _BEFORE), ("after", _AFTER)):
+            side = batch.column(name)
+            kinds = batch.column("change").filter(side.is_valid())
+            yield _renamed(kinds, labels), pa.RecordBatch.from_struct_array(side.filter(side.is_valid()))
+
+
+def _renamed(kinds: pa.Array, labels: Mapping[str, str]) -> pa.Array:
+    return pa.array(list(labels.values())).take(pc.index_in(kinds, pa.array(list(labels))))
+
+
+def _fitted(pinned: PinnedFeed, step: CommitChanges, labels: pa.Array, rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows in the columns that the feed shows, in types from which Spark's can be made."""
+    columns = shown_columns(pinned.columns)
+    values = [
+        _cast(pinned, step.commit, rows.column(field.name), field)
+        if field.name in rows.schema.names
+        else pa.nulls(len(rows), field.type)
+        for field in columns
+    ]
+    about = [
+        pa.scalar(step.commit.graph_commit_id),
+        pa.scalar(step.commit.manifest_version, pa.int64()),
+        pa.scalar(step.commit.generation, pa.int64()),
+        pa.scalar(step.time, pa.timestamp("us", "UTC")),
+    ]
+    arrays = [*values, labels, *(pa.repeat(value, len(rows)) for value in about)]
+    return pa.RecordBatch.from_arrays(arrays, names=pinned.shown.names)
+
+
+def _cast(pinned: PinnedFeed, commit: GraphCommit, values: pa.Array, field: pa.Field) -> pa.Array:
+    if _shown_types(pa.schema([pa.field(field.name, values.type)]))[field.name] == field.type:
+        return values
+    try:
+        return pc.cast(values, field.type, safe=True)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        raise _too_old(pinned, commit, f"column {field.name!r} was {values.type}") from None
+
+
+def _check_columns(pinned: PinnedFeed, commit: GraphCommit, table: Table) -> None:
+    """Refuse rows that the feed's columns do not fit.
+
+    A commit that came after the feed was made must have these very columns. One from before may have fewer, which
+    become null, or more, which are left out; but where both is the case, a column may have got another name.
+    """
+    found, wanted = _shown_types(table.schema), _shown_types(shown_columns(pinned.columns))
+    more, fewer = sorted(found.keys() - wanted.keys()), sorted(wanted.keys() - found.keys())
+    if commit.generation > pinned.generation:
+        if found != wanted:
+            other = ", ".join(sorted({*more, *fewer}) or sorted(name for name in found if found[name] != wanted[name]))
+            raise SchemaMismatchError(
+                f"commit {commit.graph_commit_id} or one before it changed the columns of '{table.key}': {other}",
+                hint="start the query again, and it goes on with the new columns",
+            )
+    elif more and fewer:
+        raise _too_old(pinned, commit, f"the table had {', '.join(more)} and not {', '.join(fewer)}")
+
+
+def _too_old(pinned: PinnedFeed, commit: GraphCommit, problem: str) -> SchemaMismatchError:
+    key = pinned.options.place.key
+    return SchemaMismatchError(
+        f"rows of commit {commit.graph_commit_id} do not fit the columns that '{key}' has now: {problem}",
+        hint="begin a stream with a new checkpoint after the commit that changed the columns",
+    )
+
+
+def _shown_types(schema: pa.Schema) -> dict[str, pa.DataType]:
+    """The types in which Spark has the columns."""
+    shown = shown_columns(_nullable(shown_schema(schema)))
+    return {field.name: field.type for field in shown}
+
+
+def _nullable(columns: StructType) -> StructType:
+    return StructType([StructField(field.name, field.dataType, True, field.metadata) for field in columns])  # noqa: FBT003
+
+
+def _refuse_taken(columns: StructType, key: str) -> None:
+    ours = {field.name for field in _ABOUT}
+    for field in columns:
+        if field.name.lower() in ours:
+            raise SchemaMismatchError(
+                f"table '{key}' has a column {field.name!r}, which tells about the change here",
+                hint="rename the column of the table",
+            )
