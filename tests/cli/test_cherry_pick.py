@@ -25,7 +25,7 @@ def test_another_branch_can_be_meant(cli: Run, lake: ab.Repository) -> None:
 @pytest.mark.parametrize(
     ("args", "code", "exit_code"),
     [
-        (["main~1", "-b", "dev"], "merge_needed", 4),
+        (["main~1", "-b", "dev"], "invalid_input", 2),
         (["main~2", "-b", "dev"], "invalid_input", 2),
         (["nope"], "branch_not_found", 3),
         (["dev", "-b", "nope"], "branch_not_found", 3),

@@ -9,8 +9,8 @@ from anabranch.errors import (
     CheckFailedError,
     InvalidExpressionError,
     InvalidInputError,
+    MergeConflictError,
     TableNotFoundError,
-    WriteConflictError,
 )
 from anabranch.repo.models import CommitKind, RunPhase
 from anabranch.repo.repository import Repository
@@ -176,9 +176,9 @@ def test_checks_are_made_again_where_the_target_moves_meanwhile(lake: Repository
 def test_conflicts_come_before_checks(lake: Repository) -> None:
     run = lake.begin_run()
     with run.transaction() as tx:
-        tx.overwrite(ORDERS, table(9))
+        tx.append(ORDERS, table(4, v="mine"))
     append(lake, 4)
-    with pytest.raises(WriteConflictError):
+    with pytest.raises(MergeConflictError):
         run.publish(checks=[fails])
 
 

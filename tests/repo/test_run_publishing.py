@@ -1,4 +1,4 @@
-"""Runs whose target moved meanwhile: what still fits is published, everything else changes nothing."""
+"""Runs whose target moved meanwhile: their rows are merged with what is there; conflicts change nothing."""
 
 import re
 import threading
@@ -15,7 +15,7 @@ from anabranch.errors import (
     BranchProtectedError,
     BusyError,
     ConflictError,
-    KeyConflictError,
+    MergeConflictError,
     RunEndedError,
     WriteConflictError,
 )
@@ -96,8 +96,8 @@ def assert_refused(repo: Repository, run: Run, *kinds: type[AnabranchError]) -> 
     before = (repo.reflog(target), {key: rows(t) for key, t in repo.snapshot_of(target).items()}, data_files(repo))
     with pytest.raises(kinds) as caught:
         run.publish()
-    if isinstance(caught.value, KeyConflictError | WriteConflictError):
-        assert re.search(r"table 'in_c_sales\.\w+'", caught.value.problem)
+    if isinstance(caught.value, MergeConflictError | WriteConflictError):
+        assert re.search(r"'in_c_sales\.\w+'", caught.value.problem)
     now = (repo.reflog(target), {key: rows(t) for key, t in repo.snapshot_of(target).items()}, data_files(repo))
     assert now == before
     assert run.info().state is RunPhase.RUNNING
@@ -160,18 +160,23 @@ def test_appended_rows_meet_appends_and_deletes_of_transactions(lake: Repository
 def test_appended_key_that_came_meanwhile(lake: Repository, target: str) -> None:
     one, two = begun(lake, target, appended(4, 5)), begun(lake, target, appended(6), appended(5))
     one.publish()
-    assert_refused(lake, two, KeyConflictError)
+    two.publish()  # with the same row
+    assert set(ids(lake.snapshot_of(target))) - {100} == {1, 2, 3, 4, 5, 6}
+    three = begun(lake, target, lambda tx: tx.append(ORDERS, table(7, v="x")))
+    four = begun(lake, target, lambda tx: tx.append(ORDERS, table(7, v="y")))
+    three.publish()
+    assert_refused(lake, four, MergeConflictError)
 
 
 def test_runs_that_both_overwrite(lake: Repository, target: str) -> None:
     one = begun(lake, target, lambda tx: tx.overwrite(ORDERS, table(8)))
     two = begun(lake, target, lambda tx: tx.overwrite(ORDERS, table(9)))
+    three = begun(lake, target, lambda tx: tx.overwrite(ORDERS, table(8, v="other")))
     one.publish()
-    with pytest.raises(WriteConflictError) as caught:
-        two.publish()
-    assert caught.value.retryable
-    assert_refused(lake, two, WriteConflictError)
-    assert ids(lake.snapshot_of(target)) == [8]
+    two.publish()
+    assert ids(lake.snapshot_of(target)) == [8, 9]
+    assert_refused(lake, three, MergeConflictError)
+    assert_plain_lance_agrees(lake, target)
 
 
 def test_runs_that_both_overwrite_a_table_without_rows(lake: Repository) -> None:
@@ -181,27 +186,29 @@ def test_runs_that_both_overwrite_a_table_without_rows(lake: Repository) -> None
     two = begun(lake, "main", lambda tx: tx.overwrite(EMPTY, table(2)))
     three = begun(lake, "main", appended(3, key=EMPTY))
     one.publish()
-    assert_refused(lake, two, WriteConflictError)
+    two.publish()
     three.publish()
-    assert ids(lake, EMPTY) == [1, 3]
+    assert ids(lake, EMPTY) == [1, 2, 3]
 
 
-def test_upserts_by_other_columns_are_no_appends(lake: Repository) -> None:
+def test_rows_without_a_key_that_both_add_are_there_twice(lake: Repository) -> None:
     one, two = (begun(lake, "main", lambda tx: tx.upsert(CUSTOMERS, table(30), keys=["id"])) for _ in range(2))
     one.publish()
-    assert_refused(lake, two, WriteConflictError)
-    assert ids(lake, CUSTOMERS) == [10, 20, 30]
+    two.publish()
+    assert ids(lake, CUSTOMERS) == [10, 20, 30, 30]
 
 
 @pytest.mark.parametrize("change", sorted(CHANGES))
 def test_change_of_a_run_whose_table_moved_meanwhile(lake: Repository, change: str) -> None:
     run = begun(lake, "main", CHANGES[change])
+    alone = {key: ids(run.snapshot(), key) for key in run.snapshot() if key != CUSTOMERS}
     append(lake, 60)
-    if change == "append":
-        run.publish()
-        assert ids(lake) == [1, 2, 3, 50, 60]
-    else:
-        assert_refused(lake, run, WriteConflictError)
+    if change in {"drop", "drop columns"}:  # the new row has a value there
+        assert_refused(lake, run, MergeConflictError)
+        return
+    run.publish()
+    assert {key: ids(lake, key) for key in alone} == {key: sorted([*found, 60]) for key, found in alone.items()}
+    assert_plain_lance_agrees(lake, "main")
 
 
 @pytest.mark.parametrize("change", sorted(CHANGES))
@@ -209,26 +216,28 @@ def test_append_of_a_run_whose_table_somebody_changed_meanwhile(lake: Repository
     run = begun(lake, "main", appended(60))
     with lake.transaction() as tx:
         CHANGES[change](tx)
-    if change in {"append", "upsert", "upsert of new keys", "update", "delete", "overwrite"}:
-        before = rows(lake.snapshot()[ORDERS])
-        run.publish()
-        assert rows(lake.snapshot()[ORDERS]) == sorted([*before, *table(60).to_pylist()], key=repr)
-        assert_plain_lance_agrees(lake, "main")
-    else:
-        assert_refused(lake, run, WriteConflictError)
+    if change in {"drop", "drop columns"}:
+        assert_refused(lake, run, MergeConflictError)
+        return
+    key = NEW if change == "rename" else ORDERS
+    before = ids(lake, key)
+    run.publish()
+    assert ids(lake, key) == sorted([*before, 60])
+    assert_plain_lance_agrees(lake, "main")
 
 
-def test_append_that_was_changed_again_inside_the_run_is_no_append(lake: Repository) -> None:
+def test_append_that_was_changed_again_inside_the_run(lake: Repository) -> None:
     run = begun(lake, "main", appended(4, 5), lambda tx: tx.delete(ORDERS, "id = 4"))
     append(lake, 6)
-    assert_refused(lake, run, WriteConflictError)
+    run.publish()
+    assert ids(lake) == [1, 2, 3, 5, 6]
 
 
 def test_runs_that_make_the_same_table(lake: Repository, target: str) -> None:
     make: Change = lambda tx: tx.create_table(NEW, SCHEMA)  # noqa: E731
     one, two = (begun(lake, target, make, appended(number, key=NEW)) for number in (1, 2))
     one.publish()
-    assert_refused(lake, two, WriteConflictError)
+    assert_refused(lake, two, MergeConflictError)  # without a key nobody can tell their rows apart
     assert ids(lake.snapshot_of(target), NEW) == [1]
     assert_plain_lance_agrees(lake, target)
 
@@ -240,8 +249,9 @@ def test_place_of_a_new_table_that_was_taken_and_renamed_meanwhile(lake: Reposit
         tx.append(NEW, table(1))
     with lake.transaction() as tx:
         tx.rename_table(NEW, EMPTY)
-    assert_refused(lake, run, WriteConflictError)
-    assert ids(lake, EMPTY) == [1]
+    run.publish()
+    assert (ids(lake, EMPTY), ids(lake, NEW)) == ([1], [])
+    assert_plain_lance_agrees(lake, "main")
 
 
 def test_aborted_run_leaves_room_for_the_next(lake: Repository, target: str) -> None:
@@ -274,8 +284,8 @@ def test_live_target_is_frozen_meanwhile(lake: Repository) -> None:
     lake.branch_freeze("live")
     fits.publish()
     assert ids(lake.snapshot_of("live"), CUSTOMERS) == [10, 20, 30]
-    assert_refused(lake, late, WriteConflictError)
-    assert ids(lake.snapshot_of("live")) == [1, 2, 3, 5]
+    late.publish()
+    assert ids(lake.snapshot_of("live")) == [1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("mode", ["pinned", "live"])
@@ -285,8 +295,9 @@ def test_table_of_the_target_is_pulled_meanwhile(lake: Repository, mode: str) ->
     run = begun(lake, "dev", appended(5))
     append(lake, 6)
     lake.branch_pull("dev", ORDERS)
-    assert_refused(lake, run, WriteConflictError)
-    assert ids(lake.snapshot_of("dev")) == [1, 2, 3, 6]
+    run.publish()
+    # A live branch gets a copy of main as the run saw it.
+    assert ids(lake.snapshot_of("dev")) == ([1, 2, 3, 5, 6] if mode == "pinned" else [1, 2, 3, 5])
 
 
 def test_target_is_reset_meanwhile(lake: Repository) -> None:
@@ -366,10 +377,8 @@ def test_target_moves_right_before_the_entry_is_put(lake: Repository) -> None:
     assert ids(lake) == [1, 2, 3, 4, 11, 12]
     overwrites = begun(lake, "main", lambda tx: tx.overwrite(ORDERS, table(9)))
     coming.append(13)
-    with pytest.raises(WriteConflictError):
-        overwrites.publish(checks=[cross])
-    assert overwrites.info().state is RunPhase.RUNNING
-    assert ids(lake.snapshot_of("main")) == [1, 2, 3, 4, 11, 12, 13]
+    overwrites.publish(checks=[cross])
+    assert ids(lake.snapshot_of("main")) == [9, 13]
 
 
 def test_two_handles_publish_one_run(lake: Repository) -> None:

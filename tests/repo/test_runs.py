@@ -23,6 +23,7 @@ from anabranch.errors import (
     CommitNotFoundError,
     InvalidInputError,
     InvalidNameError,
+    MergeConflictError,
     RunEndedError,
     RunNotFoundError,
     StorageUnavailableError,
@@ -334,13 +335,13 @@ class _same:  # noqa: N801 - reads as a function
 
 def test_run_that_cannot_be_published_on_leaving_has_failed(lake: Repository) -> None:
     run = lake.begin_run()
-    with pytest.raises(BusyError), run:  # noqa: PT012
+    with pytest.raises(MergeConflictError), run:  # noqa: PT012
         with run.transaction() as tx:
             tx.delete(ORDERS, "id = 1")
         with lake.transaction() as tx:
-            tx.delete(ORDERS, "id = 2")
+            tx.update(ORDERS, {"v": "'new'"}, where="id = 1")
     assert run.info().state is RunPhase.FAILED
-    assert (run.info().error or "").startswith("WriteConflictError: table 'in_c_sales.orders' was changed")
+    assert (run.info().error or "").startswith("MergeConflictError: run ")
 
 
 def test_run_ends_once(lake: Repository) -> None:

@@ -1,25 +1,53 @@
 """What a repository asks of the engine that compares rows."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from anabranch.format.difference import ColumnPair
-from anabranch.format.parts import Part, count_parts, iter_parts
+from anabranch.format.parts import Part, count_parts, iter_parts, split_parts
 from anabranch.format.staging import Pin
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ColumnTriple", "RowComparer", "RowComparison", "RowMerge", "RowSide", "TableCounts"]
+__all__ = [
+    "BucketingComparer",
+    "ColumnTriple",
+    "LargeComparer",
+    "RowComparer",
+    "RowComparison",
+    "RowMerge",
+    "RowSide",
+    "Rows",
+    "TableCounts",
+]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowSide:
+class Rows(Protocol):
     """Rows of one version, with `_rowid` and `_rowaddr` behind their columns if they are asked for.
 
     They can be read more than once, and pickled, so that others read them.
     """
+
+    @property
+    def schema(self) -> "pa.Schema":
+        """The columns, without what is behind them."""
+        ...
+
+    @property
+    def rows(self) -> int: ...
+
+    def read(self) -> "Iterator[pa.RecordBatch]": ...
+
+    def split(self, *, rows: int) -> "Sequence[Rows]":
+        """The same in pieces of about so many rows."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowSide:
+    """Rows that lie in a repository."""
 
     pin: Pin
     parts: tuple[Part, ...]
@@ -37,6 +65,9 @@ class RowSide:
     def read(self) -> "Iterator[pa.RecordBatch]":
         return iter_parts(self.pin, self.parts, with_row_ids=self.with_row_ids, with_addresses=self.with_addresses)
 
+    def split(self, *, rows: int) -> "list[RowSide]":
+        return [replace(self, parts=piece) for piece in split_parts(self.parts, rows=rows)]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowComparison:
@@ -46,11 +77,24 @@ class RowComparison:
     read only where `has_row_ids` says that they can match anything.
     """
 
-    older: RowSide | None
-    newer: RowSide | None
+    older: Rows | None
+    newer: Rows | None
     columns: Sequence[ColumnPair]
     keys: Sequence[ColumnPair]
     has_row_ids: bool
+
+    @property
+    def sides(self) -> "tuple[Rows | None, ...]":
+        return self.older, self.newer
+
+    @property
+    def rows(self) -> int:
+        return _count_rows(self.sides)
+
+    def having(self, sides: "Sequence[Rows | None]") -> "RowComparison":
+        """The same asked of other rows."""
+        older, newer = sides
+        return replace(self, older=older, newer=newer)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,17 +115,25 @@ class RowMerge:
     it was; the same goes for the source.
     """
 
-    base_of_source: RowSide | None
-    source: RowSide | None
-    base_of_target: RowSide | None
-    target: RowSide | None
+    base_of_source: Rows | None
+    source: Rows | None
+    base_of_target: Rows | None
+    target: Rows | None
     columns: Sequence[ColumnTriple]
     keys: Sequence[ColumnTriple]
 
     @property
+    def sides(self) -> "tuple[Rows | None, ...]":
+        return self.base_of_source, self.source, self.base_of_target, self.target
+
+    @property
     def rows(self) -> int:
-        sides = (self.base_of_source, self.source, self.base_of_target, self.target)
-        return sum(side.rows for side in sides if side is not None)
+        return _count_rows(self.sides)
+
+    def having(self, sides: "Sequence[Rows | None]") -> "RowMerge":
+        """The same asked of other rows."""
+        base_of_source, source, base_of_target, target = sides
+        return replace(self, base_of_source=base_of_source, source=source, base_of_target=base_of_target, target=target)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,3 +169,33 @@ class RowComparer(Protocol):
           of a row that both inserted; `conflicts`: of those that both changed, to different values.
         """
         ...
+
+
+class BucketingComparer(RowComparer, Protocol):
+    """A comparer whose questions can be shared out: what it says of a row depends on the rows of its bucket alone."""
+
+    @property
+    def hashing(self) -> str:
+        """What the numbers of buckets are found by; those found by something else are of no use together."""
+        ...
+
+    def find_buckets(self, question: RowComparison | RowMerge, *, side: int, buckets: int) -> "pa.Array":
+        """The bucket of each row of a side: rows that match by keys, or are equal if there are none, share one."""
+        ...
+
+    def cancel(self, comparison: RowComparison) -> "Iterator[tuple[int, pa.RecordBatch]]":
+        """The rows without an equal on the other side, each with `_rowid` and the number of its side."""
+        ...
+
+
+class LargeComparer(RowComparer, Protocol):
+    """A comparer for many rows, which may take a while to begin."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether there is all that it needs."""
+        ...
+
+
+def _count_rows(sides: Sequence[Rows | None]) -> int:
+    return sum(side.rows for side in sides if side is not None)

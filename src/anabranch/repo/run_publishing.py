@@ -20,7 +20,7 @@ from anabranch.repo.models import BranchMode, CommitKind, GraphCommit, LogEntry,
 from anabranch.repo.publish import Changes, Description, Inspect, publish
 from anabranch.repo.records import Records
 from anabranch.repo.runs import RUN_ID, close_run, find_published, get_run, put_run, refuse_over, run_state
-from anabranch.repo.tables import owns, refuse_shared_home
+from anabranch.repo.tables import is_home_shared, owns
 from anabranch.repo.views import shown
 
 __all__ = ["LoadCombiner", "PublishedRun", "publish_run"]
@@ -171,10 +171,19 @@ class _Carrier:
         refuse_over(get_run(self._records, self.entry.branch.run_id or ""))
         theirs = self._tables_of(head)
         carried = {key: self._carry_table(key, theirs) for key in self._mine}
-        merged = {key for key, table in carried.items() if table is _TO_BE_MERGED}
-        self.carried = {key: table for key, table in carried.items() if not isinstance(table, _ToBeMerged)}
-        self.carried |= self._merge(merged, theirs) if merged else {}
+        contested = {key for key, table in carried.items() if table is _TO_BE_MERGED}
+        if contested:
+            # A table that was renamed is there by two names.
+            datasets = {place for key in contested for place in self._datasets(key)}
+            contested |= {key for key in self._mine if datasets & self._datasets(key)}
+        kept = {key: table for key, table in carried.items() if key not in contested}
+        plain = {key: table for key, table in kept.items() if not isinstance(table, _ToBeMerged)}
+        self.carried = {**plain, **self._merge(contested, theirs)} if contested else plain
         return self.carried
+
+    def _datasets(self, key: TableKey) -> set[str]:
+        entries = (self._mine[key], self._before.get(key))
+        return {entry.dataset for entry in entries if entry is not None}
 
     def _merge(self, keys: Set[TableKey], theirs: TableMap) -> Changes:
         """Merge what both the run and others changed since it began, by rows."""
@@ -192,8 +201,8 @@ class _Carrier:
 
     def _carry_table(self, key: TableKey, tables: TableMap) -> "TableEntry | _ToBeMerged | None":
         mine, before, theirs = self._mine[key], self._before.get(key), tables.get(key)
-        if mine is not None:
-            refuse_shared_home(key, mine, tables, besides=self._mine)
+        if mine is not None and is_home_shared(mine, tables, besides=self._mine):
+            return _TO_BE_MERGED
         if theirs == before:
             return mine
         if mine is None or before is None or theirs is None or mine.primary_key != theirs.primary_key:

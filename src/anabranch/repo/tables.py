@@ -21,6 +21,7 @@ __all__ = [
     "draft_new",
     "free_dataset",
     "home_for_writing",
+    "is_home_shared",
     "owns",
     "refuse_shared_home",
 ]
@@ -131,12 +132,16 @@ def check_unique(pin: Pin, keys: Sequence[str]) -> None:
 
 def refuse_shared_home(key: TableKey, entry: TableEntry, tables: TableMap, *, besides: Container[TableKey]) -> None:
     """Refuse a folder that another table, made and renamed meanwhile, has taken."""
-    for other, theirs in tables.items():
-        if other not in besides and (theirs.dataset, theirs.home) == (entry.dataset, entry.home):
-            raise WriteConflictError(
-                f"the place of table '{key}' was taken by '{other}' meanwhile",
-                hint="do it again on the new state",
-            )
+    if is_home_shared(entry, tables, besides=besides):
+        raise WriteConflictError(
+            f"the place of table '{key}' was taken by another one meanwhile", hint="do it again on the new state"
+        )
+
+
+def is_home_shared(entry: TableEntry, tables: TableMap, *, besides: Container[TableKey]) -> bool:
+    """Whether a table that is not among some has the folder of another."""
+    place = (entry.dataset, entry.home)
+    return any(key not in besides and (other.dataset, other.home) == place for key, other in tables.items())
 
 
 def home_for_writing(context: Context, branch: BranchName, pin: Pin) -> Pin:

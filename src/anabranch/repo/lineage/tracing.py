@@ -1,8 +1,7 @@
 """Follow a table back through the commits that made it, and through what those were made from."""
 
 from collections import deque
-from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from anabranch.errors import CommitNotFoundError, InvalidNameError, TableNotFoundError
 from anabranch.ids import CommitId, TableKey
@@ -20,8 +19,17 @@ _UPKEEP = frozenset({CommitKind.COMPACT, CommitKind.INDEX, CommitKind.FREEZE})
 _REBUILD = "rebuild"
 
 
-# The changes that led to a state of a table, newest first.
-Line = Iterator[TableChange]
+# One state of a table: its name, dataset, home and version.
+State = tuple[TableKey, str, str | None, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Lead:
+    """A table at a commit, from where to go back; and its state there, unless it is to be followed in any case."""
+
+    key: TableKey
+    record: CommitRecord
+    state: State | None
 
 
 def trace_lineage(records: Records, record: CommitRecord, key: TableKey) -> Lineage:
@@ -50,8 +58,8 @@ class _Tracer:
 
     def __init__(self, records: Records) -> None:
         self._records = records
-        self._leads: deque[tuple[TableKey, Line]] = deque()
-        self._seen_states: set[tuple[TableKey, str, str | None, int]] = set()
+        self._leads: deque[_Lead] = deque()
+        self._seen_states: set[State] = set()
         self._seen_changes: set[tuple[TableKey, str]] = set()
         self.nodes: dict[str, LineageNode] = {}
         # Edges in the order in which they were found.
@@ -60,22 +68,27 @@ class _Tracer:
     def see(self, key: TableKey, record: CommitRecord) -> str:
         """The node of a table that was read at a commit; where it came from is followed later."""
         entry = self._records.commits.find_table(record, key)
-        state = None if entry is None else (key, entry.dataset, entry.home, entry.version)
-        if state is not None and state not in self._seen_states:
-            self._seen_states.add(state)
-            self._leads.append((key, iter_table_changes(self._records, record, key)))
+        if entry is not None:
+            self._leads.append(_Lead(key, record, _state(key, entry)))
         return self._table_node(key, record.commit, entry)
 
     def follow_all(self) -> None:
         while self._leads:
-            key, line = self._leads.popleft()
-            for change in line:
-                told = key, change.commit.graph_commit_id
-                if told in self._seen_changes:
-                    break
-                self._seen_changes.add(told)
-                if self._is_origin(key, change):
-                    break
+            lead = self._leads.popleft()
+            # What one line has passed needs no line of its own: to begin one reads many commits at once.
+            if lead.state not in self._seen_states:
+                self._follow(lead)
+
+    def _follow(self, lead: _Lead) -> None:
+        for change in iter_table_changes(self._records, lead.record, lead.key):
+            if change.after is not None:
+                self._seen_states.add(_state(lead.key, change.after))
+            told = lead.key, change.commit.graph_commit_id
+            if told in self._seen_changes:
+                break
+            self._seen_changes.add(told)
+            if self._is_origin(lead.key, change):
+                break
 
     def _is_origin(self, key: TableKey, change: TableChange) -> bool:
         """Tell of one change of a table; whether nothing before it is left in what it made."""
@@ -84,7 +97,8 @@ class _Tracer:
         if commit.kind in _UPKEEP:
             return is_new
         if (source := self._find_elsewhere(key, change)) is not None:
-            self._leads.append((key, iter_table_changes(self._records, source, key)))
+            # Its state may be the one that led here, but its line is another.
+            self._leads.append(_Lead(key, source, None))
             return is_new or self._is_all_from(source, key, change)
         if is_new and (renamed := self._find_old_name(key, change)) is not None:
             self._join(self.see(*renamed), _table_id(key), EdgeKind.RENAMED)
@@ -207,6 +221,10 @@ class _Tracer:
 
     def _join(self, source: str, target: str, kind: EdgeKind) -> None:
         self.edges[LineageEdge(source=source, target=target, kind=kind)] = None
+
+
+def _state(key: TableKey, entry: TableEntry) -> State:
+    return key, entry.dataset, entry.home, entry.version
 
 
 def _table_id(key: TableKey) -> str:

@@ -9,8 +9,11 @@ from anabranch.errors import SchemaMismatchError
 from anabranch.format import staging
 from anabranch.format.descent import descends_from
 from anabranch.format.difference import Difference, compare_versions, find_filled, match_fragments
-from anabranch.format.parts import Part, all_parts
+from anabranch.format.parts import Part, all_parts, take_at
 from anabranch.format.staging import ColumnChange, Pin
+from anabranch.format.staging.expressions import quoted_column
+from anabranch.format.staging.incoming import cast_computed
+from anabranch.format.staging.rows import Addresses, join_addresses
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.comparing import RowComparer, RowMerge, RowSide, TableCounts
 from anabranch.repo.context import Context
@@ -120,13 +123,26 @@ class _RowsOfTable:
         whole = self._as_a_whole(shape)
         yield self._done(shape, whole or _NOTHING)
         if whole is None:
-            rows = self._rows(shape, pa.schema([column.field for column in shape.columns]))
-            for _ in rows.batches(self._merger.comparer):
+            yield from self._measure_rows(shape)
+
+    def _measure_rows(self, shape: Shape) -> Iterator[MergedTable]:
+        rows = self._rows(shape, pa.schema([column.field for column in shape.columns]))
+        touched = []
+        try:
+            for batch in rows.batches(self._merger.comparer):
+                touched.append(batch.addresses)
                 yield self._done(shape, rows.counts)
+            if not self._conflicts:
+                self._check_kept(shape, join_addresses(touched))
+        except SchemaMismatchError as err:
+            self._refuse(shape, err)
+            yield self._done(shape, rows.counts)
 
     def stage(self) -> MergedTable:
         shape = self._merge_shapes()
         whole = self._as_a_whole(shape)
+        if self._conflicts and whole is None:
+            self._tell_all(shape)
         if self._conflicts or whole == _NOTHING:
             return self._done(shape, _NOTHING)
         draft = self._merger.draft(self._merge)
@@ -137,8 +153,10 @@ class _RowsOfTable:
         try:
             staged, counts = self._stage(draft.pin, shape)
         except SchemaMismatchError as err:
-            # Values of one side that the other side's columns do not take any more.
-            self._report(self._conflict(ConflictKind.SCHEMA, err.problem))
+            if not self._conflicts:
+                self._tell_all(shape)
+            if not self._conflicts:
+                self._refuse(shape, err)
             return self._done(shape, _NOTHING)
         if staged != draft.pin or shape.primary_key != draft.primary_key:
             draft = replace(draft, primary_key=shape.primary_key).then(one_time_step("merge", staged))
@@ -191,7 +209,7 @@ class _RowsOfTable:
             return None
         has_keys = bool(self._source.primary_key or self._target.primary_key)
         problem = "its key was changed, and rows on both sides" if has_keys else "its rows cannot be told apart"
-        if self._side is None:
+        if self._side is None and not shape.conflicts:
             self._report(self._conflict(ConflictKind.SCHEMA if has_keys else ConflictKind.KEYLESS, problem))
         return self._replaced() if self._side == "source" else _NOTHING
 
@@ -225,6 +243,32 @@ class _RowsOfTable:
         if shape.primary_key != self._target.primary_key:
             check_unique(pin, shape.primary_key)
         return pin, rows.counts
+
+    def _tell_all(self, shape: Shape) -> None:
+        """Report the conflicts of rows too, where nothing is staged."""
+        for _ in self._measure_rows(shape):
+            pass
+
+    def _refuse(self, shape: Shape, err: SchemaMismatchError) -> None:
+        """Values of one side do not fit the other side's columns any more; conflicts of the shape tell that already."""
+        if not shape.conflicts:
+            self._report(self._conflict(ConflictKind.SCHEMA, err.problem))
+
+    def _check_kept(self, shape: Shape, touched: Addresses) -> None:
+        """Refuse what staging would refuse: rows that stay, but do not fit the columns that the source gave them."""
+        for change in shape.altered:
+            if change.type is not None:
+                wanted = pa.field(change.path, change.type)
+                for batch in self._target.scan(columns=[change.path]):
+                    cast_computed(batch.column(0), wanted)
+        strict = [change.path for change in shape.altered if change.nullable is False]
+        replaced = take_at(self._target.pin, touched) if strict and len(touched) else None
+        for name in strict:
+            nulls = self._target.count_rows(f"{quoted_column(name)} IS NULL")
+            _refuse_nulls(name, nulls - (0 if replaced is None else replaced.column(name).null_count))
+        for new in shape.added:
+            if not new.nullable:
+                _refuse_nulls(new.name, self._target.count_rows() - len(touched))
 
     def _rows(self, shape: Shape, schema: pa.Schema) -> RowMerging:
         base = self._base
@@ -281,6 +325,11 @@ class _RowsOfTable:
     def _report(self, conflict: Conflict) -> None:
         self._conflicts += 1
         self._merger.on_conflict(conflict)
+
+
+def _refuse_nulls(column: str, number: int) -> None:
+    if number:
+        raise SchemaMismatchError(f"column {column!r} holds {number} nulls", hint="fill them first")
 
 
 def _whole_counts(merge: TableMerge) -> TableCounts:

@@ -4,17 +4,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from anabranch.errors import WriteConflictError
-from anabranch.ids import BranchName, TableKey
+from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.ancestry import Ancestry
 from anabranch.repo.merging.bases import Bases
 from anabranch.repo.merging.combining import Combination, Combiner, Sides
 from anabranch.repo.merging.conflicts import Conflict
 from anabranch.repo.merging.plan import MergeOutcome, MergePlan, MergeResult, plan_of
 from anabranch.repo.merging.tables import is_same_state
-from anabranch.repo.models import CommitKind, CommitRecord, LogEntry, TableEntry
+from anabranch.repo.models import BranchMode, CommitKind, CommitRecord, LogEntry, TableEntry
 from anabranch.repo.publish import Changes, Description, Inspect, publish
 from anabranch.repo.records import Records
-from anabranch.repo.views import view
+from anabranch.repo.views import shown
 
 __all__ = ["BranchMerge", "MergedBranch", "iter_conflicts", "merge_branch", "plan_merge"]
 
@@ -76,7 +76,14 @@ def merge_branch(records: Records, wanted: BranchMerge) -> MergedBranch:
         changes = merging.changes_on(head)
         if wanted.squash and not changes:
             raise _UpToDateError
-        entry = publish(records, expected=head, changes=changes, about=merging.about, rebase=merging.changes_on)
+        entry = publish(
+            records,
+            expected=head,
+            changes=changes,
+            about=merging.about,
+            rebase=merging.changes_on,
+            main=merging.main,
+        )
     except _UpToDateError:
         return MergedBranch(result=MergeResult(plan=merging.plan(records.heads.get(wanted.into), None)))
     plan = merging.plan(merging.head, merging.combination)
@@ -91,6 +98,9 @@ class _Merging:
         self.combination: Combination | None = None
         self.changes: Changes = {}
         self.head: LogEntry
+        # What is under a live target is one state from the beginning to the end.
+        is_live = records.heads.get(wanted.into).state.mode is BranchMode.LIVE
+        self.main = records.heads.get(BranchName(MAIN)).head if is_live else None
 
     @property
     def about(self) -> Description:
@@ -114,7 +124,10 @@ class _Merging:
             )
 
     def is_up_to_date(self, head: LogEntry) -> bool:
-        return self._ancestry.is_ancestor(self._wanted.source, head.head)
+        """Whether a branch has all of the source; what a live one shows of main counts, too."""
+        source = self._wanted.source
+        seen = None if source.saw is None else self._records.commits.get(source.saw)
+        return all(self._ancestry.is_ancestor(each, head.head) for each in (source, seen) if each is not None)
 
     def changes_on(self, head: LogEntry) -> Changes:
         """Stage the merge on top of a head."""
@@ -128,17 +141,25 @@ class _Merging:
         return self.changes
 
     def sides(self, head: LogEntry) -> Sides:
-        target = view(self._records, head).head
+        target = head.head if self.main is None else shown(head, self.main).head
         ours, theirs = (self._records.commits.tables_of(record) for record in (self._wanted.source, target))
         bases = Bases(records=self._records, ancestry=self._ancestry, combiner=self._wanted.combiner)
         base: dict[TableKey, TableEntry] = {}
-        for key in {*ours, *theirs}:
-            if not is_same_state(ours.get(key), theirs.get(key)):
+        for key in {*ours, *theirs, *self._former_keys(target)}:
+            is_gone = key not in ours and key not in theirs
+            if is_gone or not is_same_state(ours.get(key), theirs.get(key)):
                 found = bases.find(self._wanted.source, target, key)
                 if found is not None:
                     base[key] = found
         touched = {key for key in {*ours, *theirs} if key in base or not is_same_state(ours.get(key), theirs.get(key))}
         return Sides(base=base, source={key: ours[key] for key in ours if key in touched}, target=theirs)
+
+    def _former_keys(self, target: CommitRecord) -> set[TableKey]:
+        """What tables were called when the sides parted: both may have renamed them since."""
+        commits, source = self._records.commits, self._wanted.source
+        ids = {base.graph_commit_id for base in self._ancestry.find_bases(source, target)}
+        ids |= {record.saw for record in (source, target) if record.saw is not None}
+        return {key for commit_id in ids for key in commits.tables_of(commits.get(commit_id))}
 
     def plan(self, head: LogEntry, combination: Combination | None) -> MergePlan:
         source, target = self._wanted.source, head.head

@@ -133,8 +133,13 @@ class _Shapes:
             if source.type == target.type:
                 self._keep(triple, target.with_nullable(source.nullable or target.nullable))
                 return
-            wins = self._decide(triple.target, "both sides added it", None, str(source.type), str(target.type))
-            self._change(triple, source if wins == "source" else target)
+            # Of two columns that have nothing but their name in common, one is left.
+            wins = self._decide(target.name, "both sides added it", None, str(source.type), str(target.type))
+            if wins == "source":
+                self.shape.dropped.append(target.name)
+                self._keep(ColumnTriple(base=None, source=source.name, target=None), source)
+            else:
+                self._keep(ColumnTriple(base=None, source=None, target=target.name), target)
 
     def _merge_kept(self, triple: ColumnTriple) -> None:
         base, source, target = (
@@ -165,7 +170,7 @@ class _Shapes:
         """The source dropped it."""
         base, target = self._field(self._base, triple.base), self._field(self._target, triple.target)
         if self._is_changed(base, target) or self._is_used(self._target, target.name):
-            wins = self._decide(base.name, "the source dropped it", str(base), None, str(target))
+            wins = self._decide(base.name, "the source dropped it", _told(base), None, _told(target))
             if wins == "target":
                 self._keep(triple, target)
                 return
@@ -175,7 +180,7 @@ class _Shapes:
         """The target dropped it."""
         base, source = self._field(self._base, triple.base), self._field(self._source, triple.source)
         if self._is_changed(base, source) or self._is_used(self._source, source.name):
-            wins = self._decide(base.name, "the target dropped it", str(base), str(source), None)
+            wins = self._decide(base.name, "the target dropped it", _told(base), _told(source), None)
             if wins == "source":
                 self._keep(ColumnTriple(base=None, source=triple.source, target=None), source)
                 self.shape.restored.append(source.name)
@@ -202,8 +207,9 @@ class _Shapes:
         elif target == base and self._base is not None:
             chosen = source
         else:
-            keys = (", ".join(self._source.primary_key), ", ".join(self._target.primary_key))
-            self._conflict(None, "both sides have keys of their own", None, *keys)
+            if self._side is None:
+                keys = (", ".join(self._source.primary_key), ", ".join(self._target.primary_key))
+                self._conflict(None, "both sides have keys of their own", None, *keys)
             chosen = source if self._side == "source" else target
         if None in chosen:
             self._conflict(None, "a column of its key was dropped", None, *map(str, (source, target)))
@@ -251,3 +257,7 @@ class _Shapes:
         assert table is not None  # noqa: S101 - only columns that a side has are asked for
         assert name is not None  # noqa: S101
         return table.schema.field(name)
+
+
+def _told(column: "pa.Field") -> str:
+    return f"{column.name} {column.type}" + ("" if column.nullable else " not null")
