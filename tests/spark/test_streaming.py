@@ -16,7 +16,7 @@ from anabranch.errors import (
 from anabranch.spark.spark_errors import spark_errors
 from tests.repo.conftest import nothing_changes
 from tests.spark.conftest import ORDERS, options, orders, rows
-from tests.spark.feeds import STREAMED, Feed, Shape, batches, ids
+from tests.spark.feeds import STREAMED, Feed, Shape, as_it_is, batches, ids
 
 pytestmark = pytest.mark.spark
 
@@ -54,17 +54,17 @@ def test_a_batch_that_spark_forgot_is_not_repeated(lake: ab.Repository, feed: Fe
     """Spark notes a batch after it is published; whoever is killed in between does not know that it was."""
     feed.add(0, 1)
     feed.add(2, 3)
-    feed.run(lake, **given)
+    feed.run(lake, shape=as_it_is, **given)
     noted = feed.at("checkpoint") / "commits" / "1"
     noted.unlink()
     noted.with_name(".1.crc").unlink()
     with lake.transaction() as tx:  # somebody else works on the same table meanwhile
         tx.append(STREAMED, orders(100, 101))
     with nothing_changes(lake):
-        feed.run(lake, **given)
+        feed.run(lake, shape=as_it_is, **given)
     assert noted.exists()  # it was there when it came again
     feed.add(4)
-    feed.run(lake, **given)
+    feed.run(lake, shape=as_it_is, **given)
     assert [epoch for _, epoch in batches(lake)] == ["0", "1", "2"]
     assert ids(lake) == [0, 1, 2, 3, 4, 100]
 
@@ -130,7 +130,7 @@ def test_a_batch_that_fails_publishes_nothing_and_comes_again(lake: ab.Repositor
         feed.run(lake, primaryKey="id", shape=shape)
 
     with pytest.raises(KeyConflictError, match="'id': 1"), spark_errors():
-        run(lambda frame: frame)
+        run(as_it_is)
     assert ids(lake) == [0, 1]
     with nothing_changes(lake), pytest.raises(Exception, match="stop here"):
         run(lambda frame: frame.selectExpr("id", "if(id = 2, raise_error('stop here'), v) AS v"))
@@ -161,7 +161,7 @@ def test_what_cannot_be_written_changes_nothing(
     said: str,
 ) -> None:
     feed.add(*numbers)
-    shape: Shape = (lambda frame: frame.groupBy("v").count()) if "mode" in given else (lambda frame: frame)
+    shape: Shape = (lambda frame: frame.groupBy("v").count()) if "mode" in given else as_it_is
     with nothing_changes(lake), pytest.raises(kind) as caught, spark_errors():
         feed.run(lake, ORDERS, shape=shape, **given)
     assert said in str(caught.value)
