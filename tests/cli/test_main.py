@@ -72,6 +72,7 @@ def test_the_commands_are_these() -> None:
             "branch restore",
             "branch show",
             "cat",
+            "changes",
             "cherry-pick",
             "export",
             "load",

@@ -12,6 +12,7 @@ from anabranch.cli.arguments import example
 from anabranch.cli.commands import (
     branch,
     cat,
+    changes,
     cherry_pick,
     compact,
     conflicts,
@@ -207,6 +208,11 @@ def _add_history_commands(app: typer.Typer) -> None:
     app.command("reflog", rich_help_panel=history, epilog=example("reflog", "reflog dev --limit 5"))(reflog.reflog)
     app.command("undo", rich_help_panel=back, epilog=example("undo", "undo dev"))(undo.undo)
     app.command("revert", rich_help_panel=back, epilog=example("revert 01M7GMZB03Y0YA", "revert main~1 --branch dev"))(
+    app.command(
+        "changes",
+        rich_help_panel=history,
+        epilog=example("changes in_c_sales.orders --since v1.0", "changes in_c_sales.orders --since main~3 --rows"),
+    )(changes.changes)
         revert.revert
     )
     app.command("cherry-pick", rich_help_panel=back, epilog=example("cherry-pick dev", "cherry-pick dev~2 -b fix"))(

@@ -1,0 +1,109 @@
+"""The differences of one table as commands show them: rows in lines and documents, columns in tables."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from anabranch.cli.output import Line, Table, count
+from anabranch.cli.rows import json_value, plain_rows, text_value
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from anabranch.repo.diff import TableDiff
+
+__all__ = ["ChangedRow", "column_table", "difference_document", "iter_row_lines", "list_changed_rows"]
+
+_SIGNS = {"inserted": ("+", "green"), "deleted": ("-", "red"), "updated": ("~", "yellow")}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangedRow:
+    """A row that differs, as plain values."""
+
+    change: str
+    columns: Sequence[str]
+    before: Mapping[str, Any] | None
+    after: Mapping[str, Any] | None
+
+
+def list_changed_rows(part: "TableDiff", *, limit: int) -> list[ChangedRow]:
+    return list(_iter_rows(part, limit))
+
+
+def difference_document(part: "TableDiff", rows: Sequence[ChangedRow] | None) -> dict[str, object]:
+    """How many rows of a table differ, its columns, and, if they are given, the rows."""
+    return {
+        "change": part.change.value,
+        "renamed_from": part.renamed_from,
+        "inserted": part.counts.inserted,
+        "updated": part.counts.updated,
+        "deleted": part.counts.deleted,
+        "columns": [
+            {"change": each.change, "column": each.column, "before": each.before, "after": each.after}
+            for each in part.columns
+        ],
+        **({} if rows is None else {"rows": [_row_document(row) for row in rows]}),
+    }
+
+
+def column_table(part: "TableDiff", *, title: str) -> Table:
+    rows = tuple((each.change, each.column, each.before, each.after) for each in part.columns)
+    return Table(title=title, columns=("change", "column", "before", "after"), rows=rows)
+
+
+def iter_row_lines(part: "TableDiff", rows: Sequence[ChangedRow]) -> Iterator[Line]:
+    """A line for each row, and one for those that are left out."""
+    for row in rows:
+        sign, colour = _SIGNS[row.change]
+        yield Line(f"{sign} {', '.join(_cells(part, row))}", colour)
+    left = part.counts.total - len(rows)
+    if left:
+        yield Line(f"and {count(left, 'row')} more; --limit shows more")
+
+
+def _row_document(row: ChangedRow) -> dict[str, object]:
+    before, after = (None if side is None else json_value(side) for side in (row.before, row.after))
+    return {"change": row.change, "columns": list(row.columns), "before": before, "after": after}
+
+
+def _cells(part: "TableDiff", row: ChangedRow) -> Iterator[str]:
+    """The cells of a row, of an updated one its key and those that changed."""
+    after = row.after if row.after is not None else row.before or {}
+    if row.change != "updated":
+        yield from (f"{name}={text_value(value)}" for name, value in after.items())
+        return
+    old_names = {each.column: each.before for each in part.columns if each.change == "renamed"}
+    key = () if part.after is None else part.after.primary_key
+    for name in dict.fromkeys([*(key or after), *row.columns]):
+        if name not in row.columns:
+            yield f"{name}={text_value(after[name])}"
+            continue
+        before = (row.before or {}).get(old_names.get(name) or name)
+        yield f"{name}: {text_value(before)} → {text_value(after.get(name))}"
+
+
+def _iter_rows(part: "TableDiff", limit: int) -> Iterator[ChangedRow]:
+    left = limit
+    for batch in part.iter_batches():
+        chosen = batch.slice(0, left)
+        changes, columns = (chosen.column(name).to_pylist() for name in ("change", "columns"))
+        sides = (_plain(chosen.column(name)) for name in ("before", "after"))
+        for change, names, before, after in zip(changes, columns, *sides, strict=True):
+            yield ChangedRow(change=change, columns=names, before=before, after=after)
+        left -= len(chosen)
+        if not left:
+            return
+
+
+def _plain(structs: "pa.StructArray") -> list[dict[str, Any] | None]:
+    import pyarrow as pa
+
+    names = structs.type.names
+    if not names:
+        return [None] * len(structs)
+    rows = plain_rows(pa.record_batch(structs.flatten(), names=names))
+    return [
+        dict(zip(names, row, strict=True)) if is_there else None
+        for row, is_there in zip(rows, structs.is_valid().to_pylist(), strict=True)
+    ]
