@@ -35,12 +35,13 @@ class Ran:
 
     @property
     def error(self) -> dict[str, Any]:
-        """The error in the one document on stderr."""
+        """The error in the one document on stderr; conflicts of a merge come with it."""
         assert self.code != 0
         assert self.out == ""
         found = json.loads(self.err)
         assert list(found) == ["error"]
-        assert list(found["error"]) == ["code", "message", "hint", "retryable"]
+        details = ["conflict_count", "conflicts"] if found["error"]["code"] == "merge_conflict" else []
+        assert list(found["error"]) == ["code", "message", "hint", "retryable", *details]
         return dict(found["error"])
 
 

@@ -4,6 +4,7 @@ import pytest
 
 import anabranch as ab
 from tests.cli.conftest import CUSTOMERS, ORDERS, Run, short
+from tests.cli.merging import contest, heads, rows_of
 
 
 @pytest.mark.s3
@@ -22,10 +23,21 @@ def test_another_branch_can_be_meant(cli: Run, lake: ab.Repository) -> None:
     assert CUSTOMERS in lake.snapshot_of("dev")
 
 
+def test_conflicts_are_told_and_resolved(cli: Run, lake: ab.Repository) -> None:
+    contest(lake)
+    before = heads(lake)
+    answer = cli("cherry-pick", "dev", "--json")
+    assert (answer.code, answer.error["code"], answer.error["conflict_count"]) == (9, "merge_conflict", 1)
+    assert "1.7" in cli("cherry-pick", "dev").err
+    assert heads(lake) == before
+    assert cli("cherry-pick", "dev", "--resolve", "price=min").code == 0
+    assert rows_of(lake, "main") == [(1, "tea", 1.6), (2, "oil", 2.2), (3, "sea salt", None), (4, "nuts", 9.0)]
+
+
 @pytest.mark.parametrize(
     ("args", "code", "exit_code"),
     [
-        (["main~1", "-b", "dev"], "invalid_input", 2),
+        (["dev", "-b", "dev"], "invalid_input", 2),
         (["main~2", "-b", "dev"], "invalid_input", 2),
         (["nope"], "branch_not_found", 3),
         (["dev", "-b", "nope"], "branch_not_found", 3),

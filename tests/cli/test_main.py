@@ -84,6 +84,7 @@ def test_the_commands_are_these() -> None:
             "lineage",
             "log",
             "merge",
+            "rebase",
             "reflog",
             "reset",
             "revert",

@@ -25,6 +25,7 @@ from anabranch.cli.commands import (
     load,
     log,
     merge,
+    rebase,
     reflog,
     reset,
     revert,
@@ -188,6 +189,9 @@ def _add_merge_commands(app: typer.Typer, *, panel: str) -> None:
         rich_help_panel=panel,
         epilog=example("conflicts dev", "conflicts dev --into main --stat", "conflicts dev --limit 100 --offset 200"),
     )(conflicts.conflicts)
+    app.command(
+        "rebase", rich_help_panel=panel, epilog=example("rebase dev --onto main", "rebase dev --onto v1.0 -s dest-wins")
+    )(rebase.rebase)
 
 
 def _add_history_commands(app: typer.Typer) -> None:
@@ -204,15 +208,15 @@ def _add_history_commands(app: typer.Typer) -> None:
         rich_help_panel=history,
         epilog=example("lineage gold.revenue", "lineage gold.revenue --ref v1.0 --svg revenue.svg"),
     )(lineage.lineage)
-    app.add_typer(tag.app, name="tag", rich_help_panel=history)
-    app.command("reflog", rich_help_panel=history, epilog=example("reflog", "reflog dev --limit 5"))(reflog.reflog)
-    app.command("undo", rich_help_panel=back, epilog=example("undo", "undo dev"))(undo.undo)
-    app.command("revert", rich_help_panel=back, epilog=example("revert 01M7GMZB03Y0YA", "revert main~1 --branch dev"))(
     app.command(
         "changes",
         rich_help_panel=history,
         epilog=example("changes in_c_sales.orders --since v1.0", "changes in_c_sales.orders --since main~3 --rows"),
     )(changes.changes)
+    app.add_typer(tag.app, name="tag", rich_help_panel=history)
+    app.command("reflog", rich_help_panel=history, epilog=example("reflog", "reflog dev --limit 5"))(reflog.reflog)
+    app.command("undo", rich_help_panel=back, epilog=example("undo", "undo dev"))(undo.undo)
+    app.command("revert", rich_help_panel=back, epilog=example("revert 01M7GMZB03Y0YA", "revert main~1 --branch dev"))(
         revert.revert
     )
     app.command("cherry-pick", rich_help_panel=back, epilog=example("cherry-pick dev", "cherry-pick dev~2 -b fix"))(

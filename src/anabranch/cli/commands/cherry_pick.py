@@ -2,6 +2,7 @@
 
 from anabranch.cli.arguments import Actor, AsJson, BranchOption, CommitName, Message, Repo, StorageOptions
 from anabranch.cli.commits import commit_document, short_id, subject
+from anabranch.cli.merging import Resolve, Strategy, parse_resolvers
 from anabranch.cli.output import Answer, output_for
 from anabranch.cli.session import open_session
 
@@ -12,6 +13,8 @@ def cherry_pick(
     commit: CommitName,
     message: Message = None,
     branch: BranchOption = None,
+    strategy: Strategy = "fail",
+    resolve: Resolve = None,
     repo: Repo = None,
     actor: Actor = None,
     storage_option: StorageOptions = None,
@@ -19,10 +22,13 @@ def cherry_pick(
 ) -> None:
     """Make the change of one commit on the current branch, too.
 
-    Refused where a table that it changed is not here what it was there.
+    It is merged by row and cell with what is here. Where both changed the same, it is refused, unless a strategy or
+    resolvers decide.
     """
     here = open_session(repo=repo, storage_options=storage_option, branch=branch, actor=actor)
     target = here.current().name
-    made = here.repository.cherry_pick(commit, branch=target, message=message)
+    made = here.repository.cherry_pick(
+        commit, branch=target, message=message, strategy=strategy, resolvers=parse_resolvers(resolve)
+    )
     sentence = f"on {target}, {short_id(made.graph_commit_id)} {subject(made)}".rstrip()
     output_for(as_json=as_json).show(Answer(document=commit_document(made), sentences=[sentence]))

@@ -167,7 +167,7 @@ def _sentence(done: "MergeResult", *, dry_run: bool) -> str:
         case MergeOutcome.ALREADY_UP_TO_DATE:
             return f"{plan.into} has all of {plan.source} already"
         case MergeOutcome.FAST_FORWARD:
-            also = f", which had not moved since {plan.source} left it"
+            also = f"; {plan.into} had not moved since they parted"
         case MergeOutcome.MERGED:
             also = ""
         case other:
@@ -177,7 +177,7 @@ def _sentence(done: "MergeResult", *, dry_run: bool) -> str:
     if dry_run:
         return f"{plan.source} merges into {plan.into}{also}; nothing was changed"
     made = "" if done.commit is None else f" as {short_id(done.commit.graph_commit_id)}"
-    return f"merged {plan.source} into {plan.into}{also}{made}"
+    return f"merged {plan.source} into {plan.into}{made}{also}"
 
 
 def _notes(done: "MergeResult", *, checks: int, passed: int) -> list[str]:

@@ -1,0 +1,56 @@
+"""`anabranch rebase`: put a branch's own commits on top of another state."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from anabranch.cli.arguments import Actor, AsJson, Repo, StorageOptions
+from anabranch.cli.commits import commit_document, short_id, subject
+from anabranch.cli.merging import Resolve, Strategy, parse_resolvers
+from anabranch.cli.output import Answer, Table, count, output_for
+from anabranch.cli.session import open_session
+
+if TYPE_CHECKING:
+    from anabranch.repo.models import GraphCommit
+
+__all__ = ["rebase"]
+
+
+def rebase(
+    branch: Annotated[str, typer.Argument(metavar="BRANCH", help="The branch to move.", show_default=False)],
+    onto: Annotated[
+        str,
+        typer.Option("--onto", metavar="REF", show_default=False, help="What its commits go on top of, such as main."),
+    ],
+    strategy: Strategy = "fail",
+    resolve: Resolve = None,
+    repo: Repo = None,
+    actor: Actor = None,
+    storage_option: StorageOptions = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make each own commit of a branch once more on top of another state, as one movement of the branch.
+
+    All of them or none: where one has conflicts nothing happens. Nothing is lost: the reflog tells where the branch
+    was, and undo brings it back there.
+    """
+    repository = open_session(repo=repo, storage_options=storage_option, actor=actor).repository
+    before = repository.branch_get(branch).head_commit_id
+    made = repository.rebase(branch, onto=onto, strategy=strategy, resolvers=parse_resolvers(resolve))
+    head = repository.branch_get(branch).head_commit_id
+    document = {
+        "branch": branch,
+        "onto": onto,
+        "previous_commit_id": before,
+        "head_commit_id": head,
+        "commits": [commit_document(commit) for commit in made],
+    }
+    sentence = f"{branch} is on top of {onto} already"
+    if head != before:
+        sentence = f"put {count(len(made), 'commit')} of {branch} on top of {onto}; it is at {short_id(head)}"
+    tables = [Table(columns=("commit", "from", "message"), rows=tuple(map(_row, made)))] if made else []
+    output_for(as_json=as_json).show(Answer(document=document, sentences=[sentence], tables=tables))
+
+
+def _row(commit: "GraphCommit") -> tuple[object, ...]:
+    return short_id(commit.graph_commit_id), short_id(commit.metadata["rebased_from"]), subject(commit)

@@ -1,0 +1,126 @@
+"""`anabranch conflicts`."""
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import anabranch as ab
+from tests.cli.conftest import ORDERS, ORDERS_SCHEMA, Run
+from tests.cli.merging import contest, heads, upsert, words
+
+STOCK = "in_c_sales.stock"
+
+
+@pytest.fixture
+def contested(lake: ab.Repository) -> ab.Repository:
+    contest(lake)
+    return lake
+
+
+@pytest.fixture
+def crowded(lake: ab.Repository) -> ab.Repository:
+    """In two tables, dev and main insert the same keys with other values: 25 and 5."""
+    for branch, item in (("dev", "here"), ("main", "there")):
+        upsert(lake, branch, *((number, item, None) for number in range(100, 125)))
+        with lake.transaction(branch) as tx:
+            tx.create_table(STOCK, ORDERS_SCHEMA, primary_key=["id"])
+            rows = {"id": range(5), "item": [item] * 5, "price": [None] * 5}
+            tx.append(STOCK, pa.table({name: list(values) for name, values in rows.items()}, schema=ORDERS_SCHEMA))
+    return lake
+
+
+@pytest.mark.s3
+def test_conflicts_are_listed_and_nothing_is_changed(cli: Run, contested: ab.Repository) -> None:
+    before = heads(contested)
+    answer = cli("conflicts", "dev")
+    assert (answer.code, answer.err) == (0, "")
+    assert answer.out.splitlines()[0] == "2 conflicts"
+    assert ["table", "kind", "key", "column", "base", "source", "target"] in words(answer.out)
+    assert [ORDERS, "DivergentUpdate", "id=1", "price", "1.5", "1.7", "1.6"] in words(answer.out)
+    assert "deleted" in next(line for line in answer.out.splitlines() if "DeleteVsUpdate" in line)
+    assert heads(contested) == before
+
+
+def test_programs_get_them_in_one_document(cli: Run, contested: ab.Repository) -> None:
+    document = cli("conflicts", "dev", "--into", "main", "--json").document
+    assert list(document) == ["source", "into", "offset", "conflicts", "has_more"]
+    assert [document[name] for name in ("source", "into", "offset", "has_more")] == ["dev", "main", 0, False]
+    fields = ("table", "kind", "key", "column", "base", "source", "target", "problem")
+    expected = [
+        {name: getattr(conflict, name) for name in fields} for conflict in contested.conflicts("dev", into="main")
+    ]
+    assert document["conflicts"] == expected
+    assert {conflict["kind"] for conflict in expected} == {"DivergentUpdate", "DeleteVsUpdate"}
+
+
+def test_pages_have_all_of_them_once(cli: Run, crowded: ab.Repository) -> None:
+    expected = [(conflict.table, dict(conflict.key or {})) for conflict in crowded.conflicts("dev", into="main")]
+    assert len(expected) == 30
+    found: list[tuple[str, Any]] = []
+    while True:
+        page = cli("conflicts", "dev", "--limit", "12", "--offset", str(len(found)), "--json").document
+        found += [(conflict["table"], conflict["key"]) for conflict in page["conflicts"]]
+        if not page["has_more"]:
+            break
+    assert found == expected
+    assert cli("conflicts", "dev").out.startswith("conflicts 1 to 20; --offset 20 shows more\n")
+    assert cli("conflicts", "dev", "-n", "10", "--offset", "20").out.startswith(
+        "conflicts 21 to 30; there are no more\n"
+    )
+    assert cli("conflicts", "dev", "--offset", "29").out.startswith("conflict 30; there are no more\n")
+    assert cli("conflicts", "dev", "--offset", "30").out == "no conflicts\n"
+
+
+@pytest.mark.usefixtures("crowded")
+def test_they_are_counted_by_table_and_kind(cli: Run) -> None:
+    answer = cli("conflicts", "dev", "--stat")
+    assert answer.out.splitlines()[0] == "30 conflicts"
+    assert [ORDERS, "DivergentInsert", "25"] in words(answer.out)
+    assert [STOCK, "DivergentInsert", "5"] in words(answer.out)
+    document = cli("conflicts", "dev", "--stat", "--table", STOCK, "--json").document
+    assert document == {
+        "source": "dev",
+        "into": "main",
+        "conflict_count": 5,
+        "tables": [{"table": STOCK, "kind": "DivergentInsert", "conflicts": 5}],
+    }
+    assert "orders" not in cli("conflicts", "dev", "--table", STOCK).out
+    assert cli("conflicts", "dev", "--table", "no.such").out == "no conflicts\n"
+
+
+@pytest.mark.usefixtures("contested")
+def test_only_what_strategies_and_resolvers_leave_is_listed(cli: Run) -> None:
+    left = cli("conflicts", "dev", "--resolve", "price=max", "--json").document["conflicts"]
+    assert [(conflict["kind"], conflict["key"]) for conflict in left] == [("DeleteVsUpdate", {"id": 3})]
+    assert cli("conflicts", "dev", "--strategy", "dest-wins").out == "no conflicts\n"
+    assert cli("conflicts", "dev", "--strategy", "dest-wins", "--stat").out == "no conflicts\n"
+    assert cli("conflicts", "dev", "--strategy", "luck", "--json").error["code"] == "invalid_input"
+
+
+@pytest.mark.usefixtures("lake")
+def test_what_is_merged_already_has_none(cli: Run) -> None:
+    assert cli("conflicts", "dev").out == "no conflicts\n"
+    assert cli("merge", "dev").code == 0
+    assert cli("conflicts", "dev", "--json").document["conflicts"] == []
+    assert cli("conflicts", "nope", "--json").error["code"] == "branch_not_found"
+    assert cli("conflicts", "dev", "--into", "nope", "--json").error["code"] == "branch_not_found"
+
+
+def test_rows_without_a_key_are_told_too(cli: Run, lake: ab.Repository) -> None:
+    key = "in_c_sales.notes"
+    with lake.transaction() as tx:
+        tx.create_table(key, pa.schema([("who", pa.string()), ("text", pa.string())]))
+        tx.append(key, pa.table({"who": ["ada", "bob"], "text": ["a", "b"]}))
+    lake.branch_create("notes")
+    for branch, text in (("notes", "here"), ("main", "there")):
+        with lake.transaction(branch) as tx:
+            tx.update(key, {"text": f"'{text}'"}, where="who = 'ada'")
+    (conflict,) = cli("conflicts", "notes", "--json").document["conflicts"]
+    assert (conflict["column"], conflict["base"], conflict["source"], conflict["target"]) == (
+        "text",
+        "a",
+        "here",
+        "there",
+    )
+    assert "there" in cli("conflicts", "notes").out
