@@ -1,4 +1,4 @@
-"""Protected branches stay as they are."""
+"""Protected branches stay as they are, but for merges that pass their checks."""
 
 from collections.abc import Callable
 
@@ -96,3 +96,74 @@ def test_work_that_began_on_a_protected_branch_is_published_when_it_moves_again(
     protected.branch_unprotect("dev")
     tx.publish()
     assert ids(protected.snapshot_of("dev")) == [1, 2, 3, 4, 9]
+
+
+NO_NEGATIVES = f"SELECT * FROM {ORDERS} WHERE id < 0"  # noqa: S608 - a check, not input
+
+
+@pytest.mark.s3
+def test_a_protected_branch_takes_merges_that_pass_its_checks(lake: ab.Repository) -> None:
+    info = lake.branch_protect("main", checks={"no negative ids": NO_NEGATIVES})
+    assert info.checks == another(lake).branch_get("main").checks == (("no negative ids", NO_NEGATIVES),)
+    lake.branch_create("dev")
+    append(lake, 4, branch="dev")
+    assert another(lake).branch_merge("dev", into="main").commit is not None
+    append(lake, -5, branch="dev")
+    before = lake.branch_list()
+    with pytest.raises(errors.CheckFailedError, match="no negative ids"):
+        lake.branch_merge("dev", into="main")
+    assert lake.branch_list() == before
+    assert lake.branch_get("main").is_protected
+    with lake.transaction("dev") as tx:
+        tx.delete(ORDERS, "id < 0")
+    lake.branch_merge("dev", into="main", squash=True)
+    assert ids(lake) == [1, 2, 3, 4]
+
+
+def test_what_is_no_merge_stays_out_of_a_protected_branch_with_checks(lake: ab.Repository) -> None:
+    picked = append(lake, 4)
+    lake.branch_create("dev")
+    append(lake, 5, branch="dev")
+    run = lake.begin_run("main")
+    with run.transaction() as tx:
+        tx.append(ORDERS, table(6))
+    lake.branch_protect("main", checks=[NO_NEGATIVES])
+    for move in (
+        lambda: append(lake, 7),
+        lambda: lake.revert(picked.graph_commit_id),
+        lambda: lake.cherry_pick("dev"),
+        lambda: lake.reset("main", to="main~1"),
+        lambda: lake.rebase("main", onto="dev"),
+        run.publish,
+    ):
+        with pytest.raises(errors.BranchProtectedError):
+            move()
+    with pytest.raises(errors.InvalidInputError, match="branch_merge"):
+        lake.transaction(kind="merge")
+    assert ids(lake) == [1, 2, 3, 4]
+
+
+def test_a_branch_protected_while_a_merge_is_under_way_checks_it(lake: ab.Repository) -> None:
+    lake.branch_create("dev")
+    append(lake, -5, branch="dev")
+
+    def protect(_: object) -> None:
+        another(lake).branch_protect("main", checks=[NO_NEGATIVES])
+
+    with pytest.raises(errors.CheckFailedError, match="id < 0"):
+        lake.branch_merge("dev", into="main", checks=[protect])
+    assert ids(lake) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("check", ["SELEC 1", "SELECT * FROM in_c_sales.nope", "DROP TABLE x", lambda _: True, 3])
+def test_checks_that_cannot_be_kept_are_refused(lake: ab.Repository, check: object) -> None:
+    with pytest.raises((errors.InvalidInputError, errors.NotFoundError)):
+        lake.branch_protect("main", checks=[check])  # type: ignore[list-item]
+    assert not lake.branch_get("main").is_protected
+
+
+def test_other_checks_take_the_place_of_the_first(lake: ab.Repository) -> None:
+    lake.branch_protect("main", checks=[NO_NEGATIVES])
+    assert lake.branch_protect("main").checks == ()
+    assert lake.branch_unprotect("main").checks == ()
+    assert [movement.event.value for movement in lake.reflog(limit=3)] == ["unprotected", "protected", "protected"]

@@ -14,7 +14,9 @@ from anabranch.errors import (
     CheckFailedError,
     RunEndedError,
 )
+from anabranch.ids import BranchName
 from anabranch.repo import run_publishing
+from anabranch.repo.merging.combining import Combiner
 from anabranch.repo.models import CommitKind, RunPhase
 from anabranch.repo.repository import Repository
 from anabranch.repo.runs import RUN_ID
@@ -189,12 +191,21 @@ def test_abort_of_a_run_whose_publisher_only_seemed_dead(lake: Repository) -> No
     assert assert_ended_once(lake, run_id, ledger.mark_of(1, 0)) is RunPhase.ABORTED
 
 
+def _refuse(branch: BranchName) -> Combiner:
+    raise AssertionError(f"nothing on {branch} has to be merged")
+
+
 def test_abort_at_the_moment_at_which_a_publisher_succeeds_that_seemed_dead(lake: Repository) -> None:
     """The abort looks for the commit before it is there, and puts its entry after."""
     (run_id,) = prepared_runs(lake, 1)
     announced, _ = run_publishing._announce(lake._records, run_id)
     expire(lake)
-    aborting = meanwhile(lake, lambda other: run_publishing._publish(other._records, announced, None, {}))
+
+    def publish(other: Repository) -> None:
+        carrier = run_publishing._Carrier(other._records, announced, _refuse)
+        run_publishing._publish(other._records, carrier, inspect=None, metadata={})
+
+    aborting = meanwhile(lake, publish)
     with pytest.raises(RunEndedError, match="published"):
         aborting.run_get(run_id).abort()
     assert assert_ended_once(lake, run_id, ledger.mark_of(1, 0)) is RunPhase.PUBLISHED

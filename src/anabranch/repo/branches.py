@@ -50,6 +50,7 @@ class BranchInfo:
     expires_at: int | None
     own_tables: tuple[str, ...] = ()
     is_protected: bool = False
+    checks: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def of(cls, entry: LogEntry) -> "BranchInfo":
@@ -67,6 +68,7 @@ class BranchInfo:
             expires_at=state.expires_at,
             own_tables=tuple(str(key) for key in state.own),
             is_protected=state.is_protected,
+            checks=state.checks,
         )
 
 

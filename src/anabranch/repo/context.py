@@ -16,7 +16,7 @@ from anabranch.storage import ObjectStore
 from anabranch.storage.uris import join_uri
 
 if TYPE_CHECKING:
-    from anabranch.repo.comparing import RowComparer
+    from anabranch.repo.comparing import LargeComparer, RowComparer
     from anabranch.repo.engine import Loader, Rewriter, SqlEngine
 
 __all__ = ["BRANCHES", "RUNS", "TABLES", "Context", "as_segment", "give_way", "new_ulid", "now_in_microseconds"]
@@ -67,6 +67,7 @@ class Context:
     lease: timedelta = timedelta(minutes=1)
     load_engine: "Callable[[], SqlEngine] | None" = None
     load_comparer: "Callable[[], RowComparer] | None" = None
+    find_large_comparer: "Callable[[], LargeComparer | None]" = lambda: None
     load_rewriter: "Callable[[], Rewriter] | None" = None
     find_loader: "Callable[[], Loader | None]" = lambda: None
 

@@ -218,7 +218,7 @@ class BranchState:
 
     `created_as` is the number of the log entry that created it: a branch deleted and made again is another one. `own`
     are the tables that a live branch has a copy of, or hides, while all others follow main; of a run's hidden branch,
-    those that it has touched.
+    those that it has touched. `checks` are names and SQL that every merge into a protected branch has to pass.
     """
 
     mode: BranchMode
@@ -231,6 +231,7 @@ class BranchState:
     is_deleted: bool = False
     own: tuple[TableKey, ...] = ()
     is_protected: bool = False
+    checks: tuple[tuple[str, str], ...] = ()
     run: RunState | None = None
 
 

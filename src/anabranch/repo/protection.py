@@ -1,4 +1,4 @@
-"""Branches that do not move: protected ones until the protection is lifted, and those of runs that are over."""
+"""Branches that do not move: protected ones, but for merges that pass, and those of runs that are over."""
 
 from dataclasses import replace
 
@@ -14,7 +14,8 @@ def refuse_protected(entry: LogEntry) -> None:
     """Refuse to move a branch that is protected."""
     if entry.state.is_protected:
         raise BranchProtectedError(
-            f"branch '{entry.branch}' is protected and does not move", hint="work on a branch of it, or unprotect it"
+            f"branch '{entry.branch}' is protected and does not move",
+            hint="work on a branch of it and merge that, or unprotect it",
         )
 
 
@@ -29,13 +30,16 @@ def refuse_ended(entry: LogEntry) -> None:
         raise RunEndedError(f"run {entry.branch.run_id} is {run.phase}", hint="begin another run")
 
 
-def set_protection(records: Records, branch: BranchName, *, protect: bool) -> tuple[LogEntry, bool]:
+def set_protection(
+    records: Records, branch: BranchName, *, protect: bool, checks: tuple[tuple[str, str], ...] = ()
+) -> tuple[LogEntry, bool]:
     """Protect a branch, or lift its protection, by an entry of its log; False if nothing happened: it is so already.
 
     Whoever is writing to it at the same time either comes before the entry or meets it.
     """
     before = records.heads.get(branch)
-    if before.state.is_protected == protect:
+    state = replace(before.state, is_protected=protect, checks=checks)
+    if before.state == state:
         return before, False
     entry = replace(
         before,
@@ -43,7 +47,7 @@ def set_protection(records: Records, branch: BranchName, *, protect: bool) -> tu
         event=BranchEvent.PROTECTED if protect else BranchEvent.UNPROTECTED,
         at=max(records.context.clock(), before.at),
         actor=records.context.actor,
-        state=replace(before.state, is_protected=protect),
+        state=state,
     )
     if not records.heads.append(entry):
         raise BusyError(f"branch '{branch}' moved meanwhile", hint="look at it and try again")

@@ -21,13 +21,15 @@ from anabranch.repo.protection import refuse_ended, refuse_protected
 from anabranch.repo.records import Records
 from anabranch.repo.views import shown
 
-__all__ = ["Changes", "Description", "make_record", "publish", "record_view"]
+__all__ = ["Changes", "Description", "Guard", "Inspect", "make_record", "publish", "record_view"]
 
 Changes = Mapping[TableKey, TableEntry | None]
 # Given the head that won, make the same change on top of it, or raise.
 Rebase = Callable[[LogEntry], Changes]
 # Look at a commit before anybody else can, and raise if it is not to be.
 Inspect = Callable[[CommitRecord, TableMap], None]
+# The same by the checks that a protected branch asks for.
+Guard = Callable[[tuple[tuple[str, str], ...], CommitRecord, TableMap], None]
 
 _MAX_ATTEMPTS = 1000
 
@@ -38,6 +40,7 @@ class Description:
 
     On a live branch, `released` tables follow main again, and a commit that `freezes` makes the branch pinned. A pull
     gives the commit its tables are `taken_from`, and a merge of a live branch the commit of main that was under it.
+    What has a `guard` goes into a protected branch, if that lets it.
     """
 
     message: str
@@ -48,6 +51,7 @@ class Description:
     released: frozenset[TableKey] = frozenset()
     freezes: bool = False
     inspect: Inspect | None = None
+    guard: Guard | None = None
 
     @property
     def event(self) -> BranchEvent:
@@ -72,15 +76,15 @@ def publish(
     head, began = expected, records.context.clock()
     if head.state.mode is BranchMode.LIVE and main is None:
         main = records.heads.get(BranchName(MAIN)).head
-    if head.state.is_protected:  # when the change was begun, and perhaps no longer
+    if head.state.is_protected and about.guard is None:  # when the change was begun, and perhaps no longer
         head, changes = _catch_up(records, expected, rebase)
     for losses in range(1, _MAX_ATTEMPTS + 1):
-        refuse_protected(head)
+        if about.guard is None:
+            refuse_protected(head)
         refuse_ended(head)
         ground = _ground(head, about, main)
         record, full_map = make_record(records, ground, changes, about, main)
-        if about.inspect is not None:
-            about.inspect(record, full_map or records.commits.tables_of(record))
+        _inspect(records, head, record, full_map, about)
         records.commits.put(record, full_map)
         entry = _next_entry(records.context, ground, record, changes, about)
         if records.heads.append(entry):
@@ -89,6 +93,20 @@ def publish(
         began = records.context.clock()
         head, changes = _catch_up(records, expected, rebase)
     raise BusyError(f"branch '{expected.branch}' moved {_MAX_ATTEMPTS} times meanwhile", hint="try again")
+
+
+def _inspect(
+    records: Records, head: LogEntry, record: CommitRecord, full_map: TableMap | None, about: Description
+) -> None:
+    """Let everybody look at a commit who may object to it."""
+    has_checks = about.guard is not None and bool(head.state.checks)
+    if about.inspect is None and not has_checks:
+        return
+    tables = full_map or records.commits.tables_of(record)
+    if about.guard is not None and has_checks:
+        about.guard(head.state.checks, record, tables)
+    if about.inspect is not None:
+        about.inspect(record, tables)
 
 
 def _catch_up(records: Records, expected: LogEntry, rebase: Rebase) -> tuple[LogEntry, Changes]:

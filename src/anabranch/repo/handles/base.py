@@ -2,20 +2,28 @@
 
 import threading
 from collections.abc import Mapping
+from typing import TYPE_CHECKING, cast
 
 from anabranch.errors import InvalidInputError
 from anabranch.ids import MAIN, BranchName, Ref
 from anabranch.repo import history, rewinding, settling
 from anabranch.repo.checks import checked_text
+from anabranch.repo.choosing import choose_comparer
 from anabranch.repo.comparing import RowComparer
 from anabranch.repo.context import Context
-from anabranch.repo.engine import SqlEngine
+from anabranch.repo.engine import Parameters, SqlEngine
+from anabranch.repo.loading.values import Choice
 from anabranch.repo.models import LogEntry
 from anabranch.repo.publish import Changes
 from anabranch.repo.records import Records
 from anabranch.repo.refs import Resolved, refuse_internal, require_published, resolve
 from anabranch.repo.snapshots import Snapshot
 from anabranch.repo.views import view
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from anabranch.repo.repository import Repository
 
 __all__ = ["Handle"]
 
@@ -133,7 +141,14 @@ class Handle:
             raise InvalidInputError("this repository has no SQL engine", hint="open it with anabranch.open")
         return self._context.load_engine()
 
-    def _comparer(self) -> RowComparer:
+    def _query(self, sql: str, snapshot: Snapshot, params: Parameters | None) -> "pa.RecordBatchReader":
+        """Answer a statement over a snapshot, whether others can see it or not."""
+        repository = cast("Repository", self)
+        return self._engine().query(repository, sql, ref=snapshot.id, params=params, snapshot=snapshot)
+
+    def _comparer(self, engine: str = Choice.AUTO) -> RowComparer:
         if self._context.load_comparer is None:
             raise InvalidInputError("this repository cannot compare rows", hint="open it with anabranch.open")
-        return self._context.load_comparer()
+        return choose_comparer(
+            engine, load_local=self._context.load_comparer, find_large=self._context.find_large_comparer
+        )

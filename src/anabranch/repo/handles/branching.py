@@ -2,13 +2,17 @@
 
 from datetime import timedelta
 
+from anabranch.errors import InvalidInputError
 from anabranch.ids import BranchName, TableKey, TagName
 from anabranch.repo import branches, live, protection, rewinding, tags
 from anabranch.repo.branches import BranchInfo
 from anabranch.repo.checks import checked_expiry, checked_mode, checked_text
 from anabranch.repo.handles.base import Handle
 from anabranch.repo.models import BranchMode
+from anabranch.repo.refs import Resolved
+from anabranch.repo.state_checks import Checks, checked_checks
 from anabranch.repo.tags import TagInfo
+from anabranch.repo.views import view
 
 __all__ = ["BranchingHandle"]
 
@@ -77,12 +81,27 @@ class BranchingHandle(Handle):
         self._move_to(entry)
         return BranchInfo.of(entry)
 
-    def branch_protect(self, name: str) -> BranchInfo:
-        """Let a branch stay as it is: no commit, reset, undo or delete until `branch_unprotect`."""
-        return self._protect(name, protect=True)
+    def branch_protect(self, name: str, *, checks: Checks = ()) -> BranchInfo:
+        """Let a branch move by merges only, and by those only that pass the checks, until `branch_unprotect`.
+
+        Nobody commits to it, resets, reverts, undoes or deletes it. The checks are SQL that must return no rows; they
+        are kept with the branch, and asked of every merge into it, by whomever.
+        """
+        target = BranchName.parse_public(name)
+        entry = self._records.heads.get(target)
+        snapshot = self._snapshot(Resolved.of_entry(view(self._records, entry)))
+        stored = []
+        for label, check in checked_checks(checks):
+            if not isinstance(check, str):
+                raise InvalidInputError(
+                    f"the check {label!r} is no SQL, and functions cannot be kept", hint="say it in SQL"
+                )
+            self._query(check, snapshot, None).close()  # refuses what is no query of these tables
+            stored.append((label, check))
+        return self._protect(target, protect=True, checks=tuple(stored))
 
     def branch_unprotect(self, name: str) -> BranchInfo:
-        return self._protect(name, protect=False)
+        return self._protect(BranchName.parse_public(name), protect=False)
 
     def branch_drift(self, name: str) -> tuple[live.TableDrift, ...]:
         """What main did since the branch took its copies, table by table."""
@@ -122,8 +141,8 @@ class BranchingHandle(Handle):
         after = rewinding.undo_last(self._records, target, seen=self._seen.get(target))
         self._on_moved(self._records.heads.get_numbered(target, after.number - 1), after)
 
-    def _protect(self, name: str, *, protect: bool) -> BranchInfo:
-        entry, has_moved = protection.set_protection(self._records, BranchName.parse_public(name), protect=protect)
+    def _protect(self, name: BranchName, *, protect: bool, checks: tuple[tuple[str, str], ...] = ()) -> BranchInfo:
+        entry, has_moved = protection.set_protection(self._records, name, protect=protect, checks=checks)
         if has_moved:
             self._move_to(entry)
         return BranchInfo.of(entry)

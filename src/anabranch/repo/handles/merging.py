@@ -1,14 +1,14 @@
 """What a handle does to bring branches together."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import Protocol
 
 from anabranch.ids import BranchName
 from anabranch.repo import picking
 from anabranch.repo.checks import checked_metadata, checked_text
-from anabranch.repo.engine import Parameters
 from anabranch.repo.handles.base import Handle
+from anabranch.repo.loading.values import Choice
 from anabranch.repo.merging.combining import Combiner
 from anabranch.repo.merging.conflicts import Conflict
 from anabranch.repo.merging.merge import BranchMerge, iter_conflicts, merge_branch, plan_merge
@@ -19,12 +19,7 @@ from anabranch.repo.models import CommitRecord, GraphCommit, LogEntry, TableMap
 from anabranch.repo.publish import Inspect
 from anabranch.repo.records import Records
 from anabranch.repo.snapshots import Snapshot
-from anabranch.repo.state_checks import Checks, checked_checks, run_checks
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from anabranch.repo.repository import Repository
+from anabranch.repo.state_checks import Checks, NamedCheck, checked_checks, run_checks
 
 __all__ = ["MergingHandle"]
 
@@ -53,13 +48,16 @@ class MergingHandle(Handle):
         expected_head: str | None = None,
         squash: bool = False,
         dry_run: bool = False,
+        engine: str = Choice.AUTO,
     ) -> MergeResult:
         """Bring what a branch, or any other ref, did since the two parted into a branch, as one commit.
 
         The changes of both sides are merged by table, row and cell. What both changed differently is decided by the
         resolvers, then by the strategy; if any conflict is left, nothing happens. Checks see the result before others.
+        Rows are matched in this process or, where there are many, by Spark; `engine` says 'local' or 'spark'.
         """
-        wanted = self._merge_of(source, into, strategy=strategy, resolvers=resolvers)
+        combiner = self._combiner(self._named(into), strategy=strategy, resolvers=resolvers, engine=engine)
+        wanted = self._merge_of(source, combiner)
         wanted = replace(
             wanted,
             message=None if message is None else checked_text(message),
@@ -67,6 +65,7 @@ class MergingHandle(Handle):
             expected_head=expected_head,
             squash=squash,
             inspect=self._inspecting(checks),
+            guard=self._guard,
         )
         if dry_run:
             return MergeResult(plan=plan_merge(self._records, wanted))
@@ -82,9 +81,11 @@ class MergingHandle(Handle):
         into: str | None = None,
         strategy: str = Strategy.FAIL,
         resolvers: Resolvers | None = None,
+        engine: str = Choice.AUTO,
     ) -> Iterator[Conflict]:
         """Every conflict that a merge would have, one after the other; however many there are, few are in memory."""
-        wanted = self._merge_of(source, into, strategy=strategy, resolvers=resolvers)
+        combiner = self._combiner(self._named(into), strategy=strategy, resolvers=resolvers, engine=engine)
+        wanted = self._merge_of(source, combiner)
         return iter_conflicts(self._records, wanted)
 
     def revert(
@@ -137,33 +138,31 @@ class MergingHandle(Handle):
         self._on_moved(before, after)
         return after.head.commit
 
-    def _merge_of(self, source: str, into: str | None, *, strategy: str, resolvers: Resolvers | None) -> BranchMerge:
-        target = self._named(into)
-        return BranchMerge(
-            name=source,
-            source=self._resolve_published(source).record,
-            into=target,
-            combiner=self._combiner(target, strategy=strategy, resolvers=resolvers),
-        )
+    def _merge_of(self, source: str, combiner: Combiner) -> BranchMerge:
+        found = self._resolve_published(source).record
+        return BranchMerge(name=source, source=found, into=combiner.branch, combiner=combiner)
 
-    def _combiner(self, branch: BranchName, *, strategy: str, resolvers: Resolvers | None) -> Combiner:
+    def _combiner(
+        self, branch: BranchName, *, strategy: str, resolvers: Resolvers | None, engine: str = Choice.AUTO
+    ) -> Combiner:
         return Combiner(
             context=self._context,
             branch=branch,
-            comparer=self._comparer(),
+            comparer=self._comparer(engine),
             resolution=parse_resolution(strategy, resolvers),
         )
 
     def _inspecting(self, checks: Checks) -> Inspect | None:
         named = checked_checks(checks)
 
-        def query(sql: str, snapshot: Snapshot, params: Parameters | None) -> "pa.RecordBatchReader":
-            return self._engine().query(
-                cast("Repository", self), sql, ref=snapshot.id, params=params, snapshot=snapshot
-            )
-
         def inspect(record: CommitRecord, tables: TableMap) -> None:
-            version = record.commit.manifest_version
-            run_checks(named, Snapshot(self._records, record, version=version, tables=tables), query)
+            self._run_checks(named, record, tables)
 
         return inspect if named else None
+
+    def _guard(self, checks: tuple[tuple[str, str], ...], record: CommitRecord, tables: TableMap) -> None:
+        self._run_checks(checks, record, tables)
+
+    def _run_checks(self, checks: Sequence[NamedCheck], record: CommitRecord, tables: TableMap) -> None:
+        version = record.commit.manifest_version
+        run_checks(checks, Snapshot(self._records, record, version=version, tables=tables), self._query)

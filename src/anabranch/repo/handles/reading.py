@@ -14,6 +14,7 @@ from anabranch.repo.diff import Diff, diff_snapshots
 from anabranch.repo.handles.base import Handle
 from anabranch.repo.lineage.graph import Lineage
 from anabranch.repo.lineage.tracing import trace_lineage
+from anabranch.repo.loading.values import Choice
 from anabranch.repo.models import CommitRecord, GraphCommit
 from anabranch.repo.refs import Resolved
 from anabranch.repo.snapshots import Snapshot
@@ -80,18 +81,27 @@ class ReadingHandle(Handle):
         start = self._resolve(self._ref(ref)).record
         return entities.list_entity_changes(self._records, start, TableKey.parse(key), id, limit=limit)
 
-    def diff(self, before: str, after: str | None = None, *, tables: Sequence[str] | None = None) -> Diff:
+    def diff(
+        self,
+        before: str,
+        after: str | None = None,
+        *,
+        tables: Sequence[str] | None = None,
+        engine: str = Choice.AUTO,
+    ) -> Diff:
         """What differs between two refs, related or not; `after` is the bound branch by default.
 
-        Nothing is read before somebody asks for columns, counts or rows, and then only what may differ.
+        Nothing is read before somebody asks for columns, counts or rows, and then only what may differ. Rows are
+        matched in this process or, where there are many and it is there, by Spark; `engine` says 'local' or 'spark'.
         """
+        comparer = self._comparer(engine)
         if tables is not None:
             require_names(tables)
         return diff_snapshots(
             self.snapshot_of(before),
             self.snapshot_of(self._ref(after)),
             keys=tables,
-            load_comparer=self._comparer,
+            load_comparer=lambda: comparer,
         )
 
     def changes(self, key: str, *, since: str | None = None, until: str | None = None) -> Iterator[CommitChanges]:
@@ -105,7 +115,10 @@ class ReadingHandle(Handle):
     def change_feed(self, key: str) -> TableFeed:
         """The changes of a table for engines that plan which commits to read, and read them elsewhere."""
         return TableFeed(
-            self._records, TableKey.parse(key), resolve=self._resolve_recorded, load_comparer=self._comparer
+            self._records,
+            TableKey.parse(key),
+            resolve=self._resolve_recorded,
+            load_comparer=lambda: self._comparer(Choice.LOCAL),
         )
 
     def lineage(self, key: str, ref: str | None = None) -> Lineage:

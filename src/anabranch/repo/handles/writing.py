@@ -39,6 +39,8 @@ class WritingHandle(Handle):
         if about.kind is CommitKind.PUBLISH_RUN:
             # By such a commit a run that died halfway is found again.
             raise InvalidInputError(f"a commit of kind '{kind}' is made by a run", hint="begin a run and publish it")
+        if about.kind is CommitKind.MERGE:
+            raise InvalidInputError(f"a commit of kind '{kind}' is made by a merge", hint="use branch_merge")
         return Transaction(
             self._records,
             branch=target,

@@ -12,7 +12,7 @@ from anabranch.repo.merging.conflicts import Conflict
 from anabranch.repo.merging.plan import MergeOutcome, MergePlan, MergeResult, plan_of
 from anabranch.repo.merging.tables import is_same_state
 from anabranch.repo.models import BranchMode, CommitKind, CommitRecord, LogEntry, TableEntry
-from anabranch.repo.publish import Changes, Description, Inspect, publish
+from anabranch.repo.publish import Changes, Description, Guard, Inspect, publish
 from anabranch.repo.records import Records
 from anabranch.repo.views import shown
 
@@ -35,6 +35,7 @@ class BranchMerge:
     expected_head: str | None = None
     squash: bool = False
     inspect: Inspect | None = None
+    guard: Guard | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +114,7 @@ class _Merging:
             merged_parent=None if wanted.squash else source.commit,
             taken_from=None if wanted.squash else main,
             inspect=wanted.inspect,
+            guard=wanted.guard,
         )
 
     def refuse_other_head(self, head: LogEntry) -> None:

@@ -286,15 +286,16 @@ class _Found:
         row_ids = self.row_ids.copy()
         row_ids[missing] = taken.column(ROW_ID).to_numpy()
         there = self.target.filter(pa.array(~missing))
-        kind = self.target.type
-        arrays = [
-            pa.concat_arrays([pc.struct_field(there, [name]), taken.column(name).combine_chunks()])
-            for name in kind.names
-        ]
+        # Where the target did nothing at all, nothing was asked about it, not even its columns.
+        fields = [pa.field(field.name, field.type) for field in pin.schema]
+        arrays = [taken.column(field.name).combine_chunks() for field in fields]
+        if len(there):
+            known = [pc.struct_field(there, [field.name]) for field in fields]
+            arrays = [pa.concat_arrays(pair) for pair in zip(known, arrays, strict=True)]
         order = np.argsort(np.concatenate([np.flatnonzero(~missing), np.flatnonzero(missing)]))
-        rows = pa.StructArray.from_arrays(arrays, fields=list(kind)).take(pa.array(order))
+        rows = pa.StructArray.from_arrays(arrays, fields=fields).take(pa.array(order))
         number = self._batch.schema.get_field_index("target")
-        whole = _Found(self._batch.set_column(number, self._batch.schema.field(number), rows), self._fragments)
+        whole = _Found(self._batch.set_column(number, pa.field("target", rows.type), rows), self._fragments)
         whole.row_ids = row_ids
         return whole
 
