@@ -23,8 +23,13 @@ class _Compared:
     by_source: Pair
     by_target: Pair
     between: Pair
+    is_of_base: bool
     is_of_source: bool
-    is_of_both: bool
+    is_of_target: bool
+
+    @property
+    def is_of_both(self) -> bool:
+        return self.is_of_source and self.is_of_target
 
 
 class MergeQuestion:
@@ -134,8 +139,9 @@ class MergeQuestion:
             by_source=Pair(name="", older=o, newer=n),
             by_target=Pair(name="", older=p, newer=q),
             between=Pair(name="", older=n, newer=q),
+            is_of_base=triple.base is not None,
             is_of_source=triple.source is not None,
-            is_of_both=triple.source is not None and triple.target is not None,
+            is_of_target=triple.target is not None,
         )
 
     @property
@@ -150,7 +156,7 @@ class MergeQuestion:
     @property
     def _target_change(self) -> str:
         base, target = self._base.is_there, self._target.is_there
-        changed = [column.by_target.differs for column in self._columns if column.is_of_both]
+        changed = [column.by_target.differs for column in self._columns if column.is_of_base and column.is_of_target]
         return (
             f"CASE WHEN {base} AND {target} THEN CASE WHEN {' OR '.join(changed) or 'false'} THEN {_UPDATED} END "
             f"WHEN {target} THEN {_INSERTED} WHEN {base} THEN {_DELETED} END"
@@ -158,8 +164,15 @@ class MergeQuestion:
 
     @property
     def _condition(self) -> str:
-        changed = [column.by_source.differs for column in self._columns if column.is_of_source]
-        return f"NOT {self._source_has_both} OR {' OR '.join(changed) or 'false'}"
+        ours = [column for column in self._columns if column.is_of_source]
+        changed = [column.by_source.differs for column in ours if column.is_of_base]
+        # What is in a new column is no reason to keep a row that the other side deleted.
+        added = [column.by_source.differs for column in ours if not column.is_of_base]
+        is_kept = f"NOT ({self._base.is_there} AND NOT {self._target.is_there})"
+        return (
+            f"NOT {self._source_has_both} OR {' OR '.join(changed) or 'false'} "
+            f"OR (({' OR '.join(added) or 'false'}) AND {is_kept})"
+        )
 
     def _took(self, column: _Compared) -> str:
         """Whether the source gave a column a value that the target does not have."""
