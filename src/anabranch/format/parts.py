@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, groupby
 
 import lance
 import numpy as np
@@ -22,6 +23,7 @@ __all__ = [
     "count_parts",
     "iter_parts",
     "part_of",
+    "split_parts",
     "take_at",
     "whole_part",
 ]
@@ -68,6 +70,13 @@ def all_parts(pin: Pin) -> tuple[Part, ...]:
 
 def count_parts(parts: Iterable[Part]) -> int:
     return sum(part.rows for part in parts)
+
+
+def split_parts(parts: Sequence[Part], *, rows: int) -> list[tuple[Part, ...]]:
+    """Parts that go together, in groups of about so many rows; each stays whole."""
+    ends = accumulate(part.rows for part in parts)
+    groups = groupby(zip(parts, ends, strict=True), key=lambda found: (found[1] - 1) // rows)
+    return [tuple(part for part, _ in group) for _, group in groups]
 
 
 def iter_parts(

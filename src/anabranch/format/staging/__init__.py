@@ -30,7 +30,6 @@ from anabranch.format.staging.fragments import (
 )
 from anabranch.format.staging.indices import IndexInfo, IndexKind, VectorOptions, drop_index, index, list_indices
 from anabranch.format.staging.keys import delete_keys, find_existing_keys, upsert
-from anabranch.format.staging.moving import copy_version
 from anabranch.format.staging.notes import DESCRIPTION, Notes, annotate, keep_notes
 from anabranch.format.staging.pin import Pin, create_empty
 from anabranch.format.staging.rows import RowBatch, RowsChanged, delete, replace_rows, update
@@ -69,7 +68,6 @@ __all__ = [
     "append_fragments",
     "are_surely_unique",
     "compact",
-    "copy_version",
     "create_empty",
     "default_expression",
     "delete",

@@ -11,7 +11,7 @@ from anabranch.format.lance_errors import lance_errors
 from anabranch.format.staging.fragments import WrittenFragment, fingerprint, has_same_fields
 from anabranch.format.staging.pin import Pin
 
-__all__ = ["find_appended"]
+__all__ = ["as_written", "find_appended"]
 
 # What a version says of a fragment beyond its files: on another version Lance gives it anew.
 _GIVEN_BY_THE_VERSION = ("row_id_meta", "created_at_version_meta", "last_updated_at_version_meta")
@@ -37,7 +37,7 @@ def find_appended(before: Pin, after: Pin) -> tuple[WrittenFragment, ...] | None
         return None
     against = fingerprint(after, newer, newer.lance_schema)
     return tuple(
-        WrittenFragment(metadata=json.dumps(_as_written(found)), rows=found["physical_rows"], fingerprint=against)
+        WrittenFragment(metadata=json.dumps(as_written(found)), rows=found["physical_rows"], fingerprint=against)
         for found in added
     )
 
@@ -71,7 +71,8 @@ def _content(fragment: Mapping[str, Any]) -> object:
     return [files, deleted, fragment["overlays"]]
 
 
-def _as_written(fragment: Mapping[str, Any]) -> dict[str, Any]:
+def as_written(fragment: Mapping[str, Any]) -> dict[str, Any]:
+    """A fragment as it was before a version took it in."""
     return {**fragment, "id": 0, **dict.fromkeys(_GIVEN_BY_THE_VERSION)}
 
 

@@ -9,6 +9,7 @@ from anabranch.errors import SchemaMismatchError
 from anabranch.format import staging
 from anabranch.format.descent import descends_from
 from anabranch.format.difference import Difference, compare_versions, find_filled, match_fragments
+from anabranch.format.moving import copy_version
 from anabranch.format.parts import Part, all_parts, take_at
 from anabranch.format.staging import ColumnChange, Pin
 from anabranch.format.staging.expressions import quoted_column
@@ -96,7 +97,7 @@ class TableMerger:
         draft = draft_new(
             self.context, self.branch, merge.key, schema=source.schema, primary_key=source.primary_key, taken=taken
         )
-        return draft.then(one_time_step("merge", staging.copy_version(source.pin, onto=draft.pin)))
+        return draft.then(one_time_step("merge", copy_version(source.pin, onto=draft.pin)))
 
 
 class _RowsOfTable:
@@ -147,7 +148,7 @@ class _RowsOfTable:
             return self._done(shape, _NOTHING)
         draft = self._merger.draft(self._merge)
         if whole is not None:
-            copied = staging.copy_version(self._source.pin, onto=draft.pin)
+            copied = copy_version(self._source.pin, onto=draft.pin)
             changed = replace(draft, primary_key=self._source.primary_key)
             return self._done(shape, whole, draft=changed.then(one_time_step("merge", copied)))
         try:
