@@ -1,0 +1,328 @@
+"""Pairs of changes to the columns and the key of a table, under every strategy, against what is written down here."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import anabranch as ab
+from anabranch.errors import MergeConflictError
+from anabranch.repo.merging.conflicts import ConflictKind
+from anabranch.repo.transaction import Transaction
+from tests.repo.conftest import nothing_changes
+
+SCHEMA = pa.schema([("id", pa.int64()), ("a", pa.int64()), ("b", pa.string())])
+BASE = "id, a, b: 1 1 x, 2 2 y"
+BIG = 2**40
+
+Step = Callable[[Transaction, str], object]
+
+
+def add(name: str, kind: pa.DataType) -> Step:
+    return lambda tx, key: tx.add_columns(key, pa.schema([(name, kind)]))
+
+
+def compute(name: str, expression: str) -> Step:
+    return lambda tx, key: tx.add_columns(key, {name: expression})
+
+
+def alter(path: str, **change: Any) -> Step:
+    return lambda tx, key: tx.alter_columns(key, [ab.ColumnChange(path=path, **change)])
+
+
+def put(column: str, value: str) -> Step:
+    return lambda tx, key: tx.update(key, {column: value}, where="id = 1")
+
+
+def drop(column: str) -> Step:
+    return lambda tx, key: tx.drop_columns(key, [column])
+
+
+def key_is(*columns: str) -> Step:
+    return lambda tx, key: tx.set_primary_key(key, columns)
+
+
+def insert(tx: Transaction, key: str) -> None:
+    tx.append(key, pa.table([[7], [7], ["w"]], schema=SCHEMA))
+
+
+def delete(tx: Transaction, key: str) -> None:
+    tx.delete(key, "id = 1")
+
+
+NOTHING: tuple[Step, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """What both sides do, and what comes of it, or the conflicts, and what strategies make of them."""
+
+    source: tuple[Step, ...]
+    target: tuple[Step, ...]
+    merged: str = ""
+    conflicts: tuple[tuple[ConflictKind, str | None], ...] = ()
+    source_wins: str = ""
+    dest_wins: str = ""
+
+
+def schema(column: str | None) -> tuple[tuple[ConflictKind, str | None], ...]:
+    return ((ConflictKind.SCHEMA, column),)
+
+
+CASES = {
+    # Columns that come
+    "add_add": Case(
+        source=(compute("c", "a * 10"),),
+        target=(compute("d", "'q'"),),
+        merged="id, a, b, d, c: 1 1 x q 10, 2 2 y q 20",
+    ),
+    "add_rows": Case(
+        source=(compute("c", "a * 10"),),
+        target=(put("a", "5"), insert),
+        merged="id, a, b, c: 1 5 x 10, 2 2 y 20, 7 7 w None",
+    ),
+    "rows_add": Case(
+        source=(put("a", "5"), insert),
+        target=(compute("c", "a * 10"),),
+        merged="id, a, b, c: 1 5 x 10, 2 2 y 20, 7 7 w None",
+    ),
+    "add_delete": Case(source=(compute("c", "a * 10"),), target=(delete,), merged="id, a, b, c: 2 2 y 20"),
+    "delete_add": Case(source=(delete,), target=(compute("c", "a * 10"),), merged="id, a, b, c: 2 2 y 20"),
+    "add_same": Case(
+        source=(compute("c", "a * 10"),),
+        target=(compute("c", "a * 10"),),
+        merged="id, a, b, c: 1 1 x 10, 2 2 y 20",
+    ),
+    "add_same_empty": Case(
+        source=(add("c", pa.int64()),),
+        target=(compute("c", "a * 10"),),
+        merged="id, a, b, c: 1 1 x 10, 2 2 y 20",
+    ),
+    "add_same_filled": Case(
+        source=(compute("c", "a * 10"),),
+        target=(add("c", pa.int64()),),
+        merged="id, a, b, c: 1 1 x 10, 2 2 y 20",
+    ),
+    "add_other_values": Case(
+        source=(compute("c", "a * 10"),),
+        target=(compute("c", "a * 20"),),
+        conflicts=((ConflictKind.DIVERGENT_UPDATE, "c"),) * 2,
+        source_wins="id, a, b, c: 1 1 x 10, 2 2 y 20",
+        dest_wins="id, a, b, c: 1 1 x 20, 2 2 y 40",
+    ),
+    "add_other_type": Case(
+        source=(compute("c", "a * 10"), insert),
+        target=(compute("c", "b"), put("b", "'z'")),
+        conflicts=schema("c"),
+        source_wins="id, a, b, c: 1 1 z 10, 2 2 y 20, 7 7 w None",
+        dest_wins="id, a, b, c: 1 1 z x, 2 2 y y, 7 7 w None",
+    ),
+    # Columns that go by another name
+    "rename_rows": Case(
+        source=(alter("a", name="z"),), target=(put("a", "5"), insert), merged="id, z, b: 1 5 x, 2 2 y, 7 7 w"
+    ),
+    "rows_rename": Case(
+        source=(put("a", "5"), insert), target=(alter("a", name="z"),), merged="id, z, b: 1 5 x, 2 2 y, 7 7 w"
+    ),
+    "rename_same": Case(
+        source=(alter("a", name="z"),), target=(alter("a", name="z"),), merged="id, z, b: 1 1 x, 2 2 y"
+    ),
+    "rename_other": Case(
+        source=(alter("a", name="z"), put("z", "5")),
+        target=(alter("a", name="w"),),
+        conflicts=schema("a"),
+        source_wins="id, z, b: 1 5 x, 2 2 y",
+        dest_wins="id, w, b: 1 5 x, 2 2 y",
+    ),
+    "rename_key": Case(
+        source=(alter("id", name="nr"),), target=(put("a", "5"), insert), merged="nr, a, b: 1 5 x, 2 2 y, 7 7 w"
+    ),
+    "rename_both": Case(
+        source=(alter("a", name="z"),), target=(alter("b", name="w"),), merged="id, z, w: 1 1 x, 2 2 y"
+    ),
+    "rename_onto_added": Case(source=(alter("a", name="c"),), target=(add("c", pa.int64()),), conflicts=schema("c")),
+    # Columns that go
+    "drop_untouched": Case(source=(drop("a"),), target=NOTHING, merged="id, b: 1 x, 2 y"),
+    "drop_other": Case(source=(drop("a"),), target=(put("b", "'q'"),), merged="id, b: 1 q, 2 y"),
+    "other_drop": Case(source=(put("b", "'q'"),), target=(drop("a"),), merged="id, b: 1 q, 2 y"),
+    "drop_drop": Case(source=(drop("a"),), target=(drop("a"),), merged="id, b: 1 x, 2 y"),
+    "drop_used": Case(
+        source=(drop("a"),),
+        target=(put("a", "5"), insert),
+        conflicts=schema("a"),
+        source_wins="id, b: 1 x, 2 y, 7 w",
+        dest_wins="id, a, b: 1 5 x, 2 2 y, 7 7 w",
+    ),
+    "used_drop": Case(
+        source=(put("a", "5"), insert),
+        target=(drop("a"),),
+        conflicts=schema("a"),
+        source_wins="id, b, a: 1 x 5, 2 y 2, 7 w 7",
+        dest_wins="id, b: 1 x, 2 y, 7 w",
+    ),
+    "drop_rename": Case(
+        source=(drop("a"),),
+        target=(alter("a", name="z"),),
+        conflicts=schema("a"),
+        source_wins="id, b: 1 x, 2 y",
+        dest_wins="id, z, b: 1 1 x, 2 2 y",
+    ),
+    "rename_drop": Case(
+        source=(alter("a", name="z"),),
+        target=(drop("a"),),
+        conflicts=schema("a"),
+        source_wins="id, b, z: 1 x 1, 2 y 2",
+        dest_wins="id, b: 1 x, 2 y",
+    ),
+    # Types
+    "type_rows": Case(
+        source=(alter("a", type=pa.float64()),),
+        target=(put("a", "5"), insert),
+        merged="id, a, b: 1 5.0 x, 2 2.0 y, 7 7.0 w",
+    ),
+    "rows_type": Case(
+        source=(put("a", "5"), insert),
+        target=(alter("a", type=pa.float64()),),
+        merged="id, a, b: 1 5.0 x, 2 2.0 y, 7 7.0 w",
+    ),
+    "type_same": Case(
+        source=(alter("a", type=pa.int32()),), target=(alter("a", type=pa.int32()),), merged="id, a, b: 1 1 x, 2 2 y"
+    ),
+    "type_other": Case(
+        source=(alter("a", type=pa.float64()),),
+        target=(alter("a", type=pa.int32()),),
+        conflicts=schema("a"),
+        source_wins="id, a, b: 1 1.0 x, 2 2.0 y",
+        dest_wins="id, a, b: 1 1 x, 2 2 y",
+    ),
+    "type_misfit": Case(source=(alter("a", type=pa.int32()),), target=(put("a", str(BIG)),), conflicts=schema(None)),
+    "misfit_type": Case(source=(put("a", str(BIG)),), target=(alter("a", type=pa.int32()),), conflicts=schema(None)),
+    # Nulls
+    "strict_rows": Case(
+        source=(alter("a", nullable=False),), target=(put("a", "5"), insert), merged="id, a, b: 1 5 x, 2 2 y, 7 7 w"
+    ),
+    "strict_nulls": Case(source=(alter("a", nullable=False),), target=(put("a", "NULL"),), conflicts=schema(None)),
+    "nulls_strict": Case(source=(put("a", "NULL"),), target=(alter("a", nullable=False),), conflicts=schema(None)),
+    "strict_deleted": Case(
+        source=(delete, alter("a", nullable=False)),
+        target=(put("b", "'q'"), put("a", "a")),
+        conflicts=((ConflictKind.DELETE_VS_UPDATE, None),),
+        source_wins="id, a, b: 2 2 y",
+        dest_wins="id, a, b: 1 1 q, 2 2 y",
+    ),
+    "strict_new": Case(
+        source=(compute("c", "a * 10"), alter("c", nullable=False)), target=(insert,), conflicts=schema(None)
+    ),
+    "new_strict": Case(
+        source=(insert,), target=(compute("c", "a * 10"), alter("c", nullable=False)), conflicts=schema(None)
+    ),
+    "strict_new_fits": Case(
+        source=(compute("c", "a * 10"), alter("c", nullable=False)),
+        target=(put("b", "'q'"),),
+        merged="id, a, b, c: 1 1 q 10, 2 2 y 20",
+    ),
+    # Keys
+    "key_untouched": Case(source=(key_is("a"),), target=NOTHING, merged="id, a, b: 1 1 x, 2 2 y; a"),
+    "key_rows": Case(
+        source=(key_is("a"),),
+        target=(put("b", "'q'"),),
+        conflicts=schema(None),
+        source_wins="id, a, b: 1 1 x, 2 2 y; a",
+        dest_wins="id, a, b: 1 1 q, 2 2 y",
+    ),
+    "rows_key": Case(
+        source=(put("b", "'q'"),),
+        target=(key_is("a"),),
+        conflicts=schema(None),
+        source_wins="id, a, b: 1 1 q, 2 2 y",
+        dest_wins="id, a, b: 1 1 x, 2 2 y; a",
+    ),
+    "key_other": Case(
+        source=(key_is("a"),),
+        target=(key_is("b"),),
+        conflicts=schema(None),
+        source_wins="id, a, b: 1 1 x, 2 2 y; a",
+        dest_wins="id, a, b: 1 1 x, 2 2 y; b",
+    ),
+    # Shape and rows at once: all conflicts are told.
+    "both_kinds": Case(
+        source=(alter("a", name="z"), put("b", "'s'")),
+        target=(alter("a", name="w"), put("b", "'t'")),
+        conflicts=((ConflictKind.SCHEMA, "a"), (ConflictKind.DIVERGENT_UPDATE, "b")),
+        source_wins="id, z, b: 1 1 s, 2 2 y",
+        dest_wins="id, w, b: 1 1 t, 2 2 y",
+    ),
+}
+
+
+def begin(repo: ab.Repository, *, is_clean: bool) -> dict[str, Case]:
+    """The cases without conflicts, or those with, each done to a table of its own on two branches."""
+    cases = {f"s.{name}": case for name, case in CASES.items() if is_clean is not bool(case.conflicts)}
+    with repo.transaction() as tx:
+        for key in cases:
+            tx.create_table(key, SCHEMA, primary_key=["id"])
+            tx.append(key, pa.table([[1, 2], [1, 2], ["x", "y"]], schema=SCHEMA))
+    for branch in ("source", "target"):
+        repo.branch_create(branch)
+        with repo.transaction(branch) as tx:
+            for key, case in cases.items():
+                for step in getattr(case, branch):
+                    step(tx, key)
+    return cases
+
+
+def found(repo: ab.Repository, branch: str, key: str) -> str:
+    """A table's columns and rows, and its key if that is another one."""
+    table = repo.snapshot_of(branch)[key]
+    rows = sorted(table.to_arrow().to_pylist(), key=lambda row: next(iter(row.values())))
+    told = f"{', '.join(table.schema.names)}: " + ", ".join(" ".join(map(str, row.values())) for row in rows)
+    first = table.schema.names[0]
+    return told if table.primary_key == (first,) else f"{told}; {', '.join(table.primary_key)}"
+
+
+def test_changes_that_fit_together_are_all_made(repo: ab.Repository) -> None:
+    cases = begin(repo, is_clean=True)
+    planned = repo.branch_merge("source", into="target", dry_run=True).plan
+    assert planned.conflicts == ()
+    assert repo.branch_merge("source", into="target").plan == planned
+    for key, case in cases.items():
+        assert found(repo, "target", key) == case.merged, key
+    merged = repo.snapshot_of("target")
+    assert not merged["s.strict_rows"].schema.field("a").nullable
+    assert not merged["s.strict_new_fits"].schema.field("c").nullable
+    assert merged["s.type_same"].schema.field("a").type == pa.int32()
+
+
+def test_changes_that_do_not_fit_are_reported_or_decided(repo: ab.Repository) -> None:
+    cases = begin(repo, is_clean=False)
+    conflicts = list(repo.conflicts("source", into="target"))
+    for key, case in cases.items():
+        told = [(conflict.kind, conflict.column) for conflict in conflicts if conflict.table == key]
+        assert told == list(case.conflicts), key
+    assert all(conflict.problem for conflict in conflicts)
+    assert repo.branch_merge("source", into="target", dry_run=True).plan.conflicts == tuple(conflicts)
+    with nothing_changes(repo), pytest.raises(MergeConflictError) as caught:
+        repo.branch_merge("source", into="target")
+    assert caught.value.conflicts == tuple(conflicts)
+
+
+@pytest.mark.parametrize("strategy", ["source-wins", "dest-wins"])
+def test_a_strategy_decides_what_it_can(repo: ab.Repository, strategy: str) -> None:
+    cases = begin(repo, is_clean=False)
+    outcomes = {key: getattr(case, strategy.replace("-", "_")) for key, case in cases.items()}
+    left = {key for key, outcome in outcomes.items() if not outcome}
+    conflicts = list(repo.conflicts("source", into="target", strategy=strategy))
+    assert sorted(conflict.table for conflict in conflicts) == sorted(left)
+    with nothing_changes(repo), pytest.raises(MergeConflictError) as caught:
+        repo.branch_merge("source", into="target", strategy=strategy)
+    assert caught.value.conflicts == tuple(conflicts)
+    with repo.transaction("source") as tx:
+        for key in left:
+            tx.drop_table(key)
+    planned = repo.branch_merge("source", into="target", strategy=strategy, dry_run=True).plan
+    assert repo.branch_merge("source", into="target", strategy=strategy).plan == planned
+    for key, outcome in outcomes.items():
+        if outcome:
+            assert found(repo, "target", key) == outcome, key
