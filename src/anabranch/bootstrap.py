@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from importlib.util import find_spec
 
-from anabranch.repo.comparing import RowComparer
+from anabranch.repo.comparing import LargeComparer, RowComparer
 from anabranch.repo.context import Context
 from anabranch.repo.creation import check_repository, create_repository
 from anabranch.repo.engine import Loader, Rewriter, SqlEngine
@@ -50,6 +50,7 @@ def _context(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | N
         actor=actor,
         load_engine=_load_engine,
         load_comparer=_load_comparer,
+        find_large_comparer=_find_large_comparer,
         load_rewriter=_load_rewriter,
         find_loader=_find_loader,
     )
@@ -66,6 +67,15 @@ def _load_comparer() -> RowComparer:
     from anabranch.duck.comparing import default_comparer
 
     return default_comparer()
+
+
+def _find_large_comparer() -> LargeComparer | None:
+    if find_spec("pyspark") is None:
+        return None
+    from anabranch.duck.comparing import single_comparer
+    from anabranch.spark.comparing import SparkComparer
+
+    return SparkComparer(single_comparer)
 
 
 def _load_rewriter() -> Rewriter:

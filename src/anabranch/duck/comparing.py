@@ -8,6 +8,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from anabranch.duck.buckets import BucketQuestion
 from anabranch.duck.duck_errors import DUCK_ERRORS, is_fatal, translate
 from anabranch.duck.engine import default_engine
 from anabranch.duck.merging import MergeQuestion
@@ -15,7 +16,7 @@ from anabranch.duck.session import Database
 from anabranch.duck.sides import Pair, Side, is_same_key
 from anabranch.repo.comparing import RowComparison, RowMerge, TableCounts
 
-__all__ = ["DuckComparer", "default_comparer"]
+__all__ = ["DuckComparer", "default_comparer", "single_comparer"]
 
 _ROWS_PER_BATCH = 8192
 _INSERTED, _UPDATED, _DELETED = range(3)
@@ -27,11 +28,21 @@ def default_comparer() -> "DuckComparer":
     return DuckComparer(default_engine().database)
 
 
+@functools.cache
+def single_comparer() -> "DuckComparer":
+    """A comparer for one of many processes that share a machine."""
+    return DuckComparer(Database(threads=1))
+
+
 class DuckComparer:
     """Compares rows; may be used from many threads."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
+
+    @property
+    def hashing(self) -> str:
+        return f"DuckDB {duckdb.__version__}"
 
     def count(self, comparison: RowComparison) -> TableCounts:
         asked = _Question(comparison)
@@ -62,6 +73,24 @@ class DuckComparer:
                     yield asked.answer(batch)
 
         return pa.RecordBatchReader.from_batches(asked.schema, batches())
+
+    def find_buckets(self, question: RowComparison | RowMerge, *, side: int, buckets: int) -> pa.Array:
+        asked = BucketQuestion(question, side=side, buckets=buckets)
+        with self._answering((asked.side,)) as connection:
+            asked.side.register(connection)
+            found: pa.Table = connection.execute(asked.query).to_arrow_table()
+        return found.column(0).combine_chunks()
+
+    def cancel(self, comparison: RowComparison) -> Iterator[tuple[int, pa.RecordBatch]]:
+        asked = _Question(comparison)
+        sides = (asked.older, asked.newer)
+        with self._answering(sides) as connection:
+            asked.prepare(connection)
+            for number, side in enumerate(sides):
+                connection.execute(asked.leaving(side))
+                for batch in connection.to_arrow_reader(_ROWS_PER_BATCH):
+                    *values, row_ids = batch.columns
+                    yield number, side.batch(values, row_ids)
 
     @contextmanager
     def _answering(self, sides: Sequence[Side]) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -117,6 +146,11 @@ class _Question:
         numbers = f"[x FOR x IN [{', '.join(changed) or 'NULL'}] IF x IS NOT NULL]::INTEGER[]"
         asked = [self._kind, numbers, *self.older.columns, *self.newer.columns]
         return f"SELECT {', '.join(asked)} FROM {source} WHERE {self._condition}"  # noqa: S608 - names are numbers here
+
+    def leaving(self, side: Side) -> str:
+        """The rows of a side that were not cancelled, if rows have no key."""
+        asked = [*side.columns, f"{side.alias}.row_id"]
+        return f"SELECT {', '.join(asked)} FROM left_{side.alias} {side.alias}"  # noqa: S608 - as above
 
     def answer(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         kinds, numbers, *values = batch.columns

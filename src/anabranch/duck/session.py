@@ -33,7 +33,8 @@ class Database:
     most eight threads and half of what DuckDB takes by default, which is 80% of the memory there is.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, threads: int = _MOST_THREADS) -> None:
+        self._threads = threads
         self._lock = threading.Lock()
         self._connection: duckdb.DuckDBPyConnection | None = None
         self._names = itertools.count(1)
@@ -41,7 +42,7 @@ class Database:
     def session(self) -> "Session":
         with self._lock:
             if self._connection is None:
-                self._connection = _connect()
+                self._connection = _connect(threads=min(self._threads, os.cpu_count() or 1))
             return Session(self._connection, name=f"query {next(self._names)}")
 
     def forget(self) -> None:
@@ -50,8 +51,7 @@ class Database:
             self._connection = None
 
 
-def _connect() -> duckdb.DuckDBPyConnection:
-    threads = min(_MOST_THREADS, os.cpu_count() or 1)
+def _connect(*, threads: int) -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect(":memory:", config={**_SETTINGS, "threads": threads})
     connection.execute("SET GLOBAL TimeZone = 'UTC'")
     size = connection.execute("SELECT current_setting('memory_limit')").fetchone()

@@ -9,7 +9,7 @@ import pyarrow as pa
 from anabranch.duck.exact_types import held, held_type, restored
 from anabranch.errors import AnabranchError
 from anabranch.format.parts import ROW_ADDRESS, ROW_ID
-from anabranch.repo.comparing import RowSide
+from anabranch.repo.comparing import Rows
 
 __all__ = ["Column", "Pair", "Side", "is_same_key"]
 
@@ -71,7 +71,7 @@ def _comparable(columns: Sequence[Column]) -> list[str]:
 class Side:
     """The rows of one version, as a table of DuckDB whose columns are numbered."""
 
-    def __init__(self, alias: str, side: RowSide | None) -> None:
+    def __init__(self, alias: str, side: Rows | None) -> None:
         self.alias = alias
         self._side = side
         self.failure: AnabranchError | None = None
@@ -111,6 +111,11 @@ class Side:
             return pa.nulls(len(are_missing), self.struct)
         arrays = [restored(array, kind) for array, kind in zip(values, self.schema.types, strict=True)]
         return pa.StructArray.from_arrays(arrays, fields=list(self.struct), mask=are_missing)
+
+    def batch(self, values: Sequence[pa.Array], row_ids: pa.Array) -> pa.RecordBatch:
+        """Rows that DuckDB holds of this side, as they were read."""
+        arrays = [restored(array, kind) for array, kind in zip(values, self.schema.types, strict=True)]
+        return pa.record_batch([*arrays, row_ids], names=[*self.schema.names, ROW_ID])
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         # DuckDB makes an error of its own of whatever is raised here.

@@ -6,6 +6,7 @@ import threading
 import warnings
 from collections.abc import Mapping
 from importlib import resources
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, cast
 
 from anabranch.errors import InvalidInputError, MissingDependencyError
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from anabranch.repo.repository import Repository
 
-__all__ = ["get_session"]
+__all__ = ["can_start", "get_session"]
 
 _LOCAL = "local[*]"
 _LOCK = threading.Lock()
@@ -60,6 +61,23 @@ def get_session(
         if repo is not None:
             lend(session, repo.uri, repo.storage_options)
         return session
+
+
+def can_start() -> bool:
+    """Whether a session runs, or could be started here; one of Spark's own workers starts none."""
+    if find_spec("pyspark") is None:
+        return False
+    from pyspark import TaskContext
+
+    if TaskContext.get() is not None:
+        return False
+    if _running() is not None:
+        return True
+    try:
+        require_java()
+    except MissingDependencyError:
+        return False
+    return True
 
 
 def _running() -> "SparkSession | None":
