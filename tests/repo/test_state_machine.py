@@ -14,7 +14,7 @@ from hypothesis import event, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 import anabranch as ab
-from anabranch.errors import AnabranchError, CheckFailedError, MergeNeededError, WriteConflictError
+from anabranch.errors import AnabranchError, CheckFailedError, WriteConflictError
 from anabranch.ids import BranchName
 from anabranch.repo.context import as_segment
 from anabranch.repo.models import RunPhase
@@ -32,6 +32,7 @@ from anabranch.testing.invariants import (
 from anabranch.testing.model import ModelCommit, ModelEntry, ModelRepository, ModelRun, ModelTransaction, ModelView
 from anabranch.testing.operations import Create, Operation
 from anabranch.testing.strategies import BRANCHES, appends, branch_names, desired_schemas, operations, refs, table_keys
+from anabranch.testing.witness import RealEnd
 
 HANDLES = 3
 
@@ -72,7 +73,6 @@ class RepositoryMachine(RuleBasedStateMachine):
         self.open: list[Open] = []
         self.transacted: set[ModelCommit] = set()
         self.runs: dict[ModelRun, Run] = {}
-        self.creating: set[ModelRun] = set()
         self.tell_times()
 
     def teardown(self) -> None:
@@ -336,8 +336,6 @@ class RepositoryMachine(RuleBasedStateMachine):
 
     def _has_stepped(self, one: Open, run: ModelRun, commit_id: str) -> None:
         run.commit_ids.append(commit_id)
-        if one.creates:
-            self.creating.add(run)
         event("step of a run")
         check_run(one.handle.repo, self.model, run)
 
@@ -351,37 +349,36 @@ class RepositoryMachine(RuleBasedStateMachine):
 
     def _check_and_refuse(self, real: Run, model: ModelRun) -> None:
         """A check refuses what would be published; nothing happens, and the run goes on."""
+        before = self.model.logs[model.target][:]
 
-        def expected() -> None:
-            before = self.model.logs[model.target][:]
-            if self.model.publish_run(model) is None:
+        def expected(witness: RealEnd) -> None:
+            if self.model.publish_run(model, witness) is None:
                 return
             self._take_back(model, before)
             raise CheckFailedError("refused", hint="the model has no advice")
 
-        try:
-            self._both(lambda: real.publish(checks=[lambda _: False]), expected)
-        except WriteConflictError:
-            if not self._run_may_conflict(model):
-                raise
+        seen: list[Snapshot] = []
+
+        def refuse(snapshot: Snapshot) -> bool:
+            seen.append(snapshot)
+            return False
+
+        self._merge_both(lambda: real.publish(checks=[refuse]), expected, lambda: seen[0] if seen else None)
 
     def _publish_run(self, handle: Handle, real: Run, model: ModelRun) -> None:
         before = self.model.logs[model.target][:]
         seen: list[Snapshot] = []
 
-        try:
-            made: ModelCommit | None = self._both(
-                lambda: real.publish(checks=[seen.append]), lambda: self.model.publish_run(model)
-            )
-        except WriteConflictError:
-            if not self._run_may_conflict(model):
-                raise
-            self._take_back(model, before)
-            return
+        made: ModelCommit | None = self._merge_both(
+            lambda: real.publish(checks=[seen.append]),
+            lambda witness: self.model.publish_run(model, witness),
+            lambda: seen[0] if seen else handle.repo.snapshot_of(model.target),
+        )
         if made is None:
             return
         self.model.commits[self.handles[0].repo.head_commit_id_for_branch(model.target)] = made
-        self.transacted.add(made)
+        if made not in self.model.merged:
+            self.transacted.add(made)
         event("published a run" if before[-1].commit.tables is model.ground else "published a run late")
         self._has_moved(handle, model.target)
         assert handle.repo.foreign_writes == ()
@@ -393,16 +390,6 @@ class RepositoryMachine(RuleBasedStateMachine):
         """Let the model forget that it published a run."""
         self.model.logs[run.target][:] = before
         run.phase, run.is_alive, run.published_as = RunPhase.RUNNING, True, None
-
-    def _run_may_conflict(self, run: ModelRun) -> bool:
-        """Whether there may be a conflict that the model does not foresee, as in `_publish`."""
-        log = self.model.logs[run.target]
-        now = log[-1].commit.tables
-        other_shape = any(
-            key in now and key in run.ground and now[key].shape is not run.ground[key].shape for key in run.touched
-        )
-        was_put = any(entry.commit not in self.transacted for entry in log[run.began_at :])
-        return run in self.creating or other_shape or was_put
 
     # Branches
 
@@ -478,14 +465,22 @@ class RepositoryMachine(RuleBasedStateMachine):
     def revert(self, data: st.DataObject, number: int) -> None:
         name = self._draw_branch(data)
         ref = data.draw(st.one_of(st.just(name), refs(self.model)), label="commit")
-        self._move(number, name, lambda repo: repo.revert(ref, branch=name), lambda: self.model.revert(ref, name))
+        self._merge(
+            number,
+            name,
+            lambda repo: repo.revert(ref, branch=name),
+            lambda witness: self.model.revert(ref, name, witness),
+        )
 
     @rule(data=st.data(), number=st.integers(0, HANDLES - 1))
     def cherry_pick(self, data: st.DataObject, number: int) -> None:
         name = self._draw_branch(data)
         ref = data.draw(st.one_of(st.sampled_from(self.model.branches), refs(self.model)), label="commit")
-        self._move(
-            number, name, lambda repo: repo.cherry_pick(ref, branch=name), lambda: self.model.cherry_pick(ref, name)
+        self._merge(
+            number,
+            name,
+            lambda repo: repo.cherry_pick(ref, branch=name),
+            lambda witness: self.model.cherry_pick(ref, name, witness),
         )
 
     @rule(data=st.data())
@@ -499,23 +494,49 @@ class RepositoryMachine(RuleBasedStateMachine):
         return data.draw(st.sampled_from([*self.model.branches * 3, *BRANCHES]), label="branch")
 
     def _move(self, number: int, name: str, real: Callable[[ab.Repository], Any], model: Callable[[], Any]) -> None:
-        """Move a branch here and there.
+        """Move a branch here and there."""
+        handle, before = self.handles[number], len(self.model.logs.get(name, []))
+        made = self._both(lambda: real(handle.repo), model)
+        self._after_move(handle, name, made, before)
 
-        The model has no folders; a table that comes back may find its own taken by another, renamed meanwhile.
-        """
-        handle, log = self.handles[number], self.model.logs.get(name, [])[:]
-        try:
-            made = self._both(lambda: real(handle.repo), model)
-        except MergeNeededError as err:
-            if "the place of" not in err.problem:
-                raise
-            self.model.logs[name] = log
-            return
+    def _merge(
+        self, number: int, name: str, real: Callable[[ab.Repository], Any], model: Callable[[RealEnd], Any]
+    ) -> None:
+        """Merge something into a branch here and there."""
+        handle, before = self.handles[number], len(self.model.logs.get(name, []))
+        made = self._merge_both(lambda: real(handle.repo), model, lambda: handle.repo.snapshot_of(name))
+        self._after_move(handle, name, made, before)
+
+    def _after_move(self, handle: Handle, name: str, made: ModelCommit | None, before: int) -> None:
         self._record(handle.repo, name, made)
-        if len(self.model.logs.get(name, [])) > len(log):
+        if len(self.model.logs.get(name, [])) > before:
             event("moved")
             self._has_moved(handle, name)
             check_branch(handle.repo, self.model, name)
+
+    def _merge_both(
+        self, real: Callable[[], Any], model: Callable[[RealEnd], Any], look: Callable[[], Snapshot | None]
+    ) -> Any:
+        """Merge here, then there, where it may come to this: `look` finds out to what it came.
+
+        The model has no folders; a table that comes may find its own taken by another one. Then nothing has happened.
+        """
+        error: AnabranchError | None = None
+        try:
+            real()
+        except AnabranchError as err:
+            error = err
+        if isinstance(error, WriteConflictError) and "the place of" in error.problem:
+            event("the place was taken")
+            return None
+        has_result = error is None or isinstance(error, CheckFailedError)
+        witness = RealEnd(error=error, snapshot=look() if has_result else None, known=self.model.verified)
+
+        def again() -> None:
+            if error is not None:
+                raise error
+
+        return self._both(again, lambda: model(witness))
 
     def _record(self, repo: ab.Repository, name: str, made: ModelCommit | None) -> None:
         if made is not None:

@@ -14,6 +14,7 @@ from anabranch.repo.snapshots import Snapshot, Table
 from anabranch.repo.tables import owns
 from anabranch.testing.model import ModelCommit, ModelRepository, ModelRun, ModelTable, ModelView, Row
 from anabranch.testing.model_history import Tables
+from anabranch.testing.witness import state_of
 
 __all__ = [
     "as_moment",
@@ -124,9 +125,10 @@ def _check_tables(snapshot: Snapshot, model: ModelRepository, tables: Tables) ->
     _require(set(snapshot) == set(tables), f"{set(snapshot)} are not {set(tables)}")
     for key, table in tables.items():
         found = snapshot[key]
-        if model.verified.get(found.entry) is not table:
+        state = state_of(found.entry)
+        if model.verified.get(state) is not table:
             check_table(found, table)
-            model.verified[found.entry] = table
+            model.verified[state] = table
 
 
 def check_table(found: Table, expected: ModelTable) -> None:

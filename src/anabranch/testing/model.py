@@ -4,7 +4,7 @@ It raises the same kinds of errors as the real one, and refuses before it change
 compared by identity: a table that is the same object in two commits was not touched between them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -15,14 +15,14 @@ from anabranch.errors import (
     BranchProtectedError,
     CommitNotFoundError,
     InvalidInputError,
-    MergeNeededError,
     TableNotFoundError,
     VersionNotFoundError,
     WriteConflictError,
 )
 from anabranch.repo.models import RunPhase
 from anabranch.testing.model_history import ModelCommit, ModelEntry, ModelTransaction, ModelView, Tables
-from anabranch.testing.model_runs import ModelRun, carried
+from anabranch.testing.model_merges import Witness, decide, pick_tables
+from anabranch.testing.model_runs import ModelRun, carry_tables
 from anabranch.testing.model_schema import DesiredSchema
 from anabranch.testing.model_table import ModelTable, Row, Value
 
@@ -53,6 +53,7 @@ class ModelRepository:
         self.logs = {"main": [ModelEntry(commit=first, parent=None, incarnation=1)]}
         self.commits = {first_commit_id: first}
         self.runs: dict[str, ModelRun] = {}  # by their hidden branches
+        self.merged: set[ModelCommit] = set()  # those that hold more than somebody wrote
         self.times: dict[str, list[int]] = {}
         self.verified: dict[object, ModelTable] = {}
 
@@ -242,15 +243,17 @@ class ModelRepository:
             self._refuse_orphan(before)
         log.append(replace(before))
 
-    def revert(self, ref: str, name: str) -> ModelCommit:
+    def revert(self, ref: str, name: str, witness: Witness) -> ModelCommit:
         entry, commit = self.head(name), self._picked(ref, name)
-        wanted = {key: commit.ground.get(key) for key in commit.changed}
-        is_own = entry.is_live and commit.branch == name
-        return self._replace(name, commit.tables, wanted, released=commit.followed if is_own else frozenset())
+        released: frozenset[str] = frozenset()
+        if entry.is_live and commit.branch == name:
+            now = entry.commit.tables
+            released = frozenset(key for key in commit.followed if now.get(key) is commit.tables.get(key))
+        return self._pick(name, commit.tables, commit.ground, commit.changed, witness, released=released)
 
-    def cherry_pick(self, ref: str, name: str) -> ModelCommit:
+    def cherry_pick(self, ref: str, name: str, witness: Witness) -> ModelCommit:
         commit = self._picked(ref, name)
-        return self._replace(name, commit.ground, {key: commit.tables.get(key) for key in commit.changed})
+        return self._pick(name, commit.ground, commit.tables, commit.changed, witness)
 
     def _picked(self, ref: str, name: str) -> ModelCommit:
         self.head(name)
@@ -259,19 +262,26 @@ class ModelRepository:
             raise InvalidInputError(f"{ref!r} changed no tables", hint=_HINT)
         return commit
 
-    def _replace(
+    def _pick(
         self,
         name: str,
-        found: Tables,
-        wanted: Mapping[str, ModelTable | None],
+        before: Tables,
+        after: Tables,
+        keys: Iterable[str],
+        witness: Witness,
         *,
         released: frozenset[str] = frozenset(),
     ) -> ModelCommit:
+        """Do to a branch what turned one state of some tables into another."""
         shown = self.view(name).tables
-        if any(shown.get(key) is not found.get(key) for key in wanted):
-            raise MergeNeededError(f"{name!r} is not as the commit has it", hint=_HINT)
-        changes = {key: table for key, table in wanted.items() if key not in released}
-        return self._commit(name, self.head(name), changes, main=self.head("main").commit, released=released)
+        found = decide(pick_tables(before, after, shown, set(keys) - released), witness, shown)
+        found.refuse_conflicts()
+        if not found.changes and not released:
+            raise InvalidInputError(f"{name!r} has all of it", hint=_HINT)
+        main = self.head("main").commit
+        made = self._commit(name, self.head(name), found.changes, main=main, released=released)
+        self.merged.add(made)
+        return made
 
     # Transactions
 
@@ -326,18 +336,22 @@ class ModelRepository:
             log=[ModelEntry(commit=ground, parent=target, incarnation=1)],
         )
 
-    def publish_run(self, run: ModelRun) -> ModelCommit | None:
-        """Make what a run did one commit of its target."""
+    def publish_run(self, run: ModelRun, witness: Witness) -> ModelCommit | None:
+        """Make what a run did one commit of its target; rows are merged where others changed the same tables."""
         run.is_alive = True
         run.head()
         head = self.head(run.target)
         if head.incarnation != run.incarnation:
             raise BranchNotFoundError(f"{run.target!r} is another branch now", hint=_HINT)
         theirs = head.shown_on(run.saw) if run.saw is not None else head.commit.tables
-        changes = {key: carried(run.ground.get(key), mine, theirs.get(key)) for key, mine in run.changes.items()}
-        if changes:
+        carried = carry_tables(run, theirs)
+        found = decide(carried, witness, theirs)
+        found.refuse_conflicts()
+        if found.changes:
             main = self.head("main").commit if head.is_live else None
-            run.published_as = self._commit(run.target, head, changes, main=main)
+            run.published_as = self._commit(run.target, head, found.changes, main=main)
+            if len(carried) > 1:
+                self.merged.add(run.published_as)
         run.end(RunPhase.PUBLISHED)
         return run.published_as
 

@@ -104,7 +104,7 @@ class ModelTransaction:
 
     def create_table(self, key: str, columns: Sequence[str], primary_key: Sequence[str]) -> None:
         self._refuse_taken(key)
-        self._set(key, ModelTable(columns=tuple(columns), primary_key=tuple(primary_key)))
+        self._set(key, ModelTable.create(key, columns, primary_key, among=self.tables))
 
     def drop_table(self, key: str) -> None:
         self._get(key)

@@ -1,13 +1,15 @@
 """Runs of the model: what each began with, and the log of its hidden branch."""
 
+from collections.abc import Set
 from dataclasses import dataclass, field
 
-from anabranch.errors import RunEndedError, WriteConflictError
+from anabranch.errors import KeyConflictError, RunEndedError
 from anabranch.repo.models import RunPhase
 from anabranch.testing.model_history import ModelCommit, ModelEntry, ModelTransaction, Tables
+from anabranch.testing.model_merges import Merge, merge_tables, subsets
 from anabranch.testing.model_table import ModelTable
 
-__all__ = ["ModelRun", "carried"]
+__all__ = ["ModelRun", "carry_tables"]
 
 _HINT = "the model has no advice"
 
@@ -72,13 +74,45 @@ class ModelRun:
         self.phase, self.is_alive = phase, False
 
 
-def carried(before: ModelTable | None, mine: ModelTable | None, theirs: ModelTable | None) -> ModelTable | None:
-    """What a run makes of a table that its target has by now."""
-    if theirs is before:
-        return mine
+def carry_tables(run: ModelRun, theirs: Tables) -> list[Merge]:
+    """What a run makes of the tables that its target has by now.
+
+    Those that nobody else touched become the run's. Where rows were only appended, they are appended once more if they
+    can be, which depends on where the tables lie; all others are merged, with those that share a dataset with them.
+    """
+    mine = run.changes
+    still = {key for key in mine if theirs.get(key) is run.ground.get(key)}
+    appended = {
+        key: table for key in mine.keys() - still if (table := _append_again(run, key, theirs.get(key))) is not None
+    }
+    found = []
+    for again in subsets(appended.keys()):
+        for kept in subsets(still):
+            merged = _with_same_dataset(run, mine.keys() - again - kept)
+            base, source = ({key: side[key] for key in merged if key in side} for side in (run.ground, run.tables))
+            merge = merge_tables(base, source, theirs)
+            merge.outcomes.update({key: [mine[key]] for key in kept - merged})
+            merge.outcomes.update({key: [appended[key]] for key in again - merged})
+            found.append(merge)
+    return found
+
+
+def _append_again(run: ModelRun, key: str, theirs: ModelTable | None) -> ModelTable | None:
+    mine, before = run.tables.get(key), run.ground.get(key)
     if mine is None or before is None or theirs is None or mine.primary_key != theirs.primary_key:
-        raise WriteConflictError("the table was made or dropped", hint=_HINT)
+        return None
     rows = mine.appended_since(before)
     if rows is None or theirs.columns != mine.columns:
-        raise WriteConflictError("the table was changed", hint=_HINT)
-    return theirs.append(mine.columns, rows)
+        return None
+    try:
+        return theirs.append(mine.columns, rows)
+    except KeyConflictError:
+        return None
+
+
+def _with_same_dataset(run: ModelRun, keys: Set[str]) -> set[str]:
+    def datasets(key: str) -> set[object]:
+        return {side[key].dataset for side in (run.ground, run.tables) if key in side}
+
+    touched = {dataset for key in keys for dataset in datasets(key)}
+    return {key for key in run.changes if key in keys or touched & datasets(key)}

@@ -28,10 +28,8 @@ class DesiredTable:
         }
         return {"columns": columns, "primary_key": list(self.primary_key)}
 
-    def made_of(self, table: ModelTable | None) -> ModelTable:
+    def made_of(self, table: ModelTable) -> ModelTable:
         """A table as it is to be; the same one if it is so already."""
-        if table is None:
-            return ModelTable(columns=tuple(self.columns), primary_key=self.primary_key)
         table = table.with_key(self.primary_key)
         for new, old in self.was.items():
             if old in table.columns and new not in table.columns:
@@ -66,7 +64,12 @@ class DesiredSchema:
         loses = any(self.tables[key].loses_columns_of(there[key]) for key in there if key in self.tables)
         if (gone or loses) and not allow_destructive:
             raise DestructiveChangeError("data would be lost", hint=_HINT)
-        wanted = {key: table.made_of(there.get(key)) for key, table in self.tables.items()}
+        wanted = {
+            key: table.made_of(there[key])
+            if key in there
+            else ModelTable.create(key, tuple(table.columns), table.primary_key, among=shown)
+            for key, table in self.tables.items()
+        }
         return {
             **dict.fromkeys(gone),
             **{key: table for key, table in wanted.items() if table is not there.get(key)},

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from anabranch.errors import InvalidInputError, InvalidNameError, KeyConflictError, SchemaMismatchError
 
-__all__ = ["ModelTable", "Row", "Value"]
+__all__ = ["ModelTable", "Row", "Value", "new_ids"]
 
 Value = int | str | None
 Row = Mapping[str, Value]
@@ -15,12 +15,19 @@ Expression = Callable[[Row], Value]
 _HINT = "the model has no advice"
 
 
+def new_ids(things: Sequence[object]) -> tuple[object, ...]:
+    """An identity for each of some rows or columns."""
+    return tuple(object() for _ in things)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ModelTable:
     """One state of a table. Each operation returns the next state, or the same one if it changes nothing.
 
     `shape` is another object after every operation on columns, even one that leaves the same names; `appended_to` is
-    the state before, if the last operation was an append.
+    the state before, if the last operation was an append. `made_from` is the state before in any case, and a table
+    that `is_copied` from another may have given all its rows new ids since then. `dataset` is what a table keeps
+    whatever it is called, `fields` what its columns keep, `row_ids` what its rows keep.
     """
 
     columns: tuple[str, ...]
@@ -28,11 +35,32 @@ class ModelTable:
     rows: tuple[Row, ...] = ()
     shape: object = field(default_factory=object)
     appended_to: "ModelTable | None" = None
+    dataset: object = field(default_factory=object)
+    fields: tuple[object, ...] = ()
+    row_ids: tuple[object, ...] = ()
+    made_from: "ModelTable | None" = None
+    is_copied: bool = False
+
+    def __post_init__(self) -> None:
+        if len(self.fields) != len(self.columns):
+            object.__setattr__(self, "fields", new_ids(self.columns))
+
+    @classmethod
+    def create(
+        cls, key: str, columns: Sequence[str], primary_key: Sequence[str], *, among: "Mapping[str, ModelTable]"
+    ) -> "ModelTable":
+        """An empty table, in the folder of its name unless another one, renamed, has that."""
+        is_taken = any(table.dataset == key for table in among.values())
+        dataset = object() if is_taken else key
+        return cls(columns=tuple(columns), primary_key=tuple(primary_key), dataset=dataset)
 
     def append(self, columns: Sequence[str], rows: Sequence[Row]) -> "ModelTable":
         self._require_known(columns)
         self.require_new_keys(rows)
-        return replace(self, rows=(*self.rows, *map(self._whole, rows)), appended_to=self) if rows else self
+        if not rows:
+            return self
+        after = self._next((*self.rows, *map(self._whole, rows)), (*self.row_ids, *new_ids(rows)))
+        return replace(after, appended_to=self)
 
     def appended_since(self, before: "ModelTable") -> tuple[Row, ...] | None:
         """The rows that appends added to an earlier state; None if more than that was done."""
@@ -40,6 +68,15 @@ class ModelTable:
         while table is not None and table is not before:
             table = table.appended_to
         return None if table is None else self.rows[len(before.rows) :]
+
+    def steps_since(self, before: "ModelTable") -> "list[ModelTable] | None":
+        """The states that led from an earlier one to this, None if it did not grow out of that."""
+        steps: list[ModelTable] = []
+        table: ModelTable | None = self
+        while table is not None and table is not before:
+            steps.append(table)
+            table = table.made_from
+        return None if table is None else steps
 
     def upsert(self, columns: Sequence[str], rows: Sequence[Row]) -> "ModelTable":
         if not self.primary_key:
@@ -50,7 +87,7 @@ class ModelTable:
         present = {self.key_of(row) for row in self.rows}
         kept = tuple({**row, **given.get(self.key_of(row), {})} for row in self.rows)
         added = tuple(self._whole(row) for key, row in given.items() if key not in present)
-        return self._next((*kept, *added)) if rows else self
+        return self._next((*kept, *added), (*self.row_ids, *new_ids(added))) if rows else self
 
     def update(self, assignments: Mapping[str, Expression], where: Condition) -> "ModelTable":
         for name in assignments:
@@ -63,24 +100,27 @@ class ModelTable:
         def changed(row: Row) -> Row:
             return {**row, **{name: value(row) for name, value in assignments.items()}} if where(row) else row
 
-        return self._next(tuple(map(changed, self.rows)))
+        return self._next(tuple(map(changed, self.rows)), self.row_ids)
 
     def delete(self, where: Condition) -> "ModelTable":
-        left = tuple(row for row in self.rows if not where(row))
-        return self._next(left) if len(left) < len(self.rows) else self
+        left = [(row, row_id) for row, row_id in zip(self.rows, self.row_ids, strict=True) if not where(row)]
+        if len(left) == len(self.rows):
+            return self
+        return self._next(tuple(row for row, _ in left), tuple(row_id for _, row_id in left))
 
     def overwrite(self, columns: Sequence[str], rows: Sequence[Row]) -> "ModelTable":
         for name in self.primary_key:
             if name not in columns:
                 raise SchemaMismatchError(f"the data has no {name!r}", hint=_HINT)
         self._require_good_keys(rows)
-        return self._reshaped(tuple(columns), tuple(rows))
+        after = self._reshaped(tuple(columns), tuple(rows), new_ids(columns))
+        return replace(after, row_ids=new_ids(rows))
 
     def add_column(self, name: str, value: Expression) -> "ModelTable":
         if name in self.columns:
             raise InvalidNameError(f"there is a column {name!r}", hint=_HINT)
         rows = tuple({**row, name: value(row)} for row in self.rows)
-        return self._reshaped((*self.columns, name), rows)
+        return self._reshaped((*self.columns, name), rows, (*self.fields, object()))
 
     def rename_column(self, old: str, new: str) -> "ModelTable":
         self._require_present([old])
@@ -93,7 +133,8 @@ class ModelTable:
             return tuple(new if name == old else name for name in names)
 
         rows = tuple(dict(zip(renamed(tuple(row)), row.values(), strict=True)) for row in self.rows)
-        return replace(self._reshaped(renamed(self.columns), rows), primary_key=renamed(self.primary_key))
+        after = self._reshaped(renamed(self.columns), rows, self.fields)
+        return replace(after, primary_key=renamed(self.primary_key))
 
     def drop_column(self, name: str) -> "ModelTable":
         if name in self.primary_key:
@@ -102,13 +143,14 @@ class ModelTable:
         left = tuple(column for column in self.columns if column != name)
         if not left:
             raise InvalidInputError("no column would be left", hint=_HINT)
-        return self._reshaped(left, tuple({column: row[column] for column in left} for row in self.rows))
+        fields = tuple(field for column, field in zip(self.columns, self.fields, strict=True) if column != name)
+        return self._reshaped(left, tuple({column: row[column] for column in left} for row in self.rows), fields)
 
     def with_key(self, primary_key: tuple[str, ...]) -> "ModelTable":
         """The same rows under another key, which they must allow."""
         if primary_key == self.primary_key:
             return self
-        keyed = replace(self, primary_key=primary_key, shape=object(), appended_to=None)
+        keyed = replace(self._next(self.rows, self.row_ids), primary_key=primary_key, shape=object())
         keyed._require_good_keys(self.rows)
         return keyed
 
@@ -132,11 +174,11 @@ class ModelTable:
 
     _require_present = _require_known
 
-    def _reshaped(self, columns: tuple[str, ...], rows: tuple[Row, ...]) -> "ModelTable":
-        return replace(self._next(rows), columns=columns, shape=object())
+    def _reshaped(self, columns: tuple[str, ...], rows: tuple[Row, ...], fields: tuple[object, ...]) -> "ModelTable":
+        return replace(self._next(rows, self.row_ids), columns=columns, fields=fields, shape=object())
 
-    def _next(self, rows: tuple[Row, ...]) -> "ModelTable":
-        return replace(self, rows=rows, appended_to=None)
+    def _next(self, rows: tuple[Row, ...], row_ids: tuple[object, ...]) -> "ModelTable":
+        return replace(self, rows=rows, row_ids=row_ids, appended_to=None, made_from=self, is_copied=False)
 
     def _whole(self, row: Row) -> Row:
         return {name: row.get(name) for name in self.columns}

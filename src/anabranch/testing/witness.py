@@ -1,0 +1,66 @@
+"""How a real merge ended, for the model to find out which of the ends that may be it was."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from anabranch.errors import AnabranchError, MergeConflictError
+from anabranch.ids import TableKey
+from anabranch.repo.models import TableEntry
+from anabranch.repo.snapshots import Snapshot
+from anabranch.testing.model_merge import content_of
+from anabranch.testing.model_table import ModelTable, new_ids
+
+__all__ = ["RealEnd", "state_of"]
+
+
+def state_of(entry: TableEntry) -> object:
+    """What is equal of all entries of one state of a table, however much of it was settled since."""
+    return entry.dataset, entry.home, entry.version, entry.primary_key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RealEnd:
+    """The error, or what a branch shows since; `known` are the tables of the model by their real states."""
+
+    error: AnabranchError | None
+    snapshot: Snapshot | None
+    known: Mapping[object, ModelTable]
+
+    @property
+    def conflicts(self) -> int | None:
+        return self.error.count if isinstance(self.error, MergeConflictError) else None
+
+    @property
+    def has_result(self) -> bool:
+        return self.snapshot is not None
+
+    def is_now(self, key: str, table: ModelTable | None) -> bool:
+        entry = None if self.snapshot is None else self.snapshot.entries.get(TableKey.parse(key))
+        if entry is None or table is None:
+            return entry is None and table is None
+        known = self.known.get(state_of(entry))
+        if known is not None or any(table is other for other in self.known.values()):
+            return known is table
+        return content_of(self._read(key)) == content_of(table)
+
+    def arrange(self, key: str, table: ModelTable) -> ModelTable:
+        """The same table with its columns in the order that they really have, which a merge may choose."""
+        names = self._read(key).columns
+        if names == table.columns or any(table is other for other in self.known.values()):
+            return table
+        fields = dict(zip(table.columns, table.fields, strict=True))
+        return replace(table, columns=names, fields=tuple(fields[name] for name in names))
+
+    def take(self, key: str, target: ModelTable) -> ModelTable | None:
+        """A table as it really is by now, made from one of the target."""
+        if self.snapshot is None or key not in self.snapshot:
+            return None
+        known = self.known.get(state_of(self.snapshot[key].entry))
+        return known or replace(self._read(key), dataset=target.dataset, made_from=target, is_copied=True)
+
+    def _read(self, key: str) -> ModelTable:
+        assert self.snapshot is not None  # noqa: S101 - else there is nothing to compare with
+        table = self.snapshot[key]
+        rows = tuple(table.to_arrow().to_pylist())
+        names = tuple(table.schema.names)
+        return ModelTable(columns=names, primary_key=table.primary_key, rows=rows, row_ids=new_ids(rows))
