@@ -184,7 +184,7 @@ class _RowsOfTable:
         )
         for conflict in shape.conflicts:
             self._report(conflict)
-        return shape
+        return shape.loosened() if self._merger.resolution.any_cell is not None else shape
 
     def _is_used(self, table: Table, column: str) -> bool:
         """Whether rows that changed since the base have new values in a column."""

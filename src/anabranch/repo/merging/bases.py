@@ -9,6 +9,7 @@ from anabranch.ids import TableKey
 from anabranch.repo.ancestry import Ancestry, TableBase
 from anabranch.repo.merging.combining import Combiner
 from anabranch.repo.merging.conflicts import Conflict
+from anabranch.repo.merging.plan import ConflictLog
 from anabranch.repo.merging.resolving import Cells, Resolution, Strategy
 from anabranch.repo.merging.tables import Place, TableAction, TableMerge, is_same_state
 from anabranch.repo.models import CommitRecord, TableEntry
@@ -60,7 +61,9 @@ class Bases:
             source=Place(key, source),
             target=Place(key, target),
         )
-        merged = replace(self.combiner, resolution=_NEITHER).merger(lambda _: None).stage(merge, {})
+        conflicts = ConflictLog()
+        merged = replace(self.combiner, resolution=_NEITHER).merger(conflicts.add).stage(merge, {})
+        conflicts.refuse_any(f"what '{key}' was before both sides were merged with each other")
         return target if merged.draft is None else merged.draft.to_entry()
 
 

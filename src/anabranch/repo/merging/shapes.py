@@ -1,7 +1,7 @@
 """The columns and the key of a table on both sides of a merge, and what becomes of them."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from anabranch.format.difference import ColumnPair, compare_versions
@@ -55,6 +55,18 @@ class Shape:
     @property
     def added(self) -> "list[pa.Field]":
         return [column.field for column in self.columns if column.is_new]
+
+    def loosened(self) -> "Shape":
+        """The same with nulls allowed in every column but those of the key."""
+        strict = [c for c in self.columns if not c.field.nullable and c.name not in self.primary_key]
+        changes = {change.path: change for change in self.altered}
+        for path in [column.triple.target for column in strict if column.triple.target is not None]:
+            changes[path] = replace(changes.get(path, ColumnChange(path=path)), nullable=True)
+        columns = [
+            replace(column, field=column.field.with_nullable(True)) if column in strict else column  # noqa: FBT003
+            for column in self.columns
+        ]
+        return replace(self, columns=columns, altered=list(changes.values()))
 
 
 def merge_shapes(
