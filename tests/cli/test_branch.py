@@ -9,7 +9,7 @@ from tests.cli.conftest import ORDERS, Run, short
 
 KEYS = [
     *("name", "mode", "parent", "parent_commit_id", "head_commit_id", "version"),
-    *("created_at", "created_by", "description", "expires_at", "own_tables", "is_protected"),
+    *("created_at", "created_by", "description", "expires_at", "own_tables", "is_protected", "checks"),
 ]
 
 

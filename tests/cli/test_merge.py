@@ -348,3 +348,29 @@ def test_values_cannot_steer_a_terminal(cli: Run, lake: ab.Repository) -> None:
     answer = cli("merge", "dev")
     assert "\\x1b[2J" in answer.err
     assert "\x1b" not in answer.err
+
+
+def test_a_protected_branch_takes_what_passes_the_checks_kept_with_it(cli: Run, lake: ab.Repository) -> None:
+    Path("cheap.sql").write_text(f"FROM {ORDERS} WHERE price > 8")
+    assert cli("branch", "protect", "main", "--check", "cheap.sql").out == "branch main is protected, with 1 check\n"
+    shown = cli("branch", "show", "main", "--json").document
+    assert shown["checks"] == [{"name": "cheap.sql", "sql": f"FROM {ORDERS} WHERE price > 8"}]
+    assert "protected, with 1 check" in cli("branch", "show", "main").out
+    assert cli("revert", "main", "--json").error["code"] == "branch_protected"
+    assert cli("merge", "dev").code == 0
+    upsert(lake, "dev", (4, "nuts", 9.0))
+    before = heads(lake)
+    answer = cli("merge", "dev", "--json")
+    assert (answer.code, answer.error["code"]) == (10, "check_failed")
+    assert "'cheap.sql'" in answer.error["message"]
+    assert heads(lake) == before
+    assert cli("branch", "protect", "main", "--off", "--check", "cheap.sql", "--json").error["code"] == "invalid_input"
+    assert cli("branch", "protect", "main", "--off", "--json").document["checks"] == []
+    assert cli("merge", "dev").code == 0
+
+
+@pytest.mark.usefixtures("contested")
+def test_an_engine_can_be_asked_for(cli: Run) -> None:
+    for command in (["merge", "dev", "--dry-run"], ["conflicts", "dev"], ["diff", "main", "dev"]):
+        assert cli(*command, "--engine", "local").out == cli(*command).out
+        assert "'abacus'" in cli(*command, "--engine", "abacus", "--json").error["message"]

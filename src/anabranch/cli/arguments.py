@@ -18,6 +18,7 @@ __all__ = [
     "Branch",
     "BranchOption",
     "CommitName",
+    "Engine",
     "Limit",
     "Message",
     "REF_FORMS",
@@ -95,6 +96,10 @@ CommitName = Annotated[
 Message = Annotated[
     str | None,
     typer.Option("--message", "-m", metavar="TEXT", show_default=False, help="What the new commit says."),
+]
+Engine = Annotated[
+    str,
+    typer.Option("--engine", metavar="NAME", help="What matches rows: auto, local, or spark for many machines."),
 ]
 Limit = Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, help="Show at most so many.")]
 Actor = Annotated[

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -9,12 +10,13 @@ import typer
 from anabranch.cli.arguments import parse_pairs
 from anabranch.cli.output import ErrorView, Table
 from anabranch.cli.rows import json_value, text_value
-from anabranch.errors import MergeConflictError
+from anabranch.errors import InvalidInputError, MergeConflictError
 
 if TYPE_CHECKING:
     from anabranch.repo.merging.conflicts import Conflict
 
 __all__ = [
+    "CheckFiles",
     "Into",
     "MergeSource",
     "Resolve",
@@ -23,6 +25,7 @@ __all__ = [
     "conflict_table",
     "first_conflicts",
     "parse_resolvers",
+    "read_checks",
     "with_conflicts",
 ]
 
@@ -59,6 +62,17 @@ Resolve = Annotated[
     ),
 ]
 
+CheckFiles = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--check",
+        metavar="FILE",
+        show_default=False,
+        help="A file with one SELECT that must find no rows in the merged state, or nothing is merged; repeat it for"
+        " more.",
+    ),
+]
+
 _MOST_SHOWN = 10
 # The columns of a conflict's values, in the colours that a diff has for what went and what came.
 _STYLES = (None, "red", None, None, "dim", "green", "yellow", None)
@@ -66,6 +80,22 @@ _STYLES = (None, "red", None, None, "dim", "green", "yellow", None)
 
 def parse_resolvers(given: Sequence[str] | None) -> dict[str, str]:
     return parse_pairs(given, option="--resolve")
+
+
+def read_checks(files: Sequence[str] | None) -> dict[str, str]:
+    """The checks by the names of their files; where two files have one name, by their paths."""
+    paths = [Path(file) for file in dict.fromkeys(files or ())]
+    names = [path.name for path in paths]
+    return {str(path) if names.count(path.name) > 1 else path.name: _read(path) for path in paths}
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as err:
+        raise InvalidInputError(
+            f"the check {str(path)!r} cannot be read: {err}", hint="name a file with one SELECT in UTF-8"
+        ) from err
 
 
 def conflict_document(conflict: "Conflict") -> dict[str, object]:

@@ -7,8 +7,10 @@ import typer
 
 from anabranch.cli.arguments import REF_FORMS, Actor, AsJson, Repo, StorageOptions, TableName, example
 from anabranch.cli.commits import mode_text, moment, short_id
+from anabranch.cli.merging import CheckFiles, read_checks
 from anabranch.cli.output import Answer, Table, count, output_for
 from anabranch.cli.session import open_session
+from anabranch.errors import InvalidInputError
 from anabranch.ids import MAIN
 from anabranch.repo.models import BranchMode
 
@@ -109,6 +111,7 @@ def show(name: Name, repo: Repo = None, storage_option: StorageOptions = None, a
         ("by", branch.created_by),
         ("expires (UTC)", None if branch.expires_at is None else moment(branch.expires_at)),
         ("head", short_id(branch.head_commit_id)),
+        ("protection", _protection(branch)),
         ("version", branch.version),
         ("tables", f"{count(len(snapshot), 'table')}, {count(count_of_rows, 'row')}"),
     )
@@ -174,20 +177,28 @@ def freeze(
     output_for(as_json=as_json).show(Answer(document=_document(branch), sentences=[sentence]))
 
 
-@app.command("protect", epilog=example("branch protect main", "branch protect main --off"))
+@app.command("protect", epilog=example("branch protect main --check totals.sql", "branch protect main --off"))
 def protect(
     name: Name,
-    off: Annotated[bool, typer.Option("--off", help="Lift the protection.")] = False,
+    check: CheckFiles = None,
+    off: Annotated[bool, typer.Option("--off", help="Lift the protection, and forget its checks.")] = False,
     repo: Repo = None,
     actor: Actor = None,
     storage_option: StorageOptions = None,
     as_json: AsJson = False,
 ) -> None:
-    """Let a branch stay as it is: no commit, reset, undo or delete, until the protection is lifted."""
+    """Let a branch move by merges only, by those that pass its checks, until the protection is lifted.
+
+    The checks are kept with the branch and asked of every merge into it, by whomever; others take their place.
+    """
+    if off and check:
+        raise InvalidInputError("--off forgets the checks, and --check gives some", hint="leave one of them out")
+    checks = read_checks(check)
     repository = open_session(repo=repo, storage_options=storage_option, actor=actor).repository
-    branch = repository.branch_unprotect(name) if off else repository.branch_protect(name)
-    sentence = f"branch {branch.name} is {'protected' if branch.is_protected else 'not protected'}"
-    output_for(as_json=as_json).show(Answer(document=_document(branch), sentences=[sentence]))
+    branch = repository.branch_unprotect(name) if off else repository.branch_protect(name, checks=checks)
+    output_for(as_json=as_json).show(
+        Answer(document=_document(branch), sentences=[f"branch {branch.name} is {_protection(branch)}"])
+    )
 
 
 @app.command("drift", epilog=example("branch drift dev"))
@@ -217,6 +228,11 @@ def drift(name: Name, repo: Repo = None, storage_option: StorageOptions = None, 
     output_for(as_json=as_json).show(Answer(document=document, tables=[shown]))
 
 
+def _protection(branch: "BranchInfo") -> str:
+    checks = f", with {count(len(branch.checks), 'check')}" if branch.checks else ""
+    return f"protected{checks}" if branch.is_protected else "not protected"
+
+
 def _pulled(branch: "BranchInfo") -> str:
     return "follows main again" if branch.mode is BranchMode.LIVE else f"is as on {branch.parent} now"
 
@@ -239,6 +255,7 @@ def _document(branch: "BranchInfo") -> dict[str, object]:
         "expires_at": None if branch.expires_at is None else moment(branch.expires_at),
         "own_tables": branch.own_tables,
         "is_protected": branch.is_protected,
+        "checks": [{"name": name, "sql": sql} for name, sql in branch.checks],
     }
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anabranch.cli.arguments import AsJson, Limit, Repo, StorageOptions
+from anabranch.cli.arguments import AsJson, Engine, Limit, Repo, StorageOptions
 from anabranch.cli.merging import (
     Into,
     MergeSource,
@@ -37,6 +37,7 @@ def conflicts(
     stat: Annotated[bool, typer.Option("--stat", help="Count all of them, by table and kind, instead.")] = False,
     strategy: Strategy = "fail",
     resolve: Resolve = None,
+    engine: Engine = "auto",
     repo: Repo = None,
     storage_option: StorageOptions = None,
     as_json: AsJson = False,
@@ -47,7 +48,9 @@ def conflicts(
     """
     here = open_session(repo=repo, storage_options=storage_option)
     target = into or here.current().name
-    found = here.repository.conflicts(source, into=target, strategy=strategy, resolvers=parse_resolvers(resolve))
+    found = here.repository.conflicts(
+        source, into=target, strategy=strategy, resolvers=parse_resolvers(resolve), engine=engine
+    )
     wanted = (conflict for conflict in found if table in (None, conflict.table))
     of_what = {"source": source, "into": target}
     answer = _counts(wanted, of_what) if stat else _page(wanted, of_what, limit=limit, offset=offset)

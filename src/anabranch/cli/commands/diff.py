@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anabranch.cli.arguments import AsJson, Repo, StorageOptions
+from anabranch.cli.arguments import AsJson, Engine, Repo, StorageOptions
 from anabranch.cli.changed_rows import (
     ChangedRow,
     column_table,
@@ -44,6 +44,7 @@ def diff(
         int, typer.Option("--limit", "-n", metavar="N", min=1, help="Show at most so many rows of each table.")
     ] = 20,
     exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit with 1 if anything differs.")] = False,
+    engine: Engine = "auto",
     repo: Repo = None,
     storage_option: StorageOptions = None,
     as_json: AsJson = False,
@@ -51,7 +52,7 @@ def diff(
     """Show what differs between two states: counts and columns, unless told what to show."""
     here = open_session(repo=repo, storage_options=storage_option)
     with here.on_current_branch():
-        found = here.repository.diff(before, after, tables=table)
+        found = here.repository.diff(before, after, tables=table, engine=engine)
         different = [part for part in found.tables if not part.is_empty]
     if not (stat or schema or rows):
         stat = schema = True

@@ -1,16 +1,16 @@
 """`anabranch merge`: bring what a branch did into another one."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, assert_never
 
 import typer
 
-from anabranch.cli.arguments import Actor, AsJson, Message, Repo, StorageOptions
+from anabranch.cli.arguments import Actor, AsJson, Engine, Message, Repo, StorageOptions
 from anabranch.cli.commits import commit_document, short_id
 from anabranch.cli.exit_codes import CONFLICTS
 from anabranch.cli.merging import (
+    CheckFiles,
     Into,
     MergeSource,
     Resolve,
@@ -18,10 +18,11 @@ from anabranch.cli.merging import (
     conflict_document,
     first_conflicts,
     parse_resolvers,
+    read_checks,
 )
 from anabranch.cli.output import Answer, Table, count, output_for
 from anabranch.cli.session import open_session
-from anabranch.errors import InvalidInputError, MergeConflictError
+from anabranch.errors import MergeConflictError
 
 if TYPE_CHECKING:
     from anabranch.repo.merging.plan import MergePlan, MergeResult, TablePlan
@@ -34,16 +35,7 @@ def merge(
     into: Into = None,
     strategy: Strategy = "fail",
     resolve: Resolve = None,
-    check: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--check",
-            metavar="FILE",
-            show_default=False,
-            help="A file with one SELECT that must find no rows in the merged state, or nothing is merged; repeat it"
-            " for more.",
-        ),
-    ] = None,
+    check: CheckFiles = None,
     message: Message = None,
     squash: Annotated[
         bool, typer.Option("--squash", help="Leave the source's history out: the commit has one parent.")
@@ -60,6 +52,7 @@ def merge(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help=f"Say what it would do; exits with {CONFLICTS} if there are conflicts.")
     ] = False,
+    engine: Engine = "auto",
     repo: Repo = None,
     actor: Actor = None,
     storage_option: StorageOptions = None,
@@ -70,7 +63,7 @@ def merge(
     Changes of both sides are merged by table, row and cell. If anything is left that both changed differently, nothing
     is merged.
     """
-    resolvers, checks = parse_resolvers(resolve), _read_checks(check or ())
+    resolvers, checks = parse_resolvers(resolve), read_checks(check)
     here = open_session(repo=repo, storage_options=storage_option, actor=actor)
     target = into or here.current().name
     with _explained(source, target):
@@ -84,6 +77,7 @@ def merge(
             squash=squash,
             expected_head=None if expect is None else here.repository.snapshot_of(expect).id,
             dry_run=dry_run,
+            engine=engine,
         )
     passed = list(checks) if done.commit is not None else []
     output_for(as_json=as_json).show(
@@ -95,22 +89,6 @@ def merge(
     )
     if not done.plan.is_clean:
         raise typer.Exit(CONFLICTS)
-
-
-def _read_checks(files: Sequence[str]) -> dict[str, str]:
-    """The checks by the names of their files; where two files have one name, by their paths."""
-    paths = [Path(file) for file in dict.fromkeys(files)]
-    names = [path.name for path in paths]
-    return {str(path) if names.count(path.name) > 1 else path.name: _read(path) for path in paths}
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as err:
-        raise InvalidInputError(
-            f"the check {str(path)!r} cannot be read: {err}", hint="name a file with one SELECT in UTF-8"
-        ) from err
 
 
 @contextmanager
