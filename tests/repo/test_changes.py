@@ -197,6 +197,20 @@ def test_what_led_to_a_run_is_one_step(lake: ab.Repository) -> None:
     assert steps[1].commit.kind == "publish_run"
 
 
+def test_a_merge_is_one_step_seen_from_the_branch_it_went_into(lake: ab.Repository) -> None:
+    lake.branch_create("dev")
+    put(lake, 1, "one", branch="dev")
+    put(lake, 4, "two", branch="dev")
+    put(lake, 2, "main")
+    lake.branch_merge("dev", into="main")
+    merged = [("inserted", None, (4, "two")), ("updated", (1, "a"), (1, "one"))]
+    assert [rows for _, rows in told(lake.changes(ORDERS))][1:] == [[("updated", (2, "b"), (2, "main"))], merged]
+    put(lake, 5, "after")
+    assert messages(lake.changes(ORDERS, since="main~1")) == ["after"]
+    with pytest.raises(NotInHistoryError, match="is not in the history of 'main'"):
+        lake.changes(ORDERS, since="dev")  # it led to main, but main was never there
+
+
 def test_revert_and_cherry_pick_are_steps_like_others(lake: ab.Repository) -> None:
     lake.branch_create("dev")
     picked = append(lake, 9, branch="dev").graph_commit_id

@@ -21,6 +21,8 @@ def test_the_changes_of_any_table_make_each_state_of_it_out_of_the_one_before(da
         for _ in range(data.draw(st.integers(3, 8), label="steps")):
             try:
                 take_step(repo, data)
+                if data.draw(st.booleans(), label="merges"):
+                    merge(repo, data)
             except AnabranchError as err:
                 event(err.code)
         for branch in repo.branch_list():
@@ -29,6 +31,12 @@ def test_the_changes_of_any_table_make_each_state_of_it_out_of_the_one_before(da
             since = data.draw(st.sampled_from([None, *history]), label=f"since, on {branch.name}")
             for key in ("s.a", "s.b", "t.c"):
                 check(repo, key, since=since, until=until)
+
+
+def merge(repo: ab.Repository, data: st.DataObject) -> None:
+    names = [branch.name for branch in repo.branch_list()]
+    source, target, *_ = data.draw(st.permutations(names), label="merged into")
+    repo.branch_merge(source, into=target, strategy="source-wins")
 
 
 def check(repo: ab.Repository, key: str, *, since: str | None, until: str) -> None:
