@@ -60,11 +60,11 @@ def _merge_row(base: Row | None, source: Row | None, target: Row | None, *, side
     conflicts = []
     for column in {*source, *target}:
         values = dict(_merge_cell(column, base, source, target))
-        if len(values) > 1:
-            conflicts.append(column)
-        row[column] = UNKNOWN if side == "unknown" and len(values) > 1 else values.get(side, values.get("target"))
         if len(values) == 1:
             (row[column],) = values.values()
+            continue
+        conflicts.append(column)
+        row[column] = UNKNOWN if side == "unknown" else values["source" if side == "source" else "target"]
     return _Merged(row, tuple(conflicts))
 
 

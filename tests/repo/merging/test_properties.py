@@ -75,7 +75,7 @@ def test_the_order_of_merges_does_not_matter(steps: list[tuple[Any, ...]]) -> No
         for step in steps:
             do(history, step)
         repo = history.repo
-        found = []
+        found: list[dict[str, Any] | None] = []
         for name, order in (("one", ("dev", "live")), ("other", ("live", "dev"))):
             repo.branch_create_from("main", name)
             try:

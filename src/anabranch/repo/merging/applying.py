@@ -112,6 +112,7 @@ class _RowsOfTable:
         self._source, self._target = merger.table(merge.source), merger.table(merge.target)
         self._side = merger.resolution.for_table(merge.key)
         self._conflicts = 0
+        self._is_unmatched = False
         self._differences: dict[TableKey, Difference] = {}
 
     def measure(self) -> MergedTable:
@@ -208,6 +209,9 @@ class _RowsOfTable:
             return None
         if shape.matched_by or self._can_match_ids():
             return None
+        self._is_unmatched = self._only_appends()
+        if self._is_unmatched:
+            return None
         has_keys = bool(self._source.primary_key or self._target.primary_key)
         problem = "its key was changed, and rows on both sides" if has_keys else "its rows cannot be told apart"
         if self._side is None and not shape.conflicts:
@@ -219,6 +223,13 @@ class _RowsOfTable:
             return False
         base = self._base.pin
         return descends_from(self._source.pin, base) and descends_from(self._target.pin, base)
+
+    def _only_appends(self) -> bool:
+        """Whether all that the source did was to add rows to a table without a key: these need no match."""
+        if self._base is None or self._base.primary_key or self._source.primary_key or self._target.primary_key:
+            return False
+        found = compare_versions(self._base.pin, self._source.pin)
+        return not found.older and not found.reshaped
 
     def _replaced(self) -> TableCounts:
         return TableCounts(inserted=self._source.count_rows(), updated=0, deleted=self._target.count_rows())
@@ -292,7 +303,7 @@ class _RowsOfTable:
         )
         older, source = self._sides(self._source, is_whole=is_whole, with_filled=True)
         base, target = (None, None)
-        if not self._merge.is_untouched:
+        if not self._merge.is_untouched and not self._is_unmatched:
             base, target = self._sides(self._target, is_whole=False, with_filled=both_added)
         return RowMerge(
             base_of_source=older,
