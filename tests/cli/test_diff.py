@@ -2,8 +2,10 @@
 
 import pyarrow as pa
 import pytest
+from typer.testing import CliRunner
 
 import anabranch as ab
+from anabranch.cli.main import create_app
 from tests.cli.conftest import CUSTOMERS, ORDERS, ORDERS_SCHEMA, Run
 
 
@@ -39,6 +41,20 @@ def test_rows_are_shown_with_the_cells_that_changed(cli: Run) -> None:
     lines = cli("diff", "dev", "main", "--rows", "--table", ORDERS, "--limit", "1").out.splitlines()
     assert lines[-1] == "and 2 rows more; --limit shows more"
     assert len(lines) == 3
+
+
+@pytest.mark.usefixtures("changed")
+def test_rows_and_cells_have_their_colours_where_someone_watches(reach: list[str]) -> None:
+    args = ["diff", "main~1", "dev", "--rows", *reach]
+    lines = CliRunner().invoke(create_app(), args, color=True).stdout.splitlines()
+    red, green, yellow, end = (f"\x1b[{code}m" for code in (31, 32, 33, 0))
+    assert sorted(lines[1:]) == sorted(
+        [
+            f"{green}+ id=4, item=oil, price=7.0{end}",
+            f"{red}- id=3, item=salt, price=null{end}",
+            f"{yellow}~{end} id=2, price: {red}2.0{end} → {green}2.5{end}",
+        ]
+    )
 
 
 def test_the_current_branch_is_the_newer_side(cli: Run, changed: ab.Repository) -> None:

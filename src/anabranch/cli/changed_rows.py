@@ -56,7 +56,11 @@ def iter_row_lines(part: "TableDiff", rows: Sequence[ChangedRow]) -> Iterator[Li
     """A line for each row, and one for those that are left out."""
     for row in rows:
         sign, colour = _SIGNS[row.change]
-        yield Line(f"{sign} {', '.join(_cells(part, row))}", colour)
+        if row.change == "updated":
+            yield Line(sign, colour, more=tuple(_iter_pieces(part, row)))
+        else:
+            cells = row.before if row.after is None else row.after
+            yield Line(f"{sign} {', '.join(map(_cell, cells or {}, (cells or {}).values()))}", colour)
     left = part.counts.total - len(rows)
     if left:
         yield Line(f"and {count(left, 'row')} more; --limit shows more")
@@ -67,20 +71,25 @@ def _row_document(row: ChangedRow) -> dict[str, object]:
     return {"change": row.change, "columns": list(row.columns), "before": before, "after": after}
 
 
-def _cells(part: "TableDiff", row: ChangedRow) -> Iterator[str]:
-    """The cells of a row, of an updated one its key and those that changed."""
-    after = row.after if row.after is not None else row.before or {}
-    if row.change != "updated":
-        yield from (f"{name}={text_value(value)}" for name, value in after.items())
-        return
+def _iter_pieces(part: "TableDiff", row: ChangedRow) -> Iterator[tuple[str, str | None]]:
+    """The cells of an updated row that changed, old and new in the colours of what went and came, after its key."""
+    before, after = row.before or {}, row.after or {}
     old_names = {each.column: each.before for each in part.columns if each.change == "renamed"}
     key = () if part.after is None else part.after.primary_key
+    separator = " "
     for name in dict.fromkeys([*(key or after), *row.columns]):
         if name not in row.columns:
-            yield f"{name}={text_value(after[name])}"
-            continue
-        before = (row.before or {}).get(old_names.get(name) or name)
-        yield f"{name}: {text_value(before)} → {text_value(after.get(name))}"
+            yield f"{separator}{_cell(name, after[name])}", None
+        else:
+            yield f"{separator}{name}: ", None
+            yield text_value(before.get(old_names.get(name) or name)), _SIGNS["deleted"][1]
+            yield " → ", None
+            yield text_value(after.get(name)), _SIGNS["inserted"][1]
+        separator = ", "
+
+
+def _cell(name: str, value: Any) -> str:
+    return f"{name}={text_value(value)}"
 
 
 def _iter_rows(part: "TableDiff", limit: int) -> Iterator[ChangedRow]:

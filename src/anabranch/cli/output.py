@@ -48,10 +48,11 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line for people, in a colour where someone watches."""
+    """A line for people, in a colour where someone watches; `more` are further pieces, each in its own."""
 
     text: str
     colour: str | None = None
+    more: Sequence[tuple[str, str | None]] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +115,8 @@ class TextOutput:
         for sentence in answer.sentences:
             typer.echo(printable(sentence))
         for line in answer.lines:
-            typer.secho(printable(line.text), fg=line.colour)
+            pieces = [(line.text, line.colour), *line.more]
+            typer.echo("".join(_coloured(printable(text), colour) for text, colour in pieces))
         for table in answer.tables:
             _print_table(table)
 
@@ -135,6 +137,10 @@ class TextOutput:
         with Bar(console=Console(stderr=True), transient=True) as bar:
             task = bar.add_task(what, total=None)
             yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _coloured(text: str, colour: str | None) -> str:
+    return text if colour is None else typer.style(text, fg=colour)
 
 
 def _print_table(table: Table, *, err: bool = False) -> None:
