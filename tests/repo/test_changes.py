@@ -133,6 +133,23 @@ def test_without_a_key_rows_are_told_as_often_as_they_changed(lake: ab.Repositor
     ]
 
 
+@pytest.mark.parametrize("key", [ORDERS, CUSTOMERS])
+def test_rows_that_came_alone_need_no_comparison(lake: ab.Repository, key: str) -> None:
+    append(lake, 4, 5, key=key)
+    with lake.transaction(message="mixed") as tx:
+        tx.append(key, table(6))
+        tx.update(key, {"v": "'x'"}, where="id = 5")
+    with lake.transaction(message="column") as tx:
+        tx.append(key, table(7))
+        tx.add_columns(key, {"twice": "id * 2"})
+    _, appended, mixed, column = lake.changes(key)
+    assert appended.diff.appended is not None
+    found = [row for batch in appended.diff.appended.read() for row in batch.to_pylist()]
+    assert found == table(4, 5).to_pylist()
+    assert mixed.diff.appended is None
+    assert column.diff.appended is None
+
+
 def test_columns_come_and_go_from_step_to_step(lake: ab.Repository) -> None:
     with lake.transaction(message="more") as tx:
         tx.add_columns(ORDERS, {"twice": "id * 2"})

@@ -134,6 +134,13 @@ class TableDiff:
         filled = sum(older.rows + newer.rows for older, newer in self._filled)
         return count_parts(self._difference.older) + count_parts(self._difference.newer) + filled
 
+    @property
+    def appended(self) -> RowSide | None:
+        """The rows that came, if nothing else can differ: there is nothing to compare then."""
+        if self.before is None or self._difference.older or self._filled:
+            return None
+        return _side(self.after, self._difference.newer, with_row_ids=False)
+
     def iter_batches(self) -> "pa.RecordBatchReader":
         """The rows that differ: `change`, `columns`, and `before` and `after` as structs."""
         return self._load_comparer().compare(self._comparison(with_filled=True))

@@ -257,6 +257,10 @@ def _iter_whole(step: CommitChanges, split: Split) -> Iterator[tuple[pa.Array, p
 
 def _iter_compared(step: CommitChanges) -> Iterator[tuple[pa.Array, pa.RecordBatch]]:
     """The rows that differ, those of before first, with what each is called."""
+    appended = step.diff.appended
+    if appended is not None:
+        yield from ((pa.repeat("insert", len(batch)), batch) for batch in appended.read())
+        return
     for batch in step.diff.iter_batches():
         for name, labels in (("before", _BEFORE), ("after", _AFTER)):
             side = batch.column(name)
