@@ -229,7 +229,8 @@ def test_a_reset_below_what_was_read_ends_a_stream(small: ab.Repository, followe
     ("given", "error", "problem"),
     [
         ({}, InvalidInputError, "not said which branch the stream follows; give the option 'branch'"),
-        ({"branch": "main", "until": "main"}, InvalidInputError, "a stream has no end"),
+        ({"until": "main"}, InvalidInputError, "a stream has no end"),
+        ({"branch": "main", "until": "main"}, InvalidInputError, "both 'branch' and 'until' say where changes end"),
         ({"branch": "nowhere"}, BranchNotFoundError, "nowhere"),
         ({"since": "main@v9"}, VersionNotFoundError, "has no version 9"),
         ({"since": "dev"}, InvalidInputError, "'dev' comes after 'main'"),
@@ -280,6 +281,9 @@ def test_a_stream_that_waits_does_not_read_the_history_again(small: ab.Repositor
     read = [path for _, path in store.requests if path.startswith("_commits/")]
     assert f"_commits/{waiting[-1]}.json" in read
     assert len(read) <= 2
+    store.reset()
+    assert reader.latestOffset(start, ReadAllAvailable()) == start
+    assert len(store.requests) == 1  # whether the branch has moved
     assert reader.partitions(start, start) == []
     found = put(small, 9, "at last")
     assert reader.latestOffset(start, ReadAllAvailable()) == {"commit": found, "version": 74}

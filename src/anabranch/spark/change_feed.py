@@ -207,6 +207,8 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _list_new(self, start: str, until: str) -> list[GraphCommit]:
         """The commits to be read; what was looked at before, and had none, is not looked at again."""
         looked = self._idle[1] if self._idle is not None and self._idle[0] == start else start
+        if looked == until:
+            return []
         try:
             commits = self._feed().list_commits(since=looked, until=until)
         except (InvalidInputError, NotInHistoryError):

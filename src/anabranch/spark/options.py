@@ -99,6 +99,8 @@ class FeedOptions:
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> "FeedOptions":
         place = Place.parse(options, known=_FEED | {_MOST_COMMITS})
+        if {"branch", "until"} <= options.keys():
+            raise InvalidInputError("both 'branch' and 'until' say where changes end", hint="leave one out")
         most = options.get(_MOST_COMMITS, "100")
         if not most.isascii() or not most.isdigit() or not 0 < int(most) < 1 << 31:
             raise InvalidInputError(
