@@ -73,3 +73,12 @@ def test_the_current_branch_is_the_end(cli: Run, lake: ab.Repository, changed: s
         cli("changes", ORDERS, "--since", "dev", "--until", f"{changed}~1", "--json").error["code"] == "invalid_input"
     )
     assert cli("changes", "x.y").code == 3
+
+
+def test_a_rename_is_told_with_the_other_name(cli: Run, lake: ab.Repository) -> None:
+    with lake.transaction(message="Rename") as tx:
+        tx.rename_table(ORDERS, "out.orders")
+    assert "renamed to out.orders" in cli("changes", ORDERS).out
+    assert f"(table renamed from {ORDERS})" in cli("changes", "out.orders", "--rows").out
+    [commit] = cli("changes", "out.orders", "--json").document["commits"]
+    assert (commit["change"], commit["renamed_from"], commit["renamed_to"]) == ("added", ORDERS, None)

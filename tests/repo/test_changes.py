@@ -192,14 +192,19 @@ def test_a_table_of_another_name_is_another_one(lake: ab.Repository) -> None:
     with lake.transaction(message="rename") as tx:
         tx.rename_table(ORDERS, "out.orders")
         tx.append("out.orders", table(4))
+        tx.append(CUSTOMERS, table(40))
     append(lake, 5, key="out.orders")
-    assert [step.counts for step in lake.changes(ORDERS, since="main~2")] == [
-        TableCounts(inserted=0, updated=0, deleted=3)
-    ]
-    assert [(step.diff.change.value, step.counts.inserted) for step in lake.changes("out.orders")] == [
-        ("added", 4),
-        ("changed", 1),
-    ]
+    first, gone = lake.changes(ORDERS)
+    assert gone.counts == TableCounts(inserted=0, updated=0, deleted=3)
+    assert (gone.renamed_from, gone.renamed_to) == (None, "out.orders")
+    come, more = lake.changes("out.orders")
+    assert [(step.diff.change.value, step.counts.inserted) for step in (come, more)] == [("added", 4), ("changed", 1)]
+    assert (come.renamed_from, come.renamed_to) == (ORDERS, None)
+    assert (first.renamed_from, more.renamed_from) == (None, None)
+    with lake.transaction() as tx:
+        tx.drop_table("out.orders")
+        tx.create_table("out.new", SCHEMA)
+    assert [step.renamed_to for step in lake.changes("out.orders")] == [None, None, None]
 
 
 def test_what_led_to_a_run_is_one_step(lake: ab.Repository) -> None:

@@ -5,7 +5,7 @@ other. Which commits touched the table, the commits before a later one tell; oth
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from anabranch.errors import AnabranchError, InvalidInputError, NotInHistoryError, TableNotFoundError
 from anabranch.ids import MAIN, TableKey
 from anabranch.repo.comparing import RowComparer
-from anabranch.repo.diff import RowChange, TableCounts, TableDiff
+from anabranch.repo.diff import RowChange, TableCounts, TableDiff, find_renamed
 from anabranch.repo.models import CommitKind, CommitRecord, GraphCommit, TableEntry
 from anabranch.repo.records import Records
 from anabranch.repo.snapshots import Table
@@ -32,10 +32,15 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitChanges:
-    """What one commit did to one table. Rows are compared when somebody asks for them."""
+    """What one commit did to one table. Rows are compared when somebody asks for them.
+
+    Where the table came or went by a rename, its other name is told.
+    """
 
     commit: GraphCommit
     diff: TableDiff
+    renamed_from: str | None = None
+    renamed_to: str | None = None
 
     @property
     def counts(self) -> TableCounts:
@@ -117,7 +122,7 @@ class TableFeed:
                 f"there is no table '{self._key}' {where}", hint="list the commits to see the tables they changed"
             )
         steps = map(self.compare, self._iter_states(plan))
-        return (step for step in steps if not step.diff.is_empty)
+        return (self._with_names(step) for step in steps if not step.diff.is_empty)
 
     def newest_common(self, one: str, other: str) -> GraphCommit:
         """The newest commit that two refs both have in their history."""
@@ -127,6 +132,16 @@ class TableFeed:
         before, after = self._table(change.before), self._table(change.after)
         diff = TableDiff(str(self._key), before=before, after=after, load_comparer=self._load_comparer)
         return CommitChanges(commit=change.commit, diff=diff)
+
+    def _with_names(self, step: CommitChanges) -> CommitChanges:
+        commit, commits = step.commit, self._records.commits
+        came_or_went = step.diff.before is None or step.diff.after is None
+        if commit.parent_commit_id is None or not came_or_went or len(commit.tables) < 2:
+            return step
+        old, new = (commits.tables_of(commits.get(each)) for each in (commit.parent_commit_id, commit.graph_commit_id))
+        names = {str(now): str(was) for now, was in find_renamed(old, new).items()}
+        left = next((now for now, was in names.items() if was == str(self._key)), None)
+        return replace(step, renamed_from=names.get(str(self._key)), renamed_to=left)
 
     def _table(self, entry: TableEntry | None) -> Table | None:
         return None if entry is None else Table(self._records.context, self._key, entry)

@@ -56,7 +56,13 @@ def changes(
         document={
             "table": key,
             "commits": [
-                {**commit_document(step.commit), **difference_document(step.diff, chosen)} for step, chosen in shown
+                {
+                    **commit_document(step.commit),
+                    **difference_document(step.diff, chosen),
+                    "renamed_from": step.renamed_from,
+                    "renamed_to": step.renamed_to,
+                }
+                for step, chosen in shown
             ],
         },
         sentences=[] if shown else ["nothing changed"],
@@ -70,11 +76,18 @@ def _iter_lines(shown: Sequence[_Shown]) -> Iterator[Line]:
     for step, chosen in shown:
         commit = step.commit
         at = moment(commit.created_at).strftime("%Y-%m-%d %H:%M:%S")
-        what = "" if step.diff.change == "changed" else f" (table {step.diff.change.value})"
+        what = "" if step.diff.change == "changed" else f" (table {_fate(step)})"
         yield Line(f"{short_id(commit.graph_commit_id)} {at} {subject(commit)}{what}")
         yield from iter_row_lines(step.diff, chosen or [])
         if step.diff.columns:
             yield Line(f"and {count(len(step.diff.columns), 'change')} of columns; --stat shows them")
+
+
+def _fate(step: "CommitChanges") -> str:
+    """What became of the table."""
+    if step.renamed_from is not None:
+        return f"renamed from {step.renamed_from}"
+    return step.diff.change.value if step.renamed_to is None else f"renamed to {step.renamed_to}"
 
 
 def _iter_tables(shown: Sequence[_Shown]) -> Iterator[Table]:
@@ -86,7 +99,7 @@ def _iter_tables(shown: Sequence[_Shown]) -> Iterator[Table]:
                 moment(step.commit.created_at),
                 step.commit.actor_id,
                 subject(step.commit),
-                step.diff.change.value,
+                _fate(step),
                 step.counts.inserted,
                 step.counts.updated,
                 step.counts.deleted,
