@@ -13,6 +13,7 @@ from lance.fragment import RowIdSequence
 from anabranch.format.deletions import Offsets, offsets_in
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.staging.pin import Pin
+from anabranch.format.wire import iter_fields
 from anabranch.storage.parallel import in_parallel
 
 __all__ = [
@@ -34,6 +35,8 @@ _FRAGMENTS_AT_ONCE = 16
 _MANY = 1 / 32
 _OFFSET_BITS = np.uint64(32)
 _OFFSET_MASK = np.uint64(0xFFFFFFFF)
+# In the message that Lance keeps of a fragment's row ids.
+_RANGE, _RANGE_START = 1, 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +131,19 @@ def _take(fragment: lance.LanceFragment, part: Part, *, with_row_ids: bool, with
         taken = fragment.take(part.positions.tolist())
     if with_row_ids:
         # `take` gives no row ids, though it takes their name for a column's.
-        taken = taken.append_column(ROW_ID, _row_ids(fragment).take(pa.array(part.offsets)))
+        taken = taken.append_column(ROW_ID, _ids_at(fragment, part.offsets))
     if with_addresses:
         addresses = np.uint64(fragment.fragment_id) << _OFFSET_BITS | part.offsets.astype(np.uint64)
         taken = taken.append_column(ROW_ADDRESS, pa.array(addresses, pa.uint64()))
     return taken
+
+
+def _ids_at(fragment: lance.LanceFragment, offsets: Offsets) -> pa.Array:
+    """The ids of some rows; where they are a range, without making all of them first."""
+    first = _first_of_range(fragment)
+    if first is None:
+        return _row_ids(fragment).take(pa.array(offsets))
+    return pa.array(offsets.astype(np.uint64) + np.uint64(first), pa.uint64())
 
 
 def _row_ids(fragment: lance.LanceFragment) -> pa.Array:
@@ -140,3 +151,18 @@ def _row_ids(fragment: lance.LanceFragment) -> pa.Array:
     found = fragment.metadata.row_id_meta
     assert found is not None  # noqa: S101 - every table has stable row ids
     return RowIdSequence.from_inline_metadata(found).to_pyarrow()
+
+
+def _first_of_range(fragment: lance.LanceFragment) -> int | None:
+    """The id of the first row of a fragment if the others' follow it one by one, as where rows were only appended."""
+    inline = fragment.metadata.to_json()["row_id_meta"]["Inline"]
+    segments = [field.value for field in iter_fields(bytes(inline), "the row ids of a fragment")]
+    if len(segments) != 1 or not isinstance(segments[0], bytes):
+        return None
+    kinds = {field.number: field.value for field in iter_fields(segments[0], "a segment of row ids")}
+    spanned = kinds.get(_RANGE)
+    if len(kinds) != 1 or not isinstance(spanned, bytes):
+        return None
+    ends = {field.number: field.value for field in iter_fields(spanned, "a range of row ids")}
+    first = ends.get(_RANGE_START, 0)
+    return first if isinstance(first, int) else None

@@ -81,9 +81,7 @@ def update(pin: Pin, assignments: Mapping[str, str], *, where: str | None = None
     if where is not None:
         check_predicate(dataset, where)
     found = _Computed(dataset=dataset, assignments=assignments, where=where)
-    rows = Rows(schema=schema, batches=found.batches())
-    with rows.reading() as reader, lance_errors(pin.home.uri, pin.home.storage_options):
-        written = lance_write_fragments(reader, dataset, mode="append")
+    written = _write(pin, dataset, found.batches())
     return replace_at(
         pin,
         dataset,
@@ -97,26 +95,70 @@ def update(pin: Pin, assignments: Mapping[str, str], *, where: str | None = None
 def replace_rows(pin: Pin, batches: Iterable[RowBatch]) -> RowsChanged:
     """Stage the table with rows replaced, added and removed, all of them named by where they lie.
 
-    Batches whose rows have ids must come before those whose rows are new.
+    Batches whose rows have ids must come before those whose rows are new. What it costs does not depend on the rows
+    that stay: they are deleted and appended, in two steps. Lance's own update looks at the id of every row, and is left
+    to tables with indices, which it keeps right for rows that moved.
     """
     dataset = pin.open()
-    row_ids, addresses = [], []
+    found = _Batches(batches)
+    kept = _write(pin, dataset, found.with_ids())
+    fresh = _write(pin, dataset, found.others())
+    row_ids, addresses = join_addresses(found.row_ids), join_addresses(found.addresses)
+    if (kept or fresh) and dataset.describe_indices():
+        names = dataset.schema.names
+        return replace_at(pin, dataset, [*kept, *fresh], row_ids=row_ids, addresses=addresses, changed_columns=names)
+    staged = delete_at(pin, dataset, addresses, predicate="rows by their address").pin
+    if kept or fresh:
+        _give_ids(kept, row_ids)
+        staged = stage(staged.open(), staged, lance.LanceOperation.Append([*kept, *fresh]))
+    inserted = sum(fragment.physical_rows for fragment in fresh)
+    deleted = len(addresses) - len(row_ids)
+    return RowsChanged(pin=staged, inserted=inserted, updated=len(row_ids), deleted=deleted)
 
-    def written_rows() -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            row_ids.append(batch.row_ids)
-            addresses.append(batch.addresses)
-            if batch.rows is not None:
-                yield from batch.rows.to_batches()
 
-    rows = Rows(schema=dataset.schema, batches=written_rows())
+class _Batches:
+    """Batches in two parts, those whose rows have ids and the rest; ids and addresses are noted as they pass."""
+
+    def __init__(self, batches: Iterable[RowBatch]) -> None:
+        self._left = iter(batches)
+        self._next: RowBatch | None = None
+        self.row_ids: list[Addresses] = []
+        self.addresses: list[Addresses] = []
+
+    def with_ids(self) -> Iterator[pa.RecordBatch]:
+        for batch in self._left:
+            if batch.rows is not None and not len(batch.row_ids):
+                self._next = batch
+                return
+            yield from self._pass(batch)
+
+    def others(self) -> Iterator[pa.RecordBatch]:
+        if self._next is not None:
+            yield from self._pass(self._next)
+        for batch in self._left:
+            yield from self._pass(batch)
+
+    def _pass(self, batch: RowBatch) -> Iterator[pa.RecordBatch]:
+        self.row_ids.append(batch.row_ids)
+        self.addresses.append(batch.addresses)
+        if batch.rows is not None:
+            yield from batch.rows.to_batches()
+
+
+def _write(pin: Pin, dataset: lance.LanceDataset, batches: Iterator[pa.RecordBatch]) -> list[FragmentMetadata]:
+    rows = Rows(schema=dataset.schema, batches=batches)
     with rows.reading() as reader, lance_errors(pin.home.uri, pin.home.storage_options):
-        written = lance_write_fragments(reader, dataset, mode="append")
-    gone, kept = join_addresses(addresses), join_addresses(row_ids)
-    if not written:
-        return delete_at(pin, dataset, gone, predicate="rows by their address")
-    names = dataset.schema.names
-    return replace_at(pin, dataset, written, row_ids=kept, addresses=gone, changed_columns=names)
+        return list(lance_write_fragments(reader, dataset, mode="append"))
+
+
+def _give_ids(written: Sequence[FragmentMetadata], row_ids: Addresses) -> None:
+    """Let the first of the written rows have these ids, in this order; Lance gives the others new ones."""
+    at = 0
+    for fragment in written:
+        own = row_ids[at : at + fragment.physical_rows]
+        if len(own):
+            fragment.row_id_meta = RowIdSequence(pa.array(own, pa.uint64())).to_inline_metadata()
+        at += fragment.physical_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,12 +222,8 @@ def replace_at(
     # Lance would take new rows for moved ones, and count them as covered by indices that do not know them.
     only_moved = dataset.has_stable_row_ids and not inserted
     changed = changed_columns if only_moved else dataset.schema.names
-    at = 0
-    for fragment in written:
-        own = row_ids[at : at + fragment.physical_rows]
-        if len(own) and dataset.has_stable_row_ids:
-            fragment.row_id_meta = RowIdSequence(pa.array(own, pa.uint64())).to_inline_metadata()
-        at += fragment.physical_rows
+    if dataset.has_stable_row_ids:
+        _give_ids(written, row_ids)
     with lance_errors(pin.home.uri, pin.home.storage_options):
         left, gone = _cut(dataset, addresses)
         change = lance.LanceOperation.Update(

@@ -23,7 +23,7 @@ from anabranch.repo.draft import Draft, one_time_step
 from anabranch.repo.merging.conflicts import Conflict, ConflictKind
 from anabranch.repo.merging.resolving import Resolution
 from anabranch.repo.merging.rows import RowMerging
-from anabranch.repo.merging.shapes import Shape, merge_shapes
+from anabranch.repo.merging.shapes import SchemaSides, Shape, merge_shapes
 from anabranch.repo.merging.tables import Place, TableAction, TableMerge
 from anabranch.repo.models import TableMap
 from anabranch.repo.snapshots import Table
@@ -113,7 +113,7 @@ class _RowsOfTable:
         self._side = merger.resolution.for_table(merge.key)
         self._conflicts = 0
         self._is_unmatched = False
-        self._differences: dict[TableKey, Difference] = {}
+        self._differences: dict[int, Difference] = {}
 
     def measure(self) -> MergedTable:
         *_, last = self.iter_measured()
@@ -175,14 +175,15 @@ class _RowsOfTable:
         )
 
     def _merge_shapes(self) -> Shape:
-        shape = merge_shapes(
-            str(self._key),
-            base=self._base,
+        base = self._base
+        sides = SchemaSides(
+            base=base,
             source=self._source,
             target=self._target,
-            side=self._side,
-            is_used=self._is_used,
+            of_source=() if base is None else self._difference(base, self._source).columns,
+            of_target=() if base is None else self._difference(base, self._target).columns,
         )
+        shape = merge_shapes(str(self._key), sides, side=self._side, is_used=self._is_used)
         for conflict in shape.conflicts:
             self._report(conflict)
         return shape.loosened() if self._merger.resolution.any_cell is not None else shape
@@ -228,7 +229,7 @@ class _RowsOfTable:
         """Whether all that the source did was to add rows to a table without a key: these need no match."""
         if self._base is None or self._base.primary_key or self._source.primary_key or self._target.primary_key:
             return False
-        found = compare_versions(self._base.pin, self._source.pin)
+        found = self._difference(self._base, self._source)
         return not found.older and not found.reshaped
 
     def _replaced(self) -> TableCounts:
@@ -301,10 +302,12 @@ class _RowsOfTable:
         both_added = any(
             column.triple.base is None and column.triple.source and column.triple.target for column in shape.columns
         )
-        older, source = self._sides(self._source, is_whole=is_whole, with_filled=True)
+        older, source = self._sides(self._source, is_whole=is_whole, with_filled=True, by_ids=not shape.matched_by)
         base, target = (None, None)
         if not self._merge.is_untouched and not self._is_unmatched:
-            base, target = self._sides(self._target, is_whole=False, with_filled=both_added)
+            base, target = self._sides(
+                self._target, is_whole=False, with_filled=both_added, by_ids=not shape.matched_by
+            )
         return RowMerge(
             base_of_source=older,
             source=source,
@@ -314,13 +317,22 @@ class _RowsOfTable:
             keys=shape.matched_by,
         )
 
-    def _sides(self, table: Table, *, is_whole: bool, with_filled: bool) -> tuple[RowSide | None, RowSide]:
+    def _difference(self, base: Table, table: Table) -> Difference:
+        """What may differ between the base and a side, which both the columns and the rows ask for."""
+        version = table.entry.version
+        if version not in self._differences:
+            self._differences[version] = compare_versions(base.pin, table.pin)
+        return self._differences[version]
+
+    def _sides(
+        self, table: Table, *, is_whole: bool, with_filled: bool, by_ids: bool
+    ) -> tuple[RowSide | None, RowSide]:
         """The rows of the base and of a side that may differ."""
         newer: tuple[Part, ...]
         if self._base is None or is_whole:
             older, newer = () if self._base is None else all_parts(self._base.pin), all_parts(table.pin)
         else:
-            found = compare_versions(self._base.pin, table.pin)
+            found = self._difference(self._base, table)
             # Of columns that were dropped there is nothing to merge.
             only_added = tuple(replace(part, dropped=()) for part in found.reshaped if part.added and with_filled)
             filled = find_filled(self._base.pin, table.pin, replace(found, reshaped=only_added))
@@ -328,8 +340,9 @@ class _RowsOfTable:
             newer = (*found.newer, *(part for _, part in filled))
         before = None
         if self._base is not None:
-            before = RowSide(pin=self._base.pin, parts=older, with_row_ids=True, with_addresses=True)
-        return before, RowSide(pin=table.pin, parts=newer, with_row_ids=True, with_addresses=True)
+            before = RowSide(pin=self._base.pin, parts=older, with_row_ids=by_ids, with_addresses=True)
+        is_target = table is self._target
+        return before, RowSide(pin=table.pin, parts=newer, with_row_ids=by_ids or is_target, with_addresses=is_target)
 
     def _conflict(self, kind: ConflictKind, problem: str) -> Conflict:
         return Conflict(table=str(self._key), kind=kind, problem=problem)

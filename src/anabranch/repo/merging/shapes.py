@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from anabranch.format.difference import ColumnPair, compare_versions
+from anabranch.format.difference import ColumnPair
 from anabranch.format.staging import ColumnChange
 from anabranch.repo.comparing import ColumnTriple
 from anabranch.repo.merging.conflicts import Conflict, ConflictKind
@@ -13,7 +13,7 @@ from anabranch.repo.snapshots import Table
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["MergedColumn", "Shape", "merge_shapes"]
+__all__ = ["MergedColumn", "SchemaSides", "Shape", "merge_shapes"]
 
 _Value = TypeVar("_Value")
 # Whether rows that changed since the base have new values in a column of a table.
@@ -34,6 +34,17 @@ class MergedColumn:
     @property
     def is_new(self) -> bool:
         return self.triple.target is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaSides:
+    """A table on every side of a merge, and what became of the base's columns on two of them."""
+
+    base: Table | None
+    source: Table
+    target: Table
+    of_source: Sequence[ColumnPair] = ()
+    of_target: Sequence[ColumnPair] = ()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -69,30 +80,29 @@ class Shape:
         return replace(self, columns=columns, altered=list(changes.values()))
 
 
-def merge_shapes(
-    key: str, *, base: Table | None, source: Table, target: Table, side: str | None, is_used: IsUsed
-) -> Shape:
+def merge_shapes(key: str, sides: SchemaSides, *, side: str | None, is_used: IsUsed) -> Shape:
     """Merge the columns; `side` is right where both sides changed the same thing.
 
     A column that one side dropped is a conflict only if the other changed it, or `is_used` says that it has new values.
     """
-    merging = _Shapes(key, base, source, target, side=side, is_used=is_used)
-    for triple in _triples(base, source, target):
+    merging = _Shapes(key, sides.base, sides.source, sides.target, side=side, is_used=is_used)
+    for triple in _triples(sides):
         merging.merge_column(triple)
     merging.refuse_same_names()
     merging.merge_keys()
     return merging.shape
 
 
-def _triples(base: Table | None, source: Table, target: Table) -> Iterator[ColumnTriple]:
+def _triples(sides: SchemaSides) -> Iterator[ColumnTriple]:
     """Which column is which: in the target's order, then those that only the base or the source has."""
+    base, source, target = sides.base, sides.source, sides.target
     if base is None:
         ours: dict[str, str] = {}
         theirs: dict[str, str] = {}
         new_ours, new_theirs = source.schema.names, target.schema.names
     else:
-        ours, new_ours = _followed(compare_versions(base.pin, source.pin).columns)
-        theirs, new_theirs = _followed(compare_versions(base.pin, target.pin).columns)
+        ours, new_ours = _followed(sides.of_source)
+        theirs, new_theirs = _followed(sides.of_target)
     was = {now: before for before, now in theirs.items()}
     for name in target.schema.names:
         before = was.get(name)
