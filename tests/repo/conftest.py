@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import lance
@@ -21,10 +22,36 @@ CUSTOMERS = "in_c_sales.customers"
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "both_engines: rows are compared in this process, and once more by Spark")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if metafunc.definition.get_closest_marker("both_engines") is not None:
+        spark = pytest.param("spark", marks=pytest.mark.spark)
+        metafunc.parametrize("engine", ["local", spark], indirect=True)
+
+
 @pytest.fixture
-def repo(place: Place) -> ab.Repository:
+def engine(request: pytest.FixtureRequest) -> str:
+    """What compares rows."""
+    return str(getattr(request, "param", "local"))
+
+
+@pytest.fixture
+def repo(place: Place, engine: str) -> ab.Repository:
     """An empty repository."""
-    return ab.init(place / "lake", storage_options=place.storage_options, actor="ada")
+    made = ab.init(place / "lake", storage_options=place.storage_options, actor="ada")
+    return made if engine == "local" else on_spark(made)
+
+
+def on_spark(repo: ab.Repository) -> ab.Repository:
+    """The same, with all rows compared by Spark, however few there are."""
+    from anabranch.duck.comparing import single_comparer
+    from anabranch.spark.comparing import Sizes, SparkComparer
+
+    comparer = SparkComparer(single_comparer, sizes=Sizes(fewest_buckets=2))
+    return ab.Repository(replace(repo._context, load_comparer=lambda: comparer))
 
 
 @pytest.fixture

@@ -87,6 +87,7 @@ def test_of_a_new_column_only_rows_that_have_a_value_are_read(lake: ab.Repositor
     assert (diff.rows_to_compare, diff.counts.total) == (0, 0)
 
 
+@pytest.mark.both_engines
 @pytest.mark.parametrize("key", [ORDERS, CUSTOMERS])
 def test_rows_that_were_rewritten_unchanged_are_not_told(lake: ab.Repository, key: str) -> None:
     lake.branch_create("dev")
@@ -117,6 +118,7 @@ def test_the_bound_branch_is_the_newer_side_by_default(lake: ab.Repository) -> N
     assert shown(only(lake, "main", before)) == [("deleted", (4, "d"), None, ())]
 
 
+@pytest.mark.both_engines
 def test_tables_come_go_and_get_other_names(lake: ab.Repository) -> None:
     lake.branch_create("dev")
     with lake.transaction("dev") as tx:
@@ -153,6 +155,7 @@ def test_a_table_whose_old_name_is_taken_again_is_new(lake: ab.Repository) -> No
     assert found[ORDERS].counts == TableCounts(inserted=0, updated=2, deleted=1)
 
 
+@pytest.mark.both_engines
 def test_columns_that_came_went_or_changed(lake: ab.Repository) -> None:
     lake.branch_create("dev")
     with lake.transaction("dev") as tx:
@@ -185,6 +188,7 @@ def test_a_column_that_holds_nothing_changes_no_row(lake: ab.Repository) -> None
     assert found[CUSTOMERS].counts == TableCounts(inserted=0, updated=1, deleted=0)
 
 
+@pytest.mark.both_engines
 def test_a_new_key_leaves_rows_to_be_matched_by_their_ids(lake: ab.Repository) -> None:
     lake.branch_create("dev")
     with lake.transaction("dev") as tx:
@@ -194,6 +198,7 @@ def test_a_new_key_leaves_rows_to_be_matched_by_their_ids(lake: ab.Repository) -
     assert shown(diff) == [("updated", (10, "j"), (10, "new"), ("v",))]
 
 
+@pytest.mark.both_engines
 def test_equal_rows_without_a_key_are_told_as_often_as_they_came(lake: ab.Repository) -> None:
     with lake.transaction() as tx:
         tx.append(CUSTOMERS, pa.table({"id": [7, 7, 7], "v": ["x", "x", "x"]}))
@@ -210,6 +215,7 @@ def test_equal_rows_without_a_key_are_told_as_often_as_they_came(lake: ab.Reposi
     ]
 
 
+@pytest.mark.both_engines
 def test_tables_of_one_name_that_share_nothing_are_compared_by_their_rows(lake: ab.Repository) -> None:
     lake.branch_create("dev")
     with lake.transaction("dev") as tx:

@@ -31,6 +31,7 @@ _Question = TypeVar("_Question", RowComparison, RowMerge)
 _Batches = Iterator[pa.RecordBatch]
 _LoadLocal = Callable[[], BucketingComparer]
 _ANSWERS = "place int, rows binary"
+_CHUNK_BITS = 32
 _COUNTS = "inserted bigint, updated bigint, deleted bigint"
 
 
@@ -137,13 +138,13 @@ class SparkComparer:
             for batch in batches:
                 for task in batch.column(0).to_pylist():
                     side, rows = pickle.loads(tasks[task])  # noqa: S301 - our own
-                    for chunk in iter_chunks(rows.read()):
+                    for number, chunk in enumerate(iter_chunks(rows.read()), task << _CHUNK_BITS):
                         if by_row_id:
                             found = _buckets_of_ids(chunk, buckets)
                         else:
                             part = _with_rows(asked, {side: chunk.to_batches()})
                             found = local.find_buckets(part, side=side, buckets=buckets)
-                        yield share_out(chunk, found, side=side)
+                        yield share_out(chunk, found, side=side, number=number)
 
         return get_session().range(0, len(tasks), 1, max(1, len(tasks))).mapInArrow(run, SHARED)
 
@@ -163,25 +164,25 @@ def _matching(asked: _Question, answer: Callable[[_Question, int], _Batches]) ->
     """A function that answers for the rows of one partition, which has one bucket."""
 
     def run(batches: _Batches) -> _Batches:
+        pieces = [piece for batch in batches for piece in zip(*batch.columns, strict=True)]
+        # As they come they are in any order; the same question shall have the same answer, in the same order.
+        pieces.sort(key=lambda piece: piece[2].as_py())
         held: dict[int, list[pa.RecordBatch]] = {}
-        bucket = None
-        for batch in batches:
-            numbers, sides, pieces = batch.columns
-            for number, side, piece in zip(numbers.to_pylist(), sides.to_pylist(), pieces, strict=True):
-                held.setdefault(side, []).extend(unpack(piece.as_buffer()))
-                bucket = number
-        if bucket is not None:
-            yield from answer(_with_rows(asked, held), bucket)
+        for _, side, _, rows in pieces:
+            held.setdefault(side.as_py(), []).extend(unpack(rows.as_buffer()))
+        if pieces:
+            yield from answer(_with_rows(asked, held), pieces[0][0].as_py())
 
     return run
 
 
 def _cancelling(load_local: _LoadLocal, buckets: int) -> Callable[[Any, int], _Batches]:
-    def cancel(asked: RowComparison, _bucket: int) -> _Batches:
+    def cancel(asked: RowComparison, bucket: int) -> _Batches:
         left = itertools.groupby(load_local().cancel(asked), key=operator.itemgetter(0))
         for side, found in left:
-            for chunk in iter_chunks(batch for _, batch in found):
-                yield share_out(chunk, _buckets_of_ids(chunk, buckets), side=side)
+            chunks = iter_chunks(batch for _, batch in found)
+            for number, chunk in enumerate(chunks, bucket << _CHUNK_BITS):
+                yield share_out(chunk, _buckets_of_ids(chunk, buckets), side=side, number=number)
 
     return cancel
 

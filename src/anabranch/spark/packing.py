@@ -8,7 +8,7 @@ import pyarrow as pa
 
 __all__ = ["SHARED", "HeldRows", "iter_chunks", "pack", "row_width", "share_out", "unpack"]
 
-SHARED = "bucket int, side int, rows binary"
+SHARED = "bucket int, side int, number bigint, rows binary"
 
 _BYTES_PER_CHUNK = 32 << 20
 # What a value of no fixed length takes, by guess.
@@ -61,16 +61,20 @@ def iter_chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(held).combine_chunks()
 
 
-def share_out(rows: pa.Table, buckets: pa.Array, *, side: int) -> pa.RecordBatch:
-    """Rows as one piece for each bucket that some of them are in."""
+def share_out(rows: pa.Table, buckets: pa.Array, *, side: int, number: int) -> pa.RecordBatch:
+    """Rows as one piece for each bucket that some of them are in; by the number, pieces are put in order again."""
     numbers = buckets.to_numpy(zero_copy_only=False)
     ordered = rows.take(pa.array(np.argsort(numbers, kind="stable")))
     found, counts = np.unique(numbers, return_counts=True)
     starts = np.cumsum(counts) - counts
     pieces = [pack(ordered.slice(start, count)) for start, count in zip(starts.tolist(), counts.tolist(), strict=True)]
-    columns = [pa.array(found, pa.int32()), pa.repeat(pa.scalar(side, pa.int32()), len(found)), pieces]
     return pa.record_batch(
-        columns, schema=pa.schema([("bucket", pa.int32()), ("side", pa.int32()), ("rows", pa.binary())])
+        {
+            "bucket": pa.array(found, pa.int32()),
+            "side": pa.repeat(pa.scalar(side, pa.int32()), len(found)),
+            "number": pa.repeat(pa.scalar(number, pa.int64()), len(found)),
+            "rows": pa.array(pieces, pa.binary()),
+        }
     )
 
 

@@ -1,0 +1,140 @@
+"""Which engine compares rows: what was asked for, else what fits how many there are."""
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import anabranch as ab
+from anabranch.duck.comparing import default_comparer
+from anabranch.errors import InvalidInputError, MissingDependencyError
+from anabranch.format.difference import ColumnPair
+from anabranch.repo.choosing import MANY_ROWS, ChoosingComparer, choose_comparer
+from anabranch.repo.comparing import LargeComparer, RowComparison, RowMerge, Rows, TableCounts
+from anabranch.spark.packing import HeldRows
+from tests.repo.conftest import ORDERS, append
+
+IDS = [ColumnPair(older="id", newer="id")]
+
+
+@dataclass
+class Watched:
+    """An engine that compares in this process, and counts how often it is asked."""
+
+    is_ready: bool = True
+    asked: list[str] = field(default_factory=list)
+
+    def count(self, comparison: RowComparison) -> TableCounts:
+        self.asked.append("count")
+        return default_comparer().count(comparison)
+
+    def compare(self, comparison: RowComparison) -> pa.RecordBatchReader:
+        self.asked.append("compare")
+        return default_comparer().compare(comparison)
+
+    def merge(self, merge: RowMerge) -> pa.RecordBatchReader:
+        self.asked.append("merge")
+        return default_comparer().merge(merge)
+
+
+def held(*ids: int) -> HeldRows:
+    rows = pa.table({"id": pa.array(ids, pa.int64())})
+    return HeldRows(schema=rows.schema, batches=rows.to_batches())
+
+
+def comparison(older: Rows | None, newer: Rows | None) -> RowComparison:
+    return RowComparison(older=older, newer=newer, columns=IDS, keys=IDS, has_row_ids=False)
+
+
+def never() -> LargeComparer | None:
+    raise AssertionError("nobody needs it")
+
+
+def test_many_rows_go_to_the_large_engine_and_few_stay_here() -> None:
+    local, large = Watched(), Watched()
+    comparer = ChoosingComparer(load_local=lambda: local, find_large=lambda: large, many_rows=4)
+    assert comparer.count(comparison(held(1, 2), held(3, 4))) == TableCounts(inserted=2, updated=0, deleted=2)
+    assert comparer.compare(comparison(held(1), held(2, 3))).read_all().num_rows == 3
+    merge = RowMerge(
+        base_of_source=held(1), source=held(2), base_of_target=held(1), target=held(3), columns=[], keys=[]
+    )
+    comparer.merge(merge)
+    assert (large.asked, local.asked) == (["count", "merge"], ["compare"])
+
+
+def test_rows_without_anything_to_match_stay_here() -> None:
+    local = Watched()
+    comparer = ChoosingComparer(load_local=lambda: local, find_large=never, many_rows=2)
+    comparer.count(comparison(held(1, 2, 3), held()))
+    comparer.compare(comparison(held(), held(1, 2, 3)))
+    assert local.asked == ["count", "compare"]
+
+
+@pytest.mark.parametrize("large", [None, Watched(is_ready=False)], ids=["not installed", "cannot start"])
+def test_without_spark_any_number_of_rows_stays_here(large: Watched | None) -> None:
+    local = Watched()
+    comparer = ChoosingComparer(load_local=lambda: local, find_large=lambda: large, many_rows=1)
+    assert comparer.count(comparison(held(1, 2), held(2))).deleted == 1
+    assert local.asked == ["count"]
+    assert large is None or large.asked == []
+
+
+def test_what_is_asked_for_is_taken() -> None:
+    local, large = Watched(), Watched(is_ready=False)
+    assert choose_comparer("local", load_local=lambda: local, find_large=never) is local
+    assert choose_comparer("spark", load_local=lambda: local, find_large=lambda: large) is large
+    chosen = choose_comparer("auto", load_local=lambda: local, find_large=lambda: large)
+    assert isinstance(chosen, ChoosingComparer)
+    assert chosen.many_rows == MANY_ROWS
+    with pytest.raises(MissingDependencyError, match="PySpark is not installed"):
+        choose_comparer("spark", load_local=lambda: local, find_large=lambda: None)
+
+
+def test_an_engine_that_is_not_there_is_refused(lake: ab.Repository) -> None:
+    lake.branch_create("dev")
+    for ask in (lake.diff, lake.conflicts, lake.branch_merge):
+        with pytest.raises(InvalidInputError, match="the engine is 'flink'") as caught:
+            ask("dev", engine="flink")
+        assert caught.value.hint == "use one of 'auto', 'local', 'spark'"
+
+
+def test_in_this_process_nothing_of_spark_is_loaded(lake: ab.Repository) -> None:
+    lake.branch_create("dev")
+    append(lake, 4, branch="dev")
+    program = f"""
+import sys
+import anabranch as ab
+
+repo = ab.open({lake.uri!r})
+for engine in ("auto", "local"):
+    assert repo.diff("main", "dev", engine=engine).summary()[{ORDERS!r}].inserted == 1
+    assert list(repo.conflicts("dev", engine=engine)) == []
+assert repo.branch_merge("dev", engine="local").commit is not None
+assert "pyspark" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_without_java_spark_is_never_chosen_and_refused_by_name(lake: ab.Repository, tmp_path: Path) -> None:
+    before = lake.snapshot().id
+    append(lake, 4)
+    program = f"""
+import anabranch as ab
+from anabranch.errors import MissingDependencyError
+from anabranch.spark.session import can_start
+
+assert not can_start()
+repo = ab.open({lake.uri!r})
+try:
+    repo.diff({before!r}, engine="spark").summary()
+except MissingDependencyError as err:
+    assert err.problem == "Spark needs Java, and there is no java on the PATH", err
+else:
+    raise AssertionError("it has found a Java")
+"""
+    environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
+    subprocess.run([sys.executable, "-c", program], check=True, env=environment | {"PATH": str(tmp_path)})
