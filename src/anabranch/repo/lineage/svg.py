@@ -16,7 +16,7 @@ _NAME_SIZE = 13.0
 _ABOUT_SIZE = 11.0
 # Of the fonts named below, a character is as wide as this part of its height.
 _ASPECT = 0.62
-_HEIGHT = 46.0
+_LINE = 16.0
 # So many characters are shown; the whole text is in the title of the box.
 _SHOWN = 44
 # Edges against the others swing below the boxes.
@@ -69,20 +69,27 @@ def draw_svg(nodes: Sequence[LineageNode], edges: Sequence[LineageEdge]) -> str:
 
 
 def _size(node: LineageNode) -> Size:
-    name = _cells(_cut(node.name)) * _NAME_SIZE
-    about = _cells(_cut(node.about)) * _ABOUT_SIZE
-    return round(max(name, about) * _ASPECT + 2 * _PADDING, 1), _HEIGHT
+    about = _about_lines(node)
+    widths = (_cells(_cut(node.name)) * _NAME_SIZE, *(_cells(line) * _ABOUT_SIZE for line in about))
+    return round(max(widths) * _ASPECT + 2 * _PADDING, 1), _LINE * (1 + len(about)) + _PADDING
+
+
+def _about_lines(node: LineageNode) -> list[str]:
+    """What a node is about, with the time on a line of its own, so that boxes are not too wide."""
+    return [_cut(line) for line in node.about.rsplit(" · ", 1)]
 
 
 def _box_lines(node: LineageNode, box: Box, *, is_root: bool) -> Iterator[str]:
     kind = f"{node.kind.value} root" if is_root else node.kind.value
-    x, y = box.x + _PADDING, box.y + box.height / 2
+    x, y = box.x + _PADDING, box.y + _PADDING / 2 + _LINE * 0.75
     yield f'<g class="{kind}"><title>{_text(f"{node.name}: {node.about}, commit {node.commit_id}")}</title>'
     yield (
         f'<rect class="box" x="{box.x:.1f}" y="{box.y:.1f}" width="{box.width:.1f}" height="{box.height:.1f}" rx="7"/>'
     )
-    yield f'<text class="name" x="{x:.1f}" y="{y - 3:.1f}">{_text(_cut(node.name))}</text>'
-    yield f'<text class="about" x="{x:.1f}" y="{y + 14:.1f}">{_text(_cut(node.about))}</text></g>'
+    yield f'<text class="name" x="{x:.1f}" y="{y:.1f}">{_text(_cut(node.name))}</text>'
+    for number, line in enumerate(_about_lines(node), 1):
+        yield f'<text class="about" x="{x:.1f}" y="{y + number * _LINE:.1f}">{_text(line)}</text>'
+    yield "</g>"
 
 
 def _arrow_line(arrow: Arrow, kind: EdgeKind) -> str:
