@@ -16,7 +16,7 @@ import pyarrow as pa
 
 import anabranch as ab
 from anabranch import bootstrap
-from anabranch.format import home
+from anabranch.format import home, moving
 from anabranch.format.staging import fragments, keys, rows
 from anabranch.storage import ObjectStore, open_store
 from anabranch.storage.wrappers import _WrappedStore
@@ -72,7 +72,7 @@ def _install(points: Points) -> None:
     def open_fatal(*args: Any, **kwargs: Any) -> ObjectStore:
         return FatalStore(open_store(*args, **kwargs), points)
 
-    for module in (bootstrap, home):
+    for module in (bootstrap, home, moving):
         _replace(module, "open_store", open_fatal)
     for module in (fragments, keys, rows):
         _surround(points, module, "lance_write_fragments")

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from tests.repo.programs import killing, runs, schemas
+from tests.repo.programs import killing, merges, runs, schemas
 from tests.repo.programs.racing import Course, commit_over_and_over, read_over_and_over, take_names
 from tests.repo.programs.run_racing import act_on_each, compare_tables_over_and_over, run_over_and_over
 from tests.repo.programs.running import hear, say
@@ -26,7 +26,7 @@ Work = Callable[[int], Any]
 # Told how to find out whether the race is over.
 Reader = Callable[[Callable[[], bool]], Any]
 
-SCENARIOS = {**killing.SCENARIOS, **runs.SCENARIOS, **schemas.SCENARIOS}
+SCENARIOS = {**killing.SCENARIOS, **merges.SCENARIOS, **runs.SCENARIOS, **schemas.SCENARIOS}
 
 
 class Child:
@@ -65,6 +65,15 @@ def race(told: dict[str, Any]) -> Any:
         return lambda: commit_over_and_over(course, writer=number, commits=commits)
 
     return _run_race([writer(number) for number in range(told["writers"])], [_plain_reader(course)])
+
+
+def race_of_merges(told: dict[str, Any]) -> Any:
+    course, count = Course(**told["course"]), told["merges"]
+
+    def writer(number: int) -> Callable[[], Any]:
+        return lambda: merges.merge_own_branch(course, writer=number, merges=count)
+
+    return _run_race([writer(number) for number in range(told["writers"])], [])
 
 
 def race_of_runs(told: dict[str, Any]) -> Any:
@@ -145,7 +154,14 @@ def kill(told: dict[str, Any]) -> Any:
     return child.result()
 
 
-_TASKS = {"race": race, "race of runs": race_of_runs, "contest": contest, "rivalry": rivalry, "kill": kill}
+_TASKS = {
+    "race": race,
+    "race of merges": race_of_merges,
+    "race of runs": race_of_runs,
+    "contest": contest,
+    "rivalry": rivalry,
+    "kill": kill,
+}
 
 
 def main() -> None:

@@ -1,0 +1,92 @@
+"""Merges killed at every point of what they do, and merges that race: nothing is lost, and they can be done again."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import anabranch as ab
+from anabranch.repo.repository import Repository
+from tests.repo.programs import ledger, merges
+from tests.repo.programs.running import Program
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Program]:
+    with Program("nursery") as program:
+        yield program
+
+
+@pytest.fixture
+def every(request: pytest.FixtureRequest) -> int:
+    """Which of the points are tried: every thirteenth, or with --proof every one."""
+    return 1 if request.config.getoption("--proof") else 13
+
+
+def made(folder: Path) -> Repository:
+    repo = ab.init(folder)
+    ledger.create(repo)
+    merges.prepare(repo, "dev")
+    return repo
+
+
+def count_points(nursery: Program, scenario: str, folder: Path) -> int:
+    result = nursery.ask("kill", scenario=scenario, uri=made(folder).uri, name="dev")
+    assert "done" in result, result
+    return len(result["done"])
+
+
+def test_a_merge_killed_anywhere_leaves_both_branches_and_can_be_repeated(
+    nursery: Program, tmp_path: Path, every: int
+) -> None:
+    points = count_points(nursery, "merge", tmp_path / "untouched")
+    wanted = merges.state(ab.open(tmp_path / "untouched"), "main")
+    assert wanted[merges.LISTED][:4] == [(0, "base"), (1, "dev"), (3, "main"), (4, "base")]
+    for fatal in range(0, points, every):
+        repo = made(tmp_path / f"lake{fatal}")
+        before = {branch: merges.state(repo, branch) for branch in ("main", "dev")}
+        killed = nursery.ask("kill", scenario="merge", uri=repo.uri, name="dev", fatal=fatal)["killed"]
+        other = ab.open(repo.uri)
+        assert merges.state(other, "dev") == before["dev"]
+        is_done = any(point.startswith("after put_if_absent _versions/main/") for point in killed)
+        assert merges.state(other, "main") in ([wanted] if is_done else [before["main"], wanted])
+        other.branch_merge("dev", into="main", message="merge dev")
+        assert merges.state(other, "main") == wanted
+        merged = [commit for commit in other.list_commits("main", limit=None) if commit.message == "merge dev"]
+        assert len(merged) == 1
+        plain = {key: ledger.read_plain(path, {}) for key, path in ledger.homes(other).items()}
+        assert plain == wanted
+        other.branch_delete("dev")
+        assert merges.state(other, "main") == wanted
+
+
+def test_a_rebase_killed_anywhere_is_all_or_nothing(nursery: Program, tmp_path: Path, every: int) -> None:
+    points = count_points(nursery, "rebase", tmp_path / "untouched")
+    wanted = merges.state(ab.open(tmp_path / "untouched"), "dev")
+    for fatal in range(0, points, every):
+        repo = made(tmp_path / f"lake{fatal}")
+        before = {branch: merges.state(repo, branch) for branch in ("main", "dev")}
+        nursery.ask("kill", scenario="rebase", uri=repo.uri, name="dev", fatal=fatal)
+        other = ab.open(repo.uri)
+        assert merges.state(other, "main") == before["main"]
+        assert merges.state(other, "dev") in (before["dev"], wanted)
+        other.rebase("dev", onto="main")
+        assert merges.state(other, "dev") == wanted
+
+
+def test_eight_processes_merge_their_own_branches_into_main_at_once(nursery: Program, tmp_path: Path) -> None:
+    repo = ab.init(tmp_path / "lake")
+    ledger.create(repo)
+    course = {"uri": repo.uri, "branch": "main", "storage_options": {}}
+    told = nursery.ask("race of merges", course=course, writers=8, merges=3)
+    assert all("done" in writer for writer in told["writers"]), told
+    wanted = sorted((w * 1000 + n, ledger.mark_of(w, n)) for w in range(8) for n in range(3))
+    found = ledger.read(repo)
+    assert found == {
+        ledger.ORDERS: wanted,
+        ledger.EVENTS: wanted,
+        ledger.STOCK: [(w, ledger.mark_of(w, 2)) for w in range(8)],
+    }
+    messages = [commit.message for commit in repo.list_commits("main", limit=None)]
+    assert sorted(m for m in messages if m.startswith("merge")) == sorted(f"merge {mark}" for _, mark in wanted)
+    assert {key: ledger.read_plain(path, {}) for key, path in ledger.homes(repo).items()} == found
