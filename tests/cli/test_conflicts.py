@@ -124,3 +124,27 @@ def test_rows_without_a_key_are_told_too(cli: Run, lake: ab.Repository) -> None:
         "there",
     )
     assert "there" in cli("conflicts", "notes").out
+
+
+def test_times_that_python_has_not_are_told_as_text(cli: Run, lake: ab.Repository) -> None:
+    key = "in_c_sales.eons"
+    schema = pa.schema([("id", pa.int64()), ("fine", pa.timestamp("ns")), ("far", pa.timestamp("s"))])
+
+    def row(number: int, far: int) -> pa.Table:
+        return pa.table({"id": [number], "fine": [far], "far": [far * 10**11]}, schema=schema)
+
+    with lake.transaction() as tx:
+        tx.create_table(key, schema, primary_key=["id"])
+        tx.append(key, pa.concat_tables([row(1, 1), row(2, 1)]))
+    lake.branch_create("eons")
+    with lake.transaction("eons") as tx:
+        tx.upsert(key, row(1, 3))
+        tx.delete(key, "id = 2")
+    with lake.transaction() as tx:
+        tx.upsert(key, pa.concat_tables([row(1, 4), row(2, 4)]))
+    found = cli("conflicts", "eons", "--json").document["conflicts"]
+    cells = {conflict["column"]: conflict for conflict in found}
+    assert cells["fine"]["source"] == "1970-01-01 00:00:00.000000003"
+    assert cells["far"]["source"] == "11476-08-15 05:20:00"
+    assert cells[None]["target"]["fine"] == "1970-01-01 00:00:00.000000004"
+    assert "11476-08-15 05:20:00" in cli("merge", "eons").err

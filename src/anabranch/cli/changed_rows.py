@@ -5,11 +5,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from anabranch.cli.output import Line, Table, count
-from anabranch.cli.rows import json_value, plain_rows, text_value
+from anabranch.cli.rows import json_value, text_value
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from anabranch.repo.diff import TableDiff
 
 __all__ = ["ChangedRow", "column_table", "difference_document", "iter_row_lines", "list_changed_rows"]
@@ -93,26 +91,15 @@ def _cell(name: str, value: Any) -> str:
 
 
 def _iter_rows(part: "TableDiff", limit: int) -> Iterator[ChangedRow]:
+    from anabranch.format.python_values import python_values
+
     left = limit
     for batch in part.iter_batches():
         chosen = batch.slice(0, left)
         changes, columns = (chosen.column(name).to_pylist() for name in ("change", "columns"))
-        sides = (_plain(chosen.column(name)) for name in ("before", "after"))
+        sides = (python_values(chosen.column(name)) for name in ("before", "after"))
         for change, names, before, after in zip(changes, columns, *sides, strict=True):
             yield ChangedRow(change=change, columns=names, before=before, after=after)
         left -= len(chosen)
         if not left:
             return
-
-
-def _plain(structs: "pa.StructArray") -> list[dict[str, Any] | None]:
-    import pyarrow as pa
-
-    names = structs.type.names
-    if not names:
-        return [None] * len(structs)
-    rows = plain_rows(pa.record_batch(structs.flatten(), names=names))
-    return [
-        dict(zip(names, row, strict=True)) if is_there else None
-        for row, is_there in zip(rows, structs.is_valid().to_pylist(), strict=True)
-    ]

@@ -4,7 +4,7 @@ import base64
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,9 @@ _PLAIN_FIELD = re.compile(r'[^",\r\n]+')
 
 def plain_rows(table: "pa.Table | pa.RecordBatch") -> list[tuple[Any, ...]]:
     """The rows as Python values."""
-    return list(zip(*(_values(column) for column in table.columns), strict=True))
+    from anabranch.format.python_values import python_values
+
+    return list(zip(*(python_values(column) for column in table.columns), strict=True))
 
 
 def json_value(value: Any) -> Any:
@@ -113,38 +115,3 @@ def _csv_value(value: Any) -> str | None:
 
 def _not_finite(value: float) -> str:
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-
-
-def _values(column: "pa.Array") -> list[Any]:
-    """Python's times end at microseconds and the year 9999; where that is too little, times become text."""
-    import pyarrow as pa
-
-    def in_microseconds(kind: pa.DataType) -> pa.DataType:
-        if pa.types.is_timestamp(kind):
-            return pa.timestamp("us", kind.tz)
-        if pa.types.is_duration(kind):
-            return pa.duration("us")
-        return pa.time64("us") if pa.types.is_time64(kind) else kind
-
-    def as_text(kind: pa.DataType) -> pa.DataType:
-        return pa.string() if pa.types.is_temporal(kind) else kind
-
-    try:
-        return list(column.cast(_retyped(column.type, in_microseconds)).to_pylist())
-    except (pa.ArrowInvalid, OverflowError, ValueError):
-        return list(column.cast(_retyped(column.type, as_text)).to_pylist())
-
-
-def _retyped(kind: "pa.DataType", leaf: "Callable[[pa.DataType], pa.DataType]") -> "pa.DataType":
-    """The type with other leaves."""
-    import pyarrow as pa
-
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_retyped(field.type, leaf)) for field in kind])
-    if pa.types.is_fixed_size_list(kind):
-        return pa.list_(_retyped(kind.value_type, leaf), kind.list_size)
-    if pa.types.is_list(kind):
-        return pa.list_(_retyped(kind.value_type, leaf))
-    if pa.types.is_large_list(kind):
-        return pa.large_list(_retyped(kind.value_type, leaf))
-    return leaf(kind)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from anabranch.errors import TableNotFoundError
 from anabranch.format.difference import ColumnPair, Difference, compare_versions, find_filled
 from anabranch.format.parts import Part, all_parts, count_parts
+from anabranch.format.python_values import python_values
 from anabranch.ids import TableKey
 from anabranch.repo.comparing import RowComparer, RowComparison, RowSide, TableCounts
 from anabranch.repo.models import TableMap
@@ -147,7 +148,7 @@ class TableDiff:
 
     def iter_rows(self) -> Iterator[RowChange]:
         for batch in self.iter_batches():
-            for row in batch.to_pylist():
+            for row in python_values(batch.to_struct_array()):
                 yield RowChange(
                     table=self.key,
                     change=RowChangeKind(row["change"]),

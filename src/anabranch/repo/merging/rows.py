@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from anabranch.format.parts import ROW_ID, take_at
+from anabranch.format.python_values import python_values
 from anabranch.format.staging import Pin, RowBatch
 from anabranch.format.staging.incoming import cast_computed, fit_rows
 from anabranch.ids import TableKey
@@ -138,7 +139,7 @@ class RowMerging:
         return pa.concat_arrays([values, decided]).take(pa.array(chosen)), is_other
 
     def _cell_conflicts(self, found: "_Found", column: MergedColumn, cells: Cells) -> Iterator[Conflict]:
-        values = zip(cells.base.to_pylist(), cells.source.to_pylist(), cells.target.to_pylist(), strict=True)
+        values = zip(*map(python_values, (cells.base, cells.source, cells.target)), strict=True)
         kinds = found.source_changes.to_pylist()
         for kind, key, (base, source, target) in zip(kinds, self._keys(found), values, strict=True):
             is_new = kind == "inserted"
@@ -193,7 +194,7 @@ class RowMerging:
                 self._late.append(row)
 
     def _row_conflicts(self, found: "_Found") -> Iterator[Conflict]:
-        rows = zip(found.base.to_pylist(), found.source.to_pylist(), found.target.to_pylist(), strict=True)
+        rows = zip(*map(python_values, (found.base, found.source, found.target)), strict=True)
         for key, (base, source, target) in zip(self._keys(found), rows, strict=True):
             yield Conflict(
                 table=str(self.key),
@@ -223,7 +224,7 @@ class RowMerging:
             return
         named = {column.name: column.triple for column in self.columns}
         triples = [(name, named[name]) for name in self.key_names]
-        sides = zip(found.source.to_pylist(), found.base.to_pylist(), strict=True)
+        sides = zip(python_values(found.source), python_values(found.base), strict=True)
         for source, base in sides:
             if source is not None:
                 yield {name: source[triple.source] for name, triple in triples if triple.source is not None}
