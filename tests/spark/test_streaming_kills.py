@@ -18,6 +18,8 @@ pytestmark = pytest.mark.spark
 
 PROJECT = Path(__file__).parents[2]
 ROWS = 4
+# A JVM that lives for seconds has no use for code that is compiled for years.
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class Stream:
         return subprocess.run(
             [sys.executable, "-m", "tests.spark.programs.stream_and_die", *told, death],
             cwd=PROJECT,
-            env=cluster_environment(sys.executable) | {"PYTHONPATH": str(PROJECT)},
+            env=cluster_environment(sys.executable) | {"PYTHONPATH": str(PROJECT), "JAVA_TOOL_OPTIONS": SHORT_LIVED},
             capture_output=True,
             text=True,
             check=False,

@@ -110,8 +110,7 @@ def main(uri: str, feed: str, checkpoint: str, options: str, death: str) -> None
         fate = Death(**json.loads(death), group=os.getpgrp())
         spark.dataSource.register(type("DyingSource", (DyingSource,), {"death": fate}))
     source = spark.readStream.schema("id long, v string").option("maxFilesPerTrigger", "1").json(feed)
-    # Several tasks, so that one of them dies while others have written.
-    writer = source.repartition(2).writeStream.format("anabranch").option("repo", uri).options(**json.loads(options))
+    writer = source.writeStream.format("anabranch").option("repo", uri).options(**json.loads(options))
     query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start("s.streamed")
     query.awaitTermination()
     spark.stop()
