@@ -113,7 +113,7 @@ class _RowsOfTable:
         self._side = merger.resolution.for_table(merge.key)
         self._conflicts = 0
         self._is_unmatched = False
-        self._differences: dict[int, Difference] = {}
+        self._differences: dict[tuple[str | None, int], Difference] = {}
 
     def measure(self) -> MergedTable:
         *_, last = self.iter_measured()
@@ -319,10 +319,10 @@ class _RowsOfTable:
 
     def _difference(self, base: Table, table: Table) -> Difference:
         """What may differ between the base and a side, which both the columns and the rows ask for."""
-        version = table.entry.version
-        if version not in self._differences:
-            self._differences[version] = compare_versions(base.pin, table.pin)
-        return self._differences[version]
+        state = table.entry.home, table.entry.version
+        if state not in self._differences:
+            self._differences[state] = compare_versions(base.pin, table.pin)
+        return self._differences[state]
 
     def _sides(
         self, table: Table, *, is_whole: bool, with_filled: bool, by_ids: bool

@@ -128,6 +128,8 @@ class _Merging:
     def is_up_to_date(self, head: LogEntry) -> bool:
         """Whether a branch has all of the source; what a live one shows of main counts, too."""
         source = self._wanted.source
+        if source.saw is not None and self.main is not None and source.commit == head.head.commit:
+            return True  # a live branch and itself
         seen = None if source.saw is None else self._records.commits.get(source.saw)
         return all(self._ancestry.is_ancestor(each, head.head) for each in (source, seen) if each is not None)
 

@@ -18,6 +18,7 @@ __all__ = ["Cells", "Decide", "Resolution", "Resolver", "Strategy", "parse_resol
 # The name of a resolver, or a function of a conflict that gives the value; NotImplemented leaves it as it is.
 Resolver = str | Callable[[Conflict], Any]
 
+_DIGITS_OF_INTEGERS = 20
 _LATEST_BY = re.compile(r"latest_by\((.+)\)")
 
 
@@ -91,7 +92,9 @@ def parse_resolution(strategy: str, resolvers: Mapping[str, Any] | None) -> Reso
         raise InvalidInputError(f"{resolvers!r} names no resolvers", hint="give a dict such as {'price': 'max'}")
     for name, given in (resolvers or {}).items():
         if isinstance(given, Mapping):
-            flat |= {f"{name}.{column}": resolver for column, resolver in given.items()}
+            for column, resolver in given.items():
+                _check(column, resolver)
+                flat[f"{name}.{column}"] = resolver
         else:
             flat[name] = given
     for name, resolver in flat.items():
@@ -139,22 +142,45 @@ def _target(cells: Cells) -> tuple[pa.Array, None]:
 
 
 def _max(cells: Cells) -> tuple[pa.Array, None]:
-    return _computed(cells, "max", lambda: pc.max_element_wise(cells.source, cells.target)), None
+    return _computed(cells, "max", lambda: _extreme(cells, pc.max_element_wise, pc.greater)), None
 
 
 def _min(cells: Cells) -> tuple[pa.Array, None]:
-    return _computed(cells, "min", lambda: pc.min_element_wise(cells.source, cells.target)), None
+    return _computed(cells, "min", lambda: _extreme(cells, pc.min_element_wise, pc.less)), None
+
+
+def _extreme(cells: Cells, choose: Callable[..., pa.Array], is_better: Callable[..., pa.Array]) -> pa.Array:
+    try:
+        return choose(cells.source, cells.target)
+    except pa.ArrowNotImplementedError:  # Arrow compares more types than it knows the greatest of
+        return pc.if_else(_is_ahead(cells.source, cells.target, is_better), cells.source, cells.target)
+
+
+def _is_ahead(source: pa.Array, target: pa.Array, is_better: Callable[..., pa.Array]) -> pa.Array:
+    """Where the source's value is the better one, or the only one."""
+    is_only = pc.and_(pc.is_valid(source), pc.is_null(target))
+    return pc.or_(pc.fill_null(is_better(source, target), pa.scalar(value=False)), is_only)
 
 
 def _sum_delta(cells: Cells) -> tuple[pa.Array, None]:
     """The base plus both changes; nulls count as 0."""
 
     def total() -> pa.Array:
-        zero = pa.scalar(0).cast(cells.target.type)
-        source, target, base = (pc.fill_null(array, zero) for array in (cells.source, cells.target, cells.base))
+        kind = _with_room(cells.target.type)
+        filled = [pc.fill_null(array, pa.scalar(0, array.type)) for array in (cells.source, cells.target, cells.base)]
+        source, target, base = (array if array.type == kind else array.cast(kind) for array in filled)
         return pc.add_checked(target, pc.subtract_checked(source, base))
 
     return _computed(cells, "sum_delta", total), None
+
+
+def _with_room(kind: pa.DataType) -> pa.DataType:
+    """A type in which sums of a few numbers fit, though the numbers themselves may be as large as they can."""
+    if pa.types.is_integer(kind):
+        return pa.decimal128(_DIGITS_OF_INTEGERS, 0)
+    if pa.types.is_decimal128(kind):
+        return pa.decimal256(kind.precision, kind.scale)
+    return kind
 
 
 def _concat(cells: Cells) -> tuple[pa.Array, None]:
@@ -179,12 +205,10 @@ def _latest_by(column: str) -> Decide:
             raise InvalidInputError(
                 f"latest_by({column}) names a column that is not on both sides", hint="name one that is"
             )
-        source, target = pc.struct_field(cells.source_rows, column), pc.struct_field(cells.target_rows, column)
-        is_later = _computed(cells, f"latest_by({column})", lambda: pc.greater(source, target), check=False)
-        is_only = pc.and_(pc.is_valid(source), pc.is_null(target))
-        return pc.if_else(
-            pc.or_(pc.fill_null(is_later, pa.scalar(value=False)), is_only), cells.source, cells.target
-        ), None
+        source, target = (pc.struct_field(rows, [column]) for rows in (cells.source_rows, cells.target_rows))
+        name = f"latest_by({column})"
+        is_later = _computed(cells, name, lambda: _is_ahead(source, target, pc.greater), check=False)
+        return pc.if_else(is_later, cells.source, cells.target), None
 
     return decide
 

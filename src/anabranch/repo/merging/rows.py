@@ -1,6 +1,6 @@
 """The rows that a merge replaces, adds and removes in the target, cell by cell."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from anabranch.errors import InvalidInputError, SchemaMismatchError
 from anabranch.format.parts import ROW_ID, take_at
 from anabranch.format.python_values import python_values
 from anabranch.format.staging import Pin, RowBatch
@@ -187,11 +188,29 @@ class RowMerging:
                 self.deleted += 1
                 yield RowBatch(rows=None, addresses=address)
             elif answer is not None:
-                row = pa.Table.from_pylist([dict(answer)])
+                row = self._as_row(answer, conflict)
                 if is_there:  # it takes the place of the one that is there
                     self.deleted += 1
                     yield RowBatch(rows=None, addresses=address)
                 self._late.append(row)
+
+    def _as_row(self, answer: Any, conflict: Conflict) -> pa.Table:
+        """What a function gave instead of a row that one side deleted, as a row of the result."""
+        hint = f"return a dict of the columns {', '.join(self.schema.names)}, None, or NotImplemented"
+        given = dict(answer) if isinstance(answer, Mapping) else {}
+        if not given or any(name not in self.schema.names for name in given):
+            raise InvalidInputError(f"the resolver of '{self.key}' gave {answer!r}, which is no row of it", hint=hint)
+        if {name: given.get(name) for name in self.key_names} != dict(conflict.key or {}) and self.key_names:
+            raise InvalidInputError(
+                f"the resolver of '{self.key}' gave {answer!r} for the row {conflict.key}",
+                hint="leave its key as it is",
+            )
+        try:
+            rows = pa.Table.from_pylist([given], schema=pa.schema([self.schema.field(name) for name in given]))
+            return fit_rows(rows, self.schema).to_table()
+        except (pa.ArrowException, SchemaMismatchError) as err:
+            problem = f"the resolver of '{self.key}' gave a row that does not fit: {err}"
+            raise InvalidInputError(problem, hint=hint) from err
 
     def _row_conflicts(self, found: "_Found") -> Iterator[Conflict]:
         rows = zip(*map(python_values, (found.base, found.source, found.target)), strict=True)
