@@ -73,11 +73,12 @@ def _sides(records: Records, record: CommitRecord) -> _Sides:
         raise CommitNotFoundError(
             f"commit {commit.graph_commit_id} was never published", hint="list the commits to see which exist"
         )
-    after = replace(after, head=record)
+    if after.head.commit.graph_commit_id != commit.graph_commit_id:
+        after = replace(after, head=records.commits.get(commit.graph_commit_id))  # one of many that a rebase made
     before = records.heads.get_numbered(branch, commit.manifest_version - 1)
     found = before.head
     if found.commit.graph_commit_id != commit.parent_commit_id and commit.parent_commit_id is not None:
-        found = records.commits.get(commit.parent_commit_id)  # one of many that a rebase made
+        found = records.commits.get(commit.parent_commit_id)
     elif before.state.mode is BranchMode.LIVE and after.head.saw is not None:
         found = shown(before, records.commits.get(after.head.saw)).head
     keys = [TableKey.parse(key) for key in commit.tables]
