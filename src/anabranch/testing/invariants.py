@@ -83,7 +83,9 @@ def check_commits(repo: Repository, model: ModelRepository) -> None:
         check_snapshot(repo.snapshot_of(commit_id), model, commit)
         found = repo.get_commit(commit_id)
         parent = None if commit.parent is None else model.id_of(commit.parent)
-        _require(found.parent_commit_id == parent, f"{commit_id} has the parent {found.parent_commit_id}, not {parent}")
+        merged = None if commit.merged is None else model.id_of(commit.merged)
+        parents = found.parent_commit_id, found.merged_parent_commit_id
+        _require(parents == (parent, merged), f"{commit_id} has the parents {parents}, not {(parent, merged)}")
         _require((found.branch, found.manifest_version) == (commit.branch, commit.version), f"{found} is misplaced")
 
 

@@ -16,7 +16,10 @@ Tables = Mapping[str, ModelTable]
 class ModelCommit:
     """All tables after one step. `version` and `incarnation` say which entry of which life of its branch made it.
 
-    `ground` are the tables right before it, of which `followed` followed main on a live branch.
+    `ground` are the tables right before it, of which `followed` followed main on a live branch. `merged` is the second
+    parent of a merge. `origins` say of which commits it has tables that it does not have from these parents: on a live
+    branch, or a frozen one, from a state of main; after a pull, from where that took them. On a live branch `saw` is
+    the state of main under it, and all but its `own` tables are from there.
     """
 
     branch: str
@@ -27,6 +30,14 @@ class ModelCommit:
     changed: tuple[str, ...]
     ground: Tables = field(default_factory=dict)
     followed: frozenset[str] = frozenset()
+    merged: "ModelCommit | None" = None
+    origins: "Mapping[str, tuple[ModelCommit, ...]]" = field(default_factory=dict)
+    saw: "ModelCommit | None" = None
+    own: frozenset[str] = frozenset()
+
+    @property
+    def parents(self) -> "tuple[ModelCommit, ...]":
+        return tuple(parent for parent in (self.parent, self.merged) if parent is not None)
 
     def history(self) -> Iterator["ModelCommit"]:
         commit: ModelCommit | None = self
@@ -62,7 +73,8 @@ class ModelEntry:
 class ModelView:
     """What a ref shows: a commit, and its tables, or, where not `is_recorded`, those of a live branch.
 
-    `name` and `number` are the entry it was found by, `parent` the branch that a branch made from it has.
+    `name` and `number` are the entry it was found by, `parent` the branch that a branch made from it has. Under all but
+    the `own` tables of a live branch is the state of main that it `saw`.
     """
 
     commit: ModelCommit
@@ -73,6 +85,16 @@ class ModelView:
     is_head: bool = False
     is_live: bool = False
     is_recorded: bool = True
+    saw: ModelCommit | None = None
+    own: frozenset[str] = frozenset()
+
+    @classmethod
+    def of_commit(cls, commit: ModelCommit, *, parent: str | None = None) -> "ModelView":
+        return cls(commit=commit, tables=commit.tables, parent=parent, saw=commit.saw, own=commit.own)
+
+    def origin(self, key: str) -> ModelCommit:
+        """The commit that a table is from."""
+        return self.commit if self.saw is None or key in self.own else self.saw
 
 
 # A change to a table, made again on another state of it; None if it would not mean the same there.

@@ -4,7 +4,8 @@ Where the outcome depends on how a table lies on disk, which the model does not 
 
 - a column that was renamed is followed by its data; where a side has rewritten these, or there are none, it is seen as
   dropped, and another as added;
-- a table without a key is merged by the ids of its rows, if these were not all given anew meanwhile;
+- a table without a key is merged by the ids of its rows, if these were not all given anew meanwhile; where they were
+  not kept, a side that only added rows can be told from one that wrote all of them anew by their files alone;
 - what is taken over whole may become a state of its own, though it holds the same.
 """
 
@@ -134,17 +135,51 @@ class _Merge:
     def _with_shape(self, shape: _Shape) -> Iterator[Outcome]:
         key_clashes, key, has_one_key = self._merge_keys()
         shape.clashes += key_clashes
-        if has_one_key or self._has_row_ids:
-            if has_one_key is False and not self._are_row_ids_known:
-                yield Anything(self._target)
-            else:
-                yield self._merge_rows(shape, key, by_key=has_one_key)
-        elif self._side is None:
-            yield Clash(shape.clashes or 1)
-        elif self._side == "target":
-            yield self._target
+        if has_one_key:
+            yield self._merge_rows(shape, key, by_key=True)
+        elif self._has_row_ids:
+            yield self._merge_rows(shape, key, by_key=False) if self._are_row_ids_known else Anything(self._target)
+        elif (added := self._added_rows()) is not None:
+            inserted = [_in_result(shape.columns, row, "source") or {} for row in added]
+            kept = [_in_result(shape.columns, row, "target") or {} for row in self._target.rows]
+            yield (
+                Clash(shape.clashes)
+                if shape.clashes
+                else self._result(shape, key, [*kept, *inserted], [*self._target.row_ids, *new_ids(inserted)])
+            )
+            if not self._has_surely_appended:
+                yield self._as_a_whole(shape)
         else:
-            yield copy_of(self._source, dataset=self._target.dataset, made_from=self._target)
+            yield self._as_a_whole(shape)
+
+    def _as_a_whole(self, shape: _Shape) -> Outcome:
+        """What becomes of a table whose rows cannot be matched."""
+        if self._side is None:
+            return Clash(shape.clashes or 1)
+        if self._side == "target":
+            return self._target
+        return copy_of(self._source, dataset=self._target.dataset, made_from=self._target)
+
+    def _added_rows(self) -> list[Row] | None:
+        """The rows that were added to a table without a key; None if more than that was done."""
+        base, source = self._base, self._source
+        if base is None or any(table.primary_key for table in (base, source, self._target)):
+            return None
+        names = [name for name in base.columns if name in source.columns]
+        left = Counter(tuple(row[name] for name in names) for row in base.rows)
+        added = []
+        for row in source.rows:
+            known = tuple(row[name] for name in names)
+            if left[known]:
+                left[known] -= 1
+            else:
+                added.append(row)
+        return None if left.total() else added
+
+    @property
+    def _has_surely_appended(self) -> bool:
+        base = self._base
+        return base is not None and (not base.rows or self._source.appended_since(base) is not None)
 
     # Columns
 
@@ -263,14 +298,20 @@ class _Merge:
                 rows[identity] = row
         if clashes:
             return Clash(clashes)
+        row_ids = [identity if identity in target else object() for identity in rows]
+        return self._result(shape, key, rows.values(), row_ids)
+
+    def _result(
+        self, shape: _Shape, key: tuple[str, ...], rows: Iterable[Row], row_ids: Iterable[object]
+    ) -> ModelTable:
         columns = tuple(column.name for column in shape.columns)
         result = replace(
             self._target,
             columns=columns,
             fields=tuple(column.field for column in shape.columns),
             primary_key=key,
-            rows=tuple(rows.values()),
-            row_ids=tuple(identity if identity in target else object() for identity in rows),
+            rows=tuple(rows),
+            row_ids=tuple(row_ids),
             shape=object(),
             appended_to=None,
             made_from=self._target,

@@ -6,11 +6,12 @@ from itertools import combinations, product
 from typing import Protocol
 
 from anabranch.errors import MergeConflictError
-from anabranch.testing.model_history import Tables
+from anabranch.testing.model_graph import find_table_bases, lowest_common
+from anabranch.testing.model_history import ModelView, Tables
 from anabranch.testing.model_merge import Anything, Clash, Outcome, Side, copy_of, merge_table
 from anabranch.testing.model_table import ModelTable
 
-__all__ = ["Decided", "Merge", "Witness", "decide", "merge_tables", "pick_tables", "subsets"]
+__all__ = ["Decided", "Merge", "Witness", "decide", "merge_tables", "merge_views", "pick_tables", "subsets"]
 
 _HINT = "the model has no advice"
 Changes = Mapping[str, ModelTable | None]
@@ -32,6 +33,9 @@ class Witness(Protocol):
     def arrange(self, key: str, table: ModelTable) -> ModelTable:
         """The same table with its columns in the order that they really have."""
 
+    def take_all(self, target: Tables) -> Changes:
+        """All tables that differ from the target's."""
+
     def take(self, key: str, target: ModelTable) -> ModelTable | None:
         """A table as it really is by now, made from one of the target."""
 
@@ -40,11 +44,13 @@ class Witness(Protocol):
 class Merge:
     """What may become of the tables of the target, by their names there, and conflicts about whole tables.
 
-    A table that is to stay is not named, unless it may also become another state.
+    A table that is to stay is not named, unless it may also become another state. Of a merge that `is_open` the model
+    knows nothing: both sides were merged with each other before, in ways that do not agree.
     """
 
     outcomes: dict[str, list[Outcome | None]] = field(default_factory=dict)
     clashes: int = 0
+    is_open: bool = False
 
     def totals(self) -> set[int]:
         """How many conflicts there may be, 0 if none."""
@@ -53,7 +59,9 @@ class Merge:
 
     @property
     def is_unforeseen(self) -> bool:
-        return any(isinstance(outcome, Anything) for outcomes in self.outcomes.values() for outcome in outcomes)
+        return self.is_open or any(
+            isinstance(outcome, Anything) for outcomes in self.outcomes.values() for outcome in outcomes
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,10 +70,12 @@ class Decided:
 
     conflicts: int = 0
     changes: Changes = field(default_factory=dict)
+    merge: Merge
 
     def refuse_conflicts(self) -> None:
         if self.conflicts:
-            raise MergeConflictError("both sides changed it", hint=_HINT, conflicts=(), count=self.conflicts)
+            problem = f"both sides changed the same: {self.merge}"
+            raise MergeConflictError(problem, hint=_HINT, conflicts=(), count=self.conflicts)
 
 
 def decide(merges: Sequence[Merge], witness: Witness, target: Tables) -> Decided:
@@ -73,19 +83,21 @@ def decide(merges: Sequence[Merge], witness: Witness, target: Tables) -> Decided
     for merge in merges:
         if witness.conflicts is not None:
             if witness.conflicts in merge.totals() or merge.is_unforeseen:
-                return Decided(conflicts=witness.conflicts)
-        elif (changes := _seen(merge, witness)) is not None:
-            return Decided(changes=_without_same(changes, target))
+                return Decided(conflicts=witness.conflicts, merge=merge)
+        elif (changes := _seen(merge, witness, target)) is not None:
+            return Decided(changes=_without_same(changes, target), merge=merge)
     first = merges[0]
     conflicts = min(first.totals())
     if conflicts:
-        return Decided(conflicts=conflicts)
+        return Decided(conflicts=conflicts, merge=first)
     outcomes = {key: next(filter(_is_table, found)) for key, found in first.outcomes.items()}
-    return Decided(changes=_without_same(outcomes, target))  # type: ignore[arg-type]
+    return Decided(changes=_without_same(outcomes, target), merge=first)  # type: ignore[arg-type]
 
 
-def _seen(merge: Merge, witness: Witness) -> Changes | None:
+def _seen(merge: Merge, witness: Witness, target: Tables) -> Changes | None:
     """The tables that were seen, None if others were."""
+    if merge.is_open and witness.has_result:
+        return witness.take_all(target)
     if merge.clashes or not witness.has_result:
         return None
     changes: dict[str, ModelTable | None] = {}
@@ -220,6 +232,36 @@ def _renamed(before: Tables, after: Tables) -> dict[str, str]:
 
 def _at(tables: Tables, key: str) -> _Place | None:
     return _Place(key, tables[key]) if key in tables else None
+
+
+def merge_views(source: ModelView, target: ModelView, side: Side) -> Merge:
+    """What a ref did since it parted from a branch, done to that."""
+    ours, theirs = source.tables, target.tables
+    base: dict[str, ModelTable] = {}
+    contested: set[str] = set()
+    for key in {*ours, *theirs, *_former_keys(source, target)}:
+        if key in ours and ours[key] is theirs.get(key):
+            continue
+        match find_table_bases(source, target, key):
+            case [ModelTable() as found]:
+                base[key] = found
+            case [None] | []:
+                pass
+            case _:
+                contested.add(key)
+    if any(key not in ours or key not in theirs for key in contested):
+        return Merge(is_open=True)
+    touched = {key: table for key, table in ours.items() if key in base or table is not theirs.get(key)}
+    merge = merge_tables(base, {key: touched[key] for key in touched if key not in contested}, theirs, side)
+    merge.outcomes.update({key: [Anything(theirs[key])] for key in contested})
+    return merge
+
+
+def _former_keys(source: ModelView, target: ModelView) -> set[str]:
+    """What tables were called when two views parted."""
+    parted = lowest_common(source.commit, target.commit, lambda commit: commit.parents)
+    seen = [commit for commit in (source.saw, target.saw) if commit is not None]
+    return {key for commit in (*parted, *seen) for key in commit.tables}
 
 
 def pick_tables(before: Tables, after: Tables, target: Tables, keys: Set[str]) -> list[Merge]:

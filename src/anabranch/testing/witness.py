@@ -1,12 +1,13 @@
 """How a real merge ended, for the model to find out which of the ends that may be it was."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from anabranch.errors import AnabranchError, MergeConflictError
+from anabranch.errors import AnabranchError, CheckFailedError, MergeConflictError
 from anabranch.ids import TableKey
 from anabranch.repo.models import TableEntry
 from anabranch.repo.snapshots import Snapshot
+from anabranch.testing.model_history import Tables
 from anabranch.testing.model_merge import content_of
 from anabranch.testing.model_table import ModelTable, new_ids
 
@@ -25,6 +26,17 @@ class RealEnd:
     error: AnabranchError | None
     snapshot: Snapshot | None
     known: Mapping[object, ModelTable]
+
+    @classmethod
+    def of(
+        cls,
+        error: AnabranchError | None,
+        look: Callable[[], Snapshot | None],
+        known: Mapping[object, ModelTable],
+    ) -> "RealEnd":
+        """What a caller saw: an error, or a state; one that a check refused is there to be seen, too."""
+        has_result = error is None or isinstance(error, CheckFailedError)
+        return cls(error=error, snapshot=look() if has_result else None, known=known)
 
     @property
     def conflicts(self) -> int | None:
@@ -57,6 +69,16 @@ class RealEnd:
             return None
         known = self.known.get(state_of(self.snapshot[key].entry))
         return known or replace(self._read(key), dataset=target.dataset, made_from=target, is_copied=True)
+
+    def take_all(self, target: Tables) -> dict[str, ModelTable | None]:
+        """All tables that differ from the target's."""
+        assert self.snapshot is not None  # noqa: S101 - as below
+        found: dict[str, ModelTable | None] = dict.fromkeys(target.keys() - set(self.snapshot))
+        for key in self.snapshot:
+            table = self.take(key, target[key]) if key in target else self._read(key)
+            if table is not target.get(key):
+                found[key] = table
+        return found
 
     def _read(self, key: str) -> ModelTable:
         assert self.snapshot is not None  # noqa: S101 - else there is nothing to compare with

@@ -1,0 +1,66 @@
+"""The model's commit graph: who came from whom, and where two lines parted, found by brute force."""
+
+from collections.abc import Callable, Iterator
+
+from anabranch.testing.model_history import ModelCommit, ModelView
+from anabranch.testing.model_table import ModelTable
+
+__all__ = ["find_table_bases", "forked_at", "is_ancestor", "lowest_common"]
+
+Parents = Callable[[ModelCommit], tuple[ModelCommit, ...]]
+
+
+def is_ancestor(older: ModelCommit, newer: ModelCommit) -> bool:
+    return older in _ancestors(newer, lambda commit: commit.parents)
+
+
+def lowest_common(one: ModelCommit, other: ModelCommit, parents: Parents) -> list[ModelCommit]:
+    """The common ancestors that no other common ancestor came from."""
+    common = _ancestors(one, parents) & _ancestors(other, parents)
+    below = {found for commit in common for parent in parents(commit) for found in _ancestors(parent, parents)}
+    return [commit for commit in common if commit not in below]
+
+
+def _ancestors(commit: ModelCommit, parents: Parents) -> set[ModelCommit]:
+    found: set[ModelCommit] = set()
+    waiting = [commit]
+    while waiting:
+        here = waiting.pop()
+        if here not in found:
+            found.add(here)
+            waiting += parents(here)
+    return found
+
+
+def find_table_bases(source: ModelView, target: ModelView, key: str) -> list[ModelTable | None]:
+    """The states of a table from which two views went on; None where there was no such table."""
+    return [commit.tables.get(key) for commit in _find_bases(source.origin(key), target.origin(key), key)]
+
+
+def _find_bases(one: ModelCommit, other: ModelCommit, key: str) -> list[ModelCommit]:
+    found = lowest_common(one, other, lambda commit: commit.origins.get(key, commit.parents))
+    distinct = list({id(commit.tables.get(key)): commit for commit in found}.values())
+    return [base for base in distinct if not any(_is_before(base, other, key) for other in distinct)]
+
+
+def _is_before(base: ModelCommit, other: ModelCommit, key: str) -> bool:
+    """Whether a base did nothing to a table since it parted from another base."""
+    if base is other:
+        return False
+    lower = _find_bases(base, other, key)
+    return len(lower) == 1 and lower[0].tables.get(key) is base.tables.get(key)
+
+
+def forked_at(main: ModelCommit, key: str, table: ModelTable | None) -> ModelCommit:
+    """The newest commit of main with the state that a live branch's table grew out of."""
+    for state in _states(table):
+        for commit in main.history():
+            if commit.tables.get(key) is state:
+                return commit
+    return main
+
+
+def _states(table: ModelTable | None) -> Iterator[ModelTable]:
+    while table is not None:
+        yield table
+        table = table.made_from
