@@ -30,7 +30,7 @@ from anabranch.format.staging.fragments import (
 )
 from anabranch.format.staging.indices import IndexInfo, IndexKind, VectorOptions, drop_index, index, list_indices
 from anabranch.format.staging.keys import delete_keys, find_existing_keys, upsert
-from anabranch.format.staging.notes import DESCRIPTION, Notes, annotate, keep_notes
+from anabranch.format.staging.notes import DESCRIPTION, Notes, annotate, keep_notes, notes_of
 from anabranch.format.staging.pin import Pin, create_empty
 from anabranch.format.staging.rows import RowBatch, RowsChanged, delete, replace_rows, update
 from anabranch.format.staging.settling import (
@@ -85,6 +85,7 @@ __all__ = [
     "is_our_restore",
     "keep_notes",
     "list_indices",
+    "notes_of",
     "overwrite",
     "overwrite_fragments",
     "replace_rows",

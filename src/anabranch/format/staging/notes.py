@@ -11,7 +11,7 @@ from anabranch.format.staging.fields import FieldTree, StoredField
 from anabranch.format.staging.pin import Pin, stage
 from anabranch.format.wire import bytes_field, iter_fields
 
-__all__ = ["DESCRIPTION", "Notes", "annotate", "keep_notes", "with_metadata_of"]
+__all__ = ["DESCRIPTION", "Notes", "annotate", "keep_notes", "notes_of", "with_metadata_of"]
 
 # Names and texts; None removes a name.
 Notes = Mapping[str, str | None]
@@ -51,8 +51,10 @@ def keep_notes(staged: Pin, *, of: Pin) -> Pin:
     for field in before:
         if field.name in after.names:
             is_same = after.field(field.name).type == field.type
-            columns[field.name] = {k: v for k, v in _own(field.metadata).items() if is_same or k == DESCRIPTION}
-    return annotate(staged, _own(before.metadata), columns={name: notes for name, notes in columns.items() if notes})
+            columns[field.name] = {k: v for k, v in notes_of(field.metadata).items() if is_same or k == DESCRIPTION}
+    return annotate(
+        staged, notes_of(before.metadata), columns={name: notes for name, notes in columns.items() if notes}
+    )
 
 
 def with_metadata_of(field: StoredField, other: StoredField) -> StoredField:
@@ -60,7 +62,8 @@ def with_metadata_of(field: StoredField, other: StoredField) -> StoredField:
     return _written(field, {k: v for k, v in _read(other).items() if not k.startswith(_TIED_TO_THE_TYPE)})
 
 
-def _own(metadata: Mapping[bytes, bytes] | None) -> dict[str, str]:
+def notes_of(metadata: Mapping[bytes, bytes] | None) -> dict[str, str]:
+    """Our own notes among the metadata of a schema or a field."""
     return {key.decode(): text.decode() for key, text in (metadata or {}).items() if key.startswith(_OWN.encode())}
 
 

@@ -21,6 +21,7 @@ from anabranch.repo.context import Context
 from anabranch.repo.diff import RowChangeKind, TableDiff
 from anabranch.repo.draft import Draft, one_time_step
 from anabranch.repo.merging.conflicts import Conflict, ConflictKind
+from anabranch.repo.merging.notes import MergedNotes, merge_notes
 from anabranch.repo.merging.resolving import Resolution
 from anabranch.repo.merging.rows import RowMerging
 from anabranch.repo.merging.shapes import SchemaSides, Shape, merge_shapes
@@ -113,6 +114,7 @@ class _RowsOfTable:
         self._side = merger.resolution.for_table(merge.key)
         self._conflicts = 0
         self._is_unmatched = False
+        self._notes = MergedNotes()
         self._differences: dict[tuple[str | None, int], Difference] = {}
 
     def measure(self) -> MergedTable:
@@ -184,9 +186,17 @@ class _RowsOfTable:
             of_target=() if base is None else self._difference(base, self._target).columns,
         )
         shape = merge_shapes(str(self._key), sides, side=self._side, is_used=self._is_used)
+        self._notes = merge_notes(sides, shape.columns, self._decide_on_note)
         for conflict in shape.conflicts:
             self._report(conflict)
         return shape.loosened() if self._merger.resolution.any_cell is not None else shape
+
+    def _decide_on_note(self, column: str | None, told: tuple[str | None, str | None, str | None]) -> str:
+        if self._side is None:
+            base, source, target = told
+            conflict = self._conflict(ConflictKind.SCHEMA, "both sides changed what is noted there")
+            self._report(replace(conflict, column=column, base=base, source=source, target=target))
+        return self._side or "target"
 
     def _is_used(self, table: Table, column: str) -> bool:
         """Whether rows that changed since the base have new values in a column."""
@@ -246,6 +256,8 @@ class _RowsOfTable:
             pin = staging.alter_columns(pin, [change for change in loose if change != ColumnChange(path=change.path)])
         if shape.added:
             pin = staging.add_columns(pin, pa.schema([new.with_nullable(nullable=True) for new in shape.added]))
+        if self._notes:
+            pin = staging.annotate(pin, self._notes.table, columns=self._notes.columns)
         rows = self._rows(shape, pin.schema)
         pin = staging.replace_rows(pin, rows.batches(self._merger.comparer)).pin
         self._conflicts += rows.conflicts
