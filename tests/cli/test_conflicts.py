@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 import anabranch as ab
-from tests.cli.conftest import ORDERS, ORDERS_SCHEMA, Run
+from tests.cli.conftest import CUSTOMERS, ORDERS, ORDERS_SCHEMA, Run
 from tests.cli.merging import contest, heads, upsert, words
 
 STOCK = "in_c_sales.stock"
@@ -86,7 +86,9 @@ def test_they_are_counted_by_table_and_kind(cli: Run) -> None:
         "tables": [{"table": STOCK, "kind": "DivergentInsert", "conflicts": 5}],
     }
     assert "orders" not in cli("conflicts", "dev", "--table", STOCK).out
-    assert cli("conflicts", "dev", "--table", "no.such").out == "no conflicts\n"
+    assert cli("conflicts", "dev", "--table", CUSTOMERS).out == "no conflicts\n"
+    error = cli("conflicts", "dev", "--table", "no.such", "--json").error
+    assert (error["code"], error["message"]) == ("table_not_found", "neither dev nor main has a table 'no.such'")
 
 
 @pytest.mark.usefixtures("contested")

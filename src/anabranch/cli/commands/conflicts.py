@@ -19,6 +19,7 @@ from anabranch.cli.merging import (
 )
 from anabranch.cli.output import Answer, Table, count, output_for
 from anabranch.cli.session import open_session
+from anabranch.errors import TableNotFoundError
 
 if TYPE_CHECKING:
     from anabranch.repo.merging.conflicts import Conflict
@@ -51,6 +52,8 @@ def conflicts(
     found = here.repository.conflicts(
         source, into=target, strategy=strategy, resolvers=parse_resolvers(resolve), engine=engine
     )
+    if table is not None and not any(table in here.snapshot(ref) for ref in (source, target)):
+        raise TableNotFoundError(f"neither {source} nor {target} has a table {table!r}", hint="name one that is there")
     wanted = (conflict for conflict in found if table in (None, conflict.table))
     of_what = {"source": source, "into": target}
     answer = _counts(wanted, of_what) if stat else _page(wanted, of_what, limit=limit, offset=offset)
