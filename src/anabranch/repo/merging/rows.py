@@ -107,7 +107,10 @@ class RowMerging:
         target = _cells(found.target, triple.target, kind)
         if not is_taken.any():
             return target
-        return pc.if_else(pa.array(is_taken), _cells(found.source, triple.source, kind), target)
+        places = np.arange(len(target))
+        # Not every type can be chosen from by a condition, such as UUIDs.
+        both = pa.concat_arrays([target, _cells(found.source, triple.source, kind)])
+        return both.take(pa.array(np.where(is_taken, places + len(target), places)))
 
     def _decide_on_cells(
         self, found: "_Found", column: MergedColumn, values: pa.Array, clash: _Mask
