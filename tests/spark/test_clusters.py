@@ -22,6 +22,8 @@ SEEN = {
     "again": 100,
     "views": ["s__orders"],
     "sql": {"n": 200, "new": 10},
+    "diff": {"inserted": 100, "updated": 10, "deleted": 0},
+    "columns": [["inserted", []], ["updated", ["v"]]],
 }
 
 

@@ -20,6 +20,10 @@ def main(master: str, uri: str, storage_options: str) -> None:
     seen["views"] = ab.tables(spark, repo, ref="dev")
     counted = spark.sql("SELECT count(*) AS n, count_if(v = 'new') AS new FROM s__orders").collect()
     seen["sql"] = counted[0].asDict()
+    counts = repo.diff("main", "dev", engine="spark").summary()["s.orders"]
+    seen["diff"] = {"inserted": counts.inserted, "updated": counts.updated, "deleted": counts.deleted}
+    found = repo.diff("main", "dev", engine="spark").iter_rows()
+    seen["columns"] = sorted({(row.change.value, row.columns) for row in found})
     print("SEEN " + json.dumps(seen))  # noqa: T201 - a program's answer
     spark.stop()
 
