@@ -90,7 +90,8 @@ class ModelRepository(ModelBranches):
         source, head = self.resolve(ref), self.head(name)
         target = self.view(name)
         seen = [commit for commit in (source.commit, source.saw) if commit is not None]
-        if all(is_ancestor(commit, head.commit) for commit in seen):
+        is_itself = source.saw is not None and head.is_live and source.commit is head.commit
+        if is_itself or all(is_ancestor(commit, head.commit) for commit in seen):
             return None
         found = decide([merge_views(source, target, side)], witness, target.tables)
         found.refuse_conflicts()
