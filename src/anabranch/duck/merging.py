@@ -80,11 +80,7 @@ class MergeQuestion:
             *self._source.columns,
             *self._target.columns,
         ]
-        # New rows last: those that are replaced are written before them.
-        return (
-            f"SELECT {', '.join(asked)} FROM {self._matched} WHERE {self._condition} "  # noqa: S608 - names are numbers
-            f"ORDER BY {self._older.is_there} OR {self._target.is_there} DESC"
-        )
+        return f"SELECT {', '.join(asked)} FROM {self._matched} WHERE {self._condition} ORDER BY {self._order}"  # noqa: S608 - names are numbers
 
     def answer(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         source_change, target_change, base_address, address, row_id, took, clashes, *values = batch.columns
@@ -105,6 +101,13 @@ class MergeQuestion:
             ],
             schema=self.schema,
         )
+
+    @property
+    def _order(self) -> str:
+        """New rows last: those that are replaced are written before them. Else as they lie, always the same."""
+        keys = [key.sql for triple in self._keys if (key := _find(self._source, triple.source))]
+        known = f"{self._older.is_there} OR {self._target.is_there} DESC"
+        return ", ".join([known, "o.address", *(keys or ["n.row_id"])])
 
     @property
     def _matched(self) -> str:

@@ -1,0 +1,81 @@
+"""Conflicts as data: all of them, page by page, with few in memory."""
+
+import gc
+from itertools import islice
+
+import pyarrow as pa
+import pytest
+
+import anabranch as ab
+from anabranch.errors import MergeConflictError
+from anabranch.repo.merging.conflicts import Conflict, ConflictKind
+from tests.repo.conftest import nothing_changes
+
+T = "s.t"
+ROWS = 20_000
+SCHEMA = pa.schema([("id", pa.int64()), ("part", pa.string()), ("n", pa.int64())])
+
+
+@pytest.fixture
+def contested(repo: ab.Repository) -> ab.Repository:
+    """A table of which main and dev changed every row, each in its own way; a third of the rows dev deleted."""
+    with repo.transaction() as tx:
+        tx.create_table(T, SCHEMA, primary_key=["id", "part"])
+        tx.append(T, pa.table([range(ROWS), ["p"] * ROWS, [0] * ROWS], schema=SCHEMA))
+    repo.branch_create("dev")
+    with repo.transaction("dev") as tx:
+        tx.delete(T, "id % 3 = 0")
+        tx.update(T, {"n": "id + 1"})
+    with repo.transaction("main") as tx:
+        tx.update(T, {"n": "-id - 1"})
+    return repo
+
+
+def alive() -> int:
+    gc.collect()
+    return sum(type(found) is Conflict for found in gc.get_objects())
+
+
+def test_twenty_thousand_conflicts_are_paged_while_few_are_in_memory(contested: ab.Repository) -> None:
+    conflicts = contested.conflicts("dev")
+    seen: set[int] = set()
+    most = 0
+    while page := list(islice(conflicts, 500)):
+        for found in page:
+            assert found.key is not None
+            number = found.key["id"]
+            assert found.key == {"id": number, "part": "p"}
+            assert (found.kind, found.column, found.base, found.source, found.target) == expected(number)
+            seen.add(number)
+        if len(seen) % 5000 == 0:
+            most = max(most, alive())
+    assert seen == set(range(ROWS))
+    assert 0 < most < ROWS // 2
+    del page, found
+    assert alive() == 0
+
+
+def expected(number: int) -> tuple[ConflictKind, str | None, object, object, object]:
+    if number % 3 == 0:
+        base, target = ({"id": number, "part": "p", "n": n} for n in (0, -number - 1))
+        return ConflictKind.DELETE_VS_UPDATE, None, base, None, target
+    return ConflictKind.DIVERGENT_UPDATE, "n", 0, number + 1, -number - 1
+
+
+def test_a_merge_counts_all_conflicts_and_names_the_first(contested: ab.Repository) -> None:
+    planned = contested.branch_merge("dev", dry_run=True).plan
+    assert planned.conflict_count == ROWS
+    assert [(table.table, table.conflicts) for table in planned.tables] == [(T, ROWS)]
+    with nothing_changes(contested), pytest.raises(MergeConflictError, match=f"{ROWS} conflicts") as caught:
+        contested.branch_merge("dev")
+    first = list(islice(contested.conflicts("dev"), 100))
+    assert (caught.value.count, caught.value.conflicts) == (ROWS, tuple(first))
+    assert planned.conflicts == tuple(first)
+
+
+def test_conflicts_that_nobody_asks_for_cost_nothing_more(contested: ab.Repository) -> None:
+    conflicts = contested.conflicts("dev")
+    next(conflicts)
+    del conflicts
+    contested.branch_merge("dev", strategy="dest-wins")
+    assert contested.snapshot()[T].count_rows("n < 0") == ROWS
