@@ -84,8 +84,8 @@ class SparkComparer:
         local = self._load_local
 
         def answer(asked: RowComparison, bucket: int) -> _Batches:
-            for batch in local().compare(asked):
-                yield _placed(bucket, batch)
+            for chunk in iter_chunks(local().compare(asked)):
+                yield _placed(bucket, chunk)
 
         return pa.RecordBatchReader.from_batches(
             local().compare(comparison).schema,
@@ -96,11 +96,11 @@ class SparkComparer:
         local, buckets = self._load_local, self._sizes.count_buckets(merge)
 
         def answer(asked: RowMerge, bucket: int) -> _Batches:
-            for batch in local().merge(asked):
+            for chunk in iter_chunks(local().merge(asked)):
                 # New rows come last in each bucket; behind all buckets are the places where they wait.
-                there = len(batch) - _count_new(batch)
-                yield _placed(bucket, batch.slice(0, there))
-                yield _placed(buckets + bucket, batch.slice(there))
+                there = len(chunk) - _count_new(chunk)
+                yield _placed(bucket, chunk.slice(0, there))
+                yield _placed(buckets + bucket, chunk.slice(there))
 
         return pa.RecordBatchReader.from_batches(
             local().merge(merge).schema,
@@ -194,14 +194,14 @@ def _collect(begin: Callable[[], "DataFrame"], *, places: int) -> _Batches:
             yield from unpack(row.rows)
 
 
-def _placed(place: int, batch: pa.RecordBatch) -> pa.RecordBatch:
-    return pa.record_batch({"place": pa.array([place], pa.int32()), "rows": pa.array([pack(batch)], pa.binary())})
+def _placed(place: int, rows: pa.Table) -> pa.RecordBatch:
+    return pa.record_batch({"place": pa.array([place], pa.int32()), "rows": pa.array([pack(rows)], pa.binary())})
 
 
-def _count_new(batch: pa.RecordBatch) -> int:
+def _count_new(rows: pa.Table) -> int:
     """How many rows of an answer to a merge are new to the target."""
-    is_inserted = pc.equal(batch.column("source_change"), "inserted")
-    return int(pc.sum(pc.and_(is_inserted, batch.column("target_address").is_null())).as_py() or 0)
+    is_inserted = pc.equal(rows.column("source_change"), "inserted")
+    return int(pc.sum(pc.and_(is_inserted, rows.column("target_address").is_null())).as_py() or 0)
 
 
 def _buckets_of_ids(rows: pa.Table, buckets: int) -> pa.Array:

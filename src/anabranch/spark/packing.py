@@ -33,7 +33,7 @@ class HeldRows:
         return [self] if rows else []
 
 
-def pack(rows: pa.Table | pa.RecordBatch) -> bytes:
+def pack(rows: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as stream:
         stream.write(rows)
@@ -47,24 +47,27 @@ def unpack(piece: bytes | pa.Buffer) -> list[pa.RecordBatch]:
         return list(stream)
 
 
-def iter_chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Batches together, as much as is well sent at once."""
+def iter_chunks(batches: Iterable[pa.RecordBatch], *, size: int = _BYTES_PER_CHUNK) -> Iterator[pa.Table]:
+    """Batches together, or in parts, so that each chunk has about so many bytes, and at least a row."""
     held: list[pa.RecordBatch] = []
-    size = 0
+    held_bytes = 0
     for batch in batches:
-        held.append(batch)
-        size += batch.nbytes
-        if size >= _BYTES_PER_CHUNK:
-            yield pa.Table.from_batches(held).combine_chunks()
-            held, size = [], 0
+        rows = max(1, len(batch) * size // max(1, batch.nbytes))
+        for start in range(0, len(batch), rows):
+            part = batch.slice(start, rows)
+            held.append(part)
+            held_bytes += part.nbytes
+            if held_bytes >= size:
+                yield pa.Table.from_batches(held)
+                held, held_bytes = [], 0
     if held:
-        yield pa.Table.from_batches(held).combine_chunks()
+        yield pa.Table.from_batches(held)
 
 
 def share_out(rows: pa.Table, buckets: pa.Array, *, side: int, number: int) -> pa.RecordBatch:
     """Rows as one piece for each bucket that some of them are in; by the number, pieces are put in order again."""
     numbers = buckets.to_numpy(zero_copy_only=False)
-    ordered = rows.take(pa.array(np.argsort(numbers, kind="stable")))
+    ordered = rows.combine_chunks().take(pa.array(np.argsort(numbers, kind="stable")))
     found, counts = np.unique(numbers, return_counts=True)
     starts = np.cumsum(counts) - counts
     pieces = [pack(ordered.slice(start, count)) for start, count in zip(starts.tolist(), counts.tolist(), strict=True)]
