@@ -1,6 +1,5 @@
 """A machine that does things to a repository and to its plain model at once: transactions, runs, and how to do more."""
 
-import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -11,17 +10,16 @@ from typing import Any
 import hypothesis.strategies as st
 import pytest
 from hypothesis import event
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant
 
 import anabranch as ab
 from anabranch.errors import AnabranchError, CheckFailedError, WriteConflictError
-from anabranch.ids import BranchName
-from anabranch.repo.context import as_segment
 from anabranch.repo.models import RunPhase
 from anabranch.repo.run import Run
 from anabranch.repo.snapshots import Snapshot
 from anabranch.testing.invariants import (
     check_branch,
+    check_branches,
     check_everything,
     check_run,
     check_runs,
@@ -29,7 +27,7 @@ from anabranch.testing.invariants import (
     check_table,
 )
 from anabranch.testing.model import ModelCommit, ModelEntry, ModelRepository, ModelRun, ModelTransaction, ModelView
-from anabranch.testing.operations import Create, Operation
+from anabranch.testing.operations import Append, Create, Operation
 from anabranch.testing.strategies import BRANCHES, appends, operations
 from anabranch.testing.witness import RealEnd
 
@@ -62,7 +60,7 @@ class PurposeError(Exception):
     """Raised inside a transaction to end it."""
 
 
-class TransactionsMachine(RuleBasedStateMachine):
+class PairMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.folder = tempfile.mkdtemp(prefix="anabranch-machine-")
@@ -92,7 +90,13 @@ class TransactionsMachine(RuleBasedStateMachine):
     def fill(self, data: st.DataObject) -> None:
         """Two tables and a branch of each kind to begin with, so that histories are about changes to them."""
         one = self._begin(self.handles[0], "main")
-        for operation in (Create("s.a", ("id", "n", "s"), ("id",)), Create("s.b", ("id", "m"), ())):
+        ids = range(data.draw(st.sampled_from([0, 5]), label="rows"))
+        for operation in (
+            Create("s.a", ("id", "n", "s"), ("id",)),
+            Create("s.b", ("id", "m"), ()),
+            Append("s.a", ("id", "n"), tuple({"id": number, "n": number} for number in ids)),
+            Append("s.b", ("id",), tuple({"id": number} for number in ids)),
+        ):
             operation.do(one.real)
             operation.do_in_model(one.model)
         for _ in range(4):
@@ -106,40 +110,6 @@ class TransactionsMachine(RuleBasedStateMachine):
         self.tell_times()
 
     # Transactions
-
-    @rule(data=st.data(), number=st.integers(0, HANDLES - 1))
-    def transact(self, data: st.DataObject, number: int) -> None:
-        branch = data.draw(st.sampled_from(self.model.branches))
-        one = self._begin(self.handles[number], branch)
-        for _ in range(data.draw(st.integers(1, 5))):
-            self._operate(one, data)
-        self._end(one, data.draw(st.sampled_from(["publish"] * 6 + ["raise", "drop"]), label="ending"))
-
-    @rule(data=st.data(), branch=st.sampled_from(["main", *BRANCHES]))
-    def meet(self, data: st.DataObject, branch: str) -> None:
-        """Two transactions on one branch, begun on the same head."""
-        if not self.model.exists(branch):
-            return
-        both = [self._begin(handle, branch) for handle in self.handles[:2]]
-        for one in both:
-            for _ in range(data.draw(st.integers(1, 2))):
-                self._operate(one, data)
-        for one in both:
-            self._end(one, "publish")
-
-    @rule(data=st.data(), number=st.integers(0, HANDLES - 1))
-    def go_on(self, data: st.DataObject, number: int) -> None:
-        """Transactions that stay open while others come and go."""
-        if len(self.open) < 3 and data.draw(st.booleans(), label="begin"):
-            self.open.append(self._begin(self.handles[number], data.draw(st.sampled_from(self.model.branches))))
-        if self.open:
-            self._operate(data.draw(st.sampled_from(self.open)), data)
-
-    @rule(data=st.data())
-    def end(self, data: st.DataObject) -> None:
-        if self.open:
-            one = self.open.pop(data.draw(st.integers(0, len(self.open) - 1)))
-            self._end(one, data.draw(st.sampled_from(["publish"] * 6 + ["raise", "drop"]), label="ending"))
 
     def _begin(self, handle: Handle, branch: str) -> Open:
         one = Open(handle, handle.repo.transaction(branch), self.model.begin(branch))
@@ -230,20 +200,6 @@ class TransactionsMachine(RuleBasedStateMachine):
 
     # Runs
 
-    @rule(data=st.data(), number=st.integers(0, HANDLES - 1))
-    def run_step(self, data: st.DataObject, number: int) -> None:
-        """A transaction inside a run: a new one, or one that was begun by any handle."""
-        model = self._draw_run(data, number, may_begin=True)
-        if model is None:
-            return
-        ending = data.draw(st.sampled_from(["publish"] * 8 + ["raise", "drop", "stay"]), label="ending")
-        self._step(data, self.handles[number], model, ending)
-
-    @rule(data=st.data())
-    def run_meet(self, data: st.DataObject) -> None:
-        """Two runs on one branch, begun on the same head, and perhaps a commit beside them."""
-        self._meet_in_runs(data)
-
     def _meet_in_runs(self, data: st.DataObject) -> None:
         branch = data.draw(st.sampled_from(self.model.branches))
         begun = [self._begin_run(handle.repo, branch) for handle in self.handles[:2]]
@@ -281,37 +237,6 @@ class TransactionsMachine(RuleBasedStateMachine):
             self.open.append(one)
         else:
             self._end(one, "drop" if ending == "stay" else ending)
-
-    @rule(data=st.data(), number=st.integers(0, HANDLES - 1))
-    def run_end(self, data: st.DataObject, number: int) -> None:
-        model = self._draw_run(data, number, may_begin=False)
-        if model is None:
-            return
-        handle = self.handles[number]
-        real = handle.repo.run_get(model.id)
-        ending = data.draw(st.sampled_from(["publish"] * 6 + ["check", "abort", "raise"]), label="ending")
-        event(f"run: {ending}")
-        if ending == "abort":
-            self._both(real.abort, lambda: model.end(RunPhase.ABORTED))
-        elif ending == "raise":
-            self._fail_run(real, model)
-        elif ending == "check":
-            self._check_and_refuse(real, model)
-        else:
-            self._publish_run(handle, real, model)
-        check_runs(handle.repo, self.model)
-        check_run(handle.repo, self.model, model)
-
-    @rule(data=st.data(), number=st.integers(0, HANDLES - 1))
-    def run_lapse(self, data: st.DataObject, number: int) -> None:
-        """The process of a run dies, and its last sign of life was long ago."""
-        model = self._draw_run(data, number, may_begin=False)
-        if model is None or not model.is_active:
-            return
-        self.runs[model] = self.handles[number].repo.run_get(model.id)
-        os.utime(f"{self.folder}/lake/_leases/{as_segment(BranchName(model.target))}/{model.id}", (0, 0))
-        model.is_alive = False
-        check_runs(self.handles[number].repo, self.model)
 
     def _draw_run(self, data: st.DataObject, number: int, *, may_begin: bool) -> ModelRun | None:
         """A run, most often one that is not over; `may_begin` lets there be a new one."""
@@ -477,6 +402,11 @@ class TransactionsMachine(RuleBasedStateMachine):
             known = self.model.times.setdefault(name, [])
             new = self.handles[0].repo.reflog(name, limit=len(log) - len(known))
             known.extend(move.at for move in reversed(new))
+
+    @invariant()
+    def branches_agree(self) -> None:
+        self.tell_times()
+        check_branches(self.handles[0].repo, self.model)
 
     def _both(self, real: Callable[[], Any], model: Callable[[], Any]) -> Any:
         """Do a thing here and there: both succeed, or both refuse with the same kind of error."""

@@ -90,8 +90,8 @@ def decide(merges: Sequence[Merge], witness: Witness, target: Tables) -> Decided
     conflicts = min(first.totals())
     if conflicts:
         return Decided(conflicts=conflicts, merge=first)
-    outcomes = {key: next(filter(_is_table, found)) for key, found in first.outcomes.items()}
-    return Decided(changes=_without_same(outcomes, target), merge=first)  # type: ignore[arg-type]
+    changes = {key: _expected(found) for key, found in first.outcomes.items()}
+    return Decided(changes=_without_same(changes, target), merge=first)
 
 
 def _seen(merge: Merge, witness: Witness, target: Tables) -> Changes | None:
@@ -119,8 +119,11 @@ def _without_same(changes: Changes, target: Tables) -> Changes:
     return {key: table for key, table in changes.items() if table is not target.get(key)}
 
 
-def _is_table(outcome: Outcome | None) -> bool:
-    return not isinstance(outcome, Clash | Anything)
+def _expected(outcomes: Sequence[Outcome | None]) -> ModelTable | None:
+    for outcome in outcomes:
+        if not isinstance(outcome, Clash):
+            return outcome.target if isinstance(outcome, Anything) else outcome
+    return None
 
 
 def _conflicts_of(outcome: Outcome | None) -> int:

@@ -25,7 +25,16 @@ from anabranch.testing.operations import (
     Upsert,
 )
 
-__all__ = ["BRANCHES", "appends", "branch_names", "desired_schemas", "operations", "refs", "table_keys"]
+__all__ = [
+    "BRANCHES",
+    "appends",
+    "branch_names",
+    "close_changes",
+    "desired_schemas",
+    "operations",
+    "refs",
+    "table_keys",
+]
 
 BRANCHES = ("dev", "dev/x", "fix")
 _TABLES = ("s.a", "s.b", "t.c")
@@ -70,6 +79,30 @@ def appends(tables: Mapping[str, Sequence[str]]) -> st.SearchStrategy[Operation]
     ids = st.lists(st.integers(0, 20), unique=True, min_size=1, max_size=4)
     rows = ids.map(lambda found: tuple({"id": number} for number in found))
     return st.builds(Append, keys, st.just(("id",)), rows)
+
+
+def close_changes(tables: Mapping[str, Sequence[str]]) -> st.SearchStrategy[Operation]:
+    """Changes to the same few rows of tables that exist, so that two of them concern each other; else any operation."""
+    if not tables:
+        return operations(tables)
+    return st.sampled_from(sorted(tables)).flatmap(lambda key: _close_changes_to(key, tables[key]))
+
+
+def _close_changes_to(key: str, columns: Sequence[str]) -> st.SearchStrategy[Operation]:
+    others = [name for name in columns if name != "id"]
+    data = _columns(others).flatmap(lambda columns: st.tuples(st.just(columns), _close_rows(columns)))
+    below = st.builds(Below, st.integers(1, 6))
+    upserted = data.map(lambda data: Upsert(key, *data))
+    appended = data.map(lambda data: Append(key, *data))
+    deleted = st.builds(Delete, st.just(key), below)
+    updated = st.builds(lambda to, where: Update(key, to[0], to[1], where), _assignments(others or ["n"]), below)
+    return st.one_of(upserted, upserted, appended, updated, updated, deleted, _column_operations(key))
+
+
+def _close_rows(columns: Sequence[str]) -> st.SearchStrategy[tuple[Row, ...]]:
+    values = {name: st.integers(0, 8) if name == "id" else _values(name) for name in columns}
+    rows = st.lists(st.fixed_dictionaries(values), min_size=1, max_size=3, unique_by=lambda row: row["id"])
+    return rows.map(tuple)
 
 
 def _appends_to(key: str, others: Sequence[str]) -> st.SearchStrategy[Operation]:

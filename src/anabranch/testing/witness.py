@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from anabranch.errors import AnabranchError, CheckFailedError, MergeConflictError
+from anabranch.errors import AnabranchError, CheckFailedError, InvalidInputError, MergeConflictError
 from anabranch.ids import TableKey
 from anabranch.repo.models import TableEntry
 from anabranch.repo.snapshots import Snapshot
@@ -34,8 +34,9 @@ class RealEnd:
         look: Callable[[], Snapshot | None],
         known: Mapping[object, ModelTable],
     ) -> "RealEnd":
-        """What a caller saw: an error, or a state; one that a check refused is there to be seen, too."""
-        has_result = error is None or isinstance(error, CheckFailedError)
+        """What a caller saw: an error, or a state; also one that a check refused, or that is as it was."""
+        is_still = isinstance(error, InvalidInputError) and "has all" in error.problem
+        has_result = error is None or is_still or isinstance(error, CheckFailedError)
         return cls(error=error, snapshot=look() if has_result else None, known=known)
 
     @property
