@@ -215,9 +215,9 @@ class _RowsOfTable:
         """
         if self._merge.is_untouched:
             base = self._base
-            if base is None or (base.count_rows() and not match_fragments(base.pin, self._source.pin)):
-                return self._replaced()
-            return None
+            is_new = base is None or (base.count_rows() and not match_fragments(base.pin, self._source.pin))
+            # Rows without a key are known by their ids, which a copy would not have.
+            return self._replaced() if is_new and not self._can_match_ids() else None
         if shape.matched_by or self._can_match_ids():
             return None
         self._is_unmatched = self._only_appends()

@@ -215,18 +215,33 @@ def _latest_by(column: str) -> Decide:
 
 def _asking(function: Callable[[Conflict], Any], name: str) -> Decide:
     def decide(cells: Cells) -> tuple[pa.Array, pa.Array]:
-        answers = [function(conflict) for conflict in cells.conflicts()]
+        conflicts = cells.conflicts()
+        answers = [function(conflict) for conflict in conflicts]
         resolved = pa.array([answer is not NotImplemented for answer in answers])
-        values = [None if answer is NotImplemented else answer for answer in answers]
+        # A value of one of the sides is taken as it is there: Python may only have a text for it.
+        sides = [_side_of(answer, conflict) for answer, conflict in zip(answers, conflicts, strict=True)]
+        values = [
+            answer if side is None and answer is not NotImplemented else None
+            for answer, side in zip(answers, sides, strict=True)
+        ]
         try:
-            return pa.array(values, cells.target.type), resolved
+            given = pa.array(values, cells.target.type)
         except (pa.ArrowInvalid, pa.ArrowTypeError) as err:
             raise InvalidInputError(
                 f"the resolver of {name!r} gave a value that column {cells.column!r} does not take: {err}",
                 hint=f"return {cells.target.type}, None, or NotImplemented to leave a conflict as it is",
             ) from err
+        every = pa.concat_arrays([given, cells.base, cells.source, cells.target])
+        chosen = [number + len(answers) * (side or 0) for number, side in enumerate(sides)]
+        return every.take(pa.array(chosen, pa.int64())), resolved
 
     return decide
+
+
+def _side_of(answer: Any, conflict: Conflict) -> int | None:
+    """1, 2 or 3 if an answer is what the base, the source or the target has; None for a new value."""
+    sides = (conflict.base, conflict.source, conflict.target)
+    return next((number for number, value in enumerate(sides, start=1) if answer is value), None)
 
 
 def _computed(cells: Cells, name: str, compute: Callable[[], pa.Array], *, check: bool = True) -> pa.Array:

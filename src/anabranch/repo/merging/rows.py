@@ -187,11 +187,14 @@ class RowMerging:
             address = found.addresses[number : number + 1]
             if answer is NotImplemented:
                 self._report([conflict])
+            elif answer is conflict.target:
+                continue
             elif answer is None and is_there:
                 self.deleted += 1
                 yield RowBatch(rows=None, addresses=address)
             elif answer is not None:
-                row = self._as_row(answer, conflict)
+                is_taken = answer is conflict.source
+                row = self._in_result(found.source.slice(number, 1)) if is_taken else self._as_row(answer, conflict)
                 if is_there:  # it takes the place of the one that is there
                     self.deleted += 1
                     yield RowBatch(rows=None, addresses=address)
