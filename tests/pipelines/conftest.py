@@ -44,6 +44,10 @@ def anabranch(*args: str) -> tuple[int, Any]:
 
 @pytest.fixture
 def lake(place: Place) -> ab.Repository:
+    return make_lake(place)
+
+
+def make_lake(place: Place) -> ab.Repository:
     """Twenty orders of three customers on main, and a branch dev."""
     repo = ab.init(place / "lake", storage_options=place.storage_options, actor="ada")
     customers = pa.table({"id": pa.array(range(3), pa.int64()), "name": ["ann", "bob", "cem"]})

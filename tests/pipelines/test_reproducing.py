@@ -1,6 +1,9 @@
 """A recorded run is done again on what it read then, and compared with what it made."""
 
+from textwrap import dedent
+
 import pytest
+from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 import anabranch as ab
@@ -8,9 +11,10 @@ from anabranch.cli.exit_codes import DIFFERENT
 from anabranch.cli.main import create_app
 from anabranch.errors import InvalidInputError, ObjectNotFoundError
 from anabranch.storage import open_store
-from tests.pipelines.conftest import ORDERS, WriteFile, anabranch, orders
+from tests.conftest import Place
+from tests.pipelines.conftest import HEAD, ORDERS, WriteFile, anabranch, make_lake, orders
 
-pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+pytestmark = pytest.mark.spark
 
 THREE = """
     pipeline.sql("silver.orders", "SELECT * FROM bronze.orders WHERE id >= :least", primary_key=["id"])
@@ -23,10 +27,18 @@ THREE = """
 """
 
 
-@pytest.fixture
-def recorded(lake: ab.Repository, write_file: WriteFile) -> str:
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> ab.Repository:
+    """One for all tests; each makes a branch of its own."""
+    return make_lake(Place(root=str(tmp_path_factory.mktemp("recorded"))))
+
+
+@pytest.fixture(scope="module")
+def recorded(lake: ab.Repository, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The second run of a pipeline on dev; dev has moved on since, and main too."""
-    pipeline = ab.Pipeline.load(write_file(THREE))
+    file = tmp_path_factory.mktemp("recorded") / "shop.py"
+    file.write_text(HEAD + dedent(THREE))
+    pipeline = ab.Pipeline.load(file)
     pipeline.run(lake, branch="dev")
     with lake.transaction("dev") as tx:
         tx.append(ORDERS, orders(20, 25))
@@ -91,7 +103,12 @@ def test_what_no_pipeline_made_cannot_be_done_again(lake: ab.Repository, recorde
     assert (code, found["error"]["code"]) == (2, "invalid_input")
     with pytest.raises(InvalidInputError, match="was made by no pipeline"):
         ab.Pipeline.recorded(lake, "main")
-    open_store(lake.uri).delete(f"_pipelines/{lake.get_commit(recorded).metadata['pipeline.source_hash']}.py")
-    with pytest.raises(ObjectNotFoundError, match="the text of the pipeline 'shop'"):
-        ab.Pipeline.recorded(lake, recorded)
+    store, path = open_store(lake.uri), f"_pipelines/{lake.get_commit(recorded).metadata['pipeline.source_hash']}.py"
+    text = store.get(path)
+    store.put(path, text + b"# and more")
+    try:
+        with pytest.raises(ObjectNotFoundError, match="the text of the pipeline 'shop'"):
+            ab.Pipeline.recorded(lake, recorded)
+    finally:
+        store.put(path, text)
     assert [branch.name for branch in lake.branch_list()] == branches

@@ -17,8 +17,8 @@ __all__ = ["RunLog", "failed", "list_logs", "reason_of"]
 
 _FOLDER = "_logs"
 _LONGEST = 400
-# Python's own last line of a traceback: the name of an error, and what it says.
-_RAISED = re.compile(r"^((?:[\w.]+\.)?\w*(?:Error|Exception|Interrupt|Warning)(?:: .*)?)$", re.MULTILINE)
+# What Python says last of an error on a worker, after the lines that tell where it was.
+_RAISED = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)+(\S.*)")
 _TAIL = re.compile(r"\s*(?:SQLSTATE: \w+|;?\s*line \d+,? pos \d+|\(TID \d+\)).*$", re.DOTALL)
 
 
@@ -55,8 +55,8 @@ def reason_of(error: BaseException) -> str:
         return str(error)
     text = str(error).strip()
     raised = _RAISED.findall(text)
-    said = raised[-1] if raised else next(iter(text.splitlines()), "")
-    said = _TAIL.sub("", said).strip(" .;")
+    said = raised[-1] if raised else _TAIL.sub("", next(iter(text.splitlines()), ""))
+    said = said.strip(" .;")
     if not raised and not type(error).__module__.startswith("pyspark"):
         said = f"{type(error).__name__}: {said}" if said else type(error).__name__
     return said if len(said) <= _LONGEST else said[: _LONGEST - 3] + "..."
