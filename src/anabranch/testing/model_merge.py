@@ -291,6 +291,8 @@ class _Merge:
         )
         clashes = shape.clashes
         rows: dict[object, Row] = {}
+        if not by_key:  # a row that came is a new one, though the target may have it from this very source
+            source = {identity if identity in base else object(): row for identity, row in source.items()}
         for identity in dict.fromkeys([*target, *source]):
             count, row = self._merge_row(shape.columns, base.get(identity), source.get(identity), target.get(identity))
             clashes += count
