@@ -37,6 +37,7 @@ class Combination:
     @property
     def changes(self) -> Changes:
         """The entries of the tables that were staged; a table that goes, or goes by another name, is None."""
+        gone: dict[TableKey, TableEntry | None] = {}
         changes: dict[TableKey, TableEntry | None] = {}
         for merged in self.tables:
             merge, draft = merged.merge, merged.draft
@@ -44,11 +45,11 @@ class Combination:
                 continue
             is_renamed = merge.target is not None and merge.target.key != merge.key
             if merge.target is not None and (draft is None or is_renamed):
-                changes[merge.target.key] = None
+                gone[merge.target.key] = None
             is_still = merge.target is not None and draft is not None and draft.is_still(merge.target.entry)
             if draft is not None and (is_renamed or not is_still):
                 changes[merge.key] = draft.to_entry()
-        return changes
+        return {**gone, **changes}  # one table may come by the name that another one goes from
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,7 +54,7 @@ class _UpToDateError(Exception):
 def plan_merge(records: Records, wanted: BranchMerge) -> MergePlan:
     """Find out what a merge comes to, and change nothing."""
     merging = _Merging(records, wanted)
-    head = records.heads.get(wanted.into)
+    head = merging.head
     merging.refuse_other_head(head)
     if merging.is_up_to_date(head):
         return merging.plan(head, None)
@@ -64,7 +64,7 @@ def plan_merge(records: Records, wanted: BranchMerge) -> MergePlan:
 def iter_conflicts(records: Records, wanted: BranchMerge) -> Iterator[Conflict]:
     """Every conflict that a merge would have, found while they are asked for."""
     merging = _Merging(records, wanted)
-    head = records.heads.get(wanted.into)
+    head = merging.head
     if not merging.is_up_to_date(head):
         yield from wanted.combiner.iter_conflicts(merging.sides(head))
 
@@ -72,7 +72,7 @@ def iter_conflicts(records: Records, wanted: BranchMerge) -> Iterator[Conflict]:
 def merge_branch(records: Records, wanted: BranchMerge) -> MergedBranch:
     """Merge; where the target moves meanwhile, again on top of that."""
     merging = _Merging(records, wanted)
-    head = records.heads.get(wanted.into)
+    head = merging.head
     try:
         changes = merging.changes_on(head)
         if wanted.squash and not changes:
@@ -98,9 +98,9 @@ class _Merging:
         self._ancestry = Ancestry(records)
         self.combination: Combination | None = None
         self.changes: Changes = {}
-        self.head: LogEntry
+        self.head = records.heads.get(wanted.into)
         # What is under a live target is one state from the beginning to the end.
-        is_live = records.heads.get(wanted.into).state.mode is BranchMode.LIVE
+        is_live = self.head.state.mode is BranchMode.LIVE
         self.main = records.heads.get(BranchName(MAIN)).head if is_live else None
 
     @property
@@ -128,7 +128,8 @@ class _Merging:
     def is_up_to_date(self, head: LogEntry) -> bool:
         """Whether a branch has all of the source; what a live one shows of main counts, too."""
         source = self._wanted.source
-        if source.saw is not None and self.main is not None and source.commit == head.head.commit:
+        is_live = head.state.mode is BranchMode.LIVE
+        if source.saw is not None and is_live and source.commit == head.head.commit:
             return True  # a live branch and itself
         seen = None if source.saw is None else self._records.commits.get(source.saw)
         return all(self._ancestry.is_ancestor(each, head.head) for each in (source, seen) if each is not None)
@@ -145,7 +146,9 @@ class _Merging:
         return self.changes
 
     def sides(self, head: LogEntry) -> Sides:
-        target = head.head if self.main is None else shown(head, self.main).head
+        # A branch that was live at the beginning may have been frozen since.
+        main = self.main if head.state.mode is BranchMode.LIVE else None
+        target = head.head if main is None else shown(head, main).head
         ours, theirs = (self._records.commits.tables_of(record) for record in (self._wanted.source, target))
         bases = Bases(records=self._records, ancestry=self._ancestry, combiner=self._wanted.combiner)
         base: dict[TableKey, TableEntry] = {}

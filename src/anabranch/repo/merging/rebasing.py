@@ -40,7 +40,10 @@ def rebase_branch(records: Records, onto: CommitRecord, combiner: Combiner) -> R
         ancestry = Ancestry(records)
         if ancestry.is_ancestor(onto, head.head):
             return Rebased(entry=None, commits=())
-        made = _replay(records, head, onto, _own_commits(records, ancestry, head, onto), combiner)
+        own = [
+            (_before(records, ancestry, commit, onto), commit) for commit in _own_commits(records, ancestry, head, onto)
+        ]
+        made = _replay(records, head, onto, own, combiner)
         entry = replace(
             head,
             number=head.number + 1,
@@ -65,13 +68,26 @@ def _own_commits(records: Records, ancestry: Ancestry, head: LogEntry, onto: Com
     return own[::-1]
 
 
+def _before(records: Records, ancestry: Ancestry, commit: CommitRecord, onto: CommitRecord) -> CommitRecord:
+    """What a commit's change is measured from: of a merge of what the other state has anyway, from what was merged."""
+    merged = commit.commit.merged_parent_commit_id
+    if merged is not None and commit.taken_from is None:
+        record = records.commits.get(merged)
+        if ancestry.is_ancestor(record, onto):
+            return record
+    return records.commits.get(commit.commit.parent_commit_id or "")
+
+
 def _replay(
-    records: Records, head: LogEntry, onto: CommitRecord, commits: list[CommitRecord], combiner: Combiner
+    records: Records,
+    head: LogEntry,
+    onto: CommitRecord,
+    commits: list[tuple[CommitRecord, CommitRecord]],
+    combiner: Combiner,
 ) -> list[CommitRecord]:
-    """The state to build on, and each commit as it is on top of it."""
+    """The state to build on, and each commit, given with the one before it, as it is on top of that state."""
     made = [onto]
-    for commit in commits:
-        before = records.commits.get(commit.commit.parent_commit_id or "")
+    for before, commit in commits:
         tables = records.commits.tables_of(made[-1])
         keys = [TableKey.parse(key) for key in commit.commit.tables]
         base, source = (

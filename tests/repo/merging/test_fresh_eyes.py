@@ -1,0 +1,51 @@
+"""Merges that others cross, and rebases of branches that were merged into."""
+
+import anabranch as ab
+from tests.repo.conftest import ORDERS, SCHEMA, rows, table
+from tests.repo.meanwhile import meanwhile
+
+
+def upsert(repo: ab.Repository, branch: str, *ids: int, v: str) -> None:
+    with repo.transaction(branch) as tx:
+        tx.upsert(ORDERS, table(*ids, v=v))
+
+
+def values(repo: ab.Repository, branch: str = "main", key: str = ORDERS) -> dict[int, str]:
+    return {row["id"]: row["v"] for row in rows(repo.snapshot_of(branch)[key])}
+
+
+def test_a_live_branch_that_is_frozen_meanwhile_keeps_its_own_rows(lake: ab.Repository) -> None:
+    lake.branch_create_from("main", "dev", mode="live")
+    lake.branch_create("feature")
+    upsert(lake, "dev", 1, v="dev")
+    upsert(lake, "feature", 2, v="feature")
+    meanwhile(lake, lambda other: other.branch_freeze("dev")).branch_merge("feature", into="dev")
+    assert values(lake, "dev") == {1: "dev", 2: "feature", 3: "c"}
+
+
+def test_a_table_comes_by_the_name_that_another_goes_from(lake: ab.Repository) -> None:
+    with lake.transaction() as tx:
+        for key, number in (("s.a", 1), ("s.c", 3)):
+            tx.create_table(key, SCHEMA, primary_key=["id"])
+            tx.append(key, table(number))
+    lake.branch_create("dev")
+    with lake.transaction("dev") as tx:
+        tx.rename_table("s.c", "s.d")
+        tx.rename_table("s.a", "s.b")
+    with lake.transaction() as tx:
+        tx.rename_table("s.c", "s.b")
+    lake.branch_merge("dev", strategy="source-wins")
+    assert values(lake, key="s.b") == {1: "a"}
+    assert values(lake, key="s.d") == {3: "c"}
+
+
+def test_a_rebase_does_not_bring_back_what_a_merge_brought_and_its_source_changed_since(lake: ab.Repository) -> None:
+    lake.branch_create("dev")
+    upsert(lake, "dev", 1, v="dev")
+    upsert(lake, "main", 2, v="old")
+    lake.branch_merge("main", into="dev")
+    upsert(lake, "dev", 3, v="late")
+    upsert(lake, "main", 2, v="new")
+    made = lake.rebase("dev", onto="main")
+    assert values(lake, "dev") == {1: "dev", 2: "new", 3: "late"}
+    assert len(made) == 2
