@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
 from anabranch import errors
@@ -20,7 +21,8 @@ def spark_errors() -> Iterator[None]:
     """Raise what a worker, or the data source on the driver, raised; leave Spark's own errors as they are."""
     try:
         yield
-    except PySparkException as err:
+    # Rows that are brought here one partition after the other fail with an error of the bridge to Java.
+    except (PySparkException, Py4JJavaError) as err:
         found = find_error(str(err))
         if found is None:
             raise
