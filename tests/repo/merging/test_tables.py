@@ -113,6 +113,8 @@ GRIDS: dict[str, dict[str, Grid]] = {
     "new": {"fail": NEW, "source-wins": NEW_SOURCE_WINS, "dest-wins": NEW_DEST_WINS},
 }
 OPERATIONS = {"known": KNOWN_OPERATIONS, "new": NEW_OPERATIONS}
+# They tell nothing new but where they meet what they are like.
+AGAIN = {"set6", "to_w"}
 KINDS = {
     "cell!": ConflictKind.DIVERGENT_UPDATE,
     "drop!": ConflictKind.DELETE_VS_UPDATE,
@@ -160,7 +162,7 @@ def begin(repo: ab.Repository, *, is_clean: bool) -> list[tuple[str, tuple[str, 
         (kind, pair)
         for kind, grids in GRIDS.items()
         for pair, cell in grids["fail"].items()
-        if is_clean is not cell.endswith("!")
+        if is_clean is not cell.endswith("!") and not (is_clean and AGAIN & {*pair})
     ]
     with repo.transaction() as tx:
         for kind, pair in pairs:

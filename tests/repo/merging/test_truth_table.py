@@ -282,7 +282,6 @@ def addresses(repo: ab.Repository, branch: str, case: Case) -> dict[int, int]:
     return dict(zip(scan["_rowaddr"].to_pylist(), scan["id"].to_pylist(), strict=True))
 
 
-@pytest.mark.s3
 def test_pairs_that_do_not_conflict_come_to_what_is_written_down(repo: ab.Repository) -> None:
     begin(repo)
     for name in ("source", "target"):
