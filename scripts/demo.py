@@ -1,195 +1,240 @@
-"""Tell the story of what works so far on a fresh lake: each step shows what a user would type, and how long it took."""
+"""Tell the whole story on a fresh lake: each step shows what a user would type, and how long it took."""
 
+import argparse
+import contextlib
+import io
+import os
+import shlex
 import shutil
+import subprocess
 import sys
 import tempfile
 import textwrap
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-STEPS = [
-    (
-        "Start Spark on this machine",
-        """
-        spark = ab.spark_session()
-        """,
+SHOP = Path(__file__).resolve().parents[1] / "examples" / "shop"
+
+
+@dataclass(frozen=True, slots=True)
+class Shell:
+    """Commands as they are typed in a shell; those of `anabranch` run in this process, and share its Spark."""
+
+    title: str
+    commands: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """Python as it is typed, and what to show of its result."""
+
+    title: str
+    source: str
+    result: str
+
+
+STEPS: list[Shell | Code] = [
+    Shell(
+        "The files of a shop: who bought what, and what people looked at",
+        ("python $SHOP/generate.py --orders $ORDERS --late $LATE --seed 7 --out $FILES",),
+    ),
+    Shell("A lake in an empty folder", ("anabranch init",)),
+    Code(
+        "Spark on this machine, for all that follows; the command line would start it by itself",
+        "spark = ab.spark_session()",
         'f"Spark {spark.version} on {spark.sparkContext.master}"',
     ),
-    (
-        "Make a lake, and load files into it with Spark: each load is one commit",
-        """
-        repo = ab.init(LAKE, actor="ada")
-        orders = repo.load("in_c_shop.orders", f"{FILES}/orders-*.csv", primary_key=["id"], engine="spark")
-        customers = repo.load("in_c_shop.customers", f"{FILES}/customers.parquet", primary_key=["id"], engine="spark")
-        """,
-        'f"{orders.rows_loaded} orders from {len(orders.files)} files, {customers.rows_loaded} customers"',
+    Shell(
+        "Load the files on Spark: each load is one commit",
+        (
+            "anabranch load bronze.customers $FILES/customers.csv --primary-key id --engine spark",
+            "anabranch load bronze.products $FILES/products.csv --primary-key id --type 'price=decimal(10, 2)'",
+            "anabranch load bronze.orders $FILES/orders --primary-key id --engine spark",
+            "anabranch load bronze.events $FILES/events --primary-key id --engine spark",
+        ),
     ),
-    (
-        "A few rows need no Spark; a line that is no row is set aside",
-        """
-        late = repo.load("in_c_shop.orders", f"{FILES}/late.csv", on_bad="reject")
-        rejects = repo.snapshot()[late.reject_table].to_arrow().to_pylist()
-        """,
-        "f\"{late.rows_loaded} loaded; line {rejects[0]['line']}: {rejects[0]['reason']}\"",
+    Shell("A branch to work on: one small file, however large the lake is", ("anabranch branch create dev",)),
+    Shell(
+        "A pipeline of five tables, built on the branch: all of it becomes visible at once, if the checks hold",
+        ("anabranch run $SHOP/pipeline.py --branch dev",),
     ),
-    (
-        "Try a change of two tables on a branch: no data is copied",
-        """
-        repo.branch_create("dev")
-        with repo.transaction("dev", message="Give everybody a discount") as tx:
-            discounted = tx.update("in_c_shop.orders", {"amount": "amount * 0.9"}, where="customer < 10")
-            removed = tx.delete("in_c_shop.orders", "amount > 990")
-            tx.update("in_c_shop.customers", {"name": "concat(name, ' (gold)')"}, where="id < 10")
-        """,
-        'f"{discounted} orders discounted, {removed} removed, on dev only"',
+    Shell("What the branch has that main has not", ("anabranch diff main dev",)),
+    Shell("Where a table came from", ("anabranch lineage gold.customer_value --ref dev",)),
+    Shell(
+        "Orders that come late, and the pipeline once more: it reads the new ones only where it can",
+        (
+            "anabranch load bronze.orders $FILES/late-orders --branch dev",
+            "anabranch run $SHOP/pipeline.py --branch dev --param top=12",
+        ),
     ),
-    (
-        "Both states are there, side by side",
-        """
-        on_main = repo.snapshot_of("main")["in_c_shop.orders"]
-        on_dev = repo.snapshot_of("dev")["in_c_shop.orders"]
-        """,
-        'f"main has {on_main.count_rows()} orders, dev {on_dev.count_rows()}"',
+    Shell(
+        "What that changed, row by row",
+        (
+            "anabranch diff dev~1 dev --stat",
+            "anabranch diff dev~1 dev --rows --table gold.daily_revenue --limit 6",
+        ),
     ),
-    (
-        "Any Lance tool reads a branch, too",
-        """
-        import lance
-        home = on_dev.entry.home
-        plain = lance.dataset(f"{LAKE}/tables/in_c_shop/orders.lance/tree/{home}")
-        """,
-        'f"plain pylance sees {plain.count_rows()} orders on dev"',
+    Shell("How a table came to be what it is", ("anabranch table history gold.daily_revenue --ref dev",)),
+    Shell(
+        "SQL across branches and time: revenue before and after the late orders",
+        (
+            'anabranch sql "SELECT channel, sum(before.revenue) AS before, sum(now.revenue) AS now'
+            " FROM gold.daily_revenue AT 'dev' AS now LEFT JOIN gold.daily_revenue AT 'dev~2' AS before"
+            ' USING (day, channel) GROUP BY channel ORDER BY channel"',
+        ),
     ),
-    (
-        "Spark reads the branch's tables as views, and writes a new one there",
+    Code(
+        "Meanwhile, somebody on main changes a price that was changed on the branch, too",
         """
-        ab.tables(spark, repo, ref="dev")
-        totals = spark.sql('''
-            SELECT c.id, c.name, round(sum(o.amount)) AS total
-            FROM in_c_shop__orders o JOIN in_c_shop__customers c ON o.customer = c.id GROUP BY ALL
-        ''')
-        totals.write.format("anabranch").mode("append").options(repo=LAKE, branch="dev").save("out_c_shop.totals")
+        repo = ab.open(".", actor="ada")
+        with repo.transaction("dev", message="A little more") as tx:
+            tx.update("bronze.products", {"price": "price + 1"}, where="id = 7")
+        with repo.transaction("main", message="Twice as much") as tx:
+            tx.update("bronze.products", {"price": "price * 2"}, where="id = 7")
+        prices = {ref: repo.entity_at("bronze.products", 7, ref=ref)["price"] for ref in ("main~1", "dev", "main")}
         """,
-        'f\'only on dev: {set(repo.snapshot_of("dev")) - set(repo.snapshot_of("main"))}\'',
+        "f\"it was {prices['main~1']}; on dev it is {prices['dev']} now, on main {prices['main']}\"",
     ),
-    (
-        "A mistake on main, seen from the past",
+    Shell(
+        "Bring the branch into main: all five tables, the late orders, and one cell that both sides changed",
+        (
+            "anabranch conflicts dev",
+            "anabranch merge dev --resolve price=max",
+            "anabranch show",
+        ),
+    ),
+    Shell(
+        "Back in time: main before the merge, and now", ("anabranch table list --ref main~1", "anabranch table list")
+    ),
+    Code(
+        "A mistake, seen from the past, and taken back",
         """
         with repo.transaction(message="Oops") as tx:
-            tx.delete("in_c_shop.customers", "id >= 0")
-        now = repo.snapshot_of("main")["in_c_shop.customers"]
-        before = repo.snapshot_of("main~1")["in_c_shop.customers"]
-        """,
-        'f"now {now.count_rows()} customers, one commit ago {before.count_rows()}"',
-    ),
-    (
-        "SQL across branches and time",
-        """
-        answer = repo.sql('''
-            SELECT count(*) AS orders, round(sum(main.amount - dev.amount)) AS discount
-            FROM in_c_shop.orders AT 'dev' AS dev JOIN in_c_shop.orders AT 'main' AS main USING (id)
-        ''')
-        """,
-        "answer.to_pylist()",
-    ),
-    (
-        "Take the mistake back",
-        """
+            tx.delete("gold.daily_revenue", "orders > 0")
+        now = repo.snapshot_of("main")["gold.daily_revenue"].count_rows()
+        before = repo.snapshot_of("main~1")["gold.daily_revenue"].count_rows()
         repo.undo()
-        customers = repo.snapshot()["in_c_shop.customers"]
+        again = repo.snapshot_of("main")["gold.daily_revenue"].count_rows()
         """,
-        'f"{customers.count_rows()} customers again"',
+        'f"{now} rows; one commit ago {before}; after the undo {again}"',
     ),
-    (
-        "Bad input is refused, and changes nothing",
+    Code(
+        "Bad input is refused with what was wrong, and changes nothing",
         """
         try:
-            with repo.transaction(message="Twice the same order") as tx:
-                tx.append("in_c_shop.orders", make_orders(1))
+            with repo.transaction(message="Twice the same product") as tx:
+                tx.append("bronze.products", repo.snapshot()["bronze.products"].to_arrow(limit=1))
         except ab.AnabranchError as err:
             refusal = err
         """,
         'f"{refusal.code}: {refusal}"',
     ),
-    (
-        "Throw the branch away, and change your mind",
+    Code(
+        "What people who looked at one product may like: the events have vectors",
         """
-        repo.branch_delete("dev")
-        repo.branch_restore("dev")
+        events = repo.snapshot()["bronze.events"]
+        looked = events.to_arrow(filter="id = 0").to_pylist()[0]
+        close = events.nearest("embedding", looked["embedding"], k=6).column("product_id").to_pylist()
         """,
-        "[branch.name for branch in repo.branch_list()]",
+        "f\"who looked at product {looked['product_id']} may like {sorted(set(close) - {looked['product_id']})}\"",
     ),
-    (
-        "Everything that happened, the undone mistake too",
+    Code(
+        "Any Lance tool reads the tables, too",
         """
-        movements = repo.reflog("main")
+        import lance
+        plain = lance.dataset("tables/bronze/orders.lance")
         """,
-        '"; ".join(f"v{m.number} {m.event} ({m.message})" for m in movements)',
+        'f"plain pylance sees {plain.count_rows()} orders"',
     ),
-    (
-        "One Lance dataset by itself: a tag, and what lies where",
-        """
-        table = ab.dataset(f"{LAKE}/tables/in_c_shop/orders.lance")
-        table.tag_create("first-load")
-        report = table.storage_report()
-        """,
-        'f"{report.total.files} live files, {report.total.bytes} bytes; tags: {[t.name for t in table.tag_list()]}"',
-    ),
+    Shell("The branch has done its work", ("anabranch branch delete dev",)),
+    Shell("What lies where", ("anabranch dataset report tables/bronze/orders.lance",)),
+    Shell("Everything that happened", ("anabranch log --graph", "anabranch reflog --limit 3")),
 ]
 
 
 def main() -> None:
-    lake = Path(sys.argv[1] if len(sys.argv) > 1 else "demo-lake").absolute()
-    shutil.rmtree(lake, ignore_errors=True)
+    parser = argparse.ArgumentParser(description="Tell the story on a fresh lake.")
+    parser.add_argument("lake", nargs="?", default="demo-lake", help="the folder; what it holds is removed")
+    parser.add_argument("--orders", type=int, default=1_000_000)
+    given = parser.parse_args()
     import anabranch as ab
 
-    with tempfile.TemporaryDirectory(prefix="anabranch-demo-") as files:
-        make_files(Path(files))
-        try:
-            tell({"ab": ab, "LAKE": str(lake), "FILES": files, "make_orders": make_orders})
-        except ab.errors.MissingDependencyError as err:
-            sys.exit(f"\n{err.problem}\n{err.hint}")
-    print(f"\nThe lake is yours to play with: anabranch.open({str(lake)!r})")
+    began = time.perf_counter()
+    try:
+        tell(Path(given.lake).absolute(), orders=given.orders)
+    except ab.errors.MissingDependencyError as err:
+        sys.exit(f"\n{err.problem}\n{err.hint}")
+    print(f"\nThat took {time.perf_counter() - began:.0f} seconds. The lake is yours to play with:")
+    print(f"\n    cd {given.lake} && source ../.venv/bin/activate && anabranch status")
 
 
-def tell(names: dict[str, Any]) -> None:
-    for number, (title, code, result) in enumerate(STEPS, 1):
-        source = textwrap.dedent(code).strip()
-        print(f"\n{number}. {title}\n")
-        print(textwrap.indent(source, "    >>> "), flush=True)
-        start = time.perf_counter()
-        exec(source, names)
-        took = (time.perf_counter() - start) * 1000
-        print(f"\n    {eval(result, names)}   ({took:.0f} ms)")
+def tell(lake: Path, *, orders: int) -> None:
+    """Run all steps in the folder of the lake, which is made anew."""
+    import anabranch as ab
 
-
-def make_files(folder: Path) -> None:
-    """What a shop might deliver: orders in several files, and one more in which a line is broken."""
-    import pyarrow as pa
-    import pyarrow.csv
-    import pyarrow.parquet
-
-    orders = make_orders(200_000)
-    for number in range(4):
-        pyarrow.csv.write_csv(orders.slice(number * 50_000, 50_000), folder / f"orders-{number}.csv")
-    customers = pa.table({"id": list(range(1_000)), "name": [f"customer {n}" for n in range(1_000)]})
-    pyarrow.parquet.write_table(customers, folder / "customers.parquet")
-    (folder / "late.csv").write_text("id,customer,amount\n200000,7,12.5\n200001,seven,8.0\n200002,8,99.9\n")
-
-
-def make_orders(count: int) -> Any:
-    import numpy as np
-    import pyarrow as pa
-
-    random = np.random.default_rng(7)
-    return pa.table(
-        {
-            "id": np.arange(count),
-            "customer": random.integers(0, 1_000, count),
-            "amount": random.random(count).round(4) * 1_000,
+    shutil.rmtree(lake, ignore_errors=True)
+    lake.mkdir(parents=True)
+    with tempfile.TemporaryDirectory(prefix="anabranch-demo-") as files, contextlib.chdir(lake):
+        variables = {
+            "FILES": files,
+            "SHOP": os.path.relpath(SHOP),
+            "ORDERS": str(orders),
+            "LATE": str(max(1, orders // 50)),
         }
-    )
+        names: dict[str, Any] = {"ab": ab}
+        for number, step in enumerate(STEPS, 1):
+            print(f"\n{number}. {step.title}\n", flush=True)
+            match step:
+                case Shell():
+                    for command in step.commands:
+                        _run_shell(command, variables)
+                case Code():
+                    _run_code(step, names)
+
+
+def _run_shell(command: str, variables: dict[str, str]) -> None:
+    shown = command
+    for name in ("SHOP", "ORDERS", "LATE"):
+        shown = shown.replace(f"${name}", variables[name])
+    print(textwrap.fill(shown, 116, initial_indent="    $ ", subsequent_indent="        "), flush=True)
+    program, *arguments = shlex.split(shown.replace("$FILES", variables["FILES"]))
+    with _timed():
+        if program == "python":
+            said = subprocess.run([sys.executable, *arguments], check=True, capture_output=True, text=True).stdout
+        else:
+            said = _run_anabranch(arguments)
+        print("", *(f"    {line.rstrip()}" for line in said.rstrip().splitlines()), sep="\n")
+
+
+def _run_anabranch(arguments: list[str]) -> str:
+    """What the command says; where it fails, it has said why, and the story ends."""
+    from anabranch.cli.main import main
+
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        try:
+            main(arguments)
+        except SystemExit as end:
+            if end.code:
+                raise
+    return said.getvalue()
+
+
+def _run_code(step: Code, names: dict[str, Any]) -> None:
+    source = textwrap.dedent(step.source).strip()
+    print(textwrap.indent(source, "    >>> "), flush=True)
+    with _timed():
+        exec(source, names)
+        print(f"\n    {eval(step.result, names)}")
+
+
+@contextlib.contextmanager
+def _timed() -> Iterator[None]:
+    began = time.perf_counter()
+    yield
+    print(f"    ({time.perf_counter() - began:.1f} s)\n", flush=True)
 
 
 if __name__ == "__main__":

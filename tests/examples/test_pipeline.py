@@ -18,12 +18,13 @@ pytestmark = pytest.mark.spark
 
 SHOP = Path(__file__).parents[2] / "examples" / "shop"
 OUTPUTS = ["gold.customer_value", "gold.daily_revenue", "gold.product_ranking", "silver.customers", "silver.orders"]
-# The cleaned orders, in words of its own.
+# The cleaned orders, in words of its own: in whole hundredths of a cent, as DuckDB divides decimals as floats.
 CLEAN = """
     SELECT id, customer_id, product_id, CAST(ordered_at AS date) AS day, channel, quantity,
            coalesce(lower(trim(status)), 'unknown') AS status,
            CASE WHEN lower(trim(status)) IN ('returned', 'cancelled') THEN 0
-                ELSE round(quantity * unit_price * (100 - coalesce(discount, 0)) / 100, 2) END AS amount
+                ELSE (quantity * CAST(unit_price * 100 AS bigint) * (100 - coalesce(discount, 0)) + 50) // 100 END
+           * CAST(0.01 AS decimal(3, 2)) AS amount
     FROM raw WHERE customer_id IS NOT NULL AND quantity > 0
 """
 

@@ -1,0 +1,56 @@
+"""The story that `make demo` tells, with fewer orders."""
+
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from pyspark.sql import SparkSession
+
+import anabranch as ab
+from anabranch.config import ACTOR_VARIABLE, BRANCH_VARIABLE, REPOSITORY_VARIABLE
+
+pytestmark = [pytest.mark.spark, pytest.mark.proof]
+
+DEMO = Path(__file__).parents[2] / "scripts" / "demo.py"
+
+
+@pytest.fixture
+def demo(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    for variable in (REPOSITORY_VARIABLE, BRANCH_VARIABLE, ACTOR_VARIABLE, "ANABRANCH_STORAGE_OPTIONS"):
+        monkeypatch.delenv(variable, raising=False)
+    spec = importlib.util.spec_from_file_location("demo", DEMO)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # Dataclasses look their module up by its name.
+    monkeypatch.setitem(__import__("sys").modules, "demo", module)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_story_is_told_to_its_end(
+    demo: ModuleType, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "lake").mkdir()
+    (tmp_path / "lake" / "old").write_text("what was there before")
+    demo.tell(tmp_path / "lake", orders=2_000)
+    said = capsys.readouterr().out
+    assert re.findall(r"^(\d+)\. ", said, re.MULTILINE) == [str(n) for n in range(1, len(demo.STEPS) + 1)]
+    typed = [line.strip() for line in said.splitlines() if line.startswith(("    $ ", "    >>> "))]
+    assert len(re.findall(r"^    \(\d+\.\d s\)$", said, re.MULTILINE)) >= len(demo.STEPS)
+    assert "$ anabranch merge dev --resolve price=max" in typed
+    assert not (tmp_path / "lake" / "old").exists()
+
+    repo = ab.open(str(tmp_path / "lake"))
+    assert [branch.name for branch in repo.branch_list()] == ["main"]
+    tables = repo.snapshot()
+    assert {"gold.customer_value", "gold.daily_revenue", "gold.product_ranking"} < set(tables)
+    assert tables["bronze.orders"].count_rows() == 2_040
+    assert tables["gold.daily_revenue"].count_rows() > 0
+    price = repo.entity_at("bronze.products", 7, ref="main~2")
+    assert price is not None
+    merged = repo.entity_at("bronze.products", 7)
+    assert merged is not None
+    assert merged["price"] == price["price"] * 2
