@@ -68,7 +68,8 @@ def merge_table(base: ModelTable | None, source: ModelTable, target: ModelTable,
     for ours in _pairings(base, source):
         for theirs in _pairings(base, target):
             for outcome in _Merge(base, source, target, side).outcomes(ours, theirs):
-                if not any(_is_same(outcome, other) for other in found):
+                # One that is the target itself is another than one that only holds the same.
+                if not any(_is_same(outcome, other) and (outcome is target) == (other is target) for other in found):
                     found.append(outcome)
     return found
 
@@ -139,6 +140,9 @@ class _Merge:
             yield self._merge_rows(shape, key, by_key=True)
         elif self._has_row_ids:
             yield self._merge_rows(shape, key, by_key=False) if self._are_row_ids_known else Anything(self._target)
+        elif self._may_lie_on_base:
+            yield self._as_a_whole(shape)
+            yield Anything(self._target)
         elif (added := self._added_rows()) is not None:
             inserted = [_in_result(shape.columns, row, "source") or {} for row in added]
             kept = [_in_result(shape.columns, row, "target") or {} for row in self._target.rows]
@@ -276,6 +280,15 @@ class _Merge:
         if self._base is None or any(side.primary_key for side in sides):
             return False
         return all(side.steps_since(self._base) is not None for side in sides)
+
+    @property
+    def _may_lie_on_base(self) -> bool:
+        """Whether a table without a key was made anew where the base's lies, which makes it grow out of that."""
+        sides = (self._source, self._target)
+        if self._base is None or any(side.primary_key for side in sides):
+            return False
+        roots = [side.root for side in sides if side.steps_since(self._base) is None]
+        return any(root is not self._base.root and root.dataset == self._base.dataset for root in roots)
 
     @property
     def _are_row_ids_known(self) -> bool:

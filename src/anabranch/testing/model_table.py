@@ -78,6 +78,14 @@ class ModelTable:
             table = table.made_from
         return None if table is None else steps
 
+    @property
+    def root(self) -> "ModelTable":
+        """The state as which it was created."""
+        table = self
+        while table.made_from is not None:
+            table = table.made_from
+        return table
+
     def upsert(self, columns: Sequence[str], rows: Sequence[Row]) -> "ModelTable":
         if not self.primary_key:
             raise InvalidInputError("the table has no primary key", hint=_HINT)
