@@ -1,7 +1,10 @@
 """Merges that others cross, and rebases of branches that were merged into."""
 
+import pytest
+
 import anabranch as ab
-from tests.repo.conftest import ORDERS, SCHEMA, rows, table
+from anabranch.errors import KeyConflictError
+from tests.repo.conftest import ORDERS, SCHEMA, nothing_changes, rows, table
 from tests.repo.meanwhile import meanwhile
 
 
@@ -49,3 +52,29 @@ def test_a_rebase_does_not_bring_back_what_a_merge_brought_and_its_source_change
     made = lake.rebase("dev", onto="main")
     assert values(lake, "dev") == {1: "dev", 2: "new", 3: "late"}
     assert len(made) == 2
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [("repeats", "deletes"), ("updates", "repeats"), ("deletes", "repeats"), ("updates both", "nothing")],
+)
+def test_a_key_that_is_there_twice_is_refused_where_a_change_would_be_lost(
+    lake: ab.Repository, source: str, target: str
+) -> None:
+    def change(branch: str, what: str) -> None:
+        with lake.transaction(branch) as tx:
+            match what:
+                case "repeats":
+                    tx.append(ORDERS, table(1, v="twice"), check_keys=False)
+                case "updates" | "updates both":
+                    tx.update(ORDERS, {"v": "concat(v, '!')"}, where="id = 1")
+                case "deletes":
+                    tx.delete(ORDERS, "id = 1")
+
+    if source == "updates both":
+        change("main", "repeats")
+    lake.branch_create("dev")
+    change("dev", source)
+    change("main", target)
+    with nothing_changes(lake), pytest.raises(KeyConflictError, match=r"holds the key \{'id': 1\} more than once"):
+        lake.branch_merge("dev", strategy="source-wins")

@@ -9,10 +9,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from anabranch.errors import InvalidInputError, SchemaMismatchError
+from anabranch.errors import InvalidInputError, KeyConflictError, SchemaMismatchError
 from anabranch.format.parts import ROW_ID, take_at
 from anabranch.format.python_values import python_values
-from anabranch.format.staging import Pin, RowBatch
+from anabranch.format.staging import Pin, RowBatch, are_surely_unique
 from anabranch.format.staging.incoming import cast_computed, fit_rows
 from anabranch.ids import TableKey
 from anabranch.repo.comparing import RowComparer, RowMerge, TableCounts
@@ -66,6 +66,8 @@ class RowMerging:
                 yield self._as_inserted(rows)
 
     def _merge(self, found: "_Found") -> Iterator[RowBatch]:
+        if self.key_names:
+            self._refuse_repeated_keys(found)
         gone = found.where("deleted", None)
         self.deleted += int(gone.sum())
         if gone.any():
@@ -77,6 +79,23 @@ class RowMerging:
         fresh = found.where("inserted", None)
         if fresh.any():
             yield self._as_inserted(self._in_result(found.filter(fresh).source))
+
+    def _refuse_repeated_keys(self, found: "_Found") -> None:
+        """Refuse rows that are matched twice, or with others than they were made from: writers can skip the check."""
+        named = {column.name: column.triple.source for column in self.columns}
+        there = found.source.drop_null()
+        keys = pa.table({name: pc.struct_field(there, [named[name]]) for name in self.key_names})
+        is_odd = found.where("updated", "inserted") | found.where("deleted", "inserted")
+        is_odd |= found.where("inserted", "deleted")
+        repeated = list(self._keys(found.filter(is_odd)))
+        if not are_surely_unique(keys):
+            counted = keys.group_by(keys.column_names).aggregate([([], "count_all")])
+            repeated += counted.filter(pc.greater(counted.column("count_all"), 1)).drop(["count_all"]).to_pylist()
+        if repeated:
+            raise KeyConflictError(
+                f"the table '{self.key}' holds the key {repeated[0]} more than once on one side of the merge",
+                hint="remove the repeated rows there",
+            )
 
     # Rows that are on both sides
 
