@@ -79,3 +79,32 @@ def test_conflicts_that_nobody_asks_for_cost_nothing_more(contested: ab.Reposito
     del conflicts
     contested.branch_merge("dev", strategy="dest-wins")
     assert contested.snapshot()[T].count_rows("n < 0") == ROWS
+
+
+def test_a_merge_of_many_batches_puts_every_row_where_it_belongs(repo: ab.Repository) -> None:
+    with repo.transaction() as tx:
+        for key in (T, "s.bare"):
+            tx.create_table(key, SCHEMA, primary_key=["id"] if key == T else [])
+            tx.append(key, pa.table([range(ROWS), ["p"] * ROWS, [0] * ROWS], schema=SCHEMA))
+    repo.branch_create("dev")
+    new = range(ROWS, ROWS + 10_000)
+    for branch, where, value in (("dev", "id % 2 = 0", 1), ("main", "id % 3 = 0", 2)):
+        with repo.transaction(branch) as tx:
+            for key in (T, "s.bare"):
+                tx.update(key, {"n": "1"} if branch == "dev" else {"part": "'2'"}, where=where)
+                tx.delete(key, f"id % 100 = {value + 50}")
+    with repo.transaction("dev") as tx:
+        for key in (T, "s.bare"):
+            tx.append(key, pa.table([new, ["new"] * len(new), [3] * len(new)], schema=SCHEMA))
+    repo.branch_merge("dev", strategy="source-wins")
+    expected = dict.fromkeys(new, ("new", 3))
+    for number in range(ROWS):
+        if number % 100 != 51:  # dev deleted that; main deleted 52, which dev changed, since it is even
+            is_mains = number % 3 == 0 and number % 100 != 52
+            expected[number] = ("2" if is_mains else "p", 1 if number % 2 == 0 else 0)
+    for key in (T, "s.bare"):
+        table = repo.snapshot()[key]
+        found = {row["id"]: (row["part"], row["n"]) for row in table.to_arrow().to_pylist()}
+        assert found == expected
+        row_ids = table.pin.open().scanner(columns=[], with_row_id=True).to_table()["_rowid"].to_pylist()
+        assert len(set(row_ids)) == len(row_ids) == len(expected)
