@@ -10,3 +10,12 @@ def test_the_commit_that_a_live_branch_is_on_is_taken_back_without_what_main_did
     append(lake, 5)
     lake.revert("live", branch="live")
     assert ids(lake.snapshot_of("live")) == [1, 2, 3, 5]
+
+
+def test_a_dry_run_of_a_squash_that_would_change_nothing_says_so(lake: ab.Repository) -> None:
+    lake.branch_create_from("main", "dev")
+    append(lake, 4, branch="dev")
+    lake.branch_merge("dev", squash=True)
+    planned = lake.branch_merge("dev", squash=True, dry_run=True)
+    assert planned == lake.branch_merge("dev", squash=True)
+    assert planned.outcome == "AlreadyUpToDate"

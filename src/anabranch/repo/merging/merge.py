@@ -9,7 +9,7 @@ from anabranch.repo.ancestry import Ancestry
 from anabranch.repo.merging.bases import Bases
 from anabranch.repo.merging.combining import Combination, Combiner, Sides
 from anabranch.repo.merging.conflicts import Conflict
-from anabranch.repo.merging.plan import MergeOutcome, MergePlan, MergeResult, plan_of
+from anabranch.repo.merging.plan import MergeOutcome, MergePlan, MergeResult, changes_table, plan_of
 from anabranch.repo.merging.tables import is_same_state
 from anabranch.repo.models import BranchMode, CommitKind, CommitRecord, LogEntry, TableEntry
 from anabranch.repo.publish import Changes, Description, Guard, Inspect, publish
@@ -58,7 +58,9 @@ def plan_merge(records: Records, wanted: BranchMerge) -> MergePlan:
     merging.refuse_other_head(head)
     if merging.is_up_to_date(head):
         return merging.plan(head, None)
-    return merging.plan(head, wanted.combiner.measure(merging.sides(head)))
+    combination = wanted.combiner.measure(merging.sides(head))
+    has_nothing = wanted.squash and not combination.conflicts.count and not any(map(changes_table, combination.tables))
+    return merging.plan(head, None if has_nothing else combination)
 
 
 def iter_conflicts(records: Records, wanted: BranchMerge) -> Iterator[Conflict]:

@@ -7,9 +7,10 @@ from anabranch.errors import MergeConflictError
 from anabranch.repo.comparing import TableCounts
 from anabranch.repo.merging.applying import MergedTable
 from anabranch.repo.merging.conflicts import Conflict
+from anabranch.repo.merging.tables import TableAction
 from anabranch.repo.models import GraphCommit
 
-__all__ = ["ConflictLog", "MergeOutcome", "MergePlan", "MergeResult", "TablePlan", "plan_of"]
+__all__ = ["ConflictLog", "MergeOutcome", "MergePlan", "MergeResult", "TablePlan", "changes_table", "plan_of"]
 
 _CONFLICTS_KEPT = 100
 
@@ -111,3 +112,14 @@ def plan_of(merged: MergedTable, conflicts: ConflictLog) -> TablePlan:
         altered_columns=merged.altered_columns,
         conflicts=conflicts.by_table.get(str(merge.key), 0),
     )
+
+
+def changes_table(merged: MergedTable) -> bool:
+    """Whether anything of a table, its name included, will be another than it is on the target."""
+    merge = merged.merge
+    if merge.source is None or merge.target is None or merge.action is not TableAction.MERGED:
+        return True
+    keys = {place.entry.primary_key for place in (merge.base, merge.target) if place is not None}
+    is_rekeyed = merge.source.entry.primary_key not in keys
+    columns = (*merged.added_columns, *merged.dropped_columns, *merged.altered_columns)
+    return bool(merged.counts.total or columns or is_rekeyed or merge.key != merge.target.key)
