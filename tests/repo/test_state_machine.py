@@ -134,8 +134,7 @@ class MergingMachine(PairMachine):
                 assert caught.value.count == plan.conflict_count
                 raise caught.value
             result = repo.branch_merge(source, into=into, strategy=strategy, squash=squash)
-            if not squash or result.commit is not None:
-                assert result.plan == plan
+            assert result.plan == plan
             event(f"merged: {result.outcome}, {strategy}")
 
         self._merge(

@@ -117,16 +117,22 @@ class ModelRepository(ModelBranches):
         own = list(takewhile(lambda commit: not is_ancestor(commit, onto.commit), head.commit.history()))
         made = [onto.commit]
         for commit in reversed(own):
-            after = self._replay(commit, made[-1], name, witnesses(commit))
+            before = commit.parent
+            if commit.merged is not None and commit.merged_on is None and is_ancestor(commit.merged, onto.commit):
+                before = commit.merged  # what that brought is there anyway
+            after = self._replay((before, commit), made[-1], name, witnesses(commit))
             if after is not None:
                 made.append(after)
         self.logs[name].append(replace(head, commit=made[-1], saw=None))
         self.merged.update(made[1:])
         return made[1:]
 
-    def _replay(self, commit: ModelCommit, ground: ModelCommit, name: str, witness: Witness) -> ModelCommit | None:
-        before = {} if commit.parent is None else commit.parent.tables
-        base, source = ({key: side[key] for key in commit.changed if key in side} for side in (before, commit.tables))
+    def _replay(
+        self, step: tuple[ModelCommit | None, ModelCommit], ground: ModelCommit, name: str, witness: Witness
+    ) -> ModelCommit | None:
+        before, commit = step
+        sides = ({} if before is None else before.tables, commit.tables)
+        base, source = ({key: side[key] for key in commit.changed if key in side} for side in sides)
         found = decide([merge_tables(base, source, ground.tables)], witness, ground.tables)
         found.refuse_conflicts()
         if not found.changes:

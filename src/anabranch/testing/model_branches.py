@@ -276,6 +276,7 @@ class ModelBranches:
             ground=ground,
             followed=frozenset(key for key in {*changes, *released} if is_live and key not in head.own),
             merged=None if merged is None else merged.commit,
+            merged_on=None if merged is None else merged.saw,
             saw=saw,
             own=own,
         )

@@ -17,9 +17,10 @@ class ModelCommit:
     """All tables after one step. `version` and `incarnation` say which entry of which life of its branch made it.
 
     `ground` are the tables right before it, of which `followed` followed main on a live branch. `merged` is the second
-    parent of a merge. `origins` say of which commits it has tables that it does not have from these parents: on a live
-    branch, or a frozen one, from a state of main; after a pull, from where that took them. On a live branch `saw` is
-    the state of main under it, and all but its `own` tables are from there.
+    parent of a merge, `merged_on` what that showed of main if it was live. `origins` say of which commits it has tables
+    that it does not have from these parents: on a live branch, or a frozen one, from a state of main; after a pull,
+    from where that took them. On a live branch `saw` is the state of main under it, and all but its `own` tables are
+    from there.
     """
 
     branch: str
@@ -31,6 +32,7 @@ class ModelCommit:
     ground: Tables = field(default_factory=dict)
     followed: frozenset[str] = frozenset()
     merged: "ModelCommit | None" = None
+    merged_on: "ModelCommit | None" = None
     origins: "Mapping[str, tuple[ModelCommit, ...]]" = field(default_factory=dict)
     saw: "ModelCommit | None" = None
     own: frozenset[str] = frozenset()
