@@ -1,0 +1,150 @@
+"""What a merge is as a commit: its parents, its words, what it expects and what it is checked for."""
+
+import pytest
+
+import anabranch as ab
+from anabranch.errors import (
+    BranchNotFoundError,
+    CheckFailedError,
+    InvalidInputError,
+    InvalidNameError,
+    MergeConflictError,
+    NotFoundError,
+    WriteConflictError,
+)
+from anabranch.repo.merging.plan import MergeOutcome
+from anabranch.repo.models import CommitKind
+from anabranch.repo.snapshots import Snapshot
+from tests.repo.conftest import CUSTOMERS, ORDERS, append, ids, nothing_changes, objects, table
+from tests.repo.meanwhile import meanwhile
+
+
+@pytest.fixture
+def forked(lake: ab.Repository) -> ab.Repository:
+    """Orders 7 on dev, and 8 on main."""
+    lake.branch_create("dev")
+    append(lake, 7, branch="dev")
+    append(lake, 8)
+    return lake
+
+
+def test_a_merge_is_a_commit_with_two_parents(forked: ab.Repository) -> None:
+    parents = forked.head_commit_id_for_branch("main"), forked.head_commit_id_for_branch("dev")
+    done = forked.branch_merge("dev", message="bring it in", metadata={"ticket": "7"})
+    assert done.outcome is MergeOutcome.MERGED
+    assert done.commit is not None
+    assert forked.get_commit("main") == done.commit
+    assert (done.commit.parent_commit_id, done.commit.merged_parent_commit_id) == parents
+    assert (done.commit.kind, done.commit.message) == (CommitKind.MERGE, "bring it in")
+    assert (dict(done.commit.metadata), done.commit.tables) == ({"ticket": "7"}, (ORDERS,))
+    assert ids(forked) == [1, 2, 3, 7, 8]
+    assert ids(forked.snapshot_of("dev")) == [1, 2, 3, 7]
+
+
+def test_a_branch_that_did_not_move_takes_the_other_as_it_is(lake: ab.Repository) -> None:
+    lake.branch_create("dev")
+    assert lake.branch_merge("dev").outcome is MergeOutcome.ALREADY_UP_TO_DATE
+    append(lake, 7, branch="dev")
+    done = lake.branch_merge("dev")
+    assert (done.outcome, done.commit and done.commit.message) == (MergeOutcome.FAST_FORWARD, "Merge dev into main")
+    assert lake.branch_merge("dev").outcome is MergeOutcome.ALREADY_UP_TO_DATE
+    assert lake.branch_merge("main", into="dev").outcome is MergeOutcome.FAST_FORWARD
+    assert ids(lake) == ids(lake.snapshot_of("dev")) == [1, 2, 3, 7]
+
+
+def test_any_ref_can_be_merged_but_only_into_a_branch(forked: ab.Repository) -> None:
+    append(forked, 9, branch="dev")
+    forked.branch_merge("dev~1")
+    assert ids(forked) == [1, 2, 3, 7, 8]
+    forked.tag_create("v1", ref="dev")
+    forked.branch_merge("v1")
+    assert ids(forked) == [1, 2, 3, 7, 8, 9]
+    for into in ("v1", "nowhere"):
+        with pytest.raises(BranchNotFoundError):
+            forked.branch_merge("dev", into=into)
+    for into in ("__history", "a//b", ""):
+        with pytest.raises(InvalidNameError):
+            forked.branch_merge("dev", into=into)
+    with pytest.raises(NotFoundError):
+        forked.branch_merge("nowhere")
+    with pytest.raises(NotFoundError):
+        list(forked.conflicts("nowhere"))
+
+
+def test_a_merge_that_expects_another_head_does_nothing(forked: ab.Repository) -> None:
+    head = forked.head_commit_id_for_branch("main")
+    append(forked, 9)
+    for is_dry in (True, False):
+        with nothing_changes(forked), pytest.raises(WriteConflictError, match=head):
+            forked.branch_merge("dev", expected_head=head, dry_run=is_dry)
+    forked.branch_merge("dev", expected_head=forked.head_commit_id_for_branch("main"))
+    assert ids(forked) == [1, 2, 3, 7, 8, 9]
+
+
+def test_a_dry_run_writes_nothing_at_all(forked: ab.Repository) -> None:
+    with forked.transaction("dev") as tx:
+        tx.add_columns(ORDERS, {"w": "id * 2"})
+        tx.create_table("s.new", table(1).schema)
+        tx.delete(CUSTOMERS, "id = 10")
+    before = objects(forked)
+    plan = forked.branch_merge("dev", dry_run=True).plan
+    assert objects(forked) == before
+    assert [(found.table, found.action, found.added_columns) for found in plan.tables] == [
+        (CUSTOMERS, "merged", ()),
+        (ORDERS, "merged", ("w",)),
+        ("s.new", "added", ()),
+    ]
+    assert plan.base_commit_ids == (forked.get_commit("main~1").graph_commit_id,)
+    assert forked.branch_merge("dev").plan == plan
+
+
+def test_checks_see_what_is_merged_before_it_is_there(forked: ab.Repository) -> None:
+    seen: list[list[int]] = []
+
+    def look(snapshot: Snapshot) -> bool:
+        seen.append(ids(snapshot))
+        assert ids(forked.snapshot_of("main")) == [1, 2, 3, 8]
+        return True
+
+    forked.branch_merge("dev", checks={"look": look, "small": "SELECT * FROM in_c_sales.orders WHERE id > 100"})
+    assert seen == [[1, 2, 3, 7, 8]]
+
+
+def test_a_check_that_fails_leaves_both_branches_as_they_were(forked: ab.Repository) -> None:
+    with nothing_changes(forked), pytest.raises(CheckFailedError, match="no sevens"):
+        forked.branch_merge("dev", checks={"no sevens": "SELECT * FROM in_c_sales.orders WHERE id = 7"})
+    assert ids(forked) == [1, 2, 3, 8]
+    forked.branch_merge("dev")
+
+
+def test_what_others_did_while_a_merge_was_under_way_is_merged_too(forked: ab.Repository) -> None:
+    crossed = meanwhile(forked, lambda other: append(other, 9))
+    done = crossed.branch_merge("dev")
+    assert ids(forked) == [1, 2, 3, 7, 8, 9]
+    assert done.commit is not None
+    assert done.commit.parent_commit_id == forked.get_commit("main~1").graph_commit_id
+    assert done.plan.target_commit_id == done.commit.parent_commit_id
+
+
+def test_what_others_did_while_a_merge_was_under_way_may_conflict(forked: ab.Repository) -> None:
+    def change(other: ab.Repository) -> None:
+        with other.transaction("main") as tx:
+            tx.upsert(ORDERS, table(7, v="mine"))
+
+    with pytest.raises(MergeConflictError) as caught:
+        meanwhile(forked, change).branch_merge("dev")
+    assert [(found.key, found.column) for found in caught.value.conflicts] == [({"id": 7}, "v")]
+    assert ids(forked) == [1, 2, 3, 7, 8]
+
+
+def test_a_merge_that_somebody_else_made_meanwhile_is_not_made_again(forked: ab.Repository) -> None:
+    done = meanwhile(forked, lambda other: other.branch_merge("dev")).branch_merge("dev")
+    assert (done.outcome, done.commit) == (MergeOutcome.ALREADY_UP_TO_DATE, None)
+    assert forked.get_commit("main").message == "Merge dev into main"
+    assert forked.get_commit("main~1").message == "append (8,)"
+
+
+@pytest.mark.parametrize("words", [{"message": 3}, {"metadata": {"a": 1}}, {"metadata": ["a"]}, {"checks": 3}])
+def test_what_is_no_message_metadata_or_check_is_refused(forked: ab.Repository, words: dict[str, object]) -> None:
+    with nothing_changes(forked), pytest.raises(InvalidInputError):
+        forked.branch_merge("dev", **words)  # type: ignore[arg-type]
