@@ -107,6 +107,17 @@ def test_what_a_criss_cross_decided_twice_is_a_conflict(known: ab.Repository) ->
     assert cells(known, "dev") == cells(known, "main") == {1: (7, 7), 2: (7, 0), 3: (0, 0), 4: (0, 0)}
 
 
+def test_null_is_not_taken_for_what_a_criss_cross_could_not_agree_on(known: ab.Repository) -> None:
+    known.branch_create("dev")
+    put(known, "dev", 1, b=None)
+    put(known, "main", 1, b=5)
+    put(known, "dev", 2, b=5)
+    put(known, "main", 2, b=None)
+    cross(known, strategy="source-wins")
+    conflicts = [(found.key, found.column, found.source, found.target) for found in known.conflicts("dev")]
+    assert conflicts == [({"id": 1}, "b", 5, None), ({"id": 2}, "b", None, 5)]
+
+
 def test_a_criss_cross_that_both_sides_decided_alike_is_no_conflict(known: ab.Repository) -> None:
     known.branch_create("dev")
     put(known, "dev", 1, a=7)

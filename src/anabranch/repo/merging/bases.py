@@ -3,7 +3,9 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from anabranch.ids import TableKey
 from anabranch.repo.ancestry import Ancestry, TableBase
@@ -37,9 +39,9 @@ class Bases:
         if not bases:
             return None
         first, *others = bases
-        entry, record = first.entry, self._record(first)
+        entry = first.entry
         for other in others:
-            lower = self._merge(self.ancestry.find_table_bases(self._record(other), record, key), key)
+            lower = self._merge(self.ancestry.find_table_bases(self._record(other), self._record(first), key), key)
             entry = self._merge_two(key, base=lower, source=other.entry, target=entry)
         return entry
 
@@ -67,8 +69,12 @@ class Bases:
         return target if merged.draft is None else merged.draft.to_entry()
 
 
-def _nothing(cells: Cells) -> tuple[pa.Array, None]:
-    return pa.nulls(len(cells.target), cells.target.type), None
+def _neither(cells: Cells) -> tuple[pa.Array, None]:
+    """Null, or where one of the sides is that, what it was before, which both have changed."""
+    nulls = pa.nulls(len(cells.target), cells.target.type)
+    has_null = pc.or_(cells.source.is_null(), cells.target.is_null()).to_numpy(zero_copy_only=False)
+    chosen = np.arange(len(nulls)) + np.where(has_null, len(nulls), 0)
+    return pa.concat_arrays([nulls, cells.base]).take(pa.array(chosen)), None
 
 
 def _only_the_key(conflict: Conflict) -> Any:
@@ -76,5 +82,5 @@ def _only_the_key(conflict: Conflict) -> Any:
     return key if "_rowaddr" not in key else conflict.target
 
 
-# What two bases do not agree on becomes null, or a row of nothing but its key: different from what either has.
-_NEITHER = Resolution(strategy=Strategy.DEST_WINS, resolvers={}, any_cell=_nothing, any_row=_only_the_key)
+# What two bases do not agree on becomes a cell, or a row of nothing but its key, different from what either has.
+_NEITHER = Resolution(strategy=Strategy.DEST_WINS, resolvers={}, any_cell=_neither, any_row=_only_the_key)
