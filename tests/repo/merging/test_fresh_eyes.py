@@ -1,9 +1,12 @@
 """Merges that others cross, and rebases of branches that were merged into."""
 
+from dataclasses import replace
+
 import pytest
 
 import anabranch as ab
 from anabranch.errors import KeyConflictError
+from anabranch.storage.wrappers import CountingStore
 from tests.repo.conftest import ORDERS, SCHEMA, nothing_changes, rows, table
 from tests.repo.meanwhile import meanwhile
 
@@ -78,3 +81,26 @@ def test_a_key_that_is_there_twice_is_refused_where_a_change_would_be_lost(
     change("main", target)
     with nothing_changes(lake), pytest.raises(KeyConflictError, match=r"holds the key \{'id': 1\} more than once"):
         lake.branch_merge("dev", strategy="source-wins")
+
+
+def test_a_merge_asks_for_no_more_where_the_target_changed_many_other_tables(lake: ab.Repository) -> None:
+    others = [f"s.t{number}" for number in range(9)]
+    with lake.transaction() as tx:
+        for key in others:
+            tx.create_table(key, SCHEMA)
+    lake.branch_create("dev")
+    upsert(lake, "dev", 1, v="dev")
+
+    def gets() -> int:
+        store = CountingStore(lake._context.store)
+        planned = ab.Repository(replace(lake._context, store=store)).branch_merge("dev", dry_run=True).plan
+        assert [table.table for table in planned.tables] == [ORDERS]
+        return store.counts["get"]
+
+    with lake.transaction() as tx:
+        tx.append(others[0], table(1))
+    one = gets()
+    with lake.transaction() as tx:
+        for key in others:
+            tx.append(key, table(2))
+    assert gets() == one
