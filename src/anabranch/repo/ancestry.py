@@ -71,18 +71,31 @@ class Ancestry:
 
     def is_ancestor(self, older: CommitRecord, newer: CommitRecord) -> bool:
         """Whether a commit is among those that led to another, or is that one."""
-        wanted = older.commit
+        wanted = older.commit.graph_commit_id
+        if newer.commit.graph_commit_id == wanted:
+            return True
+        return any(wanted in _parents(origin) for origin in self._iter_above(older.commit, newer))
+
+    def has_merged_live(self, live: CommitRecord, main: CommitRecord, newer: CommitRecord) -> bool:
+        """Whether a commit goes back to a merge of a live branch as it was on a state of main, or on a later one."""
+        return any(
+            origin.commit.merged_parent_commit_id == live.commit.graph_commit_id
+            and origin.taken_from is not None
+            and self.is_ancestor(main, self._read(origin.taken_from))
+            for origin in self._iter_above(live.commit, newer)
+        )
+
+    def _iter_above(self, oldest: GraphCommit, newer: CommitRecord) -> Iterator[Origin]:
+        """The commits that led to one, itself too, of a higher generation than another, by falling generation."""
         queue = _Queue()
         queue.add(self._tip(newer), _OURS)
-        while (commit_id := queue.peek()) is not None:
-            if commit_id == wanted.graph_commit_id:
-                return True
-            if queue.generation <= wanted.generation:
+        while queue.peek() is not None:
+            if queue.generation <= oldest.generation:
                 queue.drop()
             elif (origin := self._pop(queue)) is not None:
+                yield origin
                 for parent in _parents(origin):
                     queue.add(_Tip(commit_id=parent, generation=origin.commit.generation - 1), _OURS)
-        return False
 
     def find_bases(self, ours: CommitRecord, theirs: CommitRecord) -> tuple[GraphCommit, ...]:
         """The lowest common ancestors of two commits: those that no other common ancestor was made from.

@@ -198,3 +198,19 @@ def test_a_branch_that_was_merged_can_be_deleted_at_once(known: ab.Repository) -
     assert cells(known, "main") == {1: (1, 0), 2: (2, 0), 3: (0, 0), 4: (0, 0)}
     put(known, "main", 1, a=5)
     assert known.snapshot()["s.new"].count_rows() == 1
+
+
+def test_a_live_branch_that_was_merged_is_merged_again_only_when_it_or_main_moved(known: ab.Repository) -> None:
+    known.branch_create("release")
+    known.branch_create_from("main", "dev", mode="live")
+    put(known, "main", 1, a=1)
+    put(known, "release", 2, a=2)
+    for _ in range(2):
+        assert known.branch_merge("dev", into="release").outcome is MergeOutcome.MERGED
+        assert known.branch_merge("dev", into="release").outcome is MergeOutcome.ALREADY_UP_TO_DATE
+        assert cells(known, "release") == {1: (1, 0), 2: (2, 0), 3: (0, 0), 4: cells(known, "main")[4]}
+        put(known, "main", 4, a=4)
+    put(known, "dev", 3, a=3)
+    assert known.branch_merge("dev", into="release").outcome is MergeOutcome.MERGED
+    assert known.branch_merge("dev", into="release").outcome is MergeOutcome.ALREADY_UP_TO_DATE
+    assert cells(known, "release") == {1: (1, 0), 2: (2, 0), 3: (3, 0), 4: (4, 0)}

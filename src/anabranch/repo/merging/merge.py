@@ -133,8 +133,12 @@ class _Merging:
         is_live = head.state.mode is BranchMode.LIVE
         if source.saw is not None and is_live and source.commit == head.head.commit:
             return True  # a live branch and itself
+        if not self._ancestry.is_ancestor(source, head.head):
+            return False
         seen = None if source.saw is None else self._records.commits.get(source.saw)
-        return all(self._ancestry.is_ancestor(each, head.head) for each in (source, seen) if each is not None)
+        if seen is None or self._ancestry.is_ancestor(seen, head.head):
+            return True
+        return self._ancestry.has_merged_live(source, seen, head.head)
 
     def changes_on(self, head: LogEntry) -> Changes:
         """Stage the merge on top of a head."""
