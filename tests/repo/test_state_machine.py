@@ -29,6 +29,8 @@ _SIDES: dict[str, Side] = {"fail": None, "source-wins": "source", "dest-wins": "
 class MergingMachine(PairMachine):
     """Few kinds of changes, so that many merges meet."""
 
+    begins_with_runs = False
+
     @rule(data=st.data(), number=st.integers(0, HANDLES - 1))
     def change(self, data: st.DataObject, number: int) -> None:
         """A transaction that others are likely to cross."""
@@ -166,6 +168,8 @@ class MergingMachine(PairMachine):
 
 class RepositoryMachine(MergingMachine):
     """Whatever can be done."""
+
+    begins_with_runs = True
 
     # Transactions
 
@@ -330,8 +334,14 @@ class RepositoryMachine(MergingMachine):
             check_snapshot(repo.snapshot_of(ref), self.model, found)
 
 
-_MERGES = settings().max_examples // 2
-MergingMachine.TestCase.settings = settings(max_examples=_MERGES, stateful_step_count=12)
+# Both machines together take as long as the profile allows for one.
+_ALL = settings().max_examples
+_IS_QUICK = _ALL < 100
+MergingMachine.TestCase.settings = settings(
+    max_examples=_ALL // 3 if _IS_QUICK else _ALL, stateful_step_count=12 if _IS_QUICK else 25
+)
 TestMergingMachine = MergingMachine.TestCase
-RepositoryMachine.TestCase.settings = settings(stateful_step_count=25)
+RepositoryMachine.TestCase.settings = settings(
+    max_examples=_ALL * 4 // 5 if _IS_QUICK else _ALL, stateful_step_count=25
+)
 TestRepositoryMachine = RepositoryMachine.TestCase
