@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -13,13 +13,18 @@ from anabranch.pipelines.incremental import iter_new_rows, seen_input
 from anabranch.pipelines.parameters import RESERVED
 from anabranch.pipelines.planning import Plan
 from anabranch.pipelines.statements import Statement
+from anabranch.repo.draft import Draft
+from anabranch.repo.loading.taking_in import take_in
+from anabranch.repo.loading.values import LoadMode
 from anabranch.repo.models import GraphCommit
 from anabranch.repo.run import Run
 from anabranch.repo.snapshots import Snapshot
+from anabranch.repo.transaction import Transaction
+from anabranch.spark.loading import SparkLoader
 from anabranch.spark.options import FORMAT, pinned_options
 from anabranch.spark.session import get_session
 from anabranch.spark.spark_errors import spark_errors
-from anabranch.spark.types import as_shown, shown_columns, shown_schema
+from anabranch.spark.types import as_shown, new_columns, shown_columns, shown_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -27,6 +32,12 @@ if TYPE_CHECKING:
     from anabranch.repo.repository import Repository
 
 __all__ = ["Builder"]
+
+_MODES = {
+    WriteMode.REBUILD: LoadMode.OVERWRITE,
+    WriteMode.APPEND: LoadMode.APPEND,
+    WriteMode.UPSERT: LoadMode.UPSERT,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +49,8 @@ class Builder:
     plan: Plan
     session: "SparkSession"
     last_builds: Mapping[str, GraphCommit]
+    # One for each version of a table, for all steps: Spark starts a process to make one.
+    frames: "dict[tuple[str, int], DataFrame]" = field(default_factory=dict)
 
     @property
     def _tag(self) -> str:
@@ -76,8 +89,12 @@ class Builder:
         }
 
     def _read(self, snapshot: Snapshot, key: str) -> "DataFrame":
-        options = pinned_options(self.repo, snapshot[key])
-        return self.session.read.format(FORMAT).options(**options).load()
+        table = snapshot[key]
+        version = (key, table.entry.version)
+        if version not in self.frames:
+            options = pinned_options(self.repo, table)
+            self.frames[version] = self.session.read.format(FORMAT).options(**options).load()
+        return self.frames[version]
 
     def _read_new(self, snapshot: Snapshot, key: str, last: GraphCommit) -> "DataFrame":
         before = seen_input(self.repo, last, key)
@@ -117,12 +134,26 @@ class Builder:
         return frame
 
     def _write(self, frame: "DataFrame", output: Output) -> None:
-        options = {"repo": self.repo.uri, "run": self.run.id, "message": f"Build {output.key}"}
-        if output.primary_key:
-            options["primaryKey"] = ",".join(output.primary_key)
-        if output.write is WriteMode.UPSERT:
-            options["upsert"] = "true"
-        if self.repo.actor is not None:
-            options["actor"] = self.repo.actor
-        mode = "overwrite" if output.write is WriteMode.REBUILD else "append"
-        frame.write.format(FORMAT).mode(mode).options(**options).save(output.key)
+        """Let the workers write data files, and take them into the run.
+
+        Not through the data source, for which Spark would start three processes more.
+        """
+        mode = _MODES[output.write]
+        overwrites = mode is LoadMode.OVERWRITE
+        draft, columns = self._prepare(frame, output)
+        written = SparkLoader().write_frame(frame, draft.pin, columns, for_overwrite=overwrites)
+        with self._begin(output) as tx:
+            take_in(tx, mode, draft, written.fragments, columns if overwrites else new_columns(frame.schema))
+
+    def _prepare(self, frame: "DataFrame", output: Output) -> tuple[Draft, pa.Schema]:
+        """The table to write to, and the columns that its rows are to have."""
+        with self._begin(output) as tx:  # without changes, so that it publishes nothing
+            if output.key not in tx:
+                columns = new_columns(frame.schema)
+                return tx.prepare_new(output.key, columns, primary_key=output.primary_key), columns
+            draft = tx.prepare(output.key)
+        existing = draft.pin.schema
+        return draft, new_columns(frame.schema, existing) if output.write is WriteMode.REBUILD else existing
+
+    def _begin(self, output: Output) -> Transaction:
+        return self.run.transaction(message=f"Build {output.key}")
