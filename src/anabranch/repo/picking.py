@@ -104,7 +104,7 @@ def _merge(
         tables = records.commits.tables_of(view(records, entry).head)
         if any(tables.get(key) != before[key] for key in about.released):
             raise WriteConflictError(f"branch '{entry.branch}' moved meanwhile", hint="look at it and try again")
-        moved = _movable(entry.home_branch, tables, before, after)
+        moved = _movable(entry.home_branch, tables, before, _without(after, about.released))
         merged = {key for key in before if key not in moved and key not in about.released}
         changes = {**moved, **_merge_rows(tables, sides, merged, combiner)}
         if not changes and not about.released:
@@ -115,6 +115,10 @@ def _merge(
         return changes
 
     return publish(records, expected=expected, changes=changes_on(expected), about=about, rebase=changes_on)
+
+
+def _without(tables: Tables, released: Set[TableKey]) -> Tables:
+    return {key: table for key, table in tables.items() if key not in released}
 
 
 def _movable(branch: BranchName, tables: TableMap, before: Tables, after: Tables) -> dict[TableKey, TableEntry | None]:

@@ -1,7 +1,7 @@
 """Merges that once came to something else, found by random histories."""
 
 import anabranch as ab
-from tests.repo.conftest import append, ids
+from tests.repo.conftest import SCHEMA, append, ids
 
 
 def test_the_commit_that_a_live_branch_is_on_is_taken_back_without_what_main_did_since(lake: ab.Repository) -> None:
@@ -19,3 +19,14 @@ def test_a_dry_run_of_a_squash_that_would_change_nothing_says_so(lake: ab.Reposi
     planned = lake.branch_merge("dev", squash=True, dry_run=True)
     assert planned == lake.branch_merge("dev", squash=True)
     assert planned.outcome == "AlreadyUpToDate"
+
+
+def test_a_live_branch_follows_main_again_where_it_takes_back_a_table_that_only_it_had(lake: ab.Repository) -> None:
+    lake.branch_create_from("main", "live", mode="live")
+    with lake.transaction("live") as tx:
+        tx.create_table("a.b", SCHEMA)
+    lake.revert("live", branch="live")
+    assert lake.branch_get("live").own_tables == ()
+    with lake.transaction() as tx:
+        tx.create_table("a.b", SCHEMA)
+    assert "a.b" in lake.snapshot_of("live")
