@@ -1,5 +1,6 @@
 """The Spark session: the user's own, or one that is started when it is first needed."""
 
+import logging
 import os
 import sys
 import threading
@@ -116,10 +117,18 @@ def _start(master: str, settings: Mapping[str, str]) -> "SparkSession":
         builder = builder.config(name, value)
     # By itself Spark takes the first Python on the PATH for its workers, which need not have our packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    _tell_errors_once()
     with warnings.catch_warnings():
         # Lance warns of every fork, and the JVM's start is one; what it forks becomes another program at once.
         warnings.filterwarnings("ignore", message="lance is not fork-safe")
         return cast("SparkSession", builder.getOrCreate())
+
+
+def _tell_errors_once() -> None:
+    """Keep PySpark from also writing to stderr, as JSON, what it raises about a query."""
+    from pyspark.logger import PySparkLogger
+
+    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
 
 
 def _local_settings() -> dict[str, str]:
