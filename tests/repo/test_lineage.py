@@ -326,6 +326,14 @@ def test_a_merge_of_two_sides_came_from_both(repo: ab.Repository) -> None:
     assert {line[3:] for line in tree(repo.lineage("s.out"))[1:]} == {"load  Theirs", "change  Ours · 2 commits"}
 
 
+def test_a_squashed_merge_is_where_the_lineage_ends(repo: ab.Repository) -> None:
+    load(repo, "b.raw")
+    repo.branch_create("dev")
+    run(repo, "p", {"s.out": ["b.raw"]}, branch="dev")
+    repo.branch_merge("dev", into="main", squash=True)
+    assert tree(repo.lineage("s.out")) == ["s.out  1 row", "└─ merge  Merge dev into main"]
+
+
 def test_a_commit_taken_back_below_others_is_a_change_of_its_own(repo: ab.Repository) -> None:
     keyed(repo, "s.out", 1, kind="load", message="First")
     wrong = keyed(repo, "s.out", 2, message="Wrong")
@@ -387,7 +395,7 @@ def test_a_pipeline_without_a_name_is_none(repo: ab.Repository) -> None:
     assert tree(repo.lineage("s.out")) == ["s.out  1 row", "└─ change"]
 
 
-@pytest.mark.parametrize("kind", ["revert", "cherry_pick", "merge", "pull"])
+@pytest.mark.parametrize("kind", ["revert", "cherry_pick", "pull"])
 def test_a_commit_that_claims_to_be_from_elsewhere_is_a_change(repo: ab.Repository, kind: str) -> None:
     write(repo, "s.out", kind=kind, message="Odd", metadata={"commit": "../_repo"})
     write(repo, "s.out", kind=kind, message="Odd", metadata={"commit": "01ARZ3NDEKTSV4RRFFQ69G5FAV"})
