@@ -12,7 +12,7 @@ from anabranch.errors import AnabranchError, MergeConflictError
 from anabranch.repo.merging.plan import MergeOutcome
 from tests.repo.test_any_diff import begin, freeze, take_step
 
-FEW = settings(max_examples=settings().max_examples // 4)
+FEW = settings(max_examples=settings().max_examples // 5)
 
 
 @FEW

@@ -11,7 +11,7 @@ from anabranch.repo.merging.plan import MergeOutcome
 from tests.repo.merging.histories import BRANCHES, COLUMNS, TABLES, History, rows_of
 
 # A history takes long to make; these are long enough for each step to meet any other.
-FEW = settings(max_examples=settings().max_examples // 3)
+FEW = settings(max_examples=settings().max_examples // 4)
 
 branches = st.sampled_from(BRANCHES)
 tables = st.sampled_from(TABLES)
