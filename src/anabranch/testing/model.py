@@ -106,9 +106,10 @@ class ModelRepository(ModelBranches):
 
     def rebase(self, name: str, ref: str, witnesses: Callable[[ModelCommit], Witness]) -> list[ModelCommit]:
         """Make a branch's own commits again on top of a ref; those that are left, which end where it is then."""
-        onto, head = self.resolve(ref), self.head(name)
+        onto = self.resolve(ref)
         if not onto.is_recorded:
             raise InvalidInputError(f"no commit is just {ref!r}", hint=_HINT)
+        head = self.head(name)
         self._refuse_protected(head)
         if head.is_live:
             raise InvalidInputError(f"{name!r} follows main", hint=_HINT)
