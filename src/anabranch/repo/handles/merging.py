@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from anabranch.ids import BranchName
-from anabranch.repo import picking
+from anabranch.ids import BranchName, TableKey
+from anabranch.repo import picking, settling
 from anabranch.repo.checks import checked_metadata, checked_text
 from anabranch.repo.handles.base import Handle
 from anabranch.repo.loading.values import Choice
@@ -72,7 +72,16 @@ class MergingHandle(Handle):
         merged = merge_branch(self._records, wanted)
         if merged.entry is not None:
             self._on_published(merged.entry, merged.changes or {})
+        else:
+            self._settle_last(wanted.into)
         return merged.result
+
+    def _settle_last(self, branch: BranchName) -> None:
+        """Let every Lance tool see the last commit: a merge that was killed right after it may not have come to it."""
+        head = self._records.heads.get(branch).head
+        keys = [TableKey.parse(key) for key in head.commit.tables]
+        changes = {key: self._records.commits.find_table(head, key) for key in keys}
+        self.foreign_writes = settling.try_to_settle(self._records, branch, changes)
 
     def conflicts(
         self,
