@@ -1,6 +1,7 @@
 """One consistent view across all tables, and the tables in it."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 from anabranch.errors import InvalidNameError, TableNotFoundError
@@ -44,8 +45,9 @@ class Table:
     def primary_key(self) -> tuple[str, ...]:
         return self.entry.primary_key
 
-    @property
+    @cached_property
     def schema(self) -> "pa.Schema":
+        # Merges ask for one column after the other, and each time all of them would be made anew.
         return self.pin.schema
 
     def count_rows(self, filter: str | None = None) -> int:  # noqa: A002 - Arrow's and Lance's name
