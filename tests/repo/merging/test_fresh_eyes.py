@@ -1,6 +1,7 @@
 """Merges that others cross, and rebases of branches that were merged into."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ def upsert(repo: ab.Repository, branch: str, *ids: int, v: str) -> None:
         tx.upsert(ORDERS, table(*ids, v=v))
 
 
-def values(repo: ab.Repository, branch: str = "main", key: str = ORDERS) -> dict[int, str]:
+def values(repo: ab.Repository, branch: str = "main", key: str = ORDERS) -> dict[int, Any]:
     return {row["id"]: row["v"] for row in rows(repo.snapshot_of(branch)[key])}
 
 
@@ -104,3 +105,30 @@ def test_a_merge_asks_for_no_more_where_the_target_changed_many_other_tables(lak
         for key in others:
             tx.append(key, table(2))
     assert gets() == one
+
+
+def _make_another_column(repo: ab.Repository, branch: str) -> None:
+    with repo.transaction(branch) as tx:
+        tx.drop_columns(ORDERS, ["v"])
+        tx.add_columns(ORDERS, {"v": "CAST(7 AS BIGINT)"})
+
+
+def test_a_column_that_was_made_anew_with_another_type_takes_the_place_of_the_old_one(lake: ab.Repository) -> None:
+    lake.branch_create("dev")
+    _make_another_column(lake, "dev")
+    with lake.transaction() as tx:
+        tx.delete(ORDERS, "id = 1")
+    lake.branch_merge("dev")
+    assert values(lake) == {2: 7, 3: 7}
+
+
+def test_a_column_that_was_made_anew_conflicts_with_new_values_of_the_old_one(lake: ab.Repository) -> None:
+    lake.branch_create("dev")
+    _make_another_column(lake, "dev")
+    upsert(lake, "main", 2, v="main")
+    assert [(found.kind, found.column) for found in lake.conflicts("dev")] == [("SchemaConflict", "v")]
+    lake.branch_create("other")
+    lake.branch_merge("dev", into="other", strategy="dest-wins")
+    assert values(lake, "other") == {1: "a", 2: "main", 3: "c"}
+    lake.branch_merge("dev", strategy="source-wins")
+    assert values(lake) == {1: 7, 2: 7, 3: 7}

@@ -4,8 +4,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
+from anabranch.errors import SchemaMismatchError
 from anabranch.format.difference import ColumnPair
 from anabranch.format.staging import ColumnChange
+from anabranch.format.staging.incoming import require_computable
 from anabranch.repo.comparing import ColumnTriple
 from anabranch.repo.merging.conflicts import Conflict, ConflictKind
 from anabranch.repo.snapshots import Table
@@ -171,8 +173,34 @@ class _Shapes:
         )
         name = self._pick("its name", base.name, source.name, target.name, column=base.name)
         kind = self._pick("its type", base.type, source.type, target.type, column=base.name)
+        if kind == source.type and self._is_another(source, target):
+            self._replace(triple, name)
+            return
         nullable = self._pick("its nulls", base.nullable, source.nullable, target.nullable, column=base.name)
         self._change(triple, target.with_name(name).with_type(kind).with_nullable(nullable))
+
+    def _is_another(self, source: "pa.Field", target: "pa.Field") -> bool:
+        """Whether a column, no part of a key, was dropped and added again as one that cannot have the old values."""
+        if source.name in self._source.primary_key or target.name in self._target.primary_key:
+            return False
+        try:
+            require_computable(target.type, source)
+        except SchemaMismatchError:
+            return True
+        return False
+
+    def _replace(self, triple: ColumnTriple, name: str) -> None:
+        """Put the source's column, with all its values, in the place of the target's."""
+        base, source = self._field(self._base, triple.base), self._field(self._source, triple.source)
+        target = self._field(self._target, triple.target)
+        if self._is_changed(base, target) or self._is_used(self._target, target.name):
+            wins = self._decide(base.name, "the source made another column of it", *map(_told, (base, source, target)))
+            if wins == "target":
+                self._keep(ColumnTriple(base=triple.base, source=None, target=triple.target), target)
+                return
+        self.shape.dropped.append(target.name)
+        self._keep(ColumnTriple(base=None, source=triple.source, target=None), source.with_name(name))
+        self.shape.restored.append(name)
 
     def _change(self, triple: ColumnTriple, wanted: "pa.Field") -> None:
         """Keep a column of the target, under the name, type and nullability that it is to have."""
