@@ -132,3 +132,16 @@ def test_a_column_that_was_made_anew_conflicts_with_new_values_of_the_old_one(la
     assert values(lake, "other") == {1: "a", 2: "main", 3: "c"}
     lake.branch_merge("dev", strategy="source-wins")
     assert values(lake) == {1: 7, 2: 7, 3: 7}
+
+
+def test_a_column_that_the_target_made_anew_stays_as_it_is(lake: ab.Repository) -> None:
+    lake.branch_create("dev")
+    with lake.transaction("dev") as tx:
+        tx.delete(ORDERS, "id = 1")
+    _make_another_column(lake, "main")
+    lake.branch_merge("dev")
+    assert values(lake) == {2: 7, 3: 7}
+    upsert(lake, "dev", 2, v="dev")
+    assert [(found.kind, found.column) for found in lake.conflicts("dev")] == [("SchemaConflict", "v")]
+    lake.branch_merge("dev", strategy="dest-wins")
+    assert values(lake) == {2: 7, 3: 7}

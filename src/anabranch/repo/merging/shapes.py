@@ -173,34 +173,39 @@ class _Shapes:
         )
         name = self._pick("its name", base.name, source.name, target.name, column=base.name)
         kind = self._pick("its type", base.type, source.type, target.type, column=base.name)
-        if kind == source.type and self._is_another(source, target):
-            self._replace(triple, name)
-            return
+        for maker, made, left in (("source", source, target), ("target", target, source)):
+            if kind == made.type and self._is_another(made, left):
+                self._replace(triple, name, maker=maker)
+                return
         nullable = self._pick("its nulls", base.nullable, source.nullable, target.nullable, column=base.name)
         self._change(triple, target.with_name(name).with_type(kind).with_nullable(nullable))
 
-    def _is_another(self, source: "pa.Field", target: "pa.Field") -> bool:
+    def _is_another(self, made: "pa.Field", left: "pa.Field") -> bool:
         """Whether a column, no part of a key, was dropped and added again as one that cannot have the old values."""
-        if source.name in self._source.primary_key or target.name in self._target.primary_key:
+        if {made.name, left.name} & {*self._source.primary_key, *self._target.primary_key}:
             return False
         try:
-            require_computable(target.type, source)
+            require_computable(left.type, made)
         except SchemaMismatchError:
             return True
         return False
 
-    def _replace(self, triple: ColumnTriple, name: str) -> None:
-        """Put the source's column, with all its values, in the place of the target's."""
+    def _replace(self, triple: ColumnTriple, name: str, *, maker: str) -> None:
+        """Keep the column that one side made anew, with all its values, unless the other side used the old one."""
         base, source = self._field(self._base, triple.base), self._field(self._source, triple.source)
         target = self._field(self._target, triple.target)
-        if self._is_changed(base, target) or self._is_used(self._target, target.name):
-            wins = self._decide(base.name, "the source made another column of it", *map(_told, (base, source, target)))
-            if wins == "target":
-                self._keep(ColumnTriple(base=triple.base, source=None, target=triple.target), target)
-                return
-        self.shape.dropped.append(target.name)
-        self._keep(ColumnTriple(base=None, source=triple.source, target=None), source.with_name(name))
-        self.shape.restored.append(name)
+        table, left = (self._target, target) if maker == "source" else (self._source, source)
+        wins = maker
+        if self._is_changed(base, left) or self._is_used(table, left.name):
+            told = map(_told, (base, source, target))
+            wins = self._decide(base.name, f"the {maker} made another column of it", *told)
+        if wins == "target":
+            was = None if maker == "target" else triple.base
+            self._keep(ColumnTriple(base=was, source=None, target=triple.target), target)
+        else:
+            self.shape.dropped.append(target.name)
+            self._keep(ColumnTriple(base=None, source=triple.source, target=None), source.with_name(name))
+            self.shape.restored.append(name)
 
     def _change(self, triple: ColumnTriple, wanted: "pa.Field") -> None:
         """Keep a column of the target, under the name, type and nullability that it is to have."""
