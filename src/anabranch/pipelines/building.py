@@ -24,6 +24,7 @@ from anabranch.spark.loading import SparkLoader
 from anabranch.spark.options import FORMAT, pinned_options
 from anabranch.spark.session import get_session
 from anabranch.spark.spark_errors import spark_errors
+from anabranch.spark.stopping import stop_jobs, stoppable
 from anabranch.spark.types import as_shown, new_columns, shown_columns, shown_schema
 
 if TYPE_CHECKING:
@@ -58,18 +59,13 @@ class Builder:
 
     def build(self, output: Output) -> int:
         """Build and write one output; how many rows its table has then."""
-        spark = get_session(self.session, repo=self.repo)
-        spark.addTag(self._tag)
-        try:
-            with spark_errors():
-                self._make(output)
-        finally:
-            spark.removeTag(self._tag)
+        with stoppable(get_session(self.session, repo=self.repo), self._tag), spark_errors():
+            self._make(output)
         return self.run.snapshot()[output.key].count_rows()
 
     def interrupt(self) -> None:
         """Stop the jobs of all steps."""
-        self.session.interruptTag(self._tag)
+        stop_jobs(self.session, self._tag)
 
     def _make(self, output: Output) -> None:
         frames = self._read_inputs(output)
