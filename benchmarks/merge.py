@@ -1,8 +1,8 @@
 """What it costs to merge a branch, beside raw Lance's `merge_insert` of the same rows, and with ten times the rows.
 
 Both sides have changed: each round branches off, changes some rows of every table on the branch and others on main, and
-then only the merge is timed. Everything runs in one process, the contestants by turns. Ratios of medians are what counts;
-they go into the section of this benchmark in RESULTS.md.
+then only the merge is timed. Everything runs in one process, the contestants by turns. Ratios of medians are what
+counts; they go into the section of this benchmark in RESULTS.md.
 """
 
 import argparse
