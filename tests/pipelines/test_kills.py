@@ -37,6 +37,7 @@ FIVE = """
 """
 
 
+@pytest.mark.proof
 def test_a_killed_run_leaves_no_trace_and_the_next_succeeds(
     lake: ab.Repository, write_file: WriteFile, tmp_path: Path
 ) -> None:

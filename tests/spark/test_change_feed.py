@@ -154,6 +154,7 @@ def test_a_stream_since_the_latest_tells_only_what_comes(small: ab.Repository, f
     assert changes(follower.run(frame)) == [("insert", 4, "after")]
 
 
+@pytest.mark.proof
 def test_a_killed_driver_leaves_nothing_lost_and_nothing_repeated(small: ab.Repository, follower: Follower) -> None:
     since = small.get_commit("main~1").graph_commit_id
     put(small, 3, "three")
@@ -288,3 +289,9 @@ def test_a_stream_that_waits_does_not_read_the_history_again(small: ab.Repositor
     found = put(small, 9, "at last")
     assert reader.latestOffset(start, ReadAllAvailable()) == {"commit": found, "version": 74}
     assert reader.reportLatestOffset() == {"commit": found, "version": 74}
+
+
+def test_a_branch_alone_is_not_read_as_changes_by_mistake(spark: SparkSession, small: ab.Repository) -> None:
+    frame = spark.read.format("anabranch").options(**options(small), branch="main").load(SMALL)
+    with pytest.raises(InvalidInputError, match="option 'ref'"), spark_errors():
+        frame.count()

@@ -54,6 +54,7 @@ def check(repo: ab.Repository, output: str) -> None:
     assert len(repo.list_commits("dev")) == len(repo.list_commits("main")) + 2
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("start", [standalone_cluster, connect_server])
 def test_workers_without_this_package_read_and_write(
     tmp_path: Path, start: Callable[[Path], AbstractContextManager[Cluster]]

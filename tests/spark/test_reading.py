@@ -127,7 +127,6 @@ def test_rows_of_some_bases_only(lake: ab.Repository, read: Read) -> None:
         (ORDERS, {"filter": "id >"}, InvalidExpressionError, "'id >'"),
         (ORDERS, {"filter": "price > 1"}, InvalidExpressionError, "price"),
         (ORDERS, {"filters": "id > 1"}, InvalidInputError, "the option 'filters' is not known here"),
-        (ORDERS, {"branch": "dev"}, InvalidInputError, "the option 'branch' is not known here"),
         ("orders", {}, InvalidNameError, "orders"),
     ],
 )

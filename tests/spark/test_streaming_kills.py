@@ -73,6 +73,7 @@ def check(stream: Stream, files: int) -> None:
     assert noted(stream) == list(range(files))
 
 
+@pytest.mark.proof
 def test_a_stream_killed_before_and_after_it_publishes_repeats_nothing(tmp_path: Path) -> None:
     stream = stream_of(tmp_path, 3)
     stream.kill(0, "after put_if_absent _commits")

@@ -87,6 +87,12 @@ class AnabranchSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         if self._feed is not None:
+            if self._feed.options.since is None and self._feed.options.until is None:
+                # Spark does not say before whether a stream is meant, for which the branch is enough.
+                raise InvalidInputError(
+                    "by the option 'branch' alone a stream follows a branch",
+                    hint="read it by the option 'ref', or its changes by 'since' or 'until'",
+                )
             return ChangeReader(self._feed, type(self).open_repository)
         if self._pin is None:
             # Spark did not ask for the schema, and would make a new source for every query.
