@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 settings.register_profile(
-    "quick", deadline=None, max_examples=20, derandomize=True, suppress_health_check=list(HealthCheck)
+    "quick", deadline=None, max_examples=10, derandomize=True, suppress_health_check=list(HealthCheck)
 )
 settings.register_profile("proof", deadline=None, max_examples=500, suppress_health_check=list(HealthCheck))
 
