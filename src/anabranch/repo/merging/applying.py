@@ -147,7 +147,7 @@ class _RowsOfTable:
         whole = self._as_a_whole(shape)
         if self._conflicts and whole is None:
             self._tell_all(shape)
-        if self._conflicts or whole == _NOTHING:
+        if self._conflicts or whole is _NOTHING:  # by identity: an empty table may be replaced by an empty one
             return self._done(shape, _NOTHING)
         draft = self._merger.draft(self._merge)
         if whole is not None:
@@ -260,7 +260,6 @@ class _RowsOfTable:
             pin = staging.annotate(pin, self._notes.table, columns=self._notes.columns)
         rows = self._rows(shape, pin.schema)
         pin = staging.replace_rows(pin, rows.batches(self._merger.comparer)).pin
-        self._conflicts += rows.conflicts
         strict = [change.name or change.path for change in shape.altered if change.nullable is False]
         strict += [new.name for new in shape.added if not new.nullable]
         if strict and not self._conflicts:

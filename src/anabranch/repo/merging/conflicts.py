@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-__all__ = ["Conflict", "ConflictKind", "is_about_rows"]
+__all__ = ["Conflict", "ConflictKind"]
 
 
 class ConflictKind(StrEnum):
@@ -39,8 +39,3 @@ class Conflict:
     source: Any = None
     target: Any = None
     problem: str = ""
-
-
-def is_about_rows(conflict: Conflict) -> bool:
-    """Whether it is about a row or a cell, and not about a whole table or its shape."""
-    return conflict.key is not None
