@@ -266,7 +266,7 @@ def begin(repo: ab.Repository, **given: str) -> ChangeStreamReader:
 
 def test_rows_without_a_stream_need_a_beginning(small: ab.Repository) -> None:
     source = DefaultSource({**options(small), "table": SMALL, "branch": "main"})
-    with pytest.raises(InvalidInputError, match="not said since when"):
+    with pytest.raises(InvalidInputError, match="option 'ref'"):
         source.reader(source.schema())
 
 

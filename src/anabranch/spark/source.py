@@ -91,7 +91,7 @@ class AnabranchSource(DataSource):
                 # Spark does not say before whether a stream is meant, for which the branch is enough.
                 raise InvalidInputError(
                     "by the option 'branch' alone a stream follows a branch",
-                    hint="read it by the option 'ref', or its changes by 'since' or 'until'",
+                    hint="read it by the option 'ref', or its changes by 'since'",
                 )
             return ChangeReader(self._feed, type(self).open_repository)
         if self._pin is None:
