@@ -9,6 +9,7 @@ from anabranch.repo import runs
 from anabranch.repo.checks import checked_limit, checked_metadata, checked_text
 from anabranch.repo.engine import Parameters
 from anabranch.repo.handles.branching import BranchingHandle
+from anabranch.repo.handles.housekeeping import HousekeepingHandle
 from anabranch.repo.handles.loading import LoadingHandle
 from anabranch.repo.handles.merging import MergingHandle
 from anabranch.repo.handles.reading import ReadingHandle
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Repository"]
 
 
-class Repository(ReadingHandle, BranchingHandle, MergingHandle, LoadingHandle):
+class Repository(ReadingHandle, BranchingHandle, MergingHandle, LoadingHandle, HousekeepingHandle):
     """A handle on one repository, bound to one branch."""
 
     def sql(self, sql: str, *, ref: str | None = None, params: Parameters | None = None) -> "pa.Table":
