@@ -10,6 +10,10 @@
     │   ├── BranchNotFoundError
     │   ├── TagNotFoundError
     │   ├── RunNotFoundError
+    │   ├── ProjectNotFoundError
+    │   ├── BucketNotFoundError
+    │   ├── TokenNotFoundError
+    │   ├── JobNotFoundError
     │   ├── VersionNotFoundError
     │   ├── BaseNotFoundError
     │   └── ObjectNotFoundError
@@ -20,6 +24,10 @@
     │   ├── BaseExistsError
     │   ├── BranchExistsError
     │   ├── BranchInUseError
+    │   ├── ProjectExistsError
+    │   ├── BucketExistsError
+    │   ├── BucketNotEmptyError
+    │   ├── DataInUseError
     │   ├── RunEndedError
     │   ├── CheckFailedError
     │   ├── TagExistsError
@@ -40,6 +48,13 @@
     │   └── SchemaMismatchError
     ├── BusyError            try again: someone else was faster
     │   └── WriteConflictError
+    ├── AccessError          show who you are, or ask for more rights
+    │   ├── UnauthenticatedError
+    │   └── ForbiddenError
+    ├── LimitError           ask for less, or later
+    │   ├── TooLargeError
+    │   ├── TooManyRequestsError
+    │   └── TooSlowError
     ├── MissingDependencyError    install what is missing
     ├── StepFailedError      mend a step of a pipeline: its log says more
     ├── StorageError         the store failed, or refused us
@@ -57,6 +72,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 __all__ = [
+    "AccessError",
     "AnabranchError",
     "BadRecordError",
     "BaseExistsError",
@@ -65,16 +81,21 @@ __all__ = [
     "BranchInUseError",
     "BranchNotFoundError",
     "BranchProtectedError",
+    "BucketExistsError",
+    "BucketNotEmptyError",
+    "BucketNotFoundError",
     "BusyError",
     "CheckFailedError",
     "CommitNotFoundError",
     "ConflictError",
     "CorruptError",
     "DamagedFileError",
+    "DataInUseError",
     "DatasetExistsError",
     "DatasetInUseError",
     "DatasetNotFoundError",
     "DestructiveChangeError",
+    "ForbiddenError",
     "ForeignWriteError",
     "InvalidExpressionError",
     "InvalidInputError",
@@ -82,13 +103,17 @@ __all__ = [
     "InvalidPathError",
     "InvalidPipelineError",
     "InvalidSchemaError",
+    "JobNotFoundError",
     "KeyConflictError",
+    "LimitError",
     "MergeConflictError",
     "MissingDependencyError",
     "NotFoundError",
     "NotInHistoryError",
     "ObjectExistsError",
     "ObjectNotFoundError",
+    "ProjectExistsError",
+    "ProjectNotFoundError",
     "RepositoryExistsError",
     "RepositoryNotFoundError",
     "RunEndedError",
@@ -103,6 +128,11 @@ __all__ = [
     "TableNotFoundError",
     "TagExistsError",
     "TagNotFoundError",
+    "TokenNotFoundError",
+    "TooLargeError",
+    "TooManyRequestsError",
+    "TooSlowError",
+    "UnauthenticatedError",
     "UnsupportedFormatError",
     "VersionNotFoundError",
     "WriteConflictError",
@@ -174,6 +204,22 @@ class TagNotFoundError(NotFoundError):
     code = "tag_not_found"
 
 
+class ProjectNotFoundError(NotFoundError):
+    code = "project_not_found"
+
+
+class BucketNotFoundError(NotFoundError):
+    code = "bucket_not_found"
+
+
+class TokenNotFoundError(NotFoundError):
+    code = "token_not_found"
+
+
+class JobNotFoundError(NotFoundError):
+    code = "job_not_found"
+
+
 class VersionNotFoundError(NotFoundError):
     code = "version_not_found"
 
@@ -214,6 +260,24 @@ class BranchExistsError(ConflictError):
 
 class BranchInUseError(ConflictError):
     code = "branch_in_use"
+
+
+class ProjectExistsError(ConflictError):
+    code = "project_exists"
+
+
+class BucketExistsError(ConflictError):
+    code = "bucket_exists"
+
+
+class BucketNotEmptyError(ConflictError):
+    code = "bucket_not_empty"
+
+
+class DataInUseError(ConflictError):
+    """Another process serves the same data."""
+
+    code = "data_in_use"
 
 
 class RunEndedError(ConflictError):
@@ -326,6 +390,48 @@ class WriteConflictError(BusyError):
     """Somebody published a change to the same table first."""
 
     code = "write_conflict"
+
+
+class AccessError(AnabranchError):
+    """The service does not do this for whoever asks."""
+
+    code = "access"
+
+
+class UnauthenticatedError(AccessError):
+    """Nobody knows who asks: no token, or one that is unknown, expired or revoked."""
+
+    code = "unauthenticated"
+
+
+class ForbiddenError(AccessError):
+    """The token is a good one, for other things."""
+
+    code = "forbidden"
+
+
+class LimitError(AnabranchError):
+    """The request is more than the service takes."""
+
+    code = "limit"
+
+
+class TooLargeError(LimitError):
+    code = "too_large"
+
+
+class TooManyRequestsError(LimitError):
+    """There is too much to do already; the same call may succeed later."""
+
+    code = "too_many_requests"
+    retryable = True
+
+
+class TooSlowError(LimitError):
+    """The request took longer than it may; what it began may still be done."""
+
+    code = "too_slow"
+    retryable = True
 
 
 class MissingDependencyError(AnabranchError):
