@@ -1,20 +1,18 @@
 """Find what crashes, races and foreign hands left behind in a dataset, and repair what can be repaired safely."""
 
-from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
 
-from anabranch.errors import AnabranchError, DatasetNotFoundError
-from anabranch.format.health.census import Census, take_census
+from anabranch.errors import DatasetNotFoundError
+from anabranch.format.health.census import take_census
 from anabranch.format.health.diagnosis import Diagnosis, Surroundings
+from anabranch.format.health.elsewhere import look_elsewhere
 from anabranch.format.health.files import diagnose_files
 from anabranch.format.health.findings import DoctorReport, Finding, FindingKind, Severity
 from anabranch.format.health.remedies import apply_remedy, store_time
 from anabranch.format.health.trees import diagnose_trees
 from anabranch.format.home import Home
-from anabranch.storage import open_store
-from anabranch.storage.uris import relative_to
 
 __all__ = ["GRACE", "DoctorReport", "Finding", "FindingKind", "Severity", "doctor"]
 
@@ -60,9 +58,9 @@ def _treat(root: Home, found: Iterable[Diagnosis], grace: timedelta) -> list[Fin
 
 def _examine(root: Home, clones: Iterable[Home]) -> tuple[Diagnosis, ...]:
     census = take_census(root)
-    missing, unchecked = _look_elsewhere(root, census)
+    elsewhere = look_elsewhere(root, (uri for facts in census.versions for uri in facts.needs))
     bases = {clone.uri: _base_paths(clone) for clone in clones}
-    surroundings = Surroundings(clone_bases=bases, missing=missing, unchecked=unchecked)
+    surroundings = Surroundings(clone_bases=bases, missing=elsewhere.missing, unchecked=elsewhere.unchecked)
     return (*diagnose_trees(census, surroundings), *diagnose_files(census, surroundings))
 
 
@@ -71,22 +69,3 @@ def _base_paths(clone: Home) -> tuple[str, ...]:
         return tuple({path for facts in take_census(clone).versions for path in facts.base_paths})
     except DatasetNotFoundError:
         return ()
-
-
-def _look_elsewhere(root: Home, census: Census) -> tuple[frozenset[str], dict[str, str]]:
-    """Which needed files outside the dataset are missing, and which folders could not be asked, with the reason."""
-    wanted: dict[str, set[str]] = defaultdict(set)
-    for uri in {uri for facts in census.versions for uri in facts.needs if relative_to(uri, root.root) is None}:
-        folder, _, name = uri.rpartition("/")
-        wanted[folder].add(name)
-    missing: set[str] = set()
-    unchecked: dict[str, str] = {}
-    for folder, names in wanted.items():
-        try:
-            # An index is a folder, so the first part of each path is what is asked for.
-            listed = {info.path.partition("/")[0] for info in open_store(folder, root.storage_options).list()}
-        except AnabranchError as err:
-            unchecked[folder] = err.problem
-            continue
-        missing |= {f"{folder}/{name}" for name in names - listed}
-    return frozenset(missing), unchecked

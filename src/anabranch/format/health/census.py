@@ -1,7 +1,7 @@
 """What a dataset's own files say about it, gathered once and without raising for what is damaged."""
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TypeVar
 
@@ -28,7 +28,7 @@ from anabranch.format.tags import TagInfo, get_tag
 from anabranch.storage import find_object, in_parallel
 from anabranch.storage.uris import normalise_uri
 
-__all__ = ["Census", "Damage", "VersionFacts", "take_census"]
+__all__ = ["Census", "Damage", "VersionFacts", "take_census", "take_partial_census"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,8 @@ class Damage:
 class VersionFacts:
     """One readable manifest: the places it lists, and every file it needs (a folder for an index), as URIs.
 
-    `may_need` is for what Lance keeps as indices for its own bookkeeping, most of them without files.
+    `may_need` is for what Lance keeps as indices for its own bookkeeping, most of them without files. `sizes` are those
+    that the manifest tells. With a `stale_base`, a place the dataset left, it is not opened and nothing else is told.
     """
 
     path: str
@@ -51,9 +52,12 @@ class VersionFacts:
     version: int
     own_branch: str | None
     base_paths: tuple[str, ...]
-    needs: frozenset[str]
-    may_need: frozenset[str]
-    cloned_from: Origin | None
+    needs: frozenset[str] = frozenset()
+    may_need: frozenset[str] = frozenset()
+    cloned_from: Origin | None = None
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    rows: int = 0
+    stale_base: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,18 +78,44 @@ class Census:
 
 
 def take_census(root: Home) -> Census:
+    """Look at every branch, tag and version of a dataset."""
     files = layout(root)
     manifests = [file for file in files.files if file.kind in _MANIFESTS]
-    read = list(zip(manifests, in_parallel(lambda file: _version_facts(root, file), manifests), strict=True))
     stale = in_parallel(lambda name: _stale_base(root.on(name)), files.branches)
+    told = {name: said for name, said in zip(files.branches, stale, strict=True) if said}
     tags = [name for file in files.files if (name := tag_of_ref_path(file.path)) is not None]
+    return _take(root, files, manifests, branches=files.branches, tags=tags, stale=told)
+
+
+def take_partial_census(root: Home, files: Layout, versions: Collection[tuple[str | None, int]]) -> Census:
+    """Look at some versions, each with its home, and at the metadata of those homes; at no tag."""
+    homes = {branch for branch, _ in versions}
+    manifests = [
+        file
+        for file in files.files
+        if file.kind in _MANIFESTS and (file.branch, ManifestName.parse(file.name).version) in versions
+    ]
+    branches = tuple(name for name in files.branches if name in homes)
+    return _take(root, files, manifests, branches=branches, tags=[], stale={})
+
+
+def _take(
+    root: Home,
+    files: Layout,
+    manifests: list[LayoutFile],
+    *,
+    branches: tuple[str, ...],
+    tags: list[str],
+    stale: Mapping[str, str],
+) -> Census:
+    read = list(zip(manifests, in_parallel(lambda file: _version_facts(root, file), manifests), strict=True))
     return Census(
         layout=files,
-        branches=dict(_refs(files.branches, lambda name: get_branch(root, name), branch_ref_path)),
+        branches=dict(_refs(branches, lambda name: get_branch(root, name), branch_ref_path)),
         tags=dict(_refs(tags, lambda name: get_tag(root, name), tag_ref_path)),
         versions=tuple(facts for _, facts in read if isinstance(facts, VersionFacts)),
         damaged_manifests=tuple((file, facts) for file, facts in read if isinstance(facts, Damage)),
-        stale_bases={name: said for name, said in zip(files.branches, stale, strict=True) if said},
+        stale_bases=stale,
     )
 
 
@@ -112,27 +142,49 @@ def _version_facts(root: Home, file: LayoutFile) -> VersionFacts | Damage | None
         info = read_manifest(root.store().get(file.path), name=file.path)
         if info.version != version:
             return Damage(path=file.path, problem=f"it is version {info.version} under the name of version {version}")
-        dataset = home.open(version)
-        needs = dict(_needs(home, dataset, {base.id: base for base in info.base_paths}))
+        about = VersionFacts(
+            path=file.path,
+            branch=file.branch,
+            version=version,
+            own_branch=info.branch,
+            base_paths=tuple(base.path for base in info.base_paths),
+            stale_base=_stale_base(home, info.base_paths),
+        )
+        return about if about.stale_base else _with_contents(about, home, info.base_paths)
     except (StorageDeniedError, StorageUnavailableError):
         raise
     except AnabranchError as err:
         is_gone = isinstance(err, NotFoundError) and find_object(root.store(), file.path) is None
         return None if is_gone else Damage(path=file.path, problem=err.problem)
-    return VersionFacts(
-        path=file.path,
-        branch=file.branch,
-        version=version,
-        own_branch=info.branch,
-        base_paths=tuple(base.path for base in info.base_paths),
-        needs=frozenset(uri for uri, is_required in needs.items() if is_required),
-        may_need=frozenset(uri for uri, is_required in needs.items() if not is_required),
-        cloned_from=_cloned_from(home, dataset) if file.branch is not None else None,
+
+
+def _with_contents(about: VersionFacts, home: Home, bases: tuple[BasePath, ...]) -> VersionFacts:
+    """What can be said of a version that may be opened."""
+    dataset = home.open(about.version)
+    needed = tuple(_needs(home, dataset, {base.id: base for base in bases}))
+    with lance_errors(home.uri, home.storage_options):
+        rows = int(dataset.count_rows())
+    return replace(
+        about,
+        needs=frozenset(file.uri for file in needed if file.is_required),
+        may_need=frozenset(file.uri for file in needed if not file.is_required),
+        cloned_from=_cloned_from(home, dataset) if home.branch is not None else None,
+        sizes={file.uri: file.size for file in needed if file.size is not None},
+        rows=rows,
     )
 
 
-def _needs(home: Home, dataset: lance.LanceDataset, bases: Mapping[int, BasePath]) -> Iterator[tuple[str, bool]]:
-    """Every file that a version mentions, and whether it must be there."""
+@dataclass(frozen=True, slots=True)
+class _Needed:
+    """A file that a version mentions, or the folder of an index; whether it must be there, and its size if known."""
+
+    uri: str
+    size: int | None = None
+    is_required: bool = True
+
+
+def _needs(home: Home, dataset: lance.LanceDataset, bases: Mapping[int, BasePath]) -> Iterator[_Needed]:
+    """Every file that a version mentions."""
 
     @cache
     def folder(kind: FileKind, base_id: int | None) -> str:
@@ -150,13 +202,15 @@ def _needs(home: Home, dataset: lance.LanceDataset, bases: Mapping[int, BasePath
         indices = dataset.describe_indices()
     for fragment in fragments:
         for file in fragment.files:
-            yield place(file.path, FileKind.DATA, file.base_id), True
+            yield _Needed(place(file.path, FileKind.DATA, file.base_id), size=file.file_size_bytes)
         if (deleted := fragment.deletion_file) is not None:
-            yield place(deleted.path(fragment.id).rpartition("/")[2], FileKind.DELETION, deleted.base_id), True
+            name = deleted.path(fragment.id).rpartition("/")[2]
+            yield _Needed(place(name, FileKind.DELETION, deleted.base_id))
     for index in indices:
         is_required = not index.name.startswith("__lance_")
         for segment in index.segments:
-            yield place(str(segment.uuid), FileKind.INDEX, segment.base_id), is_required
+            folder_uri = place(str(segment.uuid), FileKind.INDEX, segment.base_id)
+            yield _Needed(folder_uri, size=segment.size_bytes, is_required=is_required)
 
 
 def _cloned_from(home: Home, dataset: lance.LanceDataset) -> Origin | None:
@@ -167,10 +221,10 @@ def _cloned_from(home: Home, dataset: lance.LanceDataset) -> Origin | None:
         return None
 
 
-def _stale_base(home: Home) -> str | None:
+def _stale_base(home: Home, bases: tuple[BasePath, ...] | None = None) -> str | None:
     """What is wrong with a branch's bases; damage of another kind is found elsewhere."""
     try:
-        check_bases(home)
+        check_bases(home, bases)
     except StaleBaseError as err:
         return err.problem
     except (StorageDeniedError, StorageUnavailableError):

@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Generic, Protocol, TypeVar
 
-__all__ = ["DoctorReport", "Finding", "FindingKind", "Severity"]
+__all__ = ["DoctorReport", "Finding", "FindingKind", "Report", "Reported", "Severity"]
 
 
 class Severity(StrEnum):
@@ -68,23 +69,45 @@ class Finding:
         return self.kind.severity
 
 
+class Reported(Protocol):
+    """What every finding tells, whatever it is about."""
+
+    @property
+    def severity(self) -> Severity: ...
+
+    @property
+    def repairable(self) -> bool: ...
+
+    @property
+    def repaired(self) -> bool: ...
+
+
+F = TypeVar("F", bound=Reported)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DoctorReport:
+class Report(Generic[F]):
     """What was found, the worst first; what was repaired is marked so."""
 
     root: str
-    findings: tuple[Finding, ...]
+    findings: tuple[F, ...]
 
     @property
-    def open(self) -> tuple[Finding, ...]:
+    def open(self) -> tuple[F, ...]:
         """What is still there."""
         return tuple(finding for finding in self.findings if not finding.repaired)
 
     @property
-    def repaired(self) -> tuple[Finding, ...]:
+    def repaired(self) -> tuple[F, ...]:
         return tuple(finding for finding in self.findings if finding.repaired)
 
     @property
     def is_clean(self) -> bool:
         """Whether nothing is left but what is merely worth knowing."""
         return all(finding.severity is Severity.INFO for finding in self.open)
+
+
+class DoctorReport(Report[Finding]):
+    """What was found in one dataset."""
+
+    __slots__ = ()
