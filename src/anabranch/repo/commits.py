@@ -11,7 +11,9 @@ from anabranch.repo.context import Context
 from anabranch.repo.models import CommitRecord, GraphCommit, Origin, TableEntry, TableMap
 from anabranch.repo.once import put_once
 
-__all__ = ["Commits", "next_page"]
+__all__ = ["COMMITS", "Commits", "commit_path", "next_page"]
+
+COMMITS = "_commits"
 
 # A commit repeats the summaries of the commits before it, back to the start of its page, so that a log of n commits
 # costs n/_PAGE requests. A commit of very many tables is not worth repeating, and ends its page.
@@ -31,19 +33,19 @@ class Commits:
 
     def get(self, commit_id: str) -> CommitRecord:
         fields = self._read(commit_id)
-        with codec.damage_named(_path(commit_id)):
+        with codec.damage_named(commit_path(commit_id)):
             return codec.decode_commit(fields)
 
     def list_by_prefix(self, prefix: str) -> list[CommitRecord]:
         """The commit objects whose id starts so, published or not."""
-        paths = (info.path for info in self._context.store.list("_commits"))
+        paths = (info.path for info in self._context.store.list(COMMITS))
         ids = [path.rpartition("/")[2].removesuffix(".json") for path in paths if path.endswith(".json")]
         return [self.get(commit_id) for commit_id in ids if commit_id.startswith(prefix)]
 
     def put(self, record: CommitRecord, full_map: TableMap | None) -> None:
         """Store a new commit; `full_map` is given where the commit is its own base."""
         data = codec.dump(codec.encode_commit(record, full_map))
-        path = _path(record.commit.graph_commit_id)
+        path = commit_path(record.commit.graph_commit_id)
         if not put_once(self._context.store, path, data):
             raise CorruptError(f"another commit lies at {path!r}", hint="try again: ids are made by chance")
         if full_map is not None:
@@ -75,7 +77,7 @@ class Commits:
 
     def list_page(self, record: CommitRecord) -> tuple[Origin, ...]:
         """The commits before one, newest first, as far as it tells of them itself."""
-        with codec.damage_named(_path(record.commit.graph_commit_id)):
+        with codec.damage_named(commit_path(record.commit.graph_commit_id)):
             return tuple(codec.iter_origins(record))
 
     def _full_map(self, base: str) -> TableMap:
@@ -87,13 +89,13 @@ class Commits:
                 raise CorruptError(
                     f"commit {base!r}, which others build on, is missing", hint="run doctor on the repository"
                 ) from None
-            with codec.damage_named(_path(base)):
+            with codec.damage_named(commit_path(base)):
                 known = codec.decode_full_map(fields)
             self._full_maps.keep(base, known)
         return known
 
     def _read(self, commit_id: str) -> dict[str, Any]:
-        path = _path(commit_id)
+        path = commit_path(commit_id)
         try:
             return codec.load(self._context.store.get(path), path=path)
         except ObjectNotFoundError:
@@ -102,8 +104,8 @@ class Commits:
             ) from None
 
 
-def _path(commit_id: str) -> str:
-    return f"_commits/{commit_id}.json"
+def commit_path(commit_id: str) -> str:
+    return f"{COMMITS}/{commit_id}.json"
 
 
 def is_due_for_full_map(*, new: int, since_base: int, tables: int) -> bool:

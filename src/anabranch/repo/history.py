@@ -6,6 +6,7 @@ They follow the logs a few commits behind; `sync_history` closes the gap, and `r
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,10 +23,20 @@ from anabranch.repo.models import GraphCommit, LogEntry
 from anabranch.repo.records import Records
 from anabranch.storage.uris import join_uri
 
-__all__ = ["HistoryTables", "commits_since", "follow_history", "rebuild_history", "sync_history"]
+__all__ = [
+    "HISTORY_TABLES",
+    "HistoryTables",
+    "commits_since",
+    "follow_history",
+    "history_row",
+    "read_history",
+    "rebuild_history",
+    "sync_history",
+]
 
 _COMMITS = "_graph_commits.lance"
 _ACTORS = "_graph_commit_actors.lance"
+HISTORY_TABLES = (_COMMITS, _ACTORS)
 _COMMITS_SCHEMA = pa.schema(
     [
         pa.field("graph_commit_id", pa.string(), nullable=False),
@@ -182,9 +193,20 @@ def commits_since(records: Records, head: LogEntry, *, version: int) -> Iterator
     return (commit for commit in found.values() if commit.manifest_version > version)
 
 
+def history_row(commit: GraphCommit) -> dict[str, Any]:
+    """What the table of commits holds of one."""
+    return {name: getattr(commit, name) for name in _COMMITS_SCHEMA.names} | {"kind": commit.kind.value}
+
+
+def read_history(context: Context) -> tuple[pa.Table | None, pa.Table | None]:
+    """The tables of commits and of their actors as they are now; None for one that is not there."""
+    found = [find_newest(_home(context, name)) for name in (_COMMITS, _ACTORS)]
+    commits, actors = (None if pin is None else read_table(pin) for pin in found)
+    return commits, actors
+
+
 def _rows_of(commits: Sequence[GraphCommit]) -> pa.Table:
-    names = _COMMITS_SCHEMA.names
-    return pa.Table.from_pylist([{name: getattr(c, name) for name in names} for c in commits], schema=_COMMITS_SCHEMA)
+    return pa.Table.from_pylist([history_row(commit) for commit in commits], schema=_COMMITS_SCHEMA)
 
 
 def _actors_of(commits: Sequence[GraphCommit]) -> pa.Table:

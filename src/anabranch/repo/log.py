@@ -31,6 +31,15 @@ class NumberedLog:
     def path(self, number: int) -> str:
         return f"{self.folder}/{_TOP - number:020d}{_SUFFIX}"
 
+    @property
+    def hint_path(self) -> str:
+        return f"{self.folder}/{_HINT}"
+
+    def number_of(self, path: str) -> int | None:
+        """The number of the entry at a path; None for whatever else lies in the folder."""
+        match = _ENTRY.fullmatch(path.removeprefix(f"{self.folder}/"))
+        return None if match is None else _TOP - int(match[1])
+
     def find(self, number: int) -> bytes | None:
         try:
             return self.store.get(self.path(number))
@@ -41,17 +50,17 @@ class NumberedLog:
         """The newest entry with its number, or None for a log without entries."""
         if self.store.lists_sorted:
             return self._first_listed()
-        start = self._hinted() or self._last_of_all()
+        start = self.find_hint() or self._last_of_all()
         return None if start is None else self._probe_from(*start)
 
     def append(self, number: int, data: bytes) -> bool:
         """Put entry `number`; False if it is taken."""
         if not put_once(self.store, self.path(number), data):
             return False
-        self._write_hint(number, data)
+        self.write_hint(number, data)
         return True
 
-    def _write_hint(self, number: int, data: bytes) -> None:
+    def write_hint(self, number: int, data: bytes) -> None:
         """Leave a copy of the newest entry for the next reader; a courtesy, so a failure is nobody's.
 
         Not being needed, it is not repaired either: a checksum tells whether it is whole.
@@ -59,7 +68,7 @@ class NumberedLog:
         if self.store.lists_sorted:
             return
         try:
-            self.store.put(f"{self.folder}/{_HINT}", b"%d %d\n%s" % (number, crc32(data), data))
+            self.store.put(self.hint_path, b"%d %d\n%s" % (number, crc32(data), data))
         except StorageError:
             return
 
@@ -67,9 +76,10 @@ class NumberedLog:
         number = next(self._iter_numbers(), None)
         return None if number is None else (number, self.store.get(self.path(number)))
 
-    def _hinted(self) -> tuple[int, bytes] | None:
+    def find_hint(self) -> tuple[int, bytes] | None:
+        """The copy of a recent entry that lies beside the log, if it is whole; it may be older than the newest."""
         try:
-            first, _, data = self.store.get(f"{self.folder}/{_HINT}").partition(b"\n")
+            first, _, data = self.store.get(self.hint_path).partition(b"\n")
             number, checksum = map(int, first.split(b" "))
         except (ObjectNotFoundError, ValueError):
             return None
@@ -87,6 +97,5 @@ class NumberedLog:
     def _iter_numbers(self) -> Iterator[int]:
         """The numbers of all entries as they are listed; copies and notes that others left beside them are none."""
         for info in self.store.list(self.folder):
-            match = _ENTRY.fullmatch(info.path.removeprefix(f"{self.folder}/"))
-            if match is not None:
-                yield _TOP - int(match[1])
+            if (number := self.number_of(info.path)) is not None:
+                yield number

@@ -1,6 +1,8 @@
 """Tags of the repository: names that do not move, each a numbered log, so that deleting and re-creating never cross."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from anabranch.errors import (
     BusyError,
@@ -14,7 +16,20 @@ from anabranch.repo.log import NumberedLog
 from anabranch.repo.records import Records
 from anabranch.storage import in_parallel
 
-__all__ = ["TagInfo", "create_tag", "delete_tag", "find_tag", "get_tag", "is_tag", "list_tags"]
+__all__ = [
+    "TAGS",
+    "TagInfo",
+    "create_tag",
+    "decode_tag",
+    "delete_tag",
+    "find_tag",
+    "get_tag",
+    "is_tag",
+    "iter_tagged_since",
+    "list_tags",
+]
+
+TAGS = "_tags"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,22 +101,40 @@ def get_tag(records: Records, name: TagName) -> TagInfo:
 
 
 def list_tags(records: Records) -> tuple[TagInfo, ...]:
-    names = sorted(folder.rpartition("/")[2] for folder in records.context.store.list_folders("_tags"))
+    names = sorted(folder.rpartition("/")[2] for folder in records.context.store.list_folders(TAGS))
     found = in_parallel(lambda name: find_tag(records, TagName(name)), names)
     return tuple(tag for tag in found if tag is not None)
 
 
+def iter_tagged_since(records: Records, since: datetime) -> Iterator[TagInfo]:
+    """Every tag that exists, or did at some time since then, by the store's clock."""
+    for folder in records.context.store.list_folders(TAGS):
+        log = NumberedLog(records.context.store, folder)
+        listed = ((log.number_of(info.path), info.modified) for info in records.context.store.list(folder))
+        times = {number: modified for number, modified in listed if number is not None}
+        for number in sorted(times, reverse=True):
+            tag = decode_tag(records.context.store.get(log.path(number)), path=log.path(number))
+            # A tombstone tells what was tagged until then.
+            if not tag.is_deleted or times[number] >= since:
+                yield tag
+            if times[number] < since:
+                break
+
+
 def _log(records: Records, name: TagName) -> NumberedLog:
-    return NumberedLog(records.context.store, f"_tags/{name}")
+    return NumberedLog(records.context.store, f"{TAGS}/{name}")
 
 
 def _find_newest(records: Records, name: TagName) -> TagInfo | None:
     log = _log(records, name)
     found = log.find_head()
-    if found is None:
-        return None
-    fields = codec.load(found[1], path=log.path(found[0]))
-    with codec.damage_named(log.path(found[0])):
+    return None if found is None else decode_tag(found[1], path=log.path(found[0]))
+
+
+def decode_tag(data: bytes, *, path: str) -> TagInfo:
+    """One entry of a tag's log."""
+    fields = codec.load(data, path=path)
+    with codec.damage_named(path):
         return TagInfo(
             name=fields["name"],
             commit_id=fields["commit_id"],
