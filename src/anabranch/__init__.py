@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from anabranch import errors
+    from anabranch.bootstrap import clone_repository as clone
     from anabranch.bootstrap import init_repository as init
     from anabranch.bootstrap import open_repository as open  # noqa: A004 - the name that users of git expect
+    from anabranch.bootstrap import relocate_repository as relocate
     from anabranch.errors import AnabranchError
     from anabranch.format.dataset import Dataset
     from anabranch.format.dataset import open_dataset as dataset
@@ -41,10 +43,12 @@ __all__ = [
     "Repository",
     "Snapshot",
     "Transaction",
+    "clone",
     "dataset",
     "errors",
     "init",
     "open",
+    "relocate",
     "spark_session",
     "tables",
 ]
@@ -64,9 +68,11 @@ _PUBLIC = {
     "Repository": ("anabranch.repo.repository", "Repository"),
     "Snapshot": ("anabranch.repo.snapshots", "Snapshot"),
     "Transaction": ("anabranch.repo.transaction", "Transaction"),
+    "clone": ("anabranch.bootstrap", "clone_repository"),
     "dataset": ("anabranch.format.dataset", "open_dataset"),
     "init": ("anabranch.bootstrap", "init_repository"),
     "open": ("anabranch.bootstrap", "open_repository"),
+    "relocate": ("anabranch.bootstrap", "relocate_repository"),
     "spark_session": ("anabranch.spark.session", "get_session"),
     "tables": ("anabranch.spark.views", "register_tables"),
 }

@@ -1,19 +1,24 @@
 """Open and make repositories: the place where the parts are put together."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 
+from anabranch.ids import MAIN
+from anabranch.repo import cloning, relocation
+from anabranch.repo.clones import CloneKind
 from anabranch.repo.comparing import LargeComparer, RowComparer
 from anabranch.repo.context import Context
 from anabranch.repo.creation import check_repository, create_repository
 from anabranch.repo.engine import Loader, Rewriter, SqlEngine
+from anabranch.repo.records import Records
+from anabranch.repo.relocation import Relocation
 from anabranch.repo.repository import Repository
 from anabranch.storage import open_store
 from anabranch.storage.uris import normalise_uri
 
-__all__ = ["init_repository", "open_repository"]
+__all__ = ["clone_repository", "init_repository", "open_repository", "relocate_repository"]
 
 
 def init_repository(
@@ -34,9 +39,64 @@ def open_repository(
     storage_options: Mapping[str, str] | None = None,
 ) -> Repository:
     """Open the repository at a folder or URI, bound to a branch."""
+    return Repository(_existing(uri, storage_options, actor), branch=branch)
+
+
+def clone_repository(  # noqa: PLR0913 - one call for one clone, whose every choice has a default
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    ref: str = MAIN,
+    tables: Sequence[str] | None = None,
+    shallow: bool = True,
+    storage_options: Mapping[str, str] | None = None,
+    target_storage_options: Mapping[str, str] | None = None,
+    actor: str | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Repository:
+    """Make a repository at an empty place whose main begins with the tables of a ref of another, and open it.
+
+    A shallow clone reads the source's files where they are and writes its own; the source keeps what it needs until
+    `clone_release`. Otherwise every file is copied and compared. `progress` is called with what is done and what there
+    is to do: tables, or files if they are copied. Options for the target are by default those for the source.
+    """
+    options = storage_options if target_storage_options is None else target_storage_options
+    Repository(_context(target, options, actor))  # refuses a bad actor before anything is made
+    request = cloning.request_clone(
+        Records.of(_existing(source, storage_options, actor)),
+        _context(target, options, actor),
+        ref=ref,
+        tables=tables,
+        kind=CloneKind.SHALLOW if shallow else CloneKind.DEEP,
+    )
+    cloning.clone_repository(request, progress or _say_nothing)
+    return open_repository(target, storage_options=options, actor=actor)
+
+
+def relocate_repository(
+    uri: str | os.PathLike[str],
+    *,
+    mapping: Mapping[str, str] | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Relocation:
+    """Make a repository that was moved or copied to a place read that place only.
+
+    `mapping` (old prefix to new) is for places that moved besides: tiers, or the source of a shallow clone. It may be
+    cut off and done again. `progress` is called with the number of tables done and to do.
+    """
+    return relocation.relocate_repository(
+        _context(uri, storage_options, None), mapping=mapping, progress=progress or _say_nothing
+    )
+
+
+def _say_nothing(_done: int, _total: int) -> None:
+    return
+
+
+def _existing(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None, actor: str | None) -> Context:
     context = _context(uri, storage_options, actor)
-    has_moved = check_repository(context) != context.root
-    return Repository(replace(context, has_moved=has_moved), branch=branch)
+    return replace(context, made_at=check_repository(context).root)
 
 
 def _context(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None, actor: str | None) -> Context:

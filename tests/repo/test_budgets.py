@@ -73,7 +73,7 @@ def open_counted(place: Place) -> tuple[Repository, CountingStore]:
     root = place / "lake"
     store = CountingStore(open_store(root, place.storage_options))
     context = Context(root=root, store=store, storage_options=place.storage_options, actor="ada")
-    return Repository(replace(context, has_moved=check_repository(context) != root)), store
+    return Repository(replace(context, made_at=check_repository(context).root)), store
 
 
 @dataclass(frozen=True)

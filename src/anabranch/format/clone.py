@@ -38,12 +38,24 @@ from anabranch.format.home import Home
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.manifest import read_manifest
 from anabranch.format.refs import get_branch
+from anabranch.format.staging.pin import Pin
 from anabranch.format.tags import get_tag
 from anabranch.ids import MAIN
 from anabranch.storage import is_below_file, open_store
 from anabranch.storage.uris import is_local, normalise_uri, relative_to, split_uri
 
-__all__ = ["CloneInfo", "CloneRef", "deep_clone", "drop_clone", "list_clones", "release_clone", "shallow_clone"]
+__all__ = [
+    "CloneInfo",
+    "CloneRef",
+    "deep_clone",
+    "draft_clone",
+    "drop_clone",
+    "list_clones",
+    "put_clone",
+    "refuse_mixed_stores",
+    "release_clone",
+    "shallow_clone",
+]
 
 # What to clone: a version of the source's home, the name of a tag, or (branch, version); None is the newest.
 CloneRef = int | str | tuple[str | None, int | None]
@@ -91,7 +103,7 @@ def shallow_clone(
     places; by default they are the source's.
     """
     target = _target(source, target_uri, storage_options)
-    _refuse_mixed_stores(source, target)
+    refuse_mixed_stores(source.root, target.root)
     _refuse_taken(target)
     origin = _resolve(source, ref)
     hold = _hold(source, origin, target, new_id())
@@ -157,13 +169,36 @@ def _target(source: Home, target_uri: str, storage_options: Mapping[str, str] | 
     return target
 
 
-def _refuse_mixed_stores(source: Home, target: Home) -> None:
-    kinds = ["local disk" if is_local(home.root) else split_uri(home.root)[0] for home in (source, target)]
+def refuse_mixed_stores(source: str, target: str) -> None:
+    """Refuse a shallow clone on another kind of store than its source."""
+    kinds = ["local disk" if is_local(root) else split_uri(root)[0] for root in (source, target)]
     if kinds[0] != kinds[1]:
         raise InvalidInputError(
             f"a shallow clone on {kinds[1]} cannot read its source on {kinds[0]} with the same storage options",
             hint="make a deep clone",
         )
+
+
+def draft_clone(source: Pin, *, name: str, is_deep: bool) -> Draft:
+    """Draw up a clone of a version that somebody else keeps from every cleanup; its base bears the name."""
+    hold = Hold(
+        name=name,
+        clone_uri=None,
+        branch=source.home.branch,
+        version=source.version,
+        created_at=None,
+        kept_branch=source.home.branch,
+        kept_version=source.version,
+    )
+    root = source.home.on(None)
+    return deep_draft(root, hold) if is_deep else shallow_draft(root, hold, tag=None)
+
+
+def put_clone(source: Home, target: Home, draft: Draft, *, on_copied: Callable[[], None]) -> Pin:
+    """Make a clone from its draft; `on_copied` is called after each file, by several threads."""
+    publish(source.on(None), target, draft, on_copied=on_copied)
+    _try_to_read(target)
+    return Pin(home=target, version=target.head_version())
 
 
 def _refuse_taken(target: Home) -> None:

@@ -5,7 +5,7 @@ version that has files in other places on S3. What it writes does not depend on 
 carried anywhere.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
@@ -14,13 +14,14 @@ import lance
 from anabranch.errors import DamagedFileError, DatasetExistsError, ObjectExistsError, ObjectNotFoundError
 from anabranch.format.bases import OWN_ROOT, FileKind
 from anabranch.format.holds import Hold
-from anabranch.format.home import Home
+from anabranch.format.home import Home, is_staged
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.manifest import BasePath, read_manifest, with_base_paths, without_base_paths
-from anabranch.format.names import manifest_of_path
+from anabranch.format.names import manifest_of_path, manifest_path
+from anabranch.format.staging.forking import give_ordinary_version
 from anabranch.format.storage_report import LiveFile, list_live_files
 from anabranch.ids import LAYOUT_NAMES
-from anabranch.storage import ObjectStore, copy_between, in_parallel, open_store
+from anabranch.storage import ObjectStore, copy_verified, in_parallel, open_store
 from anabranch.storage.uris import join_uri
 
 __all__ = [
@@ -96,8 +97,13 @@ def _scratch_clone(root: Home, hold: Hold) -> Iterator[Home]:
     scratch = _scratch(root, hold.name)
     try:
         with lance_errors(root.root, root.storage_options):
-            kept = (hold.kept_branch, hold.kept_version)
-            root.open().shallow_clone(scratch.root, kept, storage_options=root.lance_options())
+            kept, options = (hold.kept_branch, hold.kept_version), root.lance_options()
+            # A staged version is cloned as one, outside of any history, and not found unless it is named.
+            found = {"version": hold.kept_version} if is_staged(hold.kept_version) else {}
+            root.open().shallow_clone(scratch.root, kept, storage_options=options, **found)
+        if is_staged(hold.kept_version):
+            give_ordinary_version(scratch, hold.kept_version, root.on(hold.kept_branch).head_version())
+            scratch.store().delete(manifest_path(hold.kept_version))
         yield scratch
     finally:
         remove(scratch)
@@ -117,13 +123,17 @@ def _small_files(store: ObjectStore) -> list[tuple[str, bytes]]:
     return [(path, store.get(path)) for path in sorted(paths)]
 
 
-def publish(root: Home, target: Home, draft: Draft) -> None:
-    """Put a clone where there is none yet; the dataset is there with the last put."""
+def publish(root: Home, target: Home, draft: Draft, *, on_copied: Callable[[], None] = lambda: None) -> None:
+    """Put a clone where there is none yet; the dataset is there with the last put.
+
+    Every copy is read back and compared. `on_copied` is called for each of them, by several threads.
+    """
     store = target.store()
 
     def copy(item: tuple[str, str]) -> None:
         folder, _, name = item[1].rpartition("/")
-        copy_between(open_store(folder, root.storage_options), name, store, item[0])
+        copy_verified(open_store(folder, root.storage_options), name, store, item[0])
+        on_copied()
 
     in_parallel(copy, draft.copies.items())
     try:

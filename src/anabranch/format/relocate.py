@@ -16,7 +16,7 @@ from anabranch.format.names import ManifestScheme, manifest_of_path, pending_man
 from anabranch.storage import ObjectStore, in_parallel
 from anabranch.storage.uris import is_local, join_uri, normalise_uri, relative_to
 
-__all__ = ["RelocateReport", "UnexplainedBase", "relocate"]
+__all__ = ["RelocateReport", "UnexplainedBase", "moved_place", "relocate", "relocate_with"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,15 +76,35 @@ def relocate(
     """
     root = new_root.on(None)
     root.open()
+    manifests = _read_manifests(root.store())
+    return _rewrite(root, manifests, _checked_mapping(mapping or {}, manifests), progress)
+
+
+def relocate_with(new_root: Home, moved: Mapping[str, str]) -> RelocateReport:
+    """Make a dataset that was moved with all around it read the new place; what was not moved stays as it is.
+
+    `moved` (old prefix to new) says where folders went that may hold bases of this dataset, or none.
+    """
+    root = new_root.on(None)
+    # A folder that went into itself: what lies below its new place has been turned already.
+    inside = {new: new for old, new in moved.items() if relative_to(new, old) is not None}
+    return _rewrite(root, _read_manifests(root.store()), {**moved, **inside}, None)
+
+
+def _rewrite(
+    root: Home,
+    manifests: tuple[_Manifest, ...],
+    mapping: Mapping[str, str],
+    progress: Callable[[int, int], None] | None,
+) -> RelocateReport:
     store = root.store()
-    manifests = _read_manifests(store)
-    plan = _plan(root.root, manifests, _checked_mapping(mapping or {}, manifests))
+    plan = _plan(root.root, manifests, mapping)
     for done, manifest in enumerate(plan.to_rewrite, start=1):
         data = store.get(manifest.path)
         store.put(manifest.path, with_base_paths(data, partial(plan.move, manifest), name=manifest.path))
         if progress is not None:
             progress(done, len(plan.to_rewrite))
-    new_root.forget()
+    root.forget()
     rewritten = tuple(sorted(manifest.path for manifest in plan.to_rewrite))
     return RelocateReport(
         root=root.root,
@@ -133,8 +153,8 @@ def _checked_mapping(mapping: Mapping[str, str], manifests: Iterable[_Manifest])
             )
         checked[source] = target
     for path in known:
-        moved = _mapped(path, checked)
-        if _mapped(moved, checked) != moved:
+        moved = moved_place(path, checked)
+        if moved_place(moved, checked) != moved:
             raise InvalidInputError(
                 f"base path {path!r} would move to {moved!r}, which the mapping moves again",
                 hint="map each base by its whole path, or relocate in two steps",
@@ -150,17 +170,17 @@ def _plan(root: str, manifests: Iterable[_Manifest], mapping: Mapping[str, str])
     """Decide what each base path becomes, from all of them at once."""
     main = [manifest for manifest in manifests if manifest.branch is None]
     branches = [manifest for manifest in manifests if manifest.branch is not None]
-    listed = {_spelled(_mapped(base.path, mapping)) for manifest in main for base in manifest.bases}
+    listed = {_spelled(moved_place(base.path, mapping)) for manifest in main for base in manifest.bases}
     is_stale = partial(_is_stale, root=root, listed=listed)
     first = _first_of_each_branch(branches)
     former = dict.fromkeys(_former_roots(root, first, mapping, is_stale), root)
 
     def on_branch(path: str) -> str:
-        moved = _mapped(path, mapping)
-        return _mapped(moved, former) if is_stale(moved) else moved
+        moved = moved_place(path, mapping)
+        return moved_place(moved, former) if is_stale(moved) else moved
 
     evidence = {manifest.path for manifest in first}
-    on_main = {base.path: _mapped(base.path, mapping) for manifest in main for base in manifest.bases}
+    on_main = {base.path: moved_place(base.path, mapping) for manifest in main for base in manifest.bases}
     on_branches = {base.path: on_branch(base.path) for manifest in branches for base in manifest.bases}
     changed = [manifest for manifest in main if any(on_main[base.path] != base.path for base in manifest.bases)]
     changed += [
@@ -198,7 +218,7 @@ def _former_roots(
     names = [manifest.branch for manifest in first]
     former: set[str] = set()
     for manifest in first:
-        places = {_spelled(_mapped(base.path, mapping)): base for base in manifest.bases if base.is_dataset_root}
+        places = {_spelled(moved_place(base.path, mapping)): base for base in manifest.bases if base.is_dataset_root}
         stale = {place for place in places if is_stale(place)}
         parents = {place: name for place in stale for name in names if place.endswith(f"/tree/{name}")}
         former |= {place.removesuffix(f"/tree/{name}") for place, name in parents.items()}
@@ -212,7 +232,7 @@ def _is_stale(path: str, *, root: str, listed: set[str]) -> bool:
     return relative_to(_spelled(path), root) is None and _spelled(path) not in listed
 
 
-def _mapped(path: str, prefixes: Mapping[str, str]) -> str:
+def moved_place(path: str, prefixes: Mapping[str, str]) -> str:
     """The path with the longest prefix that fits replaced, or the very same path."""
     for old in sorted(prefixes, key=len, reverse=True):
         rest = relative_to(_spelled(path), old)

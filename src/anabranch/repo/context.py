@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from anabranch.format.bases import check_bases
+from anabranch.errors import StaleBaseError
+from anabranch.format.bases import bases_of, check_bases
 from anabranch.format.home import Home
 from anabranch.ids import BranchName
 from anabranch.repo.log import NumberedLog
 from anabranch.repo.models import TableEntry
 from anabranch.storage import ObjectStore
-from anabranch.storage.uris import join_uri
+from anabranch.storage.uris import follow_links, join_uri, relative_to
 
 if TYPE_CHECKING:
     from anabranch.repo.comparing import LargeComparer, RowComparer
@@ -56,10 +57,12 @@ def as_segment(branch: BranchName) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
+    """`made_at` is the root that the repository records, None if nobody looked; elsewhere it was moved or copied."""
+
     root: str
     store: ObjectStore
     actor: str | None = None
-    has_moved: bool = False
+    made_at: str | None = None
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     clock: Callable[[], int] = now_in_microseconds
     new_id: Callable[[], str] = new_ulid
@@ -82,8 +85,35 @@ class Context:
         return Home(root=join_uri(self.root, TABLES, dataset), storage_options=self.storage_options)
 
     def home_of(self, entry: TableEntry) -> Home:
+        """The home of a table, refused while it reads a place that the repository left."""
         home = self.dataset_root(entry.dataset).on(entry.home)
-        if self.has_moved and home.branch is not None:
-            # Lance branches hold their root as an absolute path, and would read the place the repository left.
-            check_bases(home)
+        if self.made_at is not None and self.made_at != self.root:
+            self._refuse_former_place(home, entry.version, former=self.made_at)
         return home
+
+    def _refuse_former_place(self, home: Home, version: int, *, former: str) -> None:
+        """Look at exactly the version that is to be read: where a relocation was cut off, others may be right.
+
+        Lance branches hold their root as an absolute path. Those of a copied repository would silently read the
+        original.
+        """
+        bases = bases_of(home.open(version))
+        try:
+            check_bases(home, bases)
+            stale = next((base.path for base in bases if self._was_left(base.path, former)), None)
+        except StaleBaseError as err:
+            raise self._not_relocated(home, former) from err
+        if stale is not None:
+            raise self._not_relocated(home, former)
+
+    def _was_left(self, path: str, former: str) -> bool:
+        place = follow_links(path)
+        return (
+            relative_to(place, follow_links(former)) is not None and relative_to(place, follow_links(self.root)) is None
+        )
+
+    def _not_relocated(self, home: Home, former: str) -> StaleBaseError:
+        return StaleBaseError(
+            f"the repository at {self.root!r} was made at {former!r}, and {home.uri!r} still reads it there",
+            hint=f"run 'anabranch relocate {self.root}', which turns it to where it is now",
+        )

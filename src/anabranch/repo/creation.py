@@ -1,5 +1,7 @@
 """Make a repository, and find out whether there is one."""
 
+from dataclasses import dataclass
+
 from anabranch.errors import (
     ObjectNotFoundError,
     RepositoryExistsError,
@@ -12,10 +14,20 @@ from anabranch.repo.context import Context
 from anabranch.repo.heads import Heads
 from anabranch.repo.models import BranchEvent, BranchMode, BranchState, CommitKind, CommitRecord, GraphCommit, LogEntry
 from anabranch.repo.once import put_once
+from anabranch.repo.origins import refuse_unfinished
 
-__all__ = ["check_repository", "create_repository"]
+__all__ = ["Mark", "check_repository", "create_repository", "first_entry", "has_mark", "put_mark", "replace_mark"]
 
 _MARK = "_repo.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """What says that there is a repository: its id, where it was made or last relocated to, and when it was made."""
+
+    id: str
+    root: str
+    created_at: int
 
 
 def create_repository(context: Context) -> None:
@@ -24,27 +36,45 @@ def create_repository(context: Context) -> None:
     The mark comes last, so that whoever dies halfway has made nothing, and may simply try again.
     """
     heads = Heads(context)
-    if _has_mark(context):
+    if has_mark(context):
         raise _exists(context)
+    refuse_unfinished(context)
     if heads.find(BranchName(MAIN)) is None:
-        _put_first_entry(context, heads)
-    mark = {"id": context.new_id(), "root": context.root, "created_at": context.clock()}
-    if not put_once(context.store, _MARK, codec.dump(mark)):
-        raise _exists(context)
+        record = _first_record(context)
+        Commits(context).put(record, {})
+        heads.append(first_entry(record))
+    put_mark(context, Mark(id=context.new_id(), root=context.root, created_at=context.clock()))
 
 
-def check_repository(context: Context) -> str:
-    """Make sure that there is a repository that this version can read; return the root it was made at."""
+def check_repository(context: Context) -> Mark:
+    """Make sure that there is a repository that this version can read."""
     try:
         fields = codec.load(context.store.get(_MARK), path=_MARK)
     except ObjectNotFoundError:
+        refuse_unfinished(context)
         raise RepositoryNotFoundError(
             f"there is no repository at {context.root!r}", hint="make one there first, or check the path"
         ) from None
-    return str(fields.get("root"))
+    with codec.damage_named(_MARK):
+        return Mark(id=str(fields["id"]), root=str(fields["root"]), created_at=int(fields["created_at"]))
 
 
-def _has_mark(context: Context) -> bool:
+def put_mark(context: Context, mark: Mark) -> None:
+    """Say that there is a repository from here on."""
+    if not put_once(context.store, _MARK, _encode(mark)):
+        raise _exists(context)
+
+
+def replace_mark(context: Context, mark: Mark) -> None:
+    """Record another root: the one thing in a repository that is ever changed in place, in one step."""
+    context.store.put(_MARK, _encode(mark))
+
+
+def _encode(mark: Mark) -> bytes:
+    return codec.dump({"id": mark.id, "root": mark.root, "created_at": mark.created_at})
+
+
+def has_mark(context: Context) -> bool:
     try:
         context.store.head(_MARK)
     except ObjectNotFoundError:
@@ -52,36 +82,30 @@ def _has_mark(context: Context) -> bool:
     return True
 
 
-def _put_first_entry(context: Context, heads: Heads) -> None:
-    now, commit_id = context.clock(), context.new_id()
+def _first_record(context: Context) -> CommitRecord:
     commit = GraphCommit(
-        graph_commit_id=commit_id,
+        graph_commit_id=context.new_id(),
         manifest_branch=None,
         manifest_version=1,
         parent_commit_id=None,
         merged_parent_commit_id=None,
         actor_id=context.actor,
-        created_at=now,
+        created_at=context.clock(),
         message="Begin the repository",
         kind=CommitKind.INIT,
         metadata={},
         tables=(),
         generation=0,
     )
-    record = CommitRecord(commit=commit, base=commit_id, changes={}, recent=(), older=None)
-    Commits(context).put(record, {})
-    heads.append(
-        LogEntry(
-            branch=BranchName(MAIN),
-            number=1,
-            event=BranchEvent.CREATED,
-            at=now,
-            actor=context.actor,
-            state=BranchState(
-                mode=BranchMode.PINNED, parent=None, created_at=now, created_by=context.actor, created_as=1
-            ),
-            head=record,
-        )
+    return CommitRecord(commit=commit, base=commit.graph_commit_id, changes={}, recent=(), older=None)
+
+
+def first_entry(record: CommitRecord) -> LogEntry:
+    """The entry that begins main with a commit, which says all of it."""
+    at, actor = record.commit.created_at, record.commit.actor_id
+    state = BranchState(mode=BranchMode.PINNED, parent=None, created_at=at, created_by=actor, created_as=1)
+    return LogEntry(
+        branch=BranchName(MAIN), number=1, event=BranchEvent.CREATED, at=at, actor=actor, state=state, head=record
     )
 
 

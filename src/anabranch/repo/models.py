@@ -29,6 +29,7 @@ class CommitKind(StrEnum):
     """What made a commit."""
 
     INIT = "init"
+    CLONE = "clone"
     LOAD = "load"
     CHANGE = "change"
     MERGE = "merge"
@@ -159,6 +160,8 @@ class CommitRecord:
     Tables need not come from a parent: `made_on` is the commit of main under a live branch when the commit was made on
     it, or fixed what it showed; `taken_from` is the one that a pull took its tables from, and the one of main under a
     live branch that was merged. `saw` is what a live branch is seen on: main as it is now, or as it was for the commit.
+
+    `collected_at` is known of a commit read from its own object: when garbage collection let its data go.
     """
 
     commit: GraphCommit
@@ -169,6 +172,7 @@ class CommitRecord:
     saw: str | None = None
     made_on: str | None = None
     taken_from: str | None = None
+    collected_at: int | None = None
 
     @property
     def origin(self) -> "Origin":

@@ -1,6 +1,23 @@
 """Object store access: the only importer of obstore."""
 
 from anabranch.storage.parallel import in_parallel
-from anabranch.storage.store import ObjectInfo, ObjectStore, copy_between, find_object, is_below_file, open_store
+from anabranch.storage.store import (
+    ObjectInfo,
+    ObjectStore,
+    copy_between,
+    copy_verified,
+    find_object,
+    is_below_file,
+    open_store,
+)
 
-__all__ = ["ObjectInfo", "ObjectStore", "copy_between", "find_object", "in_parallel", "is_below_file", "open_store"]
+__all__ = [
+    "ObjectInfo",
+    "ObjectStore",
+    "copy_between",
+    "copy_verified",
+    "find_object",
+    "in_parallel",
+    "is_below_file",
+    "open_store",
+]

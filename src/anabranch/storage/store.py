@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
+from hashlib import blake2b
 from pathlib import Path
 from typing import Protocol
 
@@ -34,7 +35,15 @@ from anabranch.errors import (
 from anabranch.storage.options import client_settings, redact
 from anabranch.storage.uris import is_local, join_uri, normalise_uri, split_uri
 
-__all__ = ["ObjectInfo", "ObjectStore", "copy_between", "find_object", "is_below_file", "open_store"]
+__all__ = [
+    "ObjectInfo",
+    "ObjectStore",
+    "copy_between",
+    "copy_verified",
+    "find_object",
+    "is_below_file",
+    "open_store",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,3 +284,20 @@ def copy_between(source: ObjectStore, path: str, target: ObjectStore, target_pat
     if sent != arrived:
         place = join_uri(target.uri, target_path)
         raise StorageError(f"{arrived} of {sent} bytes arrived at {place!r}", hint="try again")
+
+
+def copy_verified(source: ObjectStore, path: str, target: ObjectStore, target_path: str) -> None:
+    """Copy one object from store to store, then read it back and make sure that it is the same, byte for byte."""
+    sent, arrived = blake2b(), blake2b()
+
+    def read() -> Iterator[bytes]:
+        for chunk in source.stream(path):
+            sent.update(chunk)
+            yield chunk
+
+    target.put_stream(target_path, read())
+    for chunk in target.stream(target_path):
+        arrived.update(chunk)
+    if sent.digest() != arrived.digest():
+        place = join_uri(target.uri, target_path)
+        raise StorageError(f"the copy at {place!r} is not what was read from {path!r}", hint="try again")

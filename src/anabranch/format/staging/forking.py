@@ -8,7 +8,7 @@ from anabranch.format.names import manifest_path
 from anabranch.format.origins import Origin, find_origin
 from anabranch.format.staging.pin import Pin
 
-__all__ = ["fork"]
+__all__ = ["fork", "give_ordinary_version"]
 
 
 def fork(source: Pin, branch: str) -> Home:
@@ -23,22 +23,26 @@ def fork(source: Pin, branch: str) -> Home:
         root = source.home.on(None).open()
         root.create_branch(branch, (source.home.branch, source.version) if source.home.branch else source.version)
     if is_staged(source.version):
-        _give_ordinary_version(target, source.version, head.version)
+        give_ordinary_version(target, source.version, head.version)
     _check(target, source, head.version)
     return target
 
 
-def _give_ordinary_version(target: Home, staged: int, number: int) -> None:
-    """Lance makes the branch with the staged version only; put the same manifest as an ordinary version beside it."""
+def give_ordinary_version(target: Home, staged: int, number: int) -> None:
+    """Put a staged version of a home as an ordinary one beside it: Lance branches and clones it as it is."""
     store = target.store()
-    path = f"{target.folder}/{manifest_path(staged)}"
+    path = _in_home(target, manifest_path(staged))
     manifest = with_version(store.get(path), number, name=path)
     try:
-        store.put_if_absent(f"{target.folder}/{manifest_path(number)}", manifest)
+        store.put_if_absent(_in_home(target, manifest_path(number)), manifest)
     except ObjectExistsError:
         raise BranchExistsError(
             f"somebody else is making the branch {target.branch!r}", hint="choose another name"
         ) from None
+
+
+def _in_home(home: Home, path: str) -> str:
+    return f"{home.folder}/{path}" if home.folder else path
 
 
 def _check(target: Home, source: Pin, number: int) -> None:
