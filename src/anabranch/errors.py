@@ -3,6 +3,7 @@
     AnabranchError
     ├── NotFoundError        ask for something else: it is not there
     │   ├── CommitNotFoundError
+    │   │   └── CollectedError
     │   ├── NotInHistoryError
     │   ├── TableNotFoundError
     │   ├── RepositoryNotFoundError
@@ -86,6 +87,7 @@ __all__ = [
     "BucketNotFoundError",
     "BusyError",
     "CheckFailedError",
+    "CollectedError",
     "CommitNotFoundError",
     "ConflictError",
     "CorruptError",
@@ -170,6 +172,10 @@ class NotFoundError(AnabranchError):
 
 class CommitNotFoundError(NotFoundError):
     code = "commit_not_found"
+
+
+class CollectedError(CommitNotFoundError):
+    code = "collected"
 
 
 class NotInHistoryError(NotFoundError):

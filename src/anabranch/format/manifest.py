@@ -46,23 +46,28 @@ class BasePath:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestInfo:
+    """`transaction` is the name of the file that says how the version was made, if it has one of its own."""
+
     version: int
     branch: str | None
     base_paths: tuple[BasePath, ...]
+    transaction: str | None = None
 
 
 def read_manifest(data: bytes, *, name: str = "manifest") -> ManifestInfo:
-    """Read version, branch and base paths; `name` is for the error's message."""
-    version, branch, bases = 0, None, []
+    """Read version, branch, base paths and transaction; `name` is for the error's message."""
+    version, branch, transaction, bases = 0, None, None, []
     for field in iter_fields(_message(data, name), _called(name)):
         match field.number, field.value:
             case 3, int(value):
                 version = value
+            case 12, bytes(value):
+                transaction = _text(value, name) or None
             case 18, bytes(value):
                 bases.append(_read_base_path(value, name))
             case 20, bytes(value):
                 branch = _text(value, name)
-    return ManifestInfo(version=version, branch=branch, base_paths=tuple(bases))
+    return ManifestInfo(version=version, branch=branch, base_paths=tuple(bases), transaction=transaction)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

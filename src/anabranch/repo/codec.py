@@ -215,6 +215,7 @@ def decode_commit(fields: Mapping[str, Any]) -> CommitRecord:
         saw=fields["saw"],
         made_on=fields.get("made_on", fields["saw"]),
         taken_from=fields.get("taken_from"),
+        collected_at=fields.get("collected_at"),
     )
 
 

@@ -75,6 +75,11 @@ class Heads:
         runs = [BranchName.of_run(name) for name in self._list_names(RUNS)] if internal else []
         return self._read_all([*runs, *names])
 
+    def list_all_names(self) -> tuple[BranchName, ...]:
+        """The names of all logs: branches that were deleted, runs and locks too."""
+        branches = (BranchName(unquote(name)) for name in self._list_names(BRANCHES))
+        return (*branches, *map(BranchName.of_run, self._list_names(RUNS)))
+
     def list_runs(self) -> Iterator[LogEntry]:
         """The newest entry of every run's hidden branch, newest run first; read as far as somebody asks."""
         names = [BranchName.of_run(name) for name in reversed(self._list_names(RUNS))]

@@ -127,6 +127,13 @@ def _until_done(records: Records, attempt: Callable[[Records], int | None]) -> H
     raise BusyError(f"others wrote the history tables of {context.root!r} all the time", hint="try again")
 
 
+def history_homes(context: Context) -> Iterator[tuple[str, Home]]:
+    """The tables that exist, by the names of their folders."""
+    for name in (_COMMITS, _ACTORS):
+        if find_newest(_home(context, name)) is not None:
+            yield name, _home(context, name)
+
+
 def _home(context: Context, name: str) -> Home:
     return Home(root=join_uri(context.root, name), storage_options=context.storage_options)
 

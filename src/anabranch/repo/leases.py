@@ -6,15 +6,16 @@ Ages are differences between times that the store itself gave, so that clocks ne
 
 import threading
 import weakref
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from anabranch.errors import StorageDeniedError, StorageError
 from anabranch.ids import BranchName
 from anabranch.repo.context import Context, as_segment
+from anabranch.storage import ObjectInfo
 
-__all__ = ["Lease", "list_alive"]
+__all__ = ["LEASES", "Lease", "lease_path", "list_alive", "list_leases", "store_time"]
 
-_FOLDER = "_leases"
+LEASES = "_leases"
 _CLOCK = "_clock"
 
 
@@ -23,7 +24,7 @@ class Lease:
 
     def __init__(self, context: Context, holder: BranchName, name: str) -> None:
         self._context = context
-        self._path = _path(holder, name)
+        self._path = lease_path(holder, name)
         self._is_over = threading.Event()
 
     def begin(self) -> None:
@@ -57,18 +58,23 @@ class Lease:
 
 def list_alive(context: Context, holder: BranchName) -> tuple[str, ...]:
     """The names of the leases on a branch that were renewed lately."""
-    found = list(context.store.list(_path(holder)))
+    return tuple(sorted(info.path.rpartition("/")[2] for info in list_leases(context, holder, within=context.lease)))
+
+
+def list_leases(context: Context, holder: BranchName, *, within: timedelta) -> tuple[ObjectInfo, ...]:
+    """The leases on a branch that were renewed within some time, as the store knows them."""
+    found = list(context.store.list(lease_path(holder)))
     if not found:
         return ()
-    now = _now(context)
-    return tuple(sorted(info.path.rpartition("/")[2] for info in found if now - info.modified < context.lease))
+    now = store_time(context)
+    return tuple(info for info in found if now - info.modified < within)
 
 
-def _path(holder: BranchName, *name: str) -> str:
-    return "/".join([_FOLDER, as_segment(holder), *name])
+def lease_path(holder: BranchName, *name: str) -> str:
+    return "/".join([LEASES, as_segment(holder), *name])
 
 
-def _now(context: Context) -> datetime:
+def store_time(context: Context) -> datetime:
     """The time by the store's clock: that of an object written right now; who may only read has to use its own."""
     try:
         context.store.put(_CLOCK, b"now\n")

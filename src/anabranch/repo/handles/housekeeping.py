@@ -1,6 +1,11 @@
 """What a handle does for the repository as a whole: check it, mend it, free its space."""
 
+from datetime import timedelta
+
 from anabranch.repo.clones import CloneInfo, Clones
+from anabranch.repo.gc.collecting import Progress, collect_garbage
+from anabranch.repo.gc.policy import checked_policy
+from anabranch.repo.gc.report import GcReport
 from anabranch.repo.handles.base import Handle
 
 __all__ = ["HousekeepingHandle"]
@@ -9,6 +14,23 @@ __all__ = ["HousekeepingHandle"]
 class HousekeepingHandle(Handle):
     """Looks after everything that a repository keeps."""
 
+    def gc(
+        self,
+        *,
+        keep_newer_than: timedelta | None = None,
+        keep_last: int | None = None,
+        grace: timedelta | None = None,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> GcReport:
+        """Free the space of what no branch, tag, run or clone can reach any more; a day after it became so.
+
+        The history of branches is kept whole unless told otherwise: commits `keep_newer_than` some time, or the
+        `keep_last` of each branch. Other processes may read and write meanwhile.
+        """
+        policy = checked_policy(self._context, keep_newer_than=keep_newer_than, keep_last=keep_last, grace=grace)
+        return collect_garbage(self._records, policy, dry_run=dry_run, progress=progress or _say_nothing)
+
     def clone_list(self) -> list[CloneInfo]:
         """The clones that were made of this repository, oldest first; registered ones keep what they read."""
         return list(Clones(self._context).list())
@@ -16,3 +38,7 @@ class HousekeepingHandle(Handle):
     def clone_release(self, clone_id: str) -> CloneInfo:
         """Stop keeping what a clone reads: for one that is gone, or that was cut off while it was made."""
         return Clones(self._context).release(clone_id)
+
+
+def _say_nothing(*_: object) -> None:
+    """For whoever wants to hear of no progress."""

@@ -1,0 +1,296 @@
+"""Which files of a dataset somebody still needs, and which nobody does."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+import lance
+
+from anabranch.errors import NotFoundError
+from anabranch.format.bases import FileKind
+from anabranch.format.home import Home, is_staged
+from anabranch.format.lance_errors import lance_errors
+from anabranch.format.layout import Layout, LayoutFile, LayoutKind, lay_out
+from anabranch.format.manifest import read_manifest
+from anabranch.format.names import ManifestName, branch_of_ref_path
+from anabranch.format.refs import find_branch
+from anabranch.format.storage_report import list_live_files
+from anabranch.format.tags import list_tags
+from anabranch.storage import in_parallel
+from anabranch.storage.uris import relative_to
+
+__all__ = ["DeadFile", "DeadReason", "Place", "Reach", "Wanted", "find_reach"]
+
+# A version of a dataset: the home it lies in, None for the root, and its number.
+Place = tuple[str | None, int]
+
+_OWN_HOME = re.compile(r".+/[0-9A-HJKMNP-TV-Z]{26}")
+_MANIFESTS = frozenset({LayoutKind.MANIFEST, LayoutKind.DETACHED_MANIFEST})
+_UNFINISHED = frozenset({LayoutKind.TEMPORARY, LayoutKind.PENDING_MANIFEST})
+# Homes forked from each other in a longer line than this are taken for equally deep.
+_DEEPEST = 1_000
+# Not ours to judge.
+_UNTOUCHED = frozenset({LayoutKind.STRANGER, LayoutKind.TAG_REF, LayoutKind.MEM_WAL})
+
+
+class DeadReason(StrEnum):
+    """Why nobody needs a file."""
+
+    VERSION = "version of no retained commit"
+    ORPHAN = "file of no retained version"
+    HOME = "home of no retained commit"
+    DATASET = "table of no retained commit"
+    FORK = "unfinished fork"
+    UNFINISHED = "unfinished write"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What others need of a dataset.
+
+    `places` are versions that must stay readable. `since` says for a home from which ordinary version on its history is
+    looked at. `without_key` are those places whose descent has to be told too, since no key tells their rows apart.
+    """
+
+    places: frozenset[Place] = frozenset()
+    since: Mapping[str | None, int] = field(default_factory=dict)
+    without_key: frozenset[Place] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadFile:
+    """A file that nobody needs; `path` is below the dataset's root. Those of a lower rank are deleted first."""
+
+    path: str
+    size: int
+    reason: DeadReason
+    rank: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reach:
+    """What is needed of a dataset and what is not.
+
+    `dead` is sorted by rank: whoever stops halfway leaves no version without its files.
+    `missing` are files that are needed and not there. `users` are the files of each place, `sizes` their bytes.
+    """
+
+    dead: tuple[DeadFile, ...]
+    missing: tuple[str, ...]
+    users: Mapping[Place, frozenset[str]]
+    sizes: Mapping[str, int]
+    is_needed: bool
+
+
+def find_reach(root: Home, wanted: Wanted, *, horizon: datetime) -> Reach:
+    """Tell the files that the wanted versions need from those that nobody does.
+
+    What was written after the horizon may belong to work that is not published yet, and is never called dead.
+    """
+    return _Survey(root, wanted, horizon).find()
+
+
+class _Survey:
+    """One look at one dataset."""
+
+    def __init__(self, root: Home, wanted: Wanted, horizon: datetime) -> None:
+        self._root = root
+        self._wanted = wanted
+        self._horizon = horizon
+        self._files: Layout = lay_out(root.root, root.store().list())
+        self._manifests = {
+            (file.branch, ManifestName.parse(file.name).version): file
+            for file in self._files.files
+            if file.kind in _MANIFESTS
+        }
+        self._missing: list[str] = []
+
+    def find(self) -> Reach:
+        parents = self._parents()
+        tagged = self._tagged()
+        wanted = self._wanted.places | tagged
+        homes = self._kept_homes({home for home, _ in wanted}, parents)
+        kept = {*wanted, *self._kept_ordinary(homes), *self._foreign_places()}
+        users = self._users(kept)
+        chained = self._chained(users)
+        users.update(self._users(chained - kept))
+        kept |= chained
+        needed = frozenset().union(*users.values())
+        dead = sorted(self._iter_dead(homes, kept, needed, parents), key=lambda found: (found.rank, found.path))
+        return Reach(
+            dead=tuple(dead),
+            missing=tuple(sorted({*self._missing, *self._unfound(needed)})),
+            users=users,
+            sizes={file.path: file.size for file in self._files.files},
+            is_needed=bool(homes),
+        )
+
+    def _parents(self) -> dict[str, str | None]:
+        """The home that each home was forked from."""
+        found = in_parallel(lambda name: find_branch(self._root, name), self._files.branches)
+        return {info.name: info.parent_branch for info in found if info is not None}
+
+    def _tagged(self) -> frozenset[Place]:
+        """The versions that Lance tags hold, for clones of the dataset and by strangers."""
+        if not any(file.kind is LayoutKind.TAG_REF for file in self._files.files):
+            return frozenset()
+        return frozenset((tag.branch, tag.version) for tag in list_tags(self._root))
+
+    def _kept_homes(self, used: set[str | None], parents: Mapping[str, str | None]) -> frozenset[str | None]:
+        """The homes in use, those of strangers or of work in flight, and all that they were forked from."""
+        young = {file.branch for file in self._files.files if self._is_young(file) and file.kind in _MANIFESTS}
+        queue = [*used, *young, *filter(_is_foreign, self._files.branches)]
+        kept: set[str | None] = set()
+        while queue:
+            home = queue.pop()
+            if home not in kept:
+                kept.add(home)
+                queue.append(None if home is None else parents.get(home))
+        return frozenset(kept)
+
+    def _kept_ordinary(self, homes: frozenset[str | None]) -> Iterator[Place]:
+        """The newest ordinary version of each home, and those since which strangers' writes are looked for."""
+        versions: dict[str | None, list[int]] = defaultdict(list)
+        for home, version in self._manifests:
+            if home in homes and not is_staged(version):
+                versions[home].append(version)
+        for home, found in versions.items():
+            newest = max(found)
+            since = self._wanted.since.get(home, newest)
+            yield from ((home, version) for version in found if version >= min(since, newest))
+
+    def _foreign_places(self) -> Iterator[Place]:
+        return (place for place in self._manifests if _is_foreign(place[0]))
+
+    def _users(self, places: Iterable[Place]) -> dict[Place, frozenset[str]]:
+        """The paths of all files that each version needs, its own among them."""
+        ordered = sorted(places, key=lambda place: (place[0] or "", place[1]))
+        found = in_parallel(self._files_of, ordered)
+        return {place: files for place, files in zip(ordered, found, strict=True) if files is not None}
+
+    def _files_of(self, place: Place) -> frozenset[str] | None:
+        home, file = self._root.on(place[0]), self._manifests.get(place)
+        if file is None:
+            self._missing.append(f"{home.folder}/version {place[1]}".lstrip("/"))
+            return None
+        try:
+            manifest = read_manifest(self._root.store().get(file.path), name=file.path)
+            opened = home.open(place[1])
+            live = list_live_files(home, opened)
+        except NotFoundError:
+            self._missing.append(file.path)
+            return None
+        paths = {file.path}
+        if manifest.transaction is not None:
+            paths.add(f"{home.folder}/_transactions/{manifest.transaction}".lstrip("/"))
+        for needed in live:
+            path = relative_to(needed.uri, self._root.root)
+            if path:
+                # An index is a folder, and a data file may have one of large values beside it.
+                paths.add(f"{path}/" if needed.kind is FileKind.INDEX else path)
+        return frozenset(paths)
+
+    def _chained(self, users: Mapping[Place, frozenset[str]]) -> set[Place]:
+        """The steps between wanted versions of tables without a key: what lies between two commits of one branch."""
+        found: set[Place] = set()
+        for place in self._wanted.without_key & users.keys():
+            before = self._step_before(place)
+            while before is not None and before not in self._wanted.places and before not in found:
+                if before not in self._manifests or not is_staged(before[1]):
+                    break
+                found.add(before)
+                before = self._step_before(before)
+        return found
+
+    def _step_before(self, place: Place) -> Place | None:
+        home = self._root.on(place[0])
+        try:
+            with lance_errors(home.uri, home.storage_options):
+                step = home.open(place[1]).read_transaction(place[1])
+        except (TypeError, NotFoundError):
+            return None  # Lance cannot show a compaction that touched indices
+        if step is None or isinstance(step.operation, lance.LanceOperation.Clone | lance.LanceOperation.Restore):
+            return None
+        return (place[0], step.read_version) if step.read_version else None
+
+    def _unfound(self, needed: frozenset[str]) -> Iterator[str]:
+        """Needed files that are not there; Lance keeps indices for its own use that have no files."""
+        there = {file.path for file in self._files.files}
+        for path in needed:
+            if not path.endswith("/") and path not in there and "_transactions/" not in path:
+                yield path
+
+    def _iter_dead(
+        self,
+        homes: frozenset[str | None],
+        kept: set[Place],
+        needed: frozenset[str],
+        parents: Mapping[str, str | None],
+    ) -> Iterator[DeadFile]:
+        for file in self._files.files:
+            if self._is_young(file) or file.kind in _UNTOUCHED:
+                continue
+            reason = self._reason(file, homes, kept, needed)
+            if reason is not None:
+                yield DeadFile(path=file.path, size=file.size, reason=reason, rank=_rank(file, parents))
+
+    def _reason(
+        self, file: LayoutFile, homes: frozenset[str | None], kept: set[Place], needed: frozenset[str]
+    ) -> DeadReason | None:
+        if file.kind is LayoutKind.BRANCH_REF:
+            return None if branch_of_ref_path(file.path) in homes else DeadReason.HOME
+        if _is_needed(file, needed):
+            return None
+        if file.branch not in homes:
+            if not homes:
+                return DeadReason.DATASET
+            return DeadReason.HOME if file.has_ref else DeadReason.FORK
+        if file.kind in _UNFINISHED:
+            return DeadReason.UNFINISHED
+        if file.kind is LayoutKind.VERSION_HINT or _is_foreign(file.branch):
+            return None
+        if file.kind in _MANIFESTS:
+            place = (file.branch, ManifestName.parse(file.name).version)
+            return None if place in kept else DeadReason.VERSION
+        return DeadReason.ORPHAN
+
+    def _is_young(self, file: LayoutFile) -> bool:
+        return file.modified >= self._horizon
+
+
+def _rank(file: LayoutFile, parents: Mapping[str, str | None]) -> int:
+    """Manifests first, then what they named, then refs; of those, homes before what they were forked from."""
+    home = branch_of_ref_path(file.path)
+    if home is None:
+        return 0 if file.kind in _MANIFESTS else 1
+    return 2 + _DEEPEST - min(_DEEPEST, sum(1 for _ in _ancestors(home, parents)))
+
+
+def _is_foreign(home: str | None) -> bool:
+    """Whether a branch is none of ours: theirs are named by whoever made them."""
+    return home is not None and _OWN_HOME.fullmatch(home) is None
+
+
+def _is_needed(file: LayoutFile, needed: frozenset[str]) -> bool:
+    if file.path in needed:
+        return True
+    folder = file.path.rpartition("/")[0]
+    if file.kind is LayoutKind.BLOB:
+        return f"{folder}.lance" in needed
+    while file.kind is LayoutKind.INDEX and folder:
+        if f"{folder}/" in needed:
+            return True
+        folder = folder.rpartition("/")[0]
+    return False
+
+
+def _ancestors(home: str, parents: Mapping[str, str | None]) -> Iterator[str]:
+    seen: set[str] = set()
+    above = parents.get(home)
+    while above is not None and above not in seen:
+        yield above
+        seen.add(above)
+        above = parents.get(above)

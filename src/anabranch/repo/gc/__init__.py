@@ -1,0 +1,1 @@
+"""Garbage collection: what no retained commit needs is found, marked and deleted."""

@@ -1,0 +1,53 @@
+"""The mark on commits whose data garbage collection lets go.
+
+A commit's object stays, so that the history can be told; the mark in it says that its tables cannot be read any more.
+It is put before the logs are read a last time and before anything is deleted. Whoever makes an old commit reachable
+again puts its ref first, and looks for the mark then: one of two that come together always notices.
+"""
+
+from typing import Any
+
+from anabranch.errors import CollectedError
+from anabranch.repo import codec
+from anabranch.repo.commits import commit_path
+from anabranch.repo.context import Context
+from anabranch.repo.models import CommitRecord
+
+__all__ = ["mark_collected", "refuse_collected", "require_uncollected", "unmark_collected"]
+
+_MARK = "collected_at"
+
+
+def mark_collected(context: Context, commit_id: str, *, at: int) -> None:
+    _rewrite(context, commit_id, lambda fields: {**fields, _MARK: at})
+
+
+def unmark_collected(context: Context, commit_id: str) -> None:
+    _rewrite(context, commit_id, lambda fields: {name: value for name, value in fields.items() if name != _MARK})
+
+
+def _rewrite(context: Context, commit_id: str, change: Any) -> None:
+    """Put a commit's object anew: nothing that others look at differs, and of two who do so each puts the same."""
+    path = commit_path(commit_id)
+    fields = codec.load(context.store.get(path), path=path)
+    changed = change(fields)
+    if changed != fields:
+        context.store.put(path, codec.dump(changed))
+
+
+def require_uncollected(context: Context, commit_id: str) -> None:
+    """Refuse a commit that is being collected; to be called after the ref on it was put."""
+    path = commit_path(commit_id)
+    if codec.load(context.store.get(path), path=path).get(_MARK) is not None:
+        raise collected(commit_id)
+
+
+def refuse_collected(record: CommitRecord) -> None:
+    if record.collected_at is not None:
+        raise collected(record.commit.graph_commit_id)
+
+
+def collected(commit_id: str) -> CollectedError:
+    return CollectedError(
+        f"commit {commit_id} was collected: its tables were let go", hint="read a newer commit, or restore a backup"
+    )

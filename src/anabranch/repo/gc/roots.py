@@ -1,0 +1,226 @@
+"""Which commits somebody can still reach, or could until a while ago."""
+
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from anabranch.ids import MAIN, BranchName, TableKey
+from anabranch.repo.ancestry import Ancestry
+from anabranch.repo.clones import Clones
+from anabranch.repo.gc.policy import Policy
+from anabranch.repo.models import BranchMode, CommitRecord, GraphCommit, LogEntry
+from anabranch.repo.records import Records
+from anabranch.repo.tags import iter_tagged_since
+from anabranch.repo.views import shown
+from anabranch.repo.working import list_held_commits
+from anabranch.storage import in_parallel
+
+__all__ = ["Roots", "find_roots"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roots:
+    """The commits to keep, each with those who hold it, and all that were ever published.
+
+    `heads` are the entries of the branches that exist, as they show themselves. `held_tables` limits what clones hold.
+    """
+
+    holders: Mapping[str, frozenset[str]]
+    published: frozenset[str]
+    heads: tuple[LogEntry, ...]
+    held_tables: Mapping[str, frozenset[TableKey]] = field(default_factory=dict)
+
+    @property
+    def retained(self) -> frozenset[str]:
+        return frozenset(self.holders)
+
+    def without(self, commit_ids: Container[str]) -> "Roots":
+        """The same without commits that are gone, though the history of a branch may still name them."""
+        return replace(self, holders={commit: by for commit, by in self.holders.items() if commit not in commit_ids})
+
+
+def find_roots(records: Records, policy: Policy, *, horizon: datetime) -> Roots:
+    """Read all logs: what was reachable at any time since the horizon counts."""
+    return _Search(records, policy, horizon).find()
+
+
+class _Search:
+    def __init__(self, records: Records, policy: Policy, horizon: datetime) -> None:
+        self._records = records
+        self._policy = policy
+        self._horizon = horizon
+        self._holders: dict[str, set[str]] = {}
+        self._published: set[str] = set()
+
+    def find(self) -> Roots:
+        names = self._records.heads.list_all_names()
+        logs = in_parallel(self._read_log, names)
+        living = [log.newest for log in logs if log is not None and not log.newest.state.is_deleted]
+        for log in filter(None, logs):
+            self._published.update(log.made)
+            if not is_lock(log.newest.branch):
+                self._keep(str(log.newest.branch), log.kept)
+        for tag in iter_tagged_since(self._records, self._horizon):
+            self._keep(f"tag {tag.name}", [tag.commit_id])
+        self._keep("work in flight", list_held_commits(self._records.context))
+        self._keep_bases([entry for entry in living if not is_lock(entry.branch)])
+        held = list(Clones(self._records.context).iter_held())
+        whole = frozenset(self._holders)
+        for clone in held:
+            self._keep(f"clone {clone.clone_id}", [clone.commit_id])
+        return Roots(
+            holders={commit_id: frozenset(by) for commit_id, by in self._holders.items()},
+            published=frozenset(self._published),
+            heads=tuple(entry for entry in living if not is_lock(entry.branch)),
+            held_tables=_tables_by_commit(
+                (clone.commit_id, clone.keys) for clone in held if clone.commit_id not in whole
+            ),
+        )
+
+    def _keep(self, holder: str, commit_ids: Iterable[str]) -> None:
+        for commit_id in commit_ids:
+            self._holders.setdefault(commit_id, set()).add(holder)
+
+    def _read_log(self, branch: BranchName) -> "_Log | None":
+        return _Log.read(self._records, branch, self._policy, self._horizon)
+
+    def _keep_bases(self, living: list[LogEntry]) -> None:
+        """Keep what living branches would be merged on: with main, and with the branch they were made from."""
+        ancestry, heads = Ancestry(self._records), {entry.branch: entry for entry in living}
+        main = heads[BranchName(MAIN)].head
+        for entry in living:
+            parent = entry.state.parent
+            if parent is None or entry.state.run is not None:
+                continue
+            holder, head = str(entry.branch), entry.head
+            if entry.state.mode is BranchMode.LIVE:
+                head = shown(entry, main).head
+                for key in entry.state.own:
+                    tables = ancestry.find_table_bases(head, main, key)
+                    self._keep(holder, (base.commit.graph_commit_id for base in tables))
+            self._keep(holder, [parent.commit])
+            others = {MAIN: main}
+            if parent.branch in heads:
+                others[str(parent.branch)] = heads[parent.branch].head
+            for other in others.values():
+                self._keep(holder, (base.graph_commit_id for base in ancestry.find_bases(head, other)))
+
+
+def is_lock(branch: BranchName) -> bool:
+    return branch.is_internal and branch.run_id is None
+
+
+def _tables_by_commit(held: Iterable[tuple[str, frozenset[TableKey]]]) -> dict[str, frozenset[TableKey]]:
+    found: dict[str, frozenset[TableKey]] = {}
+    for commit_id, keys in held:
+        found[commit_id] = found.get(commit_id, frozenset()) | keys
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Log:
+    """One branch's log: its newest entry, all commits ever made on it, and those of them and before them to keep."""
+
+    newest: LogEntry
+    made: frozenset[str]
+    kept: frozenset[str]
+
+    @classmethod
+    def read(cls, records: Records, branch: BranchName, policy: Policy, horizon: datetime) -> "_Log | None":
+        log = records.context.branch_log(branch)
+        listed = ((log.number_of(info.path), info.modified) for info in records.context.store.list(log.folder))
+        times = {number: modified for number, modified in listed if number is not None}
+        newest = records.heads.find(branch)
+        if newest is None:
+            return None
+        made: set[str] = set()
+        kept: set[str] = set()
+        entry: LogEntry | None = newest
+        while entry is not None:
+            life = _Life(records, entry)
+            made.update(life.made)
+            # A branch that was deleted a while ago counts no more, nor do those of its name before it.
+            if not entry.state.is_deleted or times.get(entry.number, horizon) >= horizon:
+                kept.update(life.find_kept(policy, times, horizon))
+            created_as = entry.state.created_as
+            entry = records.heads.get_numbered(branch, created_as - 1) if created_as > 1 else None
+        return cls(newest=newest, made=frozenset(made), kept=frozenset(kept))
+
+
+class _Life:
+    """One branch from its creation to its end, or until now: a name may be used for several, one after the other."""
+
+    def __init__(self, records: Records, last: LogEntry) -> None:
+        self._records = records
+        self._last = last
+        self._commits: dict[str, GraphCommit] = {}
+        self._heads: dict[int, CommitRecord] = {}
+        self._read()
+
+    @property
+    def made(self) -> Iterable[str]:
+        return self._commits
+
+    def _read(self) -> None:
+        """Find every commit made in this life, and the heads that no commit of its own tells, as after a reset."""
+        branch = self._last.branch
+        numbers: set[int] = set()
+        for number in range(self._last.number, self._last.state.created_as - 1, -1):
+            if number in numbers:
+                continue
+            entry = self._last if number == self._last.number else self._records.heads.get_numbered(branch, number)
+            self._heads[number] = entry.head
+            for commit in self._records.commits.iter_history(entry.head):
+                if commit.branch != str(branch) or commit.manifest_version < self._last.state.created_as:
+                    break
+                if commit.graph_commit_id in self._commits:
+                    break
+                numbers.add(commit.manifest_version)
+                self._commits[commit.graph_commit_id] = commit
+
+    def find_kept(self, policy: Policy, times: Mapping[int, datetime], horizon: datetime) -> set[str]:
+        run = self._last.state.run
+        kept = set() if run is None else set(filter(None, (run.origin, run.saw)))
+        if policy.keeps_all:
+            kept.update(self._commits)
+            for head in self._heads.values():
+                self._add_line(head, kept)
+            return kept
+        since, is_new = self._first_number_since(times, horizon), _newer_than(policy, horizon)
+        heads = {number: head.commit.graph_commit_id for number, head in self._heads.items()}
+        kept.update(head for number, head in heads.items() if number >= min(since, self._last.number))
+        made = self._commits.values()
+        kept.update(commit.graph_commit_id for commit in made if commit.manifest_version >= since or is_new(commit))
+        kept.update(self._iter_last(policy.keep_last or 0, is_new, since))
+        return kept
+
+    def _add_line(self, head: CommitRecord, kept: set[str]) -> None:
+        """Add what a head goes back to by first parents, as far as that is not there yet."""
+        own = self._commits
+        for commit in self._records.commits.iter_history(head):
+            commit_id = commit.graph_commit_id
+            if commit_id in kept and commit_id not in own:
+                return
+            kept.add(commit_id)
+
+    def _first_number_since(self, times: Mapping[int, datetime], horizon: datetime) -> int:
+        """The number of the entry that was the newest when the horizon passed."""
+        older = [number for number, at in times.items() if at < horizon and number <= self._last.number]
+        return max(older, default=self._last.state.created_as)
+
+    def _iter_last(self, keep_last: int, is_new: Callable[[GraphCommit], bool], since: int) -> Iterator[str]:
+        """The last commits of the branch by first parents, counted from where it was when the horizon passed."""
+        counted, name = 0, str(self._last.branch)
+        for commit in self._records.commits.iter_history(self._last.head):
+            is_later = commit.branch == name and commit.manifest_version > since
+            counted += not is_later
+            if counted > keep_last and not is_later and not is_new(commit):
+                return  # no commit is younger than one that was made from it
+            yield commit.graph_commit_id
+
+
+def _newer_than(policy: Policy, horizon: datetime) -> Callable[[GraphCommit], bool]:
+    if policy.keep_newer_than is None:
+        return lambda _: False
+    oldest = int((horizon - policy.keep_newer_than).timestamp() * 1_000_000)
+    return lambda commit: commit.created_at >= oldest

@@ -1,0 +1,164 @@
+"""Signs of life of work that takes long, so that garbage collection waits for it.
+
+What work writes is not published yet, and looks like garbage. Objects younger than the grace period are never touched,
+which is enough for work that is over soon. Whatever takes longer says how old it is, again and again, and nothing that
+is younger than the oldest work alive is touched either. Short work costs no request.
+"""
+
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from anabranch.errors import BusyError, ObjectNotFoundError, StorageError
+from anabranch.ids import BranchName
+from anabranch.repo.context import Context
+from anabranch.repo.leases import lease_path, list_leases
+
+__all__ = ["Work", "begin_of_oldest_work", "list_held_commits", "working"]
+
+_WORK = BranchName("__work__")
+# Signs are given three times while one lease lasts.
+_SIGNS = 3
+# After so many leases of silence work must not publish; others take it for dead one lease later.
+_SILENT_LEASES = 2
+
+
+class Work:
+    """Something that writes now and publishes later; `held` is a commit that it needs besides, by its id."""
+
+    def __init__(self, context: Context, *, held: str | None = None) -> None:
+        self._context = context
+        self._held = held
+        self._path = lease_path(_WORK, context.new_id())
+        self._began = self._signed = _clock()
+        self._has_signed = False
+        self._lock = threading.Lock()
+        self._is_over = False
+        if held is not None:
+            self.sign()
+        _KEEPER.add(self)
+
+    @property
+    def pause(self) -> float:
+        """How many seconds may pass between two signs."""
+        return self._context.lease.total_seconds() / _SIGNS
+
+    def sign(self) -> None:
+        """Say how old the work is, and what it holds."""
+        with self._lock:
+            if self._is_over:
+                return
+            now = _clock()
+            self._context.store.put(self._path, f"{now - self._began:.3f} {self._held or ''}".encode())
+            self._has_signed, self._signed = True, now
+
+    def sign_if_due(self) -> None:
+        """Give another sign, unless the last one is fresh; if the store fails, the next one is in time still."""
+        if _clock() - self._signed >= self.pause * 0.9:
+            try:
+                self.sign()
+            except StorageError:
+                return
+
+    def require_awake(self) -> None:
+        """Refuse to publish after a silence in which the work may have been taken for dead, and its files deleted."""
+        silent = _clock() - self._signed
+        if silent > self._context.lease.total_seconds() * _SILENT_LEASES:
+            raise BusyError(
+                f"this work gave no sign of life for {silent:.0f} s, and what it wrote may have been collected",
+                hint="do it again",
+            )
+
+    def end(self) -> None:
+        """Give no more signs; if the store fails, the last one loses its meaning a little later."""
+        _KEEPER.remove(self)
+        with self._lock:
+            self._is_over = True
+        if self._has_signed:
+            try:
+                self._context.store.delete(self._path)
+            except StorageError:
+                return
+
+
+@contextmanager
+def working(context: Context, *, held: str | None = None) -> Iterator[Work]:
+    work = Work(context, held=held)
+    try:
+        yield work
+    finally:
+        work.end()
+
+
+class _Keeper:
+    """One thread for all the work of this process, while there is any."""
+
+    def __init__(self) -> None:
+        # Who forgets a transaction without closing it shall not keep it alive here.
+        self._works: weakref.WeakSet[Work] = weakref.WeakSet()
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+
+    def add(self, work: Work) -> None:
+        with self._changed:
+            self._works.add(work)
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._keep, name="anabranch-signs-of-life", daemon=True)
+                self._thread.start()
+
+    def remove(self, work: Work) -> None:
+        with self._changed:
+            self._works.discard(work)
+
+    def _keep(self) -> None:
+        while True:
+            with self._changed:
+                # Between two transactions of a busy process the thread stays; an idle process soon has none.
+                pause = min((work.pause for work in self._works), default=1.0)
+                self._changed.wait(pause)
+                works = list(self._works)
+                if not works:
+                    self._thread = None
+                    return
+            for work in works:
+                work.sign_if_due()
+            del works
+
+
+_KEEPER = _Keeper()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sign:
+    """What a sign of life said: since when the work goes on, by the store's clock, and what it holds."""
+
+    began: datetime
+    held: str | None
+
+
+def begin_of_oldest_work(context: Context) -> datetime | None:
+    """Since when the oldest work that is alive goes on, by the store's clock."""
+    return min((sign.began for sign in _list_signs(context)), default=None)
+
+
+def list_held_commits(context: Context) -> tuple[str, ...]:
+    """The commits that work alive needs though no ref may name them."""
+    return tuple(sign.held for sign in _list_signs(context) if sign.held is not None)
+
+
+def _list_signs(context: Context) -> Iterator[_Sign]:
+    for info in list_leases(context, _WORK, within=context.lease * (_SILENT_LEASES + 1)):
+        try:
+            age, _, held = context.store.get(info.path).decode().partition(" ")
+        except ObjectNotFoundError:
+            continue  # it is over
+        yield _Sign(began=info.modified - timedelta(seconds=float(age)), held=held or None)
+
+
+def _clock() -> float:
+    """Seconds that also pass while the machine sleeps, and that nobody sets back."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.time()
