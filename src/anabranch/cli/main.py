@@ -31,6 +31,7 @@ from anabranch.cli.commands import (
     revert,
     run,
     schema,
+    serve,
     show,
     sql,
     status,
@@ -125,6 +126,9 @@ def create_app() -> typer.Typer:
 def _add_repository_commands(app: typer.Typer) -> None:
     start, branches, tables = "Start", "Branches", "Tables"
     app.command("init", rich_help_panel=start, epilog=example("init lake", "init s3://bucket/lake"))(init.init)
+    app.command(
+        "serve", rich_help_panel=start, epilog=example("serve --data ./data --init", "serve --data ./data --port 8080")
+    )(serve.serve)
     app.command("status", rich_help_panel=start, epilog=example("status", "status --json"))(status.status)
     app.command(
         "switch", rich_help_panel=branches, epilog=example("switch dev", "switch main --repo s3://bucket/lake")

@@ -1,0 +1,1 @@
+"""The HTTP service: dev branches over many projects, one repository each."""

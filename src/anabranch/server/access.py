@@ -1,0 +1,114 @@
+"""Who may do what: bearer tokens, and the scope that each route needs."""
+
+import hashlib
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated
+
+from fastapi import Depends, Request
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+
+from anabranch.errors import ForbiddenError, UnauthenticatedError
+
+__all__ = ["DEFAULT_BRANCH", "Needs", "Public", "Scope", "Token", "hash_secret", "require"]
+
+# What the service calls main in its paths.
+DEFAULT_BRANCH = "default"
+
+
+class Scope(StrEnum):
+    """What a token is good for; each includes those after it.
+
+    `admin` does everything, `project` everything inside its project, `branch` writes to dev branches and makes and
+    deletes them, `read` reads.
+    """
+
+    ADMIN = "admin"
+    PROJECT = "project"
+    BRANCH = "branch"
+    READ = "read"
+
+    def includes(self, other: "Scope") -> bool:
+        order = list(Scope)
+        return order.index(self) <= order.index(other)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Token:
+    """A token without its secret, of which only the hash is known."""
+
+    id: str
+    name: str
+    secret_hash: str
+    scope: Scope
+    project_id: str | None
+    branch_id: str | None
+    created_at: datetime
+    created_by: str | None
+    expires_at: datetime | None
+    revoked_at: datetime | None
+
+    def is_alive(self, now: datetime) -> bool:
+        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
+
+
+def hash_secret(secret: str) -> str:
+    # The secrets are random and long, so that nothing slower is needed to keep them.
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def matches(secret: str, token: Token) -> bool:
+    return hmac.compare_digest(hash_secret(secret), token.secret_hash)
+
+
+def require(token: Token, needed: Scope, *, path: Mapping[str, str]) -> None:
+    """Refuse a token that is not good enough for a route, or is bound to other things than its path names.
+
+    Whether these other things exist is not told.
+    """
+    project, branch = path.get("project_id"), path.get("branch_id")
+    if token.project_id is not None and project != token.project_id:
+        raise ForbiddenError(
+            f"token {token.id} is for project '{token.project_id}' only", hint="use a token of the other project"
+        )
+    if token.branch_id is not None and branch != token.branch_id:
+        raise ForbiddenError(
+            f"token {token.id} is for branch '{token.branch_id}' only", hint="use a token that is bound to no branch"
+        )
+    # Main is for those who may change the whole project.
+    raised = Scope.PROJECT if needed is Scope.BRANCH and branch == DEFAULT_BRANCH else needed
+    if not token.scope.includes(raised):
+        raise ForbiddenError(
+            f"token {token.id} has the scope '{token.scope}', and this needs '{raised}'",
+            hint=f"use a token with the scope '{raised}'",
+        )
+
+
+_bearer = HTTPBearer(auto_error=False, description="A token of the service: `Authorization: Bearer ab_...`")
+
+
+class Needs:
+    """What a route needs; as its dependency it gives the token of whoever asks."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+
+    async def __call__(
+        self, request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
+    ) -> Token:
+        if credentials is None:
+            raise UnauthenticatedError("the request has no token", hint="send 'Authorization: Bearer ab_...'")
+        token: Token = request.app.state.service.tokens.authenticate(credentials.credentials)
+        request.state.token = token
+        require(token, self.scope, path=request.path_params)
+        return token
+
+
+class Public:
+    """Says that a route is open to everybody."""
+
+    async def __call__(self) -> None:
+        return None

@@ -1,0 +1,52 @@
+"""The application: routes over one service."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio.to_thread
+from fastapi import FastAPI
+
+import anabranch
+from anabranch.server.envelope import add_handlers
+from anabranch.server.middleware import LimitingMiddleware
+from anabranch.server.routes import branches, buckets, projects, rows, status, tables
+from anabranch.server.service import Service, open_service
+from anabranch.server.settings import Settings
+
+__all__ = ["create_app"]
+
+_ROUTERS = (
+    status.router,
+    projects.router,
+    branches.router,
+    buckets.router,
+    tables.router,
+    rows.router,
+)
+
+
+def create_app(settings: Settings, *, service: Service | None = None) -> FastAPI:
+    """The service as an ASGI application; it closes its data when it stops."""
+    opened = service or open_service(settings)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        anyio.to_thread.current_default_thread_limiter().total_tokens = settings.limits.workers
+        yield
+        opened.close()
+
+    app = FastAPI(
+        title="Anabranch",
+        summary="Dev branches over a lake of Lance tables",
+        version=anabranch.__version__,
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+    )
+    app.state.service = opened
+    add_handlers(app)
+    app.add_middleware(LimitingMiddleware, limits=settings.limits)
+    for router in _ROUTERS:
+        app.include_router(router)
+    return app

@@ -1,0 +1,179 @@
+"""Dev branches: live branches of a project's repository, under free names."""
+
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from anabranch.errors import BranchNotFoundError
+from anabranch.ids import MAIN, TableKey
+from anabranch.repo.branches import BranchInfo
+from anabranch.repo.models import BranchMode, CommitKind, GraphCommit
+from anabranch.repo.repository import Repository
+from anabranch.server.access import DEFAULT_BRANCH, Token
+from anabranch.server.metadata.branches import Branch, BranchRows, CopiedTable
+from anabranch.server.metadata.tokens import Tokens
+from anabranch.server.projects import Projects
+from anabranch.server.retrying import retried
+from anabranch.server.settings import Settings
+
+__all__ = ["Branches", "OpenBranch", "describe", "moment"]
+
+_ID_PREFIX = "br_"
+_ID_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+_ID_LENGTH = 13
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenBranch:
+    """A branch as a request names it, who asks, and the repository to work on it with."""
+
+    project_id: str
+    branch_id: str
+    repository: Repository
+    token: Token
+
+    @property
+    def is_main(self) -> bool:
+        return self.branch_id == DEFAULT_BRANCH
+
+    @property
+    def name(self) -> str:
+        """What the repository calls it."""
+        return MAIN if self.is_main else self.branch_id
+
+
+class Branches:
+    """The dev branches of all projects.
+
+    A row comes before the branch it is about, and goes after it: a row without a branch is what a crash left.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        projects: Projects,
+        rows: BranchRows,
+        tokens: Tokens,
+        *,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._settings = settings
+        self._projects = projects
+        self._rows = rows
+        self._tokens = tokens
+        self._clock = clock
+
+    def create(self, project_id: str, *, name: str, description: str, token: Token) -> Branch:
+        """Make a branch that shows main as it is at any time."""
+        repository = self._projects.open(project_id, actor=token.name)
+        branch = Branch(
+            id=_ID_PREFIX + "".join(secrets.choice(_ID_ALPHABET) for _ in range(_ID_LENGTH)),
+            project_id=project_id,
+            name=name,
+            description=description,
+            created_at=self._clock(),
+            created_by=token.name,
+        )
+        self._rows.insert(branch)
+        try:
+            retried(
+                lambda: repository.branch_create_from(
+                    MAIN, branch.id, mode=BranchMode.LIVE, description=describe(name, description)
+                ),
+                seconds=self._settings.limits.retry_seconds,
+            )
+        except BaseException:
+            self._rows.delete(branch.id)
+            raise
+        return branch
+
+    def list_all(self, project_id: str) -> list[Branch]:
+        self._projects.get(project_id)
+        return self._rows.list_all(project_id)
+
+    def get(self, project_id: str, branch_id: str) -> Branch:
+        self._projects.get(project_id)
+        branch = self._rows.find(project_id, branch_id)
+        if branch is None:
+            raise BranchNotFoundError(
+                f"project '{project_id}' has no branch '{branch_id}'", hint="list the branches to see which exist"
+            )
+        return branch
+
+    def open(self, project_id: str, branch_id: str, token: Token) -> OpenBranch:
+        """A dev branch, or main under the name that paths have for it."""
+        if branch_id != DEFAULT_BRANCH:
+            self.get(project_id, branch_id)
+        repository = self._projects.open(project_id, actor=token.name)
+        return OpenBranch(project_id=project_id, branch_id=branch_id, repository=repository, token=token)
+
+    def list_copied(self, branch: OpenBranch) -> list[CopiedTable]:
+        """The tables that a branch has copied, or made."""
+        self.note_copies(branch)
+        return self._rows.list_copied(branch.branch_id)
+
+    def delete(self, project_id: str, branch_id: str, token: Token) -> None:
+        """Delete a branch with all of its tables."""
+        branch = self.open(project_id, self.get(project_id, branch_id).id, token)
+        # Somebody else may have deleted it, or a crash came between; the rows go all the same.
+        with suppress(BranchNotFoundError):
+            retried(lambda: _purge(branch), seconds=self._settings.limits.retry_seconds)
+        self._rows.delete(branch_id)
+        self._tokens.revoke_all(project_id=project_id, branch_id=branch_id)
+
+    def pull(self, branch: OpenBranch, key: TableKey) -> bool:
+        """Let a table of a branch follow main again; whether it had a copy."""
+        was_local = retried(
+            lambda: branch.repository.branch_pull(branch.name, str(key)), seconds=self._settings.limits.retry_seconds
+        )
+        self.note_copies(branch)
+        return was_local
+
+    def note_copies(self, branch: OpenBranch) -> None:
+        """Bring the rows about copied tables in line with the repository, which alone knows."""
+        if branch.is_main:
+            return
+        info = branch.repository.branch_get(branch.name)
+        there = branch.repository.snapshot_of(branch.name)
+        own = {TableKey.parse(key) for key in info.own_tables if key in there}
+        noted = {TableKey(row.bucket, row.table) for row in self._rows.list_copied(branch.branch_id)}
+        if gone := noted - own:
+            self._rows.remove_copied(branch.branch_id, gone)
+        if new := own - noted:
+            self._rows.add_copied(branch.branch_id, _iter_copies(branch.repository, info, new))
+
+    def recover(self) -> None:
+        """Drop rows of branches that their repositories do not have: a crash came between."""
+        for project in self._projects.list_all():
+            known = {info.name for info in self._projects.open(project.id, actor=None).branch_list()}
+            for branch in self._rows.list_all(project.id):
+                if branch.id not in known:
+                    self._rows.delete(branch.id)
+
+
+def describe(name: str, description: str) -> str:
+    """A name and a description as one text, of which the first line is the name."""
+    return f"{name}\n\n{description}" if description else name
+
+
+def moment(microseconds: int) -> datetime:
+    return datetime.fromtimestamp(microseconds / 1e6, UTC)
+
+
+def _purge(branch: OpenBranch) -> None:
+    """Delete a branch and its files."""
+    branch.repository.branch_delete(branch.name)
+
+
+def _iter_copies(repository: Repository, info: BranchInfo, keys: set[TableKey]) -> Iterator[CopiedTable]:
+    """When each table was copied: by the first commit on the branch that touched it after its last pull."""
+    for key in sorted(keys):
+        first: GraphCommit | None = None
+        for commit in repository.list_commits(info.name, table=str(key), limit=None):
+            if commit.branch != info.name or commit.kind is CommitKind.PULL:
+                break
+            first = commit
+        at = moment(info.created_at if first is None else first.created_at)
+        yield CopiedTable(bucket=key.bucket, table=key.table, copied_at=at)

@@ -1,0 +1,124 @@
+"""One form for all that goes wrong: `{code, message, details}`."""
+
+import logging
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict
+from starlette.exceptions import HTTPException
+
+from anabranch import errors
+from anabranch.errors import AnabranchError
+
+__all__ = ["Envelope", "TellingException", "add_handlers", "answer_error", "status_of"]
+
+_log = logging.getLogger("anabranch.server")
+_STATUSES: Mapping[type[AnabranchError], int] = {
+    errors.NotFoundError: 404,
+    errors.ConflictError: 409,
+    errors.InvalidInputError: 400,
+    errors.BusyError: 409,
+    errors.UnauthenticatedError: 401,
+    errors.AccessError: 403,
+    errors.TooLargeError: 413,
+    errors.TooManyRequestsError: 429,
+    errors.TooSlowError: 408,
+    errors.LimitError: 400,
+    errors.StorageUnavailableError: 503,
+    AnabranchError: 500,
+}
+_RETRY_AFTER_SECONDS = "1"
+# The texts of HTTP's own statuses, as codes.
+_CODES = {404: "route_not_found", 405: "method_not_allowed", 413: "too_large", 422: "invalid_request"}
+
+
+class Envelope(BaseModel):
+    """What every refused request answers; programs match on `code`."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "code": "table_not_found",
+                    "message": "there is no table 'in_c_sales.orders' on this branch",
+                    "details": {"hint": "list the tables to see which exist", "retryable": False},
+                }
+            ]
+        }
+    )
+
+    code: str
+    message: str
+    details: dict[str, Any]
+
+
+class TellingException(HTTPException):
+    """One of our errors where only HTTP's own go through, such as while FastAPI reads a body."""
+
+    def __init__(self, error: AnabranchError) -> None:
+        super().__init__(status_of(error), str(error))
+        self.error = error
+
+
+def status_of(error: AnabranchError) -> int:
+    """The status of the nearest group that an error belongs to."""
+    return next(_STATUSES[group] for group in type(error).__mro__ if group in _STATUSES)
+
+
+def answer_error(error: AnabranchError) -> JSONResponse:
+    status = status_of(error)
+    headers = {"Retry-After": _RETRY_AFTER_SECONDS} if error.retryable else {}
+    if status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    details: dict[str, Any] = {"hint": error.hint, "retryable": error.retryable}
+    return _answer(status, code=error.code, message=error.problem, details=details, headers=headers)
+
+
+def add_handlers(app: FastAPI) -> None:
+    app.add_exception_handler(AnabranchError, _on_error)
+    app.add_exception_handler(HTTPException, _on_http_error)
+    app.add_exception_handler(RequestValidationError, _on_invalid)
+    app.add_exception_handler(Exception, _on_surprise)
+
+
+async def _on_error(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, AnabranchError)  # noqa: S101 - registered for these only
+    if status_of(error) >= 500:
+        _log.error("a request failed", exc_info=error)
+    return answer_error(error)
+
+
+async def _on_http_error(_: Request, error: Exception) -> JSONResponse:
+    if isinstance(error, TellingException):
+        return answer_error(error.error)
+    assert isinstance(error, HTTPException)  # noqa: S101 - registered for these only
+    status = error.status_code
+    code = _CODES.get(status, HTTPStatus(status).phrase.lower().replace(" ", "_"))
+    headers = dict(error.headers or {})
+    return _answer(status, code=code, message=str(error.detail), details={"retryable": False}, headers=headers)
+
+
+async def _on_invalid(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for these only
+    found = [
+        {"in": ".".join(map(str, one["loc"])), "problem": one["msg"], "type": one["type"]} for one in error.errors()
+    ]
+    message = f"{found[0]['in']}: {found[0]['problem']}" if found else "the request is not valid"
+    return _answer(422, code="invalid_request", message=message, details={"errors": found, "retryable": False})
+
+
+async def _on_surprise(_: Request, __: Exception) -> JSONResponse:
+    # What it was is in the log; it may quote what nobody outside should read.
+    details = {"hint": "look at the service's log", "retryable": False}
+    return _answer(500, code="internal", message="something unforeseen went wrong", details=details)
+
+
+def _answer(
+    status: int, *, code: str, message: str, details: Mapping[str, Any], headers: Mapping[str, str] | None = None
+) -> JSONResponse:
+    body = {"code": code, "message": message, "details": dict(details)}
+    return JSONResponse(body, status_code=status, headers=dict(headers or {}))

@@ -1,0 +1,1 @@
+"""What the service knows beside its repositories: `metadata.duckdb`."""

@@ -1,0 +1,152 @@
+"""Tokens: made, shown once, kept as hashes, and known in memory so that no request waits for them."""
+
+import secrets
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+
+from anabranch.errors import InvalidInputError, TokenNotFoundError, UnauthenticatedError
+from anabranch.server.access import Scope, Token, hash_secret, matches
+from anabranch.server.metadata.database import Database
+
+__all__ = ["Tokens"]
+
+_PREFIX = "ab_"
+_SECRET_BYTES = 32
+
+
+class Tokens:
+    """All tokens of the service."""
+
+    def __init__(self, database: Database, *, clock: Callable[[], datetime]) -> None:
+        self._database = database
+        self._clock = clock
+        self._changing = threading.Lock()
+        self._by_id: dict[str, Token] = {}
+        for row in database.read("SELECT * FROM tokens ORDER BY created_at"):
+            self._keep(Token(**{**row, "scope": Scope(row["scope"])}))
+
+    def create(
+        self,
+        name: str,
+        scope: Scope,
+        *,
+        project_id: str | None = None,
+        branch_id: str | None = None,
+        expires_at: datetime | None = None,
+        created_by: str | None = None,
+    ) -> tuple[Token, str]:
+        """A new token and its secret, which nobody can tell afterwards."""
+        _check_binding(scope, project_id, branch_id)
+        secret = _new_secret()
+        token = Token(
+            id=_id_of(secret),
+            name=name,
+            secret_hash=hash_secret(secret),
+            scope=scope,
+            project_id=project_id,
+            branch_id=branch_id,
+            created_at=self._clock(),
+            created_by=created_by,
+            expires_at=expires_at,
+            revoked_at=None,
+        )
+        with self._changing:
+            self._insert(token)
+        return token, secret
+
+    def authenticate(self, secret: str) -> Token:
+        """The living token with this secret."""
+        token = self._by_id.get(_id_of(secret))
+        if token is None or not matches(secret, token):
+            raise UnauthenticatedError("the token is not known", hint="send one that this service made")
+        if not token.is_alive(self._clock()):
+            how = "expired" if token.revoked_at is None else "was revoked"
+            raise UnauthenticatedError(f"token {token.id} {how}", hint="ask for a new one")
+        return token
+
+    def list_all(self, *, project_id: str | None = None) -> list[Token]:
+        """All tokens, or those that are bound to a project."""
+        return [token for token in self._by_id.values() if project_id is None or token.project_id == project_id]
+
+    def get(self, token_id: str) -> Token:
+        token = self._by_id.get(token_id)
+        if token is None:
+            raise TokenNotFoundError(f"there is no token '{token_id}'", hint="list the tokens to see which exist")
+        return token
+
+    def rotate(self, token_id: str) -> tuple[Token, str]:
+        """Give a token a new secret, and with it a new id; the old one is revoked at the same moment."""
+        with self._changing:
+            old = self.get(token_id)
+            if not old.is_alive(self._clock()):
+                raise InvalidInputError(f"token {token_id} is not valid any more", hint="make another one")
+            secret = _new_secret()
+            new = replace(old, id=_id_of(secret), secret_hash=hash_secret(secret), created_at=self._clock())
+            with self._database.turn():
+                self._insert(new)
+                self._revoke(old)
+        return new, secret
+
+    def revoke(self, token_id: str) -> Token:
+        with self._changing:
+            return self._revoke(self.get(token_id))
+
+    def revoke_all(self, *, project_id: str, branch_id: str | None = None) -> None:
+        """Revoke what is bound to a project, or to one branch of it, that goes away."""
+        with self._changing:
+            for token in self.list_all(project_id=project_id):
+                if branch_id in (None, token.branch_id):
+                    self._revoke(token)
+
+    def _revoke(self, token: Token) -> Token:
+        if token.revoked_at is not None:
+            return token
+        revoked = replace(token, revoked_at=self._clock())
+        self._database.write("UPDATE tokens SET revoked_at = ? WHERE id = ?", [revoked.revoked_at, token.id])
+        self._keep(revoked)
+        return revoked
+
+    def _insert(self, token: Token) -> None:
+        self._database.write(
+            "INSERT INTO tokens BY NAME SELECT ? AS id, ? AS name, ? AS secret_hash, ? AS scope, ? AS project_id,"
+            " ? AS branch_id, ? AS created_at, ? AS created_by, ? AS expires_at, ? AS revoked_at",
+            [
+                token.id,
+                token.name,
+                token.secret_hash,
+                str(token.scope),
+                token.project_id,
+                token.branch_id,
+                token.created_at,
+                token.created_by,
+                token.expires_at,
+                token.revoked_at,
+            ],
+        )
+        self._keep(token)
+
+    def _keep(self, token: Token) -> None:
+        self._by_id = {**self._by_id, token.id: token}  # readers hold no lock
+
+
+def _new_secret() -> str:
+    return _PREFIX + secrets.token_urlsafe(_SECRET_BYTES)
+
+
+def _id_of(secret: str) -> str:
+    """What a token is called: a part of its hash, by which it is found without comparing secrets."""
+    return hash_secret(secret)[:16]
+
+
+def _check_binding(scope: Scope, project_id: str | None, branch_id: str | None) -> None:
+    if scope is Scope.ADMIN and project_id is not None:
+        raise InvalidInputError("a token with the scope 'admin' is bound to no project", hint="use 'project'")
+    if scope in (Scope.PROJECT, Scope.BRANCH) and project_id is None:
+        raise InvalidInputError(f"a token with the scope '{scope}' needs a project", hint="give a project_id")
+    if branch_id is not None and (project_id is None or scope not in (Scope.BRANCH, Scope.READ)):
+        raise InvalidInputError(
+            f"a token with the scope '{scope}' cannot be bound to a branch",
+            hint="bind one with the scope 'branch' or 'read', and a project_id",
+        )

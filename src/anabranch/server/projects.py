@@ -1,0 +1,114 @@
+"""Projects: each is one repository in a folder of the data."""
+
+import secrets
+import shutil
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from datetime import datetime
+
+import anabranch
+from anabranch.errors import ProjectExistsError, ProjectNotFoundError
+from anabranch.repo.repository import Repository
+from anabranch.server.metadata.projects import Intent, IntentKind, Project, ProjectRows
+from anabranch.server.settings import Settings
+
+__all__ = ["Projects"]
+
+_HANDLES = 256
+_LEFT = ".deleted_"
+
+
+class Projects:
+    """Makes, finds and deletes projects, and keeps their repositories open."""
+
+    def __init__(self, settings: Settings, rows: ProjectRows, *, clock: Callable[[], datetime]) -> None:
+        self._settings = settings
+        self._rows = rows
+        self._clock = clock
+        self._changing = threading.Lock()
+        self._handles: OrderedDict[tuple[str, datetime, str | None], Repository] = OrderedDict()
+        self._opening = threading.Lock()
+
+    def create(self, project_id: str | None, *, name: str | None, description: str, actor: str | None) -> Project:
+        """Make a project with an empty repository, or, if a crash comes between, none."""
+        made = project_id or secrets.token_hex(6)
+        with self._changing:
+            folder = self._settings.project_folder(made)
+            if self._rows.find(made) is not None:
+                raise ProjectExistsError(f"there is a project '{made}' already", hint="choose another id")
+            if folder.exists():
+                raise ProjectExistsError(
+                    f"the folder '{folder.name}' is there, and no project of it is known",
+                    hint="choose another id, or start the service with --rebuild-metadata",
+                )
+            intent = self._begin(IntentKind.CREATE_PROJECT, made)
+            anabranch.init(folder, actor=actor)
+            project = Project(
+                id=made, name=name or made, description=description, created_at=self._clock(), created_by=actor
+            )
+            self._rows.insert(project)
+            self._rows.end(intent.id)
+        return project
+
+    def list_all(self) -> list[Project]:
+        return self._rows.list_all()
+
+    def get(self, project_id: str) -> Project:
+        project = self._rows.find(project_id)
+        if project is None:
+            raise ProjectNotFoundError(
+                f"there is no project '{project_id}'", hint="list the projects to see which exist"
+            )
+        return project
+
+    def delete(self, project_id: str) -> None:
+        """Delete a project with its data."""
+        with self._changing:
+            self.get(project_id)
+            self._finish_delete(self._begin(IntentKind.DELETE_PROJECT, project_id))
+
+    def open(self, project_id: str, *, actor: str | None) -> Repository:
+        """The repository of a project, with commits by an actor."""
+        # A project that was deleted and made again is another one.
+        key = (project_id, self.get(project_id).created_at, actor)
+        with self._opening:
+            found = self._handles.get(key)
+            if found is not None:
+                self._handles.move_to_end(key)
+                return found
+        opened = anabranch.open(self._settings.project_folder(project_id), actor=actor)
+        with self._opening:
+            self._handles[key] = opened
+            if len(self._handles) > _HANDLES:
+                self._handles.popitem(last=False)
+        return opened
+
+    def recover(self) -> None:
+        """Finish what a crash left: a project half made is none, and one half deleted is gone."""
+        for intent in self._rows.intents():
+            if intent.kind is IntentKind.CREATE_PROJECT and self._rows.find(intent.project_id) is not None:
+                self._rows.end(intent.id)
+            else:
+                self._finish_delete(intent)
+        for left in self._settings.data.glob(f"{_LEFT}*"):
+            shutil.rmtree(left)
+
+    def _begin(self, kind: IntentKind, project_id: str) -> Intent:
+        intent = Intent(id=secrets.token_hex(8), kind=kind, project_id=project_id, begun_at=self._clock())
+        self._rows.begin(intent)
+        return intent
+
+    def _finish_delete(self, intent: Intent) -> None:
+        """Take the folder away in one step, then the rows, then the files."""
+        folder = self._settings.project_folder(intent.project_id)
+        left = folder.with_name(f"{_LEFT}{folder.name}_{intent.id}")
+        if folder.exists():
+            folder.rename(left)
+        with self._opening:
+            for key in [key for key in self._handles if key[0] == intent.project_id]:
+                del self._handles[key]
+        self._rows.delete(intent.project_id)
+        self._rows.end(intent.id)
+        if left.exists():
+            shutil.rmtree(left)

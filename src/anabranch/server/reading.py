@@ -1,0 +1,51 @@
+"""States of branches that requests read: as they are now, or as they were."""
+
+from datetime import datetime
+
+from anabranch.errors import CommitNotFoundError, InvalidNameError, TagNotFoundError
+from anabranch.ids import MAIN, CommitId, TagName
+from anabranch.repo.snapshots import Snapshot
+from anabranch.server.branches import OpenBranch
+
+__all__ = ["snapshot_at"]
+
+
+def snapshot_at(branch: OpenBranch, at: str | None) -> Snapshot:
+    """The tables of a branch now, or at a commit of its own or of main, a tag of such a one, or a moment."""
+    repository = branch.repository
+    if at is None:
+        return repository.snapshot_of(branch.name)
+    commit_id = _find_commit_id(branch, at)
+    if commit_id is None:
+        return repository.snapshot_of(f"{branch.name}@{{{at}}}")
+    snapshot = repository.published_snapshot_of(commit_id)
+    if snapshot.commit.branch not in (branch.name, MAIN):
+        raise CommitNotFoundError(
+            f"commit {commit_id} was made on another branch", hint="list the commits of this branch"
+        )
+    return snapshot
+
+
+def _find_commit_id(branch: OpenBranch, at: str) -> str | None:
+    """The commit that is meant; None if it is a moment."""
+    try:
+        return str(CommitId.parse(at))
+    except InvalidNameError:
+        pass
+    try:
+        return branch.repository.tag_get(str(TagName.parse(at))).commit_id
+    except (InvalidNameError, TagNotFoundError):
+        if _is_moment(at):
+            return None
+        raise CommitNotFoundError(
+            f"there is no commit, tag or moment {at!r}",
+            hint="give a commit id, a tag or a time like 2026-11-15T10:00:00Z",
+        ) from None
+
+
+def _is_moment(text: str) -> bool:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True

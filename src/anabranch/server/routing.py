@@ -1,0 +1,219 @@
+"""What all routes share: where they hang, what they take from a path, and that each write is told to the audit."""
+
+import secrets
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints
+from starlette.exceptions import HTTPException
+
+from anabranch.errors import AnabranchError
+from anabranch.server.access import Needs, Scope, Token
+from anabranch.server.branches import OpenBranch
+from anabranch.server.envelope import Envelope, status_of
+from anabranch.server.metadata.audit import AuditEvent
+from anabranch.server.service import Service
+
+__all__ = [
+    "At",
+    "Body",
+    "BranchCall",
+    "BranchId",
+    "BranchToChange",
+    "BranchToRead",
+    "BucketName",
+    "Call",
+    "ColumnName",
+    "ForAdmin",
+    "ForAnyone",
+    "FreeName",
+    "FreeText",
+    "ProjectCall",
+    "ProjectForAdmin",
+    "ProjectId",
+    "ProjectToBranch",
+    "ProjectToChange",
+    "ProjectToRead",
+    "TableName",
+    "get_service",
+    "make_router",
+]
+
+_PART = r"^[A-Za-z0-9_][A-Za-z0-9_-]*$"
+_READS = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+def get_service(request: Request) -> Service:
+    service: Service = request.app.state.service
+    return service
+
+
+ProjectId = Annotated[str, Path(pattern=_PART, max_length=64, description="The project.", examples=["123"])]
+BranchId = Annotated[
+    str,
+    Path(
+        pattern=r"^[A-Za-z0-9_-]+$",
+        max_length=64,
+        description="The id of a dev branch, or `default` for main.",
+        examples=["default"],
+    ),
+]
+BucketName = Annotated[str, Path(pattern=_PART, max_length=128, examples=["in_c_sales"])]
+TableName = Annotated[str, Path(pattern=_PART, max_length=128, examples=["orders"])]
+ColumnName = Annotated[str, Path(min_length=1, max_length=256, examples=["amount"])]
+At = Annotated[
+    str | None,
+    Query(
+        max_length=200,
+        description="Read as of a commit id, a tag or a moment, such as `2026-11-15T10:00:00Z`.",
+        examples=["2026-11-15T10:00:00Z"],
+    ),
+]
+
+
+def _one_line(text: str) -> str:
+    if not text.isprintable() or text != text.strip():
+        raise ValueError("must be one line of printable characters, without space around it")
+    return text
+
+
+FreeName = Annotated[str, StringConstraints(min_length=1, max_length=128), AfterValidator(_one_line)]
+FreeText = Annotated[str, StringConstraints(max_length=4000)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """Who asks, and the parts of the service."""
+
+    service: Service
+    token: Token
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectCall(Call):
+    """A request about a project."""
+
+    project_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BranchCall(ProjectCall):
+    """A request about a branch of a project."""
+
+    branch_id: str
+
+    def open(self) -> OpenBranch:
+        return self.service.branches.open(self.project_id, self.branch_id, self.token)
+
+
+def _for_service(scope: Scope) -> Any:
+    async def call(request: Request, token: Annotated[Token, Depends(Needs(scope))]) -> Call:
+        return Call(service=get_service(request), token=token)
+
+    return Depends(call)
+
+
+def _for_project(scope: Scope) -> Any:
+    async def call(
+        request: Request, token: Annotated[Token, Depends(Needs(scope))], project_id: ProjectId
+    ) -> ProjectCall:
+        return ProjectCall(service=get_service(request), token=token, project_id=project_id)
+
+    return Depends(call)
+
+
+def _for_branch(scope: Scope) -> Any:
+    async def call(
+        request: Request,
+        token: Annotated[Token, Depends(Needs(scope))],
+        project_id: ProjectId,
+        branch_id: BranchId,
+    ) -> BranchCall:
+        return BranchCall(service=get_service(request), token=token, project_id=project_id, branch_id=branch_id)
+
+    return Depends(call)
+
+
+# What a route takes as its first argument says what it needs.
+ForAdmin = Annotated[Call, _for_service(Scope.ADMIN)]
+ForAnyone = Annotated[Call, _for_service(Scope.READ)]
+ProjectForAdmin = Annotated[ProjectCall, _for_project(Scope.ADMIN)]
+ProjectToChange = Annotated[ProjectCall, _for_project(Scope.PROJECT)]
+ProjectToBranch = Annotated[ProjectCall, _for_project(Scope.BRANCH)]
+ProjectToRead = Annotated[ProjectCall, _for_project(Scope.READ)]
+BranchToChange = Annotated[BranchCall, _for_branch(Scope.BRANCH)]
+BranchToRead = Annotated[BranchCall, _for_branch(Scope.READ)]
+
+
+class Body(BaseModel):
+    """What a request sends: nothing but what is known."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class AuditedRoute(APIRoute):
+    """Tells the audit who called a route that changes something, and how it ended."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+        if (self.methods or set()) <= _READS:
+            return handle
+
+        async def audited(request: Request) -> Response:
+            status = 500
+            try:
+                response = await handle(request)
+                status = response.status_code
+            except Exception as err:
+                status = _status_of(err)
+                raise
+            finally:
+                if hasattr(request.state, "token"):
+                    await run_in_threadpool(_record, request, self.name, status)
+            return response
+
+        return audited
+
+
+def make_router(noun: str, *, prefix: str = "") -> APIRouter:
+    """A router whose routes answer errors in one form and are told to the audit."""
+    return APIRouter(
+        prefix=prefix,
+        tags=[noun],
+        route_class=AuditedRoute,
+        responses={"4XX": {"model": Envelope, "description": "Refused"}},
+    )
+
+
+def _record(request: Request, action: str, status: int) -> None:
+    service, token = get_service(request), request.state.token
+    service.audit.record(
+        AuditEvent(
+            happened_at=service.clock(),
+            request_id=getattr(request.state, "request_id", secrets.token_hex(8)),
+            token_id=token.id,
+            actor=token.name,
+            action=action,
+            project_id=request.path_params.get("project_id"),
+            branch_id=request.path_params.get("branch_id"),
+            path=request.url.path[:1000],
+            status=status,
+        )
+    )
+
+
+def _status_of(error: Exception) -> int:
+    match error:
+        case AnabranchError():
+            return status_of(error)
+        case RequestValidationError():
+            return 422
+        case HTTPException():
+            return error.status_code
+        case _:
+            return 500

@@ -1,0 +1,38 @@
+"""Where the service keeps its data, and how much it takes."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+__all__ = ["Limits", "Settings"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What one request may be, and how many there may be."""
+
+    body_bytes: int = 16 << 20
+    upload_bytes: int = 1 << 30
+    preview_rows: int = 10_000
+    page_rows: int = 1_000
+    name_length: int = 128
+    text_length: int = 4_000
+    request_seconds: float = 120.0
+    retry_seconds: float = 20.0
+    requests_at_once: int = 256
+    workers: int = 32
+    queued_jobs: int = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """One running service."""
+
+    data: Path
+    limits: Limits = field(default_factory=Limits)
+
+    @property
+    def metadata_file(self) -> Path:
+        return self.data / "metadata.duckdb"
+
+    def project_folder(self, project_id: str) -> Path:
+        return self.data / f"project_{project_id}"

@@ -1,0 +1,184 @@
+"""A running service: most tests share one in a thread of their process, a few talk to one of their own."""
+
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+
+from anabranch.server.app import create_app
+from anabranch.server.service import Service, create_first_token, open_service
+from anabranch.server.settings import Limits, Settings
+
+_NUMBERS = count(1)
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Running:
+    """A service that listens, its data, and the secret of a token that may do everything."""
+
+    url: str
+    data: Path
+    secret: str
+    service: Service | None = field(default=None, repr=False)
+
+    def client(self, secret: str | None = None) -> httpx.Client:
+        headers = {"Authorization": f"Bearer {self.secret if secret is None else secret}"}
+        return httpx.Client(base_url=self.url, headers=headers, timeout=60)
+
+
+@contextmanager
+def serving(data: Path, *, limits: Limits | None = None) -> Iterator[Running]:
+    """A service in a thread of this process, listening on a real port."""
+    settings = Settings(data=data, limits=limits or Limits())
+    service = open_service(settings)
+    secret = create_first_token(service)
+    listening = socket.socket()
+    listening.bind(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(create_app(settings, service=service), log_level="warning"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+    thread.start()
+    url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+    wait_until_healthy(url)
+    try:
+        yield Running(url=url, data=data, secret=secret, service=service)
+    finally:
+        server.should_exit = True
+        thread.join()
+        listening.close()
+
+
+@contextmanager
+def process(data: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A service in a process of its own, `anabranch serve`, and where it listens."""
+    port = free_port()
+    command = [sys.executable, "-m", "anabranch.cli.main", "serve", "--data", str(data), "--port", str(port)]
+    started = subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        yield started, f"http://127.0.0.1:{port}"
+    finally:
+        started.kill()
+        started.communicate()
+
+
+def wait_until_healthy(url: str, started: subprocess.Popen[str] | None = None) -> None:
+    """Ask until somebody answers: a new server says nothing before it listens."""
+    pause = threading.Event()
+    while started is None or started.poll() is None:
+        try:
+            if httpx.get(f"{url}/health", timeout=5).status_code == 200:
+                return
+        except httpx.TransportError:
+            pause.wait(0.05)
+    assert started is not None
+    raise AssertionError(f"the service ended: {started.communicate()}")
+
+
+@pytest.fixture(scope="session")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """The service that most tests share, each with a project of its own."""
+    with serving(tmp_path_factory.mktemp("service")) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """`anabranch serve --init` in a process of its own."""
+    data = tmp_path_factory.mktemp("served")
+    with process(data, "--init") as (started, url):
+        assert started.stdout is not None
+        secret = started.stdout.readline().strip()
+        wait_until_healthy(url, started)
+        yield Running(url=url, data=data, secret=secret)
+
+
+@pytest.fixture
+def client(running: Running) -> Iterator[httpx.Client]:
+    with running.client() as found:
+        yield found
+
+
+@dataclass(frozen=True)
+class Project:
+    """A project with a table of orders, and short words for what tests do with it."""
+
+    client: httpx.Client
+    id: str
+
+    @property
+    def path(self) -> str:
+        return f"/projects/{self.id}"
+
+    def on(self, branch: str = "default") -> str:
+        return f"{self.path}/branches/{branch}"
+
+    def table(self, branch: str = "default", table: str = "orders") -> str:
+        return f"{self.on(branch)}/buckets/in_c_sales/tables/{table}"
+
+    def branch(self, name: str | None = None) -> str:
+        """A new dev branch."""
+        body = {"name": name or f"branch {next(_NUMBERS)}"}
+        return str(ok(self.client.post(f"{self.path}/branches", json=body))["id"])
+
+    def insert(self, *ids: int, branch: str = "default", table: str = "orders") -> dict[str, Any]:
+        rows = [{"id": number, "v": f"v{number}"} for number in ids]
+        return ok(self.client.post(f"{self.table(branch, table)}/rows", json={"rows": rows}))
+
+    def preview(self, branch: str = "default", table: str = "orders", **params: Any) -> dict[str, Any]:
+        return ok(self.client.get(f"{self.table(branch, table)}/preview", params=params))
+
+    def ids(self, branch: str = "default", table: str = "orders") -> list[int]:
+        rows = self.preview(branch, table, limit=10_000)["rows"]
+        return sorted(row["id"] for row in rows)
+
+    def create_table(self, table: str, branch: str = "default") -> dict[str, Any]:
+        body = {
+            "name": table,
+            "columns": [{"name": "id", "type": "int64"}, {"name": "v", "type": "string"}],
+            "primary_key": ["id"],
+        }
+        return ok(self.client.post(f"{self.on(branch)}/buckets/in_c_sales/tables", json=body))
+
+
+def ok(response: httpx.Response) -> dict[str, Any]:
+    """What a request answered that went well."""
+    assert response.is_success, response.text
+    return dict(response.json()) if response.content else {}
+
+
+def refused(response: httpx.Response, status: int, code: str) -> dict[str, Any]:
+    """The envelope of a request that was refused, as it was to be."""
+    body = response.json()
+    assert (response.status_code, body["code"]) == (status, code), response.text
+    assert set(body) == {"code", "message", "details"}
+    return dict(body)
+
+
+def new_project(client: httpx.Client, *, rows: int = 3) -> Project:
+    made = Project(client, str(ok(client.post("/projects", json={"name": "shop"}))["id"]))
+    ok(client.post(f"{made.on()}/buckets", json={"name": "in_c_sales"}))
+    made.create_table("orders")
+    if rows:
+        made.insert(*range(1, rows + 1))
+    return made
+
+
+@pytest.fixture
+def project(client: httpx.Client) -> Project:
+    """A new project with orders 1, 2 and 3, keyed by id."""
+    return new_project(client)
