@@ -16,8 +16,9 @@ import pyarrow as pa
 
 import anabranch as ab
 from anabranch import bootstrap
-from anabranch.format import home, moving
+from anabranch.format import clone_files, home, moving
 from anabranch.format.staging import fragments, keys, rows
+from anabranch.repo import cloning
 from anabranch.storage import ObjectStore, open_store
 from anabranch.storage.wrappers import _WrappedStore
 from tests.repo.programs import ledger
@@ -72,12 +73,13 @@ def _install(points: Points) -> None:
     def open_fatal(*args: Any, **kwargs: Any) -> ObjectStore:
         return FatalStore(open_store(*args, **kwargs), points)
 
-    for module in (bootstrap, home, moving):
+    for module in (bootstrap, home, moving, cloning, clone_files):
         _replace(module, "open_store", open_fatal)
     for module in (fragments, keys, rows):
         _surround(points, module, "lance_write_fragments")
     _surround(points, lance, "write_dataset")
     _surround(points, lance.LanceDataset, "create_branch")
+    _surround(points, lance.LanceDataset, "shallow_clone")
     _surround(points, lance.LanceDataset, "create_index_uncommitted")
     _surround(points, lance.LanceFragment, "delete_rows")
     _surround(points, lance.LanceFragment, "merge_columns")
@@ -131,6 +133,18 @@ def _init(uri: str, name: str) -> None:
     ab.init(f"{uri}-{name}")
 
 
+def _relocate(uri: str, _: str) -> None:
+    ab.relocate(uri)
+
+
+def _clone(uri: str, name: str) -> None:
+    ab.clone(uri, f"{uri}-{name}")
+
+
+def _clone_deep(uri: str, name: str) -> None:
+    ab.clone(uri, f"{uri}-{name}", shallow=False)
+
+
 def _commit_over_and_over(uri: str, name: str) -> None:
     repo = ab.open(uri)
     for number in count():
@@ -144,5 +158,8 @@ SCENARIOS: dict[str, Scenario] = {
     "create a branch": _branch_create,
     "delete a branch": _branch_delete,
     "init": _init,
+    "relocate": _relocate,
+    "clone": _clone,
+    "clone deep": _clone_deep,
     "commit over and over": _commit_over_and_over,
 }

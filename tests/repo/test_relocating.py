@@ -1,0 +1,278 @@
+"""A repository that was moved or copied: main reads at once, and everything after `relocate`."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import lance
+import pytest
+
+import anabranch as ab
+from anabranch.errors import InvalidInputError, RepositoryNotFoundError, StaleBaseError
+from anabranch.format.manifest import read_manifest
+from anabranch.storage import open_store
+from tests.conftest import Place
+from tests.repo.conftest import CUSTOMERS, ORDERS, append, ids, objects, rows, table
+from tests.repo.moving import copy_objects, furnish, move_objects, read_all, remove_objects
+from tests.repo.programs.running import Program
+
+
+@pytest.fixture
+def furnished(lake: ab.Repository) -> tuple[ab.Repository, str]:
+    return lake, furnish(lake)
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Program]:
+    with Program("nursery") as program:
+        yield program
+
+
+def begin(lake: ab.Repository) -> None:
+    with lake.transaction(message="first") as tx:
+        tx.create_table(ORDERS, table(1).schema, primary_key=["id"])
+        tx.append(ORDERS, table(1, 2, 3))
+        tx.create_table(CUSTOMERS, table(1).schema)
+
+
+def bases(repo: ab.Repository) -> set[str]:
+    """Every base path that any version of any home holds."""
+    store = open_store(repo.uri, repo.storage_options)
+    manifests = [path for path in objects(repo) if path.endswith(".manifest")]
+    return {base.path for path in manifests for base in read_manifest(store.get(path)).base_paths}
+
+
+def test_main_of_a_moved_repository_is_read_and_written_at_once(lake: ab.Repository, place: Place) -> None:
+    move_objects(lake.uri, place / "moved", place.storage_options)
+    moved = ab.open(place / "moved", storage_options=place.storage_options)
+    append(moved, 4)
+    moved.branch_create("dev")
+    append(moved, 5, branch="dev")
+    assert ids(moved) == [1, 2, 3, 4]
+    assert ids(moved.snapshot_of("dev")) == [1, 2, 3, 4, 5]
+
+
+OPERATIONS: dict[str, Callable[[ab.Repository], object]] = {
+    "read": lambda repo: repo.snapshot_of("dev")[ORDERS].to_arrow(),
+    "read a table that a branch got from its parent": lambda repo: repo.snapshot_of("dev/deeper")[ORDERS].to_arrow(),
+    "read a tag": lambda repo: repo.snapshot_of("deep")[CUSTOMERS].to_arrow(),
+    "sql": lambda repo: repo.sql("SELECT count(*) FROM in_c_sales.orders WHERE id > 2", ref="dev"),
+    "write": lambda repo: append(repo, 100, branch="dev"),
+    "fork": lambda repo: append(repo, 100, branch="dev/untouched") and append(repo, 100, branch="dev/deeper"),
+    "diff": lambda repo: repo.diff("main", "dev").tables[0].counts,
+    "merge": lambda repo: repo.branch_merge("dev", into="main"),
+    "look at one row": lambda repo: repo.entity_at(ORDERS, 2, ref="dev"),
+    "compact": lambda repo: repo.compact(branch="dev"),
+    "settle": lambda repo: repo.settle(ORDERS, branch="dev"),
+    "clone": lambda repo: ab.clone(repo.uri, f"{repo.uri}-clone", ref="dev"),
+}
+
+
+def test_a_copy_never_reads_the_original(furnished: tuple[ab.Repository, str], place: Place) -> None:
+    lake, run_id = furnished
+    copy_objects(lake.uri, place / "copy", place.storage_options)
+    before = objects(lake)
+    operations = {**OPERATIONS, "read a run": lambda repo: rows(repo.run_get(run_id).snapshot()[ORDERS])}
+    for name, operation in operations.items():
+        with pytest.raises(StaleBaseError) as refused:
+            operation(ab.open(place / "copy", storage_options=place.storage_options))
+        assert place / "copy" in refused.value.problem, name
+        assert f"{lake.uri!r}" in refused.value.problem, name
+        assert f"anabranch relocate {place / 'copy'}" in refused.value.hint, name
+    assert objects(lake) == before
+
+
+def test_of_a_branch_half_relocated_the_version_that_is_read_counts(lake: ab.Repository, place: Place) -> None:
+    lake.branch_create("dev")
+    append(lake, 4, branch="dev")
+    assert lake.snapshot_of("dev")[ORDERS].pin.is_staged
+    copy_objects(lake.uri, place / "copy", place.storage_options)
+    ab.relocate(place / "copy", storage_options=place.storage_options)
+    store = open_store(place / "copy", place.storage_options)
+    ordinary = {
+        info.path: store.get(info.path)
+        for info in store.list("tables")
+        if info.path.endswith(".manifest") and "/_versions/d" not in info.path
+    }
+    copy_objects(lake.uri, place / "copy", place.storage_options)
+    for path, data in ordinary.items():
+        store.put(path, data)
+    with pytest.raises(StaleBaseError):
+        ids(ab.open(place / "copy", branch="dev", storage_options=place.storage_options))
+
+
+@pytest.mark.s3
+def test_after_relocating_all_is_read_from_the_new_place_alone(
+    furnished: tuple[ab.Repository, str], place: Place
+) -> None:
+    lake, run_id = furnished
+    before = read_all(lake, run_id)
+    move_objects(lake.uri, place / "moved", place.storage_options)
+    done: list[tuple[int, int]] = []
+    report = ab.relocate(
+        place / "moved", storage_options=place.storage_options, progress=lambda *step: done.append(step)
+    )
+    assert (report.root, report.former_root, report.is_complete) == (place / "moved", lake.uri, True)
+    assert report.rewritten > 0
+    assert done[-1] == (report.datasets, report.datasets)
+
+    moved = ab.open(place / "moved", storage_options=place.storage_options)
+    assert all(base.startswith(place / "moved/") for base in bases(moved))
+    assert read_all(moved, run_id) == before
+    for branch in ("dev", "dev/untouched", "dev/deeper", "live"):
+        append(moved, 100, branch=branch)
+        assert 100 in ids(moved.snapshot_of(branch))
+    moved.run_get(run_id).publish()
+    assert ids(moved.snapshot_of("dev/deeper")) == [2, 3, 4, 5, 7, 100]
+    assert moved.history_sync().added >= 0
+    again = ab.relocate(place / "moved", storage_options=place.storage_options)
+    assert (again.rewritten, again.former_root) == (0, place / "moved")
+
+
+def test_a_copy_and_its_original_go_their_own_ways(furnished: tuple[ab.Repository, str], place: Place) -> None:
+    lake, run_id = furnished
+    before = read_all(lake, run_id)
+    copy_objects(lake.uri, place / "copy", place.storage_options)
+    ab.relocate(place / "copy", storage_options=place.storage_options)
+    for branch in ("main", "dev", "dev/deeper"):
+        with lake.transaction(branch, message="the original goes on") as tx:
+            tx.delete(ORDERS, "true")
+        lake.compact(branch=branch)
+    copy = ab.open(place / "copy", storage_options=place.storage_options)
+    assert read_all(copy, run_id) == before
+    append(copy, 200, branch="dev")
+    assert ids(lake.snapshot_of("dev")) == []
+
+
+def test_moved_twice_with_work_in_between(furnished: tuple[ab.Repository, str], place: Place) -> None:
+    lake, run_id = furnished
+    before = read_all(lake, run_id)
+    move_objects(lake.uri, place / "first", place.storage_options)
+    between = ab.open(place / "first", storage_options=place.storage_options)
+    between.branch_create("made-there")
+    append(between, 50, branch="made-there")
+    move_objects(place / "first", place / "second", place.storage_options)
+    second = ab.open(place / "second", storage_options=place.storage_options)
+    with pytest.raises(StaleBaseError):
+        ids(second.snapshot_of("made-there"))
+    assert ab.relocate(place / "second", storage_options=place.storage_options).is_complete
+    second = ab.open(place / "second", storage_options=place.storage_options)
+    after = read_all(second, run_id)
+    assert [row["id"] for row in after.pop("made-there")[ORDERS]] == [1, 2, 3, 50]
+    assert after == before
+
+
+@pytest.mark.parametrize("target", ["lake/inner", "lak", "lake2"])
+def test_places_with_names_in_one_another(furnished: tuple[ab.Repository, str], place: Place, target: str) -> None:
+    lake, run_id = furnished
+    before = read_all(lake, run_id)
+    copy_objects(lake.uri, place / "aside", place.storage_options)
+    remove_objects(lake.uri, place.storage_options)
+    copy_objects(place / "aside", place / target, place.storage_options)
+    remove_objects(place / "aside", place.storage_options)
+    for _ in range(2):
+        assert ab.relocate(place / target, storage_options=place.storage_options).is_complete
+    assert read_all(ab.open(place / target, storage_options=place.storage_options), run_id) == before
+
+
+def test_a_link_to_a_repository_is_no_move(tmp_path: Path) -> None:
+    lake = ab.init(tmp_path / "lake")
+    begin(lake)
+    run_id = furnish(lake)
+    (tmp_path / "link").symlink_to(lake.uri)
+    assert read_all(ab.open(tmp_path / "link"), run_id) == read_all(lake, run_id)
+
+
+def test_foreign_places_stay_what_they_are(furnished: tuple[ab.Repository, str], place: Place) -> None:
+    lake, _ = furnished
+    clone = ab.clone(lake.uri, place / "clone", ref="dev/deeper", storage_options=place.storage_options)
+    clone.branch_create("dev")
+    append(clone, 60, branch="dev")
+    before = ids(clone.snapshot_of("dev"))
+    foreign = {base for base in bases(clone) if base.startswith(lake.uri)}
+    move_objects(place / "clone", place / "moved", place.storage_options)
+    assert ids(ab.open(place / "moved", storage_options=place.storage_options)) == [2, 3, 4, 5]
+    ab.relocate(place / "moved", storage_options=place.storage_options)
+    moved = ab.open(place / "moved", storage_options=place.storage_options)
+    assert ids(moved.snapshot_of("dev")) == before
+    assert {base for base in bases(moved) if base.startswith(lake.uri)} == foreign
+
+
+def test_a_clone_follows_its_source(furnished: tuple[ab.Repository, str], place: Place) -> None:
+    lake, _ = furnished
+    options = place.storage_options
+    clone = ab.clone(lake.uri, place / "clone", ref="dev", storage_options=options)
+    append(clone, 60)
+    clone.branch_create("dev")
+    append(clone, 61, branch="dev")
+    move_objects(lake.uri, place / "moved", options)
+    ab.relocate(place / "moved", storage_options=options)
+    report = ab.relocate(place / "clone", mapping={lake.uri: place / "moved"}, storage_options=options)
+    assert report.rewritten > 0
+    clone = ab.open(place / "clone", storage_options=options)
+    assert ids(clone.snapshot_of("dev")) == [2, 3, 4, 60, 61]
+    # What reads the clone reads the source as well, and is known to it at its new place.
+    ab.clone(clone.uri, place / "grandchild", storage_options=options)
+    known = ab.open(place / "moved", storage_options=options).clone_list()
+    assert [found.target for found in known] == [place / "clone", place / "grandchild"]
+
+
+def test_what_cannot_be_explained_is_reported_and_still_refused(lake: ab.Repository, tmp_path: Path) -> None:
+    lake.branch_create("dev")
+    append(lake, 4, branch="dev")
+    home = lake._context.home_of(lake.snapshot_of("dev")[ORDERS].entry)
+    lance.dataset(home.uri).add_bases([lance.DatasetBasePath(str(tmp_path / "x"), name="x", is_dataset_root=True)])
+    append(lake, 5, branch="dev")
+    lake.settle(ORDERS, branch="dev", force=True)
+    move_objects(lake.uri, str(tmp_path / "moved"), {})
+    report = ab.relocate(tmp_path / "moved")
+    assert [found.path for found in report.unexplained] == [str(tmp_path / "x")]
+    assert not report.is_complete
+    assert json.loads((tmp_path / "moved/_repo.json").read_bytes())["root"] == lake.uri
+    assert ids(ab.open(tmp_path / "moved")) == [1, 2, 3]
+
+
+def test_wrong_calls_are_refused(lake: ab.Repository, place: Place) -> None:
+    with pytest.raises(RepositoryNotFoundError):
+        ab.relocate(place / "nothing", storage_options=place.storage_options)
+    with pytest.raises(InvalidInputError, match="itself"):
+        ab.relocate(lake.uri, mapping={"/x": "/x/"}, storage_options=place.storage_options)
+
+
+def test_a_relocation_killed_at_any_write_is_done_again(
+    nursery: Program, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    lake = ab.init(tmp_path / "lake")
+    begin(lake)
+    run_id = furnish(lake)
+    before = read_all(lake, run_id)
+    lake_uri, work = lake.uri, str(tmp_path / "work")
+    copy_objects(lake_uri, str(tmp_path / "kept"), {})
+    # The original says something else from now on: whoever reads it is found out.
+    for branch in ("main", "dev", "dev/deeper"):
+        with lake.transaction(branch, message="gone") as tx:
+            tx.delete(ORDERS, "true")
+    for path in Path(lake_uri, "tables").glob("**/data/*.lance"):
+        path.write_bytes(b"")
+
+    def prepare() -> None:
+        remove_objects(work, {})
+        copy_objects(str(tmp_path / "kept"), work, {})
+
+    prepare()
+    passed = nursery.ask("kill", scenario="relocate", uri=work, name="x")["done"]
+    writes = [number for number, point in enumerate(passed) if " put " in point]
+    assert len(writes) > 30
+    for fatal in writes[:: 1 if request.config.getoption("--proof") else 29] + writes[-2:]:
+        prepare()
+        assert "killed" in nursery.ask("kill", scenario="relocate", uri=work, name="x", fatal=fatal)
+        halfway = ab.open(work)
+        for ref, tables in before.items():
+            if ref != "run":
+                for key, expected in tables.items():
+                    try:
+                        assert rows(halfway.snapshot_of(ref)[key]) == expected
+                    except StaleBaseError:
+                        assert halfway._context.made_at == lake_uri
+        assert ab.relocate(work).is_complete
+        assert read_all(ab.open(work), run_id) == before
