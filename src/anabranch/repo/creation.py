@@ -16,9 +16,18 @@ from anabranch.repo.models import BranchEvent, BranchMode, BranchState, CommitKi
 from anabranch.repo.once import put_once
 from anabranch.repo.origins import refuse_unfinished
 
-__all__ = ["Mark", "check_repository", "create_repository", "first_entry", "has_mark", "put_mark", "replace_mark"]
+__all__ = [
+    "MARK",
+    "Mark",
+    "check_repository",
+    "create_repository",
+    "first_entry",
+    "has_mark",
+    "put_mark",
+    "replace_mark",
+]
 
-_MARK = "_repo.json"
+MARK = "_repo.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,25 +58,25 @@ def create_repository(context: Context) -> None:
 def check_repository(context: Context) -> Mark:
     """Make sure that there is a repository that this version can read."""
     try:
-        fields = codec.load(context.store.get(_MARK), path=_MARK)
+        fields = codec.load(context.store.get(MARK), path=MARK)
     except ObjectNotFoundError:
         refuse_unfinished(context)
         raise RepositoryNotFoundError(
             f"there is no repository at {context.root!r}", hint="make one there first, or check the path"
         ) from None
-    with codec.damage_named(_MARK):
+    with codec.damage_named(MARK):
         return Mark(id=str(fields["id"]), root=str(fields["root"]), created_at=int(fields["created_at"]))
 
 
 def put_mark(context: Context, mark: Mark) -> None:
     """Say that there is a repository from here on."""
-    if not put_once(context.store, _MARK, _encode(mark)):
+    if not put_once(context.store, MARK, _encode(mark)):
         raise _exists(context)
 
 
 def replace_mark(context: Context, mark: Mark) -> None:
     """Record another root: the one thing in a repository that is ever changed in place, in one step."""
-    context.store.put(_MARK, _encode(mark))
+    context.store.put(MARK, _encode(mark))
 
 
 def _encode(mark: Mark) -> bytes:
@@ -76,7 +85,7 @@ def _encode(mark: Mark) -> bytes:
 
 def has_mark(context: Context) -> bool:
     try:
-        context.store.head(_MARK)
+        context.store.head(MARK)
     except ObjectNotFoundError:
         return False
     return True

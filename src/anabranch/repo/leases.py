@@ -13,10 +13,10 @@ from anabranch.ids import BranchName
 from anabranch.repo.context import Context, as_segment
 from anabranch.storage import ObjectInfo
 
-__all__ = ["LEASES", "Lease", "lease_path", "list_alive", "list_leases", "store_time"]
+__all__ = ["CLOCK", "LEASES", "Lease", "lease_path", "list_alive", "list_leases", "store_time"]
 
 LEASES = "_leases"
-_CLOCK = "_clock"
+CLOCK = "_clock"
 
 
 class Lease:
@@ -77,8 +77,8 @@ def lease_path(holder: BranchName, *name: str) -> str:
 def store_time(context: Context) -> datetime:
     """The time by the store's clock: that of an object written right now; who may only read has to use its own."""
     try:
-        context.store.put(_CLOCK, b"now\n")
-        return context.store.head(_CLOCK).modified
+        context.store.put(CLOCK, b"now\n")
+        return context.store.head(CLOCK).modified
     except StorageDeniedError:
         return datetime.now(UTC)
 

@@ -16,6 +16,7 @@ from anabranch.repo.context import Context
 from anabranch.repo.log import NumberedLog
 
 __all__ = [
+    "ORIGIN",
     "Attempt",
     "AttemptState",
     "Registration",
@@ -26,7 +27,7 @@ __all__ = [
     "refuse_unfinished",
 ]
 
-_FOLDER = "_origin"
+ORIGIN = "_origin"
 
 
 class AttemptState(StrEnum):
@@ -127,7 +128,7 @@ def _append(context: Context, attempt: Attempt) -> None:
 
 
 def _log(context: Context) -> NumberedLog:
-    return NumberedLog(context.store, _FOLDER)
+    return NumberedLog(context.store, ORIGIN)
 
 
 def _decode(fields: Mapping[str, Any], *, path: str) -> Attempt:

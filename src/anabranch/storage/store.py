@@ -100,6 +100,10 @@ class ObjectStore(Protocol):
         """The folders right below a folder; local disk also shows those that became empty."""
         ...
 
+    def list_files(self, prefix: str = "") -> tuple[ObjectInfo, ...]:
+        """The objects right in a folder, not those in folders below it."""
+        ...
+
     def delete(self, path: str) -> None:
         """Do nothing if there is no such object."""
         ...
@@ -171,6 +175,13 @@ class _Store:
             return ()
         with self._errors(prefix, folder=True):
             return tuple(obstore.list_with_delimiter(self._backend, prefix or None)["common_prefixes"])
+
+    def list_files(self, prefix: str = "") -> tuple[ObjectInfo, ...]:
+        if self._is_missing_folder:
+            return ()
+        with self._errors(prefix, folder=True):
+            found = obstore.list_with_delimiter(self._backend, prefix or None)["objects"]
+        return tuple(ObjectInfo(path=meta["path"], size=meta["size"], modified=meta["last_modified"]) for meta in found)
 
     def delete(self, path: str) -> None:
         try:

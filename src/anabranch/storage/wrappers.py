@@ -58,6 +58,9 @@ class _WrappedStore:
     def list_folders(self, prefix: str = "") -> tuple[str, ...]:
         return self._request("list_folders", prefix, lambda: self._inner.list_folders(prefix))
 
+    def list_files(self, prefix: str = "") -> tuple[ObjectInfo, ...]:
+        return self._request("list_files", prefix, lambda: self._inner.list_files(prefix))
+
     def delete(self, path: str) -> None:
         self._request("delete", path, lambda: self._inner.delete(path))
 

@@ -12,7 +12,7 @@ from anabranch.format.layout import LayoutFile, LayoutKind
 from anabranch.format.names import ManifestName, tag_ref_path
 from anabranch.storage.uris import relative_to
 
-__all__ = ["diagnose_files"]
+__all__ = ["diagnose_files", "mentioned_as"]
 
 _MANIFESTS = frozenset({LayoutKind.MANIFEST, LayoutKind.DETACHED_MANIFEST})
 _MENTIONED = frozenset({LayoutKind.DATA, LayoutKind.BLOB, LayoutKind.DELETION, LayoutKind.INDEX})
@@ -59,7 +59,7 @@ def _damaged_manifests(census: Census) -> Iterator[Diagnosis]:
 
 
 def _missing_files(census: Census, surroundings: Surroundings) -> Iterator[Diagnosis]:
-    present = {_mentioned_as(file) for file in census.layout.files}
+    present = {mentioned_as(file) for file in census.layout.files}
     missing: dict[str, list[VersionFacts]] = defaultdict(list)
     for facts in census.versions:
         if facts.branch is not None and facts.branch not in census.branches:
@@ -128,7 +128,7 @@ def _orphans(census: Census) -> Iterator[Diagnosis]:
     known = {below for uri in known if (below := relative_to(uri, census.layout.root)) is not None}
     orphans: dict[str | None, list[str]] = defaultdict(list)
     for file in census.layout.files:
-        if file.has_ref and file.kind in _MENTIONED and _mentioned_as(file) not in known:
+        if file.has_ref and file.kind in _MENTIONED and mentioned_as(file) not in known:
             orphans[file.branch].append(file.path)
     for branch, paths in orphans.items():
         finding = Finding(
@@ -141,7 +141,7 @@ def _orphans(census: Census) -> Iterator[Diagnosis]:
         yield Diagnosis(finding=finding)
 
 
-def _mentioned_as(file: LayoutFile) -> str:
+def mentioned_as(file: LayoutFile) -> str:
     """The path under which a manifest speaks of a file: a blob goes with its data file, an index is a folder."""
     match file.kind:
         case LayoutKind.BLOB:

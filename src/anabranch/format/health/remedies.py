@@ -19,6 +19,7 @@ __all__ = [
     "RemoveRef",
     "RemoveTree",
     "apply_remedy",
+    "lineage_of",
     "store_time",
 ]
 
@@ -152,15 +153,15 @@ def _correct_ref(store: ObjectStore, remedy: CorrectRef, *, before: datetime) ->
     fields = json.loads(store.get(path))
     for key, value in (("parent_branch", remedy.parent_branch), ("parent_version", remedy.parent_version)):
         fields[key if key in fields else _camel_case(key)] = value
-    if own := _lineage(fields):
+    if own := lineage_of(fields):
         parent = remedy.parent_branch
-        inherited = [] if parent is None else _lineage(json.loads(store.get(branch_ref_path(parent))))
+        inherited = [] if parent is None else lineage_of(json.loads(store.get(branch_ref_path(parent))))
         fields["identifier"]["version_mapping"] = [*inherited, [remedy.parent_version, own[-1][1]]]
     store.put(path, json.dumps(fields, indent=2).encode())
     return True
 
 
-def _lineage(fields: dict[str, Any]) -> list[list[Any]]:
+def lineage_of(fields: dict[str, Any]) -> list[list[Any]]:
     """Lance's record of the forks that led to a branch: pairs of a version and an id."""
     return list((fields.get("identifier") or {}).get("version_mapping") or [])
 

@@ -1,8 +1,12 @@
 """What a handle does for the repository as a whole: check it, mend it, free its space."""
 
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
+from anabranch.format.arguments import require_names
 from anabranch.repo.clones import CloneInfo, Clones
+from anabranch.repo.doctor.doctor import Scope, check_repository
+from anabranch.repo.doctor.findings import RepositoryReport
 from anabranch.repo.gc.collecting import Progress, collect_garbage
 from anabranch.repo.gc.policy import checked_policy
 from anabranch.repo.gc.report import GcReport
@@ -30,6 +34,24 @@ class HousekeepingHandle(Handle):
         """
         policy = checked_policy(self._context, keep_newer_than=keep_newer_than, keep_last=keep_last, grace=grace)
         return collect_garbage(self._records, policy, dry_run=dry_run, progress=progress or _say_nothing)
+
+    def doctor(
+        self,
+        *,
+        repair: bool = False,
+        tables: Sequence[str] | None = None,
+        rows: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> RepositoryReport:
+        """Check everything that can be reached: logs, commits, tables and their files; `rows` reads all rows, too.
+
+        With `repair`, what can be rebuilt from something else is, and everything is looked at again. `tables` limits
+        what is looked at beside logs and commits.
+        """
+        if tables is not None:
+            require_names(tables)
+        scope = Scope.of(tables, rows=rows)
+        return check_repository(self._context, scope, repair=repair, progress=progress or _say_nothing)
 
     def clone_list(self) -> list[CloneInfo]:
         """The clones that were made of this repository, oldest first; registered ones keep what they read."""

@@ -1,0 +1,161 @@
+"""Check a whole repository, everything that somebody can reach, and mend what can be rebuilt."""
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from anabranch.ids import TableKey
+from anabranch.repo.context import TABLES, Context
+from anabranch.repo.doctor.commits import diagnose_commits, look_at_rest
+from anabranch.repo.doctor.effects import with_effects
+from anabranch.repo.doctor.findings import (
+    Case,
+    FindingKind,
+    Placement,
+    RepositoryFinding,
+    RepositoryReport,
+    Severity,
+)
+from anabranch.repo.doctor.heads import diagnose_homes
+from anabranch.repo.doctor.history_tables import diagnose_history
+from anabranch.repo.doctor.logs import LogPlace, diagnose_branches, list_logs, look_at_log
+from anabranch.repo.doctor.rows import diagnose_rows
+from anabranch.repo.doctor.seen import Seen, Use
+from anabranch.repo.doctor.surroundings import diagnose_leases, diagnose_mark, diagnose_names
+from anabranch.repo.doctor.tables import DatasetCheck, look_at_dataset
+from anabranch.repo.records import Records
+from anabranch.storage import in_parallel
+
+__all__ = ["Progress", "Scope", "check_repository"]
+
+# Called with how many logs and datasets are done, of how many that are known by now.
+Progress = Callable[[int, int], None]
+
+# A repair may lay bare something else, such as the branches of a log that can be read again.
+_ROUNDS = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """How much is looked at: some tables or all, and their rows on demand, which takes as long as reading them."""
+
+    tables: frozenset[TableKey] | None = None
+    rows: bool = False
+
+    @classmethod
+    def of(cls, tables: Sequence[str] | None, *, rows: bool) -> "Scope":
+        return cls(tables=None if tables is None else frozenset(map(TableKey.parse, tables)), rows=rows)
+
+
+def check_repository(context: Context, scope: Scope, *, repair: bool, progress: Progress) -> RepositoryReport:
+    """Report what is wrong with a repository, and with `repair` put right what can be rebuilt.
+
+    A repair never removes anything that was published, and everything is looked at again after it.
+    """
+    found = _examine(context, scope, progress)
+    repaired: list[RepositoryFinding] = []
+    for _ in range(_ROUNDS if repair else 0):
+        done = [replace(case.finding, repaired=True) for case in found if case.mend is not None and case.mend()]
+        if not done:
+            break
+        repaired += done
+        found = _examine(context, scope, progress)
+    return RepositoryReport.of(context.root, [*repaired, *(case.finding for case in found)])
+
+
+def _examine(context: Context, scope: Scope, progress: Progress) -> list[Case]:
+    # Nothing is taken from what a handle remembers of earlier reads.
+    return _Examination(Records.of(context), scope, _Steps(progress)).run()
+
+
+class _Steps:
+    """Count what several threads do."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._lock = threading.Lock()
+        self._done = self._total = 0
+
+    def expect(self, count: int) -> None:
+        with self._lock:
+            self._total += count
+            self._progress(self._done, self._total)
+
+    def done(self) -> None:
+        with self._lock:
+            self._done += 1
+            self._progress(self._done, self._total)
+
+
+class _Examination:
+    def __init__(self, records: Records, scope: Scope, steps: _Steps) -> None:
+        self._records = records
+        self._context = records.context
+        self._scope = scope
+        self._steps = steps
+        self._seen = Seen(scope.tables)
+
+    def run(self) -> list[Case]:
+        seen = self._seen
+        strangers = self._read_logs()
+        mark = diagnose_mark(self._context, seen)
+        if mark is not None and mark.finding.kind is FindingKind.NEWER_FORMAT:
+            return [mark]
+        look_at_rest(self._records, seen)
+        cases = [*seen.cases, *diagnose_branches(seen), *diagnose_commits(self._records, seen)]
+        are_logs_whole = not any(case.finding.severity is Severity.ERROR for case in cases)
+        cases += self._check_tables()
+        damaged = {place for case in cases for place in case.placements}
+        cases += diagnose_homes(self._records, seen, damaged)
+        if are_logs_whole:
+            cases += diagnose_history(self._records, seen)
+        cases += diagnose_leases(self._context)
+        cases += diagnose_names(self._context, strangers)
+        # Last, since by the mark others know that all is well.
+        return with_effects(self._records, seen, cases if mark is None else [*cases, mark])
+
+    def _read_logs(self) -> list[str]:
+        logs, strangers = list_logs(self._context)
+        self._steps.expect(len(logs))
+
+        def look_at(place: LogPlace) -> None:
+            look_at_log(self._records, self._seen, place)
+            self._steps.done()
+
+        in_parallel(look_at, logs)
+        return strangers
+
+    def _check_tables(self) -> list[Case]:
+        by_dataset: dict[str, dict[Placement, Use]] = defaultdict(dict)
+        for place, use in self._seen.uses.items():
+            by_dataset[place.dataset][place] = use
+        self._steps.expect(len(by_dataset))
+
+        def look_at(dataset: str) -> DatasetCheck:
+            found = look_at_dataset(self._context, dataset, by_dataset[dataset])
+            self._steps.done()
+            return found
+
+        checks = in_parallel(look_at, sorted(by_dataset))
+        stale = {place: said for check in checks for place, said in check.stale.items()}
+        cases = [*(case for check in checks for case in check.cases), *self._stale_bases(stale)]
+        if self._scope.rows:
+            damaged = {place for case in cases for place in case.placements}
+            readable = {place: use for place, use in self._seen.uses.items() if place not in damaged}
+            cases += diagnose_rows(self._context, readable)
+        return cases
+
+    def _stale_bases(self, stale: dict[Placement, str]) -> list[Case]:
+        """One finding for all of them: they have one cause, and one remedy."""
+        if not stale:
+            return []
+        homes = sorted({f"{TABLES}/{place.dataset}/tree/{place.home}" for place in stale})
+        finding = RepositoryFinding(
+            kind=FindingKind.STALE_BASE,
+            subject=homes[0],
+            explanation=f"{len(homes)} branches of tables read files of another place: {min(stale.values())}",
+            remedy=f"if the repository was moved or copied here, run 'anabranch relocate {self._context.root}'",
+            paths=tuple(homes),
+        )
+        return [Case(finding=finding, placements=frozenset(stale))]

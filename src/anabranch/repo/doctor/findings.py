@@ -1,0 +1,136 @@
+"""What doctor reports of a repository: values that people read and programs match on."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from anabranch.format.health.findings import Report, Severity
+
+__all__ = ["Case", "FindingKind", "Placement", "RepositoryFinding", "RepositoryReport", "Severity", "unknown_file"]
+
+
+class FindingKind(StrEnum):
+    """The kinds of things that can be wrong; the names are stable."""
+
+    MISSING_MARK = "missing_mark"
+    DAMAGED_MARK = "damaged_mark"
+    NEWER_FORMAT = "newer_format"
+    MISSING_BRANCH = "missing_branch"
+    LOG_GAP = "log_gap"
+    DAMAGED_ENTRY = "damaged_entry"
+    MISPLACED_ENTRY = "misplaced_entry"
+    WRONG_HINT = "wrong_hint"
+    DAMAGED_HINT = "damaged_hint"
+    MISSING_COMMIT = "missing_commit"
+    DAMAGED_COMMIT = "damaged_commit"
+    DIFFERENT_COMMIT = "different_commit"
+    WRONG_ORDER = "wrong_order"
+    BROKEN_TAG = "broken_tag"
+    MISSING_DATASET = "missing_dataset"
+    MISSING_HOME = "missing_home"
+    MISSING_REF = "missing_ref"
+    DAMAGED_REF = "damaged_ref"
+    MISSING_VERSION = "missing_version"
+    DAMAGED_MANIFEST = "damaged_manifest"
+    MISSING_DATA_FILE = "missing_data_file"
+    MISSING_DELETION_FILE = "missing_deletion_file"
+    MISSING_INDEX = "missing_index"
+    WRONG_SIZE = "wrong_size"
+    STALE_BASE = "stale_base"
+    UNCHECKED_BASE = "unchecked_base"
+    WRONG_ROW_COUNT = "wrong_row_count"
+    UNREADABLE_ROWS = "unreadable_rows"
+    DUPLICATE_KEYS = "duplicate_keys"
+    NULL_KEYS = "null_keys"
+    FOREIGN_WRITE = "foreign_write"
+    UNSETTLED_HOME = "unsettled_home"
+    DAMAGED_HISTORY = "damaged_history"
+    DEAD_LEASE = "dead_lease"
+    UNFINISHED_FORK = "unfinished_fork"
+    UNKNOWN_FILE = "unknown_file"
+
+    @property
+    def severity(self) -> Severity:
+        return _SEVERITIES.get(self, Severity.ERROR)
+
+
+_SEVERITIES = {
+    FindingKind.DAMAGED_HINT: Severity.INFO,
+    FindingKind.WRONG_ORDER: Severity.WARNING,
+    FindingKind.MISSING_REF: Severity.WARNING,
+    FindingKind.DAMAGED_REF: Severity.WARNING,
+    FindingKind.UNCHECKED_BASE: Severity.WARNING,
+    FindingKind.FOREIGN_WRITE: Severity.WARNING,
+    FindingKind.UNSETTLED_HOME: Severity.WARNING,
+    FindingKind.DAMAGED_HISTORY: Severity.WARNING,
+    FindingKind.DEAD_LEASE: Severity.INFO,
+    FindingKind.UNFINISHED_FORK: Severity.INFO,
+    FindingKind.UNKNOWN_FILE: Severity.INFO,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepositoryFinding:
+    """One thing that is not as it should be.
+
+    `subject` is a path below the repository's root, `paths` are further files concerned. `refs` are the branches, tags,
+    runs and versions of branches that cannot be read, or whose `tables` cannot; `commits` the ids of such commits.
+    `remedy` says what a repair does, or what a person has to do where none is safe.
+    """
+
+    kind: FindingKind
+    subject: str
+    explanation: str
+    remedy: str
+    tables: tuple[str, ...] = ()
+    refs: tuple[str, ...] = ()
+    commits: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+    repairable: bool = False
+    repaired: bool = False
+
+    @property
+    def severity(self) -> Severity:
+        return self.kind.severity
+
+
+class RepositoryReport(Report[RepositoryFinding]):
+    """What was found in a whole repository."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, root: str, findings: Iterable[RepositoryFinding]) -> "RepositoryReport":
+        order = list(Severity)
+        return cls(root=root, findings=tuple(sorted(findings, key=lambda one: order.index(one.severity))))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """Where one state of a table lies: a version of a home of a dataset."""
+
+    dataset: str
+    home: str | None
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A finding, how to mend it if that is safe, and the states of tables that cannot be read because of it.
+
+    Mending looks again right before it acts, and says whether it did anything.
+    """
+
+    finding: RepositoryFinding
+    mend: Callable[[], bool] | None = None
+    placements: frozenset[Placement] = field(default_factory=frozenset)
+
+
+def unknown_file(path: str) -> Case:
+    finding = RepositoryFinding(
+        kind=FindingKind.UNKNOWN_FILE,
+        subject=path,
+        explanation="its name is none that a repository gives",
+        remedy="none: it is left alone, and in nobody's way",
+    )
+    return Case(finding=finding)

@@ -1,0 +1,252 @@
+"""Every numbered log, entry by entry: those of branches, of runs, and of tags."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+from anabranch.errors import AnabranchError, CorruptError, InvalidNameError, UnsupportedFormatError
+from anabranch.ids import MAIN, BranchName
+from anabranch.repo import codec
+from anabranch.repo.context import BRANCHES, RUNS, Context
+from anabranch.repo.doctor.commits import look_at_object
+from anabranch.repo.doctor.findings import Case, FindingKind, RepositoryFinding, unknown_file
+from anabranch.repo.doctor.rebuilding import find_copy, rebuild_entry
+from anabranch.repo.doctor.seen import Seen, name_of
+from anabranch.repo.log import NumberedLog
+from anabranch.repo.models import LogEntry
+from anabranch.repo.once import put_once
+from anabranch.repo.records import Records
+from anabranch.repo.tags import TAGS, TagInfo, decode_tag
+from anabranch.storage import in_parallel
+
+__all__ = ["LogPlace", "diagnose_branches", "list_logs", "look_at_log"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogPlace:
+    """One log, and whose it is: a branch's (runs have hidden ones), or a tag's, whose `branch` is None."""
+
+    log: NumberedLog
+    name: str
+    branch: BranchName | None
+
+    @property
+    def label(self) -> str:
+        if self.branch is None:
+            return f"tag '{self.name}'"
+        return self.name if self.branch.run_id is not None else f"branch '{self.name}'"
+
+    def decode(self, data: bytes, number: int) -> LogEntry | TagInfo:
+        path = self.log.path(number)
+        return decode_tag(data, path=path) if self.branch is None else codec.decode_entry(data, path=path)
+
+    def is_own(self, entry: LogEntry | TagInfo, number: int) -> bool:
+        """Whether an entry says that it is the one of this log and number."""
+        whose = entry.name if isinstance(entry, TagInfo) else str(entry.branch)
+        return (whose, entry.number) == (self.name if self.branch is None else str(self.branch), number)
+
+    def refs(self, number: int, newest: int) -> tuple[str, ...]:
+        """What cannot be read without an entry."""
+        if number == newest:
+            return (self.name,)
+        is_public = self.branch is not None and not self.branch.is_internal
+        return (f"{self.name}@v{number}",) if is_public else ()
+
+
+def list_logs(context: Context) -> tuple[list[LogPlace], list[str]]:
+    """The logs there are, and folders among them whose names are none that logs have."""
+    logs: list[LogPlace] = []
+    strangers: list[str] = []
+    makers: dict[str, Callable[[str], BranchName | None]] = {
+        BRANCHES: lambda name: BranchName(unquote(name)),
+        RUNS: BranchName.of_run,
+        TAGS: lambda _: None,
+    }
+    for folder, branch_of in makers.items():
+        for path in sorted(context.store.list_folders(folder)):
+            try:
+                branch = branch_of(path.rpartition("/")[2])
+            except InvalidNameError:
+                strangers.append(path)
+                continue
+            name = path.rpartition("/")[2] if branch is None else name_of(branch)
+            logs.append(LogPlace(log=NumberedLog(context.store, path), name=name, branch=branch))
+    return logs, strangers
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    numbers: frozenset[int]
+    has_hint: bool
+    hint: tuple[int, bytes] | None
+    others: tuple[str, ...]
+
+    @property
+    def newest(self) -> int:
+        return max(self.numbers, default=0)
+
+
+def look_at_log(records: Records, seen: Seen, place: LogPlace) -> None:
+    """Read every entry of a log, and the commits that they published."""
+    listed = _list(place)
+    if not listed.numbers and not listed.has_hint:
+        return  # a folder that became empty
+    newest = _true_newest(place, listed)
+    found = in_parallel(lambda number: _look_at_entry(records, seen, place, number, newest), range(1, newest + 1))
+    cases = [case for case in found if case is not None]
+    seen.report([*cases, *_diagnose_hint(place, listed, newest), *_unknown_files(listed)])
+
+
+def _list(place: LogPlace) -> _Listed:
+    # The hint is read first: whatever it copies is then in the listing.
+    hint = place.log.find_hint()
+    paths = [info.path for info in place.log.store.list(place.log.folder)]
+    numbered = {path: place.log.number_of(path) for path in paths}
+    others = tuple(path for path, number in numbered.items() if number is None and path != place.log.hint_path)
+    numbers = frozenset(number for number in numbered.values() if number is not None)
+    is_used = not place.log.store.lists_sorted
+    return _Listed(numbers, is_used and place.log.hint_path in paths, hint if is_used else None, others)
+
+
+def _true_newest(place: LogPlace, listed: _Listed) -> int:
+    """The number up to which there should be entries: a whole copy beside the log tells of one that is gone."""
+    if listed.hint is None or listed.hint[0] <= listed.newest:
+        return listed.newest
+    return listed.hint[0] if find_copy(place.log, place.is_own, place.decode, listed.hint[0]) else listed.newest
+
+
+def _look_at_entry(records: Records, seen: Seen, place: LogPlace, number: int, newest: int) -> Case | None:
+    data = place.log.find(number)
+    if data is None:
+        said = f"entry {number} of {place.label} is missing"
+        return _lost(records, place, number, newest, kind=FindingKind.LOG_GAP, said=said)
+    try:
+        entry = place.decode(data, number)
+    except UnsupportedFormatError as err:
+        finding = RepositoryFinding(
+            kind=FindingKind.NEWER_FORMAT,
+            subject=place.log.path(number),
+            explanation=err.problem,
+            remedy="upgrade Anabranch",
+            refs=place.refs(number, newest),
+        )
+        return Case(finding=finding)
+    except CorruptError as err:
+        said = f"entry {number} of {place.label} cannot be read: {err.problem}"
+        return _lost(records, place, number, newest, kind=FindingKind.DAMAGED_ENTRY, said=said)
+    if not place.is_own(entry, number):
+        said = f"entry {number} of {place.label} is another one, put in its place"
+        return _lost(records, place, number, newest, kind=FindingKind.MISPLACED_ENTRY, said=said)
+    _take_in(records, seen, entry, is_newest=number == newest)
+    return None
+
+
+def _take_in(records: Records, seen: Seen, entry: LogEntry | TagInfo, *, is_newest: bool) -> None:
+    if isinstance(entry, TagInfo):
+        if is_newest and not entry.is_deleted:
+            seen.add_tag(entry)
+        return
+    commit = entry.head.commit
+    publishes = (commit.branch, commit.manifest_version) == (str(entry.branch), entry.number)
+    seen.add_entry(entry, publishes=publishes)
+    if publishes:
+        look_at_object(records, seen, commit.graph_commit_id, entry.head)
+    if is_newest:
+        seen.add_head(entry)
+
+
+def _lost(records: Records, place: LogPlace, number: int, newest: int, *, kind: FindingKind, said: str) -> Case:
+    """An entry that is gone or wrong. It is the commit point of what it said, so that it is never just removed."""
+    data = find_copy(place.log, place.is_own, place.decode, number)
+    if data is None and place.branch is not None:
+        data = rebuild_entry(records, place.log, number)
+    finding = RepositoryFinding(
+        kind=kind,
+        subject=place.log.path(number),
+        explanation=said,
+        remedy=(
+            "restore it from a backup; never remove it, as the next writer would take its number"
+            if data is None
+            else "a repair writes it again: a copy of it, or the entries around it, leave no doubt what it said"
+        ),
+        refs=place.refs(number, newest),
+        repairable=data is not None,
+    )
+
+    def mend() -> bool:
+        return data is not None and _put_entry(place, number, data)
+
+    return Case(finding=finding, mend=None if data is None else mend)
+
+
+def _put_entry(place: LogPlace, number: int, data: bytes) -> bool:
+    """Put an entry where there is none, or one that nobody can read."""
+    there = place.log.find(number)
+    if there is None:
+        return put_once(place.log.store, place.log.path(number), data)
+    try:
+        if place.is_own(place.decode(there, number), number):
+            return False  # somebody else has mended it
+    except CorruptError:
+        pass
+    place.log.store.put(place.log.path(number), data)
+    return True
+
+
+def _diagnose_hint(place: LogPlace, listed: _Listed, newest: int) -> Iterator[Case]:
+    if not listed.has_hint:
+        return
+    if listed.hint is None:
+        yield _hint_case(place, FindingKind.DAMAGED_HINT, "is damaged, and therefore not used", newest)
+        return
+    number, copied = listed.hint
+    data = place.log.find(number)
+    if number in listed.numbers and data == copied:
+        return
+    if find_copy(place.log, place.is_own, place.decode, number) and not _is_whole(place, number, data):
+        return  # it is what the entry is mended from
+    yield _hint_case(place, FindingKind.WRONG_HINT, f"is no copy of entry {number}, and hides the true ones", newest)
+
+
+def _is_whole(place: LogPlace, number: int, data: bytes | None) -> bool:
+    try:
+        return data is not None and place.is_own(place.decode(data, number), number)
+    except AnabranchError:
+        return False
+
+
+def _hint_case(place: LogPlace, kind: FindingKind, said: str, newest: int) -> Case:
+    def mend() -> bool:
+        data = place.log.find(newest)
+        if data is None:
+            place.log.store.delete(place.log.hint_path)
+        else:
+            place.log.write_hint(newest, data)
+        return True
+
+    finding = RepositoryFinding(
+        kind=kind,
+        subject=place.log.hint_path,
+        explanation=f"the hint beside the log of {place.label} {said}",
+        remedy="a repair writes it again from the log",
+        refs=(place.name,) if kind is FindingKind.WRONG_HINT else (),
+        repairable=True,
+    )
+    return Case(finding=finding, mend=mend)
+
+
+def _unknown_files(listed: _Listed) -> Iterator[Case]:
+    return (unknown_file(path) for path in listed.others)
+
+
+def diagnose_branches(seen: Seen) -> Iterator[Case]:
+    """Say that main has no log at all; of any other branch, without its log nothing is left that tells of it."""
+    if MAIN not in seen.heads and not any(MAIN in case.finding.refs for case in seen.cases):
+        finding = RepositoryFinding(
+            kind=FindingKind.MISSING_BRANCH,
+            subject=f"{BRANCHES}/{MAIN}",
+            explanation="branch 'main' has no log",
+            remedy="restore the folder from a backup",
+            refs=(MAIN,),
+        )
+        yield Case(finding=finding)

@@ -1,0 +1,158 @@
+"""Objects written again from others that say the same: commits from log entries, entries from those around them."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from anabranch.errors import AnabranchError, CorruptError, NotFoundError
+from anabranch.ids import BranchName, TableKey
+from anabranch.repo import codec
+from anabranch.repo.commits import commit_path
+from anabranch.repo.doctor.seen import Seen
+from anabranch.repo.log import NumberedLog
+from anabranch.repo.models import BranchEvent, BranchMode, CommitKind, CommitRecord, LogEntry, TableEntry
+from anabranch.repo.records import Records
+from anabranch.repo.tags import TagInfo
+
+__all__ = ["Rebuilder", "find_copy", "rebuild_entry"]
+
+Entry = LogEntry | TagInfo
+IsOwn = Callable[[Entry, int], bool]
+Decode = Callable[[bytes, int], Entry]
+
+# Commits of these kinds change more than the tables, or come with other events.
+_UNUSUAL = frozenset({CommitKind.INIT, CommitKind.FREEZE})
+
+
+class Rebuilder:
+    """Writes commit objects again."""
+
+    def __init__(self, records: Records, seen: Seen) -> None:
+        self._records = records
+        self._seen = seen
+
+    def can_rebuild(self, commit_id: str) -> bool:
+        return self._encoded(commit_id) is not None
+
+    def rebuild(self, commit_id: str) -> bool:
+        """Put the object as the entry that published it has it; nobody else ever writes there."""
+        data = self._encoded(commit_id)
+        if data is None:
+            return False
+        self._records.context.store.put(commit_path(commit_id), data)
+        return True
+
+    def _encoded(self, commit_id: str) -> bytes | None:
+        """The object's bytes; None if something that belongs into it is nowhere else."""
+        where = self._seen.published.get(commit_id)
+        if where is None:
+            return None
+        record = self._records.heads.get_numbered(BranchName(where[0]), where[1]).head
+        if record.base != commit_id:
+            return codec.dump(codec.encode_commit(record))
+        full_map = self._stored_map(commit_id) or self._full_map(record)
+        return None if full_map is None else codec.dump(codec.encode_commit(record, full_map))
+
+    def _stored_map(self, commit_id: str) -> Mapping[TableKey, TableEntry] | None:
+        """The full map in an object of which another part is wrong."""
+        path = commit_path(commit_id)
+        try:
+            fields = codec.load(self._records.context.store.get(path), path=path)
+            with codec.damage_named(path):
+                return codec.decode_full_map(fields) if fields["commit"]["graph_commit_id"] == commit_id else None
+        except (CorruptError, NotFoundError):
+            return None
+
+    def _full_map(self, record: CommitRecord) -> Mapping[TableKey, TableEntry] | None:
+        """All tables of a commit whose own list of them is lost: those of the commit before, and what it changed."""
+        parent = record.commit.parent_commit_id
+        if parent is None:
+            return {} if record.commit.kind is CommitKind.INIT else None
+        if record.made_on is not None:
+            return None  # some of its tables came from main
+        changed = [TableKey.parse(key) for key in record.commit.tables]
+        commits = self._records.commits
+        try:
+            tables = commits.tables_of(commits.get(parent))
+            later = self._later_map(record.commit.graph_commit_id) if changed else None
+        except AnabranchError:
+            return None
+        if changed and later is None:
+            return None
+        for key in changed:
+            tables.pop(key, None)
+            if later is not None:
+                known, touched = later
+                if key in touched:
+                    return None
+                if key in known:
+                    tables[key] = known[key]
+        return tables
+
+    def _later_map(self, base: str) -> tuple[Mapping[TableKey, TableEntry], set[TableKey]] | None:
+        """The next full map after one, and which tables were touched in between; None if there is none yet."""
+        commits = self._records.commits
+        for commit_id, facts in sorted(self._seen.commits.items()):
+            if facts.base != commit_id or commit_id in self._seen.broken or not facts.made_from:
+                continue
+            parent = self._seen.commits.get(facts.made_from[0])
+            if parent is None or parent.base != base or facts.made_from[0] in self._seen.broken:
+                continue
+            record, before = commits.get(commit_id), commits.get(facts.made_from[0])
+            if record.made_on is None and record.commit.parent_commit_id == facts.made_from[0]:
+                touched = {*before.changes, *(TableKey.parse(key) for key in record.commit.tables)}
+                return commits.tables_of(record), touched
+        return None
+
+
+def find_copy(log: NumberedLog, is_own: IsOwn, decode: Decode, number: int) -> bytes | None:
+    """The copy of an entry that lies beside its log, put there after the entry itself, if it is this one and whole."""
+    hint = None if log.store.lists_sorted else log.find_hint()
+    if hint is None or hint[0] != number:
+        return None
+    try:
+        return hint[1] if is_own(decode(hint[1], number), number) else None
+    except CorruptError:
+        return None
+
+
+def rebuild_entry(records: Records, log: NumberedLog, number: int) -> bytes | None:
+    """A log entry that is lost, if those around it leave no doubt; None if they do.
+
+    Where the entry after it was built on a commit made as this number on top of the entry before it, while nothing else
+    was changed about the branch, it said just that.
+    """
+    before, after = _find(log, number - 1), _find(log, number + 1)
+    if before is None or after is None or before.state != after.state:
+        return None
+    if before.state.mode is not BranchMode.PINNED or before.state.run is not None or before.state.is_deleted:
+        return None
+    record = _made_as(records, after, number)
+    if record is None or record.commit.kind in _UNUSUAL:
+        return None
+    commit = record.commit
+    if commit.parent_commit_id != before.head.commit.graph_commit_id:
+        return None
+    event = BranchEvent.PULLED if commit.kind is CommitKind.PULL else BranchEvent.COMMITTED
+    entry = replace(before, number=number, event=event, at=commit.created_at, actor=commit.actor_id, head=record)
+    return codec.encode_entry(entry)
+
+
+def _made_as(records: Records, after: LogEntry, number: int) -> CommitRecord | None:
+    """The commit that the lost entry published, by the entry after it."""
+    here = (str(after.branch), number)
+    for commit_id in (after.head.commit.graph_commit_id, after.head.commit.parent_commit_id):
+        try:
+            record = None if commit_id is None else records.commits.get(commit_id)
+        except AnabranchError:
+            continue
+        if record is not None and (record.commit.branch, record.commit.manifest_version) == here:
+            return record
+    return None
+
+
+def _find(log: NumberedLog, number: int) -> LogEntry | None:
+    data = log.find(number) if number > 0 else None
+    try:
+        return None if data is None else codec.decode_entry(data, path=log.path(number))
+    except CorruptError:
+        return None

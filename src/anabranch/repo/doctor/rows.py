@@ -1,0 +1,65 @@
+"""The rows of tables: whether all can be read, and whether their keys are keys."""
+
+from collections.abc import Iterator, Mapping
+
+import pyarrow as pa
+
+from anabranch.errors import AnabranchError, StorageDeniedError, StorageUnavailableError
+from anabranch.format import staging
+from anabranch.format.scan import iter_batches
+from anabranch.format.staging import Pin
+from anabranch.repo.context import TABLES, Context
+from anabranch.repo.doctor.findings import Case, FindingKind, Placement, RepositoryFinding
+from anabranch.repo.doctor.seen import Use
+
+__all__ = ["diagnose_rows"]
+
+
+def diagnose_rows(context: Context, uses: Mapping[Placement, Use]) -> Iterator[Case]:
+    """Read every row of some states of tables; only the keys of one of them are held in memory."""
+    for place, use in uses.items():
+        home = context.dataset_root(place.dataset).on(place.home)
+        keys = sorted(use.keys)
+        try:
+            columns = _read(Pin(home=home, version=place.version), keys)
+        except (StorageDeniedError, StorageUnavailableError):
+            raise
+        except AnabranchError as err:
+            yield _case(place, FindingKind.UNREADABLE_ROWS, f"its rows cannot be read: {err.problem}")
+            continue
+        for key in keys:
+            if key:
+                yield from _check_key(place, key, columns.select(list(key)))
+
+
+def _read(pin: Pin, keys: list[tuple[str, ...]]) -> pa.Table:
+    """Read all columns, and keep those that keys are made of."""
+    schema = pin.schema
+    names = [name for name in schema.names if any(name in key for key in keys)]
+    kept = [batch.select(names) for batch in iter_batches(pin)]
+    return pa.Table.from_batches(kept, schema=pa.schema([schema.field(name) for name in names]))
+
+
+def _check_key(place: Placement, key: tuple[str, ...], rows: pa.Table) -> Iterator[Case]:
+    named = ", ".join(key)
+    if any(rows.column(name).null_count for name in key):
+        yield _case(place, FindingKind.NULL_KEYS, f"rows have no value in the primary key ({named})")
+    if not staging.are_surely_unique(rows):
+        repeated = len(rows) - len(rows.group_by(list(key)).aggregate([]))
+        if repeated:
+            yield _case(place, FindingKind.DUPLICATE_KEYS, f"{repeated} rows repeat a primary key ({named})")
+
+
+def _case(place: Placement, kind: FindingKind, said: str) -> Case:
+    home = "" if place.home is None else f"tree/{place.home}"
+    finding = RepositoryFinding(
+        kind=kind,
+        subject="/".join(filter(None, [TABLES, place.dataset, home])),
+        explanation=f"version {place.version}: {said}",
+        remedy=(
+            "restore its files from a backup"
+            if kind is FindingKind.UNREADABLE_ROWS
+            else "correct the rows in a transaction, or set another primary key"
+        ),
+    )
+    return Case(finding=finding, placements=frozenset({place}))

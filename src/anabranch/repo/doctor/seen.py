@@ -1,0 +1,163 @@
+"""What doctor has come across while it reads logs and commits: small facts, whatever the number of tables."""
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any
+
+from anabranch.ids import BranchName, TableKey
+from anabranch.repo.doctor.findings import Case, FindingKind, Placement
+from anabranch.repo.history import history_row
+from anabranch.repo.models import CommitRecord, LogEntry, TableEntry, TableMap
+from anabranch.repo.tags import TagInfo
+
+__all__ = ["Broken", "CommitFacts", "Seen", "Use", "digest_row", "name_of", "placement_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broken:
+    """What is wrong with a commit object."""
+
+    kind: FindingKind
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommitFacts:
+    """What is needed of a commit to check others against it; `related` are all commits that it names."""
+
+    branch: str
+    version: int
+    generation: int
+    created_at: int
+    base: str
+    made_from: tuple[str, ...]
+    related: tuple[str, ...]
+    digest: bytes
+
+    @classmethod
+    def of(cls, record: CommitRecord) -> "CommitFacts":
+        commit = record.commit
+        made_from = (commit.parent_commit_id, commit.merged_parent_commit_id, record.made_on, record.taken_from)
+        sources = tuple(dict.fromkeys(source for source in made_from if source is not None))
+        others = (record.saw, record.older, record.base)
+        return cls(
+            branch=commit.branch,
+            version=commit.manifest_version,
+            generation=commit.generation,
+            created_at=commit.created_at,
+            base=record.base,
+            made_from=sources,
+            related=(*sources, *(other for other in others if other is not None)),
+            digest=digest_row(history_row(commit), commit.actor_id),
+        )
+
+
+@dataclass(slots=True)
+class Use:
+    """What entries say about one state of a table."""
+
+    tables: set[str] = field(default_factory=set)
+    rows: set[int] = field(default_factory=set)
+    keys: set[tuple[str, ...]] = field(default_factory=set)
+
+
+class Seen:
+    """Filled by many threads while logs and commits are read."""
+
+    def __init__(self, tables: frozenset[TableKey] | None) -> None:
+        self._lock = threading.Lock()
+        self._tables = tables
+        self.cases: list[Case] = []
+        # The newest entry of each branch, runs among them, by name; and of each tag that exists.
+        self.heads: dict[str, LogEntry] = {}
+        self.tags: dict[str, TagInfo] = {}
+        self.commits: dict[str, CommitFacts] = {}
+        # The log entry that published each commit: its branch and number.
+        self.published: dict[str, tuple[str, int]] = {}
+        # Commits that logs, other commits, or only tags speak of.
+        self.named: set[str] = set()
+        self.looked_at: set[str] = set()
+        self.broken: dict[str, Broken] = {}
+        self.uses: dict[Placement, Use] = defaultdict(Use)
+        # Of each base, the tables that all commits built on it have in another state, or not at all.
+        self._hidden: dict[str, set[TableKey]] = {}
+
+    def report(self, cases: Iterable[Case]) -> None:
+        with self._lock:
+            self.cases.extend(cases)
+
+    def covers(self, key: TableKey) -> bool:
+        """Whether a table is one of those to be looked at."""
+        return self._tables is None or key in self._tables
+
+    def add_entry(self, entry: LogEntry, *, publishes: bool) -> None:
+        head, state = entry.head, entry.state
+        named = [
+            head.commit.graph_commit_id,
+            head.base,
+            head.saw,
+            None if state.parent is None else state.parent.commit,
+        ]
+        if state.run is not None:
+            named += [state.run.origin, state.run.saw, state.run.commit_id]
+        with self._lock:
+            self.named.update(name for name in named if name is not None)
+            if publishes:
+                self.published[head.commit.graph_commit_id] = (str(entry.branch), entry.number)
+
+    def add_head(self, entry: LogEntry) -> None:
+        with self._lock:
+            self.heads[str(entry.branch)] = entry
+
+    def add_tag(self, tag: TagInfo) -> None:
+        with self._lock:
+            self.tags[tag.name] = tag
+
+    def add_broken(self, commit_id: str, broken: Broken) -> None:
+        with self._lock:
+            self.looked_at.add(commit_id)
+            self.broken[commit_id] = broken
+
+    def add_commit(self, record: CommitRecord) -> None:
+        """Take in a commit, and the tables it has beside those of its base, unless it was collected."""
+        facts = CommitFacts.of(record)
+        with self._lock:
+            self.looked_at.add(record.commit.graph_commit_id)
+            self.commits[record.commit.graph_commit_id] = facts
+            self.named.update(facts.related)
+            if record.collected_at is None:
+                self._add_tables(record.changes.items())
+                hidden = self._hidden.setdefault(record.base, set(record.changes))
+                hidden.intersection_update(record.changes)
+
+    def add_full_maps(self, full_map_of: Callable[[str], TableMap]) -> None:
+        """Take in the tables of each base that some commit shows; the others may be gone."""
+        for base, hidden in sorted(self._hidden.items()):
+            if base not in self.broken:
+                full_map = full_map_of(base)
+                self._add_tables((key, entry) for key, entry in full_map.items() if key not in hidden)
+
+    def _add_tables(self, tables: Iterable[tuple[TableKey, TableEntry | None]]) -> None:
+        for key, entry in tables:
+            if entry is not None and self.covers(key):
+                use = self.uses[placement_of(entry)]
+                use.tables.add(str(key))
+                use.rows.add(entry.rows)
+                use.keys.add(entry.primary_key)
+
+
+def name_of(branch: BranchName) -> str:
+    """What people call a branch, or the run whose hidden branch it is."""
+    return str(branch) if branch.run_id is None else f"run {branch.run_id}"
+
+
+def placement_of(entry: TableEntry) -> Placement:
+    return Placement(dataset=entry.dataset, home=entry.home, version=entry.version)
+
+
+def digest_row(row: Mapping[str, Any], actor: str | None) -> bytes:
+    """A short stand-in for what the history tables hold of a commit."""
+    return blake2b(repr((*row.values(), actor)).encode(), digest_size=16).digest()

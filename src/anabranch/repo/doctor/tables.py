@@ -1,0 +1,210 @@
+"""The states of tables that commits name: whether each can be opened, and whether all of its files are there."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from anabranch.format.health.census import Census, Damage, VersionFacts, take_partial_census
+from anabranch.format.health.elsewhere import Elsewhere, look_elsewhere
+from anabranch.format.health.files import mentioned_as
+from anabranch.format.health.lost_refs import can_write_ref, write_ref
+from anabranch.format.home import Home, branch_folder
+from anabranch.format.layout import Layout, LayoutKind, lay_out
+from anabranch.format.names import ManifestName, branch_ref_path, manifest_path
+from anabranch.repo.context import TABLES, Context
+from anabranch.repo.doctor.findings import Case, FindingKind, Placement, RepositoryFinding
+from anabranch.repo.doctor.seen import Use
+from anabranch.storage.uris import relative_to
+
+__all__ = ["DatasetCheck", "look_at_dataset"]
+
+_MANIFESTS = frozenset({LayoutKind.MANIFEST, LayoutKind.DETACHED_MANIFEST})
+_FROM_BACKUP = "restore it from a backup"
+_NAMES = {
+    FindingKind.MISSING_DATA_FILE: "data files",
+    FindingKind.MISSING_DELETION_FILE: "deletion files",
+    FindingKind.MISSING_INDEX: "indices",
+    FindingKind.WRONG_SIZE: "files have another size than their manifest tells",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetCheck:
+    """What was found in one dataset; `stale` are the states of tables that read a place the repository left."""
+
+    cases: tuple[Case, ...]
+    stale: Mapping[Placement, str]
+
+
+def look_at_dataset(context: Context, dataset: str, uses: Mapping[Placement, Use]) -> DatasetCheck:
+    """Look at the states of tables that lie in a dataset."""
+    root = context.dataset_root(dataset)
+    files = lay_out(root.root, root.store().list())
+    check = _Check(root, dataset, uses, files)
+    if not files.files:
+        finding = check.finding(
+            FindingKind.MISSING_DATASET, "", "the dataset is not there", "restore the folder from a backup"
+        )
+        return DatasetCheck(cases=(Case(finding=finding, placements=frozenset(uses)),), stale={})
+    return DatasetCheck(cases=tuple(check.run()), stale=check.stale)
+
+
+class _Check:
+    def __init__(self, root: Home, dataset: str, uses: Mapping[Placement, Use], files: Layout) -> None:
+        self._root = root
+        self._dataset = dataset
+        self._uses = uses
+        self._files = files
+        self.stale: dict[Placement, str] = {}
+
+    def finding(
+        self,
+        kind: FindingKind,
+        path: str,
+        explanation: str,
+        remedy: str,
+        *,
+        paths: tuple[str, ...] = (),
+        repairable: bool = False,
+    ) -> RepositoryFinding:
+        """A finding about a file or folder below the dataset's root."""
+        return RepositoryFinding(
+            kind=kind,
+            subject=self._below(path),
+            explanation=explanation,
+            remedy=remedy,
+            paths=tuple(map(self._below, paths)),
+            repairable=repairable,
+        )
+
+    def run(self) -> Iterator[Case]:
+        manifests = [file for file in self._files.files if file.kind in _MANIFESTS]
+        listed = {(file.branch, ManifestName.parse(file.name).version) for file in manifests}
+        lost = {home for home in {None, *self._homes()} if not any(branch == home for branch, _ in listed)}
+        for home in lost:
+            yield self._lost_home(home)
+        wanted = {(place.home, place.version) for place in self._uses if place.home not in lost}
+        census = take_partial_census(self._root, self._files, wanted)
+        for home in sorted(home for home in self._homes() if home is not None and home not in lost):
+            yield from self._ref(census, home)
+        for home, version in sorted(wanted - listed, key=repr):
+            path = "/".join(filter(None, [self._root.on(home).folder, manifest_path(version)]))
+            said = f"{self._name(home)} has no version {version}"
+            yield self._unreadable(FindingKind.MISSING_VERSION, path, said, home, version)
+        for file, damage in census.damaged_manifests:
+            version = ManifestName.parse(file.name).version
+            said = f"version {version} of {self._name(file.branch)} cannot be opened: {damage.problem}"
+            yield self._unreadable(FindingKind.DAMAGED_MANIFEST, file.path, said, file.branch, version)
+        yield from self._contents(census)
+        yield from self._unfinished_forks()
+
+    def _homes(self) -> set[str | None]:
+        return {place.home for place in self._uses}
+
+    def _lost_home(self, home: str | None) -> Case:
+        placements = frozenset(place for place in self._uses if place.home == home)
+        said = f"{self._name(home)} has no versions"
+        if not placements:
+            said += "; its branches can be read, and no table be branched from them"
+        folder = self._root.on(home).folder
+        finding = self.finding(FindingKind.MISSING_HOME, folder, said, "restore the folder from a backup")
+        return Case(finding=finding, placements=placements)
+
+    def _ref(self, census: Census, home: str) -> Iterator[Case]:
+        """The metadata of a branch: reading goes without them, but Lance can neither list the branch nor fork it."""
+        ref = census.branches.get(home)
+        if ref is not None and not isinstance(ref, Damage):
+            return
+        at, is_missing = self._root.on(home), ref is None
+        # A copied repository's branches cannot be opened yet.
+        can_mend = can_write_ref(at)
+        finding = self.finding(
+            FindingKind.MISSING_REF if is_missing else FindingKind.DAMAGED_REF,
+            branch_ref_path(home),
+            f"{self._name(home)} has {'no' if is_missing else 'damaged'} metadata, and cannot be branched from",
+            "a repair writes them again from what its first version tells" if can_mend else _FROM_BACKUP,
+            repairable=can_mend,
+        )
+        yield Case(finding=finding, mend=(lambda: write_ref(at)) if can_mend else None)
+
+    def _unreadable(self, kind: FindingKind, path: str, said: str, home: str | None, version: int) -> Case:
+        place = Placement(dataset=self._dataset, home=home, version=version)
+        return Case(finding=self.finding(kind, path, said, _FROM_BACKUP), placements=frozenset({place}))
+
+    def _contents(self, census: Census) -> Iterator[Case]:
+        sound = []
+        for facts in census.versions:
+            place = Placement(dataset=self._dataset, home=facts.branch, version=facts.version)
+            if facts.stale_base is not None:
+                self.stale[place] = facts.stale_base
+            else:
+                sound.append((place, facts))
+        elsewhere = look_elsewhere(self._root, (uri for _, facts in sound for uri in facts.needs))
+        yield from self._wrong_files(sound, elsewhere)
+        for folder, problem in sorted(elsewhere.unchecked.items()):
+            finding = RepositoryFinding(
+                kind=FindingKind.UNCHECKED_BASE,
+                subject=folder,
+                explanation=f"whether files of dataset '{self._dataset}' are there cannot be told: {problem}",
+                remedy="make it reachable and run doctor again",
+            )
+            yield Case(finding=finding)
+        for place, facts in sound:
+            yield from self._wrong_row_count(place, facts)
+
+    def _wrong_files(self, sound: list[tuple[Placement, VersionFacts]], elsewhere: Elsewhere) -> Iterator[Case]:
+        present: Counter[str] = Counter()
+        for file in self._files.files:
+            present[mentioned_as(file)] += file.size
+        wrong: dict[FindingKind, dict[str, set[Placement]]] = defaultdict(lambda: defaultdict(set))
+        for place, facts in sound:
+            for uri in facts.needs:
+                below = relative_to(uri, self._root.root)
+                is_missing = uri in elsewhere.missing if below is None else below not in present
+                size = elsewhere.sizes.get(uri) if below is None else present.get(below)
+                told = facts.sizes.get(uri)
+                if is_missing:
+                    wrong[_kind_of(uri)][below or uri].add(place)
+                elif None not in {size, told} and size != told:
+                    wrong[FindingKind.WRONG_SIZE][below or uri].add(place)
+        for kind, users in sorted(wrong.items()):
+            paths = tuple(sorted(users))
+            said = f"{len(paths)} {_NAMES[kind]}" + ("" if kind is FindingKind.WRONG_SIZE else " are missing")
+            finding = self.finding(kind, paths[0], said, "restore them from a backup", paths=paths)
+            yield Case(finding=finding, placements=frozenset().union(*users.values()))
+
+    def _wrong_row_count(self, place: Placement, facts: VersionFacts) -> Iterator[Case]:
+        wrong = sorted(self._uses[place].rows - {facts.rows})
+        if wrong:
+            finding = self.finding(
+                FindingKind.WRONG_ROW_COUNT,
+                facts.path,
+                f"version {facts.version} of {self._name(facts.branch)} has {facts.rows} rows, and commits say"
+                f" {', '.join(map(str, wrong))}",
+                "find out who wrote the commit; compare the table with a backup",
+            )
+            yield Case(finding=finding, placements=frozenset({place}))
+
+    def _unfinished_forks(self) -> Iterator[Case]:
+        homes = self._homes()
+        for name in self._files.unreferenced_trees:
+            if name not in homes:
+                said = f"files of a branch '{name}' that was never finished; no commit needs them"
+                finding = self.finding(FindingKind.UNFINISHED_FORK, branch_folder(name), said, "gc removes them")
+                yield Case(finding=finding)
+
+    def _below(self, path: str) -> str:
+        """A path below the repository's root; what lies elsewhere keeps its URI."""
+        if "://" in path or path.startswith("/"):
+            return path
+        return "/".join(filter(None, [TABLES, self._dataset, path]))
+
+    def _name(self, home: str | None) -> str:
+        return f"dataset '{self._dataset}'" if home is None else f"branch '{home}' of dataset '{self._dataset}'"
+
+
+def _kind_of(uri: str) -> FindingKind:
+    name = uri.rpartition("/")[2]
+    if name.endswith(".lance"):
+        return FindingKind.MISSING_DATA_FILE
+    return FindingKind.MISSING_DELETION_FILE if name.endswith((".arrow", ".bin")) else FindingKind.MISSING_INDEX
