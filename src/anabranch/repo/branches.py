@@ -7,9 +7,11 @@ from anabranch.errors import (
     BranchInUseError,
     BranchNotFoundError,
     BusyError,
+    CollectedError,
     InvalidInputError,
 )
 from anabranch.ids import MAIN, BranchName, TagName
+from anabranch.repo.gc.marks import require_uncollected
 from anabranch.repo.leases import list_alive
 from anabranch.repo.models import BranchEvent, BranchMode, BranchState, LogEntry, Parent
 from anabranch.repo.protection import refuse_protected
@@ -124,7 +126,9 @@ def create_branch(
             raise BranchNotFoundError(f"branch '{parent}' was deleted meanwhile", hint="branch from another one")
         _refuse_name_of_tag(records, name)
         refuse_locked(records)
-    except (BranchNotFoundError, BusyError, InvalidInputError):
+        if not source.is_head:
+            require_uncollected(records.context, record.commit.graph_commit_id)
+    except (BranchNotFoundError, BusyError, CollectedError, InvalidInputError):
         take_back(records, entry)
         raise
     return BranchInfo.of(entry)
@@ -174,7 +178,8 @@ def restore_branch(records: Records, name: BranchName) -> BranchInfo:
     restored = _append_event(records, entry, BranchEvent.RESTORED, is_deleted=False)
     try:
         refuse_orphan(records, entry)
-    except (BranchNotFoundError, InvalidInputError):
+        require_uncollected(records.context, entry.head.commit.graph_commit_id)
+    except (BranchNotFoundError, CollectedError, InvalidInputError):
         take_back(records, restored)
         raise
     return BranchInfo.of(restored)

@@ -87,6 +87,7 @@ def publish(
         _inspect(records, head, record, full_map, about)
         records.commits.put(record, full_map)
         entry = _next_entry(records.context, ground, record, changes, about)
+        records.require_awake()
         if records.heads.append(entry):
             return entry
         records.context.give_way(losses, records.context.clock() - began)

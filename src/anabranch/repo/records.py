@@ -7,21 +7,31 @@ from anabranch.repo.commits import Commits
 from anabranch.repo.context import Context
 from anabranch.repo.heads import Heads
 from anabranch.repo.models import TableEntry
+from anabranch.repo.working import Work
 
 __all__ = ["Records"]
 
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """The logs and commits of one repository, and the context to read and write them in."""
+    """The logs and commits of one repository, and the context to read and write them in.
+
+    `work` is what they are written for, where that may take long.
+    """
 
     context: Context
     heads: Heads
     commits: Commits
+    work: Work | None = None
 
     @classmethod
     def of(cls, context: Context) -> "Records":
         return cls(context, Heads(context), Commits(context))
+
+    def require_awake(self) -> None:
+        """Refuse to publish for work that may have been taken for dead."""
+        if self.work is not None:
+            self.work.require_awake()
 
     def find_table(self, branch: BranchName, key: TableKey) -> TableEntry | None:
         """A table as it is on a branch right now."""

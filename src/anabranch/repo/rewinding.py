@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass, replace
 
-from anabranch.errors import BranchInUseError, BranchNotFoundError, BusyError, InvalidInputError
+from anabranch.errors import BranchInUseError, BranchNotFoundError, BusyError, CollectedError, InvalidInputError
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.branches import refuse_in_use, refuse_orphan, take_back
 from anabranch.repo.checks import checked_limit
+from anabranch.repo.gc.marks import require_uncollected
 from anabranch.repo.models import BranchEvent, BranchMode, LogEntry, TableEntry
 from anabranch.repo.protection import refuse_protected
 from anabranch.repo.publish import record_view
@@ -63,12 +64,24 @@ def reset_branch(records: Records, branch: BranchName, target: Resolved) -> LogE
         if (old.state.mode, old.state.created_as) != (state.mode, state.created_as):
             raise _not_its_own(before)
         state = replace(state, own=old.state.own)
-        return _append(records, before, replace(before, event=BranchEvent.RESET, state=state, head=old.head))
+        moved = replace(before, event=BranchEvent.RESET, state=state, head=old.head)
+        return _append_uncollected(records, before, moved)
     head = replace(target.record, saw=None) if target.is_recorded else target.record
     entry = replace(before, event=BranchEvent.RESET, number=before.number + 1, head=head)
     if not target.is_recorded:
         entry = record_view(records, entry, message=f"Reset {branch} to {target.branch}")
-    return _append(records, before, entry)
+    return _append_uncollected(records, before, entry)
+
+
+def _append_uncollected(records: Records, before: LogEntry, entry: LogEntry) -> LogEntry:
+    """Move a branch to an older commit, and back again if that one is just being collected."""
+    moved = _append(records, before, entry)
+    try:
+        require_uncollected(records.context, entry.head.commit.graph_commit_id)
+    except CollectedError:
+        _append(records, moved, replace(before, event=BranchEvent.UNDONE))
+        raise
+    return moved
 
 
 def _not_its_own(entry: LogEntry) -> InvalidInputError:
@@ -93,7 +106,7 @@ def undo_last(records: Records, branch: BranchName, *, seen: int | None) -> LogE
     if before.state.is_protected:  # else it was the protection that came last
         refuse_protected(last)
     _refuse_to_come_or_go(records, last, before)
-    undone = _append(records, last, replace(before, event=BranchEvent.UNDONE))
+    undone = _append_uncollected(records, last, replace(before, event=BranchEvent.UNDONE))
     try:
         _refuse_to_come_or_go(records, last, before)  # again: others write first and then look, too
     except BranchInUseError:

@@ -6,12 +6,14 @@ from datetime import datetime
 
 from anabranch.errors import (
     BusyError,
+    CollectedError,
     InvalidInputError,
     TagExistsError,
     TagNotFoundError,
 )
 from anabranch.ids import BranchName, TagName
 from anabranch.repo import codec
+from anabranch.repo.gc.marks import require_uncollected
 from anabranch.repo.log import NumberedLog
 from anabranch.repo.records import Records
 from anabranch.storage import in_parallel
@@ -65,7 +67,8 @@ def create_tag(records: Records, name: TagName, *, commit_id: str, description: 
         raise TagExistsError(f"someone just made a tag '{name}'", hint="choose another name")
     try:
         _refuse_name_of_branch(records, name)
-    except InvalidInputError:
+        require_uncollected(records.context, commit_id)
+    except (CollectedError, InvalidInputError):
         # Where the number is taken, somebody else deleted the tag.
         _append(records, replace(tag, number=tag.number + 1, is_deleted=True))
         raise

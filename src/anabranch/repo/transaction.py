@@ -40,6 +40,7 @@ from anabranch.repo.records import Records
 from anabranch.repo.snapshots import Table
 from anabranch.repo.tables import check_primary_key, draft_existing, draft_new, owns, refuse_shared_home
 from anabranch.repo.views import shown
+from anabranch.repo.working import Work
 
 __all__ = ["Transaction"]
 
@@ -59,8 +60,9 @@ class Transaction:
         about: Description,
         on_published: Callable[[LogEntry, Changes], None],
     ) -> None:
-        self._records = records
         self._context = records.context
+        self._work = Work(self._context)
+        self._records = replace(records, work=self._work)
         self._about = about
         self._on_published = on_published
         self._queue = queue_of_this_process()
@@ -412,6 +414,7 @@ class Transaction:
         if self._is_open:
             self._is_open = False
             self._queue.leave(self._writer)
+            self._work.end()
 
 
 def _readable(data: Any) -> pa.Table | pa.RecordBatchReader:

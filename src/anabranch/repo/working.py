@@ -8,7 +8,7 @@ is younger than the oldest work alive is touched either. Short work costs no req
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -28,17 +28,17 @@ _SILENT_LEASES = 2
 
 
 class Work:
-    """Something that writes now and publishes later; `held` is a commit that it needs besides, by its id."""
+    """Something that writes now and publishes later; `held` are commits that it needs besides, by their ids."""
 
-    def __init__(self, context: Context, *, held: str | None = None) -> None:
+    def __init__(self, context: Context, *, held: Iterable[str] = ()) -> None:
         self._context = context
-        self._held = held
+        self._held = tuple(held)
         self._path = lease_path(_WORK, context.new_id())
         self._began = self._signed = _clock()
         self._has_signed = False
         self._lock = threading.Lock()
         self._is_over = False
-        if held is not None:
+        if self._held:
             self.sign()
         _KEEPER.add(self)
 
@@ -53,7 +53,7 @@ class Work:
             if self._is_over:
                 return
             now = _clock()
-            self._context.store.put(self._path, f"{now - self._began:.3f} {self._held or ''}".encode())
+            self._context.store.put(self._path, " ".join([f"{now - self._began:.3f}", *self._held]).encode())
             self._has_signed, self._signed = True, now
 
     def sign_if_due(self) -> None:
@@ -86,7 +86,7 @@ class Work:
 
 
 @contextmanager
-def working(context: Context, *, held: str | None = None) -> Iterator[Work]:
+def working(context: Context, *, held: Iterable[str] = ()) -> Iterator[Work]:
     work = Work(context, held=held)
     try:
         yield work
@@ -137,7 +137,7 @@ class _Sign:
     """What a sign of life said: since when the work goes on, by the store's clock, and what it holds."""
 
     began: datetime
-    held: str | None
+    held: tuple[str, ...]
 
 
 def begin_of_oldest_work(context: Context) -> datetime | None:
@@ -147,16 +147,16 @@ def begin_of_oldest_work(context: Context) -> datetime | None:
 
 def list_held_commits(context: Context) -> tuple[str, ...]:
     """The commits that work alive needs though no ref may name them."""
-    return tuple(sign.held for sign in _list_signs(context) if sign.held is not None)
+    return tuple(commit_id for sign in _list_signs(context) for commit_id in sign.held)
 
 
 def _list_signs(context: Context) -> Iterator[_Sign]:
     for info in list_leases(context, _WORK, within=context.lease * (_SILENT_LEASES + 1)):
         try:
-            age, _, held = context.store.get(info.path).decode().partition(" ")
+            age, *held = context.store.get(info.path).decode().split(" ")
         except ObjectNotFoundError:
             continue  # it is over
-        yield _Sign(began=info.modified - timedelta(seconds=float(age)), held=held or None)
+        yield _Sign(began=info.modified - timedelta(seconds=float(age)), held=tuple(held))
 
 
 def _clock() -> float:

@@ -12,6 +12,7 @@ from anabranch.repo.choosing import choose_comparer
 from anabranch.repo.comparing import RowComparer
 from anabranch.repo.context import Context
 from anabranch.repo.engine import Parameters, SqlEngine
+from anabranch.repo.gc.marks import refuse_collected
 from anabranch.repo.loading.values import Choice
 from anabranch.repo.models import LogEntry
 from anabranch.repo.publish import Changes
@@ -121,7 +122,9 @@ class Handle:
 
     def _resolve_published(self, ref: str) -> Resolved:
         """What a ref stands for, where something is to be built on it."""
-        return require_published(self._resolve(ref), self._records)
+        found = require_published(self._resolve(ref), self._records)
+        refuse_collected(found.record)
+        return found
 
     def _resolve(self, ref: str) -> Resolved:
         parsed = Ref.parse(ref)
@@ -134,6 +137,7 @@ class Handle:
         return found
 
     def _snapshot(self, found: Resolved) -> Snapshot:
+        refuse_collected(found.record)
         return Snapshot.of(self._records, found.record, version=found.version)
 
     def _engine(self) -> SqlEngine:

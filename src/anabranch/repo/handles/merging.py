@@ -1,12 +1,14 @@
 """What a handle does to bring branches together."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Protocol
 
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo import picking, settling
 from anabranch.repo.checks import checked_metadata, checked_text
+from anabranch.repo.gc.marks import require_uncollected
 from anabranch.repo.handles.base import Handle
 from anabranch.repo.loading.values import Choice
 from anabranch.repo.merging.combining import Combiner
@@ -20,6 +22,7 @@ from anabranch.repo.publish import Inspect
 from anabranch.repo.records import Records
 from anabranch.repo.snapshots import Snapshot
 from anabranch.repo.state_checks import Checks, NamedCheck, checked_checks, run_checks
+from anabranch.repo.working import working
 
 __all__ = ["MergingHandle"]
 
@@ -69,7 +72,8 @@ class MergingHandle(Handle):
         )
         if dry_run:
             return MergeResult(plan=plan_merge(self._records, wanted))
-        merged = merge_branch(self._records, wanted)
+        with self._holding(wanted.source) as records:
+            merged = merge_branch(records, wanted)
         if merged.entry is not None:
             self._on_published(merged.entry, merged.changes or {})
         else:
@@ -134,7 +138,8 @@ class MergingHandle(Handle):
         resolved = self._resolve_published(onto)
         resolved.get_commit()  # refuses what no commit records
         before = self._records.heads.get(combiner.branch)
-        rebased = rebase_branch(self._records, resolved.record, combiner)
+        with self._holding(resolved.record) as records:
+            rebased = rebase_branch(records, resolved.record, combiner)
         if rebased.entry is not None:
             self._on_moved(before, rebased.entry)
         return rebased.commits
@@ -143,9 +148,19 @@ class MergingHandle(Handle):
         before = self._records.heads.get(combiner.branch)
         text = None if message is None else checked_text(message)
         record = self._resolve(commit).record
-        after = pick(self._records, combiner.branch, record, message=text, combiner=combiner)
+        with self._holding(record) as records:
+            after = pick(records, combiner.branch, record, message=text, combiner=combiner)
         self._on_moved(before, after)
         return after.head.commit
+
+    @contextmanager
+    def _holding(self, record: CommitRecord) -> Iterator[Records]:
+        """Keep a commit, and what it was made from, out of garbage collection while its tables are read."""
+        commit = record.commit
+        held = [found for found in (commit.graph_commit_id, commit.parent_commit_id) if found is not None]
+        with working(self._context, held=held) as work:
+            require_uncollected(self._context, commit.graph_commit_id)
+            yield replace(self._records, work=work)
 
     def _merge_of(self, source: str, combiner: Combiner) -> BranchMerge:
         found = self._resolve_published(source).record

@@ -52,6 +52,7 @@ def rebase_branch(records: Records, onto: CommitRecord, combiner: Combiner) -> R
             actor=records.context.actor,
             head=replace(made[-1], saw=None),
         )
+        records.require_awake()
         if records.heads.append(entry):
             return Rebased(entry=entry, commits=tuple(record.commit for record in made[1:]))
     raise BusyError(f"branch '{combiner.branch}' moved {_MAX_ATTEMPTS} times meanwhile", hint="try again")
