@@ -18,7 +18,7 @@ from anabranch.repo.repository import Repository
 from anabranch.storage import open_store
 from anabranch.storage.uris import normalise_uri
 
-__all__ = ["clone_repository", "init_repository", "open_repository", "relocate_repository"]
+__all__ = ["clone_repository", "init_repository", "open_damaged_repository", "open_repository", "relocate_repository"]
 
 
 def init_repository(
@@ -40,6 +40,13 @@ def open_repository(
 ) -> Repository:
     """Open the repository at a folder or URI, bound to a branch."""
     return Repository(_existing(uri, storage_options, actor), branch=branch)
+
+
+def open_damaged_repository(
+    uri: str | os.PathLike[str], *, storage_options: Mapping[str, str] | None = None, actor: str | None = None
+) -> Repository:
+    """A handle on what may be a repository, for doctor alone: whether there is one is not looked at."""
+    return Repository(_context(uri, storage_options, actor))
 
 
 def clone_repository(  # noqa: PLR0913 - one call for one clone, whose every choice has a default

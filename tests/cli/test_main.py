@@ -79,6 +79,7 @@ def test_the_commands_are_these() -> None:
             "compact",
             "conflicts",
             "diff",
+            "doctor",
             "index",
             "init",
             "lineage",
@@ -108,7 +109,7 @@ def test_the_help_groups_the_commands(run: Run) -> None:
     headings = [line for line in run().out.splitlines() if line.endswith(":") and not line.startswith(" ")]
     assert headings == [
         *("Options:", "Start:", "Branches:", "History:"),
-        *("Back and forth:", "Tables:", "One Lance dataset:"),
+        *("Back and forth:", "Tables:", "Housekeeping:", "One Lance dataset:"),
     ]
 
 

@@ -18,6 +18,7 @@ from anabranch.cli.commands import (
     conflicts,
     dataset,
     diff,
+    doctor,
     export,
     index,
     init,
@@ -119,6 +120,7 @@ def create_app() -> typer.Typer:
     )
     app.callback()(_root)
     _add_repository_commands(app)
+    _add_housekeeping_commands(app)
     app.add_typer(dataset.app, name="dataset", rich_help_panel="One Lance dataset")
     return app
 
@@ -176,6 +178,15 @@ def _add_repository_commands(app: typer.Typer) -> None:
             "sql 'SELECT count(*) FROM in_c_sales.orders'", "sql --csv --ref main~3 < report.sql", "sql 'FROM branches'"
         ),
     )(sql.sql)
+
+
+def _add_housekeeping_commands(app: typer.Typer) -> None:
+    panel = "Housekeeping"
+    app.command(
+        "doctor",
+        rich_help_panel=panel,
+        epilog=example("doctor", "doctor --rows --table in_c_sales.orders", "doctor --repair"),
+    )(doctor.doctor)
 
 
 def _add_merge_commands(app: typer.Typer, *, panel: str) -> None:

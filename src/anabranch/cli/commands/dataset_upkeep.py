@@ -15,6 +15,7 @@ from anabranch.cli.arguments import (
     parse_pairs,
 )
 from anabranch.cli.exit_codes import GENERAL
+from anabranch.cli.health import health_document, health_sentence
 from anabranch.cli.output import Answer, Table, count, output_for
 
 if TYPE_CHECKING:
@@ -96,35 +97,10 @@ def doctor(
     dataset = open_damaged_dataset(uri, storage_option)
     report = dataset.doctor(repair=repair, grace=timedelta(minutes=grace), clones=clone or ())
     output_for(as_json=as_json).show(
-        Answer(document=_document(report), sentences=[_sentence(report)], tables=_tables(report))
+        Answer(document=health_document(report), sentences=[health_sentence(report)], tables=_tables(report))
     )
     if not report.is_clean:
         raise typer.Exit(GENERAL)
-
-
-def _document(report: "DoctorReport") -> dict[str, object]:
-    findings = [
-        {
-            "kind": finding.kind,
-            "severity": finding.severity,
-            "subject": finding.subject,
-            "explanation": finding.explanation,
-            "remedy": finding.remedy,
-            "paths": finding.paths,
-            "needed_by": finding.needed_by,
-            "repairable": finding.repairable,
-            "repaired": finding.repaired,
-        }
-        for finding in report.findings
-    ]
-    return {"root": report.root, "clean": report.is_clean, "findings": findings}
-
-
-def _sentence(report: "DoctorReport") -> str:
-    if not report.findings:
-        return f"{report.root} is in order"
-    repairable = sum(finding.repairable for finding in report.open)
-    return f"{len(report.repaired)} repaired, {len(report.open)} open, of which --repair can put right {repairable}"
 
 
 def _tables(report: "DoctorReport") -> list[Table]:

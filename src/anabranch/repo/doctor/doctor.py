@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from anabranch.errors import InvalidInputError, TableNotFoundError
 from anabranch.ids import TableKey
 from anabranch.repo.context import TABLES, Context
 from anabranch.repo.doctor.commits import diagnose_commits, look_at_rest
@@ -45,6 +46,8 @@ class Scope:
 
     @classmethod
     def of(cls, tables: Sequence[str] | None, *, rows: bool) -> "Scope":
+        if isinstance(tables, str):
+            raise InvalidInputError(f"{tables!r} is no list of tables", hint=f"give [{tables!r}]")
         return cls(tables=None if tables is None else frozenset(map(TableKey.parse, tables)), rows=rows)
 
 
@@ -130,6 +133,7 @@ class _Examination:
         by_dataset: dict[str, dict[Placement, Use]] = defaultdict(dict)
         for place, use in self._seen.uses.items():
             by_dataset[place.dataset][place] = use
+        self._refuse_unknown()
         self._steps.expect(len(by_dataset))
 
         def look_at(dataset: str) -> DatasetCheck:
@@ -145,6 +149,13 @@ class _Examination:
             readable = {place: use for place, use in self._seen.uses.items() if place not in damaged}
             cases += diagnose_rows(self._context, readable)
         return cases
+
+    def _refuse_unknown(self) -> None:
+        """Refuse a table that no commit has: that nothing is wrong with it would be no answer."""
+        known = {key for use in self._seen.uses.values() for key in use.tables}
+        for key in sorted(self._scope.tables or ()):
+            if str(key) not in known and not self._seen.broken:
+                raise TableNotFoundError(f"no commit has a table '{key}'", hint="list the tables to see which exist")
 
     def _stale_bases(self, stale: dict[Placement, str]) -> list[Case]:
         """One finding for all of them: they have one cause, and one remedy."""

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
-from anabranch.format.arguments import require_names
 from anabranch.repo.clones import CloneInfo, Clones
 from anabranch.repo.doctor.doctor import Scope, check_repository
 from anabranch.repo.doctor.findings import RepositoryReport
@@ -48,8 +47,6 @@ class HousekeepingHandle(Handle):
         With `repair`, what can be rebuilt from something else is, and everything is looked at again. `tables` limits
         what is looked at beside logs and commits.
         """
-        if tables is not None:
-            require_names(tables)
         scope = Scope.of(tables, rows=rows)
         return check_repository(self._context, scope, repair=repair, progress=progress or _say_nothing)
 
