@@ -2,6 +2,7 @@
 
 import lance
 
+from anabranch.errors import NotFoundError
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.staging.pin import Pin
 
@@ -28,6 +29,8 @@ def _step_back(pin: Pin) -> Pin | None:
             step = pin.open().read_transaction(pin.version)
     except TypeError:
         return None  # Lance cannot show a compaction that touched indices
+    except NotFoundError:
+        return None  # collected
     match None if step is None else step.operation:
         case lance.LanceOperation.Clone() as made:
             return Pin(home=pin.home.on(made.ref_name), version=made.ref_version)

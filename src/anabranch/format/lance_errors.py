@@ -64,7 +64,7 @@ _TABLE: tuple[tuple[str, type[AnabranchError], str], ...] = (
         DamagedFileError,
         "run 'anabranch dataset doctor' on it, or restore the file from a backup",
     ),
-    (r"Not found: ", DamagedFileError, "a file of this version is missing: run doctor on the dataset"),
+    (r"Not found: ", DamagedFileError, "a file of this version is missing: garbage was collected, or run doctor"),
     (r"Too many concurrent writers|[Cc]ommit conflict|Incompatible transaction", BusyError, "try again"),
     (
         r"[Ss]chema|column .* not found|No field named|does not exist in the dataset",

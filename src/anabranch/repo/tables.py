@@ -4,7 +4,13 @@ from collections.abc import Container, Sequence
 
 import pyarrow as pa
 
-from anabranch.errors import DatasetExistsError, InvalidInputError, SchemaMismatchError, WriteConflictError
+from anabranch.errors import (
+    DatasetExistsError,
+    InvalidInputError,
+    NotFoundError,
+    SchemaMismatchError,
+    WriteConflictError,
+)
 from anabranch.format import scan, staging
 from anabranch.format.home import Home
 from anabranch.format.staging import Pin
@@ -12,6 +18,7 @@ from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.checks import require_names
 from anabranch.repo.context import Context
 from anabranch.repo.draft import Draft, one_time_step, refuse_repeated
+from anabranch.repo.gc.removing import is_being_removed
 from anabranch.repo.models import TableEntry, TableMap
 
 __all__ = [
@@ -70,18 +77,32 @@ def draft_new(
     dataset = f"{key.bucket}/{key.table}.lance"
     if any(entry.dataset == dataset for entry in taken.values()):
         dataset = free_dataset(context, key)  # a renamed table keeps its folder
+    try:
+        pin = staging.create_empty(context.dataset_root(dataset), schema)
+    except DatasetExistsError:
+        pin = _take_over(context, branch, dataset)
+        if pin is not None:
+            draft = _new_draft(key, dataset, pin, primary_key)
+            draft = draft.then(one_time_step("create", staging.overwrite(pin, schema.empty_table())))
+            if not is_being_removed(context, dataset):
+                return draft
+        dataset = free_dataset(context, key)
+        pin = staging.create_empty(context.dataset_root(dataset), schema)
+    return _new_draft(key, dataset, home_for_writing(context, branch, pin), primary_key)
+
+
+def _take_over(context: Context, branch: BranchName, dataset: str) -> Pin | None:
+    """What an earlier table left behind, ready for writing; None if it is none of ours, or just being collected."""
     root = context.dataset_root(dataset)
     try:
-        pin = staging.create_empty(root, schema)
-        is_new = True
-    except DatasetExistsError:
         pin = Pin(home=root, version=root.head_version())
-        is_new = False
-        if not pin.open().has_stable_row_ids:  # no table of ours lay there
-            dataset, is_new = free_dataset(context, key), True
-            pin = staging.create_empty(context.dataset_root(dataset), schema)
-    pin = home_for_writing(context, branch, pin)
-    draft = Draft(
+        return home_for_writing(context, branch, pin) if pin.open().has_stable_row_ids else None
+    except NotFoundError:
+        return None
+
+
+def _new_draft(key: TableKey, dataset: str, pin: Pin, primary_key: Sequence[str]) -> Draft:
+    return Draft(
         key=key,
         origin=None,
         dataset=dataset,
@@ -90,7 +111,6 @@ def draft_new(
         primary_key=tuple(primary_key),
         forked_from=None,
     )
-    return draft if is_new else draft.then(one_time_step("create", staging.overwrite(pin, schema.empty_table())))
 
 
 def check_primary_key(key: TableKey, schema: pa.Schema, primary_key: Sequence[str]) -> None:
