@@ -13,7 +13,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from anabranch.errors import ForbiddenError, UnauthenticatedError
 
-__all__ = ["DEFAULT_BRANCH", "Needs", "Public", "Scope", "Token", "hash_secret", "require"]
+__all__ = ["DEFAULT_BRANCH", "Needs", "Public", "Scope", "Token", "hash_secret", "is_secret_of", "require"]
 
 # What the service calls main in its paths.
 DEFAULT_BRANCH = "default"
@@ -60,7 +60,8 @@ def hash_secret(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-def matches(secret: str, token: Token) -> bool:
+def is_secret_of(secret: str, token: Token) -> bool:
+    # Takes as long for a wrong secret as for the right one.
     return hmac.compare_digest(hash_secret(secret), token.secret_hash)
 
 

@@ -8,8 +8,9 @@ from fastapi import FastAPI
 
 import anabranch
 from anabranch.server.envelope import add_handlers
+from anabranch.server.metrics import MetricsMiddleware
 from anabranch.server.middleware import LimitingMiddleware
-from anabranch.server.routes import branches, buckets, projects, rows, status, tables
+from anabranch.server.routes import audit, branches, buckets, history, projects, rows, status, tables, tags, tokens
 from anabranch.server.service import Service, open_service
 from anabranch.server.settings import Settings
 
@@ -22,6 +23,10 @@ _ROUTERS = (
     buckets.router,
     tables.router,
     rows.router,
+    history.router,
+    tags.router,
+    tokens.router,
+    audit.router,
 )
 
 
@@ -47,6 +52,7 @@ def create_app(settings: Settings, *, service: Service | None = None) -> FastAPI
     app.state.service = opened
     add_handlers(app)
     app.add_middleware(LimitingMiddleware, limits=settings.limits)
+    app.add_middleware(MetricsMiddleware, metrics=opened.metrics)
     for router in _ROUTERS:
         app.include_router(router)
     return app

@@ -4,10 +4,11 @@ from datetime import datetime
 
 from anabranch.errors import CommitNotFoundError, InvalidNameError, TagNotFoundError
 from anabranch.ids import MAIN, CommitId, TagName
+from anabranch.repo.models import GraphCommit
 from anabranch.repo.snapshots import Snapshot
 from anabranch.server.branches import OpenBranch
 
-__all__ = ["snapshot_at"]
+__all__ = ["is_visible", "snapshot_at"]
 
 
 def snapshot_at(branch: OpenBranch, at: str | None) -> Snapshot:
@@ -19,11 +20,16 @@ def snapshot_at(branch: OpenBranch, at: str | None) -> Snapshot:
     if commit_id is None:
         return repository.snapshot_of(f"{branch.name}@{{{at}}}")
     snapshot = repository.published_snapshot_of(commit_id)
-    if snapshot.commit.branch not in (branch.name, MAIN):
+    if not is_visible(branch, snapshot.commit):
         raise CommitNotFoundError(
             f"commit {commit_id} was made on another branch", hint="list the commits of this branch"
         )
     return snapshot
+
+
+def is_visible(branch: OpenBranch, commit: GraphCommit) -> bool:
+    """Whether a commit is one of the branch or of main, which it shows; others may be none of the reader's business."""
+    return commit.branch in (branch.name, MAIN)
 
 
 def _find_commit_id(branch: OpenBranch, at: str) -> str | None:

@@ -33,6 +33,7 @@ __all__ = [
     "ForAnyone",
     "FreeName",
     "FreeText",
+    "Limit",
     "ProjectCall",
     "ProjectForAdmin",
     "ProjectId",
@@ -74,6 +75,8 @@ At = Annotated[
         examples=["2026-11-15T10:00:00Z"],
     ),
 ]
+
+Limit = Annotated[int, Query(ge=1, le=1000, description="At most so many.")]
 
 
 def _one_line(text: str) -> str:

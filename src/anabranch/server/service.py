@@ -14,6 +14,7 @@ from anabranch.server.metadata.buckets import BucketRows
 from anabranch.server.metadata.database import Database
 from anabranch.server.metadata.projects import ProjectRows
 from anabranch.server.metadata.tokens import Tokens
+from anabranch.server.metrics import Metrics
 from anabranch.server.projects import Projects
 from anabranch.server.rows import Rows
 from anabranch.server.settings import Settings
@@ -37,6 +38,7 @@ class Service:
     tables: Tables
     rows: Rows
     changing: Changing
+    metrics: Metrics
 
     def close(self) -> None:
         self.database.close()
@@ -83,4 +85,5 @@ def _assemble(settings: Settings, database: Database, clock: Callable[[], dateti
         tables=Tables(buckets, changing),
         rows=Rows(changing),
         changing=changing,
+        metrics=Metrics(),
     )

@@ -49,7 +49,7 @@ class AuditLog:
 
     def list_all(
         self, *, project_id: str | None = None, before: datetime | None = None, limit: int = 100
-    ) -> Sequence[AuditEvent]:
+    ) -> list[AuditEvent]:
         """The newest events first, of all projects or of one."""
         rows = self._database.read(
             "SELECT * FROM audit_events WHERE ($1::VARCHAR IS NULL OR project_id = $1)"

@@ -7,13 +7,14 @@ from dataclasses import replace
 from datetime import datetime
 
 from anabranch.errors import InvalidInputError, TokenNotFoundError, UnauthenticatedError
-from anabranch.server.access import Scope, Token, hash_secret, matches
+from anabranch.server.access import Scope, Token, hash_secret, is_secret_of
 from anabranch.server.metadata.database import Database
 
 __all__ = ["Tokens"]
 
 _PREFIX = "ab_"
 _SECRET_BYTES = 32
+_ID_BYTES = 6
 
 
 class Tokens:
@@ -39,9 +40,10 @@ class Tokens:
     ) -> tuple[Token, str]:
         """A new token and its secret, which nobody can tell afterwards."""
         _check_binding(scope, project_id, branch_id)
-        secret = _new_secret()
+        token_id = secrets.token_hex(_ID_BYTES)
+        secret = _new_secret(token_id)
         token = Token(
-            id=_id_of(secret),
+            id=token_id,
             name=name,
             secret_hash=hash_secret(secret),
             scope=scope,
@@ -59,7 +61,7 @@ class Tokens:
     def authenticate(self, secret: str) -> Token:
         """The living token with this secret."""
         token = self._by_id.get(_id_of(secret))
-        if token is None or not matches(secret, token):
+        if token is None or not is_secret_of(secret, token):
             raise UnauthenticatedError("the token is not known", hint="send one that this service made")
         if not token.is_alive(self._clock()):
             how = "expired" if token.revoked_at is None else "was revoked"
@@ -77,17 +79,16 @@ class Tokens:
         return token
 
     def rotate(self, token_id: str) -> tuple[Token, str]:
-        """Give a token a new secret, and with it a new id; the old one is revoked at the same moment."""
+        """Give a token a new secret; from now on the old one is unknown."""
         with self._changing:
-            old = self.get(token_id)
-            if not old.is_alive(self._clock()):
+            token = self.get(token_id)
+            if not token.is_alive(self._clock()):
                 raise InvalidInputError(f"token {token_id} is not valid any more", hint="make another one")
-            secret = _new_secret()
-            new = replace(old, id=_id_of(secret), secret_hash=hash_secret(secret), created_at=self._clock())
-            with self._database.turn():
-                self._insert(new)
-                self._revoke(old)
-        return new, secret
+            secret = _new_secret(token_id)
+            rotated = replace(token, secret_hash=hash_secret(secret))
+            self._database.write("UPDATE tokens SET secret_hash = ? WHERE id = ?", [rotated.secret_hash, token_id])
+            self._keep(rotated)
+        return rotated, secret
 
     def revoke(self, token_id: str) -> Token:
         with self._changing:
@@ -131,13 +132,13 @@ class Tokens:
         self._by_id = {**self._by_id, token.id: token}  # readers hold no lock
 
 
-def _new_secret() -> str:
-    return _PREFIX + secrets.token_urlsafe(_SECRET_BYTES)
+def _new_secret(token_id: str) -> str:
+    return f"{_PREFIX}{token_id}_{secrets.token_urlsafe(_SECRET_BYTES)}"
 
 
 def _id_of(secret: str) -> str:
-    """What a token is called: a part of its hash, by which it is found without comparing secrets."""
-    return hash_secret(secret)[:16]
+    """The id inside a secret, by which its token is found without comparing secrets."""
+    return secret.removeprefix(_PREFIX).partition("_")[0]
 
 
 def _check_binding(scope: Scope, project_id: str | None, branch_id: str | None) -> None:

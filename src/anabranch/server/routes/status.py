@@ -4,12 +4,13 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Request
 from fastapi.openapi.docs import get_swagger_ui_html
-from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
+from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
 
 import anabranch
 from anabranch.server.access import Public
-from anabranch.server.routing import get_service, make_router
+from anabranch.server.routing import ForAnyone, get_service, make_router
 
 __all__ = ["router"]
 
@@ -27,6 +28,12 @@ def get_health(_: ForEverybody, request: Request) -> Health:
     """Whether the service answers, and its metadata with it."""
     get_service(request).database.read("SELECT 1")
     return Health(status="ok", version=anabranch.__version__)
+
+
+@router.get("/metrics", response_class=PlainTextResponse)
+def get_metrics(call: ForAnyone) -> PlainTextResponse:
+    """What the service counts, for Prometheus; needs a token that is bound to no project."""
+    return PlainTextResponse(call.service.metrics.show(), media_type=CONTENT_TYPE_LATEST)
 
 
 @router.get("/openapi.json", include_in_schema=False)
