@@ -123,3 +123,12 @@ def test_on_local_disk_a_version_with_bases_is_cloned_deeply(root: str, tmp_path
     lance.dataset(root).create_branch("dev")
     dev = lance.dataset(f"{root}/tree/dev")
     assert dev.deep_clone(str(tmp_path / "deep.lance"), dev.version).count_rows() == dev.count_rows()
+
+
+def test_a_staged_version_is_cloned_as_one_and_not_found_unless_it_is_named(root: str, tmp_path: Path) -> None:
+    staged, clone = stage(root), str(tmp_path / "clone.lance")
+    with pytest.raises(ValueError, match="was not found"):
+        lance.dataset(root).shallow_clone(clone, (None, staged))
+    named = lance.dataset(root).shallow_clone(str(tmp_path / "named.lance"), (None, staged), version=staged)
+    assert named.count_rows() == lance.dataset(clone, version=staged).count_rows() == 6
+    assert [path.name for path in Path(clone, "_versions").iterdir()] == [f"d{staged}.manifest"]

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Barrier
+from typing import TypeVar
 
 import lance
 import pyarrow as pa
@@ -21,10 +22,12 @@ from anabranch.errors import (
     ObjectNotFoundError,
     StorageError,
 )
-from anabranch.storage import ObjectStore, copy_between, open_store
+from anabranch.storage import ObjectStore, copy_between, copy_verified, open_store
+from anabranch.storage.wrappers import _WrappedStore
 from tests.conftest import Place
 
 MB = 1 << 20
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -259,11 +262,12 @@ class _ShortStore:
         yield self._inner.get(path)[:-1]
 
 
-def test_a_copy_that_arrived_short_is_reported(tmp_path: Path) -> None:
+@pytest.mark.parametrize("copy", [copy_between, copy_verified])
+def test_a_copy_that_arrived_short_is_reported(tmp_path: Path, copy: Callable[..., None]) -> None:
     source, target = open_store(tmp_path / "a"), open_store(tmp_path / "b")
     source.put("x", b"123")
     with pytest.raises(StorageError, match=r"2 of 3 bytes arrived at '.*/b/x'; try again"):
-        copy_between(_ShortStore(source), "x", target, "x")  # type: ignore[arg-type]
+        copy(_ShortStore(source), "x", target, "x")
 
 
 @pytest.mark.s3
@@ -350,3 +354,29 @@ def test_a_folder_is_no_object(tmp_path: Path) -> None:
         with pytest.raises(AnabranchError, match="folder"):
             request()
     assert paths(store) == ["folder/x"]
+
+
+@pytest.mark.s3
+def test_a_verified_copy_is_the_same(store: ObjectStore, tmp_path: Path) -> None:
+    target = open_store(tmp_path / "target")
+    store.put("x", b"a" * (3 * MB))
+    copy_verified(store, "x", target, "y")
+    assert target.get("y") == b"a" * (3 * MB)
+
+
+class _ForgetfulStore(_WrappedStore):
+    """A disk that gives back something else than it was given, of the same size."""
+
+    def _request(self, _operation: str, _path: str, send: Callable[[], T]) -> T:
+        return send()
+
+    def put_stream(self, path: str, chunks: Iterator[bytes]) -> None:
+        data = b"".join(chunks)
+        self._inner.put(path, data[:-1] + b"?")
+
+
+def test_a_copy_that_is_not_the_same_is_noticed(tmp_path: Path) -> None:
+    source, target = open_store(tmp_path / "source"), open_store(tmp_path / "target")
+    source.put("x", b"as it was")
+    with pytest.raises(StorageError, match="not what was read"):
+        copy_verified(source, "x", _ForgetfulStore(target), "x")

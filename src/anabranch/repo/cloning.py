@@ -28,7 +28,15 @@ from anabranch.repo.context import Context
 from anabranch.repo.creation import Mark, check_repository, first_entry, has_mark, put_mark
 from anabranch.repo.heads import Heads
 from anabranch.repo.models import CommitKind, CommitRecord, GraphCommit, TableEntry, TableMap
-from anabranch.repo.origins import Attempt, AttemptState, Registration, begin, find_origin, finish
+from anabranch.repo.origins import (
+    Attempt,
+    AttemptState,
+    Registration,
+    begin,
+    find_origin,
+    finish,
+    refuse_overtaken,
+)
 from anabranch.repo.records import Records
 from anabranch.repo.refs import refuse_internal, require_published, resolve
 from anabranch.repo.tables import free_dataset
@@ -86,28 +94,27 @@ def clone_repository(request: CloneRequest, progress: Progress = lambda _done, _
 
     Where a clone was cut off, this begins anew; where all but the last step was done, it does that.
     """
-    target = request.target
+    target, options = request.target, request.source.context.storage_options
     before = find_origin(target)
     if before is not None and before.state is AttemptState.FINISHED and not has_mark(target):
-        _complete(target, before)
+        _complete(target, before, options)
         if before.makes_the_same_as(_attempt(request, before, ())):
             return
     _refuse_taken(request, is_unfinished=before is not None)
-    registrations = _register(request)
+    attempt = _attempt(request, before, _register(request))
     try:
-        attempt = _attempt(request, before, registrations)
         begin(target, attempt)
-        _clear(target, before, request.source.context.storage_options)
+        _clear(target, before, options)
         record, tables = _clone_tables(request, attempt, progress)
         Commits(target).put(record, tables)
-    except BaseException:
+    except BaseException as err:
         # If this fails as well, the registrations stay: they do no harm, and they are listed.
         with suppress(AnabranchError):
-            _release(registrations, request.source.context.storage_options)
+            _release(attempt.registrations, options)
+        if isinstance(err, AnabranchError):
+            refuse_overtaken(target, attempt)
         raise
-    _complete(target, finish(target, attempt, first_commit_id=record.commit.graph_commit_id))
-    if request.kind is CloneKind.DEEP:
-        _release(registrations, request.source.context.storage_options)
+    _complete(target, finish(target, attempt, first_commit_id=record.commit.graph_commit_id), options)
 
 
 def _attempt(request: CloneRequest, before: Attempt | None, registrations: tuple[Registration, ...]) -> Attempt:
@@ -275,9 +282,11 @@ def _first_record(request: CloneRequest, attempt: Attempt) -> CommitRecord:
     return CommitRecord(commit=commit, base=commit.graph_commit_id, changes={}, recent=(), older=None)
 
 
-def _complete(target: Context, finished: Attempt) -> None:
+def _complete(target: Context, finished: Attempt, storage_options: Mapping[str, str]) -> None:
     """Begin main with the commit of a finished attempt, then put the mark; whoever does this does the same."""
     record = Commits(target).get(str(finished.first_commit_id))
     if not Heads(target).append(first_entry(record)):
         raise RepositoryExistsError(f"somebody else began a repository at {target.root!r}", hint="choose another place")
     put_mark(target, Mark(id=finished.repository_id, root=target.root, created_at=record.commit.created_at))
+    if finished.kind is CloneKind.DEEP:
+        _release(finished.registrations, storage_options)

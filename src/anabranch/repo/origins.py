@@ -24,6 +24,7 @@ __all__ = [
     "find_origin",
     "finish",
     "follow_source",
+    "refuse_overtaken",
     "refuse_unfinished",
 ]
 
@@ -83,6 +84,13 @@ def refuse_unfinished(context: Context) -> None:
         )
 
 
+def refuse_overtaken(context: Context, attempt: Attempt) -> None:
+    """Refuse to go on where another attempt was begun meanwhile, which clears away what this one has made."""
+    newest = find_origin(context)
+    if newest is not None and newest.number > attempt.number:
+        raise _overtaken(context)
+
+
 def begin(context: Context, attempt: Attempt) -> None:
     """Begin an attempt; whatever was begun before can no longer finish."""
     _append(context, attempt)
@@ -124,7 +132,11 @@ def _append(context: Context, attempt: Attempt) -> None:
         }
     )
     if not _log(context).append(attempt.number, data):
-        raise BusyError(f"somebody else began to clone to {context.root!r}", hint="let them finish, and look at it")
+        raise _overtaken(context)
+
+
+def _overtaken(context: Context) -> BusyError:
+    return BusyError(f"somebody else began to clone to {context.root!r}", hint="let them finish, and look at it")
 
 
 def _log(context: Context) -> NumberedLog:

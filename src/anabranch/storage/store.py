@@ -291,6 +291,10 @@ def is_below_file(uri: str) -> bool:
 def copy_between(source: ObjectStore, path: str, target: ObjectStore, target_path: str) -> None:
     """Copy one object from store to store, in pieces, and make sure that all of it arrived."""
     target.put_stream(target_path, source.stream(path))
+    _require_all(source, path, target, target_path)
+
+
+def _require_all(source: ObjectStore, path: str, target: ObjectStore, target_path: str) -> None:
     sent, arrived = source.head(path).size, target.head(target_path).size
     if sent != arrived:
         place = join_uri(target.uri, target_path)
@@ -307,6 +311,7 @@ def copy_verified(source: ObjectStore, path: str, target: ObjectStore, target_pa
             yield chunk
 
     target.put_stream(target_path, read())
+    _require_all(source, path, target, target_path)
     for chunk in target.stream(target_path):
         arrived.update(chunk)
     if sent.digest() != arrived.digest():

@@ -1,0 +1,267 @@
+"""Repositories cloned from a ref of another, shallow and deep."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import anabranch as ab
+from anabranch.errors import (
+    BusyError,
+    ConflictError,
+    InvalidInputError,
+    InvalidPathError,
+    RepositoryExistsError,
+    RepositoryNotFoundError,
+    TableNotFoundError,
+)
+from anabranch.repo import codec
+from anabranch.storage import open_store
+from tests.conftest import Place
+from tests.repo.conftest import CUSTOMERS, ORDERS, append, data_files, ids, objects, rows, table
+from tests.repo.moving import furnish, remove_objects
+from tests.repo.programs import ledger
+from tests.repo.programs.running import Program
+
+Clone = Callable[..., ab.Repository]
+
+
+@pytest.fixture(params=["shallow", "deep"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def clone(place: Place, lake: ab.Repository, kind: str) -> Clone:
+    """Clone the lake to a place of that name."""
+
+    def make(name: str = "clone", **choices: Any) -> ab.Repository:
+        options = {"storage_options": place.storage_options, "shallow": kind == "shallow", "actor": "bob", **choices}
+        return ab.clone(lake.uri, place / name, **options)
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Program]:
+    with Program("nursery") as program:
+        yield program
+
+
+def everything(repo: ab.Repository, ref: str = "main") -> dict[str, list[dict[str, Any]]]:
+    snapshot = repo.snapshot_of(ref)
+    return {key: rows(snapshot[key]) for key in snapshot}
+
+
+def mark_of(repo: ab.Repository) -> dict[str, Any]:
+    return codec.load(open_store(repo.uri, repo.storage_options).get("_repo.json"), path="_repo.json")
+
+
+def test_a_clone_begins_with_the_tables_of_a_ref(lake: ab.Repository, clone: Clone, kind: str) -> None:
+    furnish(lake)
+    for number, ref in enumerate(["main", "dev/deeper", "deep", "dev~1"]):
+        made = clone(f"clone{number}", ref=ref)
+        (commit,) = made.list_commits()
+        of = lake.snapshot_of(ref)
+        assert everything(made) == everything(lake, ref)
+        assert {key: made.snapshot()[key].primary_key for key in of} == {key: of[key].primary_key for key in of}
+        assert (commit.kind, commit.tables, commit.actor_id) == ("clone", tuple(of), "bob")
+        assert commit.metadata["source"] == lake.uri
+        assert commit.metadata["source_commit_id"] == of.id
+        assert commit.metadata["source_id"] == mark_of(lake)["id"] != mark_of(made)["id"]
+        assert bool(data_files(made)) is (kind == "deep")
+    assert not [path for path in objects(lake) if "scratch" in path]
+
+
+def test_a_clone_can_do_all_that_a_repository_can(lake: ab.Repository, clone: Clone) -> None:
+    furnish(lake)
+    before = {path: size for path, size in objects(lake).items() if not path.startswith("_clones/")}
+    made = clone(ref="dev/deeper")
+    with made.transaction(message="all of it") as tx:
+        tx.append(CUSTOMERS, pa.table({"id": [77], "v": ["x"], "w": [1]}))
+        tx.upsert(ORDERS, table(2, 9, v="new"))
+        tx.delete(ORDERS, "id = 3")
+        tx.add_columns(ORDERS, {"twice": "id * 2"})
+        tx.create_table("in_c_sales.more", pa.schema([("id", pa.int64())]))
+    made.branch_create("dev")
+    with made.transaction("dev", message="on a branch") as tx:
+        tx.upsert(ORDERS, pa.table({"id": [4, 50], "v": ["merged", "merged"], "twice": [0, 0]}))
+    with made.transaction(message="beside it") as tx:
+        tx.update(ORDERS, {"twice": "0"}, where="id = 9")
+    made.branch_merge("dev")
+    made.compact()
+    made.index(ORDERS, "v")
+    found = {row["id"]: (row["v"], row["twice"]) for row in rows(made.snapshot()[ORDERS])}
+    assert found == {2: ("new", 4), 4: ("merged", 0), 5: ("e", 10), 9: ("new", 0), 50: ("merged", 0)}
+    assert made.sql("SELECT count(*) AS n FROM in_c_sales.customers").to_pylist() == [{"n": 4}]
+    made.reset("main", to="main@v1")
+    assert everything(made) == everything(lake, "dev/deeper")
+    assert {path: size for path, size in objects(lake).items() if not path.startswith("_clones/")} == before
+
+
+def test_some_tables_only(lake: ab.Repository, clone: Clone) -> None:
+    made = clone(tables=[CUSTOMERS])
+    assert list(made.snapshot()) == [CUSTOMERS]
+    (known,) = lake.clone_list()
+    assert known.tables == (CUSTOMERS,)
+
+
+def test_a_source_knows_its_shallow_clones(lake: ab.Repository, place: Place) -> None:
+    options = place.storage_options
+    made = ab.clone(lake.uri, place / "clone", storage_options=options)
+    ab.clone(lake.uri, place / "deep", shallow=False, storage_options=options)
+    head = lake.head_commit_id_for_branch("main")
+    known = [(each.target, each.kind, each.commit_id, each.is_held) for each in lake.clone_list()]
+    assert known == [(place / "clone", "shallow", head, True), (place / "deep", "deep", head, False)]
+    assert made.list_commits()[0].metadata["clone_id"] == lake.clone_list()[0].id
+    assert not lake.clone_release(lake.clone_list()[0].id).is_held
+
+
+@pytest.mark.s3
+def test_a_clone_of_a_clone_is_known_to_both(lake: ab.Repository, place: Place) -> None:
+    options = place.storage_options
+    lake.branch_create("dev")
+    append(lake, 4, branch="dev")
+    child = ab.clone(lake.uri, place / "child", ref="dev", storage_options=options)
+    append(child, 50)
+    grandchild = ab.clone(child.uri, place / "grandchild", storage_options=options)
+    append(grandchild, 51)
+    assert ids(grandchild) == [1, 2, 3, 4, 50, 51]
+    assert [each.target for each in child.clone_list()] == [grandchild.uri]
+    assert [each.target for each in lake.clone_list()] == [child.uri, grandchild.uri]
+    great = ab.clone(grandchild.uri, place / "great", storage_options=options, tables=[ORDERS])
+    assert [each.target for each in lake.clone_list()] == [child.uri, grandchild.uri, great.uri]
+    # A deep one needs none of them.
+    alone = ab.clone(grandchild.uri, place / "alone", storage_options=options, shallow=False)
+    for other in (lake, child, grandchild):
+        remove_objects(other.uri, options)
+    assert ids(alone) == [1, 2, 3, 4, 50, 51]
+    with pytest.raises(RepositoryNotFoundError):
+        ab.clone(great.uri, place / "late", storage_options=options)
+
+
+def test_a_deep_clone_survives_the_deletion_of_its_source(lake: ab.Repository, place: Place) -> None:
+    furnish(lake)
+    expected = everything(lake, "dev/deeper")
+    done: list[tuple[int, int]] = []
+    made = ab.clone(
+        lake.uri,
+        place / "clone",
+        ref="dev/deeper",
+        shallow=False,
+        storage_options=place.storage_options,
+        progress=lambda *step: done.append(step),
+    )
+    remove_objects(lake.uri, place.storage_options)
+    assert everything(made) == expected
+    assert [step for step, _ in done] == list(range(1, done[-1][1] + 1))
+
+
+@pytest.mark.xdist_group("s3")
+def test_from_store_to_store(tmp_path: Path, s3_place: Place) -> None:
+    lake = ab.init(tmp_path / "lake")
+    with lake.transaction(message="first") as tx:
+        tx.create_table(ORDERS, table(1).schema, primary_key=["id"])
+        tx.append(ORDERS, table(1, 2, 3))
+    there = s3_place.storage_options
+    with pytest.raises(InvalidInputError, match="deep clone"):
+        ab.clone(lake.uri, s3_place / "up", target_storage_options=there)
+    assert lake.clone_list() == []
+    up = ab.clone(lake.uri, s3_place / "up", shallow=False, target_storage_options=there)
+    append(up, 4)
+    beside = ab.clone(up.uri, s3_place.root.replace("s3://lake/", "s3://other/"), storage_options=there)
+    append(beside, 5)
+    assert ids(beside) == [1, 2, 3, 4, 5]
+    down = ab.clone(up.uri, tmp_path / "down", shallow=False, storage_options=there, target_storage_options={})
+    assert ids(down) == [1, 2, 3, 4]
+    assert down.storage_options == {}
+
+
+def test_what_cannot_be_cloned_is_refused_and_leaves_nothing(lake: ab.Repository, place: Place, clone: Clone) -> None:
+    lake.branch_create_from("main", "live", mode="live")
+    append(lake, 4)
+    with pytest.raises(TableNotFoundError, match="to clone"):
+        clone(tables=["in_c_sales.nothing"])
+    with pytest.raises(InvalidInputError, match="are no list"):
+        clone(tables=ORDERS)
+    with pytest.raises(InvalidInputError, match="live branch"):
+        clone(ref="live")
+    with pytest.raises(InvalidInputError):
+        clone(actor="\udc80")
+    with pytest.raises(InvalidPathError, match="in one another"):
+        clone("lake/inside")
+    with pytest.raises(RepositoryNotFoundError):
+        ab.clone(place / "nothing", place / "clone", storage_options=place.storage_options)
+    assert lake.clone_list() == []
+    assert not list(open_store(place / "clone", place.storage_options).list())
+
+
+def test_a_taken_place_is_refused(lake: ab.Repository, place: Place, clone: Clone) -> None:
+    with pytest.raises(InvalidPathError):
+        ab.clone(lake.uri, lake.uri, storage_options=place.storage_options)
+    clone("first")
+    with pytest.raises(RepositoryExistsError):
+        clone("first")
+    open_store(place / "taken", place.storage_options).put("x", b"x")
+    with pytest.raises(ConflictError, match="empty place"):
+        clone("taken")
+    known = [each.target for each in lake.clone_list()]
+    assert known == [place / "first"]
+
+
+def test_of_two_clones_to_one_place_one_is_whole(lake: ab.Repository, place: Place, clone: Clone) -> None:
+    made: list[ab.Repository] = []
+
+    def meanwhile(_done: int, _total: int) -> None:
+        if not made:
+            made.append(clone(tables=[CUSTOMERS]))
+
+    with pytest.raises(BusyError, match="somebody else began to clone"):
+        clone(progress=meanwhile)
+    assert everything(ab.open(place / "clone", storage_options=place.storage_options)) == {
+        CUSTOMERS: rows(lake.snapshot()[CUSTOMERS])
+    }
+    append(made[0], 30, key=CUSTOMERS)
+    assert [each.tables for each in lake.clone_list() if each.is_held] in ([], [(CUSTOMERS,)])
+
+
+def test_a_clone_killed_at_any_point_is_made_anew(
+    nursery: Program, tmp_path: Path, request: pytest.FixtureRequest, kind: str
+) -> None:
+    lake = ab.init(tmp_path / "lake")
+    ledger.create(lake)
+    ledger.commit(lake, "1-1")
+    expected = everything(lake)
+    scenario = {"shallow": "clone", "deep": "clone deep"}[kind]
+    points = nursery.ask("kill", scenario=scenario, uri=lake.uri, name="whole")["done"]
+    step = 1 if request.config.getoption("--proof") else len(points) // 8
+    # The last few are those that make it a repository.
+    for fatal in sorted({*range(0, len(points), step), *range(len(points) - 12, len(points), 3)}):
+        target = f"{lake.uri}-{fatal}"
+        held = {each.id for each in lake.clone_list() if each.is_held}
+        result = nursery.ask("kill", scenario=scenario, uri=lake.uri, name=str(fatal), fatal=fatal)
+        assert "killed" in result, result
+        if Path(target, "_repo.json").exists():
+            made = ab.open(target)
+        else:
+            with pytest.raises(RepositoryNotFoundError, match=target):
+                ab.open(target)
+            if Path(target, "_origin").exists():
+                with pytest.raises(RepositoryNotFoundError, match=f"unfinished clone of '{lake.uri}' at '{target}'"):
+                    ab.init(target)
+            made = ab.clone(lake.uri, target, shallow=kind == "shallow")
+        assert everything(made) == expected
+        ledger.commit(made, "1-2")
+        assert everything(lake) == expected
+        # What reads the source is held there; what was cut off is known, too.
+        known = [each for each in lake.clone_list() if each.target == target]
+        by_id = {each.id: each.is_held for each in known}
+        if kind == "shallow":
+            assert by_id[made.list_commits()[-1].metadata["clone_id"]]
+        elif not any("_repo.json" in point for point in result["killed"]):
+            assert not by_id[made.list_commits()[-1].metadata["clone_id"]]
+        for each in known:
+            lake.clone_release(each.id)
+        assert {each.id for each in lake.clone_list() if each.is_held} == held
