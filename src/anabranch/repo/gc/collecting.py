@@ -26,7 +26,7 @@ from anabranch.repo.records import Records
 from anabranch.repo.working import begin_of_oldest_work
 from anabranch.storage import ObjectInfo, in_parallel
 
-__all__ = ["GC", "Progress", "collect_garbage", "find_horizon", "list_collected", "list_datasets"]
+__all__ = ["GC", "Progress", "collect_garbage", "find_horizon", "list_collected", "list_datasets", "record_collected"]
 
 GC = "_gc"
 _LOCK = BranchName("__gc__")
@@ -82,6 +82,13 @@ def list_collected(context: Context) -> frozenset[str]:
     return frozenset().union(*found)
 
 
+def record_collected(context: Context, commits: frozenset[str], *, at: int) -> None:
+    """Say for good which commits are collected; to be done before the first of their files goes."""
+    if commits:
+        fields = {"commits": sorted(commits), "at": at, "actor": context.actor}
+        context.store.put(f"{GC}/{context.new_id()}.json", codec.dump(fields))
+
+
 def list_datasets(context: Context) -> list[str]:
     """All table folders, also of tables that no commit has, named as entries name them."""
     buckets = context.store.list_folders(TABLES)
@@ -103,9 +110,7 @@ class _Collection:
         self.progress(GcStage.READING, 0, 2)
         roots, doomed = self._judge(horizon)
         self.progress(GcStage.READING, 1, 2)
-        commits = in_parallel(self.records.commits.get, sorted(roots.retained))
-        if not self.dry_run:
-            self._unmark(record for record in commits if record.collected_at is not None)
+        commits = self._read_retained(roots)
         wanted = find_wanted(self.records, roots, commits)
         self.progress(GcStage.READING, 2, 2)
         objects, damaged = self._sweep_tables(wanted, horizon)
@@ -137,14 +142,22 @@ class _Collection:
         in_parallel(lambda commit_id: mark_collected(context, commit_id, at=now), sorted(doomed))
         roots = find_roots(Records.of(context), self.policy, horizon=horizon).without(before)
         doomed -= roots.retained
-        fields = {"commits": sorted(doomed), "at": now, "actor": context.actor}
-        context.store.put(f"{GC}/{context.new_id()}.json", codec.dump(fields))
+        record_collected(context, doomed, at=now)
         return roots, doomed
 
-    def _unmark(self, commits: Iterable[CommitRecord]) -> None:
-        """Take back the marks of commits that stay: somebody took them up, or who marked them died before going on."""
+    def _read_retained(self, roots: Roots) -> list[CommitRecord]:
+        """Read the commits that stay, and take back marks on them: who put those died before going on.
+
+        Or is just purging a branch, which is recorded then.
+        """
         context = self.records.context
-        in_parallel(lambda record: unmark_collected(context, record.commit.graph_commit_id), commits)
+        commits = in_parallel(self.records.commits.get, sorted(roots.retained))
+        marked = {record.commit.graph_commit_id for record in commits if record.collected_at is not None}
+        if marked and not self.dry_run:
+            gone = list_collected(context)
+            in_parallel(lambda commit_id: unmark_collected(context, commit_id), sorted(marked - gone))
+            commits = [record for record in commits if record.commit.graph_commit_id not in gone]
+        return commits
 
     def _end(self, horizon: datetime) -> tuple[tuple[str, ...], tuple[str, ...]]:
         if self.dry_run:

@@ -22,12 +22,14 @@ __all__ = ["Roots", "find_roots"]
 class Roots:
     """The commits to keep, each with those who hold it, and all that were ever published.
 
-    `heads` are the entries of the branches that exist, as they show themselves. `held_tables` limits what clones hold.
+    `heads` are the entries of the branches that exist, as they show themselves. `created_at` is when commits were made,
+    as far as the logs tell. `held_tables` limits what clones hold.
     """
 
     holders: Mapping[str, frozenset[str]]
     published: frozenset[str]
     heads: tuple[LogEntry, ...]
+    created_at: Mapping[str, int]
     held_tables: Mapping[str, frozenset[TableKey]] = field(default_factory=dict)
 
     @property
@@ -41,6 +43,7 @@ class Roots:
 
 def find_roots(records: Records, policy: Policy, *, horizon: datetime) -> Roots:
     """Read all logs: what was reachable at any time since the horizon counts."""
+    records.context.require_relocated()
     return _Search(records, policy, horizon).find()
 
 
@@ -51,6 +54,7 @@ class _Search:
         self._horizon = horizon
         self._holders: dict[str, set[str]] = {}
         self._published: set[str] = set()
+        self._created_at: dict[str, int] = {}
 
     def find(self) -> Roots:
         names = self._records.heads.list_all_names()
@@ -58,6 +62,7 @@ class _Search:
         living = [log.newest for log in logs if log is not None and not log.newest.state.is_deleted]
         for log in filter(None, logs):
             self._published.update(log.made)
+            self._created_at.update(log.created_at)
             if not is_lock(log.newest.branch):
                 self._keep(str(log.newest.branch), log.kept)
         for tag in iter_tagged_since(self._records, self._horizon):
@@ -72,6 +77,7 @@ class _Search:
             holders={commit_id: frozenset(by) for commit_id, by in self._holders.items()},
             published=frozenset(self._published),
             heads=tuple(entry for entry in living if not is_lock(entry.branch)),
+            created_at=self._created_at,
             held_tables=_tables_by_commit(
                 (clone.commit_id, clone.keys) for clone in held if clone.commit_id not in whole
             ),
@@ -124,6 +130,7 @@ class _Log:
     newest: LogEntry
     made: frozenset[str]
     kept: frozenset[str]
+    created_at: Mapping[str, int]
 
     @classmethod
     def read(cls, records: Records, branch: BranchName, policy: Policy, horizon: datetime) -> "_Log | None":
@@ -135,6 +142,7 @@ class _Log:
             return None
         made: set[str] = set()
         kept: set[str] = set()
+        created_at: dict[str, int] = {}
         entry: LogEntry | None = newest
         while entry is not None:
             life = _Life(records, entry)
@@ -142,9 +150,10 @@ class _Log:
             # A branch that was deleted a while ago counts no more, nor do those of its name before it.
             if not entry.state.is_deleted or times.get(entry.number, horizon) >= horizon:
                 kept.update(life.find_kept(policy, times, horizon))
+            created_at.update(life.created_at)
             created_as = entry.state.created_as
             entry = records.heads.get_numbered(branch, created_as - 1) if created_as > 1 else None
-        return cls(newest=newest, made=frozenset(made), kept=frozenset(kept))
+        return cls(newest=newest, made=frozenset(made), kept=frozenset(kept), created_at=created_at)
 
 
 class _Life:
@@ -155,6 +164,7 @@ class _Life:
         self._last = last
         self._commits: dict[str, GraphCommit] = {}
         self._heads: dict[int, CommitRecord] = {}
+        self.created_at: dict[str, int] = {}
         self._read()
 
     @property
@@ -170,7 +180,7 @@ class _Life:
                 continue
             entry = self._last if number == self._last.number else self._records.heads.get_numbered(branch, number)
             self._heads[number] = entry.head
-            for commit in self._records.commits.iter_history(entry.head):
+            for commit in self._iter_line(entry.head):
                 if commit.branch != str(branch) or commit.manifest_version < self._last.state.created_as:
                     break
                 if commit.graph_commit_id in self._commits:
@@ -194,10 +204,16 @@ class _Life:
         kept.update(self._iter_last(policy.keep_last or 0, is_new, since))
         return kept
 
+    def _iter_line(self, head: CommitRecord) -> Iterator[GraphCommit]:
+        """A commit and its first parents, newest first."""
+        for commit in self._records.commits.iter_history(head):
+            self.created_at[commit.graph_commit_id] = commit.created_at
+            yield commit
+
     def _add_line(self, head: CommitRecord, kept: set[str]) -> None:
         """Add what a head goes back to by first parents, as far as that is not there yet."""
         own = self._commits
-        for commit in self._records.commits.iter_history(head):
+        for commit in self._iter_line(head):
             commit_id = commit.graph_commit_id
             if commit_id in kept and commit_id not in own:
                 return
@@ -211,7 +227,7 @@ class _Life:
     def _iter_last(self, keep_last: int, is_new: Callable[[GraphCommit], bool], since: int) -> Iterator[str]:
         """The last commits of the branch by first parents, counted from where it was when the horizon passed."""
         counted, name = 0, str(self._last.branch)
-        for commit in self._records.commits.iter_history(self._last.head):
+        for commit in self._iter_line(self._last.head):
             is_later = commit.branch == name and commit.manifest_version > since
             counted += not is_later
             if counted > keep_last and not is_later and not is_new(commit):

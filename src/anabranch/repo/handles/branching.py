@@ -7,6 +7,7 @@ from anabranch.ids import BranchName, TableKey, TagName
 from anabranch.repo import branches, live, protection, rewinding, tags
 from anabranch.repo.branches import BranchInfo
 from anabranch.repo.checks import checked_expiry, checked_mode, checked_text
+from anabranch.repo.gc.purging import purge_branch
 from anabranch.repo.handles.base import Handle
 from anabranch.repo.models import BranchMode
 from anabranch.repo.refs import Resolved
@@ -56,11 +57,16 @@ class BranchingHandle(Handle):
     def branch_get(self, name: str) -> BranchInfo:
         return BranchInfo.of(self._records.heads.get(BranchName.parse_public(name)))
 
-    def branch_delete(self, name: str) -> None:
-        """Delete a branch; it can be restored until garbage collection."""
+    def branch_delete(self, name: str, *, purge: bool = False) -> None:
+        """Delete a branch; it can be restored until garbage collection.
+
+        To `purge` it frees its space at once: it cannot be restored, and whoever reads it now fails.
+        """
         target = BranchName.parse_public(name)
         tombstone = branches.delete_branch(self._records, target)
         self._seen[target] = tombstone.number
+        if purge:
+            purge_branch(self._records, tombstone)
 
     def branch_restore(self, name: str) -> BranchInfo:
         restored = branches.restore_branch(self._records, BranchName.parse_public(name))
