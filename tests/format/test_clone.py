@@ -364,7 +364,7 @@ def test_a_crash_while_lance_clones_leaves_a_scratch_that_goes_with_the_hold(sou
     before = contents(source.root)
     uri = str(tmp_path / "clone.lance")
     take_hold(source, branch=None, version=3, clone_uri=uri, hold_id="0123456789abcdef")
-    source.open().shallow_clone(f"{source.root}/tree/clone-0123456789abcdef-scratch", 3)
+    source.open().shallow_clone(f"{source.root}/tree/__clone__/clone-0123456789abcdef", 3)
     drop_clone(source, uri)
     assert contents(source.root) == before
 

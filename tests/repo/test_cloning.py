@@ -1,6 +1,8 @@
 """Repositories cloned from a ref of another, shallow and deep."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,9 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import (
+    AnabranchError,
     BusyError,
+    CollectedError,
     ConflictError,
     InvalidInputError,
     InvalidPathError,
@@ -44,12 +48,6 @@ def clone(place: Place, lake: ab.Repository, kind: str) -> Clone:
     return make
 
 
-@pytest.fixture(scope="module")
-def nursery() -> Iterator[Program]:
-    with Program("nursery") as program:
-        yield program
-
-
 def everything(repo: ab.Repository, ref: str = "main") -> dict[str, list[dict[str, Any]]]:
     snapshot = repo.snapshot_of(ref)
     return {key: rows(snapshot[key]) for key in snapshot}
@@ -72,7 +70,7 @@ def test_a_clone_begins_with_the_tables_of_a_ref(lake: ab.Repository, clone: Clo
         assert commit.metadata["source_commit_id"] == of.id
         assert commit.metadata["source_id"] == mark_of(lake)["id"] != mark_of(made)["id"]
         assert bool(data_files(made)) is (kind == "deep")
-    assert not [path for path in objects(lake) if "scratch" in path]
+    assert not [path for path in objects(lake) if "__clone__" in path]
 
 
 def test_a_clone_can_do_all_that_a_repository_can(lake: ab.Repository, clone: Clone) -> None:
@@ -157,6 +155,39 @@ def test_a_deep_clone_survives_the_deletion_of_its_source(lake: ab.Repository, p
     remove_objects(lake.uri, place.storage_options)
     assert everything(made) == expected
     assert [step for step, _ in done] == list(range(1, done[-1][1] + 1))
+
+
+def collect(repo: ab.Repository) -> None:
+    """Collect all garbage there is, as if a day had passed."""
+    ab.Repository(replace(repo._context, lease=timedelta(0))).gc(keep_last=1, grace=timedelta(0))
+
+
+def test_a_shallow_clone_survives_the_garbage_collection_of_its_source(lake: ab.Repository, place: Place) -> None:
+    options = place.storage_options
+    lake.branch_create("dev")
+    append(lake, 4, branch="dev")
+    child = ab.clone(lake.uri, place / "child", ref="dev", storage_options=options)
+    grandchild = ab.clone(child.uri, place / "grandchild", storage_options=options)
+    (of_child, of_grandchild) = lake.clone_list()
+    with lake.transaction(message="nothing is left") as tx:
+        tx.overwrite(ORDERS, table(100))
+        tx.drop_table(CUSTOMERS)
+    lake.branch_delete("dev")
+    collect(lake)
+    assert (ids(child), ids(child, CUSTOMERS)) == ([1, 2, 3, 4], [10, 20])
+    append(child, 5)
+    # The child is gone and says so; what was cloned from it still needs the source.
+    remove_objects(child.uri, options)
+    lake.clone_release(of_child.id)
+    collect(lake)
+    assert (ids(grandchild), ids(grandchild, CUSTOMERS)) == ([1, 2, 3, 4], [10, 20])
+    lake.clone_release(of_grandchild.id)
+    collect(lake)
+    with pytest.raises(AnabranchError):
+        ids(ab.open(grandchild.uri, storage_options=options))
+    assert ids(lake) == [100]
+    with pytest.raises(CollectedError):
+        ab.clone(lake.uri, place / "late", ref=of_child.commit_id, storage_options=options)
 
 
 @pytest.mark.xdist_group("s3")

@@ -1,7 +1,9 @@
 """A repository that was moved or copied: main reads at once, and everything after `relocate`."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import lance
@@ -20,12 +22,6 @@ from tests.repo.programs.running import Program
 @pytest.fixture
 def furnished(lake: ab.Repository) -> tuple[ab.Repository, str]:
     return lake, furnish(lake)
-
-
-@pytest.fixture(scope="module")
-def nursery() -> Iterator[Program]:
-    with Program("nursery") as program:
-        yield program
 
 
 def begin(lake: ab.Repository) -> None:
@@ -181,6 +177,42 @@ def test_a_link_to_a_repository_is_no_move(tmp_path: Path) -> None:
     run_id = furnish(lake)
     (tmp_path / "link").symlink_to(lake.uri)
     assert read_all(ab.open(tmp_path / "link"), run_id) == read_all(lake, run_id)
+
+
+def collect(repo: ab.Repository) -> None:
+    ab.Repository(replace(repo._context, lease=timedelta(0))).gc(keep_last=1, grace=timedelta(0))
+
+
+def test_no_garbage_is_collected_before_a_repository_is_relocated(
+    furnished: tuple[ab.Repository, str], place: Place
+) -> None:
+    lake, run_id = furnished
+    before = read_all(lake, run_id)
+    copy_objects(lake.uri, place / "copy", place.storage_options)
+    with pytest.raises(StaleBaseError, match="anabranch relocate"):
+        collect(ab.open(place / "copy", storage_options=place.storage_options))
+    ab.relocate(place / "copy", storage_options=place.storage_options)
+    copy = ab.open(place / "copy", storage_options=place.storage_options)
+    assert read_all(copy, run_id) == before
+    collect(copy)
+    assert ids(copy.snapshot_of("dev")) == [2, 3, 4]
+
+
+def test_through_a_link_no_file_of_a_branch_is_taken_for_garbage(tmp_path: Path) -> None:
+    lake = ab.init(tmp_path / "lake")
+    begin(lake)
+    lake.branch_create("dev")
+    append(lake, 4, branch="dev")
+    (tmp_path / "link").symlink_to(lake.uri)
+    linked = ab.open(tmp_path / "link")
+    linked.branch_create("made-there")
+    append(linked, 5, branch="made-there")
+    with lake.transaction(message="main goes on") as tx:
+        tx.overwrite(ORDERS, table(100))
+    for opened in (linked, lake):
+        collect(opened)
+        assert ids(opened.snapshot_of("dev")) == [1, 2, 3, 4]
+        assert ids(opened.snapshot_of("made-there")) == [1, 2, 3, 5]
 
 
 def test_foreign_places_stay_what_they_are(furnished: tuple[ab.Repository, str], place: Place) -> None:

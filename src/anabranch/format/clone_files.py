@@ -115,7 +115,8 @@ def remove_scratch(root: Home, hold_name: str) -> None:
 
 
 def _scratch(root: Home, hold_name: str) -> Home:
-    return Home.at(join_uri(root.root, "tree", f"{hold_name}-scratch"), root.storage_options)
+    # No branch is called so. Where the hold is named by a ULID, what a crash leaves looks like an unfinished fork.
+    return Home.at(join_uri(root.root, "tree", "__clone__", hold_name), root.storage_options)
 
 
 def _small_files(store: ObjectStore) -> list[tuple[str, bytes]]:

@@ -20,7 +20,7 @@ from anabranch.format.refs import find_branch
 from anabranch.format.storage_report import list_live_files
 from anabranch.format.tags import list_tags
 from anabranch.storage import in_parallel
-from anabranch.storage.uris import relative_to
+from anabranch.storage.uris import follow_links, relative_to
 
 __all__ = ["DeadFile", "DeadReason", "Place", "Reach", "Wanted", "find_reach"]
 
@@ -187,7 +187,8 @@ class _Survey:
         if manifest.transaction is not None:
             paths.add(f"{home.folder}/_transactions/{manifest.transaction}".lstrip("/"))
         for needed in live:
-            path = relative_to(needed.uri, self._root.root)
+            # Branches name the root by the path by which it was opened when they were made, perhaps through a link.
+            path = relative_to(follow_links(needed.uri), follow_links(self._root.root))
             if path:
                 # An index is a folder, and a data file may have one of large values beside it.
                 paths.add(f"{path}/" if needed.kind is FileKind.INDEX else path)

@@ -67,6 +67,10 @@ class Clones:
     def __init__(self, context: Context) -> None:
         self._context = context
 
+    @property
+    def context(self) -> Context:
+        return self._context
+
     def register(self, *, target: str, kind: CloneKind, commit_id: str, keys: Sequence[TableKey]) -> CloneInfo:
         """Record a clone that is about to be made; from here on its tables are kept."""
         clone = CloneInfo(

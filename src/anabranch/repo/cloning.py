@@ -26,6 +26,7 @@ from anabranch.repo.clones import CloneKind, Clones
 from anabranch.repo.commits import Commits
 from anabranch.repo.context import Context
 from anabranch.repo.creation import Mark, check_repository, first_entry, has_mark, put_mark
+from anabranch.repo.gc.marks import require_uncollected
 from anabranch.repo.heads import Heads
 from anabranch.repo.models import CommitKind, CommitRecord, GraphCommit, TableEntry, TableMap
 from anabranch.repo.origins import (
@@ -158,8 +159,7 @@ def _register(request: CloneRequest) -> tuple[Registration, ...]:
     )
     made = [Registration(repository=source.root, clone_id=held.id)]
     try:
-        # Whoever collects garbage looks for registrations last: what is still there now is kept.
-        request.source.commits.get(request.commit.graph_commit_id)
+        require_uncollected(source, request.commit.graph_commit_id)
         for other in _held_by(source):
             above = Clones(_at(other.repository, source.storage_options, actor=source.actor))
             theirs = above.get(other.clone_id)
@@ -167,6 +167,7 @@ def _register(request: CloneRequest) -> tuple[Registration, ...]:
                 keys = [TableKey.parse(key) for key in theirs.tables]
                 again = above.register(target=target, kind=request.kind, commit_id=theirs.commit_id, keys=keys)
                 made.append(Registration(repository=other.repository, clone_id=again.id))
+                require_uncollected(above.context, theirs.commit_id)
     except BaseException:
         with suppress(AnabranchError):
             _release(made, source.storage_options)
@@ -212,7 +213,7 @@ def _clear(target: Context, before: Attempt | None, storage_options: Mapping[str
 def _clone_tables(request: CloneRequest, attempt: Attempt, progress: Progress) -> tuple[CommitRecord, TableMap]:
     places = {key: _dataset_of(request.target, key, attempt) for key in sorted(request.tables)}
     is_deep = request.kind is CloneKind.DEEP
-    name = f"clone-{attempt.registrations[0].clone_id.lower()}"
+    name = attempt.registrations[0].clone_id
 
     def draft(key: TableKey) -> tuple[Pin, Draft]:
         entry = request.tables[key]

@@ -26,6 +26,7 @@ BRANCHES = "_versions"
 RUNS = "_runs"
 TABLES = "tables"
 _LONGEST_PAUSE_SECONDS = 2.0
+_RELOCATE = "run 'anabranch relocate {}', which turns it to where it is now"
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
@@ -91,6 +92,14 @@ class Context:
             self._refuse_former_place(home, entry.version, former=self.made_at)
         return home
 
+    def require_relocated(self) -> None:
+        """Refuse what would take files for unused whose users still name the place that the repository left."""
+        if self.made_at is not None and follow_links(self.made_at) != follow_links(self.root):
+            raise StaleBaseError(
+                f"the repository at {self.root!r} was made at {self.made_at!r}, and branches may still read it there",
+                hint=_RELOCATE.format(self.root),
+            )
+
     def _refuse_former_place(self, home: Home, version: int, *, former: str) -> None:
         """Look at exactly the version that is to be read: where a relocation was cut off, others may be right.
 
@@ -115,5 +124,5 @@ class Context:
     def _not_relocated(self, home: Home, former: str) -> StaleBaseError:
         return StaleBaseError(
             f"the repository at {self.root!r} was made at {former!r}, and {home.uri!r} still reads it there",
-            hint=f"run 'anabranch relocate {self.root}', which turns it to where it is now",
+            hint=_RELOCATE.format(self.root),
         )

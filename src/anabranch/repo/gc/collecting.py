@@ -44,6 +44,7 @@ def collect_garbage(
     Whatever became unreachable less than the grace period ago is left alone, and so is everything younger than the
     oldest work that is alive.
     """
+    records.context.require_relocated()
     with _one_at_a_time(records.context):
         return _Collection(records, policy, progress, dry_run=dry_run).run()
 
