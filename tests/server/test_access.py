@@ -62,7 +62,7 @@ def path_of(route: APIRoute, project: str, branch: str = "default") -> str:
 
 
 def call(client: httpx.Client, route: APIRoute, path: str) -> httpx.Response:
-    (method,) = route.methods or ()
+    (method,) = sorted(route.methods or ())
     return client.request(method, path)
 
 

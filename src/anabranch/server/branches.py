@@ -18,7 +18,7 @@ from anabranch.server.projects import Projects
 from anabranch.server.retrying import retried
 from anabranch.server.settings import Settings
 
-__all__ = ["Branches", "OpenBranch", "describe", "moment"]
+__all__ = ["Branches", "OpenBranch", "describe", "moment", "name_and_description", "note_copies"]
 
 _ID_PREFIX = "br_"
 _ID_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
@@ -133,16 +133,8 @@ class Branches:
 
     def note_copies(self, branch: OpenBranch) -> None:
         """Bring the rows about copied tables in line with the repository, which alone knows."""
-        if branch.is_main:
-            return
-        info = branch.repository.branch_get(branch.name)
-        there = branch.repository.snapshot_of(branch.name)
-        own = {TableKey.parse(key) for key in info.own_tables if key in there}
-        noted = {TableKey(row.bucket, row.table) for row in self._rows.list_copied(branch.branch_id)}
-        if gone := noted - own:
-            self._rows.remove_copied(branch.branch_id, gone)
-        if new := own - noted:
-            self._rows.add_copied(branch.branch_id, _iter_copies(branch.repository, info, new))
+        if not branch.is_main:
+            note_copies(self._rows, branch.repository, branch.branch_id)
 
     def recover(self) -> None:
         """Drop rows of branches that their repositories do not have: a crash came between."""
@@ -153,9 +145,25 @@ class Branches:
                     self._rows.delete(branch.id)
 
 
+def note_copies(rows: BranchRows, repository: Repository, branch_id: str) -> None:
+    info, there = repository.branch_get(branch_id), repository.snapshot_of(branch_id)
+    own = {TableKey.parse(key) for key in info.own_tables if key in there}
+    noted = {TableKey(row.bucket, row.table) for row in rows.list_copied(branch_id)}
+    if gone := noted - own:
+        rows.remove_copied(branch_id, gone)
+    if new := own - noted:
+        rows.add_copied(branch_id, _iter_copies(repository, info, new))
+
+
 def describe(name: str, description: str) -> str:
     """A name and a description as one text, of which the first line is the name."""
     return f"{name}\n\n{description}" if description else name
+
+
+def name_and_description(text: str) -> tuple[str, str]:
+    """What `describe` put together."""
+    name, _, description = text.partition("\n\n")
+    return name.strip(), description
 
 
 def moment(microseconds: int) -> datetime:

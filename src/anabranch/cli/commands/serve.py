@@ -16,19 +16,32 @@ def serve(
         typer.Option("--data", metavar="DIR", help="The folder with the projects; it is made if it is not there."),
     ],
     init: Annotated[bool, typer.Option("--init", help="Make a token for everything, and print it once.")] = False,
+    rebuild_metadata: Annotated[
+        bool,
+        typer.Option(
+            "--rebuild-metadata", help="First make metadata.duckdb anew from the repositories; tokens are not in them."
+        ),
+    ] = False,
     host: Annotated[str, typer.Option("--host", help="Where to listen.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Where to listen.")] = 8000,
 ) -> None:
     """Serve dev branches over HTTP until it is interrupted."""
     try:
         from anabranch.server.app import create_app
+        from anabranch.server.rebuilding import rebuild_metadata as rebuild
         from anabranch.server.service import create_first_token, open_service
         from anabranch.server.serving import serve as run
         from anabranch.server.settings import Settings
     except ModuleNotFoundError as err:
         raise MissingDependencyError(f"{err.name} is not installed", hint="pip install 'anabranch[server]'") from err
     settings = Settings(data=data.absolute())
+    if rebuild_metadata:
+        rebuilt = rebuild(settings)
+        typer.echo(f"rebuilt metadata; projects: {rebuilt.projects}, dev branches: {rebuilt.branches}", err=True)
+        for name in rebuilt.skipped:
+            typer.echo(f"note: {name} is no repository that can be opened", err=True)
     service = open_service(settings)
     if init:
         typer.echo(create_first_token(service))
+    typer.echo(f"serving {settings.data} at http://{host}:{port}", err=True)
     run(create_app(settings, service=service), host=host, port=port)

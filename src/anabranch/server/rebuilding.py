@@ -1,0 +1,107 @@
+"""Make `metadata.duckdb` anew from what the repositories know."""
+
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import anabranch
+from anabranch.errors import AnabranchError, CorruptError
+from anabranch.ids import MAIN
+from anabranch.repo.branches import BranchInfo
+from anabranch.repo.models import BranchMode
+from anabranch.repo.repository import Repository
+from anabranch.server.branches import moment, name_and_description, note_copies
+from anabranch.server.metadata.branches import Branch, BranchRows
+from anabranch.server.metadata.database import Database
+from anabranch.server.metadata.projects import Project, ProjectRows
+from anabranch.server.settings import Settings
+
+__all__ = ["Rebuilt", "rebuild_metadata"]
+
+_PREFIX = "project_"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rebuilt:
+    """What was found, and the folders that are no repositories."""
+
+    projects: int
+    branches: int
+    skipped: tuple[str, ...]
+    set_aside: Path | None
+
+
+def rebuild_metadata(settings: Settings) -> Rebuilt:
+    """Put the metadata aside and make them anew.
+
+    The repositories know their branches, the tables copied to them, and when and by whom they were made. Tokens, jobs,
+    the audit, the names of projects and buckets without tables are known to nobody else.
+    """
+    set_aside = _set_aside(settings)
+    database = Database(settings.metadata_file)
+    projects = branches = 0
+    skipped = []
+    try:
+        for folder in sorted(settings.data.glob(f"{_PREFIX}*")):
+            try:
+                repository = anabranch.open(folder)
+            except AnabranchError:
+                skipped.append(folder.name)
+                continue
+            projects += 1
+            branches += _take_in(database, folder.name.removeprefix(_PREFIX), repository)
+    finally:
+        database.close()
+    return Rebuilt(projects=projects, branches=branches, skipped=tuple(skipped), set_aside=set_aside)
+
+
+def _set_aside(settings: Settings) -> Path | None:
+    """Rename the file, unless somebody serves it."""
+    file = settings.metadata_file
+    if not file.exists():
+        return None
+    with suppress(CorruptError):
+        Database(file).close()
+    number = 1
+    while (aside := file.with_name(f"{file.name}.before_rebuild_{number}")).exists():
+        number += 1
+    for ending in ("", ".wal"):
+        source = file.with_name(file.name + ending)
+        if source.exists():
+            source.rename(aside.with_name(aside.name + ending))
+    return aside
+
+
+def _take_in(database: Database, project_id: str, repository: Repository) -> int:
+    """Note a project and its dev branches; how many there are."""
+    first = repository.list_commits(MAIN, limit=None)[-1]
+    ProjectRows(database).insert(
+        Project(
+            id=project_id,
+            name=project_id,
+            description="",
+            created_at=moment(first.created_at),
+            created_by=first.actor_id,
+        )
+    )
+    found = [info for info in repository.branch_list() if info.mode is BranchMode.LIVE and "/" not in info.name]
+    rows, taken = BranchRows(database), set[str]()
+    for info in sorted(found, key=lambda one: one.created_at):
+        rows.insert(_branch(project_id, info, taken))
+        note_copies(rows, repository, info.name)
+    return len(found)
+
+
+def _branch(project_id: str, info: BranchInfo, taken: set[str]) -> Branch:
+    name, description = name_and_description(info.description)
+    # Somebody may have made branches without the service.
+    unique = name if name and name not in taken else info.name
+    taken.add(unique)
+    return Branch(
+        id=info.name,
+        project_id=project_id,
+        name=unique,
+        description=description,
+        created_at=moment(info.created_at),
+        created_by=info.created_by,
+    )

@@ -1,0 +1,189 @@
+"""`metadata.duckdb`: one process at a time, what a crash leaves, and how it is made anew."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import duckdb
+import httpx
+import pytest
+
+import anabranch as ab
+from anabranch.errors import CorruptError, DataInUseError
+from anabranch.server.metadata.projects import Intent, IntentKind, ProjectRows
+from anabranch.server.rebuilding import rebuild_metadata
+from anabranch.server.service import open_service
+from anabranch.server.settings import Settings
+from tests.server.conftest import Project, Running, new_project, ok, process, refused, serving, wait_until_healthy
+
+
+def test_a_second_process_on_the_same_data_is_refused(served: Running) -> None:
+    with process(served.data) as (second, _):
+        _, said = second.communicate(timeout=60)
+    assert second.returncode == 4
+    assert f"another process serves the data in '{served.data}'" in said
+
+
+def test_the_schema_is_the_promised_one(running: Running) -> None:
+    assert running.service is not None
+    found = {
+        table: [
+            (row["column_name"], row["data_type"])
+            for row in running.service.database.read(
+                "SELECT column_name, data_type FROM duckdb_columns() WHERE table_name = ? ORDER BY column_index",
+                [table],
+            )
+        ]
+        for table in ("branches", "branch_tables")
+    }
+    assert found == {
+        "branches": [
+            ("id", "VARCHAR"),
+            ("project_id", "VARCHAR"),
+            ("name", "VARCHAR"),
+            ("created_at", "TIMESTAMP WITH TIME ZONE"),
+            ("created_by", "VARCHAR"),
+            ("description", "VARCHAR"),
+        ],
+        "branch_tables": [
+            ("branch_id", "VARCHAR"),
+            ("bucket_name", "VARCHAR"),
+            ("table_name", "VARCHAR"),
+            ("copied_at", "TIMESTAMP WITH TIME ZONE"),
+        ],
+    }
+
+
+def test_what_is_no_database_is_named(tmp_path: Path) -> None:
+    (tmp_path / "metadata.duckdb").write_text("this is no database, and long enough to be read as one" * 100)
+    with pytest.raises(CorruptError, match="--rebuild-metadata"):
+        open_service(Settings(data=tmp_path))
+
+
+def test_duckdb_refuses_to_delete_children_and_parents_together() -> None:
+    """Why rows are deleted by several transactions, and a start finishes what a crash left."""
+    connection = duckdb.connect()
+    connection.execute("CREATE TABLE p (id INTEGER PRIMARY KEY)")
+    connection.execute("CREATE TABLE c (id INTEGER, FOREIGN KEY (id) REFERENCES p(id))")
+    connection.execute("INSERT INTO p VALUES (1)")
+    connection.execute("INSERT INTO c VALUES (1)")
+    connection.execute("BEGIN")
+    connection.execute("DELETE FROM c")
+    with pytest.raises(duckdb.ConstraintException):
+        connection.execute("DELETE FROM p")
+    connection.execute("ROLLBACK")
+    connection.execute("DELETE FROM c")
+    connection.execute("DELETE FROM p")
+
+
+def test_a_start_takes_back_a_branch_that_never_came_to_be(tmp_path: Path) -> None:
+    with serving(tmp_path) as running, running.client() as client:
+        project = new_project(client)
+        kept, half, gone = project.branch("kept"), project.branch("half"), project.branch("gone")
+        project.insert(4, branch=kept)
+        project.insert(5, branch=gone)
+    repository = ab.open(tmp_path / f"project_{project.id}")
+    for name in (half, gone):  # as if the service had ended before, or after, the repository did its part
+        repository.branch_delete(name)
+    with serving(tmp_path) as running, running.client() as client:
+        project = Project(client, project.id)
+        listed = ok(client.get(f"{project.path}/branches"))["branches"]
+        assert [branch["id"] for branch in listed] == [kept]
+        assert project.ids(kept) == [1, 2, 3, 4]
+        assert running.service is not None
+        copies = running.service.database.read("SELECT branch_id FROM branch_tables")
+        assert [row["branch_id"] for row in copies] == [kept]
+        project.branch("half")
+
+
+def test_a_start_finishes_what_was_begun_with_projects(tmp_path: Path) -> None:
+    with serving(tmp_path) as running, running.client() as client:
+        whole, doomed = new_project(client), new_project(client)
+        doomed.insert(4, branch=doomed.branch())
+    service = open_service(Settings(data=tmp_path))
+    rows = ProjectRows(service.database)
+    for number, (kind, name) in enumerate(
+        [
+            (IntentKind.DELETE_PROJECT, doomed.id),
+            (IntentKind.CREATE_PROJECT, whole.id),
+            (IntentKind.CREATE_PROJECT, "half"),
+        ]
+    ):
+        rows.begin(Intent(id=str(number), kind=kind, project_id=name, begun_at=service.clock()))
+    service.close()
+    ab.init(tmp_path / "project_half")
+    with serving(tmp_path) as running, running.client() as client:
+        assert [project["id"] for project in ok(client.get("/projects"))["projects"]] == [whole.id]
+        assert Project(client, whole.id).ids() == [1, 2, 3]
+        assert sorted(path.name for path in tmp_path.glob("*project_*")) == [f"project_{whole.id}"]
+        ok(client.post("/projects", json={"id": "half"}))
+
+
+def test_it_is_rebuilt_from_the_repositories(tmp_path: Path) -> None:
+    with serving(tmp_path) as running, running.client() as client:
+        project = new_project(client)
+        branch = project.branch("feature one")
+        other = ok(client.post(f"{project.path}/branches", json={"name": "two", "description": "a\n\nb"}))
+        project.insert(4, branch=branch)
+        project.create_table("own", branch)
+        before = [ok(client.get(project.on(one))) for one in (branch, other["id"])]
+        created = ok(client.get(project.path))["created_at"]
+    (tmp_path / "metadata.duckdb").unlink()
+    (tmp_path / "project_stranger").mkdir()
+    rebuilt = rebuild_metadata(Settings(data=tmp_path))
+    assert (rebuilt.projects, rebuilt.branches, rebuilt.skipped) == (1, 2, ("project_stranger",))
+    with serving(tmp_path) as running, running.client() as client:
+        project = Project(client, project.id)
+        assert ok(client.get(project.path))["created_at"][:16] == created[:16]
+        after = [ok(client.get(project.on(one))) for one in (branch, other["id"])]
+        for one, two in zip(before, after, strict=True):
+            for detail in (one, two):
+                detail["created_at"] = detail["created_at"][:16]
+            assert one == two
+        assert project.ids(branch) == [1, 2, 3, 4]
+        assert ok(client.get(f"{project.on()}/buckets/in_c_sales"))["table_count"] == 1
+
+
+def test_a_rebuild_keeps_the_old_file_aside(tmp_path: Path) -> None:
+    open_service(Settings(data=tmp_path)).close()
+    rebuilt = rebuild_metadata(Settings(data=tmp_path))
+    assert rebuilt.set_aside is not None
+    assert rebuilt.set_aside.exists()
+    assert rebuild_metadata(Settings(data=tmp_path)).set_aside != rebuilt.set_aside
+
+
+def test_what_is_served_is_not_rebuilt(served: Running) -> None:
+    with pytest.raises(DataInUseError):
+        rebuild_metadata(Settings(data=served.data))
+
+
+def test_a_deleted_project_is_gone_with_its_data(running: Running, client: httpx.Client) -> None:
+    ok(client.post("/projects", json={"id": "short-lived"}))
+    refused(client.post("/projects", json={"id": "short-lived"}), 409, "project_exists")
+    project = Project(client, "short-lived")
+    ok(client.post(f"{project.on()}/buckets", json={"name": "in_c_sales"}))
+    project.create_table("orders")
+    project.insert(1)
+    project.insert(2, branch=project.branch())
+    assert client.delete(project.path).status_code == 204
+    refused(client.get(project.path), 404, "project_not_found")
+    refused(client.get(f"{project.table()}/preview"), 404, "project_not_found")
+    assert not list(running.data.glob("*short-lived*"))
+    ok(client.post("/projects", json={"id": "short-lived"}))
+    assert ok(client.get(f"{project.on()}/buckets"))["buckets"] == []
+
+
+def test_the_service_starts_from_a_rebuild(tmp_path: Path) -> None:
+    ab.init(tmp_path / "project_7")
+    with process(tmp_path, "--rebuild-metadata", "--init") as (started, url):
+        assert started.stdout is not None
+        secret = started.stdout.readline().strip()
+        wait_until_healthy(url, started)
+        answer = httpx.get(f"{url}/projects", headers={"Authorization": f"Bearer {secret}"})
+        assert [project["id"] for project in answer.json()["projects"]] == ["7"]
+
+
+def test_help_needs_no_web_server() -> None:
+    code = "import sys; from anabranch.cli.main import create_app; create_app(); print('fastapi' in sys.modules)"
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "False"
