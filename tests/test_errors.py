@@ -35,15 +35,20 @@ CODES = {
     "DatasetInUseError": "dataset_in_use",
     "DatasetNotFoundError": "dataset_not_found",
     "DestructiveChangeError": "destructive_change",
+    "FileMissingError": "file_not_found",
     "ForbiddenError": "forbidden",
     "ForeignWriteError": "foreign_write",
+    "IdempotencyKeyReusedError": "idempotency_key_reused",
     "InvalidExpressionError": "invalid_expression",
     "InvalidInputError": "invalid_input",
     "InvalidNameError": "invalid_name",
     "InvalidPathError": "invalid_path",
     "InvalidPipelineError": "invalid_pipeline",
     "InvalidSchemaError": "invalid_schema",
+    "JobCancelledError": "job_cancelled",
+    "JobInterruptedError": "interrupted",
     "JobNotFoundError": "job_not_found",
+    "JobNotQueuedError": "job_not_queued",
     "KeyConflictError": "key_conflict",
     "LimitError": "limit",
     "MergeConflictError": "merge_conflict",
@@ -77,7 +82,14 @@ CODES = {
     "VersionNotFoundError": "version_not_found",
     "WriteConflictError": "write_conflict",
 }
-RETRYABLE = {"BusyError", "StorageUnavailableError", "TooManyRequestsError", "TooSlowError", "WriteConflictError"}
+RETRYABLE = {
+    "BusyError",
+    "JobInterruptedError",
+    "StorageUnavailableError",
+    "TooManyRequestsError",
+    "TooSlowError",
+    "WriteConflictError",
+}
 
 CLASSES: list[type[AnabranchError]] = [
     value
@@ -115,8 +127,11 @@ def test_an_error_shows_its_problem_and_the_next_step(cls: type[AnabranchError])
 
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
 def test_an_error_crosses_process_borders(cls: type[AnabranchError]) -> None:
-    error = pickle.loads(pickle.dumps(cls("no 'x'", hint="use 'y'")))  # noqa: S301
+    told = cls("no 'x'", hint="use 'y'")
+    told.details["line"] = 3
+    error = pickle.loads(pickle.dumps(told))  # noqa: S301
     assert type(error) is cls
+    assert error.details == {"line": 3}
     assert (error.problem, error.hint, error.code) == ("no 'x'", "use 'y'", cls.code)
 
 

@@ -15,6 +15,7 @@
     │   ├── BucketNotFoundError
     │   ├── TokenNotFoundError
     │   ├── JobNotFoundError
+    │   ├── FileMissingError
     │   ├── VersionNotFoundError
     │   ├── BaseNotFoundError
     │   └── ObjectNotFoundError
@@ -29,6 +30,9 @@
     │   ├── BucketExistsError
     │   ├── BucketNotEmptyError
     │   ├── DataInUseError
+    │   ├── JobCancelledError
+    │   ├── JobNotQueuedError
+    │   ├── IdempotencyKeyReusedError
     │   ├── RunEndedError
     │   ├── CheckFailedError
     │   ├── TagExistsError
@@ -48,6 +52,7 @@
     │   ├── InvalidSchemaError
     │   └── SchemaMismatchError
     ├── BusyError            try again: someone else was faster
+    │   ├── JobInterruptedError
     │   └── WriteConflictError
     ├── AccessError          show who you are, or ask for more rights
     │   ├── UnauthenticatedError
@@ -69,7 +74,7 @@
 Codes are stable: programs match on `code`, people read the message, and the message's last part says what to do next.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 __all__ = [
@@ -97,15 +102,20 @@ __all__ = [
     "DatasetInUseError",
     "DatasetNotFoundError",
     "DestructiveChangeError",
+    "FileMissingError",
     "ForbiddenError",
     "ForeignWriteError",
+    "IdempotencyKeyReusedError",
     "InvalidExpressionError",
     "InvalidInputError",
     "InvalidNameError",
     "InvalidPathError",
     "InvalidPipelineError",
     "InvalidSchemaError",
+    "JobCancelledError",
+    "JobInterruptedError",
     "JobNotFoundError",
+    "JobNotQueuedError",
     "KeyConflictError",
     "LimitError",
     "MergeConflictError",
@@ -142,26 +152,29 @@ __all__ = [
 
 
 class AnabranchError(Exception):
-    """The root of all errors raised on purpose."""
+    """The root of all errors raised on purpose; `details` are for programs, such as the file and line of a record."""
 
     code: ClassVar[str] = "error"
     retryable: ClassVar[bool] = False
 
-    def __init__(self, problem: str, *, hint: str) -> None:
+    def __init__(self, problem: str, *, hint: str, details: Mapping[str, Any] | None = None) -> None:
         super().__init__(problem, hint)
         self.problem = problem
         self.hint = hint
+        self.details = dict(details or {})
 
     def __str__(self) -> str:
         return f"{self.problem}; {self.hint}"
 
     def __reduce__(self) -> tuple[object, ...]:
         # Keyword-only arguments do not survive the default pickling, and errors cross process borders on Spark.
-        return _rebuild, (type(self), self.problem, self.hint)
+        return _rebuild, (type(self), self.problem, self.hint, self.details)
 
 
-def _rebuild(cls: type[AnabranchError], problem: str, hint: str) -> AnabranchError:
-    return cls(problem, hint=hint)
+def _rebuild(cls: type[AnabranchError], problem: str, hint: str, details: Mapping[str, Any]) -> AnabranchError:
+    error = cls(problem, hint=hint)
+    error.details = dict(details)
+    return error
 
 
 class NotFoundError(AnabranchError):
@@ -226,6 +239,12 @@ class JobNotFoundError(NotFoundError):
     code = "job_not_found"
 
 
+class FileMissingError(NotFoundError):
+    """A service has no such file: it was never sent, was deleted, or was kept long enough."""
+
+    code = "file_not_found"
+
+
 class VersionNotFoundError(NotFoundError):
     code = "version_not_found"
 
@@ -284,6 +303,24 @@ class DataInUseError(ConflictError):
     """Another process serves the same data."""
 
     code = "data_in_use"
+
+
+class JobCancelledError(ConflictError):
+    """A job was cancelled before it began; nothing was done."""
+
+    code = "job_cancelled"
+
+
+class JobNotQueuedError(ConflictError):
+    """A job has begun already, or has ended."""
+
+    code = "job_not_queued"
+
+
+class IdempotencyKeyReusedError(ConflictError):
+    """A key that names one request was sent with another one."""
+
+    code = "idempotency_key_reused"
 
 
 class RunEndedError(ConflictError):
@@ -390,6 +427,12 @@ class BusyError(AnabranchError):
 
     code = "busy"
     retryable = True
+
+
+class JobInterruptedError(BusyError):
+    """A service stopped before a job ended; nothing was done."""
+
+    code = "interrupted"
 
 
 class WriteConflictError(BusyError):

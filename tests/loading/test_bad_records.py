@@ -25,6 +25,7 @@ def test_a_bad_line_in_the_middle_of_many_is_named_and_nothing_is_loaded(
     with nothing_changes(repo), pytest.raises(BadRecordError) as caught:
         repo.load(ORDERS, file, engine=engine)
     assert f"{file}, line {line}: it has 5 values for 3 columns: '{middle},too,few,or,many'" in str(caught.value)
+    assert caught.value.details == {"file": file, "line": line, "reason": "it has 5 values for 3 columns"}
     report = repo.load(ORDERS, file, on_bad="reject", engine=engine)
     assert (report.rows_read, report.rows_loaded, report.rows_rejected) == (count, count - 1, 1)
     assert (report.reject_table, repo.snapshot()[ORDERS].count_rows()) == (REJECTS, count - 1)

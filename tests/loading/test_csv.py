@@ -141,6 +141,11 @@ def test_without_a_header_columns_get_names(repo: ab.Repository, put: Put) -> No
     assert rows(repo, "s.named")[1] == {"id": 2, "v": "b"}
     repo.load("s.named", put("b.csv", "3,c\n"), header=False)
     assert rows(repo, "s.named")[2] == {"id": 3, "v": "c"}
+    for mode, count in (("append", 4), ("overwrite", 1)):
+        repo.load("s.named", put(f"{mode}.csv", "d,4\n"), header=False, columns=["v", "id"], mode=mode)
+        assert rows(repo, "s.named")[-1] == {"id": 4, "v": "d"}
+        assert len(rows(repo, "s.named")) == count
+        assert repo.snapshot()["s.named"].schema.names == ["id", "v"]
 
 
 @pytest.mark.parametrize(
@@ -200,6 +205,8 @@ def test_files_without_rows_make_an_empty_table(repo: ab.Repository, put: Put) -
         ({"format": "xml"}, "the format 'xml' is not known"),
         ({"primary_key": "id"}, "the primary key 'id' is no list"),
         ({"schema": 7}, "the schema is a 'int'"),
+        ({"columns": ["id", "v"]}, "columns are named for files that name them in a header"),
+        ({"columns": ["id", "id"], "header": False}, r"the columns are \['id', 'id'\]"),
     ],
 )
 def test_what_makes_no_sense_is_refused(repo: ab.Repository, put: Put, options: dict[str, object], said: str) -> None:

@@ -52,6 +52,7 @@ def test_repeated_keys_are_refused_with_their_lines(lake: ab.Repository, put: Pu
     with pytest.raises(KeyConflictError) as caught:
         lake.load(ORDERS, [a, b], engine=engine)
     assert f"{{'id': 7}}: {a}, line 2 and {b}, line 3; " in str(caught.value)
+    assert caught.value.details == {"file": b, "line": 3, "reason": "the key {'id': 7} occurs more than once"}
     assert [row["id"] for row in rows(lake)] == [1, 2]
 
 

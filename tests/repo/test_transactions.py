@@ -179,7 +179,8 @@ def test_an_abandoned_transaction_leaves_nothing_and_stops_nobody(lake: ab.Repos
 
 
 def test_message_kind_metadata_and_actor_are_recorded(lake: ab.Repository) -> None:
-    with lake.transaction(message="Load é\n\nthe rest", kind="load", metadata={"run": "7", "ticket": "Ü-1"}) as tx:
+    with lake.transaction(message="Load é\n\nthe rest", kind="load", metadata={"run": "7"}) as tx:
+        tx.add_metadata({"ticket": "Ü-1"})
         tx.append(ORDERS, table(4))
     (commit, *_) = another(lake).list_commits()
     assert commit.message == "Load é\n\nthe rest"

@@ -19,7 +19,7 @@ from anabranch.format.staging import ColumnChange, IndexKind, Notes, Pin, Vector
 from anabranch.format.staging.incoming import as_reader
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo import columns as shape
-from anabranch.repo.checks import require_names
+from anabranch.repo.checks import checked_metadata, require_names
 from anabranch.repo.draft import (
     Draft,
     Step,
@@ -290,6 +290,12 @@ class Transaction:
         self._change(key, lambda draft: shape.annotate(draft, notes, columns=columns or {}))
 
     # Publishing
+
+    def add_metadata(self, metadata: Mapping[str, str]) -> None:
+        """Say more about the commit that is to be."""
+        self._require_open()
+        both = checked_metadata({**self._about.metadata, **checked_metadata(metadata)})
+        self._about = replace(self._about, metadata=both)
 
     def publish(self) -> None:
         """Make all changes visible as one commit and end; without changes there is no commit."""

@@ -13,10 +13,10 @@ from anabranch.files.formats import checked_format
 from anabranch.files.rows import Reading
 from anabranch.files.writing import Target
 from anabranch.ids import TableKey
-from anabranch.repo.checks import checked_text
+from anabranch.repo.checks import checked_limit, checked_text
 from anabranch.repo.engine import Loader
 from anabranch.repo.handles.writing import WritingHandle
-from anabranch.repo.loading.exporting import export_table
+from anabranch.repo.loading.exporting import Wanted, export_table
 from anabranch.repo.loading.frames import load_frame
 from anabranch.repo.loading.loading import load_files
 from anabranch.repo.loading.local import write_rows
@@ -59,6 +59,7 @@ class LoadingHandle(WritingHandle):
         quote: str | None = '"',
         escape: str | None = None,
         header: bool = True,
+        columns: Sequence[str] | None = None,
         null: str | Sequence[str] = "",
         encoding: str = "utf-8",
         skip: int = 0,
@@ -74,7 +75,8 @@ class LoadingHandle(WritingHandle):
 
         The source is a file, a folder or a pattern, local or in an object store, a list of these, a Spark DataFrame, or
         anything Arrow can read. Types are the table's, else those of the schema (which may be a dict of some columns'
-        types), else they are found by looking at every value. Whatever goes wrong, nothing changes.
+        types), else they are found by looking at every value. Files without a header have the columns of the table in
+        their order, unless `columns` names them. Whatever goes wrong, nothing changes.
         """
         text = f"Load {key}" if message is None else checked_text(message)
         name, how = str(TableKey.parse(key)), checked_choice(LoadMode, mode, "the mode")
@@ -108,7 +110,7 @@ class LoadingHandle(WritingHandle):
         request = LoadRequest(
             key=name,
             files=files,
-            reading=Reading(format=files[0].format, csv=csv, names=tuple(whole.names) if whole is not None else None),
+            reading=Reading(format=files[0].format, csv=csv, names=_names_of(whole, columns, csv)),
             mode=how,
             schema=whole,
             types=types,
@@ -133,6 +135,7 @@ class LoadingHandle(WritingHandle):
         ref: str | None = None,
         columns: Sequence[str] | None = None,
         filter: str | None = None,  # noqa: A002 - Arrow's and Lance's name
+        limit: int | None = None,
         single_file: bool = False,
         overwrite: bool = False,
         delimiter: str | None = None,
@@ -155,9 +158,8 @@ class LoadingHandle(WritingHandle):
             storage_options=storage_options or self.storage_options,
         )
         csv = CsvOptions(delimiter=delimiter or _delimiter_of(where.uri), quote=quote, header=header, null=(null,))
-        return export_table(
-            snapshot, key, where, columns=columns, filter=filter, overwrite=overwrite, csv=csv, on_progress=on_progress
-        )
+        wanted = Wanted(columns=columns, filter=filter, limit=checked_limit(limit, "rows"))
+        return export_table(snapshot, key, where, wanted, overwrite=overwrite, csv=csv, on_progress=on_progress)
 
     def _loader(self, chosen: Choice, size: int) -> Loader | None:
         if chosen is Choice.LOCAL or (chosen is Choice.AUTO and size < _SPARK_FROM_BYTES):
@@ -172,6 +174,17 @@ def _are_paths(source: Any) -> bool:
     if isinstance(source, str | os.PathLike):
         return True
     return isinstance(source, list | tuple) and all(isinstance(item, str | os.PathLike) for item in source)
+
+
+def _names_of(schema: pa.Schema | None, columns: Sequence[str] | None, csv: CsvOptions) -> tuple[str, ...] | None:
+    """What the columns of files without a header are called, if it is said."""
+    if columns is None:
+        return None if schema is None else tuple(schema.names)
+    if csv.header:
+        raise InvalidInputError("columns are named for files that name them in a header", hint="leave one of them out")
+    if isinstance(columns, str) or len(set(columns)) < len(columns):
+        raise InvalidInputError(f"the columns are {columns!r}", hint="give a list of different names")
+    return tuple(columns)
 
 
 def _listed(source: Any) -> list[str | os.PathLike[str]]:

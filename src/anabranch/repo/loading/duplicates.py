@@ -1,6 +1,6 @@
 """Rows of a load that share a primary key: kept by their last, or found in their files."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -67,21 +67,29 @@ def explain_repeated(error: KeyConflictError, task: LoadTask, keys: Sequence[str
     if not len(repeated):
         return error  # it is about keys that the table has already
     key = {name: repeated.column(name)[0] for name in keys}
-    places: list[str] = []
+    places: list[tuple[str, int | None]] = []
     for part in _parts(task):
         is_such = np.ones(len(part.table), dtype=bool)
         for name, value in key.items():
             is_such &= pc.equal(part.table.column(name), value).to_numpy()
         places.extend(
-            f"{part.file}, line {part.parsed.lines[row]}" if part.parsed is not None else part.file
+            (part.file, int(part.parsed.lines[row]) if part.parsed is not None else None)
             for row in np.flatnonzero(is_such)
         )
-    shown = " and ".join(places[:_MOST_SHOWN]) + (" and others" if len(places) > _MOST_SHOWN else "")
+    said = [file if line is None else f"{file}, line {line}" for file, line in places[:_MOST_SHOWN]]
+    shown = " and ".join(said) + (" and others" if len(places) > _MOST_SHOWN else "")
     values = {name: value.as_py() for name, value in key.items()}
     return KeyConflictError(
         f"{len(repeated)} keys occur more than once, such as {values}: {shown}",
         hint="keep one row for each key, or let the last one win with on_duplicate='last'",
+        details=_detail(places, values),
     )
+
+
+def _detail(places: Sequence[tuple[str, int | None]], key: Mapping[str, object]) -> dict[str, object]:
+    """Where the second row of a key stands: the first is a good one."""
+    file, line = places[1] if len(places) > 1 else (None, None)
+    return {"file": file, "line": line, "reason": f"the key {key} occurs more than once"}
 
 
 def _parts(task: LoadTask) -> Iterator[Part]:

@@ -1,6 +1,7 @@
 """Write rows of a snapshot as files."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -13,25 +14,33 @@ from anabranch.repo.loading.values import ExportReport, LoadProgress, OnProgress
 from anabranch.repo.snapshots import Snapshot, Table
 from anabranch.storage.store import ObjectStore, find_object
 
-__all__ = ["export_table"]
+__all__ = ["Wanted", "export_table"]
 
 ROWS_PER_FILE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Which rows of a table, and which of their columns."""
+
+    columns: Sequence[str] | None = None
+    filter: str | None = None
+    limit: int | None = None
 
 
 def export_table(  # noqa: PLR0913 - the choices of one export
     snapshot: Snapshot,
     key: str,
     target: Target,
+    wanted: Wanted,
     *,
-    columns: Sequence[str] | None,
-    filter: str | None,  # noqa: A002 - Arrow's and Lance's name
     overwrite: bool,
     csv: CsvOptions,
     on_progress: OnProgress,
 ) -> ExportReport:
     """Write the rows of one table; refuse to write over what is there, unless asked to."""
     table = snapshot[key]
-    rows = _rows(table, columns, filter, on_progress)
+    rows = _rows(table, wanted, on_progress)
     if target.format is FileFormat.LANCE:
         written = write_plain_dataset(target.uri, target.storage_options, rows, overwrite=overwrite)
         return _report(snapshot, table, target, (target.uri,), rows=written, size=0)
@@ -89,15 +98,11 @@ class _Part:
             yield batch
 
 
-def _rows(
-    table: Table,
-    columns: Sequence[str] | None,
-    filter: str | None,  # noqa: A002 - Arrow's and Lance's name
-    on_progress: OnProgress,
-) -> pa.RecordBatchReader:
-    batches = table.scan(columns=columns, filter=filter)
+def _rows(table: Table, wanted: Wanted, on_progress: OnProgress) -> pa.RecordBatchReader:
+    columns = wanted.columns
+    batches = table.scan(columns=columns, filter=wanted.filter, limit=wanted.limit)
     schema = table.schema if columns is None else pa.schema([table.schema.field(name) for name in columns])
-    total = table.count_rows()
+    total = table.count_rows() if wanted.limit is None else min(table.count_rows(), wanted.limit)
 
     def watched() -> Iterator[pa.RecordBatch]:
         done = 0

@@ -147,4 +147,5 @@ def _bad_record_error(bad: Sequence[BadRecord]) -> BadRecordError:
     return BadRecordError(
         f"{first.file}, line {first.line}: {first.reason}: {text!r}{more}",
         hint="correct it, give the columns' types by a schema, or put such lines aside with on_bad='reject'",
+        details={"file": first.file, "line": first.line, "reason": first.reason},
     )
