@@ -145,6 +145,10 @@ def test_deleting_a_branch_deletes_its_tables_and_nothing_else(running: Running,
     assert {name: state_of_main(running.data, project)[name] for name in before} == before
     assert project.ids(kept) == [1, 2, 3, 4]
     assert project.ids() == [1, 2, 3]
+    root = running.data / f"project_{project.id}" / "tables"
+    left = [path for path in root.rglob("*") if path.is_file() and (gone in str(path) or "own.lance" in str(path))]
+    assert left == []
+    assert state_of_main(running.data, project) == before
 
 
 def test_a_bucket_of_a_branch_is_there_only(project: Project) -> None:

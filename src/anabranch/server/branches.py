@@ -136,6 +136,12 @@ class Branches:
         if not branch.is_main:
             note_copies(self._rows, branch.repository, branch.branch_id)
 
+    def require_there(self, project_id: str, branch_id: str) -> None:
+        """Refuse a branch that is gone, also one that is just being deleted."""
+        if branch_id != DEFAULT_BRANCH:
+            self.get(project_id, branch_id)
+            self._projects.open(project_id, actor=None).branch_get(branch_id)
+
     def recover(self) -> None:
         """Drop rows of branches that their repositories do not have: a crash came between."""
         for project in self._projects.list_all():
@@ -172,7 +178,7 @@ def moment(microseconds: int) -> datetime:
 
 def _purge(branch: OpenBranch) -> None:
     """Delete a branch and its files."""
-    branch.repository.branch_delete(branch.name)
+    branch.repository.branch_delete(branch.name, purge=True)
 
 
 def _iter_copies(repository: Repository, info: BranchInfo, keys: set[TableKey]) -> Iterator[CopiedTable]:

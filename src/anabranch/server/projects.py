@@ -3,12 +3,13 @@
 import secrets
 import shutil
 import threading
-from collections import OrderedDict
-from collections.abc import Callable
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 
 import anabranch
-from anabranch.errors import ProjectExistsError, ProjectNotFoundError
+from anabranch.errors import BusyError, ProjectExistsError, ProjectNotFoundError
 from anabranch.repo.repository import Repository
 from anabranch.server.metadata.projects import Intent, IntentKind, Project, ProjectRows
 from anabranch.server.settings import Settings
@@ -29,6 +30,9 @@ class Projects:
         self._changing = threading.Lock()
         self._handles: OrderedDict[tuple[str, datetime, str | None], Repository] = OrderedDict()
         self._opening = threading.Lock()
+        self._users: Counter[str] = Counter()
+        self._ending: set[str] = set()
+        self._changed = threading.Condition()
 
     def create(self, project_id: str | None, *, name: str | None, description: str, actor: str | None) -> Project:
         """Make a project with an empty repository, or, if a crash comes between, none."""
@@ -57,16 +61,46 @@ class Projects:
     def get(self, project_id: str) -> Project:
         project = self._rows.find(project_id)
         if project is None:
-            raise ProjectNotFoundError(
-                f"there is no project '{project_id}'", hint="list the projects to see which exist"
-            )
+            raise _not_found(project_id)
         return project
 
+    @contextmanager
+    def in_use(self, project_id: str) -> Iterator[None]:
+        """Let nobody delete a project while something is done with it; refuse one that is being deleted."""
+        with self._changed:
+            if project_id in self._ending:
+                raise _not_found(project_id)
+            self._users[project_id] += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._users[project_id] -= 1
+                if not self._users[project_id]:
+                    del self._users[project_id]  # whoever asks may name projects that are not there
+                self._changed.notify_all()
+
     def delete(self, project_id: str) -> None:
-        """Delete a project with its data."""
-        with self._changing:
+        """Delete a project with its data, once all who use it have left."""
+        with self._changing, self._left_by_all(project_id):
             self.get(project_id)
             self._finish_delete(self._begin(IntentKind.DELETE_PROJECT, project_id))
+
+    @contextmanager
+    def _left_by_all(self, project_id: str) -> Iterator[None]:
+        """Keep others out, who would write into what is being deleted."""
+        with self._changed:
+            self._ending.add(project_id)
+            is_left = self._changed.wait_for(
+                lambda: not self._users[project_id], timeout=self._settings.limits.retry_seconds
+            )
+        try:
+            if not is_left:
+                raise BusyError(f"project '{project_id}' is in use", hint="try again when its requests are done")
+            yield
+        finally:
+            with self._changed:
+                self._ending.discard(project_id)
 
     def open(self, project_id: str, *, actor: str | None) -> Repository:
         """The repository of a project, with commits by an actor."""
@@ -112,3 +146,7 @@ class Projects:
         self._rows.end(intent.id)
         if left.exists():
             shutil.rmtree(left)
+
+
+def _not_found(project_id: str) -> ProjectNotFoundError:
+    return ProjectNotFoundError(f"there is no project '{project_id}'", hint="list the projects to see which exist")

@@ -1,7 +1,7 @@
 """What all routes share: where they hang, what they take from a path, and that each write is told to the audit."""
 
 import secrets
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -35,10 +35,10 @@ __all__ = [
     "FreeText",
     "Limit",
     "ProjectCall",
-    "ProjectForAdmin",
     "ProjectId",
     "ProjectToBranch",
     "ProjectToChange",
+    "ProjectToEnd",
     "ProjectToRead",
     "TableName",
     "get_service",
@@ -46,6 +46,7 @@ __all__ = [
 ]
 
 _PART = r"^[A-Za-z0-9_][A-Za-z0-9_-]*$"
+_Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 _READS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -124,8 +125,10 @@ def _for_service(scope: Scope) -> Any:
 def _for_project(scope: Scope) -> Any:
     async def call(
         request: Request, token: Annotated[Token, Depends(Needs(scope))], project_id: ProjectId
-    ) -> ProjectCall:
-        return ProjectCall(service=get_service(request), token=token, project_id=project_id)
+    ) -> AsyncIterator[ProjectCall]:
+        service = get_service(request)
+        with service.projects.in_use(project_id):
+            yield ProjectCall(service=service, token=token, project_id=project_id)
 
     return Depends(call)
 
@@ -136,16 +139,24 @@ def _for_branch(scope: Scope) -> Any:
         token: Annotated[Token, Depends(Needs(scope))],
         project_id: ProjectId,
         branch_id: BranchId,
-    ) -> BranchCall:
-        return BranchCall(service=get_service(request), token=token, project_id=project_id, branch_id=branch_id)
+    ) -> AsyncIterator[BranchCall]:
+        service = get_service(request)
+        with service.projects.in_use(project_id):
+            yield BranchCall(service=service, token=token, project_id=project_id, branch_id=branch_id)
 
     return Depends(call)
+
+
+async def _to_end(
+    request: Request, token: Annotated[Token, Depends(Needs(Scope.ADMIN))], project_id: ProjectId
+) -> ProjectCall:
+    return ProjectCall(service=get_service(request), token=token, project_id=project_id)
 
 
 # What a route takes as its first argument says what it needs.
 ForAdmin = Annotated[Call, _for_service(Scope.ADMIN)]
 ForAnyone = Annotated[Call, _for_service(Scope.READ)]
-ProjectForAdmin = Annotated[ProjectCall, _for_project(Scope.ADMIN)]
+ProjectToEnd = Annotated[ProjectCall, Depends(_to_end)]
 ProjectToChange = Annotated[ProjectCall, _for_project(Scope.PROJECT)]
 ProjectToBranch = Annotated[ProjectCall, _for_project(Scope.BRANCH)]
 ProjectToRead = Annotated[ProjectCall, _for_project(Scope.READ)]
@@ -162,8 +173,8 @@ class Body(BaseModel):
 class AuditedRoute(APIRoute):
     """Tells the audit who called a route that changes something, and how it ended."""
 
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        handle = super().get_route_handler()
+    def get_route_handler(self) -> _Handler:
+        handle = _explaining(super().get_route_handler())
         if (self.methods or set()) <= _READS:
             return handle
 
@@ -181,6 +192,22 @@ class AuditedRoute(APIRoute):
             return response
 
         return audited
+
+
+def _explaining(handle: _Handler) -> _Handler:
+    """Say of what failed below a branch that is gone meanwhile that it is gone: its files went with it."""
+
+    async def explained(request: Request) -> Response:
+        try:
+            return await handle(request)
+        except Exception as err:
+            branch = request.path_params.get("branch_id")
+            if branch is not None and _status_of(err) >= 500:
+                branches = get_service(request).branches
+                await run_in_threadpool(branches.require_there, request.path_params["project_id"], branch)
+            raise
+
+    return explained
 
 
 def make_router(noun: str, *, prefix: str = "") -> APIRouter:

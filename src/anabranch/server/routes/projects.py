@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import BaseModel, Field
 
 from anabranch.server.metadata.projects import Project
-from anabranch.server.routing import Body, ForAdmin, FreeName, FreeText, ProjectForAdmin, ProjectToRead, make_router
+from anabranch.server.routing import Body, ForAdmin, FreeName, FreeText, ProjectToEnd, ProjectToRead, make_router
 
 __all__ = ["router"]
 
@@ -43,7 +43,7 @@ def get_project(call: ProjectToRead) -> Project:
 
 
 @router.delete("/projects/{project_id}", status_code=204)
-def delete_project(call: ProjectForAdmin) -> None:
+def delete_project(call: ProjectToEnd) -> None:
     """Delete a project with all of its data, for good."""
     call.service.projects.delete(call.project_id)
     call.service.tokens.revoke_all(project_id=call.project_id)
