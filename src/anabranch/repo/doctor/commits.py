@@ -21,7 +21,8 @@ _FROM_BACKUP = "restore it from a backup"
 
 def look_at_rest(records: Records, seen: Seen) -> None:
     """Look at every commit that something speaks of and that no entry of a log has published."""
-    while todo := sorted(seen.named - seen.looked_at):
+    tagged = {tag.commit_id for tag in seen.tags.values()}
+    while todo := sorted((seen.named | tagged) - seen.looked_at):
         in_parallel(lambda commit_id: look_at_object(records, seen, commit_id), todo)
     seen.add_full_maps(lambda base: records.commits.tables_of(records.commits.get(base)))
 

@@ -1,7 +1,7 @@
 """Every numbered log, entry by entry: those of branches, of runs, and of tags."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import unquote
 
 from anabranch.errors import AnabranchError, CorruptError, InvalidNameError, UnsupportedFormatError
@@ -13,7 +13,7 @@ from anabranch.repo.doctor.findings import Case, FindingKind, RepositoryFinding,
 from anabranch.repo.doctor.rebuilding import find_copy, rebuild_entry
 from anabranch.repo.doctor.seen import Seen, name_of
 from anabranch.repo.log import NumberedLog
-from anabranch.repo.models import LogEntry
+from anabranch.repo.models import BranchMode, LogEntry
 from anabranch.repo.once import put_once
 from anabranch.repo.records import Records
 from anabranch.repo.tags import TAGS, TagInfo, decode_tag
@@ -239,8 +239,20 @@ def _unknown_files(listed: _Listed) -> Iterator[Case]:
     return (unknown_file(path) for path in listed.others)
 
 
-def diagnose_branches(seen: Seen) -> Iterator[Case]:
+def diagnose_branches(seen: Seen) -> list[Case]:
+    """What was found in logs; live branches cannot be read either where main cannot."""
+    live = {name for name, head in seen.heads.items() if head.state.mode is BranchMode.LIVE}
+    alive = {name for name in live if not seen.heads[name].state.is_deleted}
+    return [_with_refs(case, alive) if MAIN in case.finding.refs else case for case in _diagnose_main(seen)]
+
+
+def _with_refs(case: Case, refs: set[str]) -> Case:
+    return replace(case, finding=replace(case.finding, refs=tuple(sorted({*case.finding.refs, *refs}))))
+
+
+def _diagnose_main(seen: Seen) -> Iterator[Case]:
     """Say that main has no log at all; of any other branch, without its log nothing is left that tells of it."""
+    yield from seen.cases
     if MAIN not in seen.heads and not any(MAIN in case.finding.refs for case in seen.cases):
         finding = RepositoryFinding(
             kind=FindingKind.MISSING_BRANCH,
