@@ -1,0 +1,217 @@
+"""Reads: previews, states of the past, commits, differences, drift and tags."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.server.conftest import Project, Running, new_project, ok, refused
+
+COLUMNS: list[dict[str, Any]] = [
+    {"name": "id", "type": "int64", "nullable": False},
+    {"name": "amount", "type": "decimal(10, 2)"},
+    {"name": "paid", "type": "bool"},
+    {"name": "at", "type": "timestamp[us, tz=UTC]"},
+    {"name": "day", "type": "date32"},
+    {"name": "raw", "type": "binary"},
+    {"name": "tags", "type": "list<string>"},
+]
+ROWS: list[dict[str, Any]] = [
+    {
+        "id": 1,
+        "amount": "12.50",
+        "paid": True,
+        "at": "2026-11-15T10:00:00Z",
+        "day": "2026-11-15",
+        "raw": "AAE=",
+        "tags": ["a", "b"],
+    },
+    {"id": 2, "amount": "-3.00", "paid": False, "at": None, "day": None, "raw": None, "tags": []},
+    {"id": 3, "amount": None, "paid": None, "at": None, "day": None, "raw": None, "tags": None},
+]
+
+
+@pytest.fixture(scope="module")
+def shared(running: Running) -> Iterator[Project]:
+    """A project that nobody changes: payments of all kinds, and a hundred orders."""
+    with running.client() as client:
+        project = new_project(client, rows=0)
+        tables = f"{project.on()}/buckets/in_c_sales/tables"
+        body = {"name": "payments", "columns": COLUMNS, "primary_key": ["id"]}
+        ok(client.post(tables, json=body))
+        ok(client.post(f"{tables}/payments/rows", json={"rows": ROWS}))
+        project.insert(*range(100))
+        yield project
+
+
+def test_rows_come_back_as_they_were_sent(shared: Project) -> None:
+    found = shared.preview(table="payments", sort="id")
+    assert found["rows"] == ROWS
+    assert found["total_row_count"] == 3
+    assert [(column["name"], column["type"]) for column in found["columns"]] == [
+        (column["name"], column["type"]) for column in COLUMNS
+    ]
+    assert [column["nullable"] for column in found["columns"]] == [False, *[True] * 6]
+
+
+def test_a_preview_shows_what_is_asked_for(shared: Project) -> None:
+    found = shared.preview(limit=3, columns="v,id", filter="id >= 10 AND v <> 'v11'", sort="id:desc")
+    assert found["rows"] == [{"v": f"v{number}", "id": number} for number in (99, 98, 97)]
+    assert [column["name"] for column in found["columns"]] == ["v", "id"]
+    assert found["total_row_count"] == 89
+    assert len(shared.preview()["rows"]) == 100
+    # Sorted by what is not shown.
+    assert shared.preview(limit=2, columns="v", sort="id")["rows"] == [{"v": "v0"}, {"v": "v1"}]
+
+
+def test_nulls_come_last_in_any_order(shared: Project) -> None:
+    for sort, expected in (("amount", [2, 1, 3]), ("amount:desc,id", [1, 2, 3])):
+        found = shared.preview(table="payments", columns="id", sort=sort)
+        assert [row["id"] for row in found["rows"]] == expected
+
+
+def test_a_preview_can_be_csv(shared: Project) -> None:
+    params: dict[str, Any] = {"format": "csv", "columns": "id,amount,tags", "sort": "id"}
+    answer = shared.client.get(f"{shared.table(table='payments')}/preview", params=params)
+    assert answer.headers["content-type"].startswith("text/csv")
+    assert answer.text == 'id,amount,tags\n1,12.50,"[""a"", ""b""]"\n2,-3.00,[]\n3,,\n'
+
+
+@pytest.mark.parametrize(
+    ("params", "status", "code"),
+    [
+        ({"limit": 0}, 422, "invalid_request"),
+        ({"limit": 10_001}, 413, "too_large"),
+        ({"limit": "many"}, 422, "invalid_request"),
+        ({"colums": "id"}, 422, "invalid_request"),
+        ({"format": "xml"}, 422, "invalid_request"),
+        ({"columns": "id,nothing"}, 400, "schema_mismatch"),
+        ({"sort": "nothing"}, 400, "schema_mismatch"),
+        ({"sort": "id:up"}, 400, "invalid_input"),
+        ({"filter": "nothing = 1"}, 400, "invalid_expression"),
+        ({"filter": "id = 1; DROP TABLE orders"}, 400, "invalid_expression"),
+        ({"filter": "id = 1) OR (1 = 1"}, 400, "invalid_expression"),
+        ({"filter": "id IN (SELECT id FROM other)"}, 400, "invalid_expression"),
+        ({"at": "no-such-tag"}, 404, "commit_not_found"),
+        ({"at": "01M7HMP1FCR76VTSAGBV91DJPM"}, 404, "commit_not_found"),
+        ({"at": "2001-01-01"}, 404, "commit_not_found"),
+        ({"at": "main~1"}, 404, "commit_not_found"),
+        ({"at": "default@{2026-11-15}"}, 404, "commit_not_found"),
+    ],
+)
+def test_a_preview_of_what_cannot_be_is_refused(
+    shared: Project, params: dict[str, Any], status: int, code: str
+) -> None:
+    refused(shared.client.get(f"{shared.table()}/preview", params=params), status, code)
+
+
+def test_a_list_cannot_be_sorted_by(shared: Project) -> None:
+    answer = shared.client.get(f"{shared.table(table='payments')}/preview", params={"sort": "tags"})
+    refused(answer, 400, "invalid_input")
+
+
+def test_states_of_the_past_are_read_by_commit_tag_and_moment(project: Project) -> None:
+    branch = project.branch()
+    first = project.insert(4)["commit_id"]
+    ok(project.client.post(f"{project.path}/tags", json={"name": "v1.0", "at": first}))
+    moment = datetime.now(UTC).isoformat()
+    project.insert(5)
+    project.insert(6, branch=branch)
+    for at in (first, "v1.0", moment):
+        for where in ("default", branch):
+            assert [row["id"] for row in project.preview(where, at=at, sort="id")["rows"]] == [1, 2, 3, 4]
+            assert ok(project.client.get(project.table(where), params={"at": at}))["row_count"] == 4
+    assert project.ids() == [1, 2, 3, 4, 5]
+    assert project.ids(branch) == [1, 2, 3, 4, 5, 6]
+    begin = ok(project.client.get(f"{project.on()}/commits"))["commits"][-1]["id"]
+    refused(project.client.get(project.table(), params={"at": begin}), 404, "table_not_found")
+    assert ok(project.client.get(f"{project.on()}/buckets", params={"at": begin}))["buckets"][0]["table_count"] == 0
+
+
+def test_commits_are_listed_page_by_page(project: Project) -> None:
+    branch = project.branch()
+    made = project.insert(4, branch=branch)
+    commits = f"{project.on(branch)}/commits"
+    everything = ok(project.client.get(commits))
+    assert everything["next"] is None
+    found = everything["commits"]
+    assert [commit["message"] for commit in found[:-1]] == [
+        "Insert 1 rows into in_c_sales.orders",
+        "Insert 3 rows into in_c_sales.orders",
+        "Create in_c_sales.orders",
+    ]
+    assert found[-1]["kind"] == "init"
+    assert [commit["branch_id"] for commit in found[:2]] == [branch, "default"]
+    newest = ok(project.client.get(f"{commits}/{made['commit_id']}"))
+    assert newest == found[0]
+    assert newest["tables"] == ["in_c_sales.orders"]
+    assert newest["parent_id"] == found[1]["id"]
+    paged, before = [], None
+    while True:
+        page = ok(project.client.get(commits, params={"limit": 1, **({"before": before} if before else {})}))
+        paged += page["commits"]
+        if (before := page["next"]) is None:
+            break
+    assert paged == found
+    about = ok(project.client.get(commits, params={"table": "in_c_sales.orders"}))["commits"]
+    assert len(about) == 3
+    refused(project.client.get(commits, params={"table": "orders"}), 400, "invalid_name")
+    refused(project.client.get(commits, params={"before": "nonsense"}), 400, "invalid_name")
+
+
+def test_a_branch_is_compared_with_main(project: Project) -> None:
+    branch = project.branch()
+    assert ok(project.client.get(f"{project.on(branch)}/diff")) == {"tables": []}
+    ok(project.client.put(f"{project.table(branch)}/rows", json={"rows": [{"id": 1, "v": "new"}]}))
+    ok(project.client.delete(f"{project.table(branch)}/rows", params={"filter": "id = 2"}))
+    project.insert(4, 5, branch=branch)
+    project.create_table("own", branch)
+    orders, own = ok(project.client.get(f"{project.on(branch)}/diff"))["tables"]
+    assert (orders["table"], orders["change"], own["table"], own["change"]) == ("orders", "changed", "own", "added")
+    assert (orders["rows_inserted"], orders["rows_updated"], orders["rows_deleted"]) == (2, 1, 1)
+    rows = ok(project.client.get(f"{project.on(branch)}/diff/in_c_sales/orders"))
+    assert rows["has_more"] is False
+    assert {"change": "updated", "before": {"id": 1, "v": "v1"}, "after": {"id": 1, "v": "new"}, "columns": ["v"]} in (
+        rows["rows"]
+    )
+    first = ok(project.client.get(f"{project.on(branch)}/diff/in_c_sales/orders", params={"limit": 1}))
+    assert (len(first["rows"]), first["has_more"]) == (1, True)
+    refused(project.client.get(f"{project.on(branch)}/diff/in_c_sales/nothing"), 404, "table_not_found")
+
+
+def test_drift_tells_what_main_did_since_the_copy(project: Project) -> None:
+    branch = project.branch()
+    drift = f"{project.on(branch)}/drift"
+    assert ok(project.client.get(drift)) == {"tables": []}
+    project.insert(4, branch=branch)
+    (before,) = ok(project.client.get(drift))["tables"]
+    assert (before["has_drifted"], before["branch_rows"], before["main_rows"]) == (False, 4, 3)
+    project.insert(5, 6)
+    (after,) = ok(project.client.get(drift))["tables"]
+    assert (after["has_drifted"], after["branch_rows"], after["main_rows"]) == (True, 4, 5)
+    assert isinstance(after["main_version"], str)
+    refused(project.client.get(f"{project.on()}/drift"), 404, "branch_not_found")
+
+
+def test_tags_name_commits(project: Project) -> None:
+    tags = f"{project.path}/tags"
+    made = ok(project.client.post(tags, json={"name": "v1.0", "description": "first"}))
+    assert (made["name"], made["description"], made["created_by"]) == ("v1.0", "first", "admin")
+    assert made["commit_id"] == ok(project.client.get(f"{project.on()}/commits"))["commits"][0]["id"]
+    refused(project.client.post(tags, json={"name": "v1.0"}), 409, "tag_exists")
+    refused(project.client.post(tags, json={"name": "v/1"}), 422, "invalid_request")
+    refused(project.client.post(tags, json={"name": "..", "at": made["commit_id"]}), 400, "invalid_name")
+    assert ok(project.client.get(tags)) == {"tags": [made]}
+    assert ok(project.client.get(f"{tags}/v1.0")) == made
+    assert project.client.delete(f"{tags}/v1.0").status_code == 204
+    refused(project.client.get(f"{tags}/v1.0"), 404, "tag_not_found")
+    refused(project.client.delete(f"{tags}/v1.0"), 404, "tag_not_found")
+
+
+def test_projects_are_listed(client: httpx.Client, project: Project) -> None:
+    found = ok(client.get("/projects"))["projects"]
+    assert ok(client.get(project.path)) in found
+    refused(client.get("/projects/nowhere"), 404, "project_not_found")
+    refused(client.delete("/projects/nowhere"), 404, "project_not_found")

@@ -1,0 +1,154 @@
+"""What every request gets: one form of errors, limits, metrics, and a description of all of it."""
+
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from anabranch.server.settings import Limits
+from tests.server.conftest import Project, Running, ok, refused, serving
+
+
+def test_what_is_nowhere_is_told_in_the_same_form(client: httpx.Client) -> None:
+    refused(client.get("/nowhere"), 404, "route_not_found")
+    answer = client.put("/projects")
+    refused(answer, 405, "method_not_allowed")
+    assert set(answer.headers["allow"].split(", ")) == {"GET"} or "POST" in answer.headers["allow"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"no json",
+        b"[]",
+        b'"text"',
+        b"{}",
+        b'{"name": 7}',
+        b'{"name": ""}',
+        b'{"name": " padded "}',
+        b'{"name": "two\\nlines"}',
+        b'{"name": "nul\\u0000"}',
+        b'{"name": "\\ud800"}',
+        b'{"name": "ok", "color": "red"}',
+        json.dumps({"name": "x" * 129}).encode(),
+        b"\xff\xfe",
+    ],
+)
+def test_a_body_of_another_shape_is_refused(project: Project, body: bytes) -> None:
+    headers = {"content-type": "application/json"}
+    found = refused(
+        project.client.post(f"{project.path}/branches", content=body, headers=headers), 422, "invalid_request"
+    )
+    assert found["details"]["errors"]
+    assert ok(project.client.get(f"{project.path}/branches")) == {"branches": []}
+
+
+@pytest.mark.parametrize("name", ["..", "%2e%2e", "a%2Fb", "a.b", "a b", "-a", "a" * 129, "%00", "%C3%BC", "a%0A"])
+def test_names_that_would_leave_their_place_are_refused(project: Project, name: str) -> None:
+    url = f"{project.on()}/buckets/{name}/tables/orders"
+    answer = project.client.request("GET", httpx.URL(project.client.base_url, raw_path=url.encode()))
+    assert answer.status_code in (404, 422), answer.text
+    assert set(answer.json()) == {"code", "message", "details"}
+
+
+def test_sql_in_names_is_no_sql(running: Running, project: Project) -> None:
+    name = "'; DROP TABLE branches; --"
+    branch = project.branch(name)
+    assert ok(project.client.get(project.on(branch)))["name"] == name
+    refused(project.client.get(f"{project.on('x%27%20OR%20%271%27%3D%271')}"), 422, "invalid_request")
+    assert running.service is not None
+    assert running.service.database.read("SELECT name FROM branches WHERE id = ?", [branch]) == [{"name": name}]
+
+
+def test_types_nobody_knows_are_named(project: Project) -> None:
+    tables = f"{project.on()}/buckets/in_c_sales/tables"
+    body: dict[str, Any] = {"name": "odd", "columns": [{"name": "a", "type": "integr"}]}
+    assert "integr" in refused(project.client.post(tables, json=body), 400, "invalid_input")["message"]
+    body = {"name": "odd", "columns": [{"name": "a", "type": "int64"}], "primary_key": ["b"]}
+    refused(project.client.post(tables, json=body), 400, "schema_mismatch")
+    body = {"name": "odd", "columns": []}
+    refused(project.client.post(tables, json=body), 422, "invalid_request")
+    body = {"name": "orders", "columns": [{"name": "a", "type": "int64"}]}
+    refused(project.client.post(tables, json=body), 409, "table_exists")
+    elsewhere = f"{project.on()}/buckets/nowhere/tables"
+    refused(project.client.post(elsewhere, json={**body, "name": "odd"}), 404, "bucket_not_found")
+
+
+@pytest.fixture(scope="module")
+def narrow(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A service that takes very little."""
+    limits = Limits(body_bytes=1000, requests_at_once=1, request_seconds=1.0, preview_rows=2)
+    with serving(tmp_path_factory.mktemp("narrow"), limits=limits) as running:
+        yield running
+
+
+def test_a_body_that_is_too_large_is_refused(narrow: Running) -> None:
+    with narrow.client() as client:
+        large = {"name": "x", "description": "y" * 1000}
+        refused(client.post("/projects", json=large), 413, "too_large")
+
+        def pieces() -> Any:
+            yield b'{"description": "'
+            yield b"y" * 2000
+
+        headers = {"content-type": "application/json"}
+        refused(client.post("/projects", content=pieces(), headers=headers), 413, "too_large")
+        assert ok(client.get("/projects")) == {"projects": []}
+
+
+def test_more_requests_than_it_takes_are_told_to_wait(narrow: Running) -> None:
+    host, port = narrow.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port))) as slow, narrow.client() as client:
+        head = f"POST /projects HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {narrow.secret}\r\n"
+        slow.sendall(f"{head}Content-Type: application/json\r\nContent-Length: 20\r\n\r\n".encode())
+        answer = client.get("/projects")
+        while answer.status_code == 200:  # until the slow one has come through
+            answer = client.get("/projects")
+        refused(answer, 429, "too_many_requests")
+        assert answer.headers["Retry-After"] == "1"
+        assert answer.json()["details"]["retryable"] is True
+        assert client.get("/health").status_code == 200
+        # The slow one never sends its body, and is not waited for.
+        assert slow.recv(1000).startswith(b"HTTP/1.1 408")
+
+
+def test_health_needs_no_token(running: Running) -> None:
+    assert ok(httpx.get(f"{running.url}/health"))["status"] == "ok"
+
+
+def test_metrics_count_requests_by_route(running: Running, project: Project) -> None:
+    project.preview()
+    text = project.client.get("/metrics").text
+    route = "/projects/{project_id}/branches/{branch_id}/buckets/{bucket}/tables/{table}/preview"
+    line = next(line for line in text.splitlines() if line.startswith("anabranch_requests_total") and route in line)
+    assert 'method="GET"' in line
+    assert 'status="200"' in line
+    assert float(line.rpartition(" ")[2]) >= 1
+    assert project.id not in text
+
+
+def test_the_service_describes_itself(client: httpx.Client) -> None:
+    described = ok(client.get("/openapi.json"))
+    assert described["openapi"].startswith("3.")
+    for path, methods in described["paths"].items():
+        for method, operation in methods.items():
+            refusal = operation["responses"]["4XX"]["content"]["application/json"]["schema"]
+            assert refusal == {"$ref": "#/components/schemas/Envelope"}, (method, path)
+            assert operation["description"], (method, path)
+            assert ("security" in operation) is (path != "/health"), (method, path)
+    assert "HTTPValidationError" not in described["components"]["schemas"]
+    assert client.get("/docs").text.count("/openapi.json") == 1
+
+
+def test_what_nobody_foresaw_tells_nothing_outside(tmp_path: Path) -> None:
+    """A project whose repository was taken away from below the service is no expected situation."""
+    with serving(tmp_path) as running, running.client() as client:
+        ok(client.post("/projects", json={"id": "1"}))
+        (tmp_path / "project_1").rename(tmp_path / "elsewhere")
+        answer = client.get("/projects/1/branches/default/buckets")
+        assert set(answer.json()) == {"code", "message", "details"}
+        assert answer.status_code in (404, 500)
+        assert "Traceback" not in answer.text
