@@ -6,7 +6,7 @@ of the file, so a message may change its length without harm.
 """
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from anabranch.format.wire import WireField, bytes_field, damaged, iter_fields, varint_field
@@ -15,9 +15,11 @@ __all__ = [
     "BasePath",
     "Contents",
     "ManifestInfo",
+    "Outline",
     "fragment_id",
     "read_contents",
     "read_manifest",
+    "read_outline",
     "with_base_paths",
     "with_version",
     "without_base_paths",
@@ -56,8 +58,12 @@ class ManifestInfo:
 
 def read_manifest(data: bytes, *, name: str = "manifest") -> ManifestInfo:
     """Read version, branch, base paths and transaction; `name` is for the error's message."""
+    return _info_of(iter_fields(_message(data, name), _called(name)), name)
+
+
+def _info_of(fields: Iterable[WireField], name: str) -> ManifestInfo:
     version, branch, transaction, bases = 0, None, None, []
-    for field in iter_fields(_message(data, name), _called(name)):
+    for field in fields:
         match field.number, field.value:
             case 3, int(value):
                 version = value
@@ -68,6 +74,28 @@ def read_manifest(data: bytes, *, name: str = "manifest") -> ManifestInfo:
             case 20, bytes(value):
                 branch = _text(value, name)
     return ManifestInfo(version=version, branch=branch, base_paths=tuple(bases), transaction=transaction)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outline:
+    """A whole manifest, with its fragments and indices as they are described in it, not taken apart."""
+
+    info: ManifestInfo
+    fragments: tuple[bytes, ...]
+    indices: tuple[bytes, ...]
+
+
+def read_outline(data: bytes, *, name: str = "manifest") -> Outline:
+    fields = tuple(iter_fields(_message(data, name), _called(name)))
+    sections = [field.value for field in fields if field.number == _INDEX_SECTION and isinstance(field.value, int)]
+    indices = (part.value for at in sections for part in iter_fields(_index_section(data, at, name), _called(name)))
+    return Outline(
+        info=_info_of(fields, name),
+        fragments=tuple(
+            field.value for field in fields if field.number == _FRAGMENT and isinstance(field.value, bytes)
+        ),
+        indices=tuple(index for index in indices if isinstance(index, bytes)),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,10 +183,14 @@ def _without_base_ids(message: bytes, numbers: Mapping[int, int], name: str) -> 
 
 
 def _index_section_without_base_ids(data: bytes, position: int, name: str) -> bytes:
+    return _without_base_ids(_index_section(data, position, name), {1: _BASE_ID_IN_INDEX}, name)
+
+
+def _index_section(data: bytes, position: int, name: str) -> bytes:
     if position + 4 > len(data):
         raise damaged(_called(name), "its index section lies outside the file")
     (size,) = struct.unpack("<I", data[position : position + 4])
-    return _without_base_ids(data[position + 4 : position + 4 + size], {1: _BASE_ID_IN_INDEX}, name)
+    return data[position + 4 : position + 4 + size]
 
 
 def _message(data: bytes, name: str) -> bytes:

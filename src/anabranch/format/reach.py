@@ -10,17 +10,14 @@ from enum import StrEnum
 import lance
 
 from anabranch.errors import NotFoundError
-from anabranch.format.bases import FileKind
 from anabranch.format.home import Home, is_staged
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout import Layout, LayoutFile, LayoutKind, lay_out
-from anabranch.format.manifest import read_manifest
+from anabranch.format.mentions import Mentions
 from anabranch.format.names import ManifestName, branch_of_ref_path
 from anabranch.format.refs import find_branch
-from anabranch.format.storage_report import list_live_files
 from anabranch.format.tags import list_tags
 from anabranch.storage import in_parallel
-from anabranch.storage.uris import follow_links, relative_to
 
 __all__ = ["DeadFile", "DeadReason", "Place", "Reach", "Wanted", "find_reach"]
 
@@ -75,13 +72,15 @@ class Reach:
     """What is needed of a dataset and what is not.
 
     `dead` is sorted by rank: whoever stops halfway leaves no version without its files.
-    `missing` are files that are needed and not there. `users` are the files of each place, `sizes` their bytes.
+    `missing` are files that are needed and not there. `users` are the files of each place, `sizes` the bytes of all
+    files, and `foreign` the places that strangers need, by branches of their own or by tags.
     """
 
     dead: tuple[DeadFile, ...]
     missing: tuple[str, ...]
     users: Mapping[Place, frozenset[str]]
     sizes: Mapping[str, int]
+    foreign: frozenset[Place]
     is_needed: bool
 
 
@@ -106,6 +105,7 @@ class _Survey:
             for file in self._files.files
             if file.kind in _MANIFESTS
         }
+        self._mentions = Mentions(root, self._files)
         self._missing: list[str] = []
 
     def find(self) -> Reach:
@@ -113,7 +113,8 @@ class _Survey:
         tagged = self._tagged()
         wanted = self._wanted.places | tagged
         homes = self._kept_homes({home for home, _ in wanted}, parents)
-        kept = {*wanted, *self._kept_ordinary(homes), *self._foreign_places()}
+        foreign = tagged.union(self._foreign_places())
+        kept = {*wanted, *self._kept_ordinary(homes), *foreign}
         users = self._users(kept)
         chained = self._chained(users)
         users.update(self._users(chained - kept))
@@ -125,6 +126,7 @@ class _Survey:
             missing=tuple(sorted({*self._missing, *self._unfound(needed)})),
             users=users,
             sizes={file.path: file.size for file in self._files.files},
+            foreign=foreign,
             is_needed=bool(homes),
         )
 
@@ -172,27 +174,15 @@ class _Survey:
         return {place: files for place, files in zip(ordered, found, strict=True) if files is not None}
 
     def _files_of(self, place: Place) -> frozenset[str] | None:
-        home, file = self._root.on(place[0]), self._manifests.get(place)
+        file = self._manifests.get(place)
         if file is None:
-            self._missing.append(f"{home.folder}/version {place[1]}".lstrip("/"))
+            self._missing.append(f"{self._root.on(place[0]).folder}/version {place[1]}".lstrip("/"))
             return None
         try:
-            manifest = read_manifest(self._root.store().get(file.path), name=file.path)
-            opened = home.open(place[1])
-            live = list_live_files(home, opened)
+            return self._mentions.files_of(file)
         except NotFoundError:
             self._missing.append(file.path)
             return None
-        paths = {file.path}
-        if manifest.transaction is not None:
-            paths.add(f"{home.folder}/_transactions/{manifest.transaction}".lstrip("/"))
-        for needed in live:
-            # Branches name the root by the path by which it was opened when they were made, perhaps through a link.
-            path = relative_to(follow_links(needed.uri), follow_links(self._root.root))
-            if path:
-                # An index is a folder, and a data file may have one of large values beside it.
-                paths.add(f"{path}/" if needed.kind is FileKind.INDEX else path)
-        return frozenset(paths)
 
     def _chained(self, users: Mapping[Place, frozenset[str]]) -> set[Place]:
         """The steps between wanted versions of tables without a key: what lies between two commits of one branch."""
@@ -218,11 +208,8 @@ class _Survey:
         return (place[0], step.read_version) if step.read_version else None
 
     def _unfound(self, needed: frozenset[str]) -> Iterator[str]:
-        """Needed files that are not there; Lance keeps indices for its own use that have no files."""
         there = {file.path for file in self._files.files}
-        for path in needed:
-            if not path.endswith("/") and path not in there and "_transactions/" not in path:
-                yield path
+        return (path for path in needed if path not in there and "_transactions/" not in path)
 
     def _iter_dead(
         self,
@@ -243,7 +230,7 @@ class _Survey:
     ) -> DeadReason | None:
         if file.kind is LayoutKind.BRANCH_REF:
             return None if branch_of_ref_path(file.path) in homes else DeadReason.HOME
-        if _is_needed(file, needed):
+        if file.path in needed:
             return None
         if file.branch not in homes:
             if not homes:
@@ -273,19 +260,6 @@ def _rank(file: LayoutFile, parents: Mapping[str, str | None]) -> int:
 def _is_foreign(home: str | None) -> bool:
     """Whether a branch is none of ours: theirs are named by whoever made them."""
     return home is not None and _OWN_HOME.fullmatch(home) is None
-
-
-def _is_needed(file: LayoutFile, needed: frozenset[str]) -> bool:
-    if file.path in needed:
-        return True
-    folder = file.path.rpartition("/")[0]
-    if file.kind is LayoutKind.BLOB:
-        return f"{folder}.lance" in needed
-    while file.kind is LayoutKind.INDEX and folder:
-        if f"{folder}/" in needed:
-            return True
-        folder = folder.rpartition("/")[0]
-    return False
 
 
 def _ancestors(home: str, parents: Mapping[str, str | None]) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """Object store access: the only importer of obstore."""
 
-from anabranch.storage.parallel import in_parallel
+from anabranch.storage.parallel import in_parallel, iter_in_parallel
 from anabranch.storage.store import (
     ObjectInfo,
     ObjectStore,
@@ -19,5 +19,6 @@ __all__ = [
     "find_object",
     "in_parallel",
     "is_below_file",
+    "iter_in_parallel",
     "open_store",
 ]

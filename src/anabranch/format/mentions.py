@@ -1,0 +1,174 @@
+"""Which files the versions of a dataset need, read from the bytes of their manifests.
+
+To open a version by Lance costs several times as much, and garbage collection looks at every version that stays. They
+have most of their fragments in common, so each of those is taken apart once.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from uuid import UUID
+
+from anabranch.errors import InvalidPathError
+from anabranch.format.bases import FileKind, resolve_path
+from anabranch.format.health.files import mentioned_as
+from anabranch.format.home import Home
+from anabranch.format.layout import Layout, LayoutFile, LayoutKind
+from anabranch.format.manifest import BasePath, fragment_id, read_outline
+from anabranch.format.names import DeletionFileName, DeletionKind, ManifestName
+from anabranch.format.storage_report import list_live_files
+from anabranch.format.wire import iter_fields
+from anabranch.storage.uris import follow_links, normalise_uri, relative_to
+
+__all__ = ["Mentions"]
+
+# Of a fragment: its id, data files, deletion file and rows, and what is told of these on the spot; of an index all that
+# there is. Whatever else a description holds may name more files, and only Lance can tell.
+_FRAGMENT_FIELDS = frozenset({1, 2, 3, 4, 5, 7, 9})
+_INDEX_FIELDS = frozenset(range(1, 12))
+_BESIDE = frozenset({LayoutKind.BLOB, LayoutKind.INDEX})
+
+# A file as a manifest speaks of it: what it is, its name, and the base that it lies in.
+_Mention = tuple[FileKind, str, int | None]
+_TakeApart = Callable[[bytes], tuple[_Mention, ...] | None]
+
+
+class Mentions:
+    """The files that versions of one dataset mention; paths are below its root, and what lies elsewhere is left out."""
+
+    def __init__(self, root: Home, files: Layout) -> None:
+        self._root = root
+        self._store = root.store()
+        # Branches name the root by the path by which it was opened when they were made, perhaps through a link.
+        self._real_root = follow_links(root.root)
+        self._homes: dict[tuple[str | None, tuple[BasePath, ...]], _HomeMentions] = {}
+        # An index is a folder of files, and a data file may have a folder of large values beside it.
+        self._beside: dict[str, list[str]] = defaultdict(list)
+        for file in files.files:
+            if file.kind in _BESIDE:
+                self._beside[mentioned_as(file)].append(file.path)
+
+    def files_of(self, manifest: LayoutFile) -> frozenset[str]:
+        """All that a version needs, its manifest and transaction among them; raise NotFoundError if that is gone."""
+        outline = read_outline(self._store.get(manifest.path), name=manifest.path)
+        home = self._root.on(manifest.branch)
+        mentions = self._of_home(home, outline.info.base_paths)
+        found = mentions.find(outline.fragments, outline.indices)
+        if found is None:
+            found = mentions.ask_lance(ManifestName.parse(manifest.name).version)
+        paths = {manifest.path}
+        if outline.info.transaction is not None:
+            paths.add(f"{home.folder}/_transactions/{outline.info.transaction}".lstrip("/"))
+        for kind, path in found:
+            if kind is not FileKind.INDEX:
+                paths.add(path)
+            paths.update(self._beside.get(path, ()))
+        return frozenset(paths)
+
+    def _of_home(self, home: Home, bases: tuple[BasePath, ...]) -> "_HomeMentions":
+        known = self._homes.get((home.branch, bases))
+        if known is None:
+            known = self._homes[home.branch, bases] = _HomeMentions(home, bases, real_root=self._real_root)
+        return known
+
+
+class _HomeMentions:
+    """What versions of one home mention that have the same bases."""
+
+    def __init__(self, home: Home, bases: Iterable[BasePath], *, real_root: str) -> None:
+        self._home = home
+        self._bases = {base.id: base for base in bases}
+        self._root = real_root
+        self._folders: dict[tuple[FileKind, int | None], str | None] = {}
+        self._seen: dict[bytes, tuple[tuple[FileKind, str], ...] | None] = {}
+
+    def find(self, fragments: Iterable[bytes], indices: Iterable[bytes]) -> set[tuple[FileKind, str]] | None:
+        """The files of these fragments and the folders of these indices; None if they may name others besides."""
+        found: set[tuple[FileKind, str]] = set()
+        for descriptions, take_apart in ((fragments, _files_of_fragment), (indices, _folder_of_index)):
+            for description in descriptions:
+                known = self._seen.get(description)
+                if known is None:
+                    known = self._seen[description] = self._look_at(description, take_apart)
+                if known is None:
+                    return None
+                found.update(known)
+        return found
+
+    def ask_lance(self, version: int) -> set[tuple[FileKind, str]]:
+        live = list_live_files(self._home, self._home.open(version))
+        paths = ((file.kind, relative_to(follow_links(file.uri), self._root)) for file in live)
+        return {(kind, path) for kind, path in paths if path}
+
+    def _look_at(self, description: bytes, take_apart: _TakeApart) -> tuple[tuple[FileKind, str], ...] | None:
+        mentioned = take_apart(description)
+        if mentioned is None:
+            return None
+        placed = ((kind, name, self._folder(kind, base_id)) for kind, name, base_id in mentioned)
+        return tuple((kind, f"{folder}/{name}") for kind, name, folder in placed if folder is not None)
+
+    def _folder(self, kind: FileKind, base_id: int | None) -> str | None:
+        """Where files of a kind lie, below the dataset's root; None for a base that lies elsewhere."""
+        place = kind, base_id
+        if place not in self._folders:
+            uri = resolve_path("", kind, base_id, bases=self._bases, dataset_root=self._home.uri)
+            try:
+                self._folders[place] = relative_to(follow_links(normalise_uri(uri)), self._root) or None
+            except InvalidPathError:
+                self._folders[place] = None  # in a kind of store that we do not serve
+        return self._folders[place]
+
+
+def _files_of_fragment(description: bytes) -> tuple[_Mention, ...] | None:
+    found: list[_Mention] = []
+    for field in iter_fields(description, "fragment"):
+        if field.number not in _FRAGMENT_FIELDS:
+            return None
+        if field.number == 2 and isinstance(field.value, bytes):
+            found.append(_data_file(field.value))
+        elif field.number == 3 and isinstance(field.value, bytes):
+            found.append(_deletion_file(field.value, fragment_id(description)))
+    return tuple(found)
+
+
+def _data_file(message: bytes) -> _Mention:
+    values = _values(message)
+    return FileKind.DATA, _bytes(values, 1).decode(), _base_id(values, 7)
+
+
+def _deletion_file(message: bytes, fragment: int) -> _Mention:
+    values = _values(message)
+    name = DeletionFileName(
+        fragment_id=fragment,
+        read_version=_number(values, 2),
+        id=str(_number(values, 3)),
+        kind=DeletionKind.BITMAP if _number(values, 1) else DeletionKind.ARROW,
+    )
+    return FileKind.DELETION, str(name), _base_id(values, 7)
+
+
+def _folder_of_index(description: bytes) -> tuple[_Mention, ...] | None:
+    values = _values(description)
+    if not values.keys() <= _INDEX_FIELDS:
+        return None
+    uuid = UUID(bytes=_bytes(_values(_bytes(values, 1)), 1))
+    return ((FileKind.INDEX, str(uuid), _base_id(values, 9)),)
+
+
+def _values(message: bytes) -> dict[int, int | bytes]:
+    return {field.number: field.value for field in iter_fields(message, "manifest")}
+
+
+def _number(values: dict[int, int | bytes], number: int) -> int:
+    """A number, which is left out where it is zero."""
+    value = values.get(number, 0)
+    return value if isinstance(value, int) else 0
+
+
+def _base_id(values: dict[int, int | bytes], number: int) -> int | None:
+    value = values.get(number)
+    return value if isinstance(value, int) else None
+
+
+def _bytes(values: dict[int, int | bytes], number: int) -> bytes:
+    value = values.get(number, b"")
+    return value if isinstance(value, bytes) else b""
