@@ -58,12 +58,14 @@ class Lease:
 
 def list_alive(context: Context, holder: BranchName) -> tuple[str, ...]:
     """The names of the leases on a branch that were renewed lately."""
-    return tuple(sorted(info.path.rpartition("/")[2] for info in list_leases(context, holder, within=context.lease)))
+    return tuple(
+        sorted(info.path.rpartition("/")[2] for info in list_leases(context, holder=holder, within=context.lease))
+    )
 
 
-def list_leases(context: Context, holder: BranchName, *, within: timedelta) -> tuple[ObjectInfo, ...]:
-    """The leases on a branch that were renewed within some time, as the store knows them."""
-    found = list(context.store.list(lease_path(holder)))
+def list_leases(context: Context, *, within: timedelta, holder: BranchName | None = None) -> tuple[ObjectInfo, ...]:
+    """The leases on a branch, or on any, that were renewed within some time, as the store knows them."""
+    found = list(context.store.list(LEASES if holder is None else lease_path(holder)))
     if not found:
         return ()
     now = store_time(context)

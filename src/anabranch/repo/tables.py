@@ -80,10 +80,10 @@ def draft_new(
     try:
         pin = staging.create_empty(context.dataset_root(dataset), schema)
     except DatasetExistsError:
-        pin = _take_over(context, branch, dataset)
-        if pin is not None:
-            draft = _new_draft(key, dataset, pin, primary_key)
-            draft = draft.then(one_time_step("create", staging.overwrite(pin, schema.empty_table())))
+        left = _take_over(context, branch, dataset)
+        if left is not None:
+            draft = _new_draft(key, dataset, left, primary_key)
+            draft = draft.then(one_time_step("create", staging.overwrite(left, schema.empty_table())))
             if not is_being_removed(context, dataset):
                 return draft
         dataset = free_dataset(context, key)

@@ -17,6 +17,7 @@ from anabranch.errors import BusyError, ObjectNotFoundError, StorageError
 from anabranch.ids import BranchName
 from anabranch.repo.context import Context
 from anabranch.repo.leases import lease_path, list_leases
+from anabranch.storage import find_object
 
 __all__ = ["Work", "begin_of_oldest_work", "list_held_commits", "working"]
 
@@ -28,17 +29,22 @@ _SILENT_LEASES = 2
 
 
 class Work:
-    """Something that writes now and publishes later; `held` are commits that it needs besides, by their ids."""
+    """Something that writes now and publishes later; `held` are commits that it needs besides, by their ids.
 
-    def __init__(self, context: Context, *, held: Iterable[str] = ()) -> None:
+    `since` is given, in seconds of the wall clock, where it was begun earlier, perhaps by another process.
+    """
+
+    def __init__(self, context: Context, *, held: Iterable[str] = (), since: float | None = None) -> None:
         self._context = context
         self._held = tuple(held)
         self._path = lease_path(_WORK, context.new_id())
         self._began = self._signed = _clock()
+        if since is not None:
+            self._began -= max(0.0, time.time() - since)
         self._has_signed = False
         self._lock = threading.Lock()
         self._is_over = False
-        if self._held:
+        if self._held or since is not None:
             self.sign()
         _KEEPER.add(self)
 
@@ -86,8 +92,8 @@ class Work:
 
 
 @contextmanager
-def working(context: Context, *, held: Iterable[str] = ()) -> Iterator[Work]:
-    work = Work(context, held=held)
+def working(context: Context, *, held: Iterable[str] = (), since: float | None = None) -> Iterator[Work]:
+    work = Work(context, held=held, since=since)
     try:
         yield work
     finally:
@@ -141,8 +147,17 @@ class _Sign:
 
 
 def begin_of_oldest_work(context: Context) -> datetime | None:
-    """Since when the oldest work that is alive goes on, by the store's clock."""
-    return min((sign.began for sign in _list_signs(context)), default=None)
+    """Since when the oldest work that is alive goes on, runs among it, by the store's clock."""
+    return min([*(sign.began for sign in _list_signs(context)), *_iter_begins_of_runs(context)], default=None)
+
+
+def _iter_begins_of_runs(context: Context) -> Iterator[datetime]:
+    """When each run that is alive began: while its steps write, nothing of that is in its log."""
+    leases = list_leases(context, within=context.lease * (_SILENT_LEASES + 1))
+    for name in {info.path.rpartition("/")[2] for info in leases}:
+        log = context.branch_log(BranchName.of_run(name))
+        if (first := find_object(context.store, log.path(1))) is not None:
+            yield first.modified
 
 
 def list_held_commits(context: Context) -> tuple[str, ...]:
@@ -151,7 +166,7 @@ def list_held_commits(context: Context) -> tuple[str, ...]:
 
 
 def _list_signs(context: Context) -> Iterator[_Sign]:
-    for info in list_leases(context, _WORK, within=context.lease * (_SILENT_LEASES + 1)):
+    for info in list_leases(context, holder=_WORK, within=context.lease * (_SILENT_LEASES + 1)):
         try:
             age, *held = context.store.get(info.path).decode().split(" ")
         except ObjectNotFoundError:

@@ -61,7 +61,7 @@ class StreamCommitWriter(DataSourceStreamArrowWriter):
                 "Spark does not say for which streaming query it writes",
                 hint="use PySpark 4.3 and a trigger of batches",
             )
-        return _Written(query=query, table=self._table, fragments=self._table.write(iterator))
+        return _Written(query=query, table=self._table, fragments=self._table.write(iterator, self._open()))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         written = [message for message in messages if isinstance(message, _Written)]

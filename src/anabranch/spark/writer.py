@@ -1,5 +1,6 @@
 """Rows of Spark as one commit: workers write data files, the driver publishes them."""
 
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -13,6 +14,7 @@ from anabranch.format import staging
 from anabranch.format.staging import WrittenFragment
 from anabranch.format.staging.incoming import fit_rows
 from anabranch.repo.draft import Draft
+from anabranch.repo.repository import Repository
 from anabranch.repo.tables import check_primary_key
 from anabranch.repo.transaction import Transaction
 from anabranch.spark.options import OpenRepository, WriteOptions
@@ -30,26 +32,36 @@ class PreparedTable:
     columns: pa.Schema
     is_overwrite: bool
     is_upsert: bool
+    prepared_at: float
 
     @classmethod
     def make(cls, tx: Transaction, options: WriteOptions, given: StructType, *, is_overwrite: bool) -> Self:
         """Make a table ready by a transaction, which it does not change; refuse wrong types before the job begins."""
-        draft = _prepare(tx, options, given)
+        prepared_at, draft = time.time(), _prepare(tx, options, given)
         existing = draft.pin.schema
         columns = new_columns(given, existing) if is_overwrite else existing
         check_primary_key(draft.key, columns, draft.primary_key)
-        made = cls(draft=draft, given=given, columns=columns, is_overwrite=is_overwrite, is_upsert=options.is_upsert)
+        made = cls(
+            draft=draft,
+            given=given,
+            columns=columns,
+            is_overwrite=is_overwrite,
+            is_upsert=options.is_upsert,
+            prepared_at=prepared_at,
+        )
         made._fitted(iter(()))
         return made
 
-    def write(self, batches: Iterator[pa.RecordBatch]) -> tuple[str, ...]:
+    def write(self, batches: Iterator[pa.RecordBatch], repository: Repository) -> tuple[str, ...]:
         """Write rows into the table's folder; the fragments as text."""
-        written = staging.write_fragments(self.draft.pin, self._fitted(batches), for_overwrite=self.is_overwrite)
+        with repository.working(since=self.prepared_at):
+            written = staging.write_fragments(self.draft.pin, self._fitted(batches), for_overwrite=self.is_overwrite)
         return tuple(fragment.to_json() for fragment in written)
 
     def take_in(self, tx: Transaction, fragments: Iterable[str]) -> None:
         """Make what the workers wrote part of a transaction."""
         written = [WrittenFragment.from_json(text) for text in fragments]
+        staging.require_files(self.draft.pin, written)
         if self.is_overwrite:
             tx.overwrite_fragments(self.draft, written, schema=self.columns)
         elif self.is_upsert:
@@ -85,7 +97,7 @@ class CommitWriter(DataSourceArrowWriter):
             self._table = PreparedTable.make(tx, options, given, is_overwrite=is_overwrite)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return _Written(fragments=self._table.write(iterator))
+        return _Written(fragments=self._table.write(iterator, self._open()))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         written = [text for message in messages if isinstance(message, _Written) for text in message.fragments]
@@ -95,9 +107,12 @@ class CommitWriter(DataSourceArrowWriter):
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Do nothing: what no commit refers to does not exist, and garbage collection removes its files."""
 
-    def _begin(self) -> Transaction:
+    def _open(self) -> Repository:
         options, place = self._options, self._options.place
-        repository = self._open_repository(place.repository, actor=options.actor, storage_options=place.storage_options)
+        return self._open_repository(place.repository, actor=options.actor, storage_options=place.storage_options)
+
+    def _begin(self) -> Transaction:
+        options, repository = self._options, self._open()
         if options.run is not None:
             return repository.run_get(options.run).transaction(message=options.message, metadata=options.metadata)
         return repository.transaction(options.branch, message=options.message, metadata=options.metadata, kind="load")

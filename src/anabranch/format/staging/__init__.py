@@ -26,6 +26,7 @@ from anabranch.format.staging.fragments import (
     has_same_fields,
     overwrite,
     overwrite_fragments,
+    require_files,
     write_fragments,
 )
 from anabranch.format.staging.indices import IndexInfo, IndexKind, VectorOptions, drop_index, index, list_indices
@@ -89,6 +90,7 @@ __all__ = [
     "overwrite",
     "overwrite_fragments",
     "replace_rows",
+    "require_files",
     "restored_version",
     "rewrite_fragments",
     "settle",

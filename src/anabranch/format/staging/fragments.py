@@ -12,11 +12,12 @@ from lance.fragment import FragmentMetadata
 from lance.fragment import write_fragments as lance_write_fragments
 from lance.schema import LanceSchema
 
-from anabranch.errors import BaseNotFoundError, InvalidInputError, SchemaMismatchError
+from anabranch.errors import BaseNotFoundError, BusyError, InvalidInputError, SchemaMismatchError
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.staging.fields import check_column_names, describe_schema
 from anabranch.format.staging.incoming import as_reader, fit_rows, read_rows
 from anabranch.format.staging.pin import Pin, stage
+from anabranch.storage import find_object, in_parallel
 
 __all__ = [
     "Fingerprint",
@@ -27,6 +28,7 @@ __all__ = [
     "has_same_fields",
     "overwrite",
     "overwrite_fragments",
+    "require_files",
     "write_fragments",
 ]
 
@@ -58,6 +60,18 @@ class WrittenFragment:
     def from_json(cls, text: str) -> "WrittenFragment":
         found = json.loads(text)
         return cls(metadata=found["metadata"], rows=found["rows"], fingerprint=Fingerprint(**found["fingerprint"]))
+
+
+def require_files(pin: Pin, fragments: Sequence[WrittenFragment]) -> None:
+    """Refuse data files that are gone: others wrote them, maybe long ago, and garbage may have been collected since."""
+    files = [file for written in fragments for file in json.loads(written.metadata)["files"]]
+    # What lies in another base is never collected.
+    paths = [f"{pin.home.folder}/data/{file['path']}".lstrip("/") for file in files if file.get("base_id") is None]
+    store = pin.home.store()
+    found = in_parallel(lambda path: find_object(store, path), paths)
+    for path, info in zip(paths, found, strict=True):
+        if info is None:
+            raise BusyError(f"the data file {path!r} was collected before it was published", hint="write it again")
 
 
 def write_fragments(

@@ -1,6 +1,7 @@
 """What a handle does for the repository as a whole: check it, mend it, free its space."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 
 from anabranch.repo.clones import CloneInfo, Clones
@@ -10,6 +11,7 @@ from anabranch.repo.gc.collecting import Progress, collect_garbage
 from anabranch.repo.gc.policy import checked_policy
 from anabranch.repo.gc.report import GcReport
 from anabranch.repo.handles.base import Handle
+from anabranch.repo.working import working
 
 __all__ = ["HousekeepingHandle"]
 
@@ -33,6 +35,15 @@ class HousekeepingHandle(Handle):
         """
         policy = checked_policy(self._context, keep_newer_than=keep_newer_than, keep_last=keep_last, grace=grace)
         return collect_garbage(self._records, policy, dry_run=dry_run, progress=progress or _say_nothing)
+
+    @contextmanager
+    def working(self, *, since: float | None = None) -> Iterator[None]:
+        """Keep garbage collection from files that are written here and published later, maybe by another process.
+
+        `since` is when they were begun to be written, in seconds of the wall clock.
+        """
+        with working(self._context, since=since):
+            yield
 
     def doctor(
         self,
