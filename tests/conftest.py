@@ -1,7 +1,9 @@
 """Where tests put their data: a `place` is a fresh root on local disk or on a real S3 server. And one Spark for all."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -9,6 +11,8 @@ from uuid import uuid4
 import pytest
 from hypothesis import HealthCheck, settings
 
+import anabranch as ab
+from tests.moulds import Cast, Fill, Mould
 from tests.s3_server import s3_server
 
 if TYPE_CHECKING:
@@ -56,10 +60,34 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize("place", ["local", *remote], indirect=True)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep tests that share what their module makes in one worker, so that it is made once."""
+    for item in items:
+        if isinstance(item, pytest.Function) and item.get_closest_marker("xdist_group") is None:
+            definitions = item._fixtureinfo.name2fixturedefs.values()
+            if any(found[-1].scope == "module" for found in definitions):
+                item.add_marker(pytest.mark.xdist_group(item.path.name))
+
+
 @pytest.fixture(scope="session")
 def s3_options(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     with s3_server(tmp_path_factory.mktemp("s3")) as options:
         yield options
+
+
+_NUMBERS = count()
+
+
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A fresh folder; all have names of one length, so that a lake that was made in one can be put into another."""
+    return _make_folder(tmp_path_factory, request.node.name)
+
+
+def _make_folder(factory: pytest.TempPathFactory, title: str) -> Path:
+    name = re.sub(r"\W", "_", title, flags=re.ASCII)[:30].ljust(30, "_")
+    return factory.mktemp(f"{name}{next(_NUMBERS):06d}", numbered=False)
 
 
 @pytest.fixture
@@ -73,14 +101,36 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
 @pytest.fixture
 def s3_place(s3_options: dict[str, str]) -> Place:
     """A fresh root on S3, for what happens only there; mark such tests with `xdist_group("s3")`."""
-    return Place(root=f"s3://lake/{uuid4().hex}", storage_options=s3_options, bucket="lake")
+    return _remote_place(s3_options)
+
+
+def _remote_place(options: dict[str, str]) -> Place:
+    return Place(root=f"s3://lake/{uuid4().hex}", storage_options=options, bucket="lake")
+
+
+@pytest.fixture(scope="session")
+def moulds() -> dict[tuple[Fill, str], Mould]:
+    """The lakes that were built so far, by what filled them and the store they are for."""
+    return {}
+
+
+@pytest.fixture
+def cast(place: Place, moulds: dict[tuple[Fill, str], Mould], tmp_path_factory: pytest.TempPathFactory) -> Cast:
+    """Put a lake at the place that holds what a function fills it with, which is called only the first time."""
+
+    def put_down(fill: Fill) -> ab.Repository:
+        if (fill, place.bucket) not in moulds:
+            folder = _make_folder(tmp_path_factory, fill.__name__)
+            built = Place(root=str(folder)) if place.is_local else _remote_place(place.storage_options)
+            moulds[fill, place.bucket] = Mould(built, fill)
+        return moulds[fill, place.bucket].put_down(place)
+
+    return put_down
 
 
 @pytest.fixture(scope="session")
 def spark() -> "Iterator[SparkSession]":
     """One session for all tests; most need none, and should not wait for it."""
-    import anabranch
-
-    session = anabranch.spark_session()
+    session = ab.spark_session()
     yield session
     session.stop()

@@ -11,13 +11,12 @@ PROJECT = Path(__file__).parent.parent
 HEAVY = {"duckdb", "fastapi", "lance", "numpy", "obstore", "pyarrow", "pyspark"}
 
 
-@pytest.fixture(scope="module")
-def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
     """The package and its contracts, to break."""
-    folder = tmp_path_factory.mktemp("layers")
-    shutil.copytree(PROJECT / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(PROJECT / "pyproject.toml", folder)
-    return folder
+    shutil.copytree(PROJECT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(PROJECT / "pyproject.toml", tmp_path)
+    return tmp_path
 
 
 def check_layers(folder: Path) -> subprocess.CompletedProcess[str]:
@@ -32,34 +31,36 @@ def test_the_package_keeps_its_layers(copied: Path) -> None:
     assert "0 broken" in answer.stdout
 
 
-@pytest.mark.parametrize(
-    ("module", "line", "contract"),
-    [
-        ("cli/main.py", "import lance", "Only the format layer imports lance"),
-        ("storage/store.py", "import lance", "Only the format layer imports lance"),
-        ("ids.py", "from lance import dataset", "Only the format layer imports lance"),
-        ("format/home.py", "import obstore", "Only the storage layer imports obstore"),
-        ("cli/main.py", "from obstore.store import LocalStore", "Only the storage layer imports obstore"),
-        ("format/home.py", "import rich", "Only the command line talks to the terminal"),
-        ("storage/store.py", "import typer", "Only the command line talks to the terminal"),
-        ("repo/draft.py", "import pyspark", "Only the Spark layer imports pyspark"),
-        ("spark/reader.py", "import lance", "Only the format layer imports lance"),
-        ("repo/draft.py", "from anabranch.spark.types import shown_schema", "Imports go downwards only"),
-        ("storage/store.py", "from anabranch.format.home import Home", "Imports go downwards only"),
-        ("errors.py", "import anabranch.ids", "Imports go downwards only"),
-        ("format/home.py", "from anabranch.cli import main", "Imports go downwards only"),
-    ],
-)
-def test_a_wrong_import_breaks_the_check(copied: Path, module: str, line: str, contract: str) -> None:
-    file = copied / "src" / "anabranch" / module
-    before = file.read_text()
-    try:
-        file.write_text(f"{before}\n{line}\n")
-        answer = check_layers(copied)
-    finally:
-        file.write_text(before)
+WRONG = [
+    ("cli.main", "import lance", "Only the format layer imports lance"),
+    ("storage.store", "import lance", "Only the format layer imports lance"),
+    ("ids", "from lance import dataset", "Only the format layer imports lance"),
+    ("spark.reader", "import lance", "Only the format layer imports lance"),
+    ("format.home", "import obstore", "Only the storage layer imports obstore"),
+    ("cli.main", "from obstore.store import LocalStore", "Only the storage layer imports obstore"),
+    ("format.home", "import rich", "Only the command line talks to the terminal"),
+    ("storage.store", "import typer", "Only the command line talks to the terminal"),
+    ("repo.draft", "import pyspark", "Only the Spark layer imports pyspark"),
+    ("repo.draft", "from anabranch.spark.types import shown_schema", "Imports go downwards only"),
+    ("storage.store", "from anabranch.format.home import Home", "Imports go downwards only"),
+    ("errors", "import anabranch.ids", "Imports go downwards only"),
+    ("format.home", "from anabranch.cli import main", "Imports go downwards only"),
+]
+
+
+def test_every_wrong_import_breaks_the_check(copied: Path) -> None:
+    for module, line, _ in WRONG:
+        file = copied / "src" / "anabranch" / f"{module.replace('.', '/')}.py"
+        file.write_text(f"{file.read_text()}\n{line}\n")
+    answer = check_layers(copied)
     assert answer.returncode != 0
-    assert f"{contract} BROKEN" in answer.stdout
+    _, told = answer.stdout.split("Broken contracts\n")
+    for module, line, contract in WRONG:
+        assert f"{contract} BROKEN" in answer.stdout
+        _, _, broken = told.partition(f"{contract}\n{'-' * len(contract)}\n")
+        imported = line.split()[1]
+        imported = imported if imported.startswith("anabranch.") else imported.partition(".")[0]
+        assert f"anabranch.{module} -> {imported}" in broken.split("\n---")[0], (module, line)
 
 
 @pytest.mark.parametrize(

@@ -2,28 +2,22 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import lance
 import pyarrow as pa
 import pytest
-from typer.testing import CliRunner
 
 import anabranch as ab
-from anabranch.cli.main import create_app
-from anabranch.config import ACTOR_VARIABLE, BRANCH_VARIABLE, REPOSITORY_VARIABLE
+from anabranch.config import ACTOR_VARIABLE, BRANCH_VARIABLE, REPOSITORY_VARIABLE, remember
+from tests.command_line import Answer, invoke
 from tests.conftest import Place
+from tests.moulds import Cast
 
 
-@dataclass(frozen=True)
-class Ran:
-    """What a command left: its exit code, and what it said where."""
-
-    code: int
-    out: str
-    err: str
+class Ran(Answer):
+    """What a command left, and what its documents say."""
 
     @property
     def document(self) -> dict[str, Any]:
@@ -68,10 +62,8 @@ def run() -> Run:
     """Run `anabranch` with these arguments."""
 
     def run(*args: str, env: dict[str, str] | None = None, typed: str | None = None) -> Ran:
-        result = CliRunner().invoke(create_app(), list(args), env=env, input=typed)
-        if result.exception is not None and not isinstance(result.exception, SystemExit):
-            raise result.exception
-        return Ran(result.exit_code, result.stdout, result.stderr)
+        answer = invoke(*args, env=env, typed=typed)
+        return Ran(code=answer.code, out=answer.out, err=answer.err)
 
     return run
 
@@ -102,24 +94,26 @@ def cli(run: Run, reach: list[str]) -> Run:
 
 
 @pytest.fixture
-def lake(cli: Run, place: Place) -> ab.Repository:
+def lake(cast: Cast, folder: Path) -> ab.Repository:
     """A repository that the folder remembers.
 
     Orders were loaded on main, which dev was made from; then dev changed a price, and main got customers.
     """
-    assert cli("init", place / "lake", "--actor", "ada").code == 0
-    repo = ab.open(place / "lake", actor="ada", storage_options=place.storage_options)
+    repo = cast(fill_lake)
+    remember(repository=repo.uri, branch=repo.branch, folder=folder)
+    return repo
+
+
+def fill_lake(repo: ab.Repository) -> None:
     with repo.transaction(message="Load orders\n\nFrom the till.", kind="load", metadata={"run": "r7"}) as tx:
         tx.create_table(ORDERS, ORDERS_SCHEMA, primary_key=["id"])
         tx.append(ORDERS, orders())
     repo.branch_create("dev", description="prices")
-    with ab.open(place / "lake", actor="bob", storage_options=place.storage_options).transaction(
-        "dev", message="Fix a price"
-    ) as tx:
+    bob = ab.open(repo.uri, actor="bob", storage_options=repo.storage_options)
+    with bob.transaction("dev", message="Fix a price") as tx:
         tx.delete(ORDERS, "id = 3")
     with repo.transaction(message="Add customers") as tx:
         tx.create_table(CUSTOMERS, pa.schema([("name", pa.string())]))
-    return repo
 
 
 def orders() -> pa.Table:

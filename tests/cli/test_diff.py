@@ -2,11 +2,10 @@
 
 import pyarrow as pa
 import pytest
-from typer.testing import CliRunner
 
 import anabranch as ab
-from anabranch.cli.main import create_app
 from tests.cli.conftest import CUSTOMERS, ORDERS, ORDERS_SCHEMA, Run
+from tests.command_line import invoke
 
 
 @pytest.fixture
@@ -46,7 +45,7 @@ def test_rows_are_shown_with_the_cells_that_changed(cli: Run) -> None:
 @pytest.mark.usefixtures("changed")
 def test_rows_and_cells_have_their_colours_where_someone_watches(reach: list[str]) -> None:
     args = ["diff", "main~1", "dev", "--rows", *reach]
-    lines = CliRunner().invoke(create_app(), args, color=True).stdout.splitlines()
+    lines = invoke(*args, is_coloured=True).out.splitlines()
     red, green, yellow, end = (f"\x1b[{code}m" for code in (31, 32, 33, 0))
     assert sorted(lines[1:]) == sorted(
         [

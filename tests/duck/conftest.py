@@ -6,16 +6,16 @@ import pyarrow as pa
 import pytest
 
 import anabranch as ab
-from tests.conftest import Place
+from tests.moulds import Cast
 
 ORDERS = pa.schema([("id", pa.int64()), ("customer", pa.string()), ("amount", pa.float64())])
 CUSTOMERS = pa.schema([("name", pa.string()), ("country", pa.string())])
 
 
 @pytest.fixture
-def shop(place: Place) -> ab.Repository:
+def shop(cast: Cast) -> ab.Repository:
     """Orders 1 to 3 and customers Ada and Bob on main; one more order, 4, on dev."""
-    return make_shop(ab.init(place / "lake", storage_options=place.storage_options, actor="ada"))
+    return cast(make_shop)
 
 
 def make_shop(repo: ab.Repository) -> ab.Repository:

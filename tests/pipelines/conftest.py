@@ -8,11 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from typer.testing import CliRunner
 
 import anabranch as ab
-from anabranch.cli.main import create_app
-from tests.conftest import Place
+from tests.command_line import invoke
+from tests.moulds import Cast
 
 ORDERS = "bronze.orders"
 CUSTOMERS = "bronze.customers"
@@ -36,20 +35,17 @@ def orders(start: int, end: int, *, amount: float | None = None) -> pa.Table:
 
 def anabranch(*args: str) -> tuple[int, Any]:
     """Run the command line in this process; its exit code, and the one document it printed."""
-    result = CliRunner().invoke(create_app(), [*args, "--json"])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result.exit_code, json.loads(result.stdout or result.stderr)
+    answer = invoke(*args, "--json")
+    return answer.code, json.loads(answer.out or answer.err)
 
 
 @pytest.fixture
-def lake(place: Place) -> ab.Repository:
-    return make_lake(place)
-
-
-def make_lake(place: Place) -> ab.Repository:
+def lake(cast: Cast) -> ab.Repository:
     """Twenty orders of three customers on main, and a branch dev."""
-    repo = ab.init(place / "lake", storage_options=place.storage_options, actor="ada")
+    return cast(fill_lake)
+
+
+def fill_lake(repo: ab.Repository) -> None:
     customers = pa.table({"id": pa.array(range(3), pa.int64()), "name": ["ann", "bob", "cem"]})
     with repo.transaction(message="Load") as tx:
         tx.create_table(ORDERS, orders(0, 1).schema, primary_key=["id"])
@@ -57,7 +53,6 @@ def make_lake(place: Place) -> ab.Repository:
         tx.create_table(CUSTOMERS, customers.schema, primary_key=["id"])
         tx.append(CUSTOMERS, customers)
     repo.branch_create("dev")
-    return repo
 
 
 @pytest.fixture

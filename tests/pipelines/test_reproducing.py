@@ -4,15 +4,15 @@ from textwrap import dedent
 
 import pytest
 from pyspark.sql import SparkSession
-from typer.testing import CliRunner
 
 import anabranch as ab
 from anabranch.cli.exit_codes import DIFFERENT
-from anabranch.cli.main import create_app
 from anabranch.errors import InvalidInputError, ObjectNotFoundError
 from anabranch.storage import open_store
+from tests.command_line import invoke
 from tests.conftest import Place
-from tests.pipelines.conftest import HEAD, ORDERS, WriteFile, anabranch, make_lake, orders
+from tests.moulds import build
+from tests.pipelines.conftest import HEAD, ORDERS, WriteFile, anabranch, fill_lake, orders
 
 pytestmark = pytest.mark.spark
 
@@ -30,7 +30,7 @@ THREE = """
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> ab.Repository:
     """One for all tests; each makes a branch of its own."""
-    return make_lake(Place(root=str(tmp_path_factory.mktemp("recorded"))))
+    return build(Place(root=str(tmp_path_factory.mktemp("recorded"))), fill_lake)
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def test_after_a_change_of_the_code_it_says_what_differs(
     # Order 5, of the first day, is gone; so the total of that day is another, and that of the third is 0 now.
     assert counts == {"silver.orders": (0, 0, 1), "silver.seen": (0, 0, 0), "gold.days": (0, 2, 0)}
     assert lake.diff(recorded, "again", tables=["gold.days"]).summary()["gold.days"].updated == 2
-    shown = CliRunner().invoke(create_app(), ["diff", recorded, "again", "--repo", lake.uri, "--stat"]).stdout
+    shown = invoke("diff", recorded, "again", "--repo", lake.uri, "--stat").out
     assert "gold.days" in shown
 
 

@@ -16,6 +16,8 @@ from anabranch.repo.snapshots import Snapshot, Table
 from anabranch.storage import open_store
 from anabranch.storage.options import lance_options
 from tests.conftest import Place
+from tests.moulds import Cast
+from tests.repo.programs.running import Program
 
 ORDERS = "in_c_sales.orders"
 CUSTOMERS = "in_c_sales.customers"
@@ -32,6 +34,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("engine", ["local", spark], indirect=True)
 
 
+@pytest.fixture(scope="session")
+def nursery() -> Iterator[Program]:
+    """A process that forks others off itself."""
+    with Program("nursery") as program:
+        yield program
+
+
 @pytest.fixture
 def engine(request: pytest.FixtureRequest) -> str:
     """What compares rows."""
@@ -45,6 +54,21 @@ def repo(place: Place, engine: str) -> ab.Repository:
     return made if engine == "local" else on_spark(made)
 
 
+@pytest.fixture
+def lake(cast: Cast, engine: str) -> ab.Repository:
+    """A repository with orders 1, 2 and 3 ('a', 'b', 'c'), keyed by id, and customers 10 and 20, without a key."""
+    made = cast(fill_lake)
+    return made if engine == "local" else on_spark(made)
+
+
+def fill_lake(repo: ab.Repository) -> None:
+    with repo.transaction(message="first") as tx:
+        tx.create_table(ORDERS, SCHEMA, primary_key=["id"])
+        tx.append(ORDERS, table(1, 2, 3))
+        tx.create_table(CUSTOMERS, SCHEMA)
+        tx.append(CUSTOMERS, table(10, 20))
+
+
 def on_spark(repo: ab.Repository) -> ab.Repository:
     """The same, with all rows compared by Spark, however few there are."""
     from anabranch.duck.comparing import single_comparer
@@ -52,17 +76,6 @@ def on_spark(repo: ab.Repository) -> ab.Repository:
 
     comparer = SparkComparer(single_comparer, sizes=Sizes(fewest_buckets=2))
     return ab.Repository(replace(repo._context, load_comparer=lambda: comparer))
-
-
-@pytest.fixture
-def lake(repo: ab.Repository) -> ab.Repository:
-    """A repository with orders 1, 2 and 3 ('a', 'b', 'c'), keyed by id, and customers 10 and 20, without a key."""
-    with repo.transaction(message="first") as tx:
-        tx.create_table(ORDERS, SCHEMA, primary_key=["id"])
-        tx.append(ORDERS, table(1, 2, 3))
-        tx.create_table(CUSTOMERS, SCHEMA)
-        tx.append(CUSTOMERS, table(10, 20))
-    return repo
 
 
 def table(*ids: int, v: str | None = None) -> pa.Table:

@@ -171,7 +171,7 @@ def test_repeated_key_is_reported(repo: ab.Repository) -> None:
 def test_row_is_read_with_two_gets(place: Place) -> None:
     repo = ab.init(place / "lake", storage_options=place.storage_options)
     with repo.transaction(message="first") as tx:
-        for number in range(40):
+        for number in range(12):
             tx.create_table(f"s.t{number}", SCHEMA, primary_key=["id"])
         tx.append("s.t7", table(1))
     for number in range(5):

@@ -1,6 +1,5 @@
 """Processes that write the same tables at the same time."""
 
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,12 +13,6 @@ from tests.repo.programs import ledger
 from tests.repo.programs.running import Program
 
 BEFORE = ledger.mark_of(99, 0)
-
-
-@pytest.fixture(scope="module")
-def nursery() -> Iterator[Program]:
-    with Program("nursery") as program:
-        yield program
 
 
 def race(nursery: Program, place: Place, *, writers: int, commits: int, branch: str) -> None:
@@ -71,12 +64,15 @@ def assert_every_commit_is_whole(repo: Repository, branch: str, commits: int) ->
             assert back % 10 != 0 or ledger.found(snapshot[key].to_arrow()) == rows
 
 
-def test_eight_processes_commit_to_the_same_three_tables(nursery: Program, tmp_path: Path) -> None:
+def test_eight_processes_commit_to_the_same_three_tables(
+    nursery: Program, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    commits = 25 if request.config.getoption("--proof") else 5
     place = Place(root=str(tmp_path))
     repo = ab.init(place / "lake")
     ledger.create(repo)
-    race(nursery, place, writers=8, commits=25, branch="main")
-    assert_race_is_won_by_all(repo, place, "main", writers=8, commits=25)
+    race(nursery, place, writers=8, commits=commits, branch="main")
+    assert_race_is_won_by_all(repo, place, "main", writers=8, commits=commits)
 
 
 def test_processes_fork_the_same_tables_at_the_same_time(nursery: Program, tmp_path: Path) -> None:
@@ -94,7 +90,7 @@ def test_processes_fork_the_same_tables_at_the_same_time(nursery: Program, tmp_p
 def test_four_processes_commit_to_the_same_three_tables(
     nursery: Program, place: Place, request: pytest.FixtureRequest
 ) -> None:
-    commits = 25 if request.config.getoption("--proof") else 5
+    commits = 25 if request.config.getoption("--proof") else 3
     repo = ab.init(place / "lake", storage_options=place.storage_options)
     ledger.create(repo)
     race(nursery, place, writers=4, commits=commits, branch="main")

@@ -17,7 +17,20 @@ from anabranch.ids import BranchName
 from anabranch.repo.models import TableMap
 from anabranch.repo.repository import Repository
 from anabranch.repo.tables import owns
-from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, another, append, entry, ids, nothing_changes, raw, table
+from tests.moulds import Cast
+from tests.repo.conftest import (
+    CUSTOMERS,
+    ORDERS,
+    SCHEMA,
+    another,
+    append,
+    entry,
+    fill_lake,
+    ids,
+    nothing_changes,
+    raw,
+    table,
+)
 from tests.repo.meanwhile import meanwhile
 
 State = dict[str, tuple[str, str, str | None, tuple[str, ...], TableMap]]
@@ -50,8 +63,13 @@ def assert_raw_readers_agree(repo: ab.Repository) -> None:
 
 
 @pytest.fixture
-def busy(lake: ab.Repository) -> ab.Repository:
+def busy(cast: Cast) -> ab.Repository:
     """A lake with a pinned branch dev and a live branch live, each with a commit of its own, and main moved on."""
+    return cast(fill_busy)
+
+
+def fill_busy(lake: ab.Repository) -> None:
+    fill_lake(lake)
     lake.branch_create("dev")
     lake.branch_create_from("main", "live", mode="live")
     append(lake, 4, branch="dev")
@@ -60,7 +78,6 @@ def busy(lake: ab.Repository) -> ab.Repository:
     lake.branch_create_from("main@v2", "other")
     append(lake, 30, branch="other", key=CUSTOMERS)
     lake.tag_create("picked", ref="other")
-    return lake
 
 
 def _transact(change: Callable[[ab.Transaction], object], branch: str) -> Callable[[ab.Repository], None]:

@@ -1,6 +1,5 @@
 """Runs and schema changes of many processes at the same time: all rows once, one end for each run, one holder."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,16 +26,10 @@ from tests.repo.programs import ledger, runs
 from tests.repo.programs.running import Program
 
 
-@pytest.fixture(scope="module")
-def nursery() -> Iterator[Program]:
-    with Program("nursery") as program:
-        yield program
-
-
 @pytest.fixture
 def rounds(request: pytest.FixtureRequest) -> int:
     """How often rivals meet."""
-    return 100 if request.config.getoption("--proof") else 10
+    return 100 if request.config.getoption("--proof") else 5
 
 
 @pytest.fixture
@@ -88,7 +81,7 @@ def assert_all_runs_are_there_once(
 def test_eight_processes_with_runs_of_their_own(
     nursery: Program, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    count = 25 if request.config.getoption("--proof") else 3
+    count = 25 if request.config.getoption("--proof") else 2
     place = Place(root=str(tmp_path))
     repo = ab.init(place / "lake")
     ledger.create(repo)
@@ -100,7 +93,7 @@ def test_eight_processes_with_runs_of_their_own(
 def test_processes_with_runs_that_fork_the_same_tables(
     nursery: Program, place: Place, request: pytest.FixtureRequest
 ) -> None:
-    count = 10 if request.config.getoption("--proof") else 2
+    count = 10 if request.config.getoption("--proof") else 1
     repo = ab.init(place / "lake", storage_options=place.storage_options)
     ledger.create(repo)
     repo.branch_create("dev")

@@ -10,10 +10,8 @@ from typing import Any
 import lance
 import pyarrow as pa
 import pytest
-from typer.testing import CliRunner
 
 import anabranch as ab
-from anabranch.cli.main import create_app
 from anabranch.errors import (
     AnabranchError,
     BranchNotFoundError,
@@ -34,6 +32,7 @@ from anabranch.repo.repository import Repository
 from anabranch.repo.run import Run
 from anabranch.storage.options import lance_options
 from anabranch.storage.wrappers import Fault, FaultyStore
+from tests.command_line import invoke
 from tests.repo.conftest import (
     CUSTOMERS,
     ORDERS,
@@ -133,9 +132,9 @@ def seen_by_the_command_line(repo: Repository) -> list[str]:
     ]
     said = []
     for command in commands:
-        result = CliRunner().invoke(create_app(), [*command, "--repo", repo.uri, *reach])
-        assert result.exit_code == 0, (command, result.output)
-        said.append(result.stdout)
+        answer = invoke(*command, "--repo", repo.uri, *reach)
+        assert answer.code == 0, (command, answer)
+        said.append(answer.out)
     return said
 
 

@@ -342,6 +342,6 @@ MergingMachine.TestCase.settings = settings(
 )
 TestMergingMachine = MergingMachine.TestCase
 RepositoryMachine.TestCase.settings = settings(
-    max_examples=_ALL * 4 // 5 if _IS_QUICK else _ALL, stateful_step_count=25
+    max_examples=_ALL // 2 if _IS_QUICK else _ALL, stateful_step_count=20 if _IS_QUICK else 25
 )
 TestRepositoryMachine = RepositoryMachine.TestCase

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import anabranch as ab
-from tests.conftest import Place
+from tests.moulds import Cast
 
 ORDERS = "s.orders"
 Read = Callable[..., DataFrame]
@@ -16,14 +16,16 @@ Write = Callable[..., None]
 
 
 @pytest.fixture
-def lake(place: Place) -> ab.Repository:
+def lake(cast: Cast) -> ab.Repository:
     """A repository with orders 0 to 99, keyed by id, each with v 'old'; in four fragments."""
-    repo = ab.init(place / "lake", storage_options=place.storage_options, actor="ada")
+    return cast(fill_lake)
+
+
+def fill_lake(repo: ab.Repository) -> None:
     with repo.transaction(message="first") as tx:
         tx.create_table(ORDERS, orders(0, 1).schema, primary_key=["id"])
         for start in range(0, 100, 25):
             tx.append(ORDERS, orders(start, start + 25))
-    return repo
 
 
 def orders(start: int, end: int, v: str = "old") -> pa.Table:

@@ -1,6 +1,5 @@
 """Merges killed at every point of what they do, and merges that race: nothing is lost, and they can be done again."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,16 +10,10 @@ from tests.repo.programs import ledger, merges
 from tests.repo.programs.running import Program
 
 
-@pytest.fixture(scope="module")
-def nursery() -> Iterator[Program]:
-    with Program("nursery") as program:
-        yield program
-
-
 @pytest.fixture
 def every(request: pytest.FixtureRequest) -> int:
-    """Which of the points are tried: every twenty-third, or with --proof every one."""
-    return 1 if request.config.getoption("--proof") else 23
+    """Which of the points are tried: every thirty-first, or with --proof every one."""
+    return 1 if request.config.getoption("--proof") else 31
 
 
 def made(folder: Path) -> Repository:
@@ -74,18 +67,21 @@ def test_a_rebase_killed_anywhere_is_all_or_nothing(nursery: Program, tmp_path: 
         assert merges.state(other, "dev") == wanted
 
 
-def test_eight_processes_merge_their_own_branches_into_main_at_once(nursery: Program, tmp_path: Path) -> None:
+def test_eight_processes_merge_their_own_branches_into_main_at_once(
+    nursery: Program, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    merges = 3 if request.config.getoption("--proof") else 2
     repo = ab.init(tmp_path / "lake")
     ledger.create(repo)
     course = {"uri": repo.uri, "branch": "main", "storage_options": {}}
-    told = nursery.ask("race of merges", course=course, writers=8, merges=3)
+    told = nursery.ask("race of merges", course=course, writers=8, merges=merges)
     assert all("done" in writer for writer in told["writers"]), told
-    wanted = sorted((w * 1000 + n, ledger.mark_of(w, n)) for w in range(8) for n in range(3))
+    wanted = sorted((w * 1000 + n, ledger.mark_of(w, n)) for w in range(8) for n in range(merges))
     found = ledger.read(repo)
     assert found == {
         ledger.ORDERS: wanted,
         ledger.EVENTS: wanted,
-        ledger.STOCK: [(w, ledger.mark_of(w, 2)) for w in range(8)],
+        ledger.STOCK: [(w, ledger.mark_of(w, merges - 1)) for w in range(8)],
     }
     messages = [commit.message for commit in repo.list_commits("main", limit=None)]
     assert sorted(m for m in messages if m.startswith("merge")) == sorted(f"merge {mark}" for _, mark in wanted)

@@ -1,0 +1,57 @@
+"""Lakes that many tests begin with: each is built once, and from then on put down again wherever one is wanted."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anabranch as ab
+from anabranch.storage import in_parallel, open_store
+
+if TYPE_CHECKING:
+    from tests.conftest import Place
+
+Fill = Callable[[ab.Repository], object]
+Cast = Callable[[Fill], ab.Repository]
+
+
+def build(place: "Place", fill: Fill) -> ab.Repository:
+    """Make a repository of ada's at a place, and fill it."""
+    repo = ab.init(place / "lake", storage_options=place.storage_options, actor="ada")
+    fill(repo)
+    return repo
+
+
+class Mould:
+    """What the objects of a lake hold.
+
+    Some tell where the lake is. Places on one store have names of one length, so that the name of another can stand
+    in its stead without moving any other byte.
+    """
+
+    def __init__(self, place: "Place", fill: Fill) -> None:
+        store = open_store(build(place, fill).uri, place.storage_options)
+        self._name = _name_of(place)
+        self._objects = {info.path: store.get(info.path) for info in store.list()}
+
+    def put_down(self, place: "Place") -> ab.Repository:
+        """Put a copy of the lake at a place, and open it as ada."""
+        name = _name_of(place)
+        assert len(name) == len(self._name)
+        objects = {path: data.replace(self._name, name) for path, data in self._objects.items()}
+        if place.is_local:
+            _write_files(Path(place / "lake"), objects)
+        else:
+            store = open_store(place / "lake", place.storage_options)
+            in_parallel(lambda one: store.put(*one), objects.items())
+        return ab.open(place / "lake", storage_options=place.storage_options, actor="ada")
+
+
+def _name_of(place: "Place") -> bytes:
+    return place.root.rpartition("/")[2].encode()
+
+
+def _write_files(folder: Path, objects: dict[str, bytes]) -> None:
+    for path in sorted({(folder / path).parent for path in objects}):
+        path.mkdir(parents=True, exist_ok=True)
+    for name, data in objects.items():
+        (folder / name).write_bytes(data)
