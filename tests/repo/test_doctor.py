@@ -167,6 +167,17 @@ def commit_before_its_parent(files: Files) -> None:
     files.replace_everywhere(own, r'\1"generation":0\2')
 
 
+def entry_before_the_one_before(files: Files) -> None:
+    files.edit(files.log("dev", 2), at=1)
+
+
+def torn_clone(files: Files) -> None:
+    ab.clone(files.repo.uri, f"{files.repo.uri}-clone", shallow=True)
+    (path,) = files.list("_clones", ".json")
+    files.tear(path)
+    files.delete(path.rpartition("/")[0] + "/hint")
+
+
 def torn_mark(files: Files) -> None:
     files.tear("_repo.json")
 
@@ -286,6 +297,8 @@ DAMAGES = [
     Damage(Kind.DIFFERENT_COMMIT, commit_in_the_place_of_another, is_mended=True),
     Damage(Kind.NEWER_FORMAT, commit_of_a_newer_format),
     Damage(Kind.WRONG_ORDER, commit_before_its_parent),
+    Damage(Kind.WRONG_ORDER, entry_before_the_one_before),
+    Damage(Kind.DAMAGED_ENTRY, torn_clone),
     Damage(Kind.DAMAGED_MARK, torn_mark, is_mended=True),
     Damage(Kind.MISSING_MARK, missing_mark, is_mended=True),
     Damage(Kind.NEWER_FORMAT, mark_of_a_newer_format),

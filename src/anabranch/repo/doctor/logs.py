@@ -1,20 +1,23 @@
 """Every numbered log, entry by entry: those of branches, of runs, and of tags."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from urllib.parse import unquote
 
 from anabranch.errors import AnabranchError, CorruptError, InvalidNameError, UnsupportedFormatError
 from anabranch.ids import MAIN, BranchName
 from anabranch.repo import codec
+from anabranch.repo.clones import CLONES
 from anabranch.repo.context import BRANCHES, RUNS, Context
 from anabranch.repo.doctor.commits import look_at_object
 from anabranch.repo.doctor.findings import Case, FindingKind, RepositoryFinding, unknown_file
-from anabranch.repo.doctor.rebuilding import find_copy, rebuild_entry
+from anabranch.repo.doctor.rebuilding import Entry, OtherEntry, find_copy, rebuild_entry
 from anabranch.repo.doctor.seen import Seen, name_of
 from anabranch.repo.log import NumberedLog
 from anabranch.repo.models import BranchMode, LogEntry
 from anabranch.repo.once import put_once
+from anabranch.repo.origins import ORIGIN
 from anabranch.repo.records import Records
 from anabranch.repo.tags import TAGS, TagInfo, decode_tag
 from anabranch.storage import in_parallel
@@ -24,29 +27,44 @@ __all__ = ["LogPlace", "diagnose_branches", "list_logs", "look_at_log"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPlace:
-    """One log, and whose it is: a branch's (runs have hidden ones), or a tag's, whose `branch` is None."""
+    """One log, what people call it, and whose it is: a branch's (runs have hidden ones), a tag's, or another one."""
 
     log: NumberedLog
+    label: str
     name: str
-    branch: BranchName | None
+    branch: BranchName | None = None
+    is_tag: bool = False
 
-    @property
-    def label(self) -> str:
-        if self.branch is None:
-            return f"tag '{self.name}'"
-        return self.name if self.branch.run_id is not None else f"branch '{self.name}'"
+    @classmethod
+    def of_branch(cls, log: NumberedLog, branch: BranchName) -> "LogPlace":
+        name = name_of(branch)
+        label = name if branch.run_id is not None else f"branch '{name}'"
+        return cls(log=log, label=label, name=name, branch=branch)
 
-    def decode(self, data: bytes, number: int) -> LogEntry | TagInfo:
+    def decode(self, data: bytes, number: int) -> Entry:
         path = self.log.path(number)
-        return decode_tag(data, path=path) if self.branch is None else codec.decode_entry(data, path=path)
+        if self.is_tag:
+            return decode_tag(data, path=path)
+        if self.branch is not None:
+            return codec.decode_entry(data, path=path)
+        fields = codec.load(data, path=path)
+        with codec.damage_named(path):
+            return OtherEntry(number=int(fields["number"]))
 
-    def is_own(self, entry: LogEntry | TagInfo, number: int) -> bool:
+    def is_own(self, entry: Entry, number: int) -> bool:
         """Whether an entry says that it is the one of this log and number."""
-        whose = entry.name if isinstance(entry, TagInfo) else str(entry.branch)
-        return (whose, entry.number) == (self.name if self.branch is None else str(self.branch), number)
+        match entry:
+            case LogEntry():
+                return (entry.branch, entry.number) == (self.branch, number)
+            case TagInfo():
+                return (entry.name, entry.number) == (self.name, number)
+            case OtherEntry():
+                return entry.number == number
 
     def refs(self, number: int, newest: int) -> tuple[str, ...]:
         """What cannot be read without an entry."""
+        if self.branch is None and not self.is_tag:
+            return ()
         if number == newest:
             return (self.name,)
         is_public = self.branch is not None and not self.branch.is_internal
@@ -55,23 +73,25 @@ class LogPlace:
 
 def list_logs(context: Context) -> tuple[list[LogPlace], list[str]]:
     """The logs there are, and folders among them whose names are none that logs have."""
-    logs: list[LogPlace] = []
-    strangers: list[str] = []
-    makers: dict[str, Callable[[str], BranchName | None]] = {
-        BRANCHES: lambda name: BranchName(unquote(name)),
-        RUNS: BranchName.of_run,
-        TAGS: lambda _: None,
-    }
-    for folder, branch_of in makers.items():
+    logs, strangers = [], []
+    for folder in (BRANCHES, RUNS, TAGS, CLONES):
         for path in sorted(context.store.list_folders(folder)):
             try:
-                branch = branch_of(path.rpartition("/")[2])
+                logs.append(_place_of(NumberedLog(context.store, path), folder, path.rpartition("/")[2]))
             except InvalidNameError:
                 strangers.append(path)
-                continue
-            name = path.rpartition("/")[2] if branch is None else name_of(branch)
-            logs.append(LogPlace(log=NumberedLog(context.store, path), name=name, branch=branch))
-    return logs, strangers
+    origin = NumberedLog(context.store, ORIGIN)
+    return [*logs, LogPlace(log=origin, label="where this clone came from", name=ORIGIN)], strangers
+
+
+def _place_of(log: NumberedLog, folder: str, name: str) -> LogPlace:
+    if folder == BRANCHES:
+        return LogPlace.of_branch(log, BranchName(unquote(name)))
+    if folder == RUNS:
+        return LogPlace.of_branch(log, BranchName.of_run(name))
+    if folder == TAGS:
+        return LogPlace(log=log, label=f"tag '{name}'", name=name, is_tag=True)
+    return LogPlace(log=log, label=f"clone {name}", name=name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +106,14 @@ class _Listed:
         return max(self.numbers, default=0)
 
 
+@dataclass(frozen=True, slots=True)
+class _Timed:
+    """An entry that is whole, and when it was made."""
+
+    number: int
+    at: int
+
+
 def look_at_log(records: Records, seen: Seen, place: LogPlace) -> None:
     """Read every entry of a log, and the commits that they published."""
     listed = _list(place)
@@ -93,8 +121,22 @@ def look_at_log(records: Records, seen: Seen, place: LogPlace) -> None:
         return  # a folder that became empty
     newest = _true_newest(place, listed)
     found = in_parallel(lambda number: _look_at_entry(records, seen, place, number, newest), range(1, newest + 1))
-    cases = [case for case in found if case is not None]
+    cases = [case for case in found if isinstance(case, Case)]
+    cases += _wrong_order(place, [entry for entry in found if isinstance(entry, _Timed)])
     seen.report([*cases, *_diagnose_hint(place, listed, newest), *_unknown_files(listed)])
+
+
+def _wrong_order(place: LogPlace, entries: list["_Timed"]) -> Iterator[Case]:
+    """Entries that are older than those before them: whoever asks for a time looks between the wrong ones."""
+    for before, after in pairwise(entries):
+        if after.at < before.at:
+            finding = RepositoryFinding(
+                kind=FindingKind.WRONG_ORDER,
+                subject=place.log.path(after.number),
+                explanation=f"entry {after.number} of {place.label} is older than entry {before.number}",
+                remedy="none: ask for versions by number where times go wrong",
+            )
+            yield Case(finding=finding)
 
 
 def _list(place: LogPlace) -> _Listed:
@@ -115,7 +157,7 @@ def _true_newest(place: LogPlace, listed: _Listed) -> int:
     return listed.hint[0] if find_copy(place.log, place.is_own, place.decode, listed.hint[0]) else listed.newest
 
 
-def _look_at_entry(records: Records, seen: Seen, place: LogPlace, number: int, newest: int) -> Case | None:
+def _look_at_entry(records: Records, seen: Seen, place: LogPlace, number: int, newest: int) -> Case | _Timed | None:
     data = place.log.find(number)
     if data is None:
         said = f"entry {number} of {place.label} is missing"
@@ -138,13 +180,13 @@ def _look_at_entry(records: Records, seen: Seen, place: LogPlace, number: int, n
         said = f"entry {number} of {place.label} is another one, put in its place"
         return _lost(records, place, number, newest, kind=FindingKind.MISPLACED_ENTRY, said=said)
     _take_in(records, seen, entry, is_newest=number == newest)
-    return None
+    return _Timed(number, entry.at) if isinstance(entry, LogEntry) else None
 
 
-def _take_in(records: Records, seen: Seen, entry: LogEntry | TagInfo, *, is_newest: bool) -> None:
-    if isinstance(entry, TagInfo):
-        if is_newest and not entry.is_deleted:
-            seen.add_tag(entry)
+def _take_in(records: Records, seen: Seen, entry: Entry, *, is_newest: bool) -> None:
+    if isinstance(entry, TagInfo) and is_newest and not entry.is_deleted:
+        seen.add_tag(entry)
+    if not isinstance(entry, LogEntry):
         return
     commit = entry.head.commit
     publishes = (commit.branch, commit.manifest_version) == (str(entry.branch), entry.number)

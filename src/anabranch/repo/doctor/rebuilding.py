@@ -1,7 +1,7 @@
 """Objects written again from others that say the same: commits from log entries, entries from those around them."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from anabranch.errors import AnabranchError, CorruptError, NotFoundError
 from anabranch.ids import BranchName, TableKey
@@ -13,9 +13,17 @@ from anabranch.repo.models import BranchEvent, BranchMode, CommitKind, CommitRec
 from anabranch.repo.records import Records
 from anabranch.repo.tags import TagInfo
 
-__all__ = ["Rebuilder", "find_copy", "rebuild_entry"]
+__all__ = ["Entry", "OtherEntry", "Rebuilder", "find_copy", "rebuild_entry"]
 
-Entry = LogEntry | TagInfo
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtherEntry:
+    """An entry of a log that doctor knows no more of than that every entry tells its number."""
+
+    number: int
+
+
+Entry = LogEntry | TagInfo | OtherEntry
 IsOwn = Callable[[Entry, int], bool]
 Decode = Callable[[bytes, int], Entry]
 

@@ -23,9 +23,10 @@ from anabranch.storage import find_object
 
 __all__ = ["diagnose_leases", "diagnose_mark", "diagnose_names"]
 
-_KNOWN = frozenset(
-    {BRANCHES, CLOCK, CLONES, COMMITS, GC, LEASES, MARK, ORIGIN, RUNS, TABLES, TAGS, *history.HISTORY_TABLES}
-)
+# Pipelines keep their texts, and what failed steps said, beside what a repository itself has.
+_OF_PIPELINES = ("_logs", "_pipelines")
+_OWN = (BRANCHES, CLOCK, CLONES, COMMITS, GC, LEASES, MARK, ORIGIN, RUNS, TABLES, TAGS)
+_KNOWN = frozenset({*_OWN, *history.HISTORY_TABLES, *_OF_PIPELINES})
 # After one lease of silence work counts as dead; the others are for slow stores.
 _DEAD_LEASES = 3
 
