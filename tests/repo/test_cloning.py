@@ -114,6 +114,7 @@ def test_a_source_knows_its_shallow_clones(lake: ab.Repository, place: Place) ->
     known = [(each.target, each.kind, each.commit_id, each.is_held) for each in lake.clone_list()]
     assert known == [(place / "clone", "shallow", head, True), (place / "deep", "deep", head, False)]
     assert made.list_commits()[0].metadata["clone_id"] == lake.clone_list()[0].id
+    assert [repo.doctor(rows=True).findings for repo in (lake, made)] == [(), ()]
     assert not lake.clone_release(lake.clone_list()[0].id).is_held
 
 

@@ -14,6 +14,8 @@ from anabranch.cli.commands import (
     cat,
     changes,
     cherry_pick,
+    clone,
+    clones,
     compact,
     conflicts,
     dataset,
@@ -28,6 +30,7 @@ from anabranch.cli.commands import (
     merge,
     rebase,
     reflog,
+    relocate,
     reset,
     revert,
     run,
@@ -129,6 +132,11 @@ def _add_repository_commands(app: typer.Typer) -> None:
     start, branches, tables = "Start", "Branches", "Tables"
     app.command("init", rich_help_panel=start, epilog=example("init lake", "init s3://bucket/lake"))(init.init)
     app.command(
+        "clone",
+        rich_help_panel=start,
+        epilog=example("clone lake experiment", "clone s3://bucket/lake backup --deep --ref v1.0"),
+    )(clone.clone)
+    app.command(
         "serve", rich_help_panel=start, epilog=example("serve --data ./data --init", "serve --data ./data --port 8080")
     )(serve.serve)
     app.command("status", rich_help_panel=start, epilog=example("status", "status --json"))(status.status)
@@ -187,6 +195,12 @@ def _add_housekeeping_commands(app: typer.Typer) -> None:
         rich_help_panel=panel,
         epilog=example("doctor", "doctor --rows --table in_c_sales.orders", "doctor --repair"),
     )(doctor.doctor)
+    app.command(
+        "relocate",
+        rich_help_panel=panel,
+        epilog=example("relocate /mnt/new/lake", "relocate clone --map s3://bucket/lake=s3://other/lake"),
+    )(relocate.relocate)
+    app.add_typer(clones.app, name="clones", rich_help_panel=panel)
 
 
 def _add_merge_commands(app: typer.Typer, *, panel: str) -> None:

@@ -6,9 +6,12 @@ from dataclasses import dataclass, replace
 from anabranch.errors import InvalidInputError
 from anabranch.format.home import Home
 from anabranch.format.relocate import RelocateReport, moved_place, relocate_with
-from anabranch.repo.context import TABLES, Context
+from anabranch.repo.clones import CLONES
+from anabranch.repo.context import BRANCHES, RUNS, TABLES, Context
 from anabranch.repo.creation import check_repository, replace_mark
+from anabranch.repo.log import NumberedLog
 from anabranch.repo.origins import follow_source
+from anabranch.repo.tags import TAGS
 from anabranch.storage import in_parallel
 from anabranch.storage.uris import join_uri, normalise_uri, relative_to
 
@@ -71,6 +74,7 @@ def relocate_repository(
         unexplained=tuple(found for report in reports for found in _unexplained(context, report)),
     )
     if relocation.is_complete and mark.root != context.root:
+        _mend_hints(context)
         replace_mark(context, replace(mark, root=context.root))
     return relocation
 
@@ -87,6 +91,26 @@ def _list_datasets(context: Context) -> list[str]:
     """Every dataset below the root, of tables and of the history, whether a commit still names it or not."""
     folders = [folder for bucket in context.store.list_folders(TABLES) for folder in context.store.list_folders(bucket)]
     return sorted(folder for folder in [*folders, *context.store.list_folders()] if folder.endswith(_LANCE))
+
+
+def _mend_hints(context: Context) -> None:
+    """Make hints agree with the logs beside them: in a copy that was made while others wrote, they may be ahead.
+
+    One that is the next entry becomes that; one that is further ahead tells of what was not copied, and goes.
+    """
+    if context.store.lists_sorted:
+        return  # there are none that count
+    folders = [path for folder in (BRANCHES, RUNS, TAGS, CLONES) for path in context.store.list_folders(folder)]
+
+    def mend(folder: str) -> None:
+        log = NumberedLog(context.store, folder)
+        hint = log.find_hint()
+        if hint is None or log.find(hint[0]) is not None:
+            return
+        if log.find(hint[0] - 1) is None or not log.append(*hint):
+            context.store.delete(log.hint_path)
+
+    in_parallel(mend, folders)
 
 
 def _home(context: Context, path: str) -> Home:
