@@ -54,13 +54,13 @@ OPERATIONS: dict[str, Callable[[ab.Repository], object]] = {
     "read a tag": lambda repo: repo.snapshot_of("deep")[CUSTOMERS].to_arrow(),
     "sql": lambda repo: repo.sql("SELECT count(*) FROM in_c_sales.orders WHERE id > 2", ref="dev"),
     "write": lambda repo: append(repo, 100, branch="dev"),
-    "fork": lambda repo: append(repo, 100, branch="dev/untouched") and append(repo, 100, branch="dev/deeper"),
+    "fork": lambda repo: (repo.branch_create_from("dev", "new"), append(repo, 100, branch="new")),
     "diff": lambda repo: repo.diff("main", "dev").tables[0].counts,
     "merge": lambda repo: repo.branch_merge("dev", into="main"),
     "look at one row": lambda repo: repo.entity_at(ORDERS, 2, ref="dev"),
     "compact": lambda repo: repo.compact(branch="dev"),
     "settle": lambda repo: repo.settle(ORDERS, branch="dev"),
-    "clone": lambda repo: ab.clone(repo.uri, f"{repo.uri}-clone", ref="dev"),
+    "clone": lambda repo: ab.clone(repo.uri, f"{repo.uri}-clone", ref="dev", storage_options=repo.storage_options),
 }
 
 
@@ -68,8 +68,11 @@ def test_a_copy_never_reads_the_original(furnished: tuple[ab.Repository, str], p
     lake, run_id = furnished
     copy_objects(lake.uri, place / "copy", place.storage_options)
     before = objects(lake)
-    operations = {**OPERATIONS, "read a run": lambda repo: rows(repo.run_get(run_id).snapshot()[ORDERS])}
-    for name, operation in operations.items():
+
+    def read_run(repo: ab.Repository) -> object:
+        return rows(repo.run_get(run_id).snapshot()[ORDERS])
+
+    for name, operation in {**OPERATIONS, "read a run": read_run}.items():
         with pytest.raises(StaleBaseError) as refused:
             operation(ab.open(place / "copy", storage_options=place.storage_options))
         assert place / "copy" in refused.value.problem, name
@@ -196,6 +199,19 @@ def test_no_garbage_is_collected_before_a_repository_is_relocated(
     assert read_all(copy, run_id) == before
     collect(copy)
     assert ids(copy.snapshot_of("dev")) == [2, 3, 4]
+
+
+def test_a_doctor_who_comes_too_early_does_no_harm(furnished: tuple[ab.Repository, str], place: Place) -> None:
+    lake, run_id = furnished
+    before = read_all(lake, run_id)
+    copy_objects(lake.uri, place / "copy", place.storage_options)
+    report = ab.open(place / "copy", storage_options=place.storage_options).doctor(repair=True)
+    assert not report.is_clean
+    assert any("relocate" in finding.remedy for finding in report.findings)
+    ab.relocate(place / "copy", storage_options=place.storage_options)
+    copy = ab.open(place / "copy", storage_options=place.storage_options)
+    assert read_all(copy, run_id) == before
+    assert copy.doctor(rows=True).is_clean
 
 
 def test_through_a_link_no_file_of_a_branch_is_taken_for_garbage(tmp_path: Path) -> None:
