@@ -175,6 +175,7 @@ def restore_branch(records: Records, name: BranchName) -> BranchInfo:
     if not entry.state.is_deleted:
         raise BranchExistsError(f"branch '{name}' is not deleted", hint="there is nothing to restore")
     refuse_orphan(records, entry)
+    require_uncollected(records.context, entry.head.commit.graph_commit_id)
     restored = _append_event(records, entry, BranchEvent.RESTORED, is_deleted=False)
     try:
         refuse_orphan(records, entry)

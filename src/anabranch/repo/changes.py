@@ -129,7 +129,9 @@ class TableFeed:
         return self._newest_common(self._resolve(one), self._resolve(other))
 
     def compare(self, change: TableChange) -> CommitChanges:
-        before, after = self._table(change.before), self._table(change.after)
+        # A state before a commit is its parent's, whichever commit made it.
+        before = self._table(change.before, change.commit.parent_commit_id)
+        after = self._table(change.after, change.commit.graph_commit_id)
         diff = TableDiff(str(self._key), before=before, after=after, load_comparer=self._load_comparer)
         return CommitChanges(commit=change.commit, diff=diff)
 
@@ -143,8 +145,8 @@ class TableFeed:
         left = next((now for now, was in names.items() if was == str(self._key)), None)
         return replace(step, renamed_from=names.get(str(self._key)), renamed_to=left)
 
-    def _table(self, entry: TableEntry | None) -> Table | None:
-        return None if entry is None else Table(self._records.context, self._key, entry)
+    def _table(self, entry: TableEntry | None, commit_id: str | None) -> Table | None:
+        return None if entry is None else Table(self._records.context, self._key, entry, commit_id=commit_id)
 
     def _find(self, record: CommitRecord | None) -> TableEntry | None:
         return None if record is None else self._records.commits.find_table(record, self._key)

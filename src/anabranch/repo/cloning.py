@@ -39,7 +39,7 @@ from anabranch.repo.origins import (
     refuse_overtaken,
 )
 from anabranch.repo.records import Records
-from anabranch.repo.refs import refuse_internal, require_published, resolve
+from anabranch.repo.refs import refuse_internal, require_kept, require_published, resolve
 from anabranch.repo.tables import free_dataset
 from anabranch.storage import in_parallel, is_below_file, open_store
 from anabranch.storage.uris import relative_to
@@ -67,7 +67,7 @@ def request_clone(
     source: Records, target: Context, *, ref: str, tables: Sequence[str] | None, kind: CloneKind
 ) -> CloneRequest:
     """Say what is to be cloned: all tables of a ref, or those that are named."""
-    found = require_published(resolve(Ref.parse(ref), source), source)
+    found = require_kept(require_published(resolve(Ref.parse(ref), source), source), source)
     refuse_internal(found)
     return CloneRequest(
         source=source,

@@ -3,16 +3,18 @@
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any
 
-from anabranch.errors import InvalidInputError, TableNotFoundError
+from anabranch.errors import InvalidInputError, NotFoundError, TableNotFoundError
 from anabranch.format.entities import find_row, find_row_beside, read_contents_of
 from anabranch.format.manifest import Contents
 from anabranch.format.staging import Pin
 from anabranch.ids import TableKey
 from anabranch.repo.checks import checked_limit
 from anabranch.repo.context import Context
+from anabranch.repo.gc.marks import refuse_collected, telling_collected
 from anabranch.repo.models import CommitRecord, GraphCommit, TableEntry
 from anabranch.repo.records import Records
 from anabranch.repo.table_line import TableChange, iter_table_changes
@@ -52,13 +54,15 @@ class EntityChange:
 
 def find_entity(records: Records, record: CommitRecord, key: TableKey, entity: Any) -> Row | None:
     """The row of a key as a commit has it. Of the commit's tables only this one is looked at."""
+    refuse_collected(record)
     entry = records.commits.find_table(record, key)
     if entry is None:
         raise TableNotFoundError(
             f"there is no table '{key}' in the commit {record.commit.graph_commit_id}",
             hint="list its tables to see which exist",
         )
-    return find_row(_pin(records.context, entry), _key_values(key, entry, entity))
+    with telling_collected(records.context, lambda: [record.commit.graph_commit_id]):
+        return find_row(_pin(records.context, entry), _key_values(key, entry, entity))
 
 
 def list_entity_changes(
@@ -76,13 +80,22 @@ def _iter_entity_changes(records: Records, record: CommitRecord, key: TableKey, 
     changes = iter_table_changes(records, record, key)
     reader: _RowReader | None = None
     while some := list(islice(changes, _AT_A_TIME)):
-        reader = reader or _RowReader(records.context, key, entity, newest=_newest_entry(key, some))
-        yield from reader.compare(some)
+        with telling_collected(records.context, partial(_iter_commits, some)):
+            reader = reader or _RowReader(records.context, key, entity, newest=_newest_entry(key, some))
+            yield from reader.compare(some)
     if reader is None:
         raise TableNotFoundError(
             f"there was no table '{key}' up to the commit {record.commit.graph_commit_id}",
             hint="list the commits to see the tables they changed",
         )
+
+
+def _iter_commits(changes: list[TableChange]) -> Iterator[str]:
+    """The commits that made the states before and after some changes."""
+    for commit in (change.commit for change in changes):
+        yield commit.graph_commit_id
+        if commit.parent_commit_id is not None:
+            yield commit.parent_commit_id
 
 
 def _newest_entry(key: TableKey, changes: list[TableChange]) -> TableEntry:
@@ -104,6 +117,7 @@ class _RowReader:
         pin = _pin(context, newest)
         self._last = newest, find_row_beside(pin, self._named(newest), read_contents_of(pin), None)
         self._known: dict[Place, Row | None] = {_place(newest): self._last[1].row}
+        self._contents: dict[Place, Contents | NotFoundError] = {}
 
     def compare(self, changes: list[TableChange]) -> Iterator[EntityChange]:
         """The changes of the table that changed the row."""
@@ -111,18 +125,29 @@ class _RowReader:
         wanted = {_place(entry): entry for entry in entries if _place(entry) not in self._known}
         # Of what was read before, only the oldest state can be asked for again, as the state after the next change.
         self._known = {place: self._known[place] for place in map(_place, entries) if place in self._known}
-        contents = in_parallel(lambda entry: read_contents_of(_pin(self._context, entry)), wanted.values())
-        for (place, entry), found in zip(wanted.items(), contents, strict=True):
-            self._known[place] = self._read(entry, found)
+        self._contents = dict(zip(wanted, in_parallel(self._read_contents, wanted.values()), strict=True))
         for change in changes:
-            before, after = self._row(change.before), self._row(change.after)
+            after, before = self._row(change.after), self._row(change.before)
             if not _is_same(before, after):
                 yield EntityChange(commit=change.commit, before=before, after=after)
 
-    def _row(self, entry: TableEntry | None) -> Row | None:
-        return None if entry is None else self._known[_place(entry)]
+    def _read_contents(self, entry: TableEntry) -> Contents | NotFoundError:
+        try:
+            return read_contents_of(_pin(self._context, entry))
+        except NotFoundError as err:
+            return err  # whoever asks for the newest changes only may never come here
 
-    def _read(self, entry: TableEntry, contents: Contents) -> Row | None:
+    def _row(self, entry: TableEntry | None) -> Row | None:
+        if entry is None:
+            return None
+        place = _place(entry)
+        if place not in self._known:
+            self._known[place] = self._read(entry, self._contents[place])
+        return self._known[place]
+
+    def _read(self, entry: TableEntry, contents: Contents | NotFoundError) -> Row | None:
+        if isinstance(contents, NotFoundError):
+            raise contents
         if len(entry.primary_key) != len(self._values):
             return None
         before, seen = self._last

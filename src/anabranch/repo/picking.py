@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from anabranch.errors import CommitNotFoundError, InvalidInputError, WriteConflictError
 from anabranch.ids import BranchName, TableKey
+from anabranch.repo.gc.marks import require_uncollected
 from anabranch.repo.merging.combining import Combiner, Sides
 from anabranch.repo.models import BranchMode, CommitKind, CommitRecord, LogEntry, TableEntry, TableMap
 from anabranch.repo.publish import Changes, Description, publish
@@ -81,6 +82,8 @@ def _sides(records: Records, record: CommitRecord) -> _Sides:
         found = records.commits.get(commit.parent_commit_id)
     elif before.state.mode is BranchMode.LIVE and after.head.saw is not None:
         found = shown(before, records.commits.get(after.head.saw)).head
+    # A table that was not changed since may be made to point there.
+    require_uncollected(records.context, found.commit.graph_commit_id)
     keys = [TableKey.parse(key) for key in commit.tables]
     is_live = before.state.mode is BranchMode.LIVE
     return _Sides(

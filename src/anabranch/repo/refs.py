@@ -13,12 +13,13 @@ from anabranch.errors import (
     VersionNotFoundError,
 )
 from anabranch.ids import MAIN, BranchName, CommitId, Ref, TagName
+from anabranch.repo.gc.marks import refuse_collected, require_uncollected
 from anabranch.repo.models import BranchMode, CommitRecord, GraphCommit, LogEntry
 from anabranch.repo.records import Records
 from anabranch.repo.tags import TagInfo, find_tag
 from anabranch.repo.views import is_recorded, shown, view
 
-__all__ = ["Resolved", "is_made_by", "refuse_internal", "require_published", "resolve"]
+__all__ = ["Resolved", "is_made_by", "refuse_internal", "require_kept", "require_published", "resolve"]
 
 _PREFIX = re.compile(r"[0-9A-HJKMNP-TV-Z]{4,25}", re.IGNORECASE)
 
@@ -141,6 +142,16 @@ def require_published(found: Resolved, records: Records) -> Resolved:
             f"commit {found.record.commit.graph_commit_id} was never published",
             hint="list the commits to see which exist",
         )
+    return found
+
+
+def require_kept(found: Resolved, records: Records) -> Resolved:
+    """Refuse a commit that garbage collection let go; a log does not tell, so that one named by it is looked up."""
+    refuse_collected(found.record)
+    if found.is_old:
+        require_uncollected(records.context, found.record.commit.graph_commit_id)
+        if found.record.saw is not None and not found.is_recorded:
+            require_uncollected(records.context, found.record.saw)
     return found
 
 

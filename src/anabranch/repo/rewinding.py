@@ -106,7 +106,11 @@ def undo_last(records: Records, branch: BranchName, *, seen: int | None) -> LogE
     if before.state.is_protected:  # else it was the protection that came last
         refuse_protected(last)
     _refuse_to_come_or_go(records, last, before)
-    undone = _append_uncollected(records, last, replace(before, event=BranchEvent.UNDONE))
+    if before.state.is_deleted:
+        undone = _append(records, last, replace(before, event=BranchEvent.UNDONE))
+    else:
+        require_uncollected(records.context, before.head.commit.graph_commit_id)
+        undone = _append_uncollected(records, last, replace(before, event=BranchEvent.UNDONE))
     try:
         _refuse_to_come_or_go(records, last, before)  # again: others write first and then look, too
     except BranchInUseError:

@@ -10,6 +10,7 @@ from anabranch.format.scan import count_rows, iter_batches, read_nearest, read_t
 from anabranch.format.staging import IndexInfo, Pin, list_indices
 from anabranch.ids import TableKey
 from anabranch.repo.context import Context
+from anabranch.repo.gc.marks import telling_collected
 from anabranch.repo.models import CommitRecord, GraphCommit, TableEntry, TableMap
 from anabranch.repo.records import Records
 
@@ -24,9 +25,10 @@ __all__ = ["Snapshot", "Table"]
 class Table:
     """One table as it is in one snapshot."""
 
-    def __init__(self, context: Context, key: TableKey, entry: TableEntry) -> None:
+    def __init__(self, context: Context, key: TableKey, entry: TableEntry, *, commit_id: str | None = None) -> None:
         self._context = context
         self._key = key
+        self._commit_id = commit_id
         self.entry = entry
 
     def __repr__(self) -> str:
@@ -117,7 +119,11 @@ class Table:
     @property
     def pin(self) -> Pin:
         """The version of the dataset that holds these rows, for engines that read by themselves."""
-        return Pin(home=self._context.home_of(self.entry), version=self.entry.version)
+        commits = [] if self._commit_id is None else [self._commit_id]
+        with telling_collected(self._context, lambda: commits):
+            pin = Pin(home=self._context.home_of(self.entry), version=self.entry.version)
+            pin.open()
+        return pin
 
 
 class Snapshot(Mapping[str, Table]):
@@ -156,7 +162,7 @@ class Snapshot(Mapping[str, Table]):
             raise TableNotFoundError(
                 f"there is no table '{key}' in the snapshot {self.id}", hint="list its tables to see which exist"
             )
-        return Table(self._records.context, parsed, entry)
+        return Table(self._records.context, parsed, entry, commit_id=self.id)
 
     def __contains__(self, key: Any) -> bool:
         try:

@@ -175,8 +175,10 @@ class _Collection:
             self.progress(GcStage.SWEEPING, done, len(datasets))
             is_dropped = dataset not in wanted and not self.dry_run
             with being_removed(context, dataset) if is_dropped else nullcontext():
-                reach = find_reach(context.dataset_root(dataset), wanted.get(dataset, Wanted()), horizon=horizon)
+                root = context.dataset_root(dataset)
+                reach = find_reach(root, wanted.get(dataset, Wanted()), horizon=horizon)
                 objects += self._sweep(f"{TABLES}/{dataset}", reach)
+                root.forget()
             damaged += [f"{TABLES}/{dataset}/{path}" for path in reach.missing]
         self.progress(GcStage.SWEEPING, len(datasets), len(datasets))
         for name, home in history_homes(context):

@@ -5,15 +5,17 @@ It is put before the logs are read a last time and before anything is deleted. W
 again puts its ref first, and looks for the mark then: one of two that come together always notices.
 """
 
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from anabranch.errors import CollectedError
+from anabranch.errors import CollectedError, DamagedFileError, NotFoundError
 from anabranch.repo import codec
 from anabranch.repo.commits import commit_path
 from anabranch.repo.context import Context
 from anabranch.repo.models import CommitRecord
 
-__all__ = ["mark_collected", "refuse_collected", "require_uncollected", "unmark_collected"]
+__all__ = ["mark_collected", "refuse_collected", "require_uncollected", "telling_collected", "unmark_collected"]
 
 _MARK = "collected_at"
 
@@ -36,10 +38,14 @@ def _rewrite(context: Context, commit_id: str, change: Any) -> None:
 
 
 def require_uncollected(context: Context, commit_id: str) -> None:
-    """Refuse a commit that is being collected; to be called after the ref on it was put."""
-    path = commit_path(commit_id)
-    if codec.load(context.store.get(path), path=path).get(_MARK) is not None:
+    """Refuse a commit that is collected, or is about to be; to be called after the ref on it was put."""
+    if _is_marked(context, commit_id):
         raise collected(commit_id)
+
+
+def _is_marked(context: Context, commit_id: str) -> bool:
+    path = commit_path(commit_id)
+    return codec.load(context.store.get(path), path=path).get(_MARK) is not None
 
 
 def refuse_collected(record: CommitRecord) -> None:
@@ -51,3 +57,20 @@ def collected(commit_id: str) -> CollectedError:
     return CollectedError(
         f"commit {commit_id} was collected: its tables were let go", hint="read a newer commit, or restore a backup"
     )
+
+
+@contextmanager
+def telling_collected(context: Context, list_commits: Callable[[], Iterable[str]]) -> Iterator[None]:
+    """Where something is not there because one of some commits was collected, say so.
+
+    Nobody is asked before something is missing: what is read from a log alone costs no request more.
+    """
+    try:
+        yield
+    except CollectedError:
+        raise
+    except (DamagedFileError, NotFoundError) as err:
+        for commit_id in list_commits():
+            if _is_marked(context, commit_id):
+                raise collected(commit_id) from err
+        raise

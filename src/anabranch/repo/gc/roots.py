@@ -1,10 +1,10 @@
 """Which commits somebody can still reach, or could until a while ago."""
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 
-from anabranch.ids import MAIN, BranchName, TableKey
+from anabranch.ids import MAIN, BranchName
 from anabranch.repo.ancestry import Ancestry
 from anabranch.repo.clones import Clones
 from anabranch.repo.gc.policy import Policy
@@ -23,14 +23,13 @@ class Roots:
     """The commits to keep, each with those who hold it, and all that were ever published.
 
     `heads` are the entries of the branches that exist, as they show themselves. `created_at` is when commits were made,
-    as far as the logs tell. `held_tables` limits what clones hold.
+    as far as the logs tell.
     """
 
     holders: Mapping[str, frozenset[str]]
     published: frozenset[str]
     heads: tuple[LogEntry, ...]
     created_at: Mapping[str, int]
-    held_tables: Mapping[str, frozenset[TableKey]] = field(default_factory=dict)
 
     @property
     def retained(self) -> frozenset[str]:
@@ -69,18 +68,14 @@ class _Search:
             self._keep(f"tag {tag.name}", [tag.commit_id])
         self._keep("work in flight", list_held_commits(self._records.context))
         self._keep_bases([entry for entry in living if not is_lock(entry.branch)])
-        held = list(Clones(self._records.context).iter_held())
-        whole = frozenset(self._holders)
-        for clone in held:
+        for clone in Clones(self._records.context).iter_held():
+            # The whole commit, whatever the clone reads of it: a commit can be read, or it is collected.
             self._keep(f"clone {clone.clone_id}", [clone.commit_id])
         return Roots(
             holders={commit_id: frozenset(by) for commit_id, by in self._holders.items()},
             published=frozenset(self._published),
             heads=tuple(entry for entry in living if not is_lock(entry.branch)),
             created_at=self._created_at,
-            held_tables=_tables_by_commit(
-                (clone.commit_id, clone.keys) for clone in held if clone.commit_id not in whole
-            ),
         )
 
     def _keep(self, holder: str, commit_ids: Iterable[str]) -> None:
@@ -114,13 +109,6 @@ class _Search:
 
 def is_lock(branch: BranchName) -> bool:
     return branch.is_internal and branch.run_id is None
-
-
-def _tables_by_commit(held: Iterable[tuple[str, frozenset[TableKey]]]) -> dict[str, frozenset[TableKey]]:
-    found: dict[str, frozenset[TableKey]] = {}
-    for commit_id, keys in held:
-        found[commit_id] = found.get(commit_id, frozenset()) | keys
-    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -61,12 +61,10 @@ def _iter_group(
     base = records.commits.tables_of(replace(group[0], changes={}))
     untouched: dict[frozenset[str], set[TableKey]] = {}
     for record in group:
-        commit_id = record.commit.graph_commit_id
-        holders, only = roots.holders[commit_id], roots.held_tables.get(commit_id)
+        holders = roots.holders[record.commit.graph_commit_id]
         for key, entry in record.changes.items():
-            if entry is not None and (only is None or key in only):
+            if entry is not None:
                 yield key, entry, holders
-        shown = base.keys() - record.changes.keys() if only is None else (base.keys() & only) - record.changes.keys()
-        untouched.setdefault(holders, set()).update(shown)
+        untouched.setdefault(holders, set()).update(base.keys() - record.changes.keys())
     for holders, keys in untouched.items():
         yield from ((key, base[key], holders) for key in keys)

@@ -12,12 +12,11 @@ from anabranch.repo.choosing import choose_comparer
 from anabranch.repo.comparing import RowComparer
 from anabranch.repo.context import Context
 from anabranch.repo.engine import Parameters, SqlEngine
-from anabranch.repo.gc.marks import refuse_collected
 from anabranch.repo.loading.values import Choice
 from anabranch.repo.models import LogEntry
 from anabranch.repo.publish import Changes
 from anabranch.repo.records import Records
-from anabranch.repo.refs import Resolved, refuse_internal, require_published, resolve
+from anabranch.repo.refs import Resolved, refuse_internal, require_kept, require_published, resolve
 from anabranch.repo.snapshots import Snapshot
 from anabranch.repo.views import view
 
@@ -122,9 +121,7 @@ class Handle:
 
     def _resolve_published(self, ref: str) -> Resolved:
         """What a ref stands for, where something is to be built on it."""
-        found = require_published(self._resolve(ref), self._records)
-        refuse_collected(found.record)
-        return found
+        return require_kept(require_published(self._resolve(ref), self._records), self._records)
 
     def _resolve(self, ref: str) -> Resolved:
         parsed = Ref.parse(ref)
@@ -137,7 +134,7 @@ class Handle:
         return found
 
     def _snapshot(self, found: Resolved) -> Snapshot:
-        refuse_collected(found.record)
+        require_kept(found, self._records)
         return Snapshot.of(self._records, found.record, version=found.version)
 
     def _engine(self) -> SqlEngine:

@@ -28,7 +28,7 @@ class ReadingHandle(Handle):
     def snapshot_at_version(self, version: int) -> Snapshot:
         """The bound branch as of the entry of that number in its log."""
         number = checked_version(version)
-        return self._snapshot(Resolved.of_entry(self._records.heads.get_numbered(self._branch, number)))
+        return self._snapshot(Resolved.of_entry(self._records.heads.get_numbered(self._branch, number), is_old=True))
 
     def get_commit(self, commit_id: str) -> GraphCommit:
         if Ref.parse(commit_id).name == commit_id and len(commit_id) >= 26:

@@ -1,11 +1,13 @@
 """One branch merged into another, as one commit with two parents."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 from anabranch.errors import WriteConflictError
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.ancestry import Ancestry
+from anabranch.repo.gc.marks import telling_collected
 from anabranch.repo.merging.bases import Bases
 from anabranch.repo.merging.combining import Combination, Combiner, Sides
 from anabranch.repo.merging.conflicts import Conflict
@@ -58,7 +60,8 @@ def plan_merge(records: Records, wanted: BranchMerge) -> MergePlan:
     merging.refuse_other_head(head)
     if merging.is_up_to_date(head):
         return merging.plan(head, None)
-    combination = wanted.combiner.measure(merging.sides(head))
+    with merging.telling_collected(head):
+        combination = wanted.combiner.measure(merging.sides(head))
     has_nothing = wanted.squash and not combination.conflicts.count and not any(map(changes_table, combination.tables))
     return merging.plan(head, None if has_nothing else combination)
 
@@ -68,7 +71,8 @@ def iter_conflicts(records: Records, wanted: BranchMerge) -> Iterator[Conflict]:
     merging = _Merging(records, wanted)
     head = merging.head
     if not merging.is_up_to_date(head):
-        yield from wanted.combiner.iter_conflicts(merging.sides(head))
+        with merging.telling_collected(head):
+            yield from wanted.combiner.iter_conflicts(merging.sides(head))
 
 
 def merge_branch(records: Records, wanted: BranchMerge) -> MergedBranch:
@@ -146,15 +150,30 @@ class _Merging:
         if self.is_up_to_date(head):
             raise _UpToDateError
         self.head = head
-        self.combination = self._wanted.combiner.stage(self.sides(head))
+        with self.telling_collected(head):
+            self.combination = self._wanted.combiner.stage(self.sides(head))
         self.combination.conflicts.refuse_any(f"the merge of '{self._wanted.name}' into '{head.branch}'")
         self.changes = self.combination.changes
         return self.changes
 
-    def sides(self, head: LogEntry) -> Sides:
+    def telling_collected(self, head: LogEntry) -> AbstractContextManager[None]:
+        """Say so where what the sides parted from was collected; mostly nobody has to read it."""
+        return telling_collected(self._records.context, lambda: self._iter_bases(self._target_on(head)))
+
+    def _iter_bases(self, target: CommitRecord) -> Iterator[str]:
+        source, tables_of = self._wanted.source, self._records.commits.tables_of
+        yield from (base.graph_commit_id for base in self._ancestry.find_bases(source, target))
+        for key in {*tables_of(source), *tables_of(target)}:
+            found = self._ancestry.find_table_bases(source, target, key)
+            yield from (base.commit.graph_commit_id for base in found)
+
+    def _target_on(self, head: LogEntry) -> CommitRecord:
         # A branch that was live at the beginning may have been frozen since.
         main = self.main if head.state.mode is BranchMode.LIVE else None
-        target = head.head if main is None else shown(head, main).head
+        return head.head if main is None else shown(head, main).head
+
+    def sides(self, head: LogEntry) -> Sides:
+        target = self._target_on(head)
         ours, theirs = (self._records.commits.tables_of(record) for record in (self._wanted.source, target))
         bases = Bases(records=self._records, ancestry=self._ancestry, combiner=self._wanted.combiner)
         base: dict[TableKey, TableEntry] = {}

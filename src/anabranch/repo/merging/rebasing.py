@@ -1,10 +1,13 @@
 """A branch's own commits made once more on top of another state."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 from anabranch.errors import BusyError, InvalidInputError
 from anabranch.ids import TableKey
 from anabranch.repo.ancestry import Ancestry
+from anabranch.repo.gc.marks import refuse_collected, telling_collected
 from anabranch.repo.merging.combining import Combiner, Sides
 from anabranch.repo.models import BranchEvent, BranchMode, CommitKind, CommitRecord, GraphCommit, LogEntry
 from anabranch.repo.protection import refuse_protected
@@ -43,7 +46,10 @@ def rebase_branch(records: Records, onto: CommitRecord, combiner: Combiner) -> R
         own = [
             (_before(records, ancestry, commit, onto), commit) for commit in _own_commits(records, ancestry, head, onto)
         ]
-        made = _replay(records, head, onto, own, combiner)
+        for _, commit in own:
+            refuse_collected(commit)  # what is made of it may point to its tables
+        with telling_collected(records.context, partial(_iter_ids, own)):
+            made = _replay(records, head, onto, own, combiner)
         entry = replace(
             head,
             number=head.number + 1,
@@ -56,6 +62,10 @@ def rebase_branch(records: Records, onto: CommitRecord, combiner: Combiner) -> R
         if records.heads.append(entry):
             return Rebased(entry=entry, commits=tuple(record.commit for record in made[1:]))
     raise BusyError(f"branch '{combiner.branch}' moved {_MAX_ATTEMPTS} times meanwhile", hint="try again")
+
+
+def _iter_ids(commits: list[tuple[CommitRecord, CommitRecord]]) -> Iterator[str]:
+    return (record.commit.graph_commit_id for both in commits for record in both)
 
 
 def _own_commits(records: Records, ancestry: Ancestry, head: LogEntry, onto: CommitRecord) -> list[CommitRecord]:

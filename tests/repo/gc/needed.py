@@ -1,0 +1,191 @@
+"""Which files of a repository's tables somebody needs, told by plain Lance from the versions that commits name."""
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import lance
+
+import anabranch as ab
+from anabranch.errors import CollectedError
+from anabranch.format.home import Home
+from anabranch.repo.models import TableEntry
+
+_MANIFEST = re.compile(r"(?P<staged>d?)(?P<number>\d+)\.manifest")
+_OWN_HOME = re.compile(r".+/[0-9A-Z]{26}")
+_NEWEST = (1 << 64) - 1
+_STAGED = 1 << 63
+
+Place = tuple[str | None, int]
+
+
+def list_commit_ids(repo: ab.Repository) -> list[str]:
+    """Every commit that some log ever recorded, runs' too."""
+    records = repo._records
+    found: set[str] = set()
+    for branch in records.heads.list_all_names():
+        newest = records.heads.find(branch)
+        assert newest is not None
+        for number in range(1, newest.number + 1):
+            head = records.heads.get_numbered(branch, number).head
+            found.update(commit.graph_commit_id for commit in records.commits.iter_history(head))
+    return sorted(found)
+
+
+def is_collected(repo: ab.Repository, commit_id: str) -> bool:
+    return repo._records.commits.get(commit_id).collected_at is not None
+
+
+def list_readable(repo: ab.Repository) -> list[str]:
+    return [commit_id for commit_id in list_commit_ids(repo) if not is_collected(repo, commit_id)]
+
+
+def find_unreachable(repo: ab.Repository) -> dict[str, int]:
+    """The files of tables, and their bytes, that no commit which can be read needs; local disk only."""
+    entries: dict[str, set[TableEntry]] = {}
+    for commit_id in list_readable(repo):
+        record = repo._records.commits.get(commit_id)
+        for entry in repo._records.commits.tables_of(record).values():
+            entries.setdefault(entry.dataset, set()).add(entry)
+    found: dict[str, int] = {}
+    for dataset in _list_datasets(repo):
+        folder = Path(repo.uri, "tables", dataset)
+        needed = _Dataset(folder).find_needed(entries.get(dataset, set()))
+        for path in _list_files(folder):
+            if str(path.relative_to(folder)) not in needed:
+                found[str(path.relative_to(repo.uri))] = path.stat().st_size
+    return found
+
+
+def _list_datasets(repo: ab.Repository) -> Iterator[str]:
+    tables = Path(repo.uri, "tables")
+    return (str(path.relative_to(tables)) for path in tables.glob("*/*.lance"))
+
+
+def _list_files(folder: Path) -> Iterator[Path]:
+    return (Path(where, name) for where, _, names in os.walk(folder) for name in names)
+
+
+class _Dataset:
+    """One Lance dataset on local disk."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._paths = sorted(str(path.relative_to(folder)) for path in _list_files(folder))
+        self._manifests = dict(self._iter_manifests())
+
+    def _iter_manifests(self) -> Iterator[tuple[Place, str]]:
+        for path in self._paths:
+            home, _, name = path.rpartition("_versions/")
+            found = _MANIFEST.fullmatch(name)
+            if found is not None:
+                number = int(found["number"])
+                version = number if found["staged"] or number < _STAGED else _NEWEST - number
+                yield (home.removeprefix("tree/").rstrip("/") or None, version), path
+
+    def find_needed(self, entries: Iterable[TableEntry]) -> set[str]:
+        entries = list(entries)
+        strangers = {home for home, _ in self._manifests if home is not None and _OWN_HOME.fullmatch(home) is None}
+        tagged = self._tagged()
+        homes = self._with_parents({entry.home for entry in entries} | strangers | {home for home, _ in tagged})
+        places = {(entry.home, entry.version) for entry in entries} | tagged
+        missing = places - self._manifests.keys()
+        assert not missing, f"{self._folder} has lost {missing}"
+        places |= {place for place in self._manifests if place[0] in strangers}
+        for home in homes:
+            places.update(self._ordinary(home, entries))
+        for entry in entries:
+            if not entry.primary_key:
+                places.update(self._steps_before((entry.home, entry.version)))
+        needed = {f"_refs/branches/{home.replace('/', '%2F')}.json" for home in homes if home is not None}
+        for place in places:
+            needed |= self._files_of(place)
+        names = {path.rpartition("/")[2] for path in needed}
+        # Names are made by chance, so that one tells a file wherever it lies; an index is a folder.
+        return {
+            path
+            for path in self._paths
+            if path in needed
+            or ("/data/" in f"/{path}" and path.rpartition("/")[2] in names)
+            or ("_deletions/" in path and path.rpartition("/")[2] in names)
+            or ("_indices/" in path and path.partition("_indices/")[2].split("/")[0] in names)
+            or path.startswith("_refs/tags/")
+            or path.endswith("latest_version_hint.json")
+        }
+
+    def _tagged(self) -> set[Place]:
+        if not any(path.startswith("_refs/tags/") for path in self._paths):
+            return set()
+        tags = lance.dataset(str(self._folder)).tags.list()
+        return {(tag["branch"], tag["version"]) for tag in tags.values()}
+
+    def _with_parents(self, homes: set[str | None]) -> set[str | None]:
+        if homes - {None}:
+            listed = lance.dataset(str(self._folder)).branches.list()
+            parents = {name: about["parent_branch"] for name, about in listed.items()}
+            for home in list(homes):
+                while home is not None:
+                    home = parents[home]
+                    homes.add(home)
+        return homes
+
+    def _ordinary(self, home: str | None, entries: list[TableEntry]) -> set[Place]:
+        """The newest version of a home, and those since the oldest that a writer may look for strangers' writes."""
+        versions = [version for where, version in self._manifests if where == home and version < _STAGED]
+        since = min([entry.head for entry in entries if entry.home == home] + [max(versions)])
+        return {(home, version) for version in versions if version >= since}
+
+    def _steps_before(self, place: Place) -> Iterator[Place]:
+        while place[1] >= _STAGED and place in self._manifests:
+            yield place
+            try:
+                step = self._open(place).read_transaction(place[1])
+            except TypeError:
+                return
+            if step is None or isinstance(step.operation, lance.LanceOperation.Clone | lance.LanceOperation.Restore):
+                return
+            place = (place[0], step.read_version)
+
+    def _open(self, place: Place) -> lance.LanceDataset:
+        home, version = place
+        return lance.dataset(str(self._folder if home is None else self._folder / "tree" / home), version=version)
+
+    def _files_of(self, place: Place) -> set[str]:
+        dataset, manifest = self._open(place), self._manifests[place]
+        home = manifest.rpartition("_versions/")[0]
+        found = {manifest}
+        found.update(self._transactions_of(manifest, home))
+        for fragment in dataset.get_fragments():
+            found.update(f"{home}data/{file.path}" for file in fragment.metadata.files)
+            if fragment.metadata.deletion_file is not None:
+                found.add(f"{home}{fragment.metadata.deletion_file.path(fragment.fragment_id)}")
+        for index in dataset.describe_indices():
+            found.update(f"{home}_indices/{part.uuid}" for part in index.segments)
+        return found
+
+    def _transactions_of(self, manifest: str, home: str) -> Iterator[str]:
+        """A manifest holds the name of its transaction's file."""
+        content = (self._folder / manifest).read_bytes()
+        for path in self._paths:
+            name = path.rpartition("/")[2]
+            if path.startswith(f"{home}_transactions/") and name.encode() in content:
+                yield path
+
+
+def read_all(repo: ab.Repository, commit_id: str) -> dict[str, list[dict[str, object]]]:
+    """Every row of every table of a commit, by handles that were not open before."""
+    Home.at(repo.uri).forget()
+    snapshot = repo.snapshot_of(commit_id)
+    return {key: sorted(snapshot[key].to_arrow().to_pylist(), key=repr) for key in snapshot}
+
+
+def read_what_can_be_read(repo: ab.Repository, commit_ids: Iterable[str]) -> dict[str, object]:
+    """The rows of each commit, or that it was collected."""
+    found: dict[str, object] = {}
+    for commit_id in commit_ids:
+        try:
+            found[commit_id] = read_all(repo, commit_id)
+        except CollectedError as err:
+            found[commit_id] = "collected" if commit_id in err.problem else err.problem
+    return found

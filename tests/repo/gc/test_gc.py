@@ -1,0 +1,500 @@
+"""Garbage collection: what nobody can reach goes, with its reason; everything else stays readable and writable."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+
+import lance
+import pytest
+
+import anabranch as ab
+from anabranch.errors import BusyError, CollectedError, InvalidInputError
+from anabranch.repo.context import Context, now_in_microseconds
+from anabranch.repo.creation import create_repository
+from anabranch.repo.gc.report import GcReport
+from anabranch.repo.models import RunPhase
+from anabranch.repo.repository import Repository
+from anabranch.repo.run import Run
+from anabranch.storage import open_store
+from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, another, append, entry, ids, objects, raw, table
+from tests.repo.gc.needed import find_unreachable, list_commit_ids, list_readable, read_all, read_what_can_be_read
+from tests.repo.gc.passing import DAY, pass_time
+
+# What a collection may leave behind of itself, and of others who are alive.
+_OWN = ("_gc/", "_clock", "_leases/")
+
+
+def collect(repo: Repository, *, keep_last: int | None = 1, keep_newer_than: timedelta | None = None) -> GcReport:
+    """Collect garbage; a dry run before must have told just what then goes, and one more finds nothing."""
+    before = objects(repo)
+    told = repo.gc(keep_last=keep_last, keep_newer_than=keep_newer_than, dry_run=True)
+    assert {path: size for path, size in objects(repo).items() if not path.startswith(_OWN)} == {
+        path: size for path, size in before.items() if not path.startswith(_OWN)
+    }
+    done = repo.gc(keep_last=keep_last, keep_newer_than=keep_newer_than)
+    assert replace(done, dry_run=True) == told
+    gone = before.keys() - objects(repo).keys()
+    assert {found.path for found in done.objects} == gone
+    assert {found.path: found.bytes for found in done.objects} == {path: before[path] for path in gone}
+    assert find_unreachable(repo) == {}
+    again = repo.gc(keep_last=keep_last, keep_newer_than=keep_newer_than)
+    assert (again.objects, again.commits) == ((), ())
+    return done
+
+
+def reasons(report: GcReport) -> set[str]:
+    return set(report.by_reason)
+
+
+def test_nothing_is_garbage_in_a_repository_that_only_grew(lake: Repository) -> None:
+    append(lake, 4)
+    pass_time(lake)
+    report = collect(lake, keep_last=None)
+    # Between two commits a table is settled, which makes ordinary versions that nobody needs.
+    assert reasons(report) <= {"version of no retained commit", "file of no retained version"}
+    assert report.commits == ()
+    assert report.damaged == ()
+    assert [ids(lake.snapshot_of(ref)) for ref in ("main", "main~1")] == [[1, 2, 3, 4], [1, 2, 3]]
+
+
+def test_collects_what_keep_last_does_not_name(lake: Repository) -> None:
+    commits = [append(lake, number).graph_commit_id for number in (4, 5, 6)]
+    with lake.transaction() as tx:
+        tx.overwrite(ORDERS, table(7))
+    pass_time(lake)
+    before = read_all(lake, "main~1")
+    report = collect(lake, keep_last=2)
+    assert set(report.commits) == {*list_commit_ids(lake)} - {commits[-1], lake.head_commit_id_for_branch("main")}
+    assert report.retained_commits == 2
+    assert report.tables == 2
+    assert report.bytes > 0
+    assert ids(lake) == [7]
+    assert read_all(lake, "main~1") == before
+
+
+@pytest.mark.parametrize(("hours", "kept"), [(0, [3]), (60, [3, 2]), (24 * 9, [3, 2, 1])])
+def test_keeps_commits_by_their_age(tmp_path: Path, hours: int, kept: list[int]) -> None:
+    root = str(tmp_path / "lake")
+    context = Context(root=root, store=open_store(root), clock=lambda: days_ago(20))
+    create_repository(context)
+    with Repository(context).transaction() as tx:
+        tx.create_table(ORDERS, SCHEMA)
+    for number, days in ((1, 9), (2, 3), (3, 2)):
+        handle = Repository(replace(context, clock=partial(days_ago, days)))
+        with handle.transaction() as tx:
+            tx.overwrite(ORDERS, table(number))
+    lake = ab.open(root)
+    pass_time(lake)
+    report = collect(lake, keep_last=None, keep_newer_than=timedelta(hours=hours))
+    found = [ids(lake.snapshot_of(commit_id)) for commit_id in list_readable(lake)[::-1]]
+    assert found == [[number] for number in kept]
+    assert len(report.commits) + len(found) == len(list_commit_ids(lake))
+
+
+def days_ago(days: int) -> int:
+    return now_in_microseconds() - days * 86_400_000_000
+
+
+def test_deleted_branch_goes_after_the_grace(lake: Repository) -> None:
+    lake.branch_create("dev")
+    made = append(lake, 4, branch="dev").graph_commit_id
+    lake.branch_delete("dev")
+    assert lake.gc().commits == ()
+    lake.branch_restore("dev")
+    assert ids(lake.snapshot_of("dev")) == [1, 2, 3, 4]
+    lake.branch_delete("dev")
+    pass_time(lake)
+    report = collect(lake, keep_last=None)
+    assert report.commits == (made,)
+    assert "home of no retained commit" in reasons(report)
+    assert [path for path in objects(lake) if "/tree/" in path or "_refs/branches" in path] == []
+    assert raw(lake).branches.list() == {}
+
+
+def test_expired_branch_is_deleted_and_goes_later(lake: Repository) -> None:
+    lake.branch_create_from("main", "dev", expires_in=timedelta(hours=1))
+    lake.branch_create_from("main", "later", expires_in=timedelta(days=400))
+    append(lake, 4, branch="dev")
+    handle = Repository(replace(lake._context, clock=lambda: now_in_microseconds() + 7_200_000_000))
+    assert handle.gc(dry_run=True).branches == ("dev",)
+    assert [branch.name for branch in lake.branch_list()] == ["dev", "later", "main"]
+    assert handle.gc().branches == ("dev",)
+    assert [branch.name for branch in lake.branch_list()] == ["later", "main"]
+    lake.branch_restore("dev")
+    assert ids(lake.snapshot_of("dev")) == [1, 2, 3, 4]
+    handle.gc()
+    pass_time(lake)
+    assert "home of no retained commit" in reasons(collect(handle, keep_last=None))
+
+
+def test_expired_branches_that_others_hang_on_stay_until_these_go(lake: Repository) -> None:
+    lake.branch_create_from("main", "a", expires_in=timedelta(hours=1))
+    lake.branch_create_from("a", "a/b", expires_in=timedelta(hours=1))
+    lake.branch_create_from("main", "c", expires_in=timedelta(hours=1))
+    lake.branch_create_from("c", "d")
+    handle = Repository(replace(lake._context, clock=lambda: now_in_microseconds() + 7_200_000_000))
+    assert handle.gc().branches == ("a", "a/b")
+    assert [branch.name for branch in lake.branch_list()] == ["c", "d", "main"]
+
+
+def test_dead_run_is_ended_and_a_live_one_is_kept(lake: Repository) -> None:
+    def begin() -> Run:
+        run = lake.begin_run()
+        with run.transaction() as tx:
+            tx.append(ORDERS, table(4))
+        return run
+
+    dead = begin()
+    pass_time(lake)
+    alive = begin()
+    report = collect(lake, keep_last=None)
+    assert report.runs == (dead.id,)
+    assert lake.run_get(dead.id).info().state is RunPhase.FAILED
+    assert ids(alive.snapshot()) == [1, 2, 3, 4]
+    pass_time(lake)
+    alive.snapshot()
+    with alive.transaction() as tx:  # a sign of life
+        tx.append(ORDERS, table(5))
+    report = collect(lake, keep_last=None)
+    assert report.runs == ()
+    alive.publish()
+    assert ids(lake) == [1, 2, 3, 4, 5]
+
+
+def test_unpublished_work_goes(lake: Repository) -> None:
+    tx = lake.transaction()
+    tx.append(ORDERS, table(4))
+    tx.create_table("in_c_sales.never", SCHEMA)
+    tx._close()
+    lake.branch_create("dev")
+    forked = lake.transaction("dev")
+    forked.append(CUSTOMERS, table(30))
+    forked._close()
+    record = lake._records.commits.get(lake.head_commit_id_for_branch("main"))
+    lost = replace(record, commit=replace(record.commit, graph_commit_id=lake._context.new_id()))
+    lake._records.commits.put(lost, None)
+    assert lake.gc().objects == ()
+    pass_time(lake)
+    report = collect(lake, keep_last=None)
+    assert {found.path for found in report.objects if found.reason == "commit that was never published"} == {
+        f"_commits/{lost.commit.graph_commit_id}.json"
+    }
+    assert {"table of no retained commit", "home of no retained commit", "file of no retained version"} <= reasons(
+        report
+    )
+    assert [path for path in objects(lake) if "never" in path] == []
+
+
+def test_dropped_table_goes_and_can_be_made_again(lake: Repository) -> None:
+    with lake.transaction() as tx:
+        tx.drop_table(CUSTOMERS)
+    pass_time(lake)
+    assert "table of no retained commit" not in reasons(collect(lake, keep_last=None))
+    report = collect(lake)
+    assert "table of no retained commit" in reasons(report)
+    assert objects(lake, "tables/in_c_sales/customers.lance") == {}
+    with lake.transaction() as tx:
+        tx.create_table(CUSTOMERS, SCHEMA)
+        tx.append(CUSTOMERS, table(30))
+    assert ids(lake, CUSTOMERS) == [30]
+    assert ids(another(lake), CUSTOMERS) == [30]
+
+
+def test_nested_homes_go_leaf_first(lake: Repository) -> None:
+    names = ["a", "a/b", "a/b/c"]
+    for parent, name in zip(["main", *names], names, strict=False):
+        lake.branch_create_from(parent, name)
+        append(lake, 10 + len(name), branch=name)
+    leaf = ids(lake.snapshot_of("a/b/c"))
+    homes = [entry(lake, ORDERS, name).home for name in names]
+    for name in reversed(names[1:]):
+        lake.branch_delete(name)
+    pass_time(lake)
+    lake.branch_restore("a/b")
+    lake.branch_restore("a/b/c")
+    lake.gc()
+    assert ids(lake.snapshot_of("a/b/c")) == leaf
+    for name in reversed(names):
+        lake.branch_delete(name)
+    pass_time(lake)
+    report = collect(lake, keep_last=None)
+    refs = [found.path.rpartition("/")[2] for found in report.objects if "_refs/branches" in found.path]
+    assert refs == [f"{str(home).replace('/', '%2F')}.json" for home in reversed(homes)]
+
+
+def test_home_that_others_were_forked_from_stays_with_what_they_read(lake: Repository) -> None:
+    lake.branch_create("dev")
+    append(lake, 4, branch="dev")
+    lake.branch_create_from("dev", "fix")
+    append(lake, 5, branch="fix")
+    lake.tag_create("there", ref="fix")
+    lake.branch_delete("fix")
+    lake.branch_delete("dev")
+    pass_time(lake)
+    collect(lake)
+    assert ids(lake.snapshot_of("there")) == [1, 2, 3, 4, 5]
+
+
+def test_unfinished_forks_and_writes_go(lake: Repository) -> None:
+    root = Path(lake.uri, "tables/in_c_sales/orders.lance")
+    append(lake, 4)
+    lake.branch_create("dev")
+    append(lake, 5, branch="dev")
+    home = root / "tree" / str(entry(lake, ORDERS, "dev").home)
+    unborn = root / "tree/dev/01KA5ZZZZZZZZZZZZZZZZZZZZZ/_versions"
+    unborn.mkdir(parents=True)
+    (unborn / next((home / "_versions").glob("1*.manifest")).name).write_bytes(b"half")
+    (root / "_versions/.tmpAbCdEf").write_bytes(b"torn")
+    (root / "data/.tmpAbCdEf").write_bytes(b"torn")
+    (home / "_versions/18446744073709551000.manifest-0d8f1c1e-4a0b-4b1e-8d57-1f0e3d6a9c11").write_bytes(b"pending")
+    pass_time(lake)
+    report = collect(lake, keep_last=None)
+    found = report.by_reason
+    assert found["unfinished fork"] == (1, 4)
+    assert found["unfinished write"] == (3, 15)
+
+
+def test_young_objects_are_never_touched(lake: Repository) -> None:
+    pass_time(lake)
+    lake.branch_create("dev")
+    append(lake, 4, branch="dev")
+    with lake.transaction("dev") as tx:
+        tx.drop_table(CUSTOMERS)
+    lake.branch_delete("dev")
+    before = objects(lake, "tables")
+    assert lake.gc(keep_last=1).commits
+    assert objects(lake, "tables") == before
+
+
+@pytest.mark.s3
+def test_everything_goes_that_is_older_than_a_short_grace(lake: Repository) -> None:
+    quick = Repository(replace(lake._context, lease=timedelta(seconds=0.5)))
+    with quick.transaction() as tx:
+        tx.overwrite(ORDERS, table(4))
+    with quick.transaction() as tx:
+        tx.overwrite(ORDERS, table(5))
+    grace = timedelta(seconds=1.5)
+    while not quick.gc(keep_last=1, grace=grace).objects:
+        pass
+    while quick.gc(keep_last=1, grace=grace).objects:
+        pass
+    assert ids(quick) == [5]
+    with pytest.raises(CollectedError):
+        quick.snapshot_of("main~1")
+    append(quick, 6)
+    assert ids(another(quick)) == [5, 6]
+
+
+def test_grace_must_outlast_silent_work(lake: Repository) -> None:
+    with pytest.raises(InvalidInputError, match="shorter than work may be silent"):
+        lake.gc(grace=timedelta(minutes=2))
+    with pytest.raises(InvalidInputError, match="cannot keep the last 0"):
+        lake.gc(keep_last=0)
+    with pytest.raises(InvalidInputError, match="keep_newer_than is 3"):
+        lake.gc(keep_newer_than=3)  # type: ignore[arg-type]
+
+
+def test_two_collections_do_not_run_at_once(lake: Repository) -> None:
+    def second(*_: object) -> None:
+        with pytest.raises(BusyError, match="garbage is being collected"):
+            another(lake).gc()
+
+    lake.gc(progress=second)
+    another(lake).gc()
+
+
+def test_progress_is_told(lake: Repository) -> None:
+    told: list[tuple[str, int, int]] = []
+    lake.gc(progress=lambda stage, done, of: told.append((str(stage), done, of)))
+    assert told == [
+        *(("reading the history", done, 2) for done in range(3)),
+        *(("going through the tables", done, 2) for done in range(3)),
+    ]
+
+
+def test_long_transaction_holds_back_what_is_younger(lake: Repository) -> None:
+    quick = Repository(replace(lake._context, lease=timedelta(minutes=2)))
+    tx = quick.transaction()
+    tx.append(ORDERS, table(4))
+    tx._work._began -= 3 * 86_400
+    tx._work.sign()
+    for path in Path(lake.uri, "tables").rglob("*"):
+        if path.is_file():
+            pass_time_of(path)
+    report = another(lake).gc(keep_last=1)
+    assert report.waiting_since is not None
+    tx.publish()
+    assert ids(lake) == [1, 2, 3, 4]
+    assert another(lake).gc(keep_last=1).waiting_since is None
+
+
+def pass_time_of(path: Path) -> None:
+    import os
+
+    modified = path.stat().st_mtime - 2 * DAY.total_seconds()
+    os.utime(path, times=(modified, modified))
+
+
+def test_work_that_was_silent_for_too_long_does_not_publish(lake: Repository) -> None:
+    tx = lake.transaction()
+    tx.append(ORDERS, table(4))
+    tx._work._signed -= 121
+    with pytest.raises(BusyError, match="no sign of life for 121 s"):
+        tx.publish()
+    assert ids(another(lake)) == [1, 2, 3]
+
+
+Hold = Callable[[Repository], object]
+
+
+HOLDERS: dict[str, Hold] = {
+    "tag": lambda repo: repo.tag_create("held"),
+    "pinned branch without a home": lambda repo: repo.branch_create("held"),
+    "branch of a branch": lambda repo: [repo.branch_create("b"), repo.branch_create_from("b", "held")],
+    "branch that was reset": lambda repo: [repo.branch_create("held"), repo.branch_create("moved")],
+    "run": lambda repo: repo.begin_run(),
+    "clone": lambda repo: ab.clone(repo.uri, f"{repo.uri}-clone"),
+}
+
+
+@pytest.mark.parametrize("name", HOLDERS)
+def test_old_state_stays_while_somebody_holds_it(lake: Repository, name: str) -> None:
+    lake.index(ORDERS, "id")
+    held = lake.head_commit_id_for_branch("main")
+    holder = HOLDERS[name](lake)
+    before = read_all(lake, held)
+    with lake.transaction() as tx:
+        tx.overwrite(ORDERS, table(9))
+        tx.overwrite(CUSTOMERS, table(90))
+    for number in (10, 11):
+        append(lake, number)
+    pass_time(lake)
+    if isinstance(holder, Run):
+        with holder.transaction() as tx:
+            tx.append(ORDERS, table(4))
+    report = collect(lake)
+    assert held not in report.commits
+    assert report.commits or isinstance(holder, Run)  # while a run is alive, nothing younger goes
+    assert read_all(lake, held) == before
+    if name == "clone":
+        assert read_all(ab.open(f"{lake.uri}-clone"), "main") == before
+    if isinstance(holder, Run):
+        holder.publish()
+        assert ids(lake) == [4, 9, 10, 11]
+        pass_time(lake)
+        assert held in collect(lake).commits
+
+
+def test_released_clone_holds_nothing(lake: Repository) -> None:
+    ab.clone(lake.uri, f"{lake.uri}-clone")
+    held = lake.head_commit_id_for_branch("main")
+    with lake.transaction() as tx:
+        tx.overwrite(ORDERS, table(9))
+    pass_time(lake)
+    assert held not in collect(lake).commits
+    (clone,) = lake.clone_list()
+    lake.clone_release(clone.id)
+    assert held in collect(lake).commits
+
+
+def test_clone_of_one_table_keeps_its_commit_whole(lake: Repository) -> None:
+    ab.clone(lake.uri, f"{lake.uri}-clone", tables=[ORDERS])
+    held = lake.head_commit_id_for_branch("main")
+    before = read_all(lake, held)
+    with lake.transaction() as tx:
+        tx.overwrite(ORDERS, table(9))
+        tx.overwrite(CUSTOMERS, table(90))
+    pass_time(lake)
+    collect(lake)
+    lake.tag_create("held", ref=held)
+    assert read_all(lake, "held") == before
+
+
+def test_live_branch_keeps_what_it_shows_and_merges(lake: Repository) -> None:
+    lake.branch_create_from("main", "dev", mode="live")
+    append(lake, 4, branch="dev")
+    for number in (30, 40):
+        append(lake, number, key=CUSTOMERS)
+    append(lake, 5)
+    pass_time(lake)
+    collect(lake)
+    shown = lake.snapshot_of("dev")
+    assert (ids(shown), ids(shown, CUSTOMERS)) == ([1, 2, 3, 4], [10, 20, 30, 40])
+    assert ids(lake.snapshot_of(shown.id)) == [1, 2, 3, 4]
+    lake.branch_merge("dev", into="main")
+    assert ids(lake) == [1, 2, 3, 4, 5]
+
+
+def test_strangers_branches_and_tags_are_left_alone(lake: Repository) -> None:
+    stranger = raw(lake)
+    stranger.create_branch("experiment", stranger.version)
+    branch = lance.dataset(f"{stranger.uri}/tree/experiment")
+    branch.insert(table(100))
+    branch.delete("id = 1")
+    stranger.tags.create("v1", stranger.version)
+    with lake.transaction() as tx:
+        tx.overwrite(ORDERS, table(9))
+    for number in range(10, 14):
+        append(lake, number)
+    pass_time(lake)
+    collect(lake)
+    tagged = lance.dataset(stranger.uri, version="v1").to_table()
+    assert sorted(tagged.column("id").to_pylist()) == [1, 2, 3]
+    branch = lance.dataset(f"{stranger.uri}/tree/experiment")
+    assert sorted(branch.to_table().column("id").to_pylist()) == [2, 3, 100]
+    assert sorted(branch.checkout_version(branch.version - 2).to_table().column("id").to_pylist()) == [1, 2, 3]
+
+
+def test_shallow_clone_of_a_dataset_is_left_alone(lake: Repository) -> None:
+    source = raw(lake).uri
+    ab.dataset(source).shallow_clone(f"{lake.uri}-one")
+    with lake.transaction() as tx:
+        tx.overwrite(ORDERS, table(9))
+    append(lake, 10)
+    pass_time(lake)
+    collect(lake)
+    assert sorted(lance.dataset(f"{lake.uri}-one").to_table().column("id").to_pylist()) == [1, 2, 3]
+
+
+def test_raw_readers_open_every_home_as_before(lake: Repository) -> None:
+    lake.branch_create("dev")
+    append(lake, 4, branch="dev")
+    append(lake, 5, branch="dev")
+    append(lake, 6)
+    lake.branch_create_from("dev", "dev/x")
+    append(lake, 7, branch="dev/x", key=CUSTOMERS)
+    pass_time(lake)
+    collect(lake)
+    for ref, key in [("main", ORDERS), ("dev", ORDERS), ("dev/x", CUSTOMERS), ("main", CUSTOMERS)]:
+        assert sorted(raw(lake, key, ref).to_table().column("id").to_pylist()) == ids(lake.snapshot_of(ref), key)
+
+
+def test_damaged_table_is_left_alone_and_reported(lake: Repository) -> None:
+    append(lake, 4)
+    with lake.transaction() as tx:
+        tx.overwrite(CUSTOMERS, table(30))
+    missing = Path(raw(lake).uri, "data", raw(lake).get_fragments()[0].metadata.files[0].path)
+    missing.rename(f"{missing}.away")
+    pass_time(lake)
+    before = objects(lake, "tables/in_c_sales/orders.lance")
+    report = lake.gc(keep_last=1)
+    assert report.damaged == (f"tables/in_c_sales/orders.lance/data/{missing.name}",)
+    assert objects(lake, "tables/in_c_sales/orders.lance") == before
+    assert [found for found in report.objects if "customers.lance" in found.path]
+    Path(f"{missing}.away").rename(missing)
+    assert lake.gc(keep_last=1).damaged == ()
+    assert ids(another(lake)) == [1, 2, 3, 4]
+
+
+def test_every_snapshot_is_what_it_was_or_says_that_it_was_collected(lake: Repository) -> None:
+    for number in (4, 5, 6):
+        append(lake, number)
+    everything = list_commit_ids(lake)
+    before = read_what_can_be_read(lake, everything)
+    pass_time(lake)
+    report = collect(lake, keep_last=2)
+    after = read_what_can_be_read(another(lake), everything)
+    assert {commit_id for commit_id, found in after.items() if found == "collected"} == set(report.commits)
+    assert all(found in ("collected", before[commit_id]) for commit_id, found in after.items())
