@@ -104,8 +104,16 @@ class Needs:
             raise UnauthenticatedError("the request has no token", hint="send 'Authorization: Bearer ab_...'")
         token: Token = request.app.state.service.tokens.authenticate(credentials.credentials)
         request.state.token = token
-        require(token, self.scope, path=request.path_params)
+        self.check(token, request)
         return token
+
+    def check(self, token: Token, request: Request) -> None:
+        """Refuse a token that is not good enough."""
+        require(token, self.scope, path=request.path_params)
+
+    async def authenticate(self, request: Request) -> Token:
+        """Do what happens before a route is called, for whoever comes even earlier."""
+        return await self(request, await _bearer(request))
 
 
 class Public:

@@ -10,7 +10,22 @@ import anabranch
 from anabranch.server.envelope import add_handlers
 from anabranch.server.metrics import MetricsMiddleware
 from anabranch.server.middleware import LimitingMiddleware
-from anabranch.server.routes import audit, branches, buckets, history, projects, rows, status, tables, tags, tokens
+from anabranch.server.routes import (
+    audit,
+    branches,
+    buckets,
+    exports,
+    files,
+    history,
+    imports,
+    jobs,
+    projects,
+    rows,
+    status,
+    tables,
+    tags,
+    tokens,
+)
 from anabranch.server.service import Service, open_service
 from anabranch.server.settings import Settings
 
@@ -23,6 +38,10 @@ _ROUTERS = (
     buckets.router,
     tables.router,
     rows.router,
+    imports.router,
+    exports.router,
+    files.router,
+    jobs.router,
     history.router,
     tags.router,
     tokens.router,

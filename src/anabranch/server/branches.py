@@ -12,6 +12,7 @@ from anabranch.repo.branches import BranchInfo
 from anabranch.repo.models import BranchMode, CommitKind, GraphCommit
 from anabranch.repo.repository import Repository
 from anabranch.server.access import DEFAULT_BRANCH, Token
+from anabranch.server.attempts import Attempt
 from anabranch.server.metadata.branches import Branch, BranchRows, CopiedTable
 from anabranch.server.metadata.tokens import Tokens
 from anabranch.server.projects import Projects
@@ -33,6 +34,7 @@ class OpenBranch:
     branch_id: str
     repository: Repository
     token: Token
+    attempt: Attempt | None = None
 
     @property
     def is_main(self) -> bool:

@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from anabranch import errors
 from anabranch.errors import AnabranchError
 
-__all__ = ["Envelope", "TellingException", "add_handlers", "answer_error", "status_of"]
+__all__ = ["SURPRISE", "Envelope", "TellingException", "add_handlers", "answer_error", "envelope_of", "status_of"]
 
 _log = logging.getLogger("anabranch.server")
 _STATUSES: Mapping[type[AnabranchError], int] = {
@@ -32,6 +32,12 @@ _STATUSES: Mapping[type[AnabranchError], int] = {
     AnabranchError: 500,
 }
 _RETRY_AFTER_SECONDS = "1"
+# What it was is in the log; it may quote what nobody outside should read.
+SURPRISE: Mapping[str, Any] = {
+    "code": "internal",
+    "message": "something unforeseen went wrong",
+    "details": {"hint": "look at the service's log", "retryable": False},
+}
 # The texts of HTTP's own statuses, as codes.
 _CODES = {404: "route_not_found", 405: "method_not_allowed", 413: "too_large", 422: "invalid_request"}
 
@@ -74,8 +80,12 @@ def answer_error(error: AnabranchError) -> JSONResponse:
     headers = {"Retry-After": _RETRY_AFTER_SECONDS} if error.retryable else {}
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    details: dict[str, Any] = {"hint": error.hint, "retryable": error.retryable}
-    return _answer(status, code=error.code, message=error.problem, details=details, headers=headers)
+    return JSONResponse(envelope_of(error), status_code=status, headers=headers)
+
+
+def envelope_of(error: AnabranchError) -> dict[str, Any]:
+    details = {**error.details, "hint": error.hint, "retryable": error.retryable}
+    return {"code": error.code, "message": error.problem, "details": details}
 
 
 def add_handlers(app: FastAPI) -> None:
@@ -112,9 +122,7 @@ async def _on_invalid(_: Request, error: Exception) -> JSONResponse:
 
 
 async def _on_surprise(_: Request, __: Exception) -> JSONResponse:
-    # What it was is in the log; it may quote what nobody outside should read.
-    details = {"hint": "look at the service's log", "retryable": False}
-    return _answer(500, code="internal", message="something unforeseen went wrong", details=details)
+    return JSONResponse(SURPRISE, status_code=500)
 
 
 def _answer(

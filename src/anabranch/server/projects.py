@@ -146,6 +146,7 @@ class Projects:
         self._rows.end(intent.id)
         if left.exists():
             shutil.rmtree(left)
+        shutil.rmtree(self._settings.files_folder / intent.project_id, ignore_errors=True)
 
 
 def _not_found(project_id: str) -> ProjectNotFoundError:

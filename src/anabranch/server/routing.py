@@ -1,12 +1,13 @@
 """What all routes share: where they hang, what they take from a path, and that each write is told to the audit."""
 
 import secrets
-from collections.abc import AsyncIterator, Callable, Coroutine
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
+from fastapi.dependencies.models import Dependant
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints
@@ -14,10 +15,13 @@ from starlette.exceptions import HTTPException
 
 from anabranch.errors import AnabranchError
 from anabranch.server.access import Needs, Scope, Token
+from anabranch.server.attempts import Attempt
 from anabranch.server.branches import OpenBranch
 from anabranch.server.envelope import Envelope, status_of
+from anabranch.server.idempotency import HEADER_PARAMETER, Once
 from anabranch.server.metadata.audit import AuditEvent
 from anabranch.server.service import Service
+from anabranch.server.uploading import discard_untaken
 
 __all__ = [
     "At",
@@ -110,9 +114,10 @@ class BranchCall(ProjectCall):
     """A request about a branch of a project."""
 
     branch_id: str
+    attempt: Attempt | None = None
 
     def open(self) -> OpenBranch:
-        return self.service.branches.open(self.project_id, self.branch_id, self.token)
+        return replace(self.service.branches.open(self.project_id, self.branch_id, self.token), attempt=self.attempt)
 
 
 def _for_service(scope: Scope) -> Any:
@@ -142,7 +147,13 @@ def _for_branch(scope: Scope) -> Any:
     ) -> AsyncIterator[BranchCall]:
         service = get_service(request)
         with service.projects.in_use(project_id):
-            yield BranchCall(service=service, token=token, project_id=project_id, branch_id=branch_id)
+            yield BranchCall(
+                service=service,
+                token=token,
+                project_id=project_id,
+                branch_id=branch_id,
+                attempt=getattr(request.state, "attempt", None),
+            )
 
     return Depends(call)
 
@@ -171,17 +182,26 @@ class Body(BaseModel):
 
 
 class AuditedRoute(APIRoute):
-    """Tells the audit who called a route that changes something, and how it ended."""
+    """Tells the audit who called a route that changes something, and how it ended; does it once if it has a key."""
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        methods = set(options.get("methods") or {"GET"})
+        if not methods <= _READS:
+            extra = dict(options.get("openapi_extra") or {})
+            options["openapi_extra"] = {**extra, "parameters": [*extra.get("parameters", ()), HEADER_PARAMETER]}
+        super().__init__(path, endpoint, **options)
 
     def get_route_handler(self) -> _Handler:
         handle = _explaining(super().get_route_handler())
         if (self.methods or set()) <= _READS:
             return handle
 
+        once = self._once(handle)
+
         async def audited(request: Request) -> Response:
             status = 500
             try:
-                response = await handle(request)
+                response = await once(request)
                 status = response.status_code
             except Exception as err:
                 status = _status_of(err)
@@ -189,9 +209,29 @@ class AuditedRoute(APIRoute):
             finally:
                 if hasattr(request.state, "token"):
                     await run_in_threadpool(_record, request, self.name, status)
+                await run_in_threadpool(discard_untaken, request)
             return response
 
         return audited
+
+    def _once(self, handle: _Handler) -> _Handler:
+        needs = next(_iter_needs(self.dependant), None)
+        if needs is None:
+            return handle
+        body = (self.openapi_extra or {}).get("requestBody", {})
+        return Once(
+            handle=handle,
+            needs=needs,
+            has_secret="secret" in getattr(self.response_model, "model_fields", {}),
+            takes_file="multipart/form-data" in body.get("content", {}),
+        )
+
+
+def _iter_needs(dependant: Dependant) -> Iterator[Needs]:
+    for found in dependant.dependencies:
+        if isinstance(found.call, Needs):
+            yield found.call
+        yield from _iter_needs(found)
 
 
 def _explaining(handle: _Handler) -> _Handler:

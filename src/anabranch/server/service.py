@@ -8,10 +8,17 @@ from anabranch.server.access import Scope
 from anabranch.server.branches import Branches
 from anabranch.server.buckets import Buckets
 from anabranch.server.changing import Changing
+from anabranch.server.files import Files
+from anabranch.server.idempotency import IdempotencyKeys
+from anabranch.server.jobs.exporting import Exports
+from anabranch.server.jobs.importing import Imports
+from anabranch.server.jobs.jobs import Jobs
+from anabranch.server.jobs.rows import JobRows
 from anabranch.server.metadata.audit import AuditLog
 from anabranch.server.metadata.branches import BranchRows
 from anabranch.server.metadata.buckets import BucketRows
 from anabranch.server.metadata.database import Database
+from anabranch.server.metadata.files import FileRows
 from anabranch.server.metadata.projects import ProjectRows
 from anabranch.server.metadata.tokens import Tokens
 from anabranch.server.metrics import Metrics
@@ -39,8 +46,15 @@ class Service:
     rows: Rows
     changing: Changing
     metrics: Metrics
+    files: Files
+    jobs: Jobs
+    imports: Imports
+    exports: Exports
+    idempotency: IdempotencyKeys
 
     def close(self) -> None:
+        """End once the jobs that run are done; those that wait are not."""
+        self.jobs.close()
         self.database.close()
 
 
@@ -56,6 +70,9 @@ def open_service(settings: Settings, *, clock: Callable[[], datetime] = _now) ->
         service = _assemble(settings, database, clock)
         service.projects.recover()
         service.branches.recover()
+        service.jobs.recover(service.imports.find_result)
+        service.exports.forget_old()
+        service.files.recover(others=service.exports.ids())
     except BaseException:
         database.close()
         raise
@@ -73,6 +90,8 @@ def _assemble(settings: Settings, database: Database, clock: Callable[[], dateti
     branches = Branches(settings, projects, BranchRows(database), tokens, clock=clock)
     changing = Changing(settings, branches)
     buckets = Buckets(BucketRows(database), changing, clock=clock)
+    files = Files(settings, FileRows(database), clock=clock)
+    jobs = Jobs(settings, JobRows(database), clock=clock)
     return Service(
         settings=settings,
         clock=clock,
@@ -86,4 +105,9 @@ def _assemble(settings: Settings, database: Database, clock: Callable[[], dateti
         rows=Rows(changing),
         changing=changing,
         metrics=Metrics(),
+        files=files,
+        jobs=jobs,
+        imports=Imports(settings, projects, branches, jobs),
+        exports=Exports(projects, branches, files, jobs),
+        idempotency=IdempotencyKeys(database, projects, clock=clock, seconds=settings.limits.idempotency_seconds),
     )

@@ -21,6 +21,12 @@ class Limits:
     requests_at_once: int = 256
     workers: int = 32
     queued_jobs: int = 64
+    job_workers: int = 2
+    job_retry_seconds: float = 600.0
+    wait_seconds: float = 100.0
+    spark_from_bytes: int = 512 << 20
+    kept_seconds: float = 7 * 86_400.0
+    idempotency_seconds: float = 86_400.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +39,10 @@ class Settings:
     @property
     def metadata_file(self) -> Path:
         return self.data / "metadata.duckdb"
+
+    @property
+    def files_folder(self) -> Path:
+        return self.data / "files"
 
     def project_folder(self, project_id: str) -> Path:
         return self.data / f"project_{project_id}"

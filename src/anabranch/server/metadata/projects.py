@@ -71,6 +71,6 @@ class ProjectRows:
         with self._database.turn():
             self._database.write(f"DELETE FROM branch_tables WHERE branch_id IN ({named})", [project_id])  # noqa: S608
             self._database.write("DELETE FROM branches WHERE project_id = ?", [project_id])
-            for table in ("buckets", "jobs"):
+            for table in ("buckets", "jobs", "files"):
                 self._database.write(f"DELETE FROM {table} WHERE project_id = ?", [project_id])  # noqa: S608
             self._database.write("DELETE FROM projects WHERE id = ?", [project_id])

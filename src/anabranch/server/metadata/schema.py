@@ -76,6 +76,17 @@ CREATE TABLE IF NOT EXISTS jobs (
     token_id VARCHAR NOT NULL
 );
 
+CREATE TABLE IF NOT EXISTS files (
+    id VARCHAR NOT NULL,
+    project_id VARCHAR NOT NULL,
+    name VARCHAR NOT NULL,
+    stored_as VARCHAR NOT NULL,
+    size_bytes BIGINT NOT NULL,
+    sha256 VARCHAR NOT NULL,
+    created_at TIMESTAMPTZ NOT NULL,
+    created_by VARCHAR
+);
+
 CREATE TABLE IF NOT EXISTS idempotency_keys (
     token_id VARCHAR NOT NULL,
     key VARCHAR NOT NULL,

@@ -1,0 +1,260 @@
+"""Requests that may come twice and are to be done once: those with an `Idempotency-Key`."""
+
+import asyncio
+import hashlib
+import json
+import threading
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from fastapi import Request, Response
+from fastapi.concurrency import run_in_threadpool
+
+from anabranch.errors import (
+    AccessError,
+    AnabranchError,
+    BusyError,
+    IdempotencyKeyReusedError,
+    InvalidInputError,
+    NotFoundError,
+)
+from anabranch.ids import MAIN
+from anabranch.server.access import DEFAULT_BRANCH, Needs
+from anabranch.server.attempts import IDEMPOTENCY_KEY, Attempt, find_commit
+from anabranch.server.envelope import answer_error, status_of
+from anabranch.server.metadata.database import Database
+from anabranch.server.projects import Projects
+from anabranch.server.uploading import is_upload, upload_of
+
+__all__ = ["HEADER_PARAMETER", "IdempotencyKeys", "Once"]
+
+HEADER = "Idempotency-Key"
+REPLAYED = "Idempotent-Replay"
+HEADER_PARAMETER: Mapping[str, Any] = {
+    "name": HEADER,
+    "in": "header",
+    "required": False,
+    "description": "Names this request, so that it is done once however often it is sent.",
+    "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
+}
+_LONGEST = 255
+_KEPT_HEADERS = ("content-type", "location")
+_SWEEP_SECONDS = 60.0
+
+Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A request as it is compared with others: its token, its key, and what it asks for."""
+
+    token_id: str
+    key: str
+    method: str
+    path: str
+    body_hash: str
+    project_id: str | None
+    branch_id: str | None
+
+    @property
+    def digest(self) -> str:
+        """What commits say about it; readers of the history learn nothing they could send."""
+        return hashlib.sha256(f"{self.token_id}\n{self.key}".encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Answer:
+    """What a request was answered."""
+
+    status: int
+    body: str
+    headers: Mapping[str, str]
+
+
+class IdempotencyKeys:
+    """Which requests came with a key, and what they were answered.
+
+    A row comes before the work, and gets its answer after it. A row without an answer is that of a try of which nobody
+    knows how far it got: the next one looks for its commit.
+    """
+
+    def __init__(
+        self, database: Database, projects: Projects, *, clock: Callable[[], datetime], seconds: float
+    ) -> None:
+        self._database = database
+        self._projects = projects
+        self._clock = clock
+        self._life = timedelta(seconds=seconds)
+        self._lock = threading.Lock()
+        self._under_way: set[str] = set()
+        self._tasks: set[asyncio.Task[Response]] = set()
+        self._swept_at: datetime | None = None
+
+    async def answer(self, request: Request, asked: Asked, handle: Handler) -> Response:
+        """Answer a request, with what it was answered before if there was that."""
+        found = await run_in_threadpool(self._begin, asked)
+        if isinstance(found, _Answer):
+            return _replayed(found)
+        request.state.attempt = found
+        # Whoever asked may stop waiting; the work goes on, and so its answer is to be kept.
+        task = asyncio.create_task(self._work(request, asked, handle))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return await asyncio.shield(task)
+
+    async def _work(self, request: Request, asked: Asked, handle: Handler) -> Response:
+        try:
+            response = await _answered(request, handle)
+            if _is_final(response):
+                await run_in_threadpool(self._finish, asked, _answer_of(response))
+            return response
+        finally:
+            with self._lock:
+                self._under_way.discard(asked.digest)
+
+    def _begin(self, asked: Asked) -> _Answer | Attempt:
+        self._sweep()
+        with self._lock:
+            if asked.digest in self._under_way:
+                raise BusyError(f"a request with the key {asked.key!r} is under way", hint="wait until it is answered")
+            self._under_way.add(asked.digest)
+        try:
+            found = self._look(asked)
+        except BaseException:
+            with self._lock:
+                self._under_way.discard(asked.digest)
+            raise
+        if isinstance(found, _Answer):
+            with self._lock:
+                self._under_way.discard(asked.digest)
+        return found
+
+    def _look(self, asked: Asked) -> _Answer | Attempt:
+        row = self._database.read_one(
+            "SELECT * FROM idempotency_keys WHERE token_id = ? AND key = ? AND created_at > ?",
+            [asked.token_id, asked.key, self._clock() - self._life],
+        )
+        attempt = Attempt(digest=asked.digest)
+        if row is None:
+            self._forget(asked)
+            self._database.write(
+                "INSERT INTO idempotency_keys (token_id, key, method, path, body_hash, created_at)"
+                " VALUES (?, ?, ?, ?, ?, ?)",
+                [asked.token_id, asked.key, asked.method, asked.path, asked.body_hash, self._clock()],
+            )
+            return attempt
+        if (row["method"], row["path"], row["body_hash"]) != (asked.method, asked.path, asked.body_hash):
+            raise IdempotencyKeyReusedError(
+                f"the key {asked.key!r} was sent with another request", hint="use a new key for each request"
+            )
+        if row["status"] is None:
+            return replace(attempt, commit=self._find_commit(asked, row["created_at"]))
+        kept = json.loads(row["response"])
+        return _Answer(status=row["status"], body=kept["body"], headers=kept["headers"])
+
+    def _find_commit(self, asked: Asked, since: datetime) -> Any:
+        if asked.project_id is None or asked.branch_id is None:
+            return None
+        name = MAIN if asked.branch_id == DEFAULT_BRANCH else asked.branch_id
+        try:
+            repository = self._projects.open(asked.project_id, actor=None)
+            return find_commit(repository, name, since=since, name=IDEMPOTENCY_KEY, value=asked.digest)
+        except NotFoundError:
+            return None
+
+    def _finish(self, asked: Asked, answer: _Answer) -> None:
+        self._database.write(
+            "UPDATE idempotency_keys SET status = ?, response = ? WHERE token_id = ? AND key = ?",
+            [
+                answer.status,
+                json.dumps({"body": answer.body, "headers": dict(answer.headers)}),
+                asked.token_id,
+                asked.key,
+            ],
+        )
+
+    def _forget(self, asked: Asked) -> None:
+        self._database.write("DELETE FROM idempotency_keys WHERE token_id = ? AND key = ?", [asked.token_id, asked.key])
+
+    def _sweep(self) -> None:
+        """Forget the keys that are too old, now and then."""
+        now = self._clock()
+        if self._swept_at is not None and now - self._swept_at < timedelta(seconds=_SWEEP_SECONDS):
+            return
+        self._swept_at = now
+        self._database.write("DELETE FROM idempotency_keys WHERE created_at <= ?", [now - self._life])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Once:
+    """A route whose requests may have a key. Answers with a secret are not kept, so such a route takes none."""
+
+    handle: Handler
+    needs: Needs
+    has_secret: bool
+    takes_file: bool
+
+    async def __call__(self, request: Request) -> Response:
+        if HEADER not in request.headers:
+            return await self.handle(request)
+        token = await self.needs.authenticate(request)
+        key = _key_of(request)
+        if self.has_secret:
+            raise InvalidInputError(
+                f"an answer with a secret is not kept for an {HEADER}", hint="leave it out, and revoke what is too many"
+            )
+        # Whoever writes a form puts other signs between its parts each time.
+        is_file = self.takes_file and is_upload(request)
+        body = (await upload_of(request)).fingerprint if is_file else await request.body()
+        keys: IdempotencyKeys = request.app.state.service.idempotency
+        asked = Asked(
+            token_id=token.id,
+            key=key,
+            method=request.method,
+            path=request.url.path,
+            body_hash=_digest_of(request, body),
+            project_id=request.path_params.get("project_id"),
+            branch_id=request.path_params.get("branch_id"),
+        )
+        return await keys.answer(request, asked, self.handle)
+
+
+def _key_of(request: Request) -> str:
+    key = request.headers[HEADER]
+    if not 1 <= len(key) <= _LONGEST or not (key.isascii() and key.isprintable()) or " " in key:
+        raise InvalidInputError(
+            f"the {HEADER} {key[:40]!r} is no key", hint=f"use 1 to {_LONGEST} printable ASCII characters, no space"
+        )
+    return key
+
+
+def _digest_of(request: Request, body: bytes) -> str:
+    """What a request asks for, but for how long it waits for the answer."""
+    asked = sorted((name, value) for name, value in request.query_params.multi_items() if name != "wait")
+    return hashlib.sha256(json.dumps(asked).encode() + b"\n" + body).hexdigest()
+
+
+async def _answered(request: Request, handle: Handler) -> Response:
+    """The answer of a route, also if it is a refusal that will be the same next time."""
+    try:
+        return await handle(request)
+    except AnabranchError as err:
+        if err.retryable or status_of(err) >= 500 or isinstance(err, AccessError):
+            raise
+        return answer_error(err)
+
+
+def _is_final(response: Response) -> bool:
+    """Whether the same request is to get the same answer: not if it was told to come again."""
+    return response.status_code < 500 and "retry-after" not in response.headers and isinstance(response.body, bytes)
+
+
+def _answer_of(response: Response) -> _Answer:
+    headers = {name: response.headers[name] for name in _KEPT_HEADERS if name in response.headers}
+    return _Answer(status=response.status_code, body=bytes(response.body).decode(), headers=headers)
+
+
+def _replayed(answer: _Answer) -> Response:
+    return Response(answer.body, status_code=answer.status, headers={**answer.headers, REPLAYED: "true"})

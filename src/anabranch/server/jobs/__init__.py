@@ -1,0 +1,1 @@
+"""Work that outlives a request: imports and exports."""

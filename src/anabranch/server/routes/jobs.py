@@ -1,0 +1,122 @@
+"""Jobs: how they go, what they made, and the end of those that wait."""
+
+from dataclasses import replace
+from enum import StrEnum
+from typing import Annotated, Any
+
+from fastapi import Depends, Path, Query, Request
+from fastapi.responses import FileResponse, JSONResponse
+from pydantic import BaseModel, TypeAdapter
+
+from anabranch.errors import JobNotFoundError
+from anabranch.server.access import Needs, Scope, Token, require
+from anabranch.server.jobs.models import Job, JobState
+from anabranch.server.routing import Call, Limit, get_service, make_router
+
+__all__ = ["RowFormat", "Wait", "answer_job", "router"]
+
+router = make_router("jobs", prefix="/jobs")
+
+JobId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_]+$", max_length=64, examples=["job_0123456789abcdef"])]
+Wait = Annotated[
+    float, Query(ge=0, le=100, description="Wait at most so many seconds for the result; then answer 202 and the job.")
+]
+
+_ANY_BYTES = "application/octet-stream"
+_JOB = TypeAdapter(Job)
+_MEDIA_TYPES = {".csv": "text/csv", ".json": "application/x-ndjson", ".gz": "application/gzip"}
+
+
+class RowFormat(StrEnum):
+    """What files of rows may be; JSON is one object in a line."""
+
+    CSV = "csv"
+    JSON = "json"
+    PARQUET = "parquet"
+
+
+class JobList(BaseModel):
+    jobs: list[Job]
+
+
+class _NeedsAnywhere(Needs):
+    """What a route needs that names no project."""
+
+    def check(self, token: Token, request: Request) -> None:  # noqa: ARG002 - what the token is bound to counts later
+        require(replace(token, project_id=None, branch_id=None), self.scope, path={})
+
+
+class _NeedsOfJob(_NeedsAnywhere):
+    """What a route needs that names a job, which says whose it is; others do not learn that it exists."""
+
+    def check(self, token: Token, request: Request) -> None:
+        super().check(token, request)
+        job = get_service(request).jobs.get(request.path_params["job_id"])
+        if token.project_id not in (None, job.project_id) or token.branch_id not in (None, job.branch_id):
+            raise JobNotFoundError(f"there is no job '{job.id}'", hint="list the jobs to see which exist")
+        require(token, self.scope, path={"project_id": job.project_id, "branch_id": job.branch_id})
+
+
+def _calling(needs: Needs) -> Any:
+    async def call(request: Request, token: Annotated[Token, Depends(needs)]) -> Call:
+        return Call(service=get_service(request), token=token)
+
+    return Depends(call)
+
+
+JobsToRead = Annotated[Call, _calling(_NeedsAnywhere(Scope.READ))]
+JobToRead = Annotated[Call, _calling(_NeedsOfJob(Scope.READ))]
+JobToChange = Annotated[Call, _calling(_NeedsOfJob(Scope.BRANCH))]
+
+
+def answer_job(job: Job) -> JSONResponse:
+    """What a request answers that has waited for a job: its result, its error, or that it is not done yet."""
+    if job.state is JobState.SUCCEEDED:
+        return JSONResponse(job.result)
+    if job.error is None:
+        return JSONResponse(
+            _JOB.dump_python(job, mode="json"), status_code=202, headers={"Location": f"/jobs/{job.id}"}
+        )
+    details = {**job.error["details"], "job_id": job.id}
+    body = {"code": job.error["code"], "message": job.error["message"], "details": details}
+    headers = {"Retry-After": "1"} if details["retryable"] else {}
+    return JSONResponse(body, status_code=job.error["status"], headers=headers)
+
+
+@router.get("")
+def list_jobs(
+    call: JobsToRead,
+    project_id: Annotated[str | None, Query(max_length=64, description="Of this project only.")] = None,
+    state: Annotated[JobState | None, Query(description="In this state only.")] = None,
+    limit: Limit = 100,
+) -> JobList:
+    """The newest jobs first; of a token that is bound to a project or a branch, those of that one."""
+    if project_id is not None:
+        require(replace(call.token, branch_id=None), Scope.READ, path={"project_id": project_id})
+    found = call.service.jobs.list_all(
+        project_id=project_id or call.token.project_id, branch_id=call.token.branch_id, state=state, limit=limit
+    )
+    return JobList(jobs=found)
+
+
+@router.get("/{job_id}")
+def get_job(call: JobToRead, job_id: JobId) -> Job:
+    """How a job goes, and what came of it."""
+    return call.service.jobs.get(job_id)
+
+
+@router.delete("/{job_id}")
+def cancel_job(call: JobToChange, job_id: JobId) -> Job:
+    """Cancel a job that waits for its turn."""
+    return call.service.jobs.cancel(job_id)
+
+
+@router.get(
+    "/{job_id}/file",
+    response_class=FileResponse,
+    responses={200: {"content": {_ANY_BYTES: {}}, "description": "The file"}},
+)
+def get_job_file(call: JobToRead, job_id: JobId) -> FileResponse:
+    """The file that an export made."""
+    path = call.service.exports.get_file(call.service.jobs.get(job_id))
+    return FileResponse(path, filename=path.name, media_type=_MEDIA_TYPES.get(path.suffix, _ANY_BYTES))

@@ -1,0 +1,235 @@
+"""Files that requests bring, written to disk while they come in."""
+
+import hashlib
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from fastapi import Request
+from fastapi.concurrency import run_in_threadpool
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import MultipartParser, parse_options_header
+from starlette.requests import ClientDisconnect
+
+from anabranch.errors import InvalidInputError
+from anabranch.files.formats import format_of_name
+
+__all__ = ["UPLOAD_BODY", "Upload", "discard_untaken", "is_upload", "mark_taken", "receive", "upload_of"]
+
+# How the body of a route that takes a file is described.
+UPLOAD_BODY = {
+    "requestBody": {
+        "content": {
+            "multipart/form-data": {
+                "schema": {
+                    "type": "object",
+                    "properties": {"file": {"type": "string", "format": "binary"}},
+                    "required": ["file"],
+                }
+            }
+        }
+    }
+}
+
+_PART_NAME = "file"
+_BYTES_AT_A_TIME = 1 << 20
+_LONGEST_NAME = 255
+_ENDINGS = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upload:
+    """A whole file in a folder of its own; `name` is what its sender calls it."""
+
+    id: str
+    name: str
+    folder: Path
+    stored_as: str
+    size_bytes: int
+    sha256: str
+
+    @property
+    def path(self) -> Path:
+        return self.folder / self.stored_as
+
+    @property
+    def fingerprint(self) -> bytes:
+        """What two uploads of the same file share."""
+        return f"{self.name}\n{self.sha256}".encode()
+
+    def discard(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def is_upload(request: Request) -> bool:
+    return request.headers.get("content-type", "").startswith("multipart/")
+
+
+async def upload_of(request: Request) -> Upload:
+    """The file of a request about a project, read once."""
+    found: Upload | None = getattr(request.state, "upload", None)
+    if found is None:
+        if not is_upload(request):
+            raise InvalidInputError("the request has no file", hint="send it as the part 'file' of multipart/form-data")
+        service, project_id = request.app.state.service, request.path_params["project_id"]
+        await run_in_threadpool(service.projects.get, project_id)
+        found = request.state.upload = await receive(request, service.files.new_folder(project_id))
+    return found
+
+
+def mark_taken(request: Request) -> None:
+    """Say that somebody else takes care of the file from now on."""
+    request.state.upload = None
+
+
+def discard_untaken(request: Request) -> None:
+    """Delete the file of a request that came to nothing."""
+    upload: Upload | None = getattr(request.state, "upload", None)
+    if upload is not None:
+        upload.discard()
+
+
+async def receive(request: Request, folder: Path) -> Upload:
+    """Write the file of a request to a new folder; if that fails, the folder is gone."""
+    receiver = await run_in_threadpool(_Receiver, request.headers.get("content-type", ""), folder)
+    try:
+        waiting: list[bytes] = []
+        async for piece in request.stream():
+            waiting.append(piece)
+            if sum(map(len, waiting)) >= _BYTES_AT_A_TIME:
+                await run_in_threadpool(receiver.take, b"".join(waiting))
+                waiting.clear()
+        await run_in_threadpool(receiver.take, b"".join(waiting))
+        return await run_in_threadpool(receiver.finish)
+    except ClientDisconnect:
+        raise InvalidInputError("the file ended before it was whole", hint="send it again") from None
+    finally:
+        await run_in_threadpool(receiver.close)
+
+
+class _Receiver:
+    """Takes a body piece by piece and keeps the one file in it."""
+
+    def __init__(self, content_type: str, folder: Path) -> None:
+        _, options = parse_options_header(content_type)
+        if b"boundary" not in options:
+            raise InvalidInputError("the body has no boundary", hint="send it as multipart/form-data")
+        callbacks: dict[str, Callable[..., None]] = {
+            "on_part_begin": self._on_part_begin,
+            "on_header_field": self._on_header_field,
+            "on_header_value": self._on_header_value,
+            "on_header_end": self._on_header_end,
+            "on_headers_finished": self._on_headers_finished,
+            "on_part_data": self._on_part_data,
+            "on_end": self._on_end,
+        }
+        try:
+            self._parser = MultipartParser(options[b"boundary"], callbacks)  # type: ignore[arg-type]
+        except FormParserError as err:
+            raise _malformed(err) from None
+        folder.mkdir(parents=True)
+        self._folder = folder
+        self._file: BinaryIO = (folder / "incoming").open("wb")
+        self._digest = hashlib.sha256()
+        self._headers: dict[str, str] = {}
+        self._header = (b"", b"")
+        self._name: str | None = None
+        self._start = b""
+        self._is_whole = False
+        self._is_kept = False
+
+    def take(self, data: bytes) -> None:
+        try:
+            self._parser.write(data)
+        except FormParserError as err:
+            raise _malformed(err) from None
+
+    def finish(self) -> Upload:
+        if not self._is_whole:
+            raise InvalidInputError("the file ended before it was whole", hint="send it again")
+        if self._name is None:
+            raise InvalidInputError(
+                "the body has no file", hint=f"send it as the part '{_PART_NAME}' of multipart/form-data"
+            )
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        stored_as = f"data{_ending_of(self._name)}{_compression_of(self._start)}"
+        upload = Upload(
+            id=self._folder.name,
+            name=self._name,
+            folder=self._folder,
+            stored_as=stored_as,
+            size_bytes=self._file.tell(),
+            sha256=self._digest.hexdigest(),
+        )
+        (self._folder / "incoming").rename(upload.path)
+        self._is_kept = True
+        return upload
+
+    def close(self) -> None:
+        self._file.close()
+        if not self._is_kept:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _on_part_begin(self) -> None:
+        self._headers = {}
+
+    def _on_header_field(self, data: bytes, start: int, end: int) -> None:
+        self._header = (self._header[0] + data[start:end], self._header[1])
+
+    def _on_header_value(self, data: bytes, start: int, end: int) -> None:
+        self._header = (self._header[0], self._header[1] + data[start:end])
+
+    def _on_header_end(self) -> None:
+        name, value = self._header
+        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+        self._header = (b"", b"")
+
+    def _on_headers_finished(self) -> None:
+        _, options = parse_options_header(self._headers.get("content-disposition", "").encode("latin-1"))
+        part = options.get(b"name", b"").decode(errors="replace")
+        if part != _PART_NAME or b"filename" not in options:
+            raise InvalidInputError(
+                f"the body has a part {part!r} that is no file",
+                hint=f"send the file as '{_PART_NAME}', and options in the address",
+            )
+        if self._name is not None:
+            raise InvalidInputError("the body has more than one file", hint="send one at a time")
+        self._name = _plain_name(options[b"filename"].decode(errors="replace"))
+
+    def _on_part_data(self, data: bytes, start: int, end: int) -> None:
+        piece = data[start:end]
+        if len(self._start) < 4:
+            self._start += piece[:4]
+        self._digest.update(piece)
+        self._file.write(piece)
+
+    def _on_end(self) -> None:
+        self._is_whole = True
+
+
+def _malformed(error: FormParserError) -> InvalidInputError:
+    return InvalidInputError(f"the body is no multipart/form-data: {error}", hint="let a library write it")
+
+
+def _plain_name(name: str) -> str:
+    """The last part of a path, as one line."""
+    last = name.replace("\\", "/").rpartition("/")[2]
+    shown = "".join(sign for sign in last if sign.isprintable()).strip()
+    return shown[:_LONGEST_NAME] or "file"
+
+
+def _ending_of(name: str) -> str:
+    """What a name says about the format, in the words that loads know."""
+    stem, _, last = name.lower().rpartition(".")
+    if last in {"gz", "gzip", "zst", "zstd"}:
+        last = stem.rpartition(".")[2]
+    return f".{last}" if format_of_name(f"data.{last}")[0] is not None else ""
+
+
+def _compression_of(start: bytes) -> str:
+    """What a file is compressed with, whatever its name says."""
+    return next((ending for magic, ending in _ENDINGS.items() if start.startswith(magic)), "")
