@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from tests.repo.programs import killing, merges, runs, schemas
+from tests.repo.programs import collecting, killing, merges, runs, schemas
 from tests.repo.programs.racing import Course, commit_over_and_over, read_over_and_over, take_names
 from tests.repo.programs.run_racing import act_on_each, compare_tables_over_and_over, run_over_and_over
 from tests.repo.programs.running import hear, say
@@ -86,6 +86,23 @@ def race_of_runs(told: dict[str, Any]) -> Any:
         return compare_tables_over_and_over(course, is_over=is_over)
 
     return _run_race([writer(number) for number in range(told["writers"])], [_plain_reader(course), reader])
+
+
+def race_with_gc(told: dict[str, Any]) -> Any:
+    """Collect garbage in one process while others write and read, until it found something often enough."""
+    uri, lease = told["uri"], told["lease"]
+
+    def gc() -> Any:
+        return collecting.collect_over_and_over(uri, lease, rounds=told["rounds"])
+
+    def writer(number: int) -> Reader:
+        return lambda is_over: collecting.write_over_and_over(uri, lease, writer=number, is_over=is_over)
+
+    def reader(is_over: Callable[[], bool]) -> Any:
+        return collecting.read_over_and_over(uri, lease, is_over=is_over)
+
+    others = [*(writer(number) for number in range(told["writers"])), *(told["readers"] * [reader])]
+    return _run_race([gc], others)
 
 
 def _plain_reader(course: Course) -> Reader:
@@ -158,6 +175,7 @@ _TASKS = {
     "race": race,
     "race of merges": race_of_merges,
     "race of runs": race_of_runs,
+    "race with gc": race_with_gc,
     "contest": contest,
     "rivalry": rivalry,
     "kill": kill,

@@ -1,0 +1,62 @@
+"""Garbage collected beside processes that write and read: nobody notices, and nothing is left."""
+
+from pathlib import Path
+
+import pytest
+
+import anabranch as ab
+from anabranch.repo.gc.policy import safe_grace
+from anabranch.repo.repository import Repository
+from tests.repo.gc.needed import find_unreachable, list_readable, read_all
+from tests.repo.programs import collecting
+from tests.repo.programs.running import Program
+
+LEASE = 0.3
+WRITERS = READERS = 2
+
+
+@pytest.fixture
+def rounds(request: pytest.FixtureRequest) -> int:
+    return 200 if request.config.getoption("--proof") else 10
+
+
+def test_two_write_and_two_read_while_garbage_is_collected(nursery: Program, tmp_path: Path, rounds: int) -> None:
+    uri = str(tmp_path / "lake")
+    collecting.create(ab.init(uri))
+    told = nursery.ask("race with gc", uri=uri, lease=LEASE, rounds=rounds, writers=WRITERS, readers=READERS)
+    results = [*told["writers"], *told["readers"]]
+    assert [result["error"] for result in results if "done" not in result] == []
+    writers, readers = told["readers"][:WRITERS], told["readers"][WRITERS:]
+    for reader in readers:
+        seen = reader["done"]
+        assert seen["wrong"] == []
+        assert seen["reads"] > 2 * seen["slow"]
+    outcomes = [writer["done"]["outcomes"] for writer in writers]
+    assert any(each.get("run published") for each in outcomes), outcomes
+    assert any(each.get("transaction published") for each in outcomes), outcomes
+    repo = collecting.open_quick(uri, LEASE)
+    published = sorted(number for writer in writers for number in writer["done"]["main"])
+    assert_rows(repo, "main", published)
+    for number, writer in enumerate(writers):
+        assert_rows(repo, collecting.own_branch(number), sorted(writer["done"]["own"]))
+    collect_the_rest(repo)
+    assert_rows(repo, "main", published)
+    for commit_id in list_readable(repo):
+        read_all(repo, commit_id)
+
+
+def assert_rows(repo: Repository, branch: str, ids: list[int]) -> None:
+    snapshot = repo.snapshot_of(branch)
+    for key in collecting.TABLES:
+        assert sorted(snapshot[key].to_arrow().column("id").to_pylist()) == ids
+
+
+def collect_the_rest(repo: Repository) -> None:
+    """Collect until nothing is left; what is younger than the grace takes a moment."""
+    grace = safe_grace(repo._context)
+    for _ in range(1000):
+        report = repo.gc(keep_last=2, grace=grace)
+        assert report.damaged == ()
+        if not report.objects and not find_unreachable(repo):
+            return
+    raise AssertionError(find_unreachable(repo))
