@@ -76,6 +76,12 @@ def process(data: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str]
         started.communicate()
 
 
+def secret_of(started: subprocess.Popen[str]) -> str:
+    """The secret that a service with `--init` says first."""
+    assert started.stdout is not None
+    return next(line for line in started.stdout if line.startswith("token: ")).split()[1]
+
+
 def wait_until_healthy(url: str, started: subprocess.Popen[str] | None = None) -> None:
     """Ask until somebody answers: a new server says nothing before it listens."""
     pause = threading.Event()
@@ -101,8 +107,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """`anabranch serve --init` in a process of its own."""
     data = tmp_path_factory.mktemp("served")
     with process(data, "--init") as (started, url):
-        assert started.stdout is not None
-        secret = started.stdout.readline().strip()
+        secret = secret_of(started)
         wait_until_healthy(url, started)
         yield Running(url=url, data=data, secret=secret)
 

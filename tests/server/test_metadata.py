@@ -14,7 +14,17 @@ from anabranch.server.metadata.projects import Intent, IntentKind, ProjectRows
 from anabranch.server.rebuilding import rebuild_metadata
 from anabranch.server.service import open_service
 from anabranch.server.settings import Settings
-from tests.server.conftest import Project, Running, new_project, ok, process, refused, serving, wait_until_healthy
+from tests.server.conftest import (
+    Project,
+    Running,
+    new_project,
+    ok,
+    process,
+    refused,
+    secret_of,
+    serving,
+    wait_until_healthy,
+)
 
 
 def test_a_second_process_on_the_same_data_is_refused(served: Running) -> None:
@@ -176,8 +186,7 @@ def test_a_deleted_project_is_gone_with_its_data(running: Running, client: httpx
 def test_the_service_starts_from_a_rebuild(tmp_path: Path) -> None:
     ab.init(tmp_path / "project_7")
     with process(tmp_path, "--rebuild-metadata", "--init") as (started, url):
-        assert started.stdout is not None
-        secret = started.stdout.readline().strip()
+        secret = secret_of(started)
         wait_until_healthy(url, started)
         answer = httpx.get(f"{url}/projects", headers={"Authorization": f"Bearer {secret}"})
         assert [project["id"] for project in answer.json()["projects"]] == ["7"]

@@ -1,10 +1,12 @@
 """`anabranch serve`: the HTTP service."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from anabranch.cli.arguments import AsJson
+from anabranch.cli.output import Answer, output_for
 from anabranch.errors import MissingDependencyError
 
 __all__ = ["serve"]
@@ -23,7 +25,8 @@ def serve(
         ),
     ] = False,
     host: Annotated[str, typer.Option("--host", help="Where to listen.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Where to listen.")] = 8000,
+    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Where to listen.")] = 8000,
+    as_json: AsJson = False,
 ) -> None:
     """Serve dev branches over HTTP until it is interrupted."""
     try:
@@ -35,13 +38,17 @@ def serve(
     except ModuleNotFoundError as err:
         raise MissingDependencyError(f"{err.name} is not installed", hint="pip install 'anabranch[server]'") from err
     settings = Settings(data=data.absolute())
+    document: dict[str, Any] = {"data": str(settings.data), "url": f"http://{host}:{port}", "token": None}
+    sentences = []
     if rebuild_metadata:
         rebuilt = rebuild(settings)
-        typer.echo(f"rebuilt metadata; projects: {rebuilt.projects}, dev branches: {rebuilt.branches}", err=True)
-        for name in rebuilt.skipped:
-            typer.echo(f"note: {name} is no repository that can be opened", err=True)
+        document["rebuilt"] = {"projects": rebuilt.projects, "branches": rebuilt.branches, "skipped": rebuilt.skipped}
+        sentences.append(f"rebuilt the metadata; projects: {rebuilt.projects}, dev branches: {rebuilt.branches}")
+        sentences += [f"note: {name} is no repository that can be opened" for name in rebuilt.skipped]
     service = open_service(settings)
     if init:
-        typer.echo(create_first_token(service))
-    typer.echo(f"serving {settings.data} at http://{host}:{port}", err=True)
+        document["token"] = create_first_token(service)
+        sentences.append(f"token: {document['token']}")
+    sentences.append(f"serving {settings.data} at {document['url']}")
+    output_for(as_json=as_json).show(Answer(document=document, sentences=sentences))
     run(create_app(settings, service=service), host=host, port=port)
