@@ -249,6 +249,16 @@ def wrong_row_count(files: Files) -> None:
     files.replace_everywhere(rf'"rows":\d+(,"version":"{version}")', r'"rows":77\1')
 
 
+def zeros_in_a_data_file(files: Files) -> None:
+    path = files.data_of(ORDERS, "dev")
+    files.put(path, bytes(len(files.get(path))))
+
+
+def torn_deletion_file(files: Files) -> None:
+    (path,) = files.list(f"{files.home(ORDERS, 'dev')}/_deletions")
+    files.tear(path)
+
+
 def append_unchecked(files: Files, rows: pa.Table) -> None:
     """Append rows as a writer that trusts its source does."""
     with files.repo.transaction("dev") as tx:
@@ -312,6 +322,8 @@ DAMAGES = [
     Damage(Kind.DAMAGED_HISTORY, history_with_another_commit, is_mended=True),
     Damage(Kind.DAMAGED_HISTORY, history_that_leaves_one_out, is_mended=True),
     Damage(Kind.WRONG_ROW_COUNT, wrong_row_count),
+    Damage(Kind.UNREADABLE_ROWS, zeros_in_a_data_file, options=("--rows",)),
+    Damage(Kind.UNREADABLE_ROWS, torn_deletion_file, options=("--rows",)),
     Damage(Kind.DUPLICATE_KEYS, repeated_keys, options=("--rows",)),
     Damage(Kind.NULL_KEYS, keys_without_value, options=("--rows",)),
 ]

@@ -5,7 +5,14 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from anabranch.errors import InvalidInputError, TableNotFoundError
+from anabranch.errors import (
+    BusyError,
+    ConflictError,
+    CorruptError,
+    InvalidInputError,
+    NotFoundError,
+    TableNotFoundError,
+)
 from anabranch.ids import TableKey
 from anabranch.repo.context import TABLES, Context
 from anabranch.repo.doctor.commits import diagnose_commits, look_at_rest
@@ -57,14 +64,26 @@ def check_repository(context: Context, scope: Scope, *, repair: bool, progress: 
     A repair never removes anything that was published, and everything is looked at again after it.
     """
     found = _examine(context, scope, progress)
-    repaired: list[RepositoryFinding] = []
+    treated: dict[tuple[FindingKind, str], RepositoryFinding] = {}
     for _ in range(_ROUNDS if repair else 0):
-        done = [replace(case.finding, repaired=True) for case in found if case.mend is not None and case.mend()]
+        done = [case.finding for case in found if _mend(case)]
         if not done:
             break
-        repaired += done
+        treated |= {(finding.kind, finding.subject): finding for finding in done}
         found = _examine(context, scope, progress)
-    return RepositoryReport.of(context.root, [*repaired, *(case.finding for case in found)])
+    left = [case.finding for case in found]
+    # What is found again was not repaired, whatever was tried.
+    for finding in left:
+        treated.pop((finding.kind, finding.subject), None)
+    return RepositoryReport.of(context.root, [*(replace(one, repaired=True) for one in treated.values()), *left])
+
+
+def _mend(case: Case) -> bool:
+    """Whether something was done about a case; somebody who writes at the same time may be in the way."""
+    try:
+        return case.mend is not None and case.mend()
+    except (BusyError, ConflictError, CorruptError, NotFoundError):
+        return False
 
 
 def _examine(context: Context, scope: Scope, progress: Progress) -> list[Case]:

@@ -40,7 +40,9 @@ def with_effects(records: Records, seen: Seen, cases: Iterable[Case]) -> list[Ca
     for commit_id, places in zip(ids, in_parallel(look_at, ids), strict=True):
         for place in places:
             commits[place].add(commit_id)
-    return [_with_effects(case, seen, refs, commits) for case in found]
+    told = [_with_effects(case, seen, refs, commits) for case in found]
+    # What nobody has any more was let go by a garbage collection since the commits were read.
+    return [case for case in told if seen.broken or not case.placements or case.finding.refs or case.finding.commits]
 
 
 def _with_effects(case: Case, seen: Seen, refs: dict[Placement, set[str]], commits: dict[Placement, set[str]]) -> Case:
@@ -56,11 +58,15 @@ def _with_effects(case: Case, seen: Seen, refs: dict[Placement, set[str]], commi
 
 
 def _placements(records: Records, record: CommitRecord, keys: frozenset[TableKey]) -> frozenset[Placement]:
-    try:
-        entries = [records.commits.find_table(record, key) for key in keys]
-    except AnabranchError:
-        return frozenset()  # its base is damaged, which is reported by itself
-    return frozenset(placement_of(entry) for entry in entries if entry is not None)
+    found = set()
+    for key in keys:
+        try:
+            entry = records.commits.find_table(record, key)
+        except AnabranchError:
+            continue  # its base is damaged, which is reported by itself
+        if entry is not None:
+            found.add(placement_of(entry))
+    return frozenset(found)
 
 
 def _iter_refs(records: Records, seen: Seen) -> Iterator[tuple[str, CommitRecord]]:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterator
+from functools import partial
 
 from anabranch.errors import AnabranchError, StorageDeniedError, StorageUnavailableError
 from anabranch.format import staging
@@ -29,9 +30,11 @@ def diagnose_homes(records: Records, seen: Seen, damaged: Collection[Placement])
             for key, entry in _list_written(records, head)
             if seen.covers(key) and (entry.dataset, entry.home) not in broken
         ]
-        branch = head.branch
-        found = in_parallel(lambda table: _diagnose_home(records, branch, *table), written)  # noqa: B023 - used at once
-        yield from (case for case in found if case is not None)
+        found = in_parallel(partial(_diagnose_home, records, head.branch), written)
+        cases = [case for case in found if case is not None]
+        # Whoever publishes just now has not settled yet, and will.
+        if cases and records.heads.find(head.branch) == head:
+            yield from cases
 
 
 def _list_written(records: Records, head: LogEntry) -> Iterator[tuple[TableKey, TableEntry]]:
@@ -52,7 +55,8 @@ def _tables_at_first(records: Records, head: LogEntry) -> dict[TableKey, TableEn
         return {}
 
 
-def _diagnose_home(records: Records, branch: BranchName, key: TableKey, entry: TableEntry) -> Case | None:
+def _diagnose_home(records: Records, branch: BranchName, table: tuple[TableKey, TableEntry]) -> Case | None:
+    key, entry = table
     home = records.context.dataset_root(entry.dataset).on(entry.home)
     subject = "/".join(filter(None, ["tables", entry.dataset, home.folder]))
     try:
@@ -85,7 +89,7 @@ def _diagnose_home(records: Records, branch: BranchName, key: TableKey, entry: T
         settle_table(records, branch, key)
         return True
 
-    return Case(finding=finding, mend=mend, placements=frozenset())
+    return Case(finding=finding, mend=mend)
 
 
 def _is_settled(home: Home, version: int) -> bool:

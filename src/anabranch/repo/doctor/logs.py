@@ -121,9 +121,23 @@ def look_at_log(records: Records, seen: Seen, place: LogPlace) -> None:
         return  # a folder that became empty
     newest = _true_newest(place, listed)
     found = in_parallel(lambda number: _look_at_entry(records, seen, place, number, newest), range(1, newest + 1))
-    cases = [case for case in found if isinstance(case, Case)]
+    cases = _with_gaps_as_one([case for case in found if isinstance(case, Case)])
     cases += _wrong_order(place, [entry for entry in found if isinstance(entry, _Timed)])
     seen.report([*cases, *_diagnose_hint(place, listed, newest), *_unknown_files(listed)])
+
+
+def _with_gaps_as_one(cases: list[Case]) -> list[Case]:
+    """The same cases, with one for all entries that are missing and cannot be written again."""
+    gaps = [case.finding for case in cases if case.finding.kind is FindingKind.LOG_GAP and case.mend is None]
+    if len(gaps) < 2:
+        return cases
+    one = replace(
+        gaps[0],
+        explanation=f"{gaps[0].explanation}, and {len(gaps) - 1} more",
+        refs=tuple(ref for gap in gaps for ref in gap.refs),
+        paths=tuple(gap.subject for gap in gaps),
+    )
+    return [Case(finding=one), *(case for case in cases if case.finding not in gaps)]
 
 
 def _wrong_order(place: LogPlace, entries: list["_Timed"]) -> Iterator[Case]:

@@ -1,11 +1,13 @@
 """The rows of tables: whether all can be read, and whether their keys are keys."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
 from anabranch.errors import AnabranchError, StorageDeniedError, StorageUnavailableError
 from anabranch.format import staging
+from anabranch.format.home import branch_folder
 from anabranch.format.scan import iter_batches
 from anabranch.format.staging import Pin
 from anabranch.repo.context import TABLES, Context
@@ -16,20 +18,29 @@ __all__ = ["diagnose_rows"]
 
 
 def diagnose_rows(context: Context, uses: Mapping[Placement, Use]) -> Iterator[Case]:
-    """Read every row of some states of tables; only the keys of one of them are held in memory."""
+    """Read every row of some states of tables; only the keys of one of them are held in memory.
+
+    What is wrong with many states of one table is one finding: they share their files.
+    """
+    found: dict[tuple[str, FindingKind], list[tuple[Placement, str]]] = defaultdict(list)
     for place, use in uses.items():
-        home = context.dataset_root(place.dataset).on(place.home)
-        keys = sorted(use.keys)
-        try:
-            columns = _read(Pin(home=home, version=place.version), keys)
-        except (StorageDeniedError, StorageUnavailableError):
-            raise
-        except AnabranchError as err:
-            yield _case(place, FindingKind.UNREADABLE_ROWS, f"its rows cannot be read: {err.problem}")
-            continue
-        for key in keys:
-            if key:
-                yield from _check_key(place, key, columns.select(list(key)))
+        for kind, said in _check(context, place, sorted(use.keys)):
+            found[place.dataset, kind].append((place, said))
+    for (_, kind), states in sorted(found.items()):
+        yield _case(kind, states)
+
+
+def _check(context: Context, place: Placement, keys: list[tuple[str, ...]]) -> Iterator[tuple[FindingKind, str]]:
+    home = context.dataset_root(place.dataset).on(place.home)
+    try:
+        columns = _read(Pin(home=home, version=place.version), keys)
+    except (StorageDeniedError, StorageUnavailableError):
+        raise
+    except AnabranchError as err:
+        yield FindingKind.UNREADABLE_ROWS, f"its rows cannot be read: {err.problem}"
+        return
+    for key in filter(None, keys):
+        yield from _check_key(key, columns.select(list(key)))
 
 
 def _read(pin: Pin, keys: list[tuple[str, ...]]) -> pa.Table:
@@ -40,26 +51,28 @@ def _read(pin: Pin, keys: list[tuple[str, ...]]) -> pa.Table:
     return pa.Table.from_batches(kept, schema=pa.schema([schema.field(name) for name in names]))
 
 
-def _check_key(place: Placement, key: tuple[str, ...], rows: pa.Table) -> Iterator[Case]:
+def _check_key(key: tuple[str, ...], rows: pa.Table) -> Iterator[tuple[FindingKind, str]]:
     named = ", ".join(key)
     if any(rows.column(name).null_count for name in key):
-        yield _case(place, FindingKind.NULL_KEYS, f"rows have no value in the primary key ({named})")
+        yield FindingKind.NULL_KEYS, f"rows have no value in the primary key ({named})"
     if not staging.are_surely_unique(rows):
         repeated = len(rows) - len(rows.group_by(list(key)).aggregate([]))
         if repeated:
-            yield _case(place, FindingKind.DUPLICATE_KEYS, f"{repeated} rows repeat a primary key ({named})")
+            yield FindingKind.DUPLICATE_KEYS, f"{repeated} rows repeat a primary key ({named})"
 
 
-def _case(place: Placement, kind: FindingKind, said: str) -> Case:
-    home = "" if place.home is None else f"tree/{place.home}"
+def _case(kind: FindingKind, states: list[tuple[Placement, str]]) -> Case:
+    place, said = states[0]
+    home = "" if place.home is None else branch_folder(place.home)
+    others = "" if len(states) == 1 else f"; the same with {len(states) - 1} other states of the table"
     finding = RepositoryFinding(
         kind=kind,
         subject="/".join(filter(None, [TABLES, place.dataset, home])),
-        explanation=f"version {place.version}: {said}",
+        explanation=f"version {place.version}: {said}{others}",
         remedy=(
             "restore its files from a backup"
             if kind is FindingKind.UNREADABLE_ROWS
             else "correct the rows in a transaction, or set another primary key"
         ),
     )
-    return Case(finding=finding, placements=frozenset({place}))
+    return Case(finding=finding, placements=frozenset(place for place, _ in states))
