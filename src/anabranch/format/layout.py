@@ -11,6 +11,7 @@ from typing import TypeVar
 from anabranch.errors import DatasetNotFoundError
 from anabranch.format.home import Home, branch_folder
 from anabranch.format.names import (
+    VERSION_HINT,
     DataFileName,
     DeletionFileName,
     ManifestName,
@@ -199,7 +200,7 @@ def _kind_in_data(rest: str) -> LayoutKind | None:
 
 
 def _kind_in_versions(rest: str) -> LayoutKind | None:
-    if rest == "latest_version_hint.json":
+    if f"_versions/{rest}" == VERSION_HINT:
         return LayoutKind.VERSION_HINT
     if pending_manifest_of_path(f"_versions/{rest}"):
         return LayoutKind.PENDING_MANIFEST

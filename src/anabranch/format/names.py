@@ -16,6 +16,7 @@ from anabranch.format.home import is_staged
 __all__ = [
     "BRANCH_REFS",
     "TAG_REFS",
+    "VERSION_HINT",
     "DataFileName",
     "DeletionFileName",
     "DeletionKind",
@@ -33,6 +34,8 @@ __all__ = [
 
 BRANCH_REFS = "_refs/branches"
 TAG_REFS = "_refs/tags"
+# In each home: where Lance notes its newest version.
+VERSION_HINT = "_versions/latest_version_hint.json"
 
 T = TypeVar("T")
 

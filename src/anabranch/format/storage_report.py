@@ -25,6 +25,9 @@ class Usage:
     def __add__(self, other: "Usage") -> "Usage":
         return Usage(files=self.files + other.files, bytes=self.bytes + other.bytes)
 
+    def __sub__(self, other: "Usage") -> "Usage":
+        return Usage(files=self.files - other.files, bytes=self.bytes - other.bytes)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaseUsage:

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 from anabranch.format.home import Home, branch_folder
 from anabranch.format.layout import LayoutFile, LayoutKind
-from anabranch.format.names import branch_ref_path, manifest_of_path, pending_manifest_of_path
+from anabranch.format.names import VERSION_HINT, branch_ref_path, manifest_of_path, pending_manifest_of_path
 from anabranch.storage import ObjectStore, find_object
 
 __all__ = [
@@ -142,7 +142,7 @@ def _drop_manifests(store: ObjectStore, remedy: DropManifests, *, before: dateti
     for path in remedy.paths:
         store.delete(path)
     # It names the newest version, which is gone; Lance does without it.
-    store.delete(f"{branch_folder(remedy.branch)}/_versions/latest_version_hint.json")
+    store.delete(f"{branch_folder(remedy.branch)}/{VERSION_HINT}")
     return True
 
 

@@ -1,39 +1,33 @@
 """Garbage collection as a whole: read the roots, mark what goes, read them again, sweep."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from itertools import groupby
 
-from anabranch.errors import BusyError
 from anabranch.format.reach import Reach, Wanted, find_reach
 from anabranch.ids import BranchName
 from anabranch.repo import codec
-from anabranch.repo.commits import COMMITS
 from anabranch.repo.context import TABLES, Context
+from anabranch.repo.gc.dead import iter_history_reach, iter_loose, iter_waves
 from anabranch.repo.gc.ending import end_dead_runs, end_expired_branches, list_dead_runs, list_expired_branches
 from anabranch.repo.gc.marks import mark_collected, unmark_collected
 from anabranch.repo.gc.policy import Policy
-from anabranch.repo.gc.removing import REMOVING, being_removed
+from anabranch.repo.gc.removing import being_removed
 from anabranch.repo.gc.report import CollectedObject, GcReport, GcStage
 from anabranch.repo.gc.roots import Roots, find_roots
 from anabranch.repo.gc.wanted import find_wanted
-from anabranch.repo.history import history_homes
-from anabranch.repo.leases import LEASES, Lease, list_alive, store_time
+from anabranch.repo.leases import store_time
 from anabranch.repo.models import CommitRecord
 from anabranch.repo.records import Records
-from anabranch.repo.working import begin_of_oldest_work
-from anabranch.storage import ObjectInfo, in_parallel
+from anabranch.repo.working import begin_of_oldest_work, working_alone
+from anabranch.storage import in_parallel, iter_in_parallel
 
 __all__ = ["GC", "Progress", "collect_garbage", "find_horizon", "list_collected", "list_datasets", "record_collected"]
 
 GC = "_gc"
 _LOCK = BranchName("__gc__")
 Progress = Callable[[GcStage, int, int], None]
-
-_NEVER_PUBLISHED = "commit that was never published"
-_OLD_SIGN = "sign of life of work that is over"
 
 
 def collect_garbage(
@@ -45,25 +39,9 @@ def collect_garbage(
     oldest work that is alive.
     """
     records.context.require_relocated()
-    with _one_at_a_time(records.context):
-        return _Collection(records, policy, progress, dry_run=dry_run).run()
-
-
-@contextmanager
-def _one_at_a_time(context: Context) -> Iterator[None]:
-    """Refuse a second collection: with another policy it might unmark what this one lets go."""
-    mine = context.new_id()
-    lease = Lease(context, _LOCK, mine)
-    lease.begin()
-    try:
-        if any(other != mine for other in list_alive(context, _LOCK)):
-            raise BusyError(
-                "garbage is being collected, or was until a moment ago by a process that died",
-                hint=f"try again when it is done, or in {context.lease.total_seconds():.0f} s",
-            )
-        yield
-    finally:
-        lease.release()
+    # With another policy a second one might unmark what this one lets go.
+    with working_alone(records.context, _LOCK, doing="garbage is being collected") as work:
+        return _Collection(replace(records, work=work), policy, progress, dry_run=dry_run).run()
 
 
 def find_horizon(context: Context, grace: timedelta) -> tuple[datetime, datetime | None]:
@@ -115,7 +93,7 @@ class _Collection:
         wanted = find_wanted(self.records, roots, commits)
         self.progress(GcStage.READING, 2, 2)
         objects, damaged = self._sweep_tables(wanted, horizon)
-        objects += self._delete(self._iter_loose(roots.published, horizon))
+        objects += self._delete(iter_loose(context, roots.published, horizon))
         return GcReport(
             dry_run=self.dry_run,
             commits=tuple(sorted(doomed)),
@@ -143,6 +121,7 @@ class _Collection:
         in_parallel(lambda commit_id: mark_collected(context, commit_id, at=now), sorted(doomed))
         roots = find_roots(Records.of(context), self.policy, horizon=horizon).without(before)
         doomed -= roots.retained
+        self.records.require_awake()
         record_collected(context, doomed, at=now)
         return roots, doomed
 
@@ -157,6 +136,10 @@ class _Collection:
         if marked and not self.dry_run:
             gone = list_collected(context)
             in_parallel(lambda commit_id: unmark_collected(context, commit_id), sorted(marked - gone))
+            # Who records them meanwhile marks them once more after that, and this looks once more after its part.
+            late = marked & list_collected(context)
+            in_parallel(lambda commit_id: mark_collected(context, commit_id, at=context.clock()), sorted(late - gone))
+            gone |= late
             commits = [record for record in commits if record.commit.graph_commit_id not in gone]
         return commits
 
@@ -170,49 +153,38 @@ class _Collection:
         context = self.records.context
         objects: list[CollectedObject] = []
         damaged: list[str] = []
+
+        def sweep(dataset: str) -> tuple[list[CollectedObject], list[str]]:
+            return self._sweep_table(dataset, wanted.get(dataset), horizon)
+
         datasets = list_datasets(context)
-        for done, dataset in enumerate(datasets):
+        self.progress(GcStage.SWEEPING, 0, len(datasets))
+        for done, (freed, missing) in enumerate(iter_in_parallel(sweep, datasets), start=1):
+            objects += freed
+            damaged += missing
             self.progress(GcStage.SWEEPING, done, len(datasets))
-            is_dropped = dataset not in wanted and not self.dry_run
-            with being_removed(context, dataset) if is_dropped else nullcontext():
-                root = context.dataset_root(dataset)
-                reach = find_reach(root, wanted.get(dataset, Wanted()), horizon=horizon)
-                objects += self._sweep(f"{TABLES}/{dataset}", reach)
-                root.forget()
-            damaged += [f"{TABLES}/{dataset}/{path}" for path in reach.missing]
-        self.progress(GcStage.SWEEPING, len(datasets), len(datasets))
-        for name, home in history_homes(context):
-            newest = Wanted(places=frozenset({(None, home.head_version())}))
-            objects += self._sweep(name, find_reach(home, newest, horizon=horizon))
+        for name, reach in iter_history_reach(context, horizon):
+            objects += self._sweep(name, reach)
         return objects, damaged
 
-    def _sweep(self, folder: str, reach: Reach) -> list[CollectedObject]:
-        if reach.missing:
-            return []  # something is wrong already, and what seems dead may be what it takes to mend it
-        found: list[CollectedObject] = []
-        for _, some in groupby(reach.dead, key=lambda file: file.rank):
-            found += self._delete(
-                CollectedObject(path=f"{folder}/{file.path}", bytes=file.size, reason=file.reason) for file in some
-            )
-        return found
+    def _sweep_table(
+        self, dataset: str, wanted: Wanted | None, horizon: datetime
+    ) -> tuple[list[CollectedObject], list[str]]:
+        """Delete what nobody needs of a table, and tell what is missing."""
+        context, folder = self.records.context, f"{TABLES}/{dataset}"
+        is_dropped = wanted is None and not self.dry_run
+        with being_removed(context, dataset) if is_dropped else nullcontext():
+            root = context.dataset_root(dataset)
+            reach = find_reach(root, wanted or Wanted(), horizon=horizon)
+            freed = self._sweep(folder, reach)
+            root.forget()
+        return freed, [f"{folder}/{path}" for path in reach.missing]
 
-    def _iter_loose(self, published: frozenset[str], horizon: datetime) -> Iterator[CollectedObject]:
-        """Commit objects that no log knows, signs of life that nobody renews, and marks of removals that are over."""
-        store = self.records.context.store
-        for info in _older(store.list(COMMITS), horizon):
-            commit_id = info.path.rpartition("/")[2].removesuffix(".json")
-            if commit_id not in published and info.path.endswith(".json"):
-                yield CollectedObject(path=info.path, bytes=info.size, reason=_NEVER_PUBLISHED)
-        for folder in (LEASES, REMOVING):
-            for info in _older(store.list(folder), horizon):
-                yield CollectedObject(path=info.path, bytes=info.size, reason=_OLD_SIGN)
+    def _sweep(self, folder: str, reach: Reach) -> list[CollectedObject]:
+        return [found for wave in iter_waves(folder, reach) for found in self._delete(wave)]
 
     def _delete(self, found: Iterable[CollectedObject]) -> list[CollectedObject]:
         objects = list(found)
         if not self.dry_run:
             in_parallel(self.records.context.store.delete, (each.path for each in objects))
         return objects
-
-
-def _older(objects: Iterable[ObjectInfo], horizon: datetime) -> Iterator[ObjectInfo]:
-    return (info for info in objects if info.modified < horizon)

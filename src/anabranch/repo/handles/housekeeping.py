@@ -8,8 +8,10 @@ from anabranch.repo.clones import CloneInfo, Clones
 from anabranch.repo.doctor.doctor import Scope, check_repository
 from anabranch.repo.doctor.findings import RepositoryReport
 from anabranch.repo.gc.collecting import Progress, collect_garbage
+from anabranch.repo.gc.measuring import Part, measure_storage
 from anabranch.repo.gc.policy import checked_policy
 from anabranch.repo.gc.report import GcReport
+from anabranch.repo.gc.usage import RepositoryStorage
 from anabranch.repo.handles.base import Handle
 from anabranch.repo.working import working
 
@@ -44,6 +46,23 @@ class HousekeepingHandle(Handle):
         """
         with working(self._context, since=since):
             yield
+
+    def storage_report(
+        self,
+        *,
+        branch: str | None = None,
+        tables: Sequence[str] | None = None,
+        keep_newer_than: timedelta | None = None,
+        keep_last: int | None = None,
+        grace: timedelta | None = None,
+        progress: Progress | None = None,
+    ) -> RepositoryStorage:
+        """Tell how many bytes each branch, tag, run and clone needs, alone or with whom, and what `gc` would free.
+
+        The policy is that of `gc`, and by default keeps all history. A `branch`, or `tables`, limit what is looked at.
+        """
+        policy = checked_policy(self._context, keep_newer_than=keep_newer_than, keep_last=keep_last, grace=grace)
+        return measure_storage(self._records, policy, Part.of(branch, tables), progress=progress or _say_nothing)
 
     def doctor(
         self,

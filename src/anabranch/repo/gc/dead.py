@@ -1,0 +1,49 @@
+"""What may be deleted, with the reason, in the order in which it has to go."""
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from itertools import groupby
+
+from anabranch.format.reach import Reach, Wanted, find_reach
+from anabranch.repo.commits import COMMITS
+from anabranch.repo.context import Context
+from anabranch.repo.gc.removing import REMOVING
+from anabranch.repo.gc.report import CollectedObject
+from anabranch.repo.history import history_homes
+from anabranch.repo.leases import LEASES
+from anabranch.storage import ObjectInfo
+
+__all__ = ["iter_history_reach", "iter_loose", "iter_waves"]
+
+_NEVER_PUBLISHED = "commit that was never published"
+_OLD_SIGN = "sign of life of work that is over"
+
+
+def iter_waves(folder: str, reach: Reach) -> Iterator[list[CollectedObject]]:
+    """What nobody needs of a dataset: all of one list goes before the first of the next."""
+    if reach.missing:
+        return  # something is wrong already, and what seems dead may be what it takes to mend it
+    for _, some in groupby(reach.dead, key=lambda file: file.rank):
+        yield [CollectedObject(path=f"{folder}/{file.path}", bytes=file.size, reason=file.reason) for file in some]
+
+
+def iter_history_reach(context: Context, horizon: datetime) -> Iterator[tuple[str, Reach]]:
+    """The tables of commits and actors, of which only the newest version counts, each with its folder."""
+    for name, home in history_homes(context):
+        newest = Wanted(places=frozenset({(None, home.head_version())}))
+        yield name, find_reach(home, newest, horizon=horizon)
+
+
+def iter_loose(context: Context, published: frozenset[str], horizon: datetime) -> Iterator[CollectedObject]:
+    """Commit objects that no log knows, signs of life that nobody renews, and marks of removals that are over."""
+    for info in _older(context.store.list(COMMITS), horizon):
+        commit_id = info.path.rpartition("/")[2].removesuffix(".json")
+        if commit_id not in published and info.path.endswith(".json"):
+            yield CollectedObject(path=info.path, bytes=info.size, reason=_NEVER_PUBLISHED)
+    for folder in (LEASES, REMOVING):
+        for info in _older(context.store.list(folder), horizon):
+            yield CollectedObject(path=info.path, bytes=info.size, reason=_OLD_SIGN)
+
+
+def _older(objects: Iterable[ObjectInfo], horizon: datetime) -> Iterator[ObjectInfo]:
+    return (info for info in objects if info.modified < horizon)
