@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -19,6 +20,9 @@ __all__ = [
     "BranchOption",
     "CommitName",
     "Engine",
+    "Grace",
+    "KeepLast",
+    "KeepNewerThan",
     "Limit",
     "Message",
     "REF_FORMS",
@@ -31,6 +35,7 @@ __all__ = [
     "example",
     "open_dataset",
     "open_damaged_dataset",
+    "parse_duration",
     "parse_pairs",
     "parse_ref",
 ]
@@ -111,6 +116,34 @@ Actor = Annotated[
         help="Who does it, for the record; by default ANABRANCH_ACTOR, else your user name.",
     ),
 ]
+KeepNewerThan = Annotated[
+    str | None,
+    typer.Option(
+        "--keep-newer-than",
+        metavar="TIME",
+        show_default=False,
+        help="Of each branch keep the commits that are younger, such as 30d or 12h, and let the others go.",
+    ),
+]
+KeepLast = Annotated[
+    int | None,
+    typer.Option(
+        "--keep-last",
+        metavar="N",
+        min=1,
+        show_default=False,
+        help="Of each branch keep so many commits, also where they are older, and let the others go.",
+    ),
+]
+Grace = Annotated[
+    str | None,
+    typer.Option(
+        "--grace",
+        metavar="TIME",
+        show_default=False,
+        help="How long what became unreachable stays, such as 1d, which is the default, or 30m.",
+    ),
+]
 TableName = Annotated[
     str, typer.Argument(metavar="KEY", help="The table, such as in_c_sales.orders.", show_default=False)
 ]
@@ -133,6 +166,21 @@ def parse_pairs(texts: Sequence[str] | None, *, option: str) -> dict[str, str]:
             raise InvalidInputError(f"{option} gives {key!r} twice", hint="leave one out")
         pairs[key] = value
     return pairs
+
+
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+def parse_duration(text: str | None, *, option: str) -> timedelta | None:
+    """Read a time span such as 30d; None stays None."""
+    if text is None:
+        return None
+    found = re.fullmatch(r"([0-9]{1,6})([smhdw])", text.strip())
+    if found is None:
+        raise InvalidInputError(
+            f"{option} {text!r} is no time span", hint="give a number and a unit: 90s, 30m, 12h, 30d or 4w"
+        )
+    return timedelta(**{_UNITS[found[2]]: int(found[1])})
 
 
 def parse_ref(text: str | None) -> int | str | tuple[str | None, int | None] | None:

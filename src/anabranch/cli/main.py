@@ -22,6 +22,7 @@ from anabranch.cli.commands import (
     diff,
     doctor,
     export,
+    gc,
     index,
     init,
     lineage,
@@ -39,6 +40,7 @@ from anabranch.cli.commands import (
     show,
     sql,
     status,
+    storage,
     switch,
     table,
     tag,
@@ -195,6 +197,14 @@ def _add_housekeeping_commands(app: typer.Typer) -> None:
         rich_help_panel=panel,
         epilog=example("doctor", "doctor --rows --table in_c_sales.orders", "doctor --repair"),
     )(doctor.doctor)
+    app.command(
+        "gc",
+        rich_help_panel=panel,
+        epilog=example("gc --dry-run --list", "gc --keep-newer-than 30d --keep-last 10", "gc --grace 30m"),
+    )(gc.gc)
+    app.command(
+        "storage", rich_help_panel=panel, epilog=example("storage", "storage --branch dev", "storage --keep-last 10")
+    )(storage.storage)
     app.command(
         "relocate",
         rich_help_panel=panel,

@@ -14,12 +14,13 @@ from anabranch.cli.arguments import (
     open_dataset,
 )
 from anabranch.cli.output import Answer, Table, count, human_size, output_for
+from anabranch.cli.sizes import amount, usage_text
 from anabranch.errors import InvalidInputError
 from anabranch.ids import MAIN
 
 if TYPE_CHECKING:
-    from anabranch.format.layout import Layout, LayoutFile, Total
-    from anabranch.format.storage_report import StorageReport, Usage
+    from anabranch.format.layout import Layout, LayoutFile
+    from anabranch.format.storage_report import StorageReport
 
 __all__ = ["add_commands"]
 
@@ -98,7 +99,7 @@ def report(uri: Uri, branch: Branch = MAIN, storage_option: StorageOptions = Non
     """
     found = open_dataset(uri, storage_option, branch=branch).storage_report()
     kinds = ("data", "deletion", "index", "total")
-    rows = tuple((base.name, base.path, *(_usage(getattr(base, kind)) for kind in kinds)) for base in found.bases)
+    rows = tuple((base.name, base.path, *(usage_text(getattr(base, kind)) for kind in kinds)) for base in found.bases)
     tables = [Table(columns=("base", "path", *kinds), rows=rows)]
     if found.missing:
         missing = tuple((path,) for path in found.missing)
@@ -106,7 +107,7 @@ def report(uri: Uri, branch: Branch = MAIN, storage_option: StorageOptions = Non
     output_for(as_json=as_json).show(
         Answer(
             document=_report_document(found, branch=branch),
-            sentences=[f"version {found.version}: {_usage(found.total)}"],
+            sentences=[f"version {found.version}: {usage_text(found.total)}"],
             tables=tables,
         )
     )
@@ -145,10 +146,10 @@ def _report_document(report: "StorageReport", *, branch: str) -> dict[str, objec
             "id": None if base.base is None else base.base.id,
             "name": base.name,
             "path": base.path,
-            "data": _amount(base.data),
-            "deletion": _amount(base.deletion),
-            "index": _amount(base.index),
-            "total": _amount(base.total),
+            "data": amount(base.data),
+            "deletion": amount(base.deletion),
+            "index": amount(base.index),
+            "total": amount(base.total),
         }
         for base in report.bases
     ]
@@ -157,7 +158,7 @@ def _report_document(report: "StorageReport", *, branch: str) -> dict[str, objec
         "branch": branch,
         "version": report.version,
         "bases": bases,
-        "total": _amount(report.total),
+        "total": amount(report.total),
         "missing": report.missing,
     }
 
@@ -165,9 +166,9 @@ def _report_document(report: "StorageReport", *, branch: str) -> dict[str, objec
 def _layout_document(layout: "Layout") -> dict[str, object]:
     return {
         "root": layout.root,
-        "total": _amount(layout.total),
-        "by_kind": {kind.value: _amount(total) for kind, total in layout.by_kind.items()},
-        "by_branch": {name or MAIN: _amount(total) for name, total in layout.by_branch.items()},
+        "total": amount(layout.total),
+        "by_kind": {kind.value: amount(total) for kind, total in layout.by_kind.items()},
+        "by_branch": {name or MAIN: amount(total) for name, total in layout.by_branch.items()},
         "unreferenced_trees": layout.unreferenced_trees,
         "strangers": [file.path for file in layout.strangers],
         "files": [
@@ -187,14 +188,6 @@ def _layout_document(layout: "Layout") -> dict[str, object]:
 def _file_table(title: str, files: "tuple[LayoutFile, ...]") -> Table:
     rows = tuple((file.path, file.kind.value, human_size(file.size), file.modified) for file in files)
     return Table(title=title, columns=("path", "kind", "size", "modified (UTC)"), rows=rows)
-
-
-def _amount(usage: "Usage | Total") -> dict[str, int]:
-    return {"files": usage.files, "bytes": usage.bytes}
-
-
-def _usage(usage: "Usage") -> str:
-    return f"{count(usage.files, 'file')}, {human_size(usage.bytes)}" if usage.files else "-"
 
 
 def _listed(numbers: tuple[int, ...]) -> str:
