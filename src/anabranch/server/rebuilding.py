@@ -75,7 +75,8 @@ def _set_aside(settings: Settings) -> Path | None:
 def _take_in(database: Database, project_id: str, repository: Repository) -> int:
     """Note a project and its dev branches; how many there are."""
     first = repository.list_commits(MAIN, limit=None)[-1]
-    ProjectRows(database).insert(
+    rows, taken = BranchRows(database), set[str]()
+    ProjectRows(database, rows).insert(
         Project(
             id=project_id,
             name=project_id,
@@ -85,7 +86,6 @@ def _take_in(database: Database, project_id: str, repository: Repository) -> int
         )
     )
     found = [info for info in repository.branch_list() if info.mode is BranchMode.LIVE and "/" not in info.name]
-    rows, taken = BranchRows(database), set[str]()
     for info in sorted(found, key=lambda one: one.created_at):
         rows.insert(_branch(project_id, info, taken))
         note_copies(rows, repository, info.name)

@@ -33,24 +33,29 @@ class CopiedTable:
 
 
 class BranchRows:
+    """The rows, and the same in memory: nobody else writes them, and every request asks for some."""
+
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._known = {row["id"]: Branch(**row) for row in database.read("SELECT * FROM branches")}
+        self._copied: dict[str, tuple[CopiedTable, ...]] = {}
+        for row in database.read("SELECT * FROM branch_tables ORDER BY bucket_name, table_name"):
+            table = CopiedTable(bucket=row["bucket_name"], table=row["table_name"], copied_at=row["copied_at"])
+            self._copied[row["branch_id"]] = (*self._copied.get(row["branch_id"], ()), table)
 
     def find(self, project_id: str, branch_id: str) -> Branch | None:
-        row = self._database.read_one("SELECT * FROM branches WHERE id = ? AND project_id = ?", [branch_id, project_id])
-        return None if row is None else Branch(**row)
+        found = self._known.get(branch_id)
+        return found if found is not None and found.project_id == project_id else None
 
     def list_all(self, project_id: str) -> list[Branch]:
-        rows = self._database.read("SELECT * FROM branches WHERE project_id = ? ORDER BY created_at, id", [project_id])
-        return [Branch(**row) for row in rows]
+        """Oldest first."""
+        found = [branch for branch in self._known.values() if branch.project_id == project_id]
+        return sorted(found, key=lambda branch: (branch.created_at, branch.id))
 
     def insert(self, branch: Branch) -> None:
         """Add a branch whose name no other one of its project has."""
         with self._database.turn():
-            taken = self._database.read_one(
-                "SELECT id FROM branches WHERE project_id = ? AND name = ?", [branch.project_id, branch.name]
-            )
-            if taken is not None:
+            if any(other.name == branch.name for other in self.list_all(branch.project_id)):
                 raise BranchExistsError(
                     f"project '{branch.project_id}' has a branch {branch.name!r} already", hint="choose another name"
                 )
@@ -66,6 +71,7 @@ class BranchRows:
                     branch.description,
                 ],
             )
+            self._known = {**self._known, branch.id: branch}  # readers hold no lock
 
     def delete(self, branch_id: str) -> None:
         """Forget a branch and all that names it, the latter first."""
@@ -73,27 +79,47 @@ class BranchRows:
             for table in ("branch_tables", "buckets"):
                 self._database.write(f"DELETE FROM {table} WHERE branch_id = ?", [branch_id])  # noqa: S608
             self._database.write("DELETE FROM branches WHERE id = ?", [branch_id])
+            self._known = {name: branch for name, branch in self._known.items() if name != branch_id}
+            self._copied.pop(branch_id, None)
+
+    def delete_all(self, project_id: str) -> None:
+        """Forget the branches of a project, and all that names them, the latter first."""
+        named = "SELECT id FROM branches WHERE project_id = ?"
+        with self._database.turn():
+            self._database.write(f"DELETE FROM branch_tables WHERE branch_id IN ({named})", [project_id])  # noqa: S608
+            self._database.write("DELETE FROM branches WHERE project_id = ?", [project_id])
+            for branch in self.list_all(project_id):
+                self._copied.pop(branch.id, None)
+            self._known = {name: found for name, found in self._known.items() if found.project_id != project_id}
 
     def list_copied(self, branch_id: str) -> list[CopiedTable]:
-        rows = self._database.read(
-            'SELECT bucket_name AS bucket, table_name AS "table", copied_at FROM branch_tables'
-            " WHERE branch_id = ? ORDER BY bucket_name, table_name",
-            [branch_id],
-        )
-        return [CopiedTable(**row) for row in rows]
+        """By name."""
+        return list(self._copied.get(branch_id, ()))
 
     def add_copied(self, branch_id: str, tables: Iterable[CopiedTable]) -> None:
         """Note tables that were copied, unless they are noted, or the branch is gone."""
         for table in tables:
-            self._database.write(
-                "INSERT INTO branch_tables (branch_id, bucket_name, table_name, copied_at)"
-                " SELECT id, ?, ?, ? FROM branches WHERE id = ? ON CONFLICT DO NOTHING",
-                [table.bucket, table.table, table.copied_at, branch_id],
-            )
+            with self._database.turn():
+                noted = self._copied.get(branch_id, ())
+                if branch_id not in self._known or any(_key(one) == _key(table) for one in noted):
+                    continue
+                self._database.write(
+                    "INSERT INTO branch_tables (branch_id, bucket_name, table_name, copied_at) VALUES (?, ?, ?, ?)",
+                    [branch_id, table.bucket, table.table, table.copied_at],
+                )
+                self._copied[branch_id] = tuple(sorted((*noted, table), key=_key))
 
     def remove_copied(self, branch_id: str, keys: Iterable[TableKey]) -> None:
         for key in keys:
-            self._database.write(
-                "DELETE FROM branch_tables WHERE branch_id = ? AND bucket_name = ? AND table_name = ?",
-                [branch_id, key.bucket, key.table],
-            )
+            with self._database.turn():
+                self._database.write(
+                    "DELETE FROM branch_tables WHERE branch_id = ? AND bucket_name = ? AND table_name = ?",
+                    [branch_id, key.bucket, key.table],
+                )
+                left = tuple(one for one in self._copied.get(branch_id, ()) if _key(one) != key)
+                if branch_id in self._copied:
+                    self._copied[branch_id] = left
+
+
+def _key(table: CopiedTable) -> TableKey:
+    return TableKey(table.bucket, table.table)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from anabranch.server.metadata.branches import BranchRows
 from anabranch.server.metadata.database import Database
 
 __all__ = ["Intent", "IntentKind", "Project", "ProjectRows"]
@@ -36,15 +37,19 @@ class Intent:
 
 
 class ProjectRows:
-    def __init__(self, database: Database) -> None:
+    """The rows, and the same in memory: nobody else writes them, and every request asks for one."""
+
+    def __init__(self, database: Database, branches: BranchRows) -> None:
         self._database = database
+        self._branches = branches
+        self._known = {row["id"]: Project(**row) for row in database.read("SELECT * FROM projects")}
 
     def find(self, project_id: str) -> Project | None:
-        row = self._database.read_one("SELECT * FROM projects WHERE id = ?", [project_id])
-        return None if row is None else Project(**row)
+        return self._known.get(project_id)
 
     def list_all(self) -> list[Project]:
-        return [Project(**row) for row in self._database.read("SELECT * FROM projects ORDER BY created_at, id")]
+        """Oldest first."""
+        return sorted(self._known.values(), key=lambda project: (project.created_at, project.id))
 
     def begin(self, intent: Intent) -> None:
         self._database.write(
@@ -60,17 +65,18 @@ class ProjectRows:
         self._database.write("DELETE FROM intents WHERE id = ?", [intent_id])
 
     def insert(self, project: Project) -> None:
-        self._database.write(
-            "INSERT INTO projects (id, name, description, created_at, created_by) VALUES (?, ?, ?, ?, ?)",
-            [project.id, project.name, project.description, project.created_at, project.created_by],
-        )
+        with self._database.turn():
+            self._database.write(
+                "INSERT INTO projects (id, name, description, created_at, created_by) VALUES (?, ?, ?, ?, ?)",
+                [project.id, project.name, project.description, project.created_at, project.created_by],
+            )
+            self._known = {**self._known, project.id: project}  # readers hold no lock
 
     def delete(self, project_id: str) -> None:
         """Forget a project and all that names it, the latter first."""
-        named = "SELECT id FROM branches WHERE project_id = ?"
         with self._database.turn():
-            self._database.write(f"DELETE FROM branch_tables WHERE branch_id IN ({named})", [project_id])  # noqa: S608
-            self._database.write("DELETE FROM branches WHERE project_id = ?", [project_id])
+            self._branches.delete_all(project_id)
             for table in ("buckets", "jobs", "files"):
                 self._database.write(f"DELETE FROM {table} WHERE project_id = ?", [project_id])  # noqa: S608
             self._database.write("DELETE FROM projects WHERE id = ?", [project_id])
+            self._known = {name: project for name, project in self._known.items() if name != project_id}
