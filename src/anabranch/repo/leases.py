@@ -26,6 +26,8 @@ class Lease:
         self._context = context
         self._path = lease_path(holder, name)
         self._is_over = threading.Event()
+        # A sign under way when the lease is released must not come after that.
+        self._signing = threading.Lock()
 
     def begin(self) -> None:
         """Give the first sign, and let a thread give the others."""
@@ -45,11 +47,14 @@ class Lease:
             return
 
     def _sign(self) -> None:
-        self._context.store.put(self._path, b"alive\n")
+        with self._signing:
+            if not self._is_over.is_set():
+                self._context.store.put(self._path, b"alive\n")
 
     def release(self) -> None:
         """End it; if the store fails, it ends by itself a little later."""
-        self._is_over.set()
+        with self._signing:
+            self._is_over.set()
         try:
             self._context.store.delete(self._path)
         except StorageError:

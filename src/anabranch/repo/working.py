@@ -17,9 +17,9 @@ from anabranch.errors import BusyError, ObjectNotFoundError, StorageError
 from anabranch.ids import BranchName
 from anabranch.repo.context import Context
 from anabranch.repo.leases import lease_path, list_leases
-from anabranch.storage import find_object
+from anabranch.storage import ObjectInfo, find_object
 
-__all__ = ["Work", "begin_of_oldest_work", "list_held_commits", "working"]
+__all__ = ["Work", "begin_of_oldest_work", "list_held_commits", "working", "working_alone"]
 
 _WORK = BranchName("__work__")
 # Signs are given three times while one lease lasts.
@@ -31,22 +31,35 @@ _SILENT_LEASES = 2
 class Work:
     """Something that writes now and publishes later; `held` are commits that it needs besides, by their ids.
 
-    `since` is given, in seconds of the wall clock, where it was begun earlier, perhaps by another process.
+    `since` is given, in seconds of the wall clock, where it was begun earlier, perhaps by another process. `lock` is
+    given for work that there may be only one of at a time.
     """
 
-    def __init__(self, context: Context, *, held: Iterable[str] = (), since: float | None = None) -> None:
+    def __init__(
+        self,
+        context: Context,
+        *,
+        held: Iterable[str] = (),
+        since: float | None = None,
+        lock: BranchName | None = None,
+    ) -> None:
         self._context = context
         self._held = tuple(held)
-        self._path = lease_path(_WORK, context.new_id())
+        self._path = lease_path(lock or _WORK, context.new_id())
         self._began = self._signed = _clock()
+        self._longest_silence = 0.0
         if since is not None:
             self._began -= max(0.0, time.time() - since)
         self._has_signed = False
         self._lock = threading.Lock()
         self._is_over = False
-        if self._held or since is not None:
+        if self._held or since is not None or lock is not None:
             self.sign()
         _KEEPER.add(self)
+
+    def is_alone(self, lock: BranchName) -> bool:
+        """Whether nobody else has the lock, or may have; of two who begin at once, one at least notices."""
+        return all(info.path == self._path for info in _list_recent(self._context, lock))
 
     @property
     def pause(self) -> float:
@@ -59,8 +72,16 @@ class Work:
             if self._is_over:
                 return
             now = _clock()
+            # Whoever was silent for long stays so, though it may be this thread that wakes first.
+            self._longest_silence = max(self._longest_silence, now - self._signed)
             self._context.store.put(self._path, " ".join([f"{now - self._began:.3f}", *self._held]).encode())
             self._has_signed, self._signed = True, now
+
+    def hold(self, commit_ids: Iterable[str]) -> None:
+        """Keep more commits out of garbage collection; whether they are collected already is to be asked after."""
+        with self._lock:
+            self._held = tuple(dict.fromkeys([*self._held, *commit_ids]))
+        self.sign()
 
     def sign_if_due(self) -> None:
         """Give another sign, unless the last one is fresh; if the store fails, the next one is in time still."""
@@ -72,7 +93,7 @@ class Work:
 
     def require_awake(self) -> None:
         """Refuse to publish after a silence in which the work may have been taken for dead, and its files deleted."""
-        silent = _clock() - self._signed
+        silent = max(self._longest_silence, _clock() - self._signed)
         if silent > self._context.lease.total_seconds() * _SILENT_LEASES:
             raise BusyError(
                 f"this work gave no sign of life for {silent:.0f} s, and what it wrote may have been collected",
@@ -100,6 +121,22 @@ def working(context: Context, *, held: Iterable[str] = (), since: float | None =
         work.end()
 
 
+@contextmanager
+def working_alone(context: Context, lock: BranchName, *, doing: str) -> Iterator[Work]:
+    """Work that is refused beside other work of the same lock; `doing` says what that is at."""
+    work = Work(context, lock=lock)
+    try:
+        if not work.is_alone(lock):
+            seconds = context.lease.total_seconds() * (_SILENT_LEASES + 1)
+            raise BusyError(
+                f"{doing}, or was until a moment ago by a process that died",
+                hint=f"try again when it is done, or in {seconds:.0f} s",
+            )
+        yield work
+    finally:
+        work.end()
+
+
 class _Keeper:
     """One thread for all the work of this process, while there is any."""
 
@@ -108,10 +145,13 @@ class _Keeper:
         self._works: weakref.WeakSet[Work] = weakref.WeakSet()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
+        self._pause = 0.0
 
     def add(self, work: Work) -> None:
         with self._changed:
             self._works.add(work)
+            if work.pause < self._pause:
+                self._changed.notify()
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._keep, name="anabranch-signs-of-life", daemon=True)
                 self._thread.start()
@@ -124,8 +164,8 @@ class _Keeper:
         while True:
             with self._changed:
                 # Between two transactions of a busy process the thread stays; an idle process soon has none.
-                pause = min((work.pause for work in self._works), default=1.0)
-                self._changed.wait(pause)
+                self._pause = min((work.pause for work in self._works), default=1.0)
+                self._changed.wait(self._pause)
                 works = list(self._works)
                 if not works:
                     self._thread = None
@@ -153,8 +193,7 @@ def begin_of_oldest_work(context: Context) -> datetime | None:
 
 def _iter_begins_of_runs(context: Context) -> Iterator[datetime]:
     """When each run that is alive began: while its steps write, nothing of that is in its log."""
-    leases = list_leases(context, within=context.lease * (_SILENT_LEASES + 1))
-    for name in {info.path.rpartition("/")[2] for info in leases}:
+    for name in {info.path.rpartition("/")[2] for info in _list_recent(context)}:
         log = context.branch_log(BranchName.of_run(name))
         if (first := find_object(context.store, log.path(1))) is not None:
             yield first.modified
@@ -166,12 +205,17 @@ def list_held_commits(context: Context) -> tuple[str, ...]:
 
 
 def _list_signs(context: Context) -> Iterator[_Sign]:
-    for info in list_leases(context, holder=_WORK, within=context.lease * (_SILENT_LEASES + 1)):
+    for info in _list_recent(context, _WORK):
         try:
             age, *held = context.store.get(info.path).decode().split(" ")
         except ObjectNotFoundError:
             continue  # it is over
         yield _Sign(began=info.modified - timedelta(seconds=float(age)), held=tuple(held))
+
+
+def _list_recent(context: Context, holder: BranchName | None = None) -> tuple[ObjectInfo, ...]:
+    """The signs of those who are not dead for sure."""
+    return list_leases(context, holder=holder, within=context.lease * (_SILENT_LEASES + 1))
 
 
 def _clock() -> float:

@@ -276,9 +276,8 @@ def test_everything_goes_that_is_older_than_a_short_grace(lake: Repository) -> N
     with quick.transaction() as tx:
         tx.overwrite(ORDERS, table(5))
     grace = timedelta(seconds=1.5)
-    while not quick.gc(keep_last=1, grace=grace).objects:
-        pass
-    while quick.gc(keep_last=1, grace=grace).objects:
+    before = quick.snapshot_of("main~1").id
+    while before not in quick.gc(keep_last=1, grace=grace).commits:
         pass
     assert ids(quick) == [5]
     with pytest.raises(CollectedError):
@@ -344,6 +343,15 @@ def test_work_that_was_silent_for_too_long_does_not_publish(lake: Repository) ->
     with pytest.raises(BusyError, match="no sign of life for 121 s"):
         tx.publish()
     assert ids(another(lake)) == [1, 2, 3]
+
+
+def test_sign_after_a_silence_that_was_too_long_makes_up_for_nothing(lake: Repository) -> None:
+    tx = lake.transaction()
+    tx.append(ORDERS, table(4))
+    tx._work._signed -= 121
+    tx._work.sign()
+    with pytest.raises(BusyError, match="no sign of life for 121 s"):
+        tx.publish()
 
 
 Hold = Callable[[Repository], object]

@@ -145,6 +145,10 @@ def _clone_deep(uri: str, name: str) -> None:
     ab.clone(uri, f"{uri}-{name}", shallow=False)
 
 
+def _gc(uri: str, _: str) -> None:
+    ab.open(uri).gc(keep_last=1)
+
+
 def _commit_over_and_over(uri: str, name: str) -> None:
     repo = ab.open(uri)
     for number in count():
@@ -161,5 +165,6 @@ SCENARIOS: dict[str, Scenario] = {
     "relocate": _relocate,
     "clone": _clone,
     "clone deep": _clone_deep,
+    "collect garbage": _gc,
     "commit over and over": _commit_over_and_over,
 }

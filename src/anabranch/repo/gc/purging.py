@@ -37,7 +37,10 @@ def purge_branch(records: Records, tombstone: LogEntry) -> int:
     roots = _roots(Records.of(context)).without(collected)  # who took one up meanwhile keeps it
     taken_up = [commit_id for commit_id in doomed if commit_id in roots.retained]
     in_parallel(lambda commit_id: unmark_collected(context, commit_id), taken_up)
-    record_collected(context, frozenset(doomed) - roots.retained, at=now)
+    gone = frozenset(doomed) - roots.retained
+    record_collected(context, gone, at=now)
+    # A garbage collection that did not know of the record yet may have taken the marks for those of one that died.
+    in_parallel(lambda commit_id: mark_collected(context, commit_id, at=now), sorted(gone))
     datasets = _own_datasets(records, branch, [records.commits.get(commit_id) for commit_id in sorted(made)])
     wanted = find_wanted(records, roots, _commits_since(records, roots, tombstone.state.created_at))
     return sum(_purge_table(records, tombstone, name, wanted.get(name, Wanted())) for name in sorted(datasets))

@@ -7,12 +7,13 @@ from functools import partial
 from anabranch.errors import BusyError, InvalidInputError
 from anabranch.ids import TableKey
 from anabranch.repo.ancestry import Ancestry
-from anabranch.repo.gc.marks import refuse_collected, telling_collected
+from anabranch.repo.gc.marks import require_uncollected, telling_collected
 from anabranch.repo.merging.combining import Combiner, Sides
 from anabranch.repo.models import BranchEvent, BranchMode, CommitKind, CommitRecord, GraphCommit, LogEntry
 from anabranch.repo.protection import refuse_protected
 from anabranch.repo.publish import Description, make_record
 from anabranch.repo.records import Records
+from anabranch.storage import in_parallel
 
 __all__ = ["REBASED_FROM", "Rebased", "rebase_branch"]
 
@@ -46,8 +47,7 @@ def rebase_branch(records: Records, onto: CommitRecord, combiner: Combiner) -> R
         own = [
             (_before(records, ancestry, commit, onto), commit) for commit in _own_commits(records, ancestry, head, onto)
         ]
-        for _, commit in own:
-            refuse_collected(commit)  # what is made of it may point to its tables
+        _hold(records, [commit.commit.graph_commit_id for _, commit in own])
         with telling_collected(records.context, partial(_iter_ids, own)):
             made = _replay(records, head, onto, own, combiner)
         entry = replace(
@@ -62,6 +62,13 @@ def rebase_branch(records: Records, onto: CommitRecord, combiner: Combiner) -> R
         if records.heads.append(entry):
             return Rebased(entry=entry, commits=tuple(record.commit for record in made[1:]))
     raise BusyError(f"branch '{combiner.branch}' moved {_MAX_ATTEMPTS} times meanwhile", hint="try again")
+
+
+def _hold(records: Records, commits: list[str]) -> None:
+    """Keep commits out of garbage collection: what is made of them may point to their tables."""
+    if records.work is not None:
+        records.work.hold(commits)
+    in_parallel(partial(require_uncollected, records.context), commits)
 
 
 def _iter_ids(commits: list[tuple[CommitRecord, CommitRecord]]) -> Iterator[str]:

@@ -1,0 +1,267 @@
+"""Somebody takes up an old commit just while it is collected: either side notices the other."""
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import pytest
+
+import anabranch as ab
+from anabranch.errors import BusyError, CollectedError
+from anabranch.repo.commits import commit_path
+from anabranch.repo.repository import Repository
+from anabranch.repo.working import _KEEPER
+from anabranch.storage import ObjectStore
+from anabranch.storage.wrappers import _WrappedStore
+from tests.repo.conftest import ORDERS, append, ids, table
+from tests.repo.gc.needed import find_unreachable, is_collected, list_readable, read_all
+from tests.repo.gc.passing import pass_time
+
+T = TypeVar("T")
+
+
+class InterruptedStore(_WrappedStore):
+    """Do something right before the first request of a kind."""
+
+    def __init__(self, inner: ObjectStore, is_moment: Callable[[str, str], bool], act: Callable[[], object]) -> None:
+        super().__init__(inner)
+        self._is_moment = is_moment
+        self._pending: list[Callable[[], object]] = [act]
+        self._lock = threading.Lock()
+
+    def _request(self, operation: str, path: str, send: Callable[[], T]) -> T:
+        with self._lock:
+            act = self._pending.pop() if self._pending and self._is_moment(operation, path) else None
+            if act is not None:
+                act()
+        return send()
+
+
+def interrupted(repo: Repository, is_moment: Callable[[str, str], bool], act: Callable[[], object]) -> Repository:
+    store = InterruptedStore(repo._context.store, is_moment, act)
+    return Repository(replace(repo._context, store=store), branch=repo.branch)
+
+
+class _AfterMarks:
+    """When the logs are listed again after commits were marked."""
+
+    def __init__(self) -> None:
+        self._is_marked = False
+
+    def __call__(self, operation: str, path: str) -> bool:
+        self._is_marked = self._is_marked or (operation == "put" and path.startswith("_commits/"))
+        return self._is_marked and (operation, path) == ("list_folders", "_versions")
+
+
+def before_marks(operation: str, path: str) -> bool:
+    return operation == "put" and path.startswith("_commits/")
+
+
+@dataclass(frozen=True)
+class Doomed:
+    """A lake with a commit on main, `old`, and a deleted branch, 'gone', that go with the next collection."""
+
+    repo: Repository
+    old: str
+    rows: dict[str, list[dict[str, object]]]
+
+    def collect(self, repo: Repository | None = None) -> None:
+        assert (repo or self.repo).gc(keep_last=1).damaged == ()
+
+
+@pytest.fixture
+def doomed(lake: Repository) -> Doomed:
+    old = append(lake, 4).graph_commit_id
+    rows = read_all(lake, old)
+    lake.branch_create("dev")
+    lake.branch_create("gone")
+    append(lake, 5, branch="gone")
+    append(lake, 50, branch="dev")
+    lake.branch_delete("gone")
+    for branch in ("main", "dev"):
+        with lake.transaction(branch) as tx:
+            tx.overwrite(ORDERS, table(9))
+    lake.branch_delete("dev")
+    lake.branch_create_from("main", "dev")
+    pass_time(lake)
+    return Doomed(lake, old, rows)
+
+
+Take = Callable[[Repository, str], object]
+
+TAKES: dict[str, Take] = {
+    "tag": lambda repo, old: repo.tag_create("taken", ref=old),
+    "tag on a version": lambda repo, _: repo.tag_create("taken", ref="main@v3"),
+    "branch": lambda repo, old: repo.branch_create_from(old, "taken"),
+    "branch from a version": lambda repo, _: repo.branch_create_from("main@v3", "taken"),
+    "reset": lambda repo, old: repo.reset("dev", to=old),
+    "clone": lambda repo, old: ab.clone(repo.uri, f"{repo.uri}-clone", ref=old),
+}
+
+
+def newest(repo: Repository, name: str) -> list[int]:
+    """The rows that whoever took the commit up has."""
+    if name == "clone":
+        return ids(ab.open(f"{repo.uri}-clone"))
+    return ids(repo.snapshot_of("dev" if name == "reset" else "taken"))
+
+
+@pytest.mark.parametrize("name", TAKES)
+def test_commit_taken_up_before_it_is_marked_survives(doomed: Doomed, name: str) -> None:
+    doomed.collect(interrupted(doomed.repo, before_marks, lambda: TAKES[name](doomed.repo, doomed.old)))
+    assert not is_collected(doomed.repo, doomed.old)
+    assert newest(doomed.repo, name) == [1, 2, 3, 4]
+    doomed.collect()
+    assert read_all(doomed.repo, doomed.old) == doomed.rows
+    assert newest(doomed.repo, name) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("name", TAKES)
+def test_commit_is_not_taken_up_once_it_is_marked(doomed: Doomed, name: str) -> None:
+    refused: list[str] = []
+
+    def take() -> None:
+        with pytest.raises(CollectedError) as caught:
+            TAKES[name](doomed.repo, doomed.old)
+        refused.append(caught.value.problem)
+
+    doomed.collect(interrupted(doomed.repo, _AfterMarks(), take))
+    assert [doomed.old in problem for problem in refused] == [True]
+    assert is_collected(doomed.repo, doomed.old)
+    assert [tag.name for tag in doomed.repo.tag_list()] == []
+    assert [branch.name for branch in doomed.repo.branch_list()] == ["dev", "main"]
+    assert ids(doomed.repo.snapshot_of("dev")) == [9]
+    assert find_unreachable(doomed.repo) == {}
+
+
+@pytest.mark.parametrize("name", [name for name in TAKES if name != "clone"])  # which opens its source by itself
+def test_whole_collection_between_the_put_and_the_look_of_who_takes_a_commit_up(doomed: Doomed, name: str) -> None:
+    taker = interrupted(doomed.repo, looks_after_put(doomed.old), doomed.collect)
+    TAKES[name](taker, doomed.old)
+    assert not is_collected(doomed.repo, doomed.old)
+    assert newest(doomed.repo, name) == [1, 2, 3, 4]
+
+
+def looks_after_put(commit_id: str) -> Callable[[str, str], bool]:
+    has_put: list[str] = []
+
+    def is_moment(operation: str, path: str) -> bool:
+        if operation == "put_if_absent":
+            has_put.append(path)
+        return bool(has_put) and (operation, path) == ("get", commit_path(commit_id))
+
+    return is_moment
+
+
+def test_look_that_comes_between_the_marks_and_the_second_reading_takes_the_ref_back(doomed: Doomed) -> None:
+    """The one puts its tag before the marks and looks after them; the other reads the tag, and keeps the commit."""
+    marked, looked = threading.Event(), threading.Event()
+    outcome: list[str] = []
+
+    def tag() -> None:
+        taker = interrupted(doomed.repo, looks_after_put(doomed.old), lambda: [put.set(), marked.wait()])
+        try:
+            taker.tag_create("taken", ref=doomed.old)
+        except CollectedError as err:
+            outcome.append(err.code)
+        looked.set()
+
+    put = threading.Event()
+    thread = threading.Thread(target=tag)
+
+    def begin_to_tag() -> None:
+        thread.start()
+        put.wait()
+
+    def end_tagging() -> None:
+        marked.set()
+        looked.wait()
+
+    first = interrupted(doomed.repo, before_marks, begin_to_tag)
+    doomed.collect(interrupted(first, _AfterMarks(), end_tagging))
+    thread.join()
+    assert outcome == ["collected"]
+    assert doomed.repo.tag_list() == ()
+    # The tag was there until a moment ago.
+    assert not is_collected(doomed.repo, doomed.old)
+    assert read_all(doomed.repo, doomed.old) == doomed.rows
+
+
+def test_branch_restored_before_its_commits_are_marked_survives(doomed: Doomed) -> None:
+    doomed.collect(interrupted(doomed.repo, before_marks, lambda: doomed.repo.branch_restore("gone")))
+    assert ids(doomed.repo.snapshot_of("gone")) == [1, 2, 3, 4, 5]
+    append(doomed.repo, 6, branch="gone")
+    doomed.collect()
+    assert ids(doomed.repo.snapshot_of("gone")) == [1, 2, 3, 4, 5, 6]
+
+
+def test_branch_is_not_restored_once_its_commits_are_marked(doomed: Doomed) -> None:
+    def restore() -> None:
+        with pytest.raises(CollectedError):
+            doomed.repo.branch_restore("gone")
+
+    doomed.collect(interrupted(doomed.repo, _AfterMarks(), restore))
+    assert [branch.name for branch in doomed.repo.branch_list()] == ["dev", "main"]
+    assert find_unreachable(doomed.repo) == {}
+
+
+def test_collection_that_died_after_the_marks_is_taken_back_by_one_that_keeps_more(doomed: Doomed) -> None:
+    class DiedError(Exception):
+        pass
+
+    def die() -> None:
+        raise DiedError
+
+    with pytest.raises(DiedError):
+        doomed.collect(interrupted(doomed.repo, _AfterMarks(), die))
+    assert is_collected(doomed.repo, doomed.old)
+    with pytest.raises(CollectedError):
+        doomed.repo.tag_create("taken", ref=doomed.old)
+    doomed.repo.gc()
+    doomed.repo.tag_create("taken", ref=doomed.old)
+    assert read_all(doomed.repo, "taken") == doomed.rows
+
+
+def test_collection_that_was_silent_for_too_long_records_nothing(doomed: Doomed) -> None:
+    """Another one may have come meanwhile, and taken its marks for those of a dead one."""
+
+    def be_silent() -> None:
+        for work in list(_KEEPER._works):
+            work._signed -= 121
+
+    with pytest.raises(BusyError, match="no sign of life"):
+        doomed.collect(interrupted(doomed.repo, _AfterMarks(), be_silent))
+    doomed.repo.gc()
+    assert doomed.old in list_readable(doomed.repo)
+    assert read_all(doomed.repo, doomed.old) == doomed.rows
+
+
+BUILDS: dict[str, Callable[[Repository], object]] = {
+    "merge": lambda repo: repo.branch_merge("gone@v2", into="dev", strategy="source-wins"),
+    "cherry pick": lambda repo: repo.cherry_pick("gone@v2", branch="dev"),
+}
+
+
+@pytest.mark.parametrize("name", BUILDS)
+def test_work_that_reads_a_commit_holds_it(doomed: Doomed, name: str) -> None:
+    """A whole collection while the rows of an old commit are read to be merged."""
+    done: list[object] = []
+
+    def is_publishing(operation: str, path: str) -> bool:
+        return operation == "put_if_absent" and path.startswith("_commits/")
+
+    builder = interrupted(doomed.repo, is_publishing, lambda: done.append(doomed.repo.gc(keep_last=1)))
+    held = doomed.repo.snapshot_of("gone@v2").id
+    BUILDS[name](builder)
+    assert len(done) == 1
+    assert not is_collected(doomed.repo, held)
+    read_newest(doomed.repo, ["main", "dev"])
+    pass_time(doomed.repo)
+    doomed.collect()
+    read_newest(doomed.repo, ["main", "dev"])
+
+
+def read_newest(repo: Repository, refs: Iterable[str]) -> None:
+    for ref in refs:
+        read_all(repo, ref)
