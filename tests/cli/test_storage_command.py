@@ -1,0 +1,58 @@
+"""`anabranch storage`: whose the bytes are."""
+
+import anabranch as ab
+from anabranch.cli.output import human_size
+from tests.cli.conftest import CUSTOMERS, ORDERS, Run
+
+
+def test_tells_what_everybody_needs(cli: Run, lake: ab.Repository) -> None:
+    lake.tag_create("v1")
+    told = cli("storage", "--json").document
+    report = lake.storage_report()
+    assert [(each["kind"], each["name"]) for each in told["holders"]] == [
+        ("branch", "main"),
+        ("branch", "dev"),
+        ("tag", "tag v1"),
+    ]
+    for each in told["holders"]:
+        holder = report.holder(each["name"])
+        assert each["own"] == {"files": holder.own.files, "bytes": holder.own.bytes}
+        assert each["own"]["bytes"] + each["shared"]["bytes"] == each["total"]["bytes"]
+        assert each["head"]["bytes"] + each["history"]["bytes"] == each["total"]["bytes"]
+    assert [each["tables"] for each in told["tables"]] == [[CUSTOMERS], [ORDERS]]
+    assert told["metadata"]["_commits"]["files"] > 0
+    assert told["damaged"] == []
+    said = cli("storage")
+    assert said.code == 0
+    assert said.out.splitlines()[0].endswith(f"of which gc would free {human_size(report.freeable.bytes)}")
+    for name in ("main", "dev", "tag v1", CUSTOMERS, ORDERS, "_commits"):
+        assert f"\n{name} " in said.out
+
+
+def test_looks_at_one_branch(cli: Run, lake: ab.Repository) -> None:
+    told = cli("storage", "--branch", "dev", "--json").document
+    report = lake.storage_report()
+    assert [each["name"] for each in told["holders"]] == ["dev"]
+    assert [each["table"] for each in told["branch_tables"]] == [each.table for each in report.tables_of("dev")]
+    assert told["pinned_by"].keys() == report.pinned_by("dev").keys() == {"main"}
+    said = cli("storage", "--branch", "dev").out
+    assert "needed by others too" in said
+    assert "\nmain " in said
+
+
+def test_looks_at_one_table_and_under_a_policy(cli: Run, lake: ab.Repository) -> None:
+    assert lake.branch == "main"
+    told = cli("storage", "--table", CUSTOMERS, "--json").document
+    assert [each["tables"] for each in told["tables"]] == [[CUSTOMERS]]
+    assert told["metadata"] == {}
+    assert "freeable" in cli("storage", "--keep-last", "1", "--keep-newer-than", "4w", "--json").document
+
+
+def test_mistakes_are_named(cli: Run, lake: ab.Repository) -> None:
+    assert lake.branch == "main"
+    for given, code in (
+        (["--branch", "nope"], "branch_not_found"),
+        (["--table", "in_c_sales.nope"], "table_not_found"),
+        (["--keep-newer-than", "long"], "invalid_input"),
+    ):
+        assert cli("storage", *given, "--json").error["code"] == code
