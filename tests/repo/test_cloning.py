@@ -1,8 +1,6 @@
 """Repositories cloned from a ref of another, shallow and deep."""
 
 from collections.abc import Callable
-from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +22,8 @@ from anabranch.errors import (
 from anabranch.repo import codec
 from anabranch.storage import open_store
 from tests.conftest import Place
-from tests.repo.conftest import CUSTOMERS, ORDERS, append, data_files, ids, objects, rows, table
+from tests.repo.conftest import CUSTOMERS, ORDERS, append, data_files, fill_lake, ids, objects, rows, table
+from tests.repo.gc.passing import pass_time
 from tests.repo.moving import furnish, remove_objects
 from tests.repo.programs import ledger
 from tests.repo.programs.running import Program
@@ -159,16 +158,18 @@ def test_a_deep_clone_survives_the_deletion_of_its_source(lake: ab.Repository, p
 
 
 def collect(repo: ab.Repository) -> None:
-    """Collect all garbage there is, as if a day had passed."""
-    ab.Repository(replace(repo._context, lease=timedelta(0))).gc(keep_last=1, grace=timedelta(0))
+    """Collect all the garbage there is, some days later."""
+    pass_time(repo)
+    repo.gc(keep_last=1)
 
 
-def test_a_shallow_clone_survives_the_garbage_collection_of_its_source(lake: ab.Repository, place: Place) -> None:
-    options = place.storage_options
+def test_a_shallow_clone_survives_the_garbage_collection_of_its_source(tmp_path: Path) -> None:
+    lake = ab.init(tmp_path / "lake")
+    fill_lake(lake)
     lake.branch_create("dev")
     append(lake, 4, branch="dev")
-    child = ab.clone(lake.uri, place / "child", ref="dev", storage_options=options)
-    grandchild = ab.clone(child.uri, place / "grandchild", storage_options=options)
+    child = ab.clone(lake.uri, tmp_path / "child", ref="dev")
+    grandchild = ab.clone(child.uri, tmp_path / "grandchild")
     (of_child, of_grandchild) = lake.clone_list()
     with lake.transaction(message="nothing is left") as tx:
         tx.overwrite(ORDERS, table(100))
@@ -178,17 +179,17 @@ def test_a_shallow_clone_survives_the_garbage_collection_of_its_source(lake: ab.
     assert (ids(child), ids(child, CUSTOMERS)) == ([1, 2, 3, 4], [10, 20])
     append(child, 5)
     # The child is gone and says so; what was cloned from it still needs the source.
-    remove_objects(child.uri, options)
+    remove_objects(child.uri, {})
     lake.clone_release(of_child.id)
     collect(lake)
     assert (ids(grandchild), ids(grandchild, CUSTOMERS)) == ([1, 2, 3, 4], [10, 20])
     lake.clone_release(of_grandchild.id)
     collect(lake)
     with pytest.raises(AnabranchError):
-        ids(ab.open(grandchild.uri, storage_options=options))
+        ids(ab.open(grandchild.uri))
     assert ids(lake) == [100]
     with pytest.raises(CollectedError):
-        ab.clone(lake.uri, place / "late", ref=of_child.commit_id, storage_options=options)
+        ab.clone(lake.uri, tmp_path / "late", ref=of_child.commit_id)
 
 
 @pytest.mark.xdist_group("s3")
@@ -268,9 +269,9 @@ def test_a_clone_killed_at_any_point_is_made_anew(
     expected = everything(lake)
     scenario = {"shallow": "clone", "deep": "clone deep"}[kind]
     points = nursery.ask("kill", scenario=scenario, uri=lake.uri, name="whole")["done"]
-    step = 1 if request.config.getoption("--proof") else len(points) // 8
+    step = 1 if request.config.getoption("--proof") else len(points) // 5
     # The last few are those that make it a repository.
-    for fatal in sorted({*range(0, len(points), step), *range(len(points) - 12, len(points), 3)}):
+    for fatal in sorted({*range(0, len(points), step), *range(len(points) - 12, len(points), 4)}):
         target = f"{lake.uri}-{fatal}"
         held = {each.id for each in lake.clone_list() if each.is_held}
         result = nursery.ask("kill", scenario=scenario, uri=lake.uri, name=str(fatal), fatal=fatal)
