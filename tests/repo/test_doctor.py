@@ -455,6 +455,23 @@ def test_a_copy_reads_the_original(well: ab.Repository, tmp_path: Path) -> None:
     assert ab.open(copied.uri).doctor().findings == ()
 
 
+def test_a_clone_misses_its_source(well: ab.Repository, tmp_path: Path) -> None:
+    cloned = ab.clone(well.uri, tmp_path / "clone", ref="dev/deep")
+    cloned.branch_create("own")
+    append(cloned, 80, branch="own")
+    assert cloned.doctor(rows=True).findings == ()
+    files = Files(well)
+    files.delete(files.data_of(ORDERS, "dev"))
+    (finding,) = cloned.doctor().findings
+    assert (finding.kind, finding.refs) == (Kind.MISSING_DATA_FILE, ("main", "own"))
+    assert finding.subject.startswith(well.uri)
+    Path(well.uri).rename(tmp_path / "elsewhere")
+    (finding,) = cloned.doctor().findings
+    assert (finding.kind, finding.refs) == (Kind.MISSING_BASE, ("main", "own"))
+    assert finding.subject == f"{well.uri}/tables/in_c_sales/customers.lance"
+    assert "--map OLD=NEW" in finding.remedy
+
+
 def test_findings_say_whom_they_affect(well: ab.Repository) -> None:
     files = Files(well)
     files.delete(files.data_of(ORDERS, "v1"))

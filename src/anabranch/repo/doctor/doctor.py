@@ -161,8 +161,11 @@ class _Examination:
             return found
 
         checks = in_parallel(look_at, sorted(by_dataset))
-        stale = {place: said for check in checks for place, said in check.stale.items()}
-        cases = [*(case for check in checks for case in check.cases), *self._stale_bases(stale)]
+        cases = [
+            *(case for check in checks for case in check.cases),
+            *self._stale_bases({place: said for check in checks for place, said in check.stale.items()}),
+            *self._gone_bases({place: base for check in checks for place, base in check.gone.items()}),
+        ]
         if self._scope.rows:
             damaged = {place for case in cases for place in case.placements}
             readable = {place: use for place, use in self._seen.uses.items() if place not in damaged}
@@ -189,3 +192,20 @@ class _Examination:
             paths=tuple(homes),
         )
         return [Case(finding=finding, placements=frozenset(stale))]
+
+    def _gone_bases(self, gone: dict[Placement, str]) -> list[Case]:
+        """One finding for all of them, too: most likely they are tables of one repository."""
+        if not gone:
+            return []
+        bases = tuple(sorted(set(gone.values())))
+        finding = RepositoryFinding(
+            kind=FindingKind.MISSING_BASE,
+            subject=bases[0],
+            explanation=f"tables read files of {len(bases)} other places, and nothing is left there",
+            remedy=(
+                f"if they moved, run 'anabranch relocate {self._context.root} --map OLD=NEW'; else restore them from a"
+                " backup"
+            ),
+            paths=bases,
+        )
+        return [Case(finding=finding, placements=frozenset(gone))]

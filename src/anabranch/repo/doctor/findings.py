@@ -37,6 +37,7 @@ class FindingKind(StrEnum):
     MISSING_INDEX = "missing_index"
     WRONG_SIZE = "wrong_size"
     STALE_BASE = "stale_base"
+    MISSING_BASE = "missing_base"
     UNCHECKED_BASE = "unchecked_base"
     WRONG_ROW_COUNT = "wrong_row_count"
     UNREADABLE_ROWS = "unreadable_rows"

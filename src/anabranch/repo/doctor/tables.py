@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from anabranch.format.health.census import Census, Damage, VersionFacts, take_partial_census
 from anabranch.format.health.elsewhere import Elsewhere, look_elsewhere
@@ -14,26 +14,32 @@ from anabranch.format.names import ManifestName, branch_ref_path, manifest_path
 from anabranch.repo.context import TABLES, Context
 from anabranch.repo.doctor.findings import Case, FindingKind, Placement, RepositoryFinding
 from anabranch.repo.doctor.seen import Use
+from anabranch.storage import open_store
 from anabranch.storage.uris import relative_to
 
 __all__ = ["DatasetCheck", "look_at_dataset"]
 
 _MANIFESTS = frozenset({LayoutKind.MANIFEST, LayoutKind.DETACHED_MANIFEST})
 _FROM_BACKUP = "restore it from a backup"
-_NAMES = {
-    FindingKind.MISSING_DATA_FILE: "data files",
-    FindingKind.MISSING_DELETION_FILE: "deletion files",
-    FindingKind.MISSING_INDEX: "indices",
-    FindingKind.WRONG_SIZE: "files have another size than their manifest tells",
+_SAID = {
+    FindingKind.MISSING_DATA_FILE: ("a data file is missing", "{} data files are missing"),
+    FindingKind.MISSING_DELETION_FILE: ("a deletion file is missing", "{} deletion files are missing"),
+    FindingKind.MISSING_INDEX: ("an index is missing", "{} indices are missing"),
+    FindingKind.WRONG_SIZE: ("a file has another size than told", "{} files have other sizes than told"),
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetCheck:
-    """What was found in one dataset; `stale` are the states of tables that read a place the repository left."""
+    """What was found in one dataset.
+
+    `stale` are the states of tables that read a place the repository left, with what is said of it; `gone` are those
+    that read another place, which is named, and there is nothing any more.
+    """
 
     cases: tuple[Case, ...]
-    stale: Mapping[Placement, str]
+    stale: Mapping[Placement, str] = field(default_factory=dict)
+    gone: Mapping[Placement, str] = field(default_factory=dict)
 
 
 def look_at_dataset(context: Context, dataset: str, uses: Mapping[Placement, Use]) -> DatasetCheck:
@@ -45,8 +51,8 @@ def look_at_dataset(context: Context, dataset: str, uses: Mapping[Placement, Use
         finding = check.finding(
             FindingKind.MISSING_DATASET, "", "the dataset is not there", "restore the folder from a backup"
         )
-        return DatasetCheck(cases=(Case(finding=finding, placements=frozenset(uses)),), stale={})
-    return DatasetCheck(cases=tuple(check.run()), stale=check.stale)
+        return DatasetCheck(cases=(Case(finding=finding, placements=frozenset(uses)),))
+    return DatasetCheck(cases=tuple(check.run()), stale=check.stale, gone=check.gone)
 
 
 class _Check:
@@ -56,6 +62,7 @@ class _Check:
         self._uses = uses
         self._files = files
         self.stale: dict[Placement, str] = {}
+        self.gone: dict[Placement, str] = {}
 
     def finding(
         self,
@@ -140,6 +147,8 @@ class _Check:
             else:
                 sound.append((place, facts))
         elsewhere = look_elsewhere(self._root, (uri for _, facts in sound for uri in facts.needs))
+        self._find_gone(sound, elsewhere)
+        sound = [(place, facts) for place, facts in sound if place not in self.gone]
         yield from self._wrong_files(sound, elsewhere)
         for folder, problem in sorted(elsewhere.unchecked.items()):
             finding = RepositoryFinding(
@@ -151,6 +160,19 @@ class _Check:
             yield Case(finding=finding)
         for place, facts in sound:
             yield from self._wrong_row_count(place, facts)
+
+    def _find_gone(self, sound: list[tuple[Placement, VersionFacts]], elsewhere: Elsewhere) -> None:
+        """Find the states that miss files of another place of which nothing is left, such as the source of a clone."""
+        is_empty: dict[str, bool] = {}
+        for place, facts in sound:
+            lost = [uri for uri in facts.needs if uri in elsewhere.missing]
+            for base in (path.rstrip("/") for path in facts.base_paths) if lost else ():
+                if not any(relative_to(uri, base) is not None for uri in lost):
+                    continue
+                if base not in is_empty:
+                    is_empty[base] = not any(True for _ in open_store(base, self._root.storage_options).list())
+                if is_empty[base]:
+                    self.gone[place] = base
 
     def _wrong_files(self, sound: list[tuple[Placement, VersionFacts]], elsewhere: Elsewhere) -> Iterator[Case]:
         present: Counter[str] = Counter()
@@ -169,8 +191,9 @@ class _Check:
                     wrong[FindingKind.WRONG_SIZE][below or uri].add(place)
         for kind, users in sorted(wrong.items()):
             paths = tuple(sorted(users))
-            said = f"{len(paths)} {_NAMES[kind]}" + ("" if kind is FindingKind.WRONG_SIZE else " are missing")
-            finding = self.finding(kind, paths[0], said, "restore them from a backup", paths=paths)
+            one, many = _SAID[kind]
+            said = one if len(paths) == 1 else many.format(len(paths))
+            finding = self.finding(kind, paths[0], said, "restore what is missing from a backup", paths=paths)
             yield Case(finding=finding, placements=frozenset().union(*users.values()))
 
     def _wrong_row_count(self, place: Placement, facts: VersionFacts) -> Iterator[Case]:
