@@ -15,6 +15,7 @@ import httpx
 import pytest
 import uvicorn
 
+import anabranch as ab
 from anabranch.server.app import create_app
 from anabranch.server.service import Service, create_first_token, open_service
 from anabranch.server.settings import Limits, Settings
@@ -104,9 +105,10 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 @pytest.fixture(scope="session")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """`anabranch serve --init` in a process of its own."""
+    """`anabranch serve` in a process of its own, on a folder with the repository of a project '7'."""
     data = tmp_path_factory.mktemp("served")
-    with process(data, "--init") as (started, url):
+    ab.init(data / "project_7")
+    with process(data, "--rebuild-metadata", "--init") as (started, url):
         secret = secret_of(started)
         wait_until_healthy(url, started)
         yield Running(url=url, data=data, secret=secret)
@@ -187,3 +189,10 @@ def new_project(client: httpx.Client, *, rows: int = 3) -> Project:
 def project(client: httpx.Client) -> Project:
     """A new project with orders 1, 2 and 3, keyed by id."""
     return new_project(client)
+
+
+@pytest.fixture(scope="session")
+def shared(running: Running) -> Iterator[Project]:
+    """A project with orders 1, 2 and 3 on main, which nobody changes; branches and other tables come and go."""
+    with running.client() as client:
+        yield new_project(client)

@@ -87,10 +87,10 @@ def test_no_route_but_the_open_ones_answers_without_a_token(running: Running, ro
             assert client.get(path).status_code == 200
 
 
-def test_no_route_takes_a_weaker_token(running: Running, project: Project, routes: list[APIRoute]) -> None:
+def test_no_route_takes_a_weaker_token(running: Running, shared: Project, routes: list[APIRoute]) -> None:
     """A token that does not include what a route needs is refused, whatever else is wrong with the request."""
     secrets = {
-        scope: make_token(project.client, scope, project_id=project.id)
+        scope: make_token(shared.client, scope, project_id=shared.id)
         for scope in (Scope.PROJECT, Scope.BRANCH, Scope.READ)
     }
     tried = 0
@@ -99,7 +99,7 @@ def test_no_route_takes_a_weaker_token(running: Running, project: Project, route
             for route in routes:
                 need = need_of(route)
                 if isinstance(need, Needs) and not scope.includes(need.scope):
-                    refused(call(client, route, path_of(route, project.id)), 403, "forbidden")
+                    refused(call(client, route, path_of(route, shared.id)), 403, "forbidden")
                     tried += 1
     assert tried > 20
 
@@ -118,11 +118,11 @@ def test_no_route_takes_a_token_of_another_project(
     assert project.ids() == [1, 2, 3]
 
 
-def test_a_token_of_a_branch_works_on_that_branch_only(running: Running, project: Project) -> None:
-    mine, other = project.branch(), project.branch()
-    secret = make_token(project.client, "branch", project_id=project.id, branch_id=mine)
+def test_a_token_of_a_branch_works_on_that_branch_only(running: Running, shared: Project) -> None:
+    mine, other = shared.branch(), shared.branch()
+    secret = make_token(shared.client, "branch", project_id=shared.id, branch_id=mine)
     with running.client(secret) as client:
-        bound = Project(client, project.id)
+        bound = Project(client, shared.id)
         bound.insert(4, branch=mine)
         assert bound.ids(mine) == [1, 2, 3, 4]
         for branch in (other, "default", "br_unknown"):
@@ -132,23 +132,23 @@ def test_a_token_of_a_branch_works_on_that_branch_only(running: Running, project
         refused(client.post(f"{bound.path}/branches", json={"name": "another"}), 403, "forbidden")
         assert client.delete(bound.on(mine)).status_code == 204
         refused(client.get(bound.on(mine)), 401, "unauthenticated")
-    assert project.ids() == project.ids(other) == [1, 2, 3]
+    assert shared.ids() == shared.ids(other) == [1, 2, 3]
 
 
-def test_a_token_cannot_read_the_commits_of_another_branch(running: Running, project: Project) -> None:
-    mine, other = project.branch(), project.branch()
-    foreign = project.insert(4, branch=other)["commit_id"]
-    secret = make_token(project.client, "read", project_id=project.id, branch_id=mine)
+def test_a_token_cannot_read_the_commits_of_another_branch(running: Running, shared: Project) -> None:
+    mine, other = shared.branch(), shared.branch()
+    foreign = shared.insert(4, branch=other)["commit_id"]
+    secret = make_token(shared.client, "read", project_id=shared.id, branch_id=mine)
     with running.client(secret) as client:
-        bound = Project(client, project.id)
+        bound = Project(client, shared.id)
         refused(client.get(f"{bound.table(mine)}/preview", params={"at": foreign}), 404, "commit_not_found")
         refused(client.get(f"{bound.on(mine)}/commits/{foreign}"), 404, "commit_not_found")
         refused(client.get(f"{bound.on(mine)}/commits", params={"before": foreign}), 404, "commit_not_found")
 
 
-def test_a_token_of_branches_does_not_write_to_main(running: Running, project: Project) -> None:
-    with running.client(make_token(project.client, "branch", project_id=project.id)) as client:
-        found = Project(client, project.id)
+def test_a_token_of_branches_does_not_write_to_main(running: Running, shared: Project) -> None:
+    with running.client(make_token(shared.client, "branch", project_id=shared.id)) as client:
+        found = Project(client, shared.id)
         refused(client.post(f"{found.table()}/rows", json={"rows": [{"id": 9}]}), 403, "forbidden")
         refused(client.delete(found.table()), 403, "forbidden")
         branch = found.branch()
@@ -208,16 +208,16 @@ def test_the_right_id_with_a_wrong_secret_is_refused(running: Running) -> None:
         refused(client.get("/projects"), 401, "unauthenticated")
 
 
-def test_a_project_token_makes_tokens_for_its_project_only(running: Running, project: Project) -> None:
-    with running.client(make_token(project.client, "project", project_id=project.id)) as owner:
-        made = ok(owner.post(f"{project.path}/tokens", json={"name": "reader", "scope": "read"}))
-        assert (made["project_id"], made["created_by"]) == (project.id, "a project")
-        refused(owner.post(f"{project.path}/tokens", json={"name": "boss", "scope": "admin"}), 403, "forbidden")
+def test_a_project_token_makes_tokens_for_its_project_only(running: Running, shared: Project) -> None:
+    with running.client(make_token(shared.client, "project", project_id=shared.id)) as owner:
+        made = ok(owner.post(f"{shared.path}/tokens", json={"name": "reader", "scope": "read"}))
+        assert (made["project_id"], made["created_by"]) == (shared.id, "a project")
+        refused(owner.post(f"{shared.path}/tokens", json={"name": "boss", "scope": "admin"}), 403, "forbidden")
         refused(owner.post("/tokens", json={"name": "boss", "scope": "admin"}), 403, "forbidden")
         assert running.service is not None
         admin = next(token for token in running.service.tokens.list_all() if token.project_id is None)
-        refused(owner.delete(f"{project.path}/tokens/{admin.id}"), 404, "token_not_found")
-        assert owner.delete(f"{project.path}/tokens/{made['id']}").status_code == 204
+        refused(owner.delete(f"{shared.path}/tokens/{admin.id}"), 404, "token_not_found")
+        assert owner.delete(f"{shared.path}/tokens/{made['id']}").status_code == 204
 
 
 @pytest.mark.parametrize(
@@ -229,9 +229,9 @@ def test_a_project_token_makes_tokens_for_its_project_only(running: Running, pro
         {"scope": "project", "project_id": "{project}", "branch_id": "{branch}"},
     ],
 )
-def test_a_token_is_bound_as_its_scope_allows(project: Project, body: dict[str, str]) -> None:
-    filled = {key: value.format(project=project.id, branch=project.branch()) for key, value in body.items()}
-    refused(project.client.post("/tokens", json={"name": "odd", **filled}), 400, "invalid_input")
+def test_a_token_is_bound_as_its_scope_allows(shared: Project, body: dict[str, str]) -> None:
+    filled = {key: value.format(project=shared.id, branch=shared.branch()) for key, value in body.items()}
+    refused(shared.client.post("/tokens", json={"name": "odd", **filled}), 400, "invalid_input")
 
 
 def test_the_audit_tells_who_did_what(running: Running, project: Project) -> None:

@@ -38,37 +38,39 @@ WRITES: dict[str, Callable[[Project, str], Any]] = {
 }
 
 
-def look(project: Project, branch: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """All there is to see of the orders of a branch."""
-    detail = ok(project.client.get(project.table(branch)))
+def look(project: Project, branch: str, table: str = "orders") -> tuple[dict[str, Any], dict[str, Any]]:
+    """All there is to see of a table of a branch."""
+    detail = ok(project.client.get(project.table(branch, table)))
     del detail["commit_id"], detail["source"]
-    return detail, project.preview(branch, sort="id")
+    return detail, project.preview(branch, table, sort="id")
 
 
 @pytest.mark.parametrize("write", WRITES.values(), ids=list(WRITES))
 def test_a_write_on_a_branch_copies_and_leaves_main_as_it_is(
-    running: Running, project: Project, write: Callable[[Project, str], Any]
+    running: Running, shared: Project, write: Callable[[Project, str], Any]
 ) -> None:
-    branch, other = project.branch(), project.branch()
-    before, seen = state_of_main(running.data, project), look(project, "default")
-    response = write(project, project.table(branch))
+    branch, other = shared.branch(), shared.branch()
+    before, seen = state_of_main(running.data, shared), look(shared, "default")
+    response = write(shared, shared.table(branch))
     assert response.is_success, response.text
-    assert state_of_main(running.data, project) == before
-    assert look(project, "default") == look(project, other) == seen
-    assert look(project, branch) != seen
-    copied = ok(project.client.get(project.on(branch)))["tables"]
+    assert state_of_main(running.data, shared) == before
+    assert look(shared, "default") == look(shared, other) == seen
+    assert look(shared, branch) != seen
+    copied = ok(shared.client.get(shared.on(branch)))["tables"]
     assert [(table["bucket"], table["table"]) for table in copied] == [("in_c_sales", "orders")]
-    assert ok(project.client.get(project.on(other)))["tables"] == []
+    assert ok(shared.client.get(shared.on(other)))["tables"] == []
 
 
-@pytest.mark.parametrize("write", WRITES.values(), ids=list(WRITES))
-def test_a_write_on_main_shows_on_a_branch_without_a_copy(
-    project: Project, write: Callable[[Project, str], Any]
-) -> None:
+def test_writes_on_main_show_on_a_branch_without_a_copy(project: Project) -> None:
     branch = project.branch()
-    response = write(project, project.table())
-    assert response.is_success, response.text
-    assert look(project, branch) == look(project, "default")
+    for number, write in enumerate(WRITES.values()):
+        table = f"t{number}"
+        project.create_table(table)
+        project.insert(1, 2, 3, table=table)
+        before = look(project, branch, table)
+        response = write(project, project.table(table=table))
+        assert response.is_success, response.text
+        assert look(project, branch, table) == look(project, "default", table) != before
     assert ok(project.client.get(project.on(branch)))["tables"] == []
 
 

@@ -66,26 +66,26 @@ def test_create_branch(running: Running, project: Project) -> None:
     refused(project.client.post(f"{project.path}/branches", json={"name": "feature"}), 409, "branch_exists")
 
 
-def test_branch_read_from_main(project: Project) -> None:
-    branch = project.branch()
-    assert project.preview(branch) == project.preview()
-    assert project.ids(branch) == [1, 2, 3]
-    listed = ok(project.client.get(f"{project.on(branch)}/buckets/in_c_sales/tables"))["tables"]
+def test_branch_read_from_main(shared: Project) -> None:
+    branch = shared.branch()
+    assert shared.preview(branch) == shared.preview()
+    assert shared.ids(branch) == [1, 2, 3]
+    listed = ok(shared.client.get(f"{shared.on(branch)}/buckets/in_c_sales/tables"))["tables"]
     assert [(table["name"], table["source"]) for table in listed] == [("orders", "main")]
 
 
-def test_branch_cow_on_write(project: Project) -> None:
-    branch = project.branch()
-    project.insert(4, branch=branch)
-    assert project.ids(branch) == [1, 2, 3, 4]
-    assert project.ids() == [1, 2, 3]
-    detail = ok(project.client.get(project.on(branch)))
+def test_branch_cow_on_write(shared: Project) -> None:
+    branch = shared.branch()
+    shared.insert(4, branch=branch)
+    assert shared.ids(branch) == [1, 2, 3, 4]
+    assert shared.ids() == [1, 2, 3]
+    detail = ok(shared.client.get(shared.on(branch)))
     assert [(table["bucket"], table["table"]) for table in detail["tables"]] == [("in_c_sales", "orders")]
     first = detail["tables"][0]["copied_at"]
     assert detail["created_at"] <= first
-    project.insert(5, branch=branch)
-    assert ok(project.client.get(project.on(branch)))["tables"][0]["copied_at"] == first
-    assert ok(project.client.get(project.table(branch)))["source"] == "branch"
+    shared.insert(5, branch=branch)
+    assert ok(shared.client.get(shared.on(branch)))["tables"][0]["copied_at"] == first
+    assert ok(shared.client.get(shared.table(branch)))["source"] == "branch"
 
 
 def test_branch_isolation_after_cow(project: Project) -> None:
@@ -138,9 +138,9 @@ def test_main_changes_visible_before_cow(project: Project) -> None:
     refused(project.client.get(project.table(branch, "customers")), 404, "table_not_found")
 
 
-def test_there_is_no_way_to_merge_tables(project: Project) -> None:
-    branch = project.branch()
-    refused(project.client.post(f"{project.on(branch)}/merge"), 404, "route_not_found")
+def test_there_is_no_way_to_merge_tables(shared: Project) -> None:
+    branch = shared.branch()
+    refused(shared.client.post(f"{shared.on(branch)}/merge"), 404, "route_not_found")
 
 
 def test_a_project_starts_empty(running: Running) -> None:

@@ -1,7 +1,5 @@
 """`metadata.duckdb`: one process at a time, what a crash leaves, and how it is made anew."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import duckdb
@@ -22,13 +20,17 @@ from tests.server.conftest import (
     ok,
     process,
     refused,
-    secret_of,
     serving,
-    wait_until_healthy,
 )
 
 
-def test_a_second_process_on_the_same_data_is_refused(served: Running) -> None:
+def test_data_that_another_process_serves_are_refused(served: Running) -> None:
+    with pytest.raises(DataInUseError, match=f"another process serves the data in '{served.data}'"):
+        open_service(Settings(data=served.data))
+
+
+@pytest.mark.proof
+def test_a_second_process_on_the_same_data_ends_with_a_message(served: Running) -> None:
     with process(served.data) as (second, _):
         _, said = second.communicate(timeout=60)
     assert second.returncode == 4
@@ -184,16 +186,7 @@ def test_a_deleted_project_is_gone_with_its_data(running: Running, client: httpx
     assert ok(client.get(f"{project.on()}/buckets"))["buckets"] == []
 
 
-def test_the_service_starts_from_a_rebuild(tmp_path: Path) -> None:
-    ab.init(tmp_path / "project_7")
-    with process(tmp_path, "--rebuild-metadata", "--init") as (started, url):
-        secret = secret_of(started)
-        wait_until_healthy(url, started)
-        answer = httpx.get(f"{url}/projects", headers={"Authorization": f"Bearer {secret}"})
-        assert [project["id"] for project in answer.json()["projects"]] == ["7"]
-
-
-def test_help_needs_no_web_server() -> None:
-    code = "import sys; from anabranch.cli.main import create_app; create_app(); print('fastapi' in sys.modules)"
-    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert answer.stdout.strip() == "False"
+def test_the_service_starts_from_a_rebuild(served: Running) -> None:
+    with served.client() as client:
+        assert ok(client.get("/projects/7"))["name"] == "7"
+        assert ok(client.get("/projects/7/branches/default/buckets")) == {"buckets": []}

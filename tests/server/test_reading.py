@@ -34,7 +34,7 @@ ROWS: list[dict[str, Any]] = [
 
 
 @pytest.fixture(scope="module")
-def shared(running: Running) -> Iterator[Project]:
+def shop(running: Running) -> Iterator[Project]:
     """A project that nobody changes: payments of all kinds, and a hundred orders."""
     with running.client() as client:
         project = new_project(client, rows=0)
@@ -46,8 +46,8 @@ def shared(running: Running) -> Iterator[Project]:
         yield project
 
 
-def test_rows_come_back_as_they_were_sent(shared: Project) -> None:
-    found = shared.preview(table="payments", sort="id")
+def test_rows_come_back_as_they_were_sent(shop: Project) -> None:
+    found = shop.preview(table="payments", sort="id")
     assert found["rows"] == ROWS
     assert found["total_row_count"] == 3
     assert [(column["name"], column["type"]) for column in found["columns"]] == [
@@ -56,25 +56,25 @@ def test_rows_come_back_as_they_were_sent(shared: Project) -> None:
     assert [column["nullable"] for column in found["columns"]] == [False, *[True] * 6]
 
 
-def test_a_preview_shows_what_is_asked_for(shared: Project) -> None:
-    found = shared.preview(limit=3, columns="v,id", filter="id >= 10 AND v <> 'v11'", sort="id:desc")
+def test_a_preview_shows_what_is_asked_for(shop: Project) -> None:
+    found = shop.preview(limit=3, columns="v,id", filter="id >= 10 AND v <> 'v11'", sort="id:desc")
     assert found["rows"] == [{"v": f"v{number}", "id": number} for number in (99, 98, 97)]
     assert [column["name"] for column in found["columns"]] == ["v", "id"]
     assert found["total_row_count"] == 89
-    assert len(shared.preview()["rows"]) == 100
+    assert len(shop.preview()["rows"]) == 100
     # Sorted by what is not shown.
-    assert shared.preview(limit=2, columns="v", sort="id")["rows"] == [{"v": "v0"}, {"v": "v1"}]
+    assert shop.preview(limit=2, columns="v", sort="id")["rows"] == [{"v": "v0"}, {"v": "v1"}]
 
 
-def test_nulls_come_last_in_any_order(shared: Project) -> None:
+def test_nulls_come_last_in_any_order(shop: Project) -> None:
     for sort, expected in (("amount", [2, 1, 3]), ("amount:desc,id", [1, 2, 3])):
-        found = shared.preview(table="payments", columns="id", sort=sort)
+        found = shop.preview(table="payments", columns="id", sort=sort)
         assert [row["id"] for row in found["rows"]] == expected
 
 
-def test_a_preview_can_be_csv(shared: Project) -> None:
+def test_a_preview_can_be_csv(shop: Project) -> None:
     params: dict[str, Any] = {"format": "csv", "columns": "id,amount,tags", "sort": "id"}
-    answer = shared.client.get(f"{shared.table(table='payments')}/preview", params=params)
+    answer = shop.client.get(f"{shop.table(table='payments')}/preview", params=params)
     assert answer.headers["content-type"].startswith("text/csv")
     assert answer.text == 'id,amount,tags\n1,12.50,"[""a"", ""b""]"\n2,-3.00,[]\n3,,\n'
 
@@ -101,14 +101,12 @@ def test_a_preview_can_be_csv(shared: Project) -> None:
         ({"at": "default@{2026-11-15}"}, 404, "commit_not_found"),
     ],
 )
-def test_a_preview_of_what_cannot_be_is_refused(
-    shared: Project, params: dict[str, Any], status: int, code: str
-) -> None:
-    refused(shared.client.get(f"{shared.table()}/preview", params=params), status, code)
+def test_a_preview_of_what_cannot_be_is_refused(shop: Project, params: dict[str, Any], status: int, code: str) -> None:
+    refused(shop.client.get(f"{shop.table()}/preview", params=params), status, code)
 
 
-def test_a_list_cannot_be_sorted_by(shared: Project) -> None:
-    answer = shared.client.get(f"{shared.table(table='payments')}/preview", params={"sort": "tags"})
+def test_a_list_cannot_be_sorted_by(shop: Project) -> None:
+    answer = shop.client.get(f"{shop.table(table='payments')}/preview", params={"sort": "tags"})
     refused(answer, 400, "invalid_input")
 
 
