@@ -24,6 +24,7 @@ def look_at_rest(records: Records, seen: Seen) -> None:
     tagged = {tag.commit_id for tag in seen.tags.values()}
     while todo := sorted((seen.named | tagged) - seen.looked_at):
         in_parallel(lambda commit_id: look_at_object(records, seen, commit_id), todo)
+    _look_at_maps(records, seen)
     seen.add_full_maps(lambda base: records.commits.tables_of(records.commits.get(base)))
 
 
@@ -66,7 +67,6 @@ def diagnose_commits(records: Records, seen: Seen) -> Iterator[Case]:
     rebuilder = Rebuilder(records, seen)
     for commit_id, broken in sorted(seen.broken.items()):
         yield _broken_commit(seen, users, rebuilder, commit_id, broken)
-    yield from _wrong_maps(records, seen)
     for commit_id, facts in sorted(seen.commits.items()):
         yield from _wrong_order(seen, commit_id, facts)
 
@@ -128,21 +128,14 @@ def _broken_commit(seen: Seen, users: _Users, rebuilder: Rebuilder, commit_id: s
     return Case(finding=finding, mend=(lambda: rebuilder.rebuild(commit_id)) if can_mend else None)
 
 
-def _wrong_maps(records: Records, seen: Seen) -> Iterator[Case]:
-    """Full maps that differ from what the commit before had in more than what the commit says that it changed."""
+def _look_at_maps(records: Records, seen: Seen) -> None:
+    """Find full maps that differ from what the commit before had in more than the commit says that it changed."""
     full = [commit_id for commit_id, facts in sorted(seen.commits.items()) if facts.base == commit_id]
     for commit_id in full:
         strange = () if commit_id in seen.broken else _strange_tables(records, seen, commit_id)
         if strange:
-            finding = RepositoryFinding(
-                kind=FindingKind.DIFFERENT_COMMIT,
-                subject=commit_path(commit_id),
-                explanation=f"commit {commit_id} has other tables than the one before it, and does not say so",
-                remedy=_FROM_BACKUP,
-                tables=strange,
-                commits=(commit_id,),
-            )
-            yield Case(finding=finding)
+            said = f"it has not changed {', '.join(strange[:3])}, and yet another state than the commit before"
+            seen.add_broken(commit_id, Broken(kind=FindingKind.DIFFERENT_COMMIT, problem=said))
 
 
 def _strange_tables(records: Records, seen: Seen, commit_id: str) -> tuple[str, ...]:

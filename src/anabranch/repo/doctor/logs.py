@@ -274,10 +274,10 @@ def _is_whole(place: LogPlace, number: int, data: bytes | None) -> bool:
 def _hint_case(place: LogPlace, kind: FindingKind, said: str, newest: int) -> Case:
     def mend() -> bool:
         data = place.log.find(newest)
-        if data is None:
-            place.log.store.delete(place.log.hint_path)
-        else:
+        if data is not None and _is_whole(place, newest, data):
             place.log.write_hint(newest, data)
+        else:
+            place.log.store.delete(place.log.hint_path)  # the log does without
         return True
 
     finding = RepositoryFinding(

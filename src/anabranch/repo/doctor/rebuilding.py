@@ -1,6 +1,6 @@
 """Objects written again from others that say the same: commits from log entries, entries from those around them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from anabranch.errors import AnabranchError, CorruptError, NotFoundError
@@ -9,7 +9,7 @@ from anabranch.repo import codec
 from anabranch.repo.commits import commit_path
 from anabranch.repo.doctor.seen import Seen
 from anabranch.repo.log import NumberedLog
-from anabranch.repo.models import BranchEvent, BranchMode, CommitKind, CommitRecord, LogEntry, TableEntry
+from anabranch.repo.models import BranchEvent, BranchMode, CommitKind, CommitRecord, GraphCommit, LogEntry, TableMap
 from anabranch.repo.records import Records
 from anabranch.repo.tags import TagInfo
 
@@ -57,10 +57,10 @@ class Rebuilder:
         record = self._records.heads.get_numbered(BranchName(where[0]), where[1]).head
         if record.base != commit_id:
             return codec.dump(codec.encode_commit(record))
-        full_map = self._stored_map(commit_id) or self._full_map(record)
+        full_map = self._full_map(record, self._stored_map(commit_id))
         return None if full_map is None else codec.dump(codec.encode_commit(record, full_map))
 
-    def _stored_map(self, commit_id: str) -> Mapping[TableKey, TableEntry] | None:
+    def _stored_map(self, commit_id: str) -> TableMap | None:
         """The full map in an object of which another part is wrong."""
         path = commit_path(commit_id)
         try:
@@ -70,45 +70,39 @@ class Rebuilder:
         except (CorruptError, NotFoundError):
             return None
 
-    def _full_map(self, record: CommitRecord) -> Mapping[TableKey, TableEntry] | None:
-        """All tables of a commit whose own list of them is lost: those of the commit before, and what it changed."""
-        parent = record.commit.parent_commit_id
+    def _full_map(self, record: CommitRecord, stored: TableMap | None) -> TableMap | None:
+        """All tables of a commit: those of the commit before, and what it changed, by its own map or by a later one."""
+        parent, commits = record.commit.parent_commit_id, self._records.commits
         if parent is None:
-            return {} if record.commit.kind is CommitKind.INIT else None
+            return {} if record.commit.kind is CommitKind.INIT else stored
         if record.made_on is not None:
-            return None  # some of its tables came from main
-        changed = [TableKey.parse(key) for key in record.commit.tables]
-        commits = self._records.commits
+            return stored  # some of its tables came from main
         try:
             tables = commits.tables_of(commits.get(parent))
-            later = self._later_map(record.commit.graph_commit_id) if changed else None
+            known = stored if stored is not None else self._later_map(record.commit)
         except AnabranchError:
+            return stored
+        changed = {TableKey.parse(key) for key in record.commit.tables}
+        if known is None and changed:
             return None
-        if changed and later is None:
-            return None
-        for key in changed:
-            tables.pop(key, None)
-            if later is not None:
-                known, touched = later
-                if key in touched:
-                    return None
-                if key in known:
-                    tables[key] = known[key]
-        return tables
+        mine = {key: entry for key, entry in (known or {}).items() if key in changed}
+        return {**{key: entry for key, entry in tables.items() if key not in changed}, **mine}
 
-    def _later_map(self, base: str) -> tuple[Mapping[TableKey, TableEntry], set[TableKey]] | None:
-        """The next full map after one, and which tables were touched in between; None if there is none yet."""
+    def _later_map(self, commit: GraphCommit) -> TableMap | None:
+        """The next full map after that of a commit, if nothing that this changed was changed again before it."""
         commits = self._records.commits
+        changed = {TableKey.parse(key) for key in commit.tables}
         for commit_id, facts in sorted(self._seen.commits.items()):
-            if facts.base != commit_id or commit_id in self._seen.broken or not facts.made_from:
+            before = facts.made_from[0] if facts.made_from else ""
+            parent = self._seen.commits.get(before)
+            is_next = facts.base == commit_id and parent is not None and parent.base == commit.graph_commit_id
+            if not is_next or not {commit_id, before}.isdisjoint(self._seen.broken.keys() - {commit.graph_commit_id}):
                 continue
-            parent = self._seen.commits.get(facts.made_from[0])
-            if parent is None or parent.base != base or facts.made_from[0] in self._seen.broken:
-                continue
-            record, before = commits.get(commit_id), commits.get(facts.made_from[0])
-            if record.made_on is None and record.commit.parent_commit_id == facts.made_from[0]:
-                touched = {*before.changes, *(TableKey.parse(key) for key in record.commit.tables)}
-                return commits.tables_of(record), touched
+            record = commits.get(commit_id)
+            changes = () if before == commit.graph_commit_id else commits.get(before).changes
+            touched = {*changes, *(TableKey.parse(key) for key in record.commit.tables)}
+            if record.made_on is None and touched.isdisjoint(changed):
+                return commits.tables_of(record)
         return None
 
 
