@@ -7,6 +7,7 @@ from datetime import datetime
 from anabranch.ids import MAIN, BranchName
 from anabranch.repo.ancestry import Ancestry
 from anabranch.repo.clones import Clones
+from anabranch.repo.gc.lines import Lines
 from anabranch.repo.gc.policy import Policy
 from anabranch.repo.models import BranchMode, CommitRecord, GraphCommit, LogEntry
 from anabranch.repo.records import Records
@@ -53,7 +54,7 @@ class _Search:
         self._horizon = horizon
         self._holders: dict[str, set[str]] = {}
         self._published: set[str] = set()
-        self._created_at: dict[str, int] = {}
+        self._lines = Lines(records.commits)
 
     def find(self) -> Roots:
         names = self._records.heads.list_all_names()
@@ -61,7 +62,6 @@ class _Search:
         living = [log.newest for log in logs if log is not None and not log.newest.state.is_deleted]
         for log in filter(None, logs):
             self._published.update(log.made)
-            self._created_at.update(log.created_at)
             if not is_lock(log.newest.branch):
                 self._keep(str(log.newest.branch), log.kept)
         for tag in iter_tagged_since(self._records, self._horizon):
@@ -75,7 +75,7 @@ class _Search:
             holders={commit_id: frozenset(by) for commit_id, by in self._holders.items()},
             published=frozenset(self._published),
             heads=tuple(entry for entry in living if not is_lock(entry.branch)),
-            created_at=self._created_at,
+            created_at={commit_id: commit.created_at for commit_id, commit in self._lines.known.items()},
         )
 
     def _keep(self, holder: str, commit_ids: Iterable[str]) -> None:
@@ -83,7 +83,7 @@ class _Search:
             self._holders.setdefault(commit_id, set()).add(holder)
 
     def _read_log(self, branch: BranchName) -> "_Log | None":
-        return _Log.read(self._records, branch, self._policy, self._horizon)
+        return _Log.read(self._records, self._lines, branch, self._policy, self._horizon)
 
     def _keep_bases(self, living: list[LogEntry]) -> None:
         """Keep what living branches would be merged on: with main, and with the branch they were made from."""
@@ -118,10 +118,11 @@ class _Log:
     newest: LogEntry
     made: frozenset[str]
     kept: frozenset[str]
-    created_at: Mapping[str, int]
 
     @classmethod
-    def read(cls, records: Records, branch: BranchName, policy: Policy, horizon: datetime) -> "_Log | None":
+    def read(
+        cls, records: Records, lines: Lines, branch: BranchName, policy: Policy, horizon: datetime
+    ) -> "_Log | None":
         log = records.context.branch_log(branch)
         listed = ((log.number_of(info.path), info.modified) for info in records.context.store.list(log.folder))
         times = {number: modified for number, modified in listed if number is not None}
@@ -130,29 +131,27 @@ class _Log:
             return None
         made: set[str] = set()
         kept: set[str] = set()
-        created_at: dict[str, int] = {}
         entry: LogEntry | None = newest
         while entry is not None:
-            life = _Life(records, entry)
+            life = _Life(records, lines, entry)
             made.update(life.made)
             # A branch that was deleted a while ago counts no more, nor do those of its name before it.
             if not entry.state.is_deleted or times.get(entry.number, horizon) >= horizon:
                 kept.update(life.find_kept(policy, times, horizon))
-            created_at.update(life.created_at)
             created_as = entry.state.created_as
             entry = records.heads.get_numbered(branch, created_as - 1) if created_as > 1 else None
-        return cls(newest=newest, made=frozenset(made), kept=frozenset(kept), created_at=created_at)
+        return cls(newest=newest, made=frozenset(made), kept=frozenset(kept))
 
 
 class _Life:
     """One branch from its creation to its end, or until now: a name may be used for several, one after the other."""
 
-    def __init__(self, records: Records, last: LogEntry) -> None:
+    def __init__(self, records: Records, lines: Lines, last: LogEntry) -> None:
         self._records = records
+        self._lines = lines
         self._last = last
         self._commits: dict[str, GraphCommit] = {}
         self._heads: dict[int, CommitRecord] = {}
-        self.created_at: dict[str, int] = {}
         self._read()
 
     @property
@@ -168,7 +167,7 @@ class _Life:
                 continue
             entry = self._last if number == self._last.number else self._records.heads.get_numbered(branch, number)
             self._heads[number] = entry.head
-            for commit in self._iter_line(entry.head):
+            for commit in self._lines.iter_line(entry.head):
                 if commit.branch != str(branch) or commit.manifest_version < self._last.state.created_as:
                     break
                 if commit.graph_commit_id in self._commits:
@@ -192,16 +191,10 @@ class _Life:
         kept.update(self._iter_last(policy.keep_last or 0, is_new, since))
         return kept
 
-    def _iter_line(self, head: CommitRecord) -> Iterator[GraphCommit]:
-        """A commit and its first parents, newest first."""
-        for commit in self._records.commits.iter_history(head):
-            self.created_at[commit.graph_commit_id] = commit.created_at
-            yield commit
-
     def _add_line(self, head: CommitRecord, kept: set[str]) -> None:
         """Add what a head goes back to by first parents, as far as that is not there yet."""
         own = self._commits
-        for commit in self._iter_line(head):
+        for commit in self._lines.iter_line(head):
             commit_id = commit.graph_commit_id
             if commit_id in kept and commit_id not in own:
                 return
@@ -215,7 +208,7 @@ class _Life:
     def _iter_last(self, keep_last: int, is_new: Callable[[GraphCommit], bool], since: int) -> Iterator[str]:
         """The last commits of the branch by first parents, counted from where it was when the horizon passed."""
         counted, name = 0, str(self._last.branch)
-        for commit in self._iter_line(self._last.head):
+        for commit in self._lines.iter_line(self._last.head):
             is_later = commit.branch == name and commit.manifest_version > since
             counted += not is_later
             if counted > keep_last and not is_later and not is_new(commit):
