@@ -198,6 +198,8 @@ def test_files_without_rows_make_an_empty_table(repo: ab.Repository, put: Put) -
         ({"quote": ","}, "one sign has two meanings"),
         ({"skip": -1}, "lines to skip"),
         ({"encoding": "klingon"}, "the encoding 'klingon' is not known"),
+        ({"encoding": "hex"}, "the encoding 'hex' is not known"),
+        ({"encoding": "utf\0"}, "is not known"),
         ({"mode": "replace"}, "the mode is 'replace'"),
         ({"on_bad": "ignore"}, "on_bad is 'ignore'"),
         ({"on_duplicate": "first"}, "on_duplicate is 'first'"),

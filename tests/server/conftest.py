@@ -16,7 +16,9 @@ import pytest
 import uvicorn
 
 import anabranch as ab
+from anabranch.server.access import DEFAULT_BRANCH
 from anabranch.server.app import create_app
+from anabranch.server.jobs.models import JobKind
 from anabranch.server.service import Service, create_first_token, open_service
 from anabranch.server.settings import Limits, Settings
 
@@ -174,6 +176,32 @@ def refused(response: httpx.Response, status: int, code: str) -> dict[str, Any]:
     assert (response.status_code, body["code"]) == (status, code), response.text
     assert set(body) == {"code", "message", "details"}
     return dict(body)
+
+
+def make_token(client: httpx.Client, scope: str, **more: Any) -> str:
+    """The secret of a new token."""
+    return str(ok(client.post("/tokens", json={"name": f"a {scope}", "scope": scope, **more}))["secret"])
+
+
+@contextmanager
+def busy(running: Running, project: Project) -> Iterator[None]:
+    """Let the only worker of a service wait until this is left."""
+    service = running.service
+    assert service is not None
+    begun, released = threading.Event(), threading.Event()
+
+    def work(*_: Any) -> dict[str, Any]:
+        begun.set()
+        released.wait()
+        return {}
+
+    token = service.tokens.list_all()[0]
+    service.jobs.submit(service.branches.open(project.id, DEFAULT_BRANCH, token), JobKind.EXPORT, {}, work)
+    begun.wait()
+    try:
+        yield
+    finally:
+        released.set()
 
 
 def new_project(client: httpx.Client, *, rows: int = 3) -> Project:

@@ -15,7 +15,7 @@ from anabranch.server.access import Needs, Public, Scope
 from anabranch.server.app import create_app
 from anabranch.server.service import open_service
 from anabranch.server.settings import Settings
-from tests.server.conftest import Project, Running, new_project, ok, refused
+from tests.server.conftest import Project, Running, make_token, new_project, ok, refused
 
 OPEN_TO_ALL = {"/health", "/docs", "/openapi.json"}
 
@@ -64,10 +64,6 @@ def path_of(route: APIRoute, project: str, branch: str = "default") -> str:
 def call(client: httpx.Client, route: APIRoute, path: str) -> httpx.Response:
     (method,) = sorted(route.methods or ())
     return client.request(method, path)
-
-
-def make_token(client: httpx.Client, scope: str, **more: Any) -> str:
-    return str(ok(client.post("/tokens", json={"name": f"a {scope}", "scope": scope, **more}))["secret"])
 
 
 def test_every_route_says_what_it_needs(routes: list[APIRoute]) -> None:

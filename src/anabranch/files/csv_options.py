@@ -40,11 +40,13 @@ class CsvOptions:
         if checked_number(self.skip, "number of lines to skip", hint="give a whole number") < 0:
             raise InvalidInputError(f"the number of lines to skip is {self.skip}", hint="give 0 or more")
         try:
-            codecs.lookup(self.encoding)
-        except (LookupError, TypeError):
+            is_known = codecs.lookup(self.encoding)._is_text_encoding  # hex and the like are none
+        except (LookupError, TypeError, ValueError):
+            is_known = False
+        if not is_known:
             raise InvalidInputError(
                 f"the encoding {self.encoding!r} is not known", hint="name one such as utf-8, utf-16 or latin-1"
-            ) from None
+            )
 
     @property
     def is_utf8(self) -> bool:

@@ -11,6 +11,8 @@ from typing import Any
 
 from fastapi import Request, Response
 from fastapi.concurrency import run_in_threadpool
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
 
 from anabranch.errors import (
     AccessError,
@@ -110,6 +112,10 @@ class IdempotencyKeys:
             if _is_final(response):
                 await run_in_threadpool(self._finish, asked, _answer_of(response))
             return response
+        except (RequestValidationError, HTTPException):
+            # The request was not even understood: what is sent next under this key may be what was meant.
+            await run_in_threadpool(self._forget, asked)
+            raise
         finally:
             with self._lock:
                 self._under_way.discard(asked.digest)

@@ -2,6 +2,7 @@
 
 import asyncio
 import secrets
+from collections.abc import Callable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -40,16 +41,24 @@ class LimitingMiddleware:
     async def _limited(self, scope: Scope, receive: Receive, send: Send) -> None:
         has_begun = False
 
-        async def noting(message: Message) -> None:
-            nonlocal has_begun
-            has_begun = True
-            await send(message)
-
         try:
-            async with asyncio.timeout(self._limits.request_seconds):
+            async with asyncio.timeout(self._limits.request_seconds) as patience:
+
+                def grant(message: Message) -> None:
+                    """Large bodies may take longer, as long as they come and go fast enough."""
+                    more = len(message.get("body", b"")) / self._limits.slowest_bytes_per_second
+                    if not patience.expired():
+                        patience.reschedule((patience.when() or 0.0) + more)
+
+                async def noting(message: Message) -> None:
+                    nonlocal has_begun
+                    has_begun = True
+                    await send(message)
+                    grant(message)
+
                 most = self._most_bytes(scope)
                 _refuse_announced(scope, most)
-                await self._app(scope, _counting(receive, most), noting)
+                await self._app(scope, _counting(receive, most, grant), noting)
         except TimeoutError:
             if has_begun:
                 raise
@@ -76,7 +85,7 @@ def _refuse_announced(scope: Scope, most: int) -> None:
         raise _too_large(most)
 
 
-def _counting(receive: Receive, most: int) -> Receive:
+def _counting(receive: Receive, most: int, grant: Callable[[Message], None]) -> Receive:
     """Read a body until it is too much, whatever its sender said about it."""
     taken = 0
 
@@ -86,6 +95,7 @@ def _counting(receive: Receive, most: int) -> Receive:
         taken += len(message.get("body", b""))
         if taken > most:
             raise TellingException(_too_large(most))
+        grant(message)
         return message
 
     return counted

@@ -17,6 +17,7 @@ class Limits:
     name_length: int = 128
     text_length: int = 4_000
     request_seconds: float = 120.0
+    slowest_bytes_per_second: int = 64 << 10
     retry_seconds: float = 20.0
     requests_at_once: int = 256
     workers: int = 32

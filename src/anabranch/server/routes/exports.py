@@ -30,7 +30,7 @@ class NewExport(Body):
     format: RowFormat = RowFormat.CSV
     columns: Annotated[list[_Name] | None, Field(min_length=1, max_length=2000)] = None
     filter: Annotated[str | None, Field(max_length=10_000, description="SQL over the columns: `amount > 10`.")] = None
-    limit: Annotated[int | None, Field(ge=1, description="At most so many rows.")] = None
+    limit: Annotated[int | None, Field(ge=1, le=2**53, description="At most so many rows.")] = None
     gzip: Annotated[bool, Field(description="Compress CSV or JSON.")] = False
     delimiter: Annotated[str, Field(min_length=1, max_length=1)] = ","
     header: Annotated[bool, Field(description="Begin CSV with the names of the columns.")] = True

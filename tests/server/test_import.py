@@ -1,0 +1,259 @@
+"""Imports over HTTP: the rows of a file become one commit, or nothing changes."""
+
+import gzip
+import io
+import time
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from anabranch.server.settings import Limits
+from tests.server.conftest import Project, Running, new_project, ok, refused, serving
+
+
+def send(
+    project: Project, data: bytes | str, name: str = "orders.csv", *, branch: str = "default", **options: Any
+) -> httpx.Response:
+    sent = data.encode() if isinstance(data, str) else data
+    return project.client.post(f"{project.table(branch)}/import", params=options, files={"file": (name, sent)})
+
+
+def rows(project: Project, branch: str = "default") -> list[tuple[int, str | None]]:
+    found = project.preview(branch, limit=10_000)["rows"]
+    return sorted((row["id"], row["v"]) for row in found)
+
+
+def state(project: Project, branch: str = "default") -> tuple[Any, ...]:
+    """All that a failed import must leave as it was."""
+    detail = ok(project.client.get(project.table(branch)))
+    return rows(project, branch), detail["commit_id"], detail["source"]
+
+
+def left_files(running: Running, project: Project) -> list[str]:
+    folder = running.data / "files" / project.id
+    return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+
+
+def parquet(columns: dict[str, Any]) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(pa.table(columns), sink)
+    return sink.getvalue()
+
+
+def test_an_import_replaces_all_rows_unless_it_is_incremental(running: Running, project: Project) -> None:
+    done = ok(send(project, "id,v\n7,seven\n8,eight\n"))
+    assert rows(project) == [(7, "seven"), (8, "eight")]
+    assert (done["imported_rows"], done["table_row_count"], done["warnings"]) == (2, 2, [])
+    commit = ok(project.client.get(f"{project.on()}/commits/{done['commit_id']}"))
+    assert (commit["kind"], commit["message"]) == ("load", "Import orders.csv into in_c_sales.orders")
+    job = ok(project.client.get(f"/jobs/{done['job_id']}"))
+    assert (job["state"], job["result"], job["progress"]) == ("succeeded", done, {"rows": 2, "fraction": 1.0})
+    done = ok(send(project, "id,v\n8,other\n9,nine\n", incremental=True))
+    assert rows(project) == [(7, "seven"), (8, "other"), (9, "nine")]
+    assert (done["imported_rows"], done["table_row_count"]) == (2, 3)
+    assert left_files(running, project) == []
+
+
+def test_without_a_primary_key_an_incremental_import_adds_rows(project: Project) -> None:
+    ok(project.client.put(f"{project.table()}/primary-key", json={"columns": []}))
+    ok(send(project, "id,v\n3,again\n", incremental=True))
+    assert rows(project) == [(1, "v1"), (2, "v2"), (3, "again"), (3, "v3")]
+    refused(send(project, "id,v\n3,again\n", dedup=True), 400, "invalid_input")
+
+
+def test_columns_are_found_by_their_names(project: Project) -> None:
+    ok(send(project, "v,id\nseven,7\n"))
+    assert rows(project) == [(7, "seven")]
+    ok(send(project, "eight,8\n", columns="v,id"))
+    assert rows(project) == [(8, "eight")]
+    ok(send(project, "9,nine\n", header=False))
+    assert rows(project) == [(9, "nine")]
+    assert [column["name"] for column in project.preview()["columns"]] == ["id", "v"]
+
+
+def test_files_come_as_their_senders_write_them(project: Project) -> None:
+    packed, columns = gzip.compress(b"id,v\n7,a;b\n8,\n"), parquet({"v": ["a;b", None], "id": [7, 8]})
+    files: list[tuple[bytes | str, str, dict[str, Any]]] = [
+        ("id;v\n7;'a;b'\n8;NULL\n", "orders.csv", {"delimiter": ";", "quote": "'", "null": "NULL"}),
+        ("id\tv\n7\ta;b\n8\t\n", "orders.tsv", {}),
+        ("a note\nid|v\n7|a;b\n8|\n", "orders.txt", {"delimiter": "|", "quote": "", "skip": 1}),
+        ("id,v\n7,a;b\n8,\n".encode("utf-16"), "orders", {"encoding": "utf-16"}),
+        (packed, "orders.csv.gz", {}),
+        (packed, "no ending that would tell", {}),
+        ('{"v": "a;b", "id": 7}\n{"id": 8}\n', "orders.jsonl", {}),
+        (columns, "orders.parquet", {}),
+        (columns, "orders", {}),
+    ]
+    for data, name, options in files:
+        ok(send(project, "id,v\n0,none\n"))
+        assert ok(send(project, data, name, **options))["imported_rows"] == 2
+        assert rows(project) == [(7, "a;b"), (8, None)]
+
+
+@pytest.mark.parametrize(
+    ("data", "code", "line", "reason"),
+    [
+        ("id,v\n7,a\n8,b,c\n", "bad_record", 3, "it has 3 values for 2 columns"),
+        ("id,v\n7,a\n\n8,b\nnine,c\n", "bad_record", 5, "column 'id' takes int64, and 'nine' is none"),
+        ("id,v\n7,a\n8,b\n7,c\n", "key_conflict", 4, "the key {'id': 7} occurs more than once"),
+    ],
+)
+def test_a_failed_import_says_where_and_why_and_leaves_the_table_as_it_was(
+    running: Running, project: Project, data: str, code: str, line: int, reason: str
+) -> None:
+    branch = project.branch()
+    for on, incremental in product(("default", branch), (False, True)):
+        before = state(project, on)
+        response = send(project, data, "März.csv", branch=on, incremental=incremental)
+        told = refused(response, 409 if code == "key_conflict" else 400, code)
+        assert (told["details"]["file"], told["details"]["line"], told["details"]["reason"]) == (
+            "März.csv",
+            line,
+            reason,
+        )
+        assert f"März.csv, line {line}" in told["message"]
+        assert str(running.data) not in response.text
+        assert state(project, on) == before
+        job = ok(project.client.get(f"/jobs/{told['details']['job_id']}"))
+        assert (job["state"], job["error"]["code"], job["result"]) == ("failed", code, None)
+    assert ok(project.client.get(project.on(branch)))["tables"] == []
+    assert left_files(running, project) == []
+
+
+def test_what_is_no_such_file_is_refused(project: Project) -> None:
+    before = state(project)
+    files: list[tuple[bytes | str, str, str]] = [
+        ("id,w\n7,a\n", "a.csv", "schema_mismatch"),
+        ("v\na\n", "a.csv", "schema_mismatch"),
+        ("", "a.csv", "schema_mismatch"),
+        (gzip.compress(b"id,v\n7,a\n")[:-6], "a.csv.gz", "bad_record"),
+        (b"PAR1 and no more", "a.parquet", "bad_record"),
+        (b"id,v\n7,\xff\xfe\n", "a.csv", "bad_record"),
+        (parquet({"id": ["seven"], "v": ["a"]}), "a.parquet", "schema_mismatch"),
+        ("[7,", "a.json", "bad_record"),
+    ]
+    for data, name, code in files:
+        told = refused(send(project, data, name), 400, code)
+        assert name in told["message"]
+        assert "/files/" not in told["message"]
+        assert state(project) == before
+
+
+def test_of_rows_with_the_same_key_the_last_can_win(project: Project) -> None:
+    done = ok(send(project, "id,v\n7,first\n8,b\n7,last\n", dedup=True))
+    assert rows(project) == [(7, "last"), (8, "b")]
+    assert (done["imported_rows"], done["warnings"]) == (2, ["1 rows gave way to later ones of the same key"])
+    done = ok(send(project, "id,v\n7,x\n9,y\n7,z\n", dedup=True, incremental=True))
+    assert rows(project) == [(7, "z"), (8, "b"), (9, "y")]
+
+
+def test_an_import_copies_the_table_to_the_branch(project: Project) -> None:
+    branch = project.branch()
+    done = ok(send(project, "id,v\n4,new\n", branch=branch, incremental=True))
+    assert done["table_row_count"] == 4
+    assert rows(project, branch) == [(1, "v1"), (2, "v2"), (3, "v3"), (4, "new")]
+    assert rows(project) == [(1, "v1"), (2, "v2"), (3, "v3")]
+    copied = ok(project.client.get(project.on(branch)))["tables"]
+    assert [(table["bucket"], table["table"]) for table in copied] == [("in_c_sales", "orders")]
+    project.insert(5)
+    assert project.ids(branch) == [1, 2, 3, 4]
+
+
+def test_a_file_can_be_sent_before_and_imported_twice(running: Running, project: Project) -> None:
+    files = f"{project.path}/files"
+    response = project.client.post(files, files={"file": ("../orders.csv", b"id,v\n7,seven\n")})
+    sent = ok(response)
+    assert (response.status_code, sent["name"], sent["size_bytes"]) == (201, "orders.csv", 13)
+    assert ok(project.client.get(files))["files"] == [sent]
+    branch = project.branch()
+    for on in ("default", branch):
+        done = ok(project.client.post(f"{project.table(on)}/import", params={"file_id": sent["id"]}))
+        assert done["imported_rows"] == 1
+        assert rows(project, on) == [(7, "seven")]
+    other = new_project(project.client, rows=0)
+    foreign = project.client.post(f"{other.table()}/import", params={"file_id": sent["id"]})
+    refused(foreign, 404, "file_not_found")
+    assert left_files(running, project) == [sent["id"]]
+    assert project.client.delete(f"{files}/{sent['id']}").status_code == 204
+    refused(project.client.get(f"{files}/{sent['id']}"), 404, "file_not_found")
+    assert left_files(running, project) == []
+
+
+def test_requests_that_make_no_sense_are_refused(running: Running, project: Project) -> None:
+    before = state(project)
+    path, good = f"{project.table()}/import", {"file": ("a.csv", b"id,v\n7,a\n")}
+    post = project.client.post
+    refused(post(path), 400, "invalid_input")
+    refused(post(path, json={}), 400, "invalid_input")
+    refused(post(path, files=good, params={"file_id": "file_1"}), 400, "invalid_input")
+    refused(post(path, params={"file_id": "file_1"}), 404, "file_not_found")
+    refused(post(path, files={"other": b"x"}), 400, "invalid_input")
+    refused(post(path, files=good, data={"incremental": "true"}), 400, "invalid_input")
+    refused(post(path, files=[("file", ("a", b"x")), ("file", ("b", b"x"))]), 400, "invalid_input")
+    refused(post(path, files=good, params={"columns": "id,v", "header": True}), 400, "invalid_input")
+    refused(post(path, files=good, params={"delimiter": '"'}), 400, "invalid_input")
+    refused(post(path, files=good, params={"columns": "id,id"}), 400, "invalid_input")
+    for encoding in ("klingon", "hex", "rot13"):
+        refused(post(path, files=good, params={"encoding": encoding}), 400, "invalid_input")
+    refused(post(path, files=good, params={"encoding": "undefined"}), 400, "bad_record")
+    for params in ({"color": "red"}, {"skip": -1}, {"wait": 101}, {"format": "xls"}):
+        refused(post(path, files=good, params=params), 422, "invalid_request")
+    form = {"Content-Type": "multipart/form-data; boundary=x"}
+    for body in (b"", b"--x", b"--x\r\nContent-Disposition: form-data\r\n\r\n", b"nothing like it", b"--x--\r\n"):
+        refused(post(path, content=body, headers=form), 400, "invalid_input")
+    refused(post(path, content=b"x", headers={"Content-Type": "multipart/form-data"}), 400, "invalid_input")
+    missing = f"{project.table(table='nothing')}/import"
+    refused(post(missing, files=good), 404, "table_not_found")
+    assert state(project) == before
+    assert left_files(running, project) == []
+
+
+def test_a_file_that_is_too_large_is_refused_while_it_comes(tmp_path: Path) -> None:
+    with serving(tmp_path / "data", limits=Limits(upload_bytes=300_000)) as running, running.client() as client:
+        project = new_project(client)
+        head = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a.csv"\r\n\r\nid,v\n'
+
+        def endless() -> Any:
+            yield head
+            for number in range(10_000):
+                yield b"%d,%s\n" % (number, b"v" * 90)
+
+        form = {"Content-Type": "multipart/form-data; boundary=x"}
+        for path in (f"{project.table()}/import", f"{project.path}/files"):
+            refused(client.post(path, content=endless(), headers=form), 413, "too_large")
+        assert left_files(running, project) == []
+        assert project.ids() == [1, 2, 3]
+        assert client.delete(project.path).status_code == 204
+
+
+def test_a_large_file_may_take_longer_if_it_keeps_coming(tmp_path: Path) -> None:
+    limits = Limits(request_seconds=0.8, slowest_bytes_per_second=1000)
+    with serving(tmp_path, limits=limits) as running, running.client() as client:
+        project = new_project(client)
+        head = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a.csv"\r\n\r\nid,v\n'
+        form = {"Content-Type": "multipart/form-data; boundary=x"}
+
+        def slow(size: int) -> Iterator[bytes]:
+            yield head
+            for number in range(5):
+                time.sleep(0.2)  # longer than a request may take, all in all
+                yield b"%d,%s\n" % (number, b"v" * size)
+            yield b"\r\n--x--\r\n"
+
+        sent = client.post(f"{project.table()}/import", content=slow(2000), headers=form)
+        assert ok(sent)["imported_rows"] == 5
+        refused(client.post(f"{project.table()}/import", content=slow(1), headers=form), 408, "too_slow")
+        assert left_files(running, project) == []
+
+
+def test_a_project_takes_its_files_with_it(running: Running, client: httpx.Client) -> None:
+    project = new_project(client)
+    ok(client.post(f"{project.path}/files", files={"file": ("a.csv", b"id,v\n7,a\n")}))
+    assert client.delete(project.path).status_code == 204
+    assert not (running.data / "files" / project.id).exists()

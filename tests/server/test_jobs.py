@@ -1,0 +1,183 @@
+"""Jobs: a few run, some wait, more are refused, and a crash leaves none half done."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from anabranch.server.settings import Limits
+from tests.server.conftest import (
+    Project,
+    Running,
+    busy,
+    make_token,
+    new_project,
+    ok,
+    process,
+    refused,
+    secret_of,
+    serving,
+    wait_until_healthy,
+)
+
+
+def send(project: Project, branch: str = "default", *, wait: float = 0, data: bytes = b"id,v\n7,a\n") -> httpx.Response:
+    return project.client.post(
+        f"{project.table(branch)}/import", params={"wait": wait}, files={"file": ("a.csv", data)}
+    )
+
+
+def end_of(client: httpx.Client, job_id: str) -> dict[str, Any]:
+    """A job when it has ended."""
+    pause = threading.Event()
+    while (job := ok(client.get(f"/jobs/{job_id}")))["state"] in ("queued", "running"):
+        pause.wait(0.02)
+    return job
+
+
+@pytest.fixture(scope="module")
+def narrow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """A service with one worker and room for two jobs that wait."""
+    limits = Limits(job_workers=1, queued_jobs=2)
+    with serving(tmp_path_factory.mktemp("narrow"), limits=limits) as running:
+        yield running
+
+
+def test_a_request_that_does_not_wait_gets_a_job(narrow: Running) -> None:
+    with narrow.client() as client:
+        project = new_project(client)
+        with busy(narrow, project):
+            response = send(project)
+            job = ok(response)
+            assert (response.status_code, job["state"], job["kind"]) == (202, "queued", "import")
+            assert response.headers["location"] == f"/jobs/{job['id']}"
+            assert ok(client.get(response.headers["location"])) == job
+            assert project.ids() == [1, 2, 3]
+            listed = ok(client.get("/jobs", params={"project_id": project.id}))["jobs"]
+            assert [(one["kind"], one["state"]) for one in listed] == [("import", "queued"), ("export", "running")]
+        done = end_of(client, job["id"])
+        assert (done["state"], done["result"]["imported_rows"], done["error"]) == ("succeeded", 1, None)
+        assert done["created_at"] <= done["started_at"] <= done["finished_at"]
+        assert project.ids() == [7]
+        listed = ok(client.get("/jobs", params={"project_id": project.id, "state": "succeeded"}))["jobs"]
+        assert job["id"] == listed[0]["id"]
+
+
+def test_no_more_jobs_wait_than_may(narrow: Running) -> None:
+    with narrow.client() as client:
+        project = new_project(client)
+        with busy(narrow, project):
+            waiting = [ok(send(project))["id"] for _ in range(2)]
+            response = send(project)
+            assert refused(response, 429, "too_many_requests")["details"]["retryable"] is True
+            assert int(response.headers["retry-after"]) >= 1
+            assert project.ids() == [1, 2, 3]  # reads do not wait for jobs
+            cancelled = ok(client.delete(f"/jobs/{waiting[0]}"))
+            assert (cancelled["state"], cancelled["error"]["code"]) == ("cancelled", "job_cancelled")
+            assert ok(client.get(f"/jobs/{waiting[0]}")) == cancelled
+            refused(client.delete(f"/jobs/{waiting[0]}"), 409, "job_not_queued")
+            assert send(project).status_code == 202
+        assert end_of(client, waiting[1])["state"] == "succeeded"
+        refused(client.delete(f"/jobs/{waiting[1]}"), 409, "job_not_queued")
+        folder = narrow.data / "files" / project.id
+        assert waiting[0] not in [path.name for path in folder.iterdir()]
+
+
+def test_whoever_waits_for_a_job_that_is_cancelled_is_told(narrow: Running) -> None:
+    with narrow.client() as client:
+        project = new_project(client)
+        answers: list[httpx.Response] = []
+        with busy(narrow, project):
+            waiting = threading.Thread(target=lambda: answers.append(send(project, wait=60)))
+            waiting.start()
+            pause = threading.Event()
+            while not (queued := ok(client.get("/jobs", params={"state": "queued"}))["jobs"]):
+                pause.wait(0.02)
+            ok(client.delete(f"/jobs/{queued[0]['id']}"))
+            waiting.join()
+        refused(answers[0], 409, "job_cancelled")
+        assert project.ids() == [1, 2, 3]
+
+
+def test_jobs_are_shown_to_those_who_may_see_their_branch(running: Running, project: Project) -> None:
+    branch = project.branch()
+    job = ok(send(project, branch, wait=30))["job_id"]
+    other = new_project(project.client, rows=0)
+    secrets = {
+        "foreign": make_token(project.client, "project", project_id=other.id),
+        "reader": make_token(project.client, "read", project_id=project.id),
+        "bound": make_token(project.client, "branch", project_id=project.id, branch_id=branch),
+        "elsewhere": make_token(project.client, "branch", project_id=project.id, branch_id=project.branch()),
+    }
+    for name, secret in secrets.items():
+        with running.client(secret) as client:
+            listed = [one["id"] for one in ok(client.get("/jobs"))["jobs"]]
+            if name in ("reader", "bound"):
+                assert ok(client.get(f"/jobs/{job}"))["branch_id"] == branch
+                assert listed == [job]
+            else:
+                unknown = refused(client.get("/jobs/job_0"), 404, "job_not_found")["message"]
+                told = refused(client.get(f"/jobs/{job}"), 404, "job_not_found")["message"]
+                assert told == unknown.replace("job_0", job)
+                refused(client.delete(f"/jobs/{job}"), 404, "job_not_found")
+                refused(client.get(f"/jobs/{job}/file"), 404, "job_not_found")
+                assert listed == []
+    with running.client(secrets["reader"]) as client:
+        refused(client.delete(f"/jobs/{job}"), 403, "forbidden")
+        refused(client.get("/jobs", params={"project_id": other.id}), 403, "forbidden")
+
+
+def test_a_start_ends_what_a_crash_left(tmp_path: Path) -> None:
+    with serving(tmp_path) as running, running.client() as client:
+        project = new_project(client)
+        done = ok(send(project, wait=30))
+        lost = ok(send(project, wait=30, data=b"id,v\n8,b\n9,c\n"))
+        kept = ok(client.post(f"{project.path}/files", files={"file": ("a.csv", b"id,v\n7,a\n")}))["id"]
+        export = ok(client.post(f"{project.table()}/export", json={}))
+        assert running.service is not None
+        # As a crash between the commit and the row would leave it; and one before the commit.
+        write = running.service.database.write
+        write("UPDATE jobs SET state = 'running', result = NULL WHERE id = ?", [lost["job_id"]])
+        write("UPDATE jobs SET state = 'queued', result = NULL, id = 'job_never' WHERE id = ?", [done["job_id"]])
+        half = tmp_path / "files" / project.id / "file_half"
+        half.mkdir()
+    with serving(tmp_path) as running, running.client() as client:
+        found = ok(client.get(f"/jobs/{lost['job_id']}"))
+        assert (found["state"], found["result"]["commit_id"]) == ("succeeded", lost["commit_id"])
+        assert (found["result"]["imported_rows"], found["result"]["table_row_count"]) == (2, 2)
+        never = ok(client.get("/jobs/job_never"))
+        assert (never["state"], never["error"]["code"]) == ("failed", "interrupted")
+        assert sorted(path.name for path in half.parent.iterdir()) == sorted([kept, export["job_id"]])
+        assert client.get(export["url"]).text == '"id","v"\n8,"b"\n9,"c"\n'
+
+
+@pytest.mark.proof
+def test_a_service_that_is_killed_while_it_imports_leaves_the_table_as_it_was(tmp_path: Path) -> None:
+    lines = [b"id,v", *(b"%d,some text that makes the file longer" % number for number in range(700_000))]
+    with process(tmp_path, "--init") as (started, url):
+        secret = secret_of(started)
+        wait_until_healthy(url, started)
+        with Running(url=url, data=tmp_path, secret=secret).client() as client:
+            project = new_project(client)
+            branch = project.branch()
+            before = [project.preview(on) for on in ("default", branch)]
+            jobs = [ok(send(project, on, data=b"\n".join(lines)))["id"] for on in ("default", branch)]
+            pause = threading.Event()
+            while not (job := ok(client.get(f"/jobs/{jobs[0]}")))["progress"]["rows"]:
+                pause.wait(0.01)
+            assert job["state"] == "running"
+            started.kill()
+            started.wait()
+    with process(tmp_path) as (started, url):
+        wait_until_healthy(url, started)
+        with Running(url=url, data=tmp_path, secret=secret).client() as client:
+            again = Project(client, project.id)
+            for job_id in jobs:
+                job = ok(client.get(f"/jobs/{job_id}"))
+                assert (job["state"], job["error"]["code"]) == ("failed", "interrupted")
+            assert [again.preview(on) for on in ("default", branch)] == before
+            assert list((tmp_path / "files" / project.id).iterdir()) == []
+            assert ok(send(again, wait=30))["table_row_count"] == 1
