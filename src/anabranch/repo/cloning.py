@@ -4,7 +4,6 @@ The source is told before anything of it is read. Whatever dies halfway leaves a
 the next attempt clears.
 """
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -40,6 +39,7 @@ from anabranch.repo.origins import (
 )
 from anabranch.repo.records import Records
 from anabranch.repo.refs import refuse_internal, require_kept, require_published, resolve
+from anabranch.repo.steps import Steps
 from anabranch.repo.tables import free_dataset
 from anabranch.storage import in_parallel, is_below_file, open_store
 from anabranch.storage.uris import relative_to
@@ -222,7 +222,7 @@ def _clone_tables(request: CloneRequest, attempt: Attempt, progress: Progress) -
 
     drafts = dict(zip(places, in_parallel(draft, places), strict=True))
     files = sum(len(drawn.copies) for _, drawn in drafts.values())
-    step = _Steps(progress, files if is_deep else len(drafts))
+    step = Steps(progress, files if is_deep else len(drafts))
 
     def put(key: TableKey) -> TableEntry:
         pin, drawn = drafts[key]
@@ -242,21 +242,6 @@ def _clone_tables(request: CloneRequest, attempt: Attempt, progress: Progress) -
 def _dataset_of(target: Context, key: TableKey, attempt: Attempt) -> str:
     """The folder of a table; a second attempt never writes where one that seems dead may still write."""
     return f"{key.bucket}/{key.table}.lance" if attempt.number == 1 else free_dataset(target, key)
-
-
-class _Steps:
-    """Count what several threads do."""
-
-    def __init__(self, progress: Progress, total: int) -> None:
-        self._progress = progress
-        self._total = total
-        self._done = 0
-        self._lock = threading.Lock()
-
-    def done(self) -> None:
-        with self._lock:
-            self._done += 1
-            self._progress(self._done, self._total)
 
 
 def _first_record(request: CloneRequest, attempt: Attempt) -> CommitRecord:

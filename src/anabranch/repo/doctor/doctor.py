@@ -1,6 +1,5 @@
 """Check a whole repository, everything that somebody can reach, and mend what can be rebuilt."""
 
-import threading
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -33,6 +32,7 @@ from anabranch.repo.doctor.seen import Seen, Use
 from anabranch.repo.doctor.surroundings import diagnose_leases, diagnose_mark, diagnose_names
 from anabranch.repo.doctor.tables import DatasetCheck, look_at_dataset
 from anabranch.repo.records import Records
+from anabranch.repo.steps import Steps
 from anabranch.storage import in_parallel
 
 __all__ = ["Progress", "Scope", "check_repository"]
@@ -88,30 +88,11 @@ def _mend(case: Case) -> bool:
 
 def _examine(context: Context, scope: Scope, progress: Progress) -> list[Case]:
     # Nothing is taken from what a handle remembers of earlier reads.
-    return _Examination(Records.of(context), scope, _Steps(progress)).run()
-
-
-class _Steps:
-    """Count what several threads do."""
-
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-        self._lock = threading.Lock()
-        self._done = self._total = 0
-
-    def expect(self, count: int) -> None:
-        with self._lock:
-            self._total += count
-            self._progress(self._done, self._total)
-
-    def done(self) -> None:
-        with self._lock:
-            self._done += 1
-            self._progress(self._done, self._total)
+    return _Examination(Records.of(context), scope, Steps(progress)).run()
 
 
 class _Examination:
-    def __init__(self, records: Records, scope: Scope, steps: _Steps) -> None:
+    def __init__(self, records: Records, scope: Scope, steps: Steps) -> None:
         self._records = records
         self._context = records.context
         self._scope = scope
