@@ -1,0 +1,74 @@
+"""What a service shows, and what its repositories and metadata say, to be compared with what clients know."""
+
+from collections.abc import Mapping, Sequence
+
+import httpx
+
+import anabranch as ab
+from tests.server.conftest import Running, ok
+from tests.server.programs.clients import IDS, Client, Site
+from tests.server.programs.knowledge import Fact, Value
+
+__all__ = ["check_agreement", "check_knowledge"]
+
+
+def check_knowledge(clients: Sequence[Client], running: Running) -> None:
+    """Every client finds what it was told is done, and nothing else that it did not ask for."""
+    with running.client() as http:
+        for client in clients:
+            client.knowledge.settle(_see(client, http))
+
+
+def check_agreement(site: Site, running: Running) -> None:
+    """The service shows the branches and copies that the repository has."""
+    repository = ab.open(running.data / f"project_{site.project}")
+    there = {info.name: info for info in repository.branch_list() if info.name != "main"}
+    with running.client() as http:
+        shown = ok(http.get(f"{site.path}/branches"))["branches"]
+        assert sorted(branch["id"] for branch in shown) == sorted(there)
+        for name, info in there.items():
+            copied = ok(http.get(f"{site.path}/branches/{name}"))["tables"]
+            tables = {key for key in info.own_tables if key in repository.snapshot_of(name)}
+            assert {f"{one['bucket']}.{one['table']}" for one in copied} == tables
+    assert not [found for found in repository.doctor().findings if found.severity == "error"]
+
+
+def _see(client: Client, http: httpx.Client) -> Mapping[Fact, Value]:
+    """All that concerns one client."""
+    facts = {*client.knowledge.certain, *(fact for doubt in client.knowledge.in_doubt for fact in doubt)}
+    site, seen = client.site, dict[Fact, Value]()
+    branches = {branch["name"]: branch["id"] for branch in ok(http.get(f"{site.path}/branches"))["branches"]}
+    mine = {name: found for name, found in branches.items() if name.startswith(f"branch {client.number}.")}
+    client.own_branches = mine
+    seen |= {("branch", name): "there" for name in mine}
+    for place in sorted({fact[1] for fact in facts if fact[0] == "bucket"}):
+        seen |= _see_bucket(client, http, place)
+    for place, table in sorted({fact[1:3] for fact in facts if fact[0] == "row"}):
+        seen |= _see_rows(client, http, place, table, facts)
+    projects = [project["id"] for project in ok(http.get("/projects"))["projects"]]
+    return seen | {("project", name): "there" for name in projects if name.startswith(f"project-{client.number}-")}
+
+
+def _see_bucket(client: Client, http: httpx.Client, place: str) -> dict[Fact, Value]:
+    on = f"{client.site.path}/branches/{place}/buckets"
+    if client.bucket not in [bucket["name"] for bucket in ok(http.get(on))["buckets"]]:
+        return {}
+    tables = ok(http.get(f"{on}/{client.bucket}/tables"))["tables"]
+    seen: dict[Fact, Value] = {("bucket", place, client.bucket): "there"}
+    return seen | {("table", place, f"{client.bucket}.{one['name']}"): "there" for one in tables}
+
+
+def _see_rows(client: Client, http: httpx.Client, place: str, table: str, facts: set[Fact]) -> dict[Fact, Value]:
+    """The rows of a client; those of main that a branch shows are another fact."""
+    bucket, _, leaf = table.partition(".")
+    path = f"{client.site.path}/branches/{place}/buckets/{bucket}/tables/{leaf}/preview"
+    mine = f"id >= {client.number * IDS} AND id < {(client.number + 1) * IDS}"
+    response = http.get(path, params={"filter": mine, "limit": 10_000})
+    if response.status_code == 404:
+        return {}
+    found = ok(response)
+    assert found["total_row_count"] == len({row["id"] for row in found["rows"]})
+    seen = {("row", place, table, str(row["id"])): row["v"] for row in found["rows"]}
+    if place == "default":
+        return seen
+    return {fact: value for fact, value in seen.items() if fact in facts or ("row", "default", *fact[2:]) not in facts}
