@@ -64,6 +64,8 @@ def test_a_clone_begins_with_the_tables_of_a_ref(lake: ab.Repository, clone: Clo
         of = lake.snapshot_of(ref)
         assert everything(made) == everything(lake, ref)
         assert {key: made.snapshot()[key].primary_key for key in of} == {key: of[key].primary_key for key in of}
+        assert {key: made.snapshot()[key].indices for key in of} == {key: of[key].indices for key in of}
+        assert made.schema_show() == lake.schema_show(ref)
         assert (commit.kind, commit.tables, commit.actor_id) == ("clone", tuple(of), "bob")
         assert commit.metadata["source"] == lake.uri
         assert commit.metadata["source_commit_id"] == of.id
@@ -96,6 +98,13 @@ def test_a_clone_can_do_all_that_a_repository_can(lake: ab.Repository, clone: Cl
     made.reset("main", to="main@v1")
     assert everything(made) == everything(lake, "dev/deeper")
     assert {path: size for path, size in objects(lake).items() if not path.startswith("_clones/")} == before
+
+
+def test_a_repository_without_tables(place: Place, kind: str) -> None:
+    options = place.storage_options
+    empty = ab.init(place / "empty", storage_options=options)
+    made = ab.clone(empty.uri, place / "clone", shallow=kind == "shallow", storage_options=options)
+    assert list(made.snapshot()) == []
 
 
 def test_some_tables_only(lake: ab.Repository, clone: Clone) -> None:
@@ -133,6 +142,7 @@ def test_a_clone_of_a_clone_is_known_to_both(lake: ab.Repository, place: Place) 
     assert [each.target for each in lake.clone_list()] == [child.uri, grandchild.uri, great.uri]
     # A deep one needs none of them.
     alone = ab.clone(grandchild.uri, place / "alone", storage_options=options, shallow=False)
+    assert len(lake.clone_list()) == 3
     for other in (lake, child, grandchild):
         remove_objects(other.uri, options)
     assert ids(alone) == [1, 2, 3, 4, 50, 51]

@@ -8,6 +8,7 @@ import lance
 import pytest
 
 import anabranch as ab
+from anabranch.bootstrap import open_damaged_repository
 from anabranch.errors import InvalidInputError, RepositoryNotFoundError, StaleBaseError
 from anabranch.format.manifest import read_manifest
 from anabranch.storage import open_store
@@ -192,11 +193,14 @@ def test_no_garbage_is_collected_before_a_repository_is_relocated(tmp_path: Path
     assert ids(copy.snapshot_of("dev")) == [2, 3, 4]
 
 
-def test_a_doctor_who_comes_too_early_does_no_harm(furnished: tuple[ab.Repository, str], place: Place) -> None:
+@pytest.mark.parametrize("open_copy", [ab.open, open_damaged_repository])
+def test_a_doctor_who_comes_too_early_does_no_harm(
+    furnished: tuple[ab.Repository, str], place: Place, open_copy: Callable[..., ab.Repository]
+) -> None:
     lake, run_id = furnished
     before = read_all(lake, run_id)
     copy_objects(lake.uri, place / "copy", place.storage_options)
-    report = ab.open(place / "copy", storage_options=place.storage_options).doctor(repair=True)
+    report = open_copy(place / "copy", storage_options=place.storage_options).doctor(repair=True)
     assert not report.is_clean
     assert any("relocate" in finding.remedy for finding in report.findings)
     ab.relocate(place / "copy", storage_options=place.storage_options)

@@ -152,7 +152,7 @@ def _refuse_taken(request: CloneRequest, *, is_unfinished: bool) -> None:
 
 
 def _register(request: CloneRequest) -> tuple[Registration, ...]:
-    """Tell the source, and whatever it is a shallow clone of in turn: their files are read as well."""
+    """Tell the source, and for a shallow clone what that is one of in turn: their files are read as well."""
     source, target = request.source.context, request.target.root
     held = Clones(source).register(
         target=target, kind=request.kind, commit_id=request.commit.graph_commit_id, keys=tuple(request.tables)
@@ -160,7 +160,7 @@ def _register(request: CloneRequest) -> tuple[Registration, ...]:
     made = [Registration(repository=source.root, clone_id=held.id)]
     try:
         require_uncollected(source, request.commit.graph_commit_id)
-        for other in _held_by(source):
+        for other in _held_by(source) if request.kind is CloneKind.SHALLOW else ():
             above = Clones(_at(other.repository, source.storage_options, actor=source.actor))
             theirs = above.get(other.clone_id)
             if theirs.is_held:
