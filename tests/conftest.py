@@ -62,12 +62,25 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep tests that share what their module makes in one worker, so that it is made once."""
+    """Keep tests that share what their module makes in one worker, so that it is made once.
+
+    What reaches S3 through Spark is tested where Spark is; all else that does both is for the proof.
+    """
     for item in items:
+        if item.get_closest_marker("spark") and _is_on_s3(item) and item.path.parent.name != "spark":
+            item.add_marker(pytest.mark.proof)
         if isinstance(item, pytest.Function) and item.get_closest_marker("xdist_group") is None:
             definitions = item._fixtureinfo.name2fixturedefs.values()
             if any(found[-1].scope == "module" for found in definitions):
                 item.add_marker(pytest.mark.xdist_group(item.path.name))
+
+
+def _is_on_s3(item: pytest.Item) -> bool:
+    return (
+        isinstance(item, pytest.Function)
+        and getattr(item, "callspec", None) is not None
+        and (item.callspec.params.get("place") == "s3")
+    )
 
 
 @pytest.fixture(scope="session")

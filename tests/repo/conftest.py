@@ -25,12 +25,16 @@ SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "both_engines: rows are compared in this process, and once more by Spark")
+    config.addinivalue_line(
+        "markers", "both_engines(spark_is_slow): rows are compared in this process, and once more by Spark"
+    )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if metafunc.definition.get_closest_marker("both_engines") is not None:
-        spark = pytest.param("spark", marks=pytest.mark.spark)
+    marker = metafunc.definition.get_closest_marker("both_engines")
+    if marker is not None:
+        marks = [pytest.mark.spark, *([pytest.mark.proof] if marker.kwargs.get("spark_is_slow") else [])]
+        spark = pytest.param("spark", marks=marks)
         metafunc.parametrize("engine", ["local", spark], indirect=True)
 
 

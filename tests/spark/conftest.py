@@ -32,6 +32,11 @@ def orders(start: int, end: int, v: str = "old") -> pa.Table:
     return pa.table({"id": pa.array(range(start, end), pa.int64()), "v": [v] * (end - start)})
 
 
+def slow(*case: object) -> Any:
+    """A case for the proof alone: a failed job takes Spark's Python workers with it, and new ones are slow to start."""
+    return pytest.param(*case, marks=pytest.mark.proof)
+
+
 def options(repo: ab.Repository) -> dict[str, str]:
     return {"repo": repo.uri, **{f"secret.{name}": value for name, value in repo.storage_options.items()}}
 

@@ -64,6 +64,7 @@ def test_workers_without_this_package_read_and_write(
         check(repo, run("read_and_write", cluster.master, repo.uri, "{}", environment=cluster.environment))
 
 
+@pytest.mark.proof
 def test_one_machine_needs_nothing_but_the_program(tmp_path: Path) -> None:
     repo = make_lake(tmp_path)
     environment = cluster_environment(sys.executable)

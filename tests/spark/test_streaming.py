@@ -15,7 +15,7 @@ from anabranch.errors import (
 )
 from anabranch.spark.spark_errors import spark_errors
 from tests.repo.conftest import nothing_changes
-from tests.spark.conftest import ORDERS, options, orders, rows
+from tests.spark.conftest import ORDERS, options, orders, rows, slow
 from tests.spark.feeds import STREAMED, Feed, Shape, as_it_is, batches, ids
 
 pytestmark = pytest.mark.spark
@@ -145,11 +145,11 @@ def test_a_batch_that_fails_publishes_nothing_and_comes_again(lake: ab.Repositor
         ((200, 200), {"upsert": "true"}, KeyConflictError, "more than once"),
         ((5,), {}, KeyConflictError, "such as {'id': 5}"),
         ((200,), {"branch": "gone"}, BranchNotFoundError, "'gone'"),
-        ((200,), {"ref": "main"}, InvalidInputError, "the option 'ref' is not known here"),
-        ((200,), {"run": "01JD0000000000000000000000"}, InvalidInputError, "a stream does not write into a run"),
-        ((200,), {"primaryKey": "v"}, InvalidInputError, "is id, not v"),
-        ((200,), {"mode": "complete", "upsert": "true"}, InvalidInputError, "an upsert keeps"),
-        ((200,), {"mode": "complete"}, SchemaMismatchError, "names the column 'id', which is not there"),
+        slow((200,), {"ref": "main"}, InvalidInputError, "the option 'ref' is not known here"),
+        slow((200,), {"run": "01JD0000000000000000000000"}, InvalidInputError, "a stream does not write into a run"),
+        slow((200,), {"primaryKey": "v"}, InvalidInputError, "is id, not v"),
+        slow((200,), {"mode": "complete", "upsert": "true"}, InvalidInputError, "an upsert keeps"),
+        slow((200,), {"mode": "complete"}, SchemaMismatchError, "names the column 'id', which is not there"),
     ],
 )
 def test_what_cannot_be_written_changes_nothing(

@@ -21,7 +21,7 @@ from anabranch.errors import (
 from anabranch.format.staging import DEFAULT
 from anabranch.spark.spark_errors import spark_errors
 from tests.repo.conftest import data_files
-from tests.spark.conftest import ORDERS, Read, Write, orders, rows
+from tests.spark.conftest import ORDERS, Read, Write, orders, rows, slow
 
 pytestmark = pytest.mark.spark
 
@@ -146,18 +146,23 @@ def test_a_job_that_is_cancelled_publishes_nothing(
     ("sql", "given", "kind", "said"),
     [
         ("SELECT 5L AS id, 'x' AS v", {}, KeyConflictError, "such as {'id': 5}"),
-        ("SELECT 200L AS id, 'x' AS v UNION ALL SELECT 200L, 'y'", {}, KeyConflictError, "more than once"),
+        slow("SELECT 200L AS id, 'x' AS v UNION ALL SELECT 200L, 'y'", {}, KeyConflictError, "more than once"),
         ("SELECT 5L AS id, 'x' AS v UNION ALL SELECT 5L, 'y'", {"upsert": "true"}, KeyConflictError, "more than once"),
-        ("SELECT cast(NULL AS long) AS id, 'x' AS v", {}, KeyConflictError, "key column 'id'"),
-        ("SELECT 200L AS id, 'x' AS w", {}, SchemaMismatchError, "column 'w' (found string) is not expected"),
+        slow("SELECT cast(NULL AS long) AS id, 'x' AS v", {}, KeyConflictError, "key column 'id'"),
+        slow("SELECT 200L AS id, 'x' AS w", {}, SchemaMismatchError, "column 'w' (found string) is not expected"),
         ("SELECT 'a' AS id, 'x' AS v", {}, SchemaMismatchError, "column 'id' was expected to be int64 and was found"),
-        ("SELECT 200L AS id, 1.5D AS v", {}, SchemaMismatchError, "column 'v' was expected to be string and was found"),
+        slow(
+            "SELECT 200L AS id, 1.5D AS v",
+            {},
+            SchemaMismatchError,
+            "column 'v' was expected to be string and was found",
+        ),
         ("SELECT 200L AS id, 'x' AS v", {"branch": "gone"}, BranchNotFoundError, "'gone'"),
-        ("SELECT 200L AS id, 'x' AS v", {"ref": "main"}, InvalidInputError, "the option 'ref' is not known here"),
-        ("SELECT 200L AS id, 'x' AS v", {"primaryKey": "v"}, InvalidInputError, "is id, not v"),
+        slow("SELECT 200L AS id, 'x' AS v", {"ref": "main"}, InvalidInputError, "the option 'ref' is not known here"),
+        slow("SELECT 200L AS id, 'x' AS v", {"primaryKey": "v"}, InvalidInputError, "is id, not v"),
         ("SELECT 200L AS id, 'x' AS v", {"mode": "overwrite", "upsert": "true"}, InvalidInputError, "an upsert keeps"),
-        ("SELECT 200L AS id, 'x' AS v", {"upsert": "perhaps"}, InvalidInputError, "'perhaps'"),
-        ("SELECT 200L AS id, 'x' AS v", {"metadata": "7"}, InvalidInputError, "'metadata'"),
+        slow("SELECT 200L AS id, 'x' AS v", {"upsert": "perhaps"}, InvalidInputError, "'perhaps'"),
+        slow("SELECT 200L AS id, 'x' AS v", {"metadata": "7"}, InvalidInputError, "'metadata'"),
     ],
 )
 def test_what_cannot_be_written_changes_nothing(

@@ -297,7 +297,7 @@ def test_pairs_that_do_not_conflict_come_to_what_is_written_down(repo: ab.Reposi
         assert found(repo, "target", case) == wanted(case, "fail", but=case.numbers(is_clean=False)), case.name
 
 
-@pytest.mark.both_engines
+@pytest.mark.both_engines(spark_is_slow=True)
 def test_pairs_that_conflict_are_reported_and_change_nothing(repo: ab.Repository) -> None:
     begin(repo)
     for name in ("source", "target"):
