@@ -296,6 +296,8 @@ def test_a_clone_killed_at_any_point_is_made_anew(
                     ab.init(target)
             made = ab.clone(lake.uri, target, shallow=kind == "shallow")
         assert everything(made) == expected
+        folders = {path.split("/")[2] for path in objects(made, "tables")}
+        assert folders == {Path(entry.dataset).name for entry in made.snapshot().entries.values()}
         ledger.commit(made, "1-2")
         assert everything(lake) == expected
         # What reads the source is held there; what was cut off is known, too.
@@ -308,3 +310,6 @@ def test_a_clone_killed_at_any_point_is_made_anew(
         for each in known:
             lake.clone_release(each.id)
         assert {each.id for each in lake.clone_list() if each.is_held} == held
+    collect(lake)
+    assert not [path for path in objects(lake) if "__clone__" in path]
+    assert everything(lake) == expected
