@@ -11,7 +11,8 @@ from anabranch.format.storage_report import Usage
 from anabranch.repo.gc.report import GcStage
 from anabranch.repo.gc.usage import HolderKind, RepositoryStorage
 from anabranch.repo.repository import Repository
-from tests.repo.conftest import CUSTOMERS, ORDERS, append, entry, fill_lake, objects, table
+from tests.moulds import Cast
+from tests.repo.conftest import CUSTOMERS, ORDERS, another, append, entry, fill_lake, objects, table
 from tests.repo.gc.passing import pass_time
 
 
@@ -37,7 +38,9 @@ def freed_without_signs(repo: Repository) -> int:
     return sum(found.bytes for found in repo.gc().objects if found.path.startswith("tables/"))
 
 
-def test_everything_is_counted_once(lake: Repository) -> None:
+@pytest.mark.s3
+def test_everything_is_counted_once(cast: Cast) -> None:
+    lake = cast(fill_lake)
     lake.branch_create("dev")
     append(lake, 4, branch="dev")
     lake.tag_create("v1")
@@ -185,6 +188,22 @@ def test_missing_files_are_told_and_nothing_of_that_table_would_be_freed(lake: R
     report = lake.storage_report(keep_last=1)
     assert report.damaged == (str(path.relative_to(lake.uri)),)
     assert [each.garbage for each in report.tables if ORDERS in each.tables] == [Usage()]
+
+
+def test_what_is_collected_meanwhile_is_not_missed(lake: Repository) -> None:
+    overwrite(lake, 1)
+    overwrite(lake, 2)
+    pass_time(lake)
+    freed: list[int] = []
+
+    def collect(stage: GcStage, done: int, total: int) -> None:
+        if stage is GcStage.READING and done == total and not freed:
+            freed.append(another(lake).gc(keep_last=1).bytes)
+
+    report = lake.storage_report(progress=collect)
+    assert freed[0] > 0
+    assert report.damaged == ()
+    assert report == lake.storage_report()
 
 
 def test_progress_is_told_and_mistakes_are_named(lake: Repository) -> None:

@@ -56,7 +56,13 @@ def measure_storage(
     """
     if part.branch is not None:
         records.heads.get(part.branch)
-    return _Measurement(records, policy, part, progress).run()
+    collected = list_collected(records.context)
+    while True:
+        report = _Measurement(records, policy, part, progress).run(collected)
+        before, collected = collected, list_collected(records.context) if report.damaged else collected
+        if collected == before:
+            return report
+        # What seemed to be missing was collected meanwhile.
 
 
 @dataclass(slots=True)
@@ -91,11 +97,11 @@ class _Measurement:
         self._part = part
         self._progress = progress
 
-    def run(self) -> RepositoryStorage:
+    def run(self, collected: frozenset[str]) -> RepositoryStorage:
         context = self._records.context
         horizon, _ = find_horizon(context, self._policy.grace)
         self._progress(GcStage.READING, 0, 2)
-        roots = find_roots(self._records, self._policy, horizon=horizon).without(list_collected(context))
+        roots = find_roots(self._records, self._policy, horizon=horizon).without(collected)
         self._progress(GcStage.READING, 1, 2)
         commits = in_parallel(self._records.commits.get, sorted(roots.retained))
         wanted = find_wanted(self._records, roots, commits)
