@@ -30,6 +30,8 @@ def purge_branch(records: Records, tombstone: LogEntry) -> int:
     """
     branch, context = tombstone.branch, records.context
     made = {commit.graph_commit_id for commit in commits_since(records, tombstone, version=0)}
+    if not made:
+        return 0  # nobody wrote to it, and there is no need to ask who else has what
     collected = list_collected(context)
     doomed = sorted(made - _roots(records).retained - collected)
     now = context.clock()
