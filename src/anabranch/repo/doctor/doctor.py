@@ -25,7 +25,7 @@ from anabranch.repo.doctor.findings import (
     Severity,
 )
 from anabranch.repo.doctor.heads import diagnose_homes
-from anabranch.repo.doctor.history_tables import diagnose_history
+from anabranch.repo.doctor.history_tables import diagnose_history, read_told_history
 from anabranch.repo.doctor.logs import LogPlace, diagnose_branches, list_logs, look_at_log
 from anabranch.repo.doctor.rows import diagnose_rows
 from anabranch.repo.doctor.seen import Seen, Use
@@ -101,6 +101,7 @@ class _Examination:
 
     def run(self) -> list[Case]:
         seen = self._seen
+        told = read_told_history(self._context)
         strangers = self._read_logs()
         mark = diagnose_mark(self._context, seen)
         if mark is not None and mark.finding.kind is FindingKind.NEWER_FORMAT:
@@ -110,11 +111,14 @@ class _Examination:
         are_logs_whole = not any(case.finding.severity is Severity.ERROR for case in cases)
         cases += self._check_tables()
         damaged = {place for case in cases for place in case.placements}
-        cases += diagnose_homes(self._records, seen, damaged)
+        homes = list(diagnose_homes(self._records, seen, damaged))
         if are_logs_whole:
-            cases += diagnose_history(self._records, seen)
+            cases += diagnose_history(self._records, seen, told)
         cases += diagnose_leases(self._context)
         cases += diagnose_names(self._context, strangers)
+        # Looked at again: who has just published needs a moment to settle.
+        still = {case.finding for case in diagnose_homes(self._records, seen, damaged)} if homes else set()
+        cases += [case for case in homes if case.finding in still]
         # Last, since by the mark others know that all is well.
         return with_effects(self._records, seen, cases if mark is None else [*cases, mark])
 

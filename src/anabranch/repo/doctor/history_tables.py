@@ -2,27 +2,45 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import pyarrow as pa
 
 from anabranch.errors import AnabranchError, StorageDeniedError, StorageUnavailableError
 from anabranch.repo import history
+from anabranch.repo.context import Context
 from anabranch.repo.doctor.findings import Case, FindingKind, RepositoryFinding
 from anabranch.repo.doctor.seen import Seen, digest_row
 from anabranch.repo.records import Records
 
-__all__ = ["diagnose_history"]
+__all__ = ["ToldHistory", "diagnose_history", "read_told_history"]
 
 
-def diagnose_history(records: Records, seen: Seen) -> Iterator[Case]:
-    """Compare the tables with the commits that were seen; to be asked only where the logs are whole."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToldHistory:
+    """What the tables say, or why they cannot be read."""
+
+    commits: pa.Table | None = None
+    actors: pa.Table | None = None
+    problem: str | None = None
+
+
+def read_told_history(context: Context) -> ToldHistory:
+    """Read the tables; to be done before the logs are read, as those may only know more."""
     try:
-        commits, actors = history.read_history(records.context)
-        problem = None if commits is None else _compare(commits, actors, seen)
+        commits, actors = history.read_history(context)
     except (StorageDeniedError, StorageUnavailableError):
         raise
     except AnabranchError as err:
-        problem = f"they cannot be read: {err.problem}"
+        return ToldHistory(problem=f"they cannot be read: {err.problem}")
+    return ToldHistory(commits=commits, actors=actors)
+
+
+def diagnose_history(records: Records, seen: Seen, told: ToldHistory) -> Iterator[Case]:
+    """Compare the tables with the commits that were seen; to be asked only where the logs are whole."""
+    problem = told.problem
+    if told.commits is not None:
+        problem = _compare(told.commits, told.actors, seen)
     if problem is None:
         return
 
