@@ -63,6 +63,20 @@ def furnish(repo: ab.Repository) -> None:
     repo.history_sync()
 
 
+def furnish_little(repo: ab.Repository) -> None:
+    """As much as fits into few requests."""
+    with repo.transaction(message="first") as tx:
+        for key in (ORDERS, RENAMED):
+            tx.create_table(key, SCHEMA, primary_key=["id"])
+            tx.append(key, table(1, 2, 3))
+    append(repo, 4, key=RENAMED)
+    append(repo, 5, key=RENAMED)
+    repo.branch_create("dev")
+    with repo.transaction("dev", message="on dev") as tx:
+        tx.delete(ORDERS, "id = 1")
+        tx.append(ORDERS, table(4))
+
+
 def read_all(repo: ab.Repository) -> Contents:
     """All rows that every branch, tag and commit shows; nothing of what cannot be read."""
     found: Contents = {}
@@ -76,7 +90,7 @@ def read_all(repo: ab.Repository) -> Contents:
 
 
 def names(repo: ab.Repository) -> list[str]:
-    refs = ["main", "dev", "dev/deep", "live", "v1", "deep"]
+    refs = ["main", "dev", "dev/deep", "live", "v1", "deep"]  # some repositories have only some of them
     commits = (path.removeprefix("_commits/").removesuffix(".json") for path in Files(repo).list("_commits"))
     return [*refs, *(commit for commit in commits if not is_hidden(repo, commit))]
 
