@@ -1,12 +1,26 @@
 """The clones of a repository as their source knows them."""
 
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
+
 import pytest
 
 import anabranch as ab
-from anabranch.errors import NotFoundError
+from anabranch.errors import CollectedError, NotFoundError
 from anabranch.ids import TableKey
 from anabranch.repo.clones import CloneKind, Clones, CloneState
+from anabranch.repo.cloning import clone_repository, request_clone
+from anabranch.repo.context import Context
+from anabranch.repo.gc.marks import mark_collected
+from anabranch.repo.records import Records
+from anabranch.storage import open_store
+from anabranch.storage.wrappers import _WrappedStore
+from tests.conftest import Place
 from tests.repo.conftest import CUSTOMERS, ORDERS
+
+T = TypeVar("T")
 
 KEYS = [TableKey.parse(ORDERS), TableKey.parse(CUSTOMERS)]
 
@@ -32,3 +46,33 @@ def test_a_registered_clone_is_held_until_it_is_released(lake: ab.Repository) ->
 def test_a_clone_that_nobody_registered_is_named(lake: ab.Repository, wrong: str) -> None:
     with pytest.raises(NotFoundError, match="no clone"):
         Clones(lake._context).release(wrong)
+
+
+class _CollectedMeanwhile(_WrappedStore):
+    """A store in which garbage collection marks a commit right after a clone was registered."""
+
+    def __init__(self, context: Context, commit_id: str) -> None:
+        super().__init__(context.store)
+        self._mark = partial(mark_collected, context, commit_id, at=1)
+
+    def _request(self, operation: str, path: str, send: Callable[[], T]) -> T:
+        result = send()
+        if operation == "put_if_absent" and path.startswith("_clones/"):
+            self._mark()
+        return result
+
+
+def test_a_commit_that_is_collected_at_the_same_time_is_not_cloned(lake: ab.Repository, place: Place) -> None:
+    context, target = lake._context, open_store(place / "clone", place.storage_options)
+    store = _CollectedMeanwhile(context, lake.head_commit_id_for_branch("main"))
+    request = request_clone(
+        Records.of(replace(context, store=store)),
+        replace(context, root=place / "clone", store=target),
+        ref="main",
+        tables=None,
+        kind=CloneKind.SHALLOW,
+    )
+    with pytest.raises(CollectedError):
+        clone_repository(request)
+    assert [clone.is_held for clone in lake.clone_list()] == [False]
+    assert list(target.list()) == []
