@@ -6,7 +6,7 @@ from anabranch.errors import NotFoundError
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.staging.pin import Pin
 
-__all__ = ["descends_from"]
+__all__ = ["descends_from", "step_back"]
 
 
 def descends_from(later: Pin, earlier: Pin) -> bool:
@@ -16,14 +16,15 @@ def descends_from(later: Pin, earlier: Pin) -> bool:
     """
     here = later
     while here != earlier:
-        before = _step_back(here)
+        before = step_back(here)
         if before is None:
             return False
         here = before
     return True
 
 
-def _step_back(pin: Pin) -> Pin | None:
+def step_back(pin: Pin) -> Pin | None:
+    """The version that another one went on from, in whichever home; None where that cannot be told."""
     try:
         with lance_errors(pin.home.uri, pin.home.storage_options):
             step = pin.open().read_transaction(pin.version)

@@ -13,7 +13,7 @@ from anabranch.format.bases import FileKind, resolve_path
 from anabranch.format.health.files import mentioned_as
 from anabranch.format.home import Home
 from anabranch.format.layout import Layout, LayoutFile, LayoutKind
-from anabranch.format.manifest import BasePath, fragment_id, read_outline
+from anabranch.format.manifest import BasePath, ManifestInfo, fragment_id, read_outline
 from anabranch.format.names import DeletionFileName, DeletionKind, ManifestName
 from anabranch.format.storage_report import list_live_files
 from anabranch.format.wire import iter_fields
@@ -55,20 +55,30 @@ class Mentions:
         found = mentions.find(outline.fragments, outline.indices)
         if found is None:
             found = mentions.ask_lance(ManifestName.parse(manifest.name).version)
-        paths = {manifest.path}
-        if outline.info.transaction is not None:
-            paths.add(f"{home.folder}/_transactions/{outline.info.transaction}".lstrip("/"))
+        paths = _own_paths(home, manifest, outline.info)
         for kind, path in found:
             if kind is not FileKind.INDEX:
                 paths.add(path)
             paths.update(self._beside.get(path, ()))
         return frozenset(paths)
 
+    def own_files_of(self, manifest: LayoutFile) -> frozenset[str]:
+        """The manifest and the transaction of a version, which tell where it came from."""
+        info = read_outline(self._store.get(manifest.path), name=manifest.path).info
+        return frozenset(_own_paths(self._root.on(manifest.branch), manifest, info))
+
     def _of_home(self, home: Home, bases: tuple[BasePath, ...]) -> "_HomeMentions":
         known = self._homes.get((home.branch, bases))
         if known is None:
             known = self._homes[home.branch, bases] = _HomeMentions(home, bases, real_root=self._real_root)
         return known
+
+
+def _own_paths(home: Home, manifest: LayoutFile, info: ManifestInfo) -> set[str]:
+    own = {manifest.path}
+    if info.transaction is not None:
+        own.add(f"{home.folder}/_transactions/{info.transaction}".lstrip("/"))
+    return own
 
 
 class _HomeMentions:

@@ -7,15 +7,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-import lance
-
-from anabranch.errors import NotFoundError
+from anabranch.errors import CorruptError, DamagedFileError, NotFoundError
+from anabranch.format.descent import step_back
 from anabranch.format.home import Home, is_staged
-from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout import Layout, LayoutFile, LayoutKind, lay_out
 from anabranch.format.mentions import Mentions
 from anabranch.format.names import ManifestName, branch_of_ref_path
 from anabranch.format.refs import find_branch
+from anabranch.format.staging.pin import Pin
 from anabranch.format.tags import list_tags
 from anabranch.storage import in_parallel
 
@@ -27,6 +26,8 @@ Place = tuple[str | None, int]
 _OWN_HOME = re.compile(r".+/[0-9A-HJKMNP-TV-Z]{26}")
 _MANIFESTS = frozenset({LayoutKind.MANIFEST, LayoutKind.DETACHED_MANIFEST})
 _UNFINISHED = frozenset({LayoutKind.TEMPORARY, LayoutKind.PENDING_MANIFEST})
+# No version has this number.
+_NOWHERE: Place = (None, -1)
 # Homes forked from each other in a longer line than this are taken for equally deep.
 _DEEPEST = 1_000
 # Not ours to judge.
@@ -116,8 +117,9 @@ class _Survey:
         foreign = tagged.union(self._foreign_places())
         kept = {*wanted, *self._kept_ordinary(homes), *foreign}
         users = self._users(kept)
-        chained = self._chained(users)
-        users.update(self._users(chained - kept))
+        chained = self._chained(self._wanted.without_key & users.keys()) - kept
+        # Their rows are read by nobody: it is enough to see what came from what.
+        users.update((place, self._mentions.own_files_of(self._manifests[place])) for place in chained)
         kept |= chained
         needed = frozenset().union(*users.values())
         dead = sorted(self._iter_dead(homes, kept, needed, parents), key=lambda found: (found.rank, found.path))
@@ -169,7 +171,7 @@ class _Survey:
 
     def _users(self, places: Iterable[Place]) -> dict[Place, frozenset[str]]:
         """The paths of all files that each version needs, its own among them."""
-        ordered = sorted(places, key=lambda place: (place[0] or "", place[1]))
+        ordered = sorted(places, key=_place_key)
         found = in_parallel(self._files_of, ordered)
         return {place: files for place, files in zip(ordered, found, strict=True) if files is not None}
 
@@ -180,32 +182,27 @@ class _Survey:
             return None
         try:
             return self._mentions.files_of(file)
-        except NotFoundError:
+        except (CorruptError, DamagedFileError, NotFoundError):
             self._missing.append(file.path)
             return None
 
-    def _chained(self, users: Mapping[Place, frozenset[str]]) -> set[Place]:
-        """The steps between wanted versions of tables without a key: what lies between two commits of one branch."""
+    def _chained(self, places: frozenset[Place]) -> set[Place]:
+        """The steps by which some versions go back to others that are wanted, as far as they do."""
         found: set[Place] = set()
-        for place in self._wanted.without_key & users.keys():
-            before = self._step_before(place)
-            while before is not None and before not in self._wanted.places and before not in found:
-                if before not in self._manifests or not is_staged(before[1]):
-                    break
-                found.add(before)
-                before = self._step_before(before)
+        lost: set[Place] = set()
+        for place in sorted(places, key=_place_key):
+            steps: list[Place] = []
+            here = self._step_before(place)
+            while here in self._manifests and not any(here in known for known in (self._wanted.places, found, lost)):
+                steps.append(here)
+                here = self._step_before(here)
+            leads_on = here in self._wanted.places or here in found
+            (found if leads_on else lost).update(steps)
         return found
 
-    def _step_before(self, place: Place) -> Place | None:
-        home = self._root.on(place[0])
-        try:
-            with lance_errors(home.uri, home.storage_options):
-                step = home.open(place[1]).read_transaction(place[1])
-        except (TypeError, NotFoundError):
-            return None  # Lance cannot show a compaction that touched indices
-        if step is None or isinstance(step.operation, lance.LanceOperation.Clone | lance.LanceOperation.Restore):
-            return None
-        return (place[0], step.read_version) if step.read_version else None
+    def _step_before(self, place: Place) -> Place:
+        before = step_back(Pin(home=self._root.on(place[0]), version=place[1]))
+        return _NOWHERE if before is None else (before.home.branch, before.version)
 
     def _unfound(self, needed: frozenset[str]) -> Iterator[str]:
         there = {file.path for file in self._files.files}
@@ -247,6 +244,10 @@ class _Survey:
 
     def _is_young(self, file: LayoutFile) -> bool:
         return file.modified >= self._horizon
+
+
+def _place_key(place: Place) -> tuple[str, int]:
+    return place[0] or "", place[1]
 
 
 def _rank(file: LayoutFile, parents: Mapping[str, str | None]) -> int:

@@ -19,6 +19,7 @@ from anabranch.format.staging import (
     is_our_restore,
     overwrite,
     settle,
+    settle_by_force,
 )
 from tests.conftest import Place
 from tests.format.staging.tables import ids, new_table, raw, rows
@@ -112,12 +113,26 @@ def test_foreign_rewrites_that_lance_cannot_show_are_foreign(place: Place) -> No
     assert foreign_versions(pin.home, since=1) == foreign_versions(pin.home, since=head)
 
 
-def test_version_that_was_cleaned_away_is_foreign(place: Place) -> None:
+def test_version_that_was_collected_is_nobodys(place: Place) -> None:
     pin = new_table(place, [1])
     for key in (2, 3):
         settle(pin.home, append(pin, rows([key])).version, expected_head=1)
     pin.home.store().delete(f"_versions/{2**64 - 1 - 2:020d}.manifest")
+    assert foreign_versions(pin.home, since=1) == ()
+    assert not is_our_restore(pin.home, 2)
+
+
+def test_stranger_who_was_put_back_is_foreign_though_the_version_went(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pin = new_table(place, [1])
+    slip_in_before_restores(monkeypatch, pin.home, [[50]])
+    with pytest.raises(ForeignWriteError, match="version 2"):
+        settle(pin.home, pin.version, expected_head=1)
+    pin.home.store().delete(f"_versions/{2**64 - 1 - 2:020d}.manifest")
     assert foreign_versions(pin.home, since=1) == (2,)
+    settle_by_force(pin.home, pin.version)
+    assert foreign_versions(pin.home, since=1) == ()
 
 
 def test_unstamped_restore_is_foreign(place: Place) -> None:

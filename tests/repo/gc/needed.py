@@ -48,13 +48,25 @@ def find_unreachable(repo: ab.Repository) -> dict[str, int]:
         record = repo._records.commits.get(commit_id)
         for entry in repo._records.commits.tables_of(record).values():
             entries.setdefault(entry.dataset, set()).add(entry)
+    heads = _list_heads(repo)
     found: dict[str, int] = {}
     for dataset in _list_datasets(repo):
         folder = Path(repo.uri, "tables", dataset)
-        needed = _Dataset(folder).find_needed(entries.get(dataset, set()))
+        needed = _Dataset(folder).find_needed(entries.get(dataset, set()), heads.get(dataset, set()))
         for path in _list_files(folder):
             if str(path.relative_to(folder)) not in needed:
                 found[str(path.relative_to(repo.uri))] = path.stat().st_size
+    return found
+
+
+def _list_heads(repo: ab.Repository) -> dict[str, set[TableEntry]]:
+    """The tables that the next commit of some branch or run goes on from, in the same home."""
+    found: dict[str, set[TableEntry]] = {}
+    for head in repo._records.heads.list(internal=True):
+        branch = str(head.home_branch)
+        for entry in () if head.state.is_deleted else repo._records.commits.tables_of(head.head).values():
+            if branch == ("main" if entry.home is None else entry.home.rpartition("/")[0]):
+                found.setdefault(entry.dataset, set()).add(entry)
     return found
 
 
@@ -84,8 +96,7 @@ class _Dataset:
                 version = number if found["staged"] or number < _STAGED else _NEWEST - number
                 yield (home.removeprefix("tree/").rstrip("/") or None, version), path
 
-    def find_needed(self, entries: Iterable[TableEntry]) -> set[str]:
-        entries = list(entries)
+    def find_needed(self, entries: set[TableEntry], heads: set[TableEntry]) -> set[str]:
         strangers = {home for home, _ in self._manifests if home is not None and _OWN_HOME.fullmatch(home) is None}
         tagged = self._tagged()
         homes = self._with_parents({entry.home for entry in entries} | strangers | {home for home, _ in tagged})
@@ -94,13 +105,13 @@ class _Dataset:
         assert not missing, f"{self._folder} has lost {missing}"
         places |= {place for place in self._manifests if place[0] in strangers}
         for home in homes:
-            places.update(self._ordinary(home, entries))
-        for entry in entries:
-            if not entry.primary_key:
-                places.update(self._steps_before((entry.home, entry.version)))
+            places.update(self._ordinary(home, heads))
+        steps = [step for entry in entries if not entry.primary_key for step in self._steps_to(entry, places)]
         needed = {f"_refs/branches/{home.replace('/', '%2F')}.json" for home in homes if home is not None}
         for place in places:
             needed |= self._files_of(place)
+        for step in steps:
+            needed |= self._own_files_of(step)
         names = {path.rpartition("/")[2] for path in needed}
         # Names are made by chance, so that one tells a file wherever it lies; an index is a folder.
         return {
@@ -130,32 +141,42 @@ class _Dataset:
                     homes.add(home)
         return homes
 
-    def _ordinary(self, home: str | None, entries: list[TableEntry]) -> set[Place]:
-        """The newest version of a home, and those since the oldest that a writer may look for strangers' writes."""
+    def _ordinary(self, home: str | None, heads: set[TableEntry]) -> set[Place]:
+        """The newest version of a home, and those among which the next writer looks for strangers' writes."""
         versions = [version for where, version in self._manifests if where == home and version < _STAGED]
-        since = min([entry.head for entry in entries if entry.home == home] + [max(versions)])
+        since = min([entry.head for entry in heads if entry.home == home] + [max(versions)])
         return {(home, version) for version in versions if version >= since}
 
-    def _steps_before(self, place: Place) -> Iterator[Place]:
-        while place[1] >= _STAGED and place in self._manifests:
-            yield place
-            try:
-                step = self._open(place).read_transaction(place[1])
-            except TypeError:
-                return
-            if step is None or isinstance(step.operation, lance.LanceOperation.Clone | lance.LanceOperation.Restore):
-                return
-            place = (place[0], step.read_version)
+    def _steps_to(self, entry: TableEntry, places: set[Place]) -> list[Place]:
+        """The steps back from a table without a key to another state that is kept, if there is a way."""
+        steps: list[Place] = []
+        here = self._step_back((entry.home, entry.version))
+        while here is not None and here not in places:
+            steps.append(here)
+            here = self._step_back(here)
+        return [] if here is None else steps
+
+    def _step_back(self, place: Place) -> Place | None:
+        try:
+            step = self._open(place).read_transaction(place[1])
+        except (TypeError, ValueError):
+            return None
+        match None if step is None else step.operation:
+            case lance.LanceOperation.Clone() as made:
+                found = (made.ref_name, made.ref_version)
+            case lance.LanceOperation.Restore() as made:
+                found = (place[0], made.version)
+            case _:
+                found = (place[0], 0 if step is None else step.read_version)
+        return found if found in self._manifests else None
 
     def _open(self, place: Place) -> lance.LanceDataset:
         home, version = place
         return lance.dataset(str(self._folder if home is None else self._folder / "tree" / home), version=version)
 
     def _files_of(self, place: Place) -> set[str]:
-        dataset, manifest = self._open(place), self._manifests[place]
-        home = manifest.rpartition("_versions/")[0]
-        found = {manifest}
-        found.update(self._transactions_of(manifest, home))
+        dataset, found = self._open(place), self._own_files_of(place)
+        home = self._manifests[place].rpartition("_versions/")[0]
         for fragment in dataset.get_fragments():
             found.update(f"{home}data/{file.path}" for file in fragment.metadata.files)
             if fragment.metadata.deletion_file is not None:
@@ -163,6 +184,10 @@ class _Dataset:
         for index in dataset.describe_indices():
             found.update(f"{home}_indices/{part.uuid}" for part in index.segments)
         return found
+
+    def _own_files_of(self, place: Place) -> set[str]:
+        manifest = self._manifests[place]
+        return {manifest, *self._transactions_of(manifest, manifest.rpartition("_versions/")[0])}
 
     def _transactions_of(self, manifest: str, home: str) -> Iterator[str]:
         """A manifest holds the name of its transaction's file."""

@@ -1,4 +1,4 @@
-"""Garbage collection killed at any put or delete, and done again: the end is the same, and nothing is lost on the way."""
+"""Garbage collection killed at any put or delete, and done again: the end is the same, and nothing is lost."""
 
 import shutil
 from pathlib import Path

@@ -159,8 +159,12 @@ def test_look_that_comes_between_the_marks_and_the_second_reading_takes_the_ref_
     marked, looked = threading.Event(), threading.Event()
     outcome: list[str] = []
 
+    def wait_for_marks() -> None:
+        put.set()
+        marked.wait()
+
     def tag() -> None:
-        taker = interrupted(doomed.repo, looks_after_put(doomed.old), lambda: [put.set(), marked.wait()])
+        taker = interrupted(doomed.repo, looks_after_put(doomed.old), wait_for_marks)
         try:
             taker.tag_create("taken", ref=doomed.old)
         except CollectedError as err:

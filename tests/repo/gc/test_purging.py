@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 import anabranch as ab
-from anabranch.errors import CollectedError
+from anabranch.errors import BranchNotFoundError, CollectedError
 
 ORDERS = "s.orders"
 NOTES = "s.notes"
@@ -52,6 +52,19 @@ def test_a_purged_branch_leaves_no_file_and_touches_no_other(lake: ab.Repository
     with pytest.raises(CollectedError):
         lake.branch_restore("dev")
     assert [branch.name for branch in lake.branch_list()] == ["main"]
+
+
+def test_a_branch_that_was_deleted_before_can_be_purged_once(lake: ab.Repository) -> None:
+    before = table_files(lake)
+    lake.branch_create("dev")
+    write_on(lake, "dev")
+    lake.branch_delete("dev")
+    lake.branch_delete("dev", purge=True)
+    assert table_files(lake) == before
+    with pytest.raises(CollectedError):
+        lake.branch_restore("dev")
+    with pytest.raises(BranchNotFoundError):
+        lake.branch_delete("dev", purge=True)
 
 
 def test_what_a_tag_holds_survives_a_purge(lake: ab.Repository) -> None:

@@ -29,6 +29,8 @@ _STAMP = "anabranch.restore"
 _SETTLED: Recent[tuple[Home, int], int] = Recent(limit=256)
 # On a restore that set strangers' writes aside: the newest version it looked at.
 _SET_ASIDE = "anabranch.set_aside"
+# On a restore that made a stranger's version the newest again: which that is.
+_PUT_BACK = "anabranch.put_back"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +114,7 @@ def _restore(home: Home, head: lance.LanceDataset, version: int, stamp: Mapping[
 def _put_back(home: Home, made: lance.LanceDataset, stranger: int) -> None:
     """Make a stranger's version the newest again, or the one of whoever writes meanwhile."""
     while True:
-        again = _restore(home, made, stranger, {})
+        again = _restore(home, made, stranger, {_PUT_BACK: str(stranger)})
         later = _foreign(home, again, since=made.version, until=again.version - 1)
         if not later:
             return
@@ -120,26 +122,35 @@ def _put_back(home: Home, made: lance.LanceDataset, stranger: int) -> None:
 
 
 def _foreign(home: Home, dataset: lance.LanceDataset, *, since: int, until: int) -> tuple[int, ...]:
-    found: tuple[int, ...] = ()
+    found: set[int] = set()
     for version in range(since + 1, until + 1):
-        stamp = _find_stamp(home, dataset, version)
+        try:
+            stamp = _read_stamp(home, dataset, version)
+        except NotFoundError:
+            continue  # Collected. It was not the newest, and had it been a stranger's, the next one would tell.
         if stamp is None:
-            found += (version,)
+            found.add(version)
         else:
             set_aside = int(stamp.get(_SET_ASIDE, 0))
-            found = tuple(stranger for stranger in found if stranger > set_aside)
-    return found
+            found = {stranger for stranger in found if stranger > set_aside}
+            found |= {int(stamp[_PUT_BACK])} if _PUT_BACK in stamp else set()
+    return tuple(sorted(found))
 
 
 def _find_stamp(home: Home, dataset: lance.LanceDataset, version: int) -> Mapping[str, str] | None:
+    try:
+        return _read_stamp(home, dataset, version)
+    except NotFoundError:
+        return None
+
+
+def _read_stamp(home: Home, dataset: lance.LanceDataset, version: int) -> Mapping[str, str] | None:
     """The properties of a restore of ours; None for everything else."""
     try:
         with lance_errors(home.uri, home.storage_options):
             found = dataset.read_transaction(version)
     except TypeError:
         return None  # Lance cannot show a compaction that touched indices: not ours in any case.
-    except NotFoundError:
-        return None  # Cleaned away, which we never do: nobody knows whose it was.
     if found is None or not isinstance(found.operation, lance.LanceOperation.Restore):
         return None
     properties: Mapping[str, str] = found.transaction_properties or {}

@@ -9,6 +9,7 @@ from anabranch.ids import TableKey
 from anabranch.repo.gc.roots import Roots
 from anabranch.repo.models import CommitRecord, TableEntry
 from anabranch.repo.records import Records
+from anabranch.repo.tables import owns
 
 __all__ = ["HeldEntry", "find_wanted", "iter_held_entries"]
 
@@ -26,19 +27,31 @@ def find_wanted(records: Records, roots: Roots, commits: Sequence[CommitRecord])
     """What must stay of each dataset for the sake of some commits."""
     places: dict[str, set[Place]] = defaultdict(set)
     without_key: dict[str, set[Place]] = defaultdict(set)
-    since: dict[str, dict[str | None, int]] = defaultdict(dict)
+    since = _find_since(records, roots)
     for held in iter_held_entries(records, roots, commits):
         entry = held.entry
         place = (entry.home, entry.version)
         places[entry.dataset].add(place)
         if not entry.primary_key:
             without_key[entry.dataset].add(place)
-        lowest = since[entry.dataset]
-        lowest[entry.home] = min(entry.head, lowest.get(entry.home, entry.head))
     return {
         dataset: Wanted(places=frozenset(found), since=since[dataset], without_key=frozenset(without_key[dataset]))
         for dataset, found in places.items()
     }
+
+
+def _find_since(records: Records, roots: Roots) -> dict[str, dict[str | None, int]]:
+    """From which ordinary version on the next writer looks for strangers' writes, in each home that a branch writes to.
+
+    Those before were looked at when they were passed.
+    """
+    since: dict[str, dict[str | None, int]] = defaultdict(dict)
+    for head in roots.heads:
+        for entry in records.commits.tables_of(head.head).values():
+            if owns(head.home_branch, entry.home):
+                lowest = since[entry.dataset]
+                lowest[entry.home] = min(entry.head, lowest.get(entry.home, entry.head))
+    return since
 
 
 def iter_held_entries(records: Records, roots: Roots, commits: Sequence[CommitRecord]) -> Iterator[HeldEntry]:
