@@ -75,7 +75,7 @@ def put_mark(context: Context, mark: Mark) -> None:
 
 
 def replace_mark(context: Context, mark: Mark) -> None:
-    """Record another root: the one thing in a repository that is ever changed in place, in one step."""
+    """Record another root, in place and in one step: whoever relocates a repository ends with this."""
     context.store.put(MARK, _encode(mark))
 
 
