@@ -17,6 +17,9 @@ COLUMNS: list[dict[str, Any]] = [
     {"name": "day", "type": "date32"},
     {"name": "raw", "type": "binary"},
     {"name": "tags", "type": "list<string>"},
+    {"name": "noon", "type": "time64[us]"},
+    {"name": "vector", "type": "vector(2)"},
+    {"name": "large", "type": "uint64"},
 ]
 ROWS: list[dict[str, Any]] = [
     {
@@ -27,9 +30,12 @@ ROWS: list[dict[str, Any]] = [
         "day": "2026-11-15",
         "raw": "AAE=",
         "tags": ["a", "b"],
+        "noon": "12:00:00.500000",
+        "vector": [0.5, 1.0],
+        "large": "18446744073709551615",
     },
-    {"id": 2, "amount": "-3.00", "paid": False, "at": None, "day": None, "raw": None, "tags": []},
-    {"id": 3, "amount": None, "paid": None, "at": None, "day": None, "raw": None, "tags": None},
+    {**dict.fromkeys(column["name"] for column in COLUMNS), "id": 2, "amount": "-3.00", "paid": False, "tags": []},
+    {**dict.fromkeys(column["name"] for column in COLUMNS), "id": 3},
 ]
 
 
@@ -53,7 +59,29 @@ def test_rows_come_back_as_they_were_sent(shop: Project) -> None:
     assert [(column["name"], column["type"]) for column in found["columns"]] == [
         (column["name"], column["type"]) for column in COLUMNS
     ]
-    assert [column["nullable"] for column in found["columns"]] == [False, *[True] * 6]
+    assert [column["nullable"] for column in found["columns"]] == [False, *[True] * 9]
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"amount": "1.255"}, "scale 3"),
+        ({"at": "yesterday"}, "row 2"),
+        ({"raw": "###"}, "base64"),
+        ({"noon": "25:00"}, "hour"),
+        ({"vector": [1]}, "expected 2"),
+        ({"large": "-1"}, "uint64"),
+        ({"tags": "a"}, "row 2"),
+        ({"paid": "true"}, "row 2"),
+    ],
+)
+def test_a_value_of_another_kind_names_its_row(shop: Project, row: dict[str, Any], said: str) -> None:
+    rows = [{"id": 10}, {"id": 11, **row}]
+    answer = shop.client.post(f"{shop.table(table='payments')}/rows", json={"rows": rows})
+    message = refused(answer, 400, "bad_record")["message"]
+    assert message.startswith("row 2: ")
+    assert said in message
+    assert shop.preview(table="payments")["total_row_count"] == 3
 
 
 def test_a_preview_shows_what_is_asked_for(shop: Project) -> None:

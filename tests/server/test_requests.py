@@ -70,6 +70,8 @@ def test_types_nobody_knows_are_named(shared: Project) -> None:
     assert "integr" in refused(shared.client.post(tables, json=body), 400, "invalid_input")["message"]
     body = {"name": "odd", "columns": [{"name": "a", "type": "int64"}], "primary_key": ["b"]}
     refused(shared.client.post(tables, json=body), 400, "schema_mismatch")
+    body = {"name": "odd", "columns": [{"name": "a", "type": "list<timestamp[us, tz=Nowhere/X]>"}]}
+    assert "Nowhere/X" in refused(shared.client.post(tables, json=body), 400, "invalid_input")["message"]
     body = {"name": "odd", "columns": []}
     refused(shared.client.post(tables, json=body), 422, "invalid_request")
     body = {"name": "orders", "columns": [{"name": "a", "type": "int64"}]}

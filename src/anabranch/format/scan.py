@@ -5,12 +5,12 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
-from anabranch.errors import InvalidExpressionError, InvalidInputError, SchemaMismatchError
+from anabranch.errors import InvalidExpressionError, InvalidInputError, SchemaMismatchError, StorageError
 from anabranch.format.arguments import checked_limit, require_names
 from anabranch.format.bases import fragments_of_base
 from anabranch.format.home import Home
 from anabranch.format.lance_errors import lance_errors
-from anabranch.format.staging.expressions import enclosed
+from anabranch.format.staging.expressions import COMPUTING, enclosed
 from anabranch.format.staging.pin import Pin
 
 __all__ = ["count_rows", "filter_errors", "iter_batches", "read_appended", "read_nearest", "read_table"]
@@ -122,8 +122,9 @@ def filter_errors(home: Home, condition: str | None) -> Iterator[None]:
     try:
         with lance_errors(home.uri, home.storage_options):
             yield
-    except (InvalidExpressionError, SchemaMismatchError) as err:
-        if condition is None or err.__cause__ is None:
+    except (InvalidExpressionError, SchemaMismatchError, StorageError) as err:
+        is_about_reading = isinstance(err, StorageError) and not COMPUTING.search(err.problem)
+        if condition is None or err.__cause__ is None or is_about_reading:
             raise
         raise InvalidExpressionError(
             f"the filter {condition!r} does not work here: {err.problem}", hint="correct it; it is SQL over the columns"

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Mapping
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -14,7 +15,16 @@ from starlette.exceptions import HTTPException
 from anabranch import errors
 from anabranch.errors import AnabranchError
 
-__all__ = ["SURPRISE", "Envelope", "TellingException", "add_handlers", "answer_error", "envelope_of", "status_of"]
+__all__ = [
+    "SURPRISE",
+    "Envelope",
+    "TellingException",
+    "add_handlers",
+    "answer_error",
+    "envelope_of",
+    "status_of",
+    "without_place",
+]
 
 _log = logging.getLogger("anabranch.server")
 _STATUSES: Mapping[type[AnabranchError], int] = {
@@ -75,6 +85,14 @@ def status_of(error: AnabranchError) -> int:
     return next(_STATUSES[group] for group in type(error).__mro__ if group in _STATUSES)
 
 
+def without_place(error: AnabranchError, data: Path) -> AnabranchError:
+    """The error without the folder that the service keeps its data in, which is nobody's business outside."""
+    place = f"{data}/"
+    if place in error.problem:
+        error.problem = error.problem.replace(place, "")
+    return error
+
+
 def answer_error(error: AnabranchError) -> JSONResponse:
     status = status_of(error)
     headers = {"Retry-After": _RETRY_AFTER_SECONDS} if error.retryable else {}
@@ -95,11 +113,11 @@ def add_handlers(app: FastAPI) -> None:
     app.add_exception_handler(Exception, _on_surprise)
 
 
-async def _on_error(_: Request, error: Exception) -> JSONResponse:
+async def _on_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, AnabranchError)  # noqa: S101 - registered for these only
     if status_of(error) >= 500:
         _log.error("a request failed", exc_info=error)
-    return answer_error(error)
+    return answer_error(without_place(error, request.app.state.service.settings.data))
 
 
 async def _on_http_error(_: Request, error: Exception) -> JSONResponse:

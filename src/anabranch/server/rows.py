@@ -8,6 +8,7 @@ from anabranch.ids import TableKey
 from anabranch.repo.transaction import Transaction
 from anabranch.server.branches import OpenBranch
 from anabranch.server.changing import Changed, Changing
+from anabranch.server.filters import checked_filter
 from anabranch.server.json_rows import rows_of_objects
 from anabranch.server.tables import find_table
 
@@ -45,7 +46,8 @@ class Rows:
         """Delete the rows for which an SQL predicate is true; how many there were."""
         if not where.strip():
             raise InvalidInputError("the filter is empty", hint="say which rows; 'true' stands for all")
-        return self._changing.apply(branch, lambda tx: tx.delete(str(key), where), message=f"Delete rows of {key}")
+        checked = checked_filter(where)
+        return self._changing.apply(branch, lambda tx: tx.delete(str(key), checked), message=f"Delete rows of {key}")
 
 
 def _typed(branch: OpenBranch, key: TableKey, objects: Sequence[Mapping[str, Any]]) -> "pa.Table":

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from anabranch.errors import TableNotFoundError
+from anabranch.errors import InvalidInputError, TableNotFoundError
 from anabranch.ids import BranchName, TableKey
-from anabranch.repo.schema.types import show_type
+from anabranch.repo.schema.types import show_type, to_arrow
 from anabranch.repo.snapshots import Snapshot, Table
 from anabranch.repo.tables import owns
 from anabranch.server.branches import OpenBranch
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from anabranch.format.staging import ColumnChange
 
-__all__ = ["ColumnInfo", "TableDetail", "TableInfo", "Tables", "column_infos", "find_table"]
+__all__ = ["ColumnInfo", "TableDetail", "TableInfo", "Tables", "checked_type", "column_infos", "find_table"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +117,23 @@ class Tables:
         return self._changing.apply(
             branch, lambda tx: tx.set_primary_key(str(key), columns), message=f"Set the primary key of {key}"
         )
+
+
+def checked_type(text: str) -> "pa.DataType":
+    """A type as people write it, whose values can be shown: in a time zone that is one."""
+    import pyarrow as pa
+
+    found = to_arrow(text)
+    todo = [found]
+    while todo:
+        kind = todo.pop()
+        todo += [kind.field(number).type for number in range(kind.num_fields)]
+        if pa.types.is_timestamp(kind) and kind.tz is not None:
+            try:
+                pa.scalar(0, kind).as_py()
+            except (LookupError, ValueError):
+                raise InvalidInputError(f"there is no time zone {kind.tz!r}", hint="use 'UTC'") from None
+    return found
 
 
 def find_table(snapshot: Snapshot, key: TableKey) -> Table:

@@ -9,10 +9,12 @@ import pyarrow as pa
 
 from anabranch.errors import InvalidExpressionError
 
-__all__ = ["check_predicate", "computed_types", "enclosed", "expression_errors", "quoted_column"]
+__all__ = ["COMPUTING", "check_predicate", "computed_types", "enclosed", "expression_errors", "quoted_column"]
 
 # How Lance tells that computing failed, as opposed to reading.
-_COMPUTING = re.compile(r"Arrow error|LanceError\(Arrow\)|Cast error|Divide by zero|Overflow", re.IGNORECASE)
+COMPUTING = re.compile(
+    r"Arrow error|LanceError\(Arrow\)|Cast error|Divide by zero|Overflow|is not implemented", re.IGNORECASE
+)
 
 _NOT_CODE = re.compile(r"'(?:[^']|'')*'|`[^`]*`|\"[^\"]*\"|--[^\n]*|/\*.*?\*/", re.DOTALL)
 
@@ -79,6 +81,6 @@ def expression_errors(*expressions: str) -> Iterator[None]:
         yield
     except (ValueError, RuntimeError) as err:
         text = " ".join(re.sub(r",? ?/[^ ,]*/rust/[^ ,]*\.rs:\d+:\d+", "", str(err)).split())[:300]
-        if isinstance(err, pa.ArrowInvalid | RuntimeError) and not _COMPUTING.search(text):
+        if isinstance(err, pa.ArrowInvalid | RuntimeError) and not COMPUTING.search(text):
             raise
         raise InvalidExpressionError(f"expression {said} does not work: {text}", hint="correct it") from None

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from anabranch.errors import TooLargeError
 from anabranch.ids import TableKey
+from anabranch.server.filters import checked_filter
 from anabranch.server.preview import Preview, Request, as_csv, parse_columns, parse_sorting, preview
 from anabranch.server.reading import snapshot_at
 from anabranch.server.routing import (
@@ -103,7 +104,7 @@ def preview_table(
     request = Request(
         limit=options.limit,
         columns=parse_columns(options.columns),
-        filter=options.filter,
+        filter=None if options.filter is None else checked_filter(options.filter),
         sort=parse_sorting(options.sort),
     )
     found = find_table(snapshot_at(call.open(), options.at), TableKey(bucket, table))

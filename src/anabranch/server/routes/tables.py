@@ -8,7 +8,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from anabranch.errors import InvalidInputError
 from anabranch.format.staging import ColumnChange
 from anabranch.ids import TableKey
-from anabranch.repo.schema.types import to_arrow
 from anabranch.server.reading import snapshot_at
 from anabranch.server.routing import (
     At,
@@ -20,7 +19,7 @@ from anabranch.server.routing import (
     TableName,
     make_router,
 )
-from anabranch.server.tables import TableDetail, TableInfo
+from anabranch.server.tables import TableDetail, TableInfo, checked_type
 
 __all__ = ["NewColumn", "router"]
 
@@ -36,7 +35,7 @@ class NewColumn(Body):
     nullable: bool = True
 
     def to_arrow(self) -> pa.Field:
-        return pa.field(self.name, to_arrow(self.type), nullable=self.nullable)
+        return pa.field(self.name, checked_type(self.type), nullable=self.nullable)
 
 
 class NewTable(Body):
@@ -125,7 +124,7 @@ def alter_column(
     if body == ColumnEdit():
         raise InvalidInputError(f"nothing is said about column {column!r}", hint="give a name, type or nullable")
     branch, key = call.open(), TableKey(bucket, table)
-    kind = None if body.type is None else to_arrow(body.type)
+    kind = None if body.type is None else checked_type(body.type)
     change = ColumnChange(path=column, name=body.name, type=kind, nullable=body.nullable)
     call.service.tables.alter_column(branch, key, change)
     return call.service.tables.get(branch, key, snapshot_at(branch, None))
