@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import lance
 import pytest
 from typer.main import get_command
 
@@ -25,7 +26,7 @@ from anabranch.storage.wrappers import CountingStore
 from tests.conftest import Place
 from tests.moulds import Cast, Fill, Mould
 from tests.repo.ailing import RENAMED, Contents, Files, furnish, furnish_little, named, read_all
-from tests.repo.conftest import CUSTOMERS, ORDERS, append, table
+from tests.repo.conftest import CUSTOMERS, ORDERS, append, ids, table
 from tests.repo.damages import (
     DAMAGES,
     Damage,
@@ -311,6 +312,34 @@ def test_a_place_without_repository_is_none(tmp_path: Path) -> None:
     code, said = ran("doctor", "--repo", str(tmp_path / "empty"))
     assert code == 3
     assert "there is no repository" in said
+
+
+def test_metadata_of_a_home_are_what_they_were(well: ab.Repository) -> None:
+    """Lance forks from it, lists it, and knows its parents."""
+    files = Files(well)
+    paths = [files.ref_of(ORDERS, ref) for ref in ("dev", "dev/deep")]
+    before = [json.loads(files.get(path)) for path in paths]
+    for path in paths:
+        files.delete(path)
+    well.branch_create_from("dev", "early")
+    with pytest.raises(ab.AnabranchError):
+        append(well, 70, branch="early")
+    report = well.doctor(repair=True)
+    assert [finding.kind for finding in report.repaired] == [Kind.MISSING_REF] * 2
+    assert [finding.kind for finding in report.open] == [Kind.UNFINISHED_FORK]  # what Lance left when it failed
+    after = [json.loads(files.get(path)) for path in paths]
+    for old, new in zip(before, after, strict=True):
+        assert new.keys() == old.keys()
+        for key in ("parentBranch", "parentVersion", "metadata"):
+            assert new[key] == old[key]
+        assert [one for one, _ in new["identifier"]["version_mapping"]] == [
+            one for one, _ in old["identifier"]["version_mapping"]
+        ]
+    well.branch_create_from("dev/deep", "later")
+    append(well, 71, branch="later")
+    assert ids(well.snapshot_of("later")) == [2, 3, 4, 5, 71]
+    lance_branches = lance.dataset(f"{well.uri}/tables/in_c_sales/orders.lance").branches.list()
+    assert len(lance_branches) == len(files.list("tables/in_c_sales/orders.lance/_refs/branches")) > 3
 
 
 def test_writers_are_not_taken_for_damage(well: ab.Repository) -> None:
