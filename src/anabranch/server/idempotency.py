@@ -25,7 +25,7 @@ from anabranch.errors import (
 from anabranch.ids import MAIN
 from anabranch.server.access import DEFAULT_BRANCH, Needs
 from anabranch.server.attempts import IDEMPOTENCY_KEY, Attempt, find_commit
-from anabranch.server.envelope import answer_error, status_of
+from anabranch.server.envelope import answer_error, status_of, without_place
 from anabranch.server.metadata.database import Database
 from anabranch.server.projects import Projects
 from anabranch.server.uploading import is_upload, upload_of
@@ -249,7 +249,7 @@ async def _answered(request: Request, handle: Handler) -> Response:
     except AnabranchError as err:
         if err.retryable or status_of(err) >= 500 or isinstance(err, AccessError):
             raise
-        return answer_error(err)
+        return answer_error(without_place(err, request.app.state.service.settings.data))
 
 
 def _is_final(response: Response) -> bool:

@@ -119,6 +119,7 @@ class Imports:
             "imported_rows": None if job.request["incremental"] else count,
             "table_row_count": count,
             "commit_id": commit.graph_commit_id,
+            "engine": None,
             "warnings": ["the service stopped before it could say more about this import, which is done"],
         }
 
@@ -132,6 +133,7 @@ class Imports:
             "imported_rows": loaded.rows_loaded,
             "table_row_count": _rows_at(branch.repository, commit_id, order.key),
             "commit_id": loaded.commit_id,
+            "engine": str(loaded.engine),
             "warnings": _warnings(loaded),
         }
 

@@ -21,7 +21,7 @@ from anabranch.errors import (
 )
 from anabranch.repo.loading.values import LoadProgress, OnProgress
 from anabranch.server.branches import Branches, OpenBranch
-from anabranch.server.envelope import SURPRISE, envelope_of, status_of
+from anabranch.server.envelope import SURPRISE, envelope_of, status_of, without_place
 from anabranch.server.jobs.models import Job, JobKind, JobState, Progress
 from anabranch.server.jobs.rows import JobRows
 from anabranch.server.settings import Settings
@@ -50,6 +50,7 @@ class Jobs:
     """All jobs of the service. A row comes before the work, and says how it ended before anybody is told."""
 
     def __init__(self, settings: Settings, rows: JobRows, *, clock: Callable[[], datetime]) -> None:
+        self._data = settings.data
         self._limits = settings.limits
         self._rows = rows
         self._clock = clock
@@ -180,7 +181,7 @@ class Jobs:
             done = Progress(rows=live.job.progress.rows, fraction=1.0)
             ended = replace(live.job, state=JobState.SUCCEEDED, progress=done, result=result)
         except AnabranchError as err:
-            ended = replace(live.job, state=JobState.FAILED, error=_failure(err))
+            ended = replace(live.job, state=JobState.FAILED, error=_failure(without_place(err, self._data)))
         except BaseException:  # noqa: BLE001 - whoever waits is told, and it is in the log
             _log.exception("job %s failed", job.id)
             ended = replace(live.job, state=JobState.FAILED, error={"status": 500, **SURPRISE})

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from anabranch.files.formats import FileFormat
 from anabranch.ids import TableKey
+from anabranch.server.filters import checked_filter
 from anabranch.server.jobs.exporting import ExportRequest
 from anabranch.server.jobs.models import Job
 from anabranch.server.routes.jobs import RowFormat, Wait, answer_job
@@ -42,7 +43,7 @@ class NewExport(Body):
         return ExportRequest(
             format=FileFormat(self.format),
             columns=None if self.columns is None else tuple(self.columns),
-            filter=self.filter,
+            filter=None if self.filter is None else checked_filter(self.filter),
             limit=self.limit,
             gzip=self.gzip,
             delimiter=self.delimiter,

@@ -68,7 +68,7 @@ class ImportOptions(BaseModel):
 
 
 class ImportResult(BaseModel):
-    """What an import did. Of one that a crash cut off right after it was done, `imported_rows` may not be known."""
+    """What an import did. Of one that a crash cut off right after it was done, not all is known."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -78,6 +78,7 @@ class ImportResult(BaseModel):
                     "imported_rows": 1000,
                     "table_row_count": 151000,
                     "commit_id": "01JD0Z8M3C5S6T7V8W9X0Y1Z2A",
+                    "engine": "local",
                     "warnings": [],
                 }
             ]
@@ -88,6 +89,7 @@ class ImportResult(BaseModel):
     imported_rows: int | None
     table_row_count: int
     commit_id: str | None
+    engine: str | None
     warnings: list[str]
 
 

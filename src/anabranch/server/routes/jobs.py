@@ -22,9 +22,13 @@ Wait = Annotated[
     float, Query(ge=0, le=100, description="Wait at most so many seconds for the result; then answer 202 and the job.")
 ]
 
-_ANY_BYTES = "application/octet-stream"
 _JOB = TypeAdapter(Job)
-_MEDIA_TYPES = {".csv": "text/csv", ".json": "application/x-ndjson", ".gz": "application/gzip"}
+_MEDIA_TYPES = {
+    ".csv": "text/csv",
+    ".json": "application/x-ndjson",
+    ".gz": "application/gzip",
+    ".parquet": "application/vnd.apache.parquet",
+}
 
 
 class RowFormat(StrEnum):
@@ -114,9 +118,9 @@ def cancel_job(call: JobToChange, job_id: JobId) -> Job:
 @router.get(
     "/{job_id}/file",
     response_class=FileResponse,
-    responses={200: {"content": {_ANY_BYTES: {}}, "description": "The file"}},
+    responses={200: {"content": {kind: {} for kind in _MEDIA_TYPES.values()}, "description": "The file"}},
 )
 def get_job_file(call: JobToRead, job_id: JobId) -> FileResponse:
     """The file that an export made."""
     path = call.service.exports.get_file(call.service.jobs.get(job_id))
-    return FileResponse(path, filename=path.name, media_type=_MEDIA_TYPES.get(path.suffix, _ANY_BYTES))
+    return FileResponse(path, filename=path.name, media_type=_MEDIA_TYPES[path.suffix])
