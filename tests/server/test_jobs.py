@@ -102,6 +102,25 @@ def test_whoever_waits_for_a_job_that_is_cancelled_is_told(narrow: Running) -> N
         assert project.ids() == [1, 2, 3]
 
 
+def test_a_job_that_waits_does_nothing_to_a_project_that_is_made_again(narrow: Running) -> None:
+    with narrow.client() as client:
+        project, other = new_project(client), new_project(client, rows=0)
+        with busy(narrow, other):
+            old = ok(send(project))["id"]
+            key = {"Idempotency-Key": "for the old one".replace(" ", "-")}
+            ok(client.post(f"{project.table()}/rows", json={"rows": [{"id": 4}]}, headers=key))
+            assert client.delete(project.path).status_code == 204
+            ok(client.post("/projects", json={"id": project.id, "name": "shop again"}))
+            ok(client.post(f"{project.on()}/buckets", json={"name": "in_c_sales"}))
+            project.create_table("orders")
+            project.insert(1, 2)
+        ok(send(other, wait=30))  # comes after the old one
+        assert project.ids() == [1, 2]
+        refused(client.get(f"/jobs/{old}"), 404, "job_not_found")
+        ok(client.post(f"{project.table()}/rows", json={"rows": [{"id": 4}]}, headers=key))
+        assert project.ids() == [1, 2, 4]
+
+
 def test_jobs_are_shown_to_those_who_may_see_their_branch(running: Running, project: Project) -> None:
     branch = project.branch()
     job = ok(send(project, branch, wait=30))["job_id"]

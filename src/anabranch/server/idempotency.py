@@ -23,6 +23,7 @@ from anabranch.errors import (
     NotFoundError,
 )
 from anabranch.ids import MAIN
+from anabranch.repo.models import GraphCommit
 from anabranch.server.access import DEFAULT_BRANCH, Needs
 from anabranch.server.attempts import IDEMPOTENCY_KEY, Attempt, find_commit
 from anabranch.server.envelope import answer_error, status_of, without_place
@@ -160,7 +161,7 @@ class IdempotencyKeys:
         kept = json.loads(row["response"])
         return _Answer(status=row["status"], body=kept["body"], headers=kept["headers"])
 
-    def _find_commit(self, asked: Asked, since: datetime) -> Any:
+    def _find_commit(self, asked: Asked, since: datetime) -> GraphCommit | None:
         if asked.project_id is None or asked.branch_id is None:
             return None
         name = MAIN if asked.branch_id == DEFAULT_BRANCH else asked.branch_id

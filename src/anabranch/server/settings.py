@@ -24,7 +24,6 @@ class Limits:
     queued_jobs: int = 64
     job_workers: int = 2
     job_retry_seconds: float = 600.0
-    wait_seconds: float = 100.0
     spark_from_bytes: int = 512 << 20
     kept_seconds: float = 7 * 86_400.0
     idempotency_seconds: float = 86_400.0

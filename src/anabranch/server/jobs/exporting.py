@@ -16,7 +16,7 @@ from anabranch.repo.loading.exporting import Wanted, export_table
 from anabranch.repo.loading.values import ExportReport
 from anabranch.server.branches import Branches, OpenBranch
 from anabranch.server.files import Files
-from anabranch.server.jobs.jobs import Jobs, Report, explained, telling
+from anabranch.server.jobs.jobs import Jobs, Report, at_work, telling
 from anabranch.server.jobs.models import Job, JobKind, JobState
 from anabranch.server.projects import Projects
 from anabranch.server.reading import snapshot_at
@@ -62,7 +62,7 @@ class Exports:
 
         def work(job: Job, report: Report) -> Mapping[str, Any]:
             folder = self._files.folder_of(job.project_id, job.id)
-            with self._projects.in_use(branch.project_id), explained(self._branches, branch):
+            with at_work(job, self._projects, self._branches):
                 folder.mkdir(parents=True)
                 try:
                     written = export_table(

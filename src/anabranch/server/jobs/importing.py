@@ -24,7 +24,7 @@ from anabranch.server.access import DEFAULT_BRANCH
 from anabranch.server.attempts import JOB_ID, find_commit
 from anabranch.server.branches import Branches, OpenBranch
 from anabranch.server.changing import metadata_of
-from anabranch.server.jobs.jobs import Jobs, Report, explained, telling
+from anabranch.server.jobs.jobs import Jobs, Report, at_work, telling
 from anabranch.server.jobs.models import Job, JobKind
 from anabranch.server.projects import Projects
 from anabranch.server.retrying import retried
@@ -95,7 +95,7 @@ class Imports:
         said = {**asdict(order.request), "bucket": key.bucket, "table": key.table, "file": upload.name}
 
         def work(job: Job, report: Report) -> Mapping[str, Any]:
-            with self._projects.in_use(branch.project_id), explained(self._branches, branch), _renamed(upload):
+            with at_work(job, self._projects, self._branches), _renamed(upload):
                 return self._import(order, job, report)
 
         return self._jobs.submit(branch, JobKind.IMPORT, said, work, on_end=lambda: _discard(order))

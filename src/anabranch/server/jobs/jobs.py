@@ -17,6 +17,7 @@ from anabranch.errors import (
     JobInterruptedError,
     JobNotFoundError,
     JobNotQueuedError,
+    ProjectNotFoundError,
     TooManyRequestsError,
 )
 from anabranch.repo.loading.values import LoadProgress, OnProgress
@@ -24,9 +25,10 @@ from anabranch.server.branches import Branches, OpenBranch
 from anabranch.server.envelope import SURPRISE, envelope_of, status_of, without_place
 from anabranch.server.jobs.models import Job, JobKind, JobState, Progress
 from anabranch.server.jobs.rows import JobRows
+from anabranch.server.projects import Projects
 from anabranch.server.settings import Settings
 
-__all__ = ["Jobs", "Report", "Work", "explained", "telling"]
+__all__ = ["Jobs", "Report", "Work", "at_work", "telling"]
 
 _log = logging.getLogger("anabranch.server")
 _ID_PREFIX = "job_"
@@ -202,13 +204,19 @@ class Jobs:
 
 
 @contextmanager
-def explained(branches: Branches, branch: OpenBranch) -> Iterator[None]:
-    """Say of what failed below a branch that is gone meanwhile that it is gone: its files went with it."""
-    try:
-        yield
-    except Exception:
-        branches.require_there(branch.project_id, branch.branch_id)
-        raise
+def at_work(job: Job, projects: Projects, branches: Branches) -> Iterator[None]:
+    """Keep the project of a job while it runs, if it is the one that was there when the job was asked for.
+
+    What fails because the branch is gone meanwhile, and its files with it, says so.
+    """
+    with projects.in_use(job.project_id):
+        if projects.get(job.project_id).created_at > job.created_at:
+            raise ProjectNotFoundError(f"the project '{job.project_id}' was deleted", hint="send it to the new one")
+        try:
+            yield
+        except Exception:
+            branches.require_there(job.project_id, job.branch_id)
+            raise
 
 
 def telling(report: Report) -> OnProgress:

@@ -78,5 +78,9 @@ class ProjectRows:
             self._branches.delete_all(project_id)
             for table in ("buckets", "jobs", "files"):
                 self._database.write(f"DELETE FROM {table} WHERE project_id = ?", [project_id])  # noqa: S608
+            # What was answered about this one is nothing to say about another one of its name.
+            self._database.write(
+                "DELETE FROM idempotency_keys WHERE starts_with(path, ?)", [f"/projects/{project_id}/"]
+            )
             self._database.write("DELETE FROM projects WHERE id = ?", [project_id])
             self._known = {name: project for name, project in self._known.items() if name != project_id}
