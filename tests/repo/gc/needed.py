@@ -100,13 +100,14 @@ class _Dataset:
         strangers = {home for home, _ in self._manifests if home is not None and _OWN_HOME.fullmatch(home) is None}
         tagged = self._tagged()
         homes = self._with_parents({entry.home for entry in entries} | strangers | {home for home, _ in tagged})
-        places = {(entry.home, entry.version) for entry in entries} | tagged
+        wanted = {(entry.home, entry.version) for entry in entries}
+        places = wanted | tagged
         missing = places - self._manifests.keys()
         assert not missing, f"{self._folder} has lost {missing}"
         places |= {place for place in self._manifests if place[0] in strangers}
         for home in homes:
             places.update(self._ordinary(home, heads))
-        steps = [step for entry in entries if not entry.primary_key for step in self._steps_to(entry, places)]
+        steps = [step for entry in entries if not entry.primary_key for step in self._steps_to(entry, wanted)]
         needed = {f"_refs/branches/{home.replace('/', '%2F')}.json" for home in homes if home is not None}
         for place in places:
             needed |= self._files_of(place)
@@ -147,11 +148,11 @@ class _Dataset:
         since = min([entry.head for entry in heads if entry.home == home] + [max(versions)])
         return {(home, version) for version in versions if version >= since}
 
-    def _steps_to(self, entry: TableEntry, places: set[Place]) -> list[Place]:
+    def _steps_to(self, entry: TableEntry, wanted: set[Place]) -> list[Place]:
         """The steps back from a table without a key to another state that is kept, if there is a way."""
         steps: list[Place] = []
         here = self._step_back((entry.home, entry.version))
-        while here is not None and here not in places:
+        while here is not None and here not in wanted:
             steps.append(here)
             here = self._step_back(here)
         return [] if here is None else steps

@@ -50,7 +50,7 @@ def fill(uri: str) -> Repository:
 @pytest.fixture
 def every(request: pytest.FixtureRequest) -> int:
     """Which of the points are tried: a few, or with --proof every one."""
-    return 1 if request.config.getoption("--proof") else 31
+    return 1 if request.config.getoption("--proof") else 53
 
 
 def test_killed_collection_is_done_again(nursery: Program, tmp_path: Path, every: int) -> None:

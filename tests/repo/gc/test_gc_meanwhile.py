@@ -14,7 +14,8 @@ from anabranch.repo.repository import Repository
 from anabranch.repo.working import _KEEPER
 from anabranch.storage import ObjectStore
 from anabranch.storage.wrappers import _WrappedStore
-from tests.repo.conftest import ORDERS, append, ids, table
+from tests.moulds import Cast
+from tests.repo.conftest import ORDERS, append, fill_lake, ids, table
 from tests.repo.gc.needed import find_unreachable, is_collected, list_readable, read_all
 from tests.repo.gc.passing import pass_time
 
@@ -70,10 +71,9 @@ class Doomed:
         assert (repo or self.repo).gc(keep_last=1).damaged == ()
 
 
-@pytest.fixture
-def doomed(lake: Repository) -> Doomed:
-    old = append(lake, 4).graph_commit_id
-    rows = read_all(lake, old)
+def fill(lake: Repository) -> None:
+    fill_lake(lake)
+    append(lake, 4)
     lake.branch_create("dev")
     lake.branch_create("gone")
     append(lake, 5, branch="gone")
@@ -84,8 +84,14 @@ def doomed(lake: Repository) -> Doomed:
             tx.overwrite(ORDERS, table(9))
     lake.branch_delete("dev")
     lake.branch_create_from("main", "dev")
+
+
+@pytest.fixture
+def doomed(cast: Cast) -> Doomed:
+    lake = cast(fill)
     pass_time(lake)
-    return Doomed(lake, old, rows)
+    old = lake.snapshot_of("main@v3").id
+    return Doomed(lake, old, read_all(lake, old))
 
 
 Take = Callable[[Repository, str], object]

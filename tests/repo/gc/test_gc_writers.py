@@ -9,16 +9,17 @@ import pytest
 from anabranch.errors import CollectedError
 from anabranch.format.staging import ColumnChange
 from anabranch.repo.repository import Repository
-from tests.repo.conftest import CUSTOMERS, ORDERS, append, ids, nothing_changes, raw, table
+from tests.moulds import Cast
+from tests.repo.conftest import CUSTOMERS, ORDERS, append, fill_lake, ids, nothing_changes, raw, table
 from tests.repo.gc.needed import find_unreachable, read_all
 from tests.repo.gc.passing import pass_time
 
 BRANCHES = ("main", "dev", "dev/x", "view", "untouched")
 
 
-@pytest.fixture
-def swept(lake: Repository) -> Repository:
-    """A lake with branches of every kind, each with more history than was kept."""
+def fill(lake: Repository) -> None:
+    """Branches of every kind, each with more history than is to be kept."""
+    fill_lake(lake)
     lake.branch_create("untouched")
     lake.branch_create("dev")
     for number in (4, 5):
@@ -31,6 +32,11 @@ def swept(lake: Repository) -> Repository:
     for number in (8, 9):
         append(lake, number)
         append(lake, number + 30, key=CUSTOMERS)
+
+
+@pytest.fixture
+def swept(cast: Cast) -> Repository:
+    lake = cast(fill)
     pass_time(lake)
     assert lake.gc(keep_last=2).commits
     assert find_unreachable(lake) == {}
