@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 
 from anabranch.errors import BusyError, ObjectNotFoundError, StorageError
 from anabranch.ids import BranchName
-from anabranch.repo.context import Context
+from anabranch.repo.context import Context, new_ulid
 from anabranch.repo.leases import lease_path, list_leases
 from anabranch.storage import ObjectInfo, find_object
 
