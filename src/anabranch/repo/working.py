@@ -45,7 +45,7 @@ class Work:
     ) -> None:
         self._context = context
         self._held = tuple(held)
-        self._path = lease_path(lock or _WORK, context.new_id())
+        self._path = lease_path(lock or _WORK, new_ulid())
         self._began = self._signed = _clock()
         self._longest_silence = 0.0
         if since is not None:
