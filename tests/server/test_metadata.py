@@ -190,3 +190,15 @@ def test_the_service_starts_from_a_rebuild(served: Running) -> None:
     with served.client() as client:
         assert ok(client.get("/projects/7"))["name"] == "7"
         assert ok(client.get("/projects/7/branches/default/buckets")) == {"buckets": []}
+
+
+def test_a_project_that_is_damaged_does_not_keep_the_others_from_being_served(tmp_path: Path) -> None:
+    with serving(tmp_path) as running, running.client() as client:
+        whole, damaged = new_project(client), new_project(client, rows=0)
+    (tmp_path / f"project_{damaged.id}" / "_repo.json").write_text("{")
+    with serving(tmp_path) as running, running.client() as client:
+        assert Project(client, whole.id).ids() == [1, 2, 3]
+        answer = client.get(f"{damaged.on()}/buckets")
+        assert answer.status_code == 500
+        assert set(answer.json()) == {"code", "message", "details"}
+        assert str(tmp_path) not in answer.text

@@ -1,15 +1,17 @@
 """Dev branches: live branches of a project's repository, under free names."""
 
+import logging
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import takewhile
 
-from anabranch.errors import BranchNotFoundError
+from anabranch.errors import AnabranchError, BranchNotFoundError
 from anabranch.ids import MAIN, TableKey
 from anabranch.repo.branches import BranchInfo
-from anabranch.repo.models import BranchMode, CommitKind, GraphCommit
+from anabranch.repo.models import BranchMode, CommitKind
 from anabranch.repo.repository import Repository
 from anabranch.server.access import DEFAULT_BRANCH, Token
 from anabranch.server.attempts import Attempt
@@ -21,6 +23,7 @@ from anabranch.server.settings import Settings
 
 __all__ = ["Branches", "OpenBranch", "describe", "moment", "name_and_description", "note_copies"]
 
+_log = logging.getLogger("anabranch.server")
 _ID_PREFIX = "br_"
 _ID_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _ID_LENGTH = 13
@@ -119,11 +122,7 @@ class Branches:
     def delete(self, project_id: str, branch_id: str, token: Token) -> None:
         """Delete a branch with all of its tables."""
         branch = self.open(project_id, self.get(project_id, branch_id).id, token)
-        # Somebody else may have deleted it, or a crash came between; the rows go all the same.
-        with suppress(BranchNotFoundError):
-            retried(lambda: _purge(branch), seconds=self._settings.limits.retry_seconds)
-        self._rows.delete(branch_id)
-        self._tokens.revoke_all(project_id=project_id, branch_id=branch_id)
+        self._finish_delete(branch.repository, project_id, branch_id)
 
     def pull(self, branch: OpenBranch, key: TableKey) -> bool:
         """Let a table of a branch follow main again; whether it had a copy."""
@@ -145,12 +144,31 @@ class Branches:
             self._projects.open(project_id, actor=None).branch_get(branch_id)
 
     def recover(self) -> None:
-        """Drop rows of branches that their repositories do not have: a crash came between."""
+        """Bring the rows in line with the repositories where a crash came between; finish what was being deleted."""
         for project in self._projects.list_all():
-            known = {info.name for info in self._projects.open(project.id, actor=None).branch_list()}
-            for branch in self._rows.list_all(project.id):
-                if branch.id not in known:
-                    self._rows.delete(branch.id)
+            try:
+                self._recover(project.id)
+            except AnabranchError:
+                # The others can be served all the same.
+                _log.exception("project %s cannot be looked through", project.id)
+
+    def _recover(self, project_id: str) -> None:
+        repository = self._projects.open(project_id, actor=None)
+        known = {info.name: info for info in repository.branch_list()}
+        for branch in self._rows.list_all(project_id):
+            if branch.id not in known:
+                self._finish_delete(repository, project_id, branch.id)
+            elif known[branch.id].own_tables or self._rows.list_copied(branch.id):
+                note_copies(self._rows, repository, branch.id)
+
+    def _finish_delete(self, repository: Repository, project_id: str, branch_id: str) -> None:
+        """Delete a branch with its files, as far as it is there, and its row last: it says that there is more to do."""
+        with suppress(BranchNotFoundError):
+            retried(
+                lambda: repository.branch_delete(branch_id, purge=True), seconds=self._settings.limits.retry_seconds
+            )
+        self._tokens.revoke_all(project_id=project_id, branch_id=branch_id)
+        self._rows.delete(branch_id)
 
 
 def note_copies(rows: BranchRows, repository: Repository, branch_id: str) -> None:
@@ -178,18 +196,16 @@ def moment(microseconds: int) -> datetime:
     return datetime.fromtimestamp(microseconds / 1e6, UTC)
 
 
-def _purge(branch: OpenBranch) -> None:
-    """Delete a branch and its files."""
-    branch.repository.branch_delete(branch.name, purge=True)
-
-
 def _iter_copies(repository: Repository, info: BranchInfo, keys: set[TableKey]) -> Iterator[CopiedTable]:
     """When each table was copied: by the first commit on the branch that touched it after its last pull."""
+    first = {str(key): info.created_at for key in keys}
+    wanted = set(first)
+    commits = repository.snapshot_of(info.name).iter_commits()
+    for commit in takewhile(lambda one: one.branch == info.name, commits):
+        touched = wanted.intersection(commit.tables)
+        if commit.kind is CommitKind.PULL:
+            wanted -= touched
+        else:
+            first |= dict.fromkeys(touched, commit.created_at)
     for key in sorted(keys):
-        first: GraphCommit | None = None
-        for commit in repository.list_commits(info.name, table=str(key), limit=None):
-            if commit.branch != info.name or commit.kind is CommitKind.PULL:
-                break
-            first = commit
-        at = moment(info.created_at if first is None else first.created_at)
-        yield CopiedTable(bucket=key.bucket, table=key.table, copied_at=at)
+        yield CopiedTable(bucket=key.bucket, table=key.table, copied_at=moment(first[str(key)]))
