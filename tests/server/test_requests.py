@@ -132,6 +132,14 @@ def test_metrics_count_requests_by_route(running: Running, shared: Project) -> N
     assert shared.id not in text
 
 
+def _body_of(operation: dict[str, Any], described: dict[str, Any]) -> Any:
+    """The JSON that a route takes, as it is described; if it takes none, there is nothing to show."""
+    content = operation.get("requestBody", {}).get("content", {}).get("application/json")
+    if content is None:
+        return "no example is needed"
+    return described["components"]["schemas"][content["schema"]["$ref"].rpartition("/")[2]]
+
+
 def test_the_service_describes_itself(client: httpx.Client) -> None:
     described = ok(client.get("/openapi.json"))
     assert described["openapi"].startswith("3.")
@@ -140,6 +148,8 @@ def test_the_service_describes_itself(client: httpx.Client) -> None:
             refusal = operation["responses"]["4XX"]["content"]["application/json"]["schema"]
             assert refusal == {"$ref": "#/components/schemas/Envelope"}, (method, path)
             assert operation["description"], (method, path)
+            assert operation["operationId"].isidentifier(), (method, path)
+            assert "example" in json.dumps(_body_of(operation, described)), (method, path)
             assert ("security" in operation) is (path != "/health"), (method, path)
     assert "HTTPValidationError" not in described["components"]["schemas"]
     assert client.get("/docs").text.count("/openapi.json") == 1

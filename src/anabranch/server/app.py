@@ -64,6 +64,7 @@ def create_app(settings: Settings, *, service: Service | None = None) -> FastAPI
         summary="Dev branches over a lake of Lance tables",
         version=anabranch.__version__,
         lifespan=lifespan,
+        generate_unique_id_function=lambda route: route.name,
         docs_url=None,
         redoc_url=None,
         openapi_url=None,

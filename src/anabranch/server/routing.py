@@ -10,7 +10,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.dependencies.models import Dependant
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
-from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 from starlette.exceptions import HTTPException
 
 from anabranch.errors import AnabranchError
@@ -90,8 +90,13 @@ def _one_line(text: str) -> str:
     return text
 
 
-FreeName = Annotated[str, StringConstraints(min_length=1, max_length=128), AfterValidator(_one_line)]
-FreeText = Annotated[str, StringConstraints(max_length=4000)]
+FreeName = Annotated[
+    str,
+    StringConstraints(min_length=1, max_length=128),
+    AfterValidator(_one_line),
+    Field(examples=["feature-new-report"]),
+]
+FreeText = Annotated[str, StringConstraints(max_length=4000), Field(examples=["Testing new report logic"])]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

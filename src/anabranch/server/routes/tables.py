@@ -25,7 +25,7 @@ __all__ = ["NewColumn", "router"]
 
 router = make_router("tables", prefix="/projects/{project_id}/branches/{branch_id}/buckets/{bucket}/tables")
 
-_Name = Annotated[str, Field(min_length=1, max_length=256)]
+_Name = Annotated[str, Field(min_length=1, max_length=256, examples=["amount"])]
 _Type = Annotated[str, Field(min_length=1, max_length=1000, examples=["int64", "string", "decimal(10, 2)"])]
 
 
@@ -63,6 +63,8 @@ class TableList(BaseModel):
 
 
 class NewColumns(Body):
+    model_config = ConfigDict(json_schema_extra={"examples": [{"columns": [{"name": "note", "type": "string"}]}]})
+
     columns: Annotated[list[NewColumn], Field(min_length=1, max_length=2000)]
 
 
