@@ -1,6 +1,7 @@
 """Branches of the repository: made, listed, deleted and brought back, each by one more entry of their log."""
 
 from dataclasses import dataclass, replace
+from datetime import timedelta
 
 from anabranch.errors import (
     BranchExistsError,
@@ -126,7 +127,9 @@ def create_branch(
             raise BranchNotFoundError(f"branch '{parent}' was deleted meanwhile", hint="branch from another one")
         _refuse_name_of_tag(records, name)
         refuse_locked(records)
-        if not source.is_head:
+        # The head of a branch is kept for a while after it moved on.
+        is_late = (records.context.clock() - now) * timedelta(microseconds=1) > records.context.lease
+        if is_late or not source.is_head:
             require_uncollected(records.context, record.commit.graph_commit_id)
     except (BranchNotFoundError, BusyError, CollectedError, InvalidInputError):
         take_back(records, entry)

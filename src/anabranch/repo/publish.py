@@ -73,6 +73,18 @@ def publish(
 
     On a live branch `main` is the state of main that the change was made on, by default the newest.
     """
+    with records.at_work() as awake:
+        return _publish(awake, expected, changes, about, rebase, main)
+
+
+def _publish(
+    records: Records,
+    expected: LogEntry,
+    changes: Changes,
+    about: Description,
+    rebase: Rebase,
+    main: CommitRecord | None,
+) -> LogEntry:
     head, began = expected, records.context.clock()
     if head.state.mode is BranchMode.LIVE and main is None:
         main = records.heads.get(BranchName(MAIN)).head

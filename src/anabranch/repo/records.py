@@ -1,13 +1,15 @@
 """All that a repository records: its branches' logs and its commit objects."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.commits import Commits
 from anabranch.repo.context import Context
 from anabranch.repo.heads import Heads
 from anabranch.repo.models import TableEntry
-from anabranch.repo.working import Work
+from anabranch.repo.working import Work, working
 
 __all__ = ["Records"]
 
@@ -27,6 +29,15 @@ class Records:
     @classmethod
     def of(cls, context: Context) -> "Records":
         return cls(context, Heads(context), Commits(context))
+
+    @contextmanager
+    def at_work(self) -> Iterator["Records"]:
+        """The same for something that writes now and publishes later."""
+        if self.work is not None:
+            yield self
+            return
+        with working(self.context) as work:
+            yield replace(self, work=work)
 
     def require_awake(self) -> None:
         """Refuse to publish for work that may have been taken for dead."""

@@ -19,6 +19,7 @@ from anabranch.repo.repository import Repository
 from anabranch.repo.run import Run
 from anabranch.storage import open_store
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, another, append, entry, ids, objects, raw, table
+from tests.repo.gc.interrupting import interrupted
 from tests.repo.gc.needed import find_unreachable, list_commit_ids, list_readable, read_all, read_what_can_be_read
 from tests.repo.gc.passing import DAY, pass_time
 
@@ -343,6 +344,26 @@ def test_work_that_was_silent_for_too_long_does_not_publish(lake: Repository) ->
     with pytest.raises(BusyError, match="no sign of life for 121 s"):
         tx.publish()
     assert ids(another(lake)) == [1, 2, 3]
+
+
+def test_branch_made_from_a_head_that_was_left_long_ago_is_taken_back(lake: Repository) -> None:
+    """Whoever is suspended between looking at a head and branching from it looks whether that is there still."""
+    times = iter([now_in_microseconds(), now_in_microseconds() + 61_000_000])
+
+    def collect_meanwhile(operation: str, path: str) -> bool:
+        return (operation, path.rpartition("/")[0]) == ("put_if_absent", "_versions/late")
+
+    def leave_and_collect() -> None:
+        with another(lake).transaction() as tx:
+            tx.overwrite(ORDERS, table(9))
+        pass_time(lake)
+        another(lake).gc(keep_last=1)
+
+    slow = interrupted(lake, collect_meanwhile, leave_and_collect)
+    slow = Repository(replace(slow._context, clock=lambda: next(times, now_in_microseconds() + 61_000_000)))
+    with pytest.raises(CollectedError):
+        slow.branch_create("late")
+    assert [branch.name for branch in lake.branch_list()] == ["main"]
 
 
 def test_sign_after_a_silence_that_was_too_long_makes_up_for_nothing(lake: Repository) -> None:

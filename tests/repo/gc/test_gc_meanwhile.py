@@ -2,8 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from dataclasses import dataclass
 
 import pytest
 
@@ -12,36 +11,11 @@ from anabranch.errors import BusyError, CollectedError
 from anabranch.repo.commits import commit_path
 from anabranch.repo.repository import Repository
 from anabranch.repo.working import _KEEPER
-from anabranch.storage import ObjectStore
-from anabranch.storage.wrappers import _WrappedStore
 from tests.moulds import Cast
 from tests.repo.conftest import ORDERS, append, fill_lake, ids, table
+from tests.repo.gc.interrupting import interrupted
 from tests.repo.gc.needed import find_unreachable, is_collected, list_readable, read_all
 from tests.repo.gc.passing import pass_time
-
-T = TypeVar("T")
-
-
-class InterruptedStore(_WrappedStore):
-    """Do something right before the first request of a kind."""
-
-    def __init__(self, inner: ObjectStore, is_moment: Callable[[str, str], bool], act: Callable[[], object]) -> None:
-        super().__init__(inner)
-        self._is_moment = is_moment
-        self._pending: list[Callable[[], object]] = [act]
-        self._lock = threading.Lock()
-
-    def _request(self, operation: str, path: str, send: Callable[[], T]) -> T:
-        with self._lock:
-            act = self._pending.pop() if self._pending and self._is_moment(operation, path) else None
-            if act is not None:
-                act()
-        return send()
-
-
-def interrupted(repo: Repository, is_moment: Callable[[str, str], bool], act: Callable[[], object]) -> Repository:
-    store = InterruptedStore(repo._context.store, is_moment, act)
-    return Repository(replace(repo._context, store=store), branch=repo.branch)
 
 
 class _AfterMarks:
