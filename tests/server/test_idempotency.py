@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,19 @@ import httpx
 import pytest
 
 from anabranch.server.settings import Limits
-from tests.server.conftest import Project, Running, busy, make_token, new_project, ok, refused, serving
+from tests.server.conftest import (
+    Project,
+    Running,
+    busy,
+    make_token,
+    new_project,
+    ok,
+    process,
+    refused,
+    secret_of,
+    serving,
+    wait_until_healthy,
+)
 
 KEY = "Idempotency-Key"
 REPLAY = "Idempotent-Replay"
@@ -191,3 +204,47 @@ def test_one_of_two_at_once_is_told_to_wait_and_the_answer_is_kept_for_who_gave_
         assert ok(send_file(project, "full"))["imported_rows"] == 1
         assert len(ok(client.get("/jobs", params={"project_id": project.id}))["jobs"]) == 3
         assert list((narrow.data / "files" / project.id).iterdir()) == []
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("answered", [1, 9, 25])
+def test_across_a_kill_every_request_with_a_key_is_done_exactly_once(tmp_path: Path, answered: int) -> None:
+    """The table has no primary key, so that a row that is written twice is there twice."""
+    answers: dict[int, Any] = {}
+    enough = threading.Event()
+
+    def insert(client: httpx.Client, project: Project, number: int) -> dict[str, Any]:
+        path, body = f"{project.table()}/rows", {"rows": [{"id": number}]}
+        return ok(client.post(path, json=body, headers=once(f"row-{number}")))
+
+    def insert_some(running: Running, project: Project, first: int) -> None:
+        with running.client() as client, suppress(httpx.TransportError):
+            for number in range(first, first + 100):
+                answers[number] = insert(client, project, number)
+                if len(answers) >= answered:
+                    enough.set()
+
+    with process(tmp_path, "--init") as (started, url):
+        running = Running(url=url, data=tmp_path, secret=secret_of(started))
+        wait_until_healthy(url, started)
+        with running.client() as client:
+            project = new_project(client, rows=0)
+            ok(client.put(f"{project.table()}/primary-key", json={"columns": []}))
+        threads = [threading.Thread(target=insert_some, args=(running, project, 100 * n)) for n in range(4)]
+        for thread in threads:
+            thread.start()
+        enough.wait()
+        started.kill()
+        for thread in threads:
+            thread.join()
+    before = dict(answers)
+    with process(tmp_path) as (started, url):
+        wait_until_healthy(url, started)
+        with Running(url=url, data=tmp_path, secret=running.secret).client() as client:
+            again = Project(client, project.id)
+            # Those after the last that was answered may have been done, half done, or never have come.
+            done = [sum(number // 100 == worker for number in before) for worker in range(4)]
+            numbers = [100 * worker + n for worker in range(4) for n in range(done[worker] + 1)]
+            sent = {number: insert(client, again, number) for number in numbers}
+            assert {number: sent[number] for number in before} == before
+            assert again.ids() == sorted(numbers)

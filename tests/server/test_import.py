@@ -4,6 +4,7 @@ import gzip
 import io
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -163,6 +164,21 @@ def test_an_import_copies_the_table_to_the_branch(project: Project) -> None:
     assert [(table["bucket"], table["table"]) for table in copied] == [("in_c_sales", "orders")]
     project.insert(5)
     assert project.ids(branch) == [1, 2, 3, 4]
+
+
+def test_imports_at_the_same_time_all_get_in_and_make_one_copy(project: Project) -> None:
+    branch = project.branch()
+
+    def one(number: int) -> dict[str, Any]:
+        return ok(send(project, f"id,v\n{number},new\n3,{number}\n", branch=branch, incremental=True))
+
+    with ThreadPoolExecutor(6) as pool:
+        done = list(pool.map(one, range(10, 16)))
+    assert len({answer["commit_id"] for answer in done}) == 6
+    assert sorted(answer["table_row_count"] for answer in done) == [4, 5, 6, 7, 8, 9]
+    assert project.ids(branch) == [1, 2, 3, *range(10, 16)]
+    assert len(ok(project.client.get(project.on(branch)))["tables"]) == 1
+    assert project.ids() == [1, 2, 3]
 
 
 def test_a_file_can_be_sent_before_and_imported_twice(running: Running, project: Project) -> None:
