@@ -12,6 +12,7 @@ import anabranch
 from anabranch.errors import BusyError, ProjectExistsError, ProjectNotFoundError
 from anabranch.repo.repository import Repository
 from anabranch.server.metadata.projects import Intent, IntentKind, Project, ProjectRows
+from anabranch.server.metadata.tokens import Tokens
 from anabranch.server.settings import Settings
 
 __all__ = ["Projects"]
@@ -23,9 +24,12 @@ _LEFT = ".deleted_"
 class Projects:
     """Makes, finds and deletes projects, and keeps their repositories open."""
 
-    def __init__(self, settings: Settings, rows: ProjectRows, *, clock: Callable[[], datetime]) -> None:
+    def __init__(
+        self, settings: Settings, rows: ProjectRows, tokens: Tokens, *, clock: Callable[[], datetime]
+    ) -> None:
         self._settings = settings
         self._rows = rows
+        self._tokens = tokens
         self._clock = clock
         self._changing = threading.Lock()
         self._handles: OrderedDict[tuple[str, datetime, str | None], Repository] = OrderedDict()
@@ -142,11 +146,13 @@ class Projects:
         with self._opening:
             for key in [key for key in self._handles if key[0] == intent.project_id]:
                 del self._handles[key]
+        # Before somebody can make another project of this name, which they would open.
+        self._tokens.revoke_all(project_id=intent.project_id)
+        shutil.rmtree(self._settings.files_folder / intent.project_id, ignore_errors=True)
         self._rows.delete(intent.project_id)
         self._rows.end(intent.id)
         if left.exists():
             shutil.rmtree(left)
-        shutil.rmtree(self._settings.files_folder / intent.project_id, ignore_errors=True)
 
 
 def _not_found(project_id: str) -> ProjectNotFoundError:

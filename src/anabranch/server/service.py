@@ -87,7 +87,7 @@ def create_first_token(service: Service) -> str:
 def _assemble(settings: Settings, database: Database, clock: Callable[[], datetime]) -> Service:
     tokens = Tokens(database, clock=clock)
     branch_rows = BranchRows(database)
-    projects = Projects(settings, ProjectRows(database, branch_rows), clock=clock)
+    projects = Projects(settings, ProjectRows(database, branch_rows), tokens, clock=clock)
     branches = Branches(settings, projects, branch_rows, tokens, clock=clock)
     changing = Changing(settings, branches)
     buckets = Buckets(BucketRows(database), changing, clock=clock)

@@ -12,10 +12,10 @@ _ROOT = Path(__file__).parents[3]
 class Program:
     """One running process; leaving it ends it."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, package: str = "tests.repo.programs") -> None:
         self._name = name
         # Lance warns of forks, which are safe before it is used.
-        command = [sys.executable, "-W", "ignore", "-m", f"tests.repo.programs.{name}"]
+        command = [sys.executable, "-W", "ignore", "-m", f"{package}.{name}"]
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(command, cwd=_ROOT, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
 

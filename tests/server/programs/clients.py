@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 
 from tests.server.conftest import Running, new_project, ok
-from tests.server.programs.knowledge import Fact, Knowledge, NotAnsweredError, RefusedError, Value
+from tests.server.programs.knowledge import Fact, Knowledge, NotAnsweredError, Value
 
 __all__ = ["Budget", "Client", "Site", "build_site", "run_clients"]
 
@@ -45,7 +45,7 @@ class Budget:
 
     def __init__(self, requests: int) -> None:
         self._left = requests
-        self._lock = threading.Lock()
+        self._counted = threading.Condition()
         self.answers: dict[int, int] = {}
         self.refusals: dict[str, int] = {}
         self.stopped = threading.Event()
@@ -59,12 +59,23 @@ class Budget:
         return sum(self.answers.values())
 
     def count(self, response: httpx.Response) -> None:
-        with self._lock:
+        with self._counted:
             self._left -= 1
             self.answers[response.status_code] = self.answers.get(response.status_code, 0) + 1
             if response.is_error:
                 code = response.json()["code"]
                 self.refusals[code] = self.refusals.get(code, 0) + 1
+            self._counted.notify_all()
+
+    def wait_for(self, answers: int) -> None:
+        """Return when so many requests were answered, or something went wrong."""
+        with self._counted:
+            self._counted.wait_for(lambda: self.acknowledged >= answers or self.stopped.is_set())
+
+    def stop(self) -> None:
+        self.stopped.set()
+        with self._counted:
+            self._counted.notify_all()
 
 
 @dataclass
@@ -235,7 +246,7 @@ class Client:
                 "POST",
                 f"{self._at(branch, table)}/import",
                 params={"incremental": incremental, "wait": 60},
-                files={"file": ("rows.csv", text)},
+                files={"file": (f"{rows[0]['id']}.csv", text)},
             )
         assert answer["imported_rows"] == len(rows)
 
@@ -303,7 +314,7 @@ def run_clients(clients: Sequence[Client], running: Running, budget: Budget, *, 
             client.work(running, budget, seed=seed)
         except BaseException as err:  # noqa: BLE001 - told below, in the thread that is looked at
             failures.append(err)
-            budget.stopped.set()
+            budget.stop()
 
     threads = [threading.Thread(target=work, args=(client,)) for client in clients]
     for thread in threads:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-__all__ = ["Fact", "Knowledge", "NotAnsweredError", "RefusedError", "Value"]
+__all__ = ["Fact", "Knowledge", "NotAnsweredError", "Value"]
 
 # Such as ("row", branch, table, id) or ("branch", name); the value None says that it is not there.
 Fact = tuple[str, ...]
@@ -13,10 +13,6 @@ Value = str | None
 
 class NotAnsweredError(Exception):
     """The service went away before it said what became of a request."""
-
-
-class RefusedError(Exception):
-    """The service said that it did not do what was asked."""
 
 
 @dataclass

@@ -60,9 +60,15 @@ class BranchingHandle(Handle):
     def branch_delete(self, name: str, *, purge: bool = False) -> None:
         """Delete a branch; it can be restored until garbage collection.
 
-        To `purge` it frees its space at once: it cannot be restored, and whoever reads it now fails.
+        To `purge` it frees its space at once: it cannot be restored, and whoever reads it now fails. A branch that was
+        deleted before, or whose purge was cut off, can be purged as long as it takes space.
         """
         target = BranchName.parse_public(name)
+        found = self._records.heads.find(target) if purge else None
+        if found is not None and found.state.is_deleted:
+            if not purge_branch(self._records, found):
+                self._records.heads.get(target)  # says that there is none
+            return
         tombstone = branches.delete_branch(self._records, target)
         self._seen[target] = tombstone.number
         if purge:

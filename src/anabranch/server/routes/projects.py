@@ -46,4 +46,3 @@ def get_project(call: ProjectToRead) -> Project:
 def delete_project(call: ProjectToEnd) -> None:
     """Delete a project with all of its data, for good."""
     call.service.projects.delete(call.project_id)
-    call.service.tokens.revoke_all(project_id=call.project_id)

@@ -1,0 +1,99 @@
+"""A process that has imported everything and used nothing yet, and forks services off itself that are killed."""
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from anabranch.ids import TableKey
+from anabranch.server.access import DEFAULT_BRANCH, Token
+from anabranch.server.metadata.database import Database
+from anabranch.server.service import Service, open_service
+from anabranch.server.settings import Settings
+from tests.repo.programs.killing import Points, _install, _replace, _surround
+from tests.repo.programs.nursery import Child
+from tests.repo.programs.running import hear, say
+
+ORDERS = TableKey("in_c_sales", "orders")
+
+Scenario = Callable[[Service, Token, str, str], None]
+
+
+def _create_branch(service: Service, token: Token, project: str, name: str) -> None:
+    service.branches.create(project, name=name, description="", token=token)
+
+
+def _delete_branch(service: Service, token: Token, project: str, name: str) -> None:
+    service.branches.delete(project, name, token)
+
+
+def _write(service: Service, token: Token, project: str, name: str) -> None:
+    branch = service.branches.open(project, name, token)
+    service.rows.insert(branch, ORDERS, [{"id": 10, "v": "a"}, {"id": 11, "v": "b"}])
+
+
+def _pull(service: Service, token: Token, project: str, name: str) -> None:
+    service.branches.pull(service.branches.open(project, name, token), ORDERS)
+
+
+def _create_project(service: Service, _: Token, __: str, name: str) -> None:
+    service.projects.create(name, name=None, description="", actor=None)
+
+
+def _delete_project(service: Service, _: Token, __: str, name: str) -> None:
+    service.projects.delete(name)
+
+
+def _delete_bucket(service: Service, token: Token, project: str, name: str) -> None:
+    branch = service.branches.open(project, DEFAULT_BRANCH, token)
+    service.buckets.delete(branch, name, cascade=True)
+
+
+SCENARIOS: dict[str, Scenario] = {
+    "create a branch": _create_branch,
+    "delete a branch": _delete_branch,
+    "write": _write,
+    "pull": _pull,
+    "create a project": _create_project,
+    "delete a project": _delete_project,
+    "delete a bucket": _delete_bucket,
+}
+
+
+def kill(told: dict[str, Any]) -> Any:
+    """Run a scenario on data that nobody serves, up to a fatal point, or to the end if there is none."""
+    return Child(lambda out: _run(told, out)).result()
+
+
+def _run(told: dict[str, Any], last_words: int) -> list[str]:
+    points = Points(None, last_words)
+    _install(points)
+    _surround_metadata_and_files(points)
+    service = open_service(Settings(data=Path(told["data"])))
+    token = next(token for token in service.tokens.list_all() if token.project_id is None)
+    points.passed.clear()
+    points.fatal = told.get("fatal")
+    SCENARIOS[told["scenario"]](service, token, told["project"], told["name"])
+    return points.passed
+
+
+def _surround_metadata_and_files(points: Points) -> None:
+    write = Database.write
+
+    def writing(self: Database, sql: str, params: Any = ()) -> None:
+        points.around(f"write {' '.join(sql.split()[:3])}", lambda: write(self, sql, params))
+
+    _replace(Database, "write", writing)
+    _surround(points, Path, "rename")
+    _surround(points, shutil, "rmtree")
+    _surround(points, os, "unlink")
+
+
+def main() -> None:
+    while (told := hear()) is not None:
+        say({"kill": kill}[told.pop("do")](told))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,296 @@
+"""Services killed while they work: what was acknowledged is there afterwards, and nothing is half there."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import anabranch as ab
+from anabranch.errors import BranchNotFoundError
+from tests.repo.programs.running import Program
+from tests.server.conftest import (
+    Project,
+    Running,
+    make_token,
+    new_project,
+    ok,
+    process,
+    refused,
+    serving,
+    wait_until_healthy,
+)
+from tests.server.programs.clients import Budget, Client, build_site, run_clients
+from tests.server.programs.inspecting import check_agreement, check_knowledge
+
+ORDERS = "in_c_sales.orders"
+WRITTEN = [1, 2, 3, 10, 11]
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Program]:
+    """A process that forks services off itself."""
+    with Program("nursery", package="tests.server.programs") as program:
+        yield program
+
+
+@pytest.fixture
+def kills(request: pytest.FixtureRequest) -> int:
+    """At how many points a scenario is killed: at two on its way, or with --proof at every one."""
+    return 1_000_000 if request.config.getoption("--proof") else 2
+
+
+@pytest.fixture
+def project_id(tmp_path: Path) -> str:
+    with serving(tmp_path) as running, running.client() as client:
+        return new_project(client).id
+
+
+Prepare = Callable[[Project], str]
+Check = Callable[[Running, Project, str, list[str]], None]
+
+
+def kill_at_points(  # what all of these tests do
+    nursery: Program, data: Path, project_id: str, scenario: str, *, kills: int, prepare: Prepare, check: Check
+) -> None:
+    """Let a service do something as often as it has points to be killed at, and look at what the next start shows."""
+    asked: dict[str, Any] = {"scenario": scenario, "data": str(data), "project": project_id}
+    with serving(data) as running, running.client() as client:
+        name = prepare(Project(client, project_id))
+    passed = nursery.ask("kill", name=name, **asked)["done"]
+    count = len(passed)
+    assert count > 2
+    for fatal in [*spread(count, kills), None]:
+        with serving(data) as running, running.client() as client:
+            project = Project(client, project_id)
+            check(running, project, name, passed)
+            check_metadata(running)
+            name = prepare(project)
+        if fatal is not None:
+            answer = nursery.ask("kill", name=name, fatal=fatal, **asked)
+            passed = answer.get("killed") or answer["done"]
+
+
+def spread(count: int, most: int) -> list[int]:
+    """So many of the numbers below another one, not the first: all, or some at the same distance."""
+    return list(range(count)) if most >= count else [count * number // (most + 1) for number in range(1, most + 1)]
+
+
+def check_metadata(running: Running) -> None:
+    """What `metadata.duckdb` says is what the repositories have, before anybody asked for it."""
+    assert running.service is not None
+    read = running.service.database.read
+    projects = {row["id"] for row in read("SELECT id FROM projects")}
+    assert {path.name for path in running.data.glob("*project_*")} == {f"project_{name}" for name in projects}
+    assert read("SELECT * FROM intents") == []
+    branches: set[tuple[str, str]] = set()
+    copies: set[tuple[str, str]] = set()
+    for project_id in projects:
+        folder = running.data / f"project_{project_id}"
+        repository = ab.open(folder)
+        living = {info.name: info for info in repository.branch_list() if info.name != "main"}
+        branches |= {(project_id, name) for name in living}
+        for name, info in living.items():
+            there = repository.snapshot_of(name)
+            copies |= {(name, key) for key in info.own_tables if key in there}
+        homes = {path.name for path in folder.glob("tables/*/*.lance/tree/*") if list(path.rglob("*.*"))}
+        assert homes <= living.keys()
+    assert {(row["project_id"], row["id"]) for row in read("SELECT * FROM branches")} == branches
+    noted = {(row["branch_id"], f"{row['bucket_name']}.{row['table_name']}") for row in read("FROM branch_tables")}
+    assert noted == copies
+    bound = {(token.project_id, token.branch_id) for token in running.service.tokens.list_all() if not token.revoked_at}
+    assert {branch for branch in bound if branch[1] is not None} <= branches
+    assert {project for project, _ in bound if project is not None} <= projects
+
+
+def published(passed: list[str], branch: str) -> bool:
+    """Whether a service came to put an entry into a branch's log."""
+    return any(point.startswith(f"after put_if_absent _versions/{branch}/") for point in passed)
+
+
+def test_a_branch_is_made_or_not(nursery: Program, tmp_path: Path, project_id: str, kills: int) -> None:
+    def prepare(project: Project) -> str:
+        return f"branch {len(ok(project.client.get(f'{project.path}/branches'))['branches'])}"
+
+    def check(_: Running, project: Project, name: str, passed: list[str]) -> None:
+        found = ok(project.client.get(f"{project.path}/branches"))["branches"]
+        made = [branch["id"] for branch in found if branch["name"] == name]
+        assert len(made) == any(point.startswith("after put_if_absent _versions/br_") for point in passed)
+        for branch in made:
+            assert project.ids(branch) == [1, 2, 3]
+            assert project.client.delete(project.on(branch)).status_code == 204
+
+    kill_at_points(nursery, tmp_path, project_id, "create a branch", kills=kills, prepare=prepare, check=check)
+
+
+def test_the_deletion_of_a_branch_is_finished(nursery: Program, tmp_path: Path, project_id: str, kills: int) -> None:
+    before = list_files(tmp_path)
+
+    def prepare(project: Project) -> str:
+        branch = project.branch()
+        project.insert(10, 11, branch=branch)
+        project.create_table("own", branch)
+        project.insert(5, branch=branch, table="own")
+        make_token(project.client, "branch", project_id=project.id, branch_id=branch)
+        return branch
+
+    def check(_: Running, project: Project, branch: str, passed: list[str]) -> None:
+        if published(passed, branch):
+            refused(project.client.get(project.on(branch)), 404, "branch_not_found")
+            assert list_files(tmp_path) == before
+            with pytest.raises(BranchNotFoundError):
+                ab.open(tmp_path / f"project_{project.id}").branch_delete(branch, purge=True)
+        else:
+            assert project.ids(branch) == WRITTEN
+            assert project.ids(branch, "own") == [5]
+            assert project.client.delete(project.on(branch)).status_code == 204
+        assert project.ids() == [1, 2, 3]
+
+    kill_at_points(nursery, tmp_path, project_id, "delete a branch", kills=kills, prepare=prepare, check=check)
+
+
+def list_files(data: Path) -> set[str]:
+    """The files of the tables."""
+    return {str(path.relative_to(data)) for path in data.glob("project_*/tables/**/*") if path.is_file()}
+
+
+def test_a_first_write_is_there_with_its_copy_or_not(
+    nursery: Program, tmp_path: Path, project_id: str, kills: int
+) -> None:
+    def prepare(project: Project) -> str:
+        return project.branch()
+
+    def check(running: Running, project: Project, branch: str, passed: list[str]) -> None:
+        is_there = published(passed, branch)
+        assert project.ids(branch) == (WRITTEN if is_there else [1, 2, 3])
+        assert running.service is not None
+        noted = running.service.database.read("FROM branch_tables WHERE branch_id = ?", [branch])
+        assert len(noted) == is_there
+        project.insert(20, branch=branch)
+        assert 20 in project.ids(branch)
+        assert project.client.delete(project.on(branch)).status_code == 204
+
+    kill_at_points(nursery, tmp_path, project_id, "write", kills=kills, prepare=prepare, check=check)
+
+
+def test_a_pulled_table_is_main_s_or_still_the_branch_s(
+    nursery: Program, tmp_path: Path, project_id: str, kills: int
+) -> None:
+    def prepare(project: Project) -> str:
+        branch = project.branch()
+        project.insert(10, 11, branch=branch)
+        return branch
+
+    def check(running: Running, project: Project, branch: str, passed: list[str]) -> None:
+        is_pulled = published(passed, branch)
+        assert running.service is not None
+        noted = running.service.database.read("FROM branch_tables WHERE branch_id = ?", [branch])
+        assert len(noted) == (not is_pulled)
+        assert project.ids(branch) == ([1, 2, 3] if is_pulled else WRITTEN)
+        assert project.client.delete(project.on(branch)).status_code == 204
+
+    kill_at_points(nursery, tmp_path, project_id, "pull", kills=kills, prepare=prepare, check=check)
+
+
+def test_a_project_is_made_or_not(nursery: Program, tmp_path: Path, project_id: str, kills: int) -> None:
+    def check(_: Running, project: Project, name: str, passed: list[str]) -> None:
+        projects = [one["id"] for one in ok(project.client.get("/projects"))["projects"]]
+        assert (name in projects) == ("after write INSERT INTO projects" in passed)
+        if name not in projects:
+            ok(project.client.post("/projects", json={"id": name}))
+        ok(project.client.post(f"/projects/{name}/branches", json={"name": "usable"}))
+        assert project.client.delete(f"/projects/{name}").status_code == 204
+
+    kill_at_points(
+        nursery, tmp_path, project_id, "create a project", kills=kills, prepare=lambda _: "half", check=check
+    )
+
+
+def test_the_deletion_of_a_project_is_finished(nursery: Program, tmp_path: Path, project_id: str, kills: int) -> None:
+    def prepare(project: Project) -> str:
+        ok(project.client.post("/projects", json={"id": "doomed"}))
+        doomed = Project(project.client, "doomed")
+        ok(project.client.post(f"{doomed.on()}/buckets", json={"name": "in_c_sales"}))
+        doomed.create_table("orders")
+        doomed.insert(1, branch=doomed.branch())
+        make_token(project.client, "project", project_id=doomed.id)
+        ok(project.client.post(f"{doomed.path}/files", files={"file": ("a.csv", b"id\n1\n")}))
+        return doomed.id
+
+    def check(running: Running, project: Project, name: str, passed: list[str]) -> None:
+        is_begun = "after write INSERT INTO intents" in passed
+        assert project.client.get(f"/projects/{name}").status_code == (404 if is_begun else 200)
+        if not is_begun:
+            assert project.client.delete(f"/projects/{name}").status_code == 204
+        assert not (running.data / "files" / name).exists()
+        assert project.ids() == [1, 2, 3]
+
+    kill_at_points(nursery, tmp_path, project_id, "delete a project", kills=kills, prepare=prepare, check=check)
+
+
+def test_a_bucket_that_was_being_deleted_can_be_deleted_again(
+    nursery: Program, tmp_path: Path, project_id: str, kills: int
+) -> None:
+    def prepare(project: Project) -> str:
+        ok(project.client.post(f"{project.on()}/buckets", json={"name": "doomed"}))
+        body = {"name": "t", "columns": [{"name": "id", "type": "int64"}]}
+        for name in ("t", "u"):
+            ok(project.client.post(f"{project.on()}/buckets/doomed/tables", json={**body, "name": name}))
+        return "doomed"
+
+    def check(_: Running, project: Project, name: str, passed: list[str]) -> None:
+        on = f"{project.on()}/buckets/{name}"
+        if "after write DELETE FROM buckets" not in passed:
+            tables = ok(project.client.get(f"{on}/tables"))["tables"]
+            assert len(tables) == (0 if published(passed, "main") else 2)
+            assert project.client.delete(on, params={"cascade": True}).status_code == 204
+        refused(project.client.get(on), 404, "bucket_not_found")
+
+    kill_at_points(nursery, tmp_path, project_id, "delete a bucket", kills=kills, prepare=prepare, check=check)
+
+
+def test_what_was_acknowledged_survives_kills(tmp_path: Path) -> None:
+    kill_under_load(tmp_path, kills=2, clients=8, requests=60)
+
+
+@pytest.mark.proof
+def test_what_was_acknowledged_survives_many_kills(tmp_path: Path) -> None:
+    kill_under_load(tmp_path, kills=20, clients=16, requests=100)
+
+
+def kill_under_load(data: Path, *, kills: int, clients: int, requests: int) -> None:
+    """Kill a service each time its clients got so many answers, and go on with what is there."""
+    with serving(data) as running:
+        site, secret = build_site(running), running.secret
+    crowd = [Client(number=number, site=site) for number in range(clients)]
+    for seed in range(kills):
+        with process(data) as (started, url):
+            wait_until_healthy(url, started)
+            budget = Budget(1_000_000)
+            running = Running(url=url, data=data, secret=secret)
+            with run_clients(crowd, running, budget, seed=seed):
+                budget.wait_for(requests)
+                budget.stop()
+                started.kill()
+                started.wait()
+        with serving(data) as running:
+            check_metadata(running)
+            check_jobs(running, site.project)
+            check_knowledge(crowd, running)
+            check_agreement(site, running)
+
+
+def check_jobs(running: Running, project_id: str) -> None:
+    """No job goes on; of one that was cut off no row came, since its rows are in no other file."""
+    with running.client() as client:
+        jobs = ok(client.get("/jobs", params={"project_id": project_id, "limit": 1000}))["jobs"]
+        assert {job["state"] for job in jobs} <= {"succeeded", "failed"}
+        failed = [job for job in jobs if job["state"] == "failed"]
+        assert {job["error"]["code"] for job in failed} <= {"interrupted"}
+        for job in failed:
+            if job["kind"] == "import":
+                first = job["request"]["file"].removesuffix(".csv")
+                table = f"{job['request']['bucket']}/tables/{job['request']['table']}"
+                path = f"/projects/{project_id}/branches/{job['branch_id']}/buckets/{table}/preview"
+                response = client.get(path, params={"filter": f"id = {first}"})
+                assert response.status_code == 404 or ok(response)["total_row_count"] == 0
