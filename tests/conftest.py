@@ -49,11 +49,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Tests that take a `place` run on local disk; those marked s3, and all of them under --proof, on S3 too."""
+    """Tests that take a `place` run on local disk; those marked s3, under --proof all not marked local, on S3 too."""
     if "place" not in metafunc.fixturenames:
         return
     proof = metafunc.config.getoption("--proof")
-    on_s3 = proof or metafunc.definition.get_closest_marker("s3") is not None
+    marked = {mark.name for mark in metafunc.definition.iter_markers()}
+    on_s3 = "s3" in marked or (proof and "local" not in marked)
     # One worker holds the one server, unless there is enough to do for several.
     marks = [] if proof else [pytest.mark.xdist_group("s3")]
     remote = [pytest.param("s3", marks=marks)] if on_s3 else []

@@ -13,6 +13,8 @@ from tests.repo.conftest import CUSTOMERS, ORDERS, another, append, ids, nothing
 from tests.repo.gc.needed import find_unreachable
 from tests.repo.gc.passing import pass_time
 
+pytestmark = pytest.mark.local
+
 
 @dataclass(frozen=True)
 class Gone:

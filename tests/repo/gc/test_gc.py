@@ -23,6 +23,8 @@ from tests.repo.gc.interrupting import interrupted
 from tests.repo.gc.needed import find_unreachable, list_commit_ids, list_readable, read_all, read_what_can_be_read
 from tests.repo.gc.passing import DAY, pass_time
 
+pytestmark = pytest.mark.local
+
 # What a collection may leave behind of itself, and of others who are alive.
 _OWN = ("_gc/", "_clock", "_leases/")
 

@@ -17,6 +17,8 @@ from tests.repo.gc.interrupting import interrupted
 from tests.repo.gc.needed import find_unreachable, is_collected, list_readable, read_all
 from tests.repo.gc.passing import pass_time
 
+pytestmark = pytest.mark.local
+
 
 class _AfterMarks:
     """When the logs are listed again after commits were marked."""

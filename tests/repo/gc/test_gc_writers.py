@@ -14,6 +14,8 @@ from tests.repo.conftest import CUSTOMERS, ORDERS, append, fill_lake, ids, nothi
 from tests.repo.gc.needed import find_unreachable, read_all
 from tests.repo.gc.passing import pass_time
 
+pytestmark = pytest.mark.local
+
 BRANCHES = ("main", "dev", "dev/x", "view", "untouched")
 
 

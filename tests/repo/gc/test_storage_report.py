@@ -15,6 +15,8 @@ from tests.moulds import Cast
 from tests.repo.conftest import CUSTOMERS, ORDERS, another, append, entry, fill_lake, objects, table
 from tests.repo.gc.passing import pass_time
 
+pytestmark = pytest.mark.local
+
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Repository:
