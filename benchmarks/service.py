@@ -1,7 +1,7 @@
 """What the HTTP service does in a second: previews alone and beside a running import, branches, a small import.
 
-The service runs in a process of its own, the clients in this one, all on the same cores. There is no peer: baselines are
-the service's own answers to `/health`, which touch no table, and previews while nothing else runs.
+The service runs in a process of its own, the clients in this one, all on the same cores. There is no peer; baselines
+are the service's own answers to `/health`, which touch no table, and previews while nothing else runs.
 """
 
 import argparse
