@@ -1,6 +1,7 @@
 """Garbage collection: what nobody can reach goes, with its reason; everything else stays readable and writable."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -274,19 +275,18 @@ def test_young_objects_are_never_touched(lake: Repository) -> None:
 @pytest.mark.s3
 def test_everything_goes_that_is_older_than_a_short_grace(lake: Repository) -> None:
     quick = Repository(replace(lake._context, lease=timedelta(seconds=0.5)))
-    with quick.transaction() as tx:
-        tx.overwrite(ORDERS, table(4))
-    with quick.transaction() as tx:
-        tx.overwrite(ORDERS, table(5))
-    grace = timedelta(seconds=1.5)
-    before = quick.snapshot_of("main~1").id
-    while before not in quick.gc(keep_last=1, grace=grace).commits:
-        pass
+    for number in (4, 5):
+        with lake.transaction() as tx:
+            tx.overwrite(ORDERS, table(number))
+    before, gone = quick.snapshot_of("main~1").id, set[str]()
+    while before not in gone:
+        with suppress(BusyError):  # where this process is suspended for longer than work may be silent
+            gone.update(quick.gc(keep_last=1, grace=timedelta(seconds=1.5)).commits)
     assert ids(quick) == [5]
     with pytest.raises(CollectedError):
         quick.snapshot_of("main~1")
-    append(quick, 6)
-    assert ids(another(quick)) == [5, 6]
+    append(lake, 6)
+    assert ids(another(lake)) == [5, 6]
 
 
 def test_grace_must_outlast_silent_work(lake: Repository) -> None:
