@@ -16,7 +16,7 @@ from anabranch.repo.models import RunPhase
 from anabranch.repo.repository import Repository
 from anabranch.repo.run import Run
 from anabranch.repo.runs import get_run, put_run, run_state
-from anabranch.storage.wrappers import CountingStore
+from anabranch.storage.wrappers import CountingStore, Fault, FaultyStore
 from tests.repo.conftest import ORDERS, another, ids, objects, table
 from tests.repo.leases import expire
 
@@ -142,6 +142,18 @@ def test_signs_are_given_again_and_again(local: Repository) -> None:
         while not lost.exists():  # until the next sign
             threading.Event().wait(0.001)
     run.abort()
+
+
+def test_sign_under_way_does_not_outlive_its_lease(local: Repository) -> None:
+    store = FaultyStore(local._context.store, nth=2, fault=Fault.STALL, operation="put")
+    lease = Lease(replace(local._context, store=store, lease=timedelta(milliseconds=30)), DEV, "x")
+    lease.begin()
+    store.reached.wait()  # the second sign is on its way
+    release = threading.Thread(target=lease.release)
+    release.start()
+    store.release()
+    release.join()
+    assert [path for path in objects(local) if path.startswith("_leases/")] == []
 
 
 def test_whoever_may_only_read_sees_who_is_alive(local: Repository) -> None:
