@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+import httpx
+
 import anabranch as ab
 from anabranch.server.settings import Limits
-from tests.server.conftest import Project, new_project, ok, refused, serving
+from tests.server.conftest import Project, Running, new_project, ok, refused, serving
 
 
 def test_a_project_in_use_is_not_deleted(tmp_path: Path) -> None:
@@ -20,41 +22,38 @@ def test_a_project_in_use_is_not_deleted(tmp_path: Path) -> None:
         assert list(tmp_path.glob("*project*")) == []
 
 
-def test_a_branch_that_somebody_deletes_by_the_library_is_gone(tmp_path: Path) -> None:
-    with serving(tmp_path) as running, running.client() as client:
-        project = new_project(client)
-        branch = project.branch("shared")
-        project.insert(4, branch=branch)
-        ab.open(tmp_path / f"project_{project.id}").branch_delete(branch, purge=True)
-        for path in (f"{project.table(branch)}/preview", f"{project.on(branch)}/diff", f"{project.on(branch)}/drift"):
-            refused(client.get(path), 404, "branch_not_found")
-        refused(client.post(f"{project.table(branch)}/rows", json={"rows": [{"id": 9}]}), 404, "branch_not_found")
-        assert client.delete(project.on(branch)).status_code == 204
-        project.branch("shared")
+def test_a_branch_that_somebody_deletes_by_the_library_is_gone(running: Running, project: Project) -> None:
+    client = project.client
+    branch = project.branch("shared")
+    project.insert(4, branch=branch)
+    ab.open(running.data / f"project_{project.id}").branch_delete(branch, purge=True)
+    for path in (f"{project.table(branch)}/preview", f"{project.on(branch)}/diff", f"{project.on(branch)}/drift"):
+        refused(client.get(path), 404, "branch_not_found")
+    refused(client.post(f"{project.table(branch)}/rows", json={"rows": [{"id": 9}]}), 404, "branch_not_found")
+    assert client.delete(project.on(branch)).status_code == 204
+    project.branch("shared")
 
 
-def test_what_a_tag_names_outlives_the_branch_it_was_made_on(tmp_path: Path) -> None:
-    with serving(tmp_path) as running, running.client() as client:
-        project = new_project(client)
-        branch = project.branch()
-        commit = project.insert(4, branch=branch)["commit_id"]
-        ok(client.post(f"{project.path}/tags", json={"name": "kept", "branch_id": branch, "at": commit}))
-        assert client.delete(project.on(branch)).status_code == 204
-        repository = ab.open(tmp_path / f"project_{project.id}")
-        assert repository.snapshot_of("kept")["in_c_sales.orders"].count_rows() == 4
-        # A tag of a branch is none of main's states.
-        answer = client.get(f"{project.table()}/preview", params={"at": "kept"})
-        refused(answer, 404, "commit_not_found")
+def test_what_a_tag_names_outlives_the_branch_it_was_made_on(running: Running, project: Project) -> None:
+    client = project.client
+    branch = project.branch()
+    commit = project.insert(4, branch=branch)["commit_id"]
+    ok(client.post(f"{project.path}/tags", json={"name": "kept", "branch_id": branch, "at": commit}))
+    assert client.delete(project.on(branch)).status_code == 204
+    repository = ab.open(running.data / f"project_{project.id}")
+    assert repository.snapshot_of("kept")["in_c_sales.orders"].count_rows() == 4
+    # A tag of a branch is none of main's states.
+    answer = client.get(f"{project.table()}/preview", params={"at": "kept"})
+    refused(answer, 404, "commit_not_found")
 
 
-def test_two_projects_have_nothing_in_common(tmp_path: Path) -> None:
-    with serving(tmp_path) as running, running.client() as client:
-        one, two = new_project(client), new_project(client, rows=0)
-        branch = one.branch()
-        refused(client.get(f"{two.path}/branches/{branch}"), 404, "branch_not_found")
-        refused(client.get(f"{two.table(branch)}/preview"), 404, "branch_not_found")
-        commit = one.insert(4)["commit_id"]
-        refused(client.get(f"{two.on()}/commits/{commit}"), 404, "commit_not_found")
-        refused(client.get(f"{two.table()}/preview", params={"at": commit}), 404, "commit_not_found")
-        assert client.delete(one.path).status_code == 204
-        assert Project(client, two.id).ids() == []
+def test_two_projects_have_nothing_in_common(client: httpx.Client) -> None:
+    one, two = new_project(client), new_project(client, rows=0)
+    branch = one.branch()
+    refused(client.get(f"{two.path}/branches/{branch}"), 404, "branch_not_found")
+    refused(client.get(f"{two.table(branch)}/preview"), 404, "branch_not_found")
+    commit = one.insert(4)["commit_id"]
+    refused(client.get(f"{two.on()}/commits/{commit}"), 404, "commit_not_found")
+    refused(client.get(f"{two.table()}/preview", params={"at": commit}), 404, "commit_not_found")
+    assert client.delete(one.path).status_code == 204
+    assert Project(client, two.id).ids() == []
