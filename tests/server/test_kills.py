@@ -1,6 +1,7 @@
 """Services killed while they work: what was acknowledged is there afterwards, and nothing is half there."""
 
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,9 @@ from tests.server.conftest import (
 from tests.server.programs.clients import Budget, Client, build_site, run_clients
 from tests.server.programs.inspecting import check_agreement, check_knowledge
 
-ORDERS = "in_c_sales.orders"
 WRITTEN = [1, 2, 3, 10, 11]
+FEW = 2
+_NUMBERS = count(1)
 
 
 @pytest.fixture(scope="module")
@@ -37,38 +39,35 @@ def nursery() -> Iterator[Program]:
 @pytest.fixture
 def kills(request: pytest.FixtureRequest) -> int:
     """At how many points a scenario is killed: at two on its way, or with --proof at every one."""
-    return 1_000_000 if request.config.getoption("--proof") else 2
-
-
-@pytest.fixture
-def project_id(tmp_path: Path) -> str:
-    with serving(tmp_path) as running, running.client() as client:
-        return new_project(client).id
+    return 1_000_000 if request.config.getoption("--proof") else FEW
 
 
 Prepare = Callable[[Project], str]
 Check = Callable[[Running, Project, str, list[str]], None]
 
 
-def kill_at_points(  # what all of these tests do
-    nursery: Program, data: Path, project_id: str, scenario: str, *, kills: int, prepare: Prepare, check: Check
-) -> None:
-    """Let a service do something as often as it has points to be killed at, and look at what the next start shows."""
-    asked: dict[str, Any] = {"scenario": scenario, "data": str(data), "project": project_id}
+def kill_at_points(nursery: Program, data: Path, scenario: str, *, kills: int, prepare: Prepare, check: Check) -> None:
+    """Let services do the same to one thing after the other, each killed at another point, and look at the things.
+
+    Each service first finishes what the one before left.
+    """
     with serving(data) as running, running.client() as client:
-        name = prepare(Project(client, project_id))
-    passed = nursery.ask("kill", name=name, **asked)["done"]
-    count = len(passed)
-    assert count > 2
-    for fatal in [*spread(count, kills), None]:
+        project = new_project(client)
+        names = [prepare(project) for _ in range(1 + FEW)]
+    asked: dict[str, Any] = {"scenario": scenario, "data": str(data), "project": project.id}
+    whole: list[str] = nursery.ask("kill", name=names[0], **asked)["done"]
+    fatal = spread(len(whole), kills)
+    if len(fatal) > FEW:
         with serving(data) as running, running.client() as client:
-            project = Project(client, project_id)
-            check(running, project, name, passed)
-            check_metadata(running)
-            name = prepare(project)
-        if fatal is not None:
-            answer = nursery.ask("kill", name=name, fatal=fatal, **asked)
-            passed = answer.get("killed") or answer["done"]
+            names += [prepare(Project(client, project.id)) for _ in fatal[FEW:]]
+    outcomes = {names[0]: whole}
+    for name, point in zip(names[1:], fatal, strict=True):
+        answer = nursery.ask("kill", name=name, fatal=point, **asked)
+        outcomes[name] = answer.get("killed") or answer["done"]
+    with serving(data) as running, running.client() as client:
+        check_metadata(running)
+        for name, passed in outcomes.items():
+            check(running, Project(client, project.id), name, passed)
 
 
 def spread(count: int, most: int) -> list[int]:
@@ -108,10 +107,7 @@ def published(passed: list[str], branch: str) -> bool:
     return any(point.startswith(f"after put_if_absent _versions/{branch}/") for point in passed)
 
 
-def test_a_branch_is_made_or_not(nursery: Program, tmp_path: Path, project_id: str, kills: int) -> None:
-    def prepare(project: Project) -> str:
-        return f"branch {len(ok(project.client.get(f'{project.path}/branches'))['branches'])}"
-
+def test_a_branch_is_made_or_not(nursery: Program, tmp_path: Path, kills: int) -> None:
     def check(_: Running, project: Project, name: str, passed: list[str]) -> None:
         found = ok(project.client.get(f"{project.path}/branches"))["branches"]
         made = [branch["id"] for branch in found if branch["name"] == name]
@@ -120,33 +116,33 @@ def test_a_branch_is_made_or_not(nursery: Program, tmp_path: Path, project_id: s
             assert project.ids(branch) == [1, 2, 3]
             assert project.client.delete(project.on(branch)).status_code == 204
 
-    kill_at_points(nursery, tmp_path, project_id, "create a branch", kills=kills, prepare=prepare, check=check)
+    kill_at_points(
+        nursery, tmp_path, "create a branch", kills=kills, prepare=lambda _: f"branch {next(_NUMBERS)}", check=check
+    )
 
 
-def test_the_deletion_of_a_branch_is_finished(nursery: Program, tmp_path: Path, project_id: str, kills: int) -> None:
-    before = list_files(tmp_path)
-
+def test_the_deletion_of_a_branch_is_finished(nursery: Program, tmp_path: Path, kills: int) -> None:
     def prepare(project: Project) -> str:
         branch = project.branch()
         project.insert(10, 11, branch=branch)
-        project.create_table("own", branch)
-        project.insert(5, branch=branch, table="own")
+        project.create_table(f"own_{branch}", branch)
+        project.insert(5, branch=branch, table=f"own_{branch}")
         make_token(project.client, "branch", project_id=project.id, branch_id=branch)
         return branch
 
     def check(_: Running, project: Project, branch: str, passed: list[str]) -> None:
         if published(passed, branch):
             refused(project.client.get(project.on(branch)), 404, "branch_not_found")
-            assert list_files(tmp_path) == before
+            assert not [path for path in list_files(tmp_path) if branch in path]
             with pytest.raises(BranchNotFoundError):
                 ab.open(tmp_path / f"project_{project.id}").branch_delete(branch, purge=True)
         else:
             assert project.ids(branch) == WRITTEN
-            assert project.ids(branch, "own") == [5]
+            assert project.ids(branch, f"own_{branch}") == [5]
             assert project.client.delete(project.on(branch)).status_code == 204
         assert project.ids() == [1, 2, 3]
 
-    kill_at_points(nursery, tmp_path, project_id, "delete a branch", kills=kills, prepare=prepare, check=check)
+    kill_at_points(nursery, tmp_path, "delete a branch", kills=kills, prepare=prepare, check=check)
 
 
 def list_files(data: Path) -> set[str]:
@@ -154,9 +150,7 @@ def list_files(data: Path) -> set[str]:
     return {str(path.relative_to(data)) for path in data.glob("project_*/tables/**/*") if path.is_file()}
 
 
-def test_a_first_write_is_there_with_its_copy_or_not(
-    nursery: Program, tmp_path: Path, project_id: str, kills: int
-) -> None:
+def test_a_first_write_is_there_with_its_copy_or_not(nursery: Program, tmp_path: Path, kills: int) -> None:
     def prepare(project: Project) -> str:
         return project.branch()
 
@@ -170,12 +164,10 @@ def test_a_first_write_is_there_with_its_copy_or_not(
         assert 20 in project.ids(branch)
         assert project.client.delete(project.on(branch)).status_code == 204
 
-    kill_at_points(nursery, tmp_path, project_id, "write", kills=kills, prepare=prepare, check=check)
+    kill_at_points(nursery, tmp_path, "write", kills=kills, prepare=prepare, check=check)
 
 
-def test_a_pulled_table_is_main_s_or_still_the_branch_s(
-    nursery: Program, tmp_path: Path, project_id: str, kills: int
-) -> None:
+def test_a_pulled_table_is_main_s_or_still_the_branch_s(nursery: Program, tmp_path: Path, kills: int) -> None:
     def prepare(project: Project) -> str:
         branch = project.branch()
         project.insert(10, 11, branch=branch)
@@ -189,10 +181,10 @@ def test_a_pulled_table_is_main_s_or_still_the_branch_s(
         assert project.ids(branch) == ([1, 2, 3] if is_pulled else WRITTEN)
         assert project.client.delete(project.on(branch)).status_code == 204
 
-    kill_at_points(nursery, tmp_path, project_id, "pull", kills=kills, prepare=prepare, check=check)
+    kill_at_points(nursery, tmp_path, "pull", kills=kills, prepare=prepare, check=check)
 
 
-def test_a_project_is_made_or_not(nursery: Program, tmp_path: Path, project_id: str, kills: int) -> None:
+def test_a_project_is_made_or_not(nursery: Program, tmp_path: Path, kills: int) -> None:
     def check(_: Running, project: Project, name: str, passed: list[str]) -> None:
         projects = [one["id"] for one in ok(project.client.get("/projects"))["projects"]]
         assert (name in projects) == ("after write INSERT INTO projects" in passed)
@@ -202,14 +194,14 @@ def test_a_project_is_made_or_not(nursery: Program, tmp_path: Path, project_id: 
         assert project.client.delete(f"/projects/{name}").status_code == 204
 
     kill_at_points(
-        nursery, tmp_path, project_id, "create a project", kills=kills, prepare=lambda _: "half", check=check
+        nursery, tmp_path, "create a project", kills=kills, prepare=lambda _: f"half{next(_NUMBERS)}", check=check
     )
 
 
-def test_the_deletion_of_a_project_is_finished(nursery: Program, tmp_path: Path, project_id: str, kills: int) -> None:
+def test_the_deletion_of_a_project_is_finished(nursery: Program, tmp_path: Path, kills: int) -> None:
     def prepare(project: Project) -> str:
-        ok(project.client.post("/projects", json={"id": "doomed"}))
-        doomed = Project(project.client, "doomed")
+        doomed = Project(project.client, f"doomed{next(_NUMBERS)}")
+        ok(project.client.post("/projects", json={"id": doomed.id}))
         ok(project.client.post(f"{doomed.on()}/buckets", json={"name": "in_c_sales"}))
         doomed.create_table("orders")
         doomed.insert(1, branch=doomed.branch())
@@ -225,18 +217,17 @@ def test_the_deletion_of_a_project_is_finished(nursery: Program, tmp_path: Path,
         assert not (running.data / "files" / name).exists()
         assert project.ids() == [1, 2, 3]
 
-    kill_at_points(nursery, tmp_path, project_id, "delete a project", kills=kills, prepare=prepare, check=check)
+    kill_at_points(nursery, tmp_path, "delete a project", kills=kills, prepare=prepare, check=check)
 
 
-def test_a_bucket_that_was_being_deleted_can_be_deleted_again(
-    nursery: Program, tmp_path: Path, project_id: str, kills: int
-) -> None:
+def test_a_bucket_that_was_being_deleted_can_be_deleted_again(nursery: Program, tmp_path: Path, kills: int) -> None:
     def prepare(project: Project) -> str:
-        ok(project.client.post(f"{project.on()}/buckets", json={"name": "doomed"}))
+        bucket = f"doomed{next(_NUMBERS)}"
+        ok(project.client.post(f"{project.on()}/buckets", json={"name": bucket}))
         body = {"name": "t", "columns": [{"name": "id", "type": "int64"}]}
         for name in ("t", "u"):
-            ok(project.client.post(f"{project.on()}/buckets/doomed/tables", json={**body, "name": name}))
-        return "doomed"
+            ok(project.client.post(f"{project.on()}/buckets/{bucket}/tables", json={**body, "name": name}))
+        return bucket
 
     def check(_: Running, project: Project, name: str, passed: list[str]) -> None:
         on = f"{project.on()}/buckets/{name}"
@@ -246,7 +237,7 @@ def test_a_bucket_that_was_being_deleted_can_be_deleted_again(
             assert project.client.delete(on, params={"cascade": True}).status_code == 204
         refused(project.client.get(on), 404, "bucket_not_found")
 
-    kill_at_points(nursery, tmp_path, project_id, "delete a bucket", kills=kills, prepare=prepare, check=check)
+    kill_at_points(nursery, tmp_path, "delete a bucket", kills=kills, prepare=prepare, check=check)
 
 
 def test_what_was_acknowledged_survives_kills(tmp_path: Path) -> None:

@@ -88,10 +88,15 @@ def _purge_table(records: Records, tombstone: LogEntry, dataset: str, wanted: Wa
 def _is_made_on(records: Records, tombstone: LogEntry, dataset: str) -> bool:
     """Whether a dataset was made for a table of this branch, and no other branch is just making one there."""
     store, log = records.context.store, records.context.branch_log(tombstone.branch)
-    began = store.head(log.path(tombstone.state.created_as)).modified
     folder = f"{TABLES}/{dataset}"
-    manifests = [info for info in store.list(folder) if info.path.endswith(".manifest")]
+    there = list(store.list(folder))
+    manifests = [info for info in there if info.path.endswith(".manifest")]
     others = [info for info in manifests if not _is_of(tombstone.branch, info.path.removeprefix(f"{folder}/"))]
+    if not others:
+        # A purge that was cut off took them; what came since the end of the branch is somebody else's.
+        ended = store.head(log.path(tombstone.number)).modified
+        return all(info.modified <= ended for info in there)
+    began = store.head(log.path(tombstone.state.created_as)).modified
     return len(others) == 1 and others[0].modified >= began
 
 
