@@ -68,7 +68,7 @@ def _see_rows(client: Client, http: httpx.Client, place: str, table: str, facts:
         return {}
     found = ok(response)
     assert found["total_row_count"] == len({row["id"] for row in found["rows"]})
-    seen = {("row", place, table, str(row["id"])): row["v"] for row in found["rows"]}
+    seen: dict[Fact, Value] = {("row", place, table, str(row["id"])): row["v"] for row in found["rows"]}
     if place == "default":
         return seen
     return {fact: value for fact, value in seen.items() if fact in facts or ("row", "default", *fact[2:]) not in facts}
