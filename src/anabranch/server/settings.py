@@ -13,9 +13,6 @@ class Limits:
     body_bytes: int = 16 << 20
     upload_bytes: int = 1 << 30
     preview_rows: int = 10_000
-    page_rows: int = 1_000
-    name_length: int = 128
-    text_length: int = 4_000
     request_seconds: float = 120.0
     slowest_bytes_per_second: int = 64 << 10
     retry_seconds: float = 20.0
