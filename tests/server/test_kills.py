@@ -241,7 +241,7 @@ def test_a_bucket_that_was_being_deleted_can_be_deleted_again(nursery: Program, 
 
 
 def test_what_was_acknowledged_survives_kills(tmp_path: Path) -> None:
-    kill_under_load(tmp_path, kills=2, clients=8, requests=60)
+    kill_under_load(tmp_path, kills=1, clients=8, requests=80)
 
 
 @pytest.mark.proof

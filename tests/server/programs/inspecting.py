@@ -1,6 +1,8 @@
 """What a service shows, and what its repositories and metadata say, to be compared with what clients know."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import httpx
 
@@ -12,11 +14,27 @@ from tests.server.programs.knowledge import Fact, Value
 __all__ = ["check_agreement", "check_knowledge"]
 
 
+@dataclass(frozen=True)
+class _Looking:
+    """Asks a service that nobody else asks, for each thing once."""
+
+    http: httpx.Client
+    answers: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def get(self, path: str) -> dict[str, Any]:
+        """What is there; nothing if it is not."""
+        if path not in self.answers:
+            response = self.http.get(path)
+            self.answers[path] = {} if response.status_code == 404 else ok(response)
+        return self.answers[path]
+
+
 def check_knowledge(clients: Sequence[Client], running: Running) -> None:
     """Every client finds what it was told is done, and nothing else that it did not ask for."""
     with running.client() as http:
+        looking = _Looking(http)
         for client in clients:
-            client.knowledge.settle(_see(client, http))
+            client.knowledge.settle(_see(client, looking))
 
 
 def check_agreement(site: Site, running: Running) -> None:
@@ -33,42 +51,39 @@ def check_agreement(site: Site, running: Running) -> None:
     assert not [found for found in repository.doctor().findings if found.severity == "error"]
 
 
-def _see(client: Client, http: httpx.Client) -> Mapping[Fact, Value]:
+def _see(client: Client, looking: _Looking) -> Mapping[Fact, Value]:
     """All that concerns one client."""
     facts = {*client.knowledge.certain, *(fact for doubt in client.knowledge.in_doubt for fact in doubt)}
     site, seen = client.site, dict[Fact, Value]()
-    branches = {branch["name"]: branch["id"] for branch in ok(http.get(f"{site.path}/branches"))["branches"]}
+    branches = {branch["name"]: branch["id"] for branch in looking.get(f"{site.path}/branches")["branches"]}
     mine = {name: found for name, found in branches.items() if name.startswith(f"branch {client.number}.")}
     client.own_branches = mine
     seen |= {("branch", name): "there" for name in mine}
     for place in sorted({fact[1] for fact in facts if fact[0] == "bucket"}):
-        seen |= _see_bucket(client, http, place)
+        seen |= _see_bucket(client, looking, place)
     for place, table in sorted({fact[1:3] for fact in facts if fact[0] == "row"}):
-        seen |= _see_rows(client, http, place, table, facts)
-    projects = [project["id"] for project in ok(http.get("/projects"))["projects"]]
+        seen |= _see_rows(client, looking, place, table, facts)
+    projects = [project["id"] for project in looking.get("/projects")["projects"]]
     return seen | {("project", name): "there" for name in projects if name.startswith(f"project-{client.number}-")}
 
 
-def _see_bucket(client: Client, http: httpx.Client, place: str) -> dict[Fact, Value]:
+def _see_bucket(client: Client, looking: _Looking, place: str) -> dict[Fact, Value]:
     on = f"{client.site.path}/branches/{place}/buckets"
-    if client.bucket not in [bucket["name"] for bucket in ok(http.get(on))["buckets"]]:
+    if client.bucket not in [bucket["name"] for bucket in looking.get(on)["buckets"]]:
         return {}
-    tables = ok(http.get(f"{on}/{client.bucket}/tables"))["tables"]
+    tables = looking.get(f"{on}/{client.bucket}/tables")["tables"]
     seen: dict[Fact, Value] = {("bucket", place, client.bucket): "there"}
     return seen | {("table", place, f"{client.bucket}.{one['name']}"): "there" for one in tables}
 
 
-def _see_rows(client: Client, http: httpx.Client, place: str, table: str, facts: set[Fact]) -> dict[Fact, Value]:
+def _see_rows(client: Client, looking: _Looking, place: str, table: str, facts: set[Fact]) -> dict[Fact, Value]:
     """The rows of a client; those of main that a branch shows are another fact."""
     bucket, _, leaf = table.partition(".")
-    path = f"{client.site.path}/branches/{place}/buckets/{bucket}/tables/{leaf}/preview"
-    mine = f"id >= {client.number * IDS} AND id < {(client.number + 1) * IDS}"
-    response = http.get(path, params={"filter": mine, "limit": 10_000})
-    if response.status_code == 404:
-        return {}
-    found = ok(response)
-    assert found["total_row_count"] == len({row["id"] for row in found["rows"]})
-    seen: dict[Fact, Value] = {("row", place, table, str(row["id"])): row["v"] for row in found["rows"]}
+    path = f"{client.site.path}/branches/{place}/buckets/{bucket}/tables/{leaf}/preview?limit=10000"
+    found = looking.get(path).get("rows", [])
+    assert looking.get(path).get("total_row_count", 0) == len({row["id"] for row in found}) == len(found)
+    mine = [row for row in found if row["id"] // IDS == client.number]
+    seen: dict[Fact, Value] = {("row", place, table, str(row["id"])): row["v"] for row in mine}
     if place == "default":
         return seen
     return {fact: value for fact, value in seen.items() if fact in facts or ("row", "default", *fact[2:]) not in facts}
