@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -177,3 +178,19 @@ def test_a_bucket_deleted_on_a_branch_is_hidden_there_only(project: Project) -> 
     # It can be made again, without what was in it.
     ok(project.client.post(f"{project.on(branch)}/buckets", json={"name": "in_c_sales"}))
     assert ok(project.client.get(f"{bucket}/tables"))["tables"] == []
+
+
+def test_of_many_who_make_the_same_at_once_one_does(running: Running, shared: Project) -> None:
+    def make(path: str, body: dict[str, Any]) -> list[int]:
+        with ThreadPoolExecutor(8) as pool, running.client() as client:
+            return sorted(pool.map(lambda _: client.post(path, json=body).status_code, range(8)))
+
+    columns = [{"name": "id", "type": "int64"}]
+    for path, body in (
+        (f"{shared.on()}/buckets", {"name": "once"}),
+        (f"{shared.on()}/buckets/once/tables", {"name": "once", "columns": columns}),
+        (f"{shared.path}/branches", {"name": "once"}),
+        (f"{shared.path}/tags", {"name": "once"}),
+        ("/projects", {"id": "once"}),
+    ):
+        assert make(path, body) == [201, *[409] * 7], path

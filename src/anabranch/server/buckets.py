@@ -1,5 +1,6 @@
 """Buckets: made by themselves, or by a table in them; a branch sees main's, and may have and hide some."""
 
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -33,6 +34,7 @@ class Buckets:
         self._rows = rows
         self._changing = changing
         self._clock = clock
+        self._creating = threading.Lock()
 
     def list_all(self, branch: OpenBranch, snapshot: Snapshot) -> list[Bucket]:
         """The buckets of a branch at a state of its tables."""
@@ -53,9 +55,10 @@ class Buckets:
     def create(self, branch: OpenBranch, name: str, *, description: str) -> Bucket:
         TableKey.parse(f"{name}.t")
         snapshot = branch.repository.snapshot_of(branch.name)
-        if any(bucket.name == name for bucket in self.list_all(branch, snapshot)):
-            raise BucketExistsError(f"there is a bucket '{name}' already", hint="choose another name")
-        self._put(branch, name, description=description, is_hidden=False)
+        with self._creating:  # of two who make the same one at once, the second is told
+            if any(bucket.name == name for bucket in self.list_all(branch, snapshot)):
+                raise BucketExistsError(f"there is a bucket '{name}' already", hint="choose another name")
+            self._put(branch, name, description=description, is_hidden=False)
         return self.get(branch, name, snapshot)
 
     def delete(self, branch: OpenBranch, name: str, *, cascade: bool) -> None:
