@@ -9,7 +9,8 @@ import pytest
 import anabranch as ab
 from anabranch.errors import AnabranchError
 from anabranch.repo.repository import Repository
-from tests.repo.conftest import CUSTOMERS, ORDERS, another, append, ids, nothing_changes, table
+from tests.moulds import Cast
+from tests.repo.conftest import CUSTOMERS, ORDERS, another, append, fill_lake, ids, nothing_changes, table
 from tests.repo.gc.needed import find_unreachable
 from tests.repo.gc.passing import pass_time
 
@@ -38,25 +39,34 @@ def upsert(repo: Repository, value: str, *, branch: str | None = None) -> str:
     return tx.commit.graph_commit_id
 
 
-@pytest.fixture
-def gone(lake: Repository) -> Gone:
-    commits = [upsert(lake, "p")]
-    at = datetime.now(UTC).isoformat()
-    commits += [upsert(lake, value) for value in "qr"]
+def fill(lake: Repository) -> None:
+    fill_lake(lake)
+    for value in "pqr":
+        upsert(lake, value)
     lake.branch_create("gone")
     lake.branch_create("dev")
     lake.branch_create_from("main", "view", mode="live")
-    deleted = append(lake, 4, branch="gone").graph_commit_id
+    append(lake, 4, branch="gone")
     for branch in ("dev", "view"):
         for value in "xyz":
             upsert(lake, value, branch=branch)
     lake.branch_merge("dev", into="main", strategy="source-wins")
     lake.branch_delete("gone")
-    commits += [upsert(lake, value) for value in "stu"]
+    for value in "stu":
+        upsert(lake, value)
+
+
+@pytest.fixture
+def gone(cast: Cast) -> Gone:
+    lake = cast(fill)
+    made = {commit.message: commit for commit in lake.list_commits()}
+    commits = [made[value].graph_commit_id for value in "pqr"]
+    deleted = lake.snapshot_of("gone@v2").id
     pass_time(lake)
     report = lake.gc(keep_last=2)
     assert {*commits[:2], deleted} <= set(report.commits)
     assert find_unreachable(lake) == {}
+    at = datetime.fromtimestamp(made["p"].created_at / 1e6 + 1e-6, UTC).isoformat()
     return Gone(another(lake), commits, deleted, at)
 
 
