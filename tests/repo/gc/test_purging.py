@@ -7,6 +7,8 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import BranchNotFoundError, CollectedError
+from anabranch.repo.run import Run
+from tests.repo.gc.interrupting import interrupted
 
 ORDERS = "s.orders"
 NOTES = "s.notes"
@@ -127,3 +129,55 @@ def test_a_branch_whose_name_goes_on_survives(lake: ab.Repository) -> None:
     lake.branch_delete("dev", purge=True)
     assert lake.snapshot_of("dev/x")[NOTES].to_arrow()["id"].to_pylist() == [7]
     assert lake.snapshot_of("dev/x")[ORDERS].to_arrow(filter="v = 'dev/x'")["id"].to_pylist() == [2]
+
+
+def test_a_branch_made_anew_while_the_old_one_is_purged_survives(lake: ab.Repository) -> None:
+    lake.branch_create("dev")
+    write_on(lake, "dev")
+
+    def make_anew() -> None:
+        lake.branch_create("dev")
+        write_on(lake, "dev")
+
+    def is_about_to_look(operation: str, path: str) -> bool:
+        return operation.startswith("put") and path.startswith("_gc/removing/")
+
+    interrupted(lake, is_about_to_look, make_anew).branch_delete("dev", purge=True)
+    assert lake.snapshot_of("dev")[NOTES].to_arrow()["id"].to_pylist() == [7]
+    assert lake.snapshot_of("dev")[ORDERS].to_arrow(filter="v = 'dev'")["id"].to_pylist() == [2]
+
+
+def test_what_a_tag_holds_of_an_earlier_branch_of_that_name_survives(lake: ab.Repository) -> None:
+    lake.branch_create("dev")
+    write_on(lake, "dev")
+    lake.tag_create("kept", ref="dev")
+    lake.branch_delete("dev")
+    lake.branch_create("dev")
+    write_on(lake, "dev")
+    lake.branch_delete("dev", purge=True)
+    assert lake.snapshot_of("kept")[NOTES].to_arrow()["id"].to_pylist() == [7]
+    assert lake.snapshot_of("kept")[ORDERS].to_arrow(filter="v = 'dev'")["id"].to_pylist() == [2]
+
+
+def test_a_deleted_branch_that_was_made_from_it_can_come_back(lake: ab.Repository) -> None:
+    lake.branch_create("dev")
+    commit = write_on(lake, "dev")
+    lake.branch_create_from(commit, "other")
+    with lake.transaction("other") as tx:
+        tx.append(ORDERS, rows(4))
+    lake.branch_delete("other")
+    lake.branch_delete("dev", purge=True)
+    lake.branch_restore("other")
+    assert lake.snapshot_of("other")[ORDERS].to_arrow()["id"].sort().to_pylist() == [1, 2, 3, 4]
+
+
+def test_runs_of_a_purged_branch_leave_no_file(lake: ab.Repository) -> None:
+    before = table_files(lake)
+    lake.branch_create("dev")
+    for number, end in enumerate((Run.publish, Run.abort), start=4):
+        run = lake.begin_run("dev")
+        with run.transaction() as tx:
+            tx.append(ORDERS, rows(number))
+        end(run)
+    lake.branch_delete("dev", purge=True)
+    assert table_files(lake) == before

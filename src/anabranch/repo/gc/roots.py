@@ -41,17 +41,25 @@ class Roots:
         return replace(self, holders={commit: by for commit, by in self.holders.items() if commit not in commit_ids})
 
 
-def find_roots(records: Records, policy: Policy, *, horizon: datetime) -> Roots:
-    """Read all logs: what was reachable at any time since the horizon counts."""
+def find_roots(
+    records: Records, policy: Policy, *, horizon: datetime, is_over: Callable[[LogEntry], bool] = lambda _: False
+) -> Roots:
+    """Read all logs: what was reachable at any time since the horizon counts.
+
+    But for branches that are deleted and of whose last entry `is_over` says so.
+    """
     records.context.require_relocated()
-    return _Search(records, policy, horizon).find()
+    return _Search(records, policy, horizon, is_over).find()
 
 
 class _Search:
-    def __init__(self, records: Records, policy: Policy, horizon: datetime) -> None:
+    def __init__(
+        self, records: Records, policy: Policy, horizon: datetime, is_over: Callable[[LogEntry], bool]
+    ) -> None:
         self._records = records
         self._policy = policy
         self._horizon = horizon
+        self._is_over = is_over
         self._holders: dict[str, set[str]] = {}
         self._published: set[str] = set()
         self._lines = Lines(records.commits)
@@ -83,7 +91,14 @@ class _Search:
             self._holders.setdefault(commit_id, set()).add(holder)
 
     def _read_log(self, branch: BranchName) -> "_Log | None":
-        return _Log.read(self._records, self._lines, branch, self._policy, self._horizon)
+        return _Log.read(self._records, self._lines, branch, self._find_kept)
+
+    def _find_kept(self, life: "_Life", times: Mapping[int, datetime]) -> set[str]:
+        """A branch that was deleted a while ago counts no more, nor do those of its name before it."""
+        last = life.last
+        if last.state.is_deleted and (times.get(last.number, self._horizon) < self._horizon or self._is_over(last)):
+            return set()
+        return life.find_kept(self._policy, times, self._horizon)
 
     def _keep_bases(self, living: list[LogEntry]) -> None:
         """Keep what living branches would be merged on: with main, and with the branch they were made from."""
@@ -120,9 +135,7 @@ class _Log:
     kept: frozenset[str]
 
     @classmethod
-    def read(
-        cls, records: Records, lines: Lines, branch: BranchName, policy: Policy, horizon: datetime
-    ) -> "_Log | None":
+    def read(cls, records: Records, lines: Lines, branch: BranchName, find_kept: "_FindKept") -> "_Log | None":
         log = records.context.branch_log(branch)
         listed = ((log.number_of(info.path), info.modified) for info in records.context.store.list(log.folder))
         times = {number: modified for number, modified in listed if number is not None}
@@ -135,9 +148,7 @@ class _Log:
         while entry is not None:
             life = _Life(records, lines, entry)
             made.update(life.made)
-            # A branch that was deleted a while ago counts no more, nor do those of its name before it.
-            if not entry.state.is_deleted or times.get(entry.number, horizon) >= horizon:
-                kept.update(life.find_kept(policy, times, horizon))
+            kept.update(find_kept(life, times))
             created_as = entry.state.created_as
             entry = records.heads.get_numbered(branch, created_as - 1) if created_as > 1 else None
         return cls(newest=newest, made=frozenset(made), kept=frozenset(kept))
@@ -153,6 +164,10 @@ class _Life:
         self._commits: dict[str, GraphCommit] = {}
         self._heads: dict[int, CommitRecord] = {}
         self._read()
+
+    @property
+    def last(self) -> LogEntry:
+        return self._last
 
     @property
     def made(self) -> Iterable[str]:
@@ -214,6 +229,10 @@ class _Life:
             if counted > keep_last and not is_later and not is_new(commit):
                 return  # no commit is younger than one that was made from it
             yield commit.graph_commit_id
+
+
+# What is to be kept of a life, given when each entry of its log was written.
+_FindKept = Callable[[_Life, Mapping[int, datetime]], set[str]]
 
 
 def _newer_than(policy: Policy, horizon: datetime) -> Callable[[GraphCommit], bool]:
