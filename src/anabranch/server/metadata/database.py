@@ -85,8 +85,9 @@ def _in_utc(value: Any) -> Any:
 
 def _connect(file: Path) -> duckdb.DuckDBPyConnection:
     try:
-        # Nothing is to be fetched from anywhere.
-        return duckdb.connect(str(file), config={"autoinstall_known_extensions": "false"})
+        # Nothing is to be fetched from anywhere. Statements are about a few rows: to wake threads of DuckDB's own for
+        # them takes more of the processor than they do.
+        return duckdb.connect(str(file), config={"autoinstall_known_extensions": "false", "threads": "1"})
     except duckdb.IOException as err:
         if "Could not set lock" not in str(err):
             raise CorruptError(
