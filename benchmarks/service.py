@@ -1,14 +1,15 @@
 """What the HTTP service does in a second: previews alone and beside a running import, branches, a small import.
 
 The service runs in a process of its own, the clients in this one, all on the same cores. There is no peer; baselines
-are the service's own answers to `/health`, which touch no table, and previews while nothing else runs.
+are the service's own answers to `/health`, which touch no table, previews while nothing else runs, and what the library
+takes of the processor for the same.
 """
 
 import argparse
 import io
 import json
+import os
 import socket
-import statistics
 import subprocess
 import sys
 import threading
@@ -20,22 +21,29 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
-from _comparison import to_section, working_folder, write_section
+from _comparison import seconds, to_section, working_folder, write_section
 
 ROWS = 100_000
 CLIENTS = 8
 BRANCHES = 100
 IMPORTS = 20
+WARM_UP = 3
 MEGABYTE = 1 << 20
 TABLE = "/projects/bench/branches/default/buckets/in_c_bench/tables/orders"
 
 
 @dataclass(frozen=True)
 class Server:
-    """Where a service listens, and what it takes to be let in."""
+    """Where a service listens, what it takes to be let in, and which process it is."""
 
     port: int
     token: str
+    pid: int
+
+    def processor_seconds(self) -> float:
+        """What it took of the processor until now, in all of its threads."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def connect(self) -> "Client":
         return Client(HTTPConnection("127.0.0.1", self.port, timeout=600), self.token)
@@ -84,7 +92,7 @@ def running(folder: Path) -> Iterator[Server]:
                 break
             except json.JSONDecodeError:
                 continue
-        yield wait_for(Server(port, token))
+        yield wait_for(Server(port, token, started.pid))
     finally:
         started.terminate()
         started.wait()
@@ -122,37 +130,102 @@ def prepare(client: Client) -> None:
             "primary_key": key,
         }
         client.send("POST", TABLE.rpartition("/")[0], body)
+    client.import_rows(make_orders(), table="orders")
+
+
+def make_orders() -> bytes:
     lines = "".join(f"{number},{number % 1000}.50,customer {number % 1000}\n" for number in range(ROWS))
-    client.import_rows(f"id,amount,customer\n{lines}".encode(), table="orders")
+    return f"id,amount,customer\n{lines}".encode()
 
 
-def hammer(server: Server, path: str, *, until: Callable[[], bool]) -> tuple[list[float], float]:
-    """How long each request of several clients took, and all of them together."""
-    taken: list[list[float]] = [[] for _ in range(CLIENTS)]
+@dataclass(frozen=True)
+class Taken:
+    """How many seconds each request took, all of them together, and what they took of the service's processor."""
 
-    def work(mine: list[float]) -> None:
+    each: list[float]
+    seconds: float
+    processor: float
+
+    def percentile(self, part: float) -> float:
+        return sorted(self.each)[min(len(self.each) - 1, int(len(self.each) * part))] * 1e3
+
+
+def hammer(server: Server, path: str, *, until: Callable[[], bool]) -> Taken:
+    """Let several clients ask again and again."""
+    taken: list[float] = []
+
+    def work() -> None:
         client = server.connect()
         while not until():
-            began = time.perf_counter()
-            client.send("GET", path)
-            mine.append(time.perf_counter() - began)
+            taken.append(seconds(lambda: client.send("GET", path)))
 
-    threads = [threading.Thread(target=work, args=(mine,)) for mine in taken]
-    began = time.perf_counter()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return sorted(one for mine in taken for one in mine), time.perf_counter() - began
+    threads = [threading.Thread(target=work) for _ in range(CLIENTS)]
 
+    def run() -> None:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
 
-def row_of(what: str, found: list[float], seconds: float | None, limit: str) -> tuple[str, ...]:
-    p99 = found[min(len(found) - 1, int(len(found) * 0.99))]
-    per_second = "-" if seconds is None else f"{len(found) / seconds:.0f}"
-    return what, per_second, f"{statistics.median(found) * 1e3:.1f}", f"{p99 * 1e3:.1f}", limit
+    used = server.processor_seconds()
+    return Taken(seconds=seconds(run), each=taken, processor=server.processor_seconds() - used)
 
 
-def measure(server: Server, *, seconds: float) -> list[tuple[str, ...]]:
+def repeat(server: Server, action: Callable[[int], object], *, times: int) -> Taken:
+    """Let one client do something over and over, a few times more to warm up."""
+    for number in range(WARM_UP):
+        action(number)
+    used = server.processor_seconds()
+    each = [seconds(lambda: action(number)) for number in range(WARM_UP, WARM_UP + times)]  # noqa: B023 - used at once
+    return Taken(each=each, seconds=sum(each), processor=server.processor_seconds() - used)
+
+
+def row_of(what: str, taken: Taken, *, library: float | None, limit: str) -> tuple[str, ...]:
+    return (
+        what,
+        f"{len(taken.each) / taken.seconds:.0f}",
+        f"{taken.percentile(0.5):.1f}",
+        f"{taken.percentile(0.99):.1f}",
+        f"{taken.processor / len(taken.each) * 1e3:.1f}",
+        "-" if library is None else f"{library:.1f}",
+        limit,
+    )
+
+
+def measure_library(folder: Path) -> dict[str, float]:
+    """What the same takes of the processor without a service, in milliseconds."""
+    import anabranch as ab
+
+    repository = ab.init(folder / "lake")
+    (folder / "orders.csv").write_bytes(make_orders())
+    repository.load("in_c_bench.orders", folder / "orders.csv", mode="append")
+
+    def load(number: int) -> None:
+        (folder / "small.csv").write_bytes(make_rows(number * 100_000, megabytes=1))
+        repository.load("in_c_bench.small", folder / "small.csv", mode="append")
+
+    def preview(_: int) -> None:
+        table = repository.snapshot_of("main")["in_c_bench.orders"]
+        table.to_arrow(limit=10).to_pylist()
+        table.count_rows()
+
+    actions: dict[str, Callable[[int], object]] = {
+        "preview": preview,
+        "branch": lambda number: repository.branch_create_from("main", f"branch{number}", mode="live"),
+        "import": load,
+    }
+    found = {}
+    for name, action in actions.items():
+        for number in range(WARM_UP):
+            action(number)
+        began = time.process_time()
+        for number in range(WARM_UP, WARM_UP + IMPORTS):
+            action(number)
+        found[name] = (time.process_time() - began) / IMPORTS * 1e3
+    return found
+
+
+def measure(server: Server, library: dict[str, float], *, seconds: float) -> list[tuple[str, ...]]:
     client = server.connect()
     prepare(client)
 
@@ -161,16 +234,42 @@ def measure(server: Server, *, seconds: float) -> list[tuple[str, ...]]:
         return lambda: time.perf_counter() >= end
 
     preview = f"{TABLE}/preview?limit=10"
-    rows = [
-        row_of(f"`/health`, {CLIENTS} clients", *hammer(server, "/health", until=for_a_while()), "Python's web stack"),
+    health = hammer(server, "/health", until=for_a_while())
+    alone = hammer(server, preview, until=for_a_while())
+    beside = beside_import(server, preview)
+    made = repeat(server, lambda number: make_branch(client, number), times=BRANCHES)
+    imported = repeat(
+        server,
+        lambda number: client.import_rows(make_rows(number * 100_000, megabytes=1), table="small"),
+        times=IMPORTS,
+    )
+    return [
+        row_of(f"`/health`, {CLIENTS} clients", health, library=None, limit="Python's web stack"),
         row_of(
-            f"previews, {CLIENTS} clients",
-            *hammer(server, preview, until=for_a_while()),
-            "that, and a Lance scan",
+            f"previews, {CLIENTS} clients", alone, library=library["preview"], limit="that, one interpreter at a time"
         ),
+        row_of(
+            "previews beside an import of 100 MB",
+            beside,
+            library=None,
+            limit="cores: the import takes one, and is in this processor time",
+        ),
+        row_of(
+            "branch creation",
+            made,
+            library=library["branch"],
+            limit="two writes of metadata that wait for the disk, and the log's",
+        ),
+        row_of("import of 1 MB of CSV, warm", imported, library=library["import"], limit="the load"),
     ]
-    large = make_rows(0, megabytes=100)
-    is_done = threading.Event()
+
+
+def make_branch(client: Client, number: int) -> None:
+    client.send("POST", "/projects/bench/branches", {"name": f"branch {number}"})
+
+
+def beside_import(server: Server, path: str) -> Taken:
+    large, is_done = make_rows(0, megabytes=100), threading.Event()
 
     def load() -> None:
         server.connect().import_rows(large, table="large")
@@ -178,23 +277,9 @@ def measure(server: Server, *, seconds: float) -> list[tuple[str, ...]]:
 
     importing = threading.Thread(target=load)
     importing.start()
-    beside = hammer(server, preview, until=is_done.is_set)
+    taken = hammer(server, path, until=is_done.is_set)
     importing.join()
-    rows.append(row_of("previews beside an import of 100 MB", *beside, "cores: the import takes one"))
-    made, imported = [], []
-    for number in range(BRANCHES):
-        began = time.perf_counter()
-        client.send("POST", "/projects/bench/branches", {"name": f"branch {number}"})
-        made.append(time.perf_counter() - began)
-    rows.append(row_of("branch creation", sorted(made), None, "writes that wait for the disk: metadata, log, audit"))
-    for number in range(IMPORTS + 3):
-        text = make_rows(number * 100_000, megabytes=1)
-        began = time.perf_counter()
-        client.import_rows(text, table="small")
-        if number >= 3:
-            imported.append(time.perf_counter() - began)
-    rows.append(row_of("import of 1 MB of CSV, warm", sorted(imported), None, "the load; the job's rows on disk"))
-    return rows
+    return taken
 
 
 def main() -> None:
@@ -203,15 +288,16 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10.0)
     chosen = parser.parse_args()
     with working_folder(chosen.folder) as folder, running(folder / "data") as server:
-        rows = measure(server, seconds=chosen.seconds)
+        rows = measure(server, measure_library(folder), seconds=chosen.seconds)
     section = to_section(
         "The HTTP service (`service.py`)",
         [
             f"One service and its {CLIENTS} clients on the same cores; previews of 10 rows of a table of {ROWS:,},",
             f"each for {chosen.seconds:g} seconds; {BRANCHES} branches; {IMPORTS} imports into a table without a key.",
+            "*Processor* is what one took of it on average in the service, and in the library for the same.",
         ],
         rows,
-        heads=("what", "per second", "p50, ms", "p99, ms", "what limits it"),
+        heads=("what", "per second", "p50, ms", "p99, ms", "processor, ms", "library's", "what limits it"),
         packages=("fastapi", "uvicorn", "pylance", "duckdb"),
         folder=folder,
     )
