@@ -11,6 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
+from anabranch.errors import BadRecordError
 from anabranch.files.csv_options import CsvOptions
 
 __all__ = ["BadRecord", "Block", "Dialect", "Record", "iter_blocks"]
@@ -18,6 +19,8 @@ __all__ = ["BadRecord", "Block", "Dialect", "Record", "iter_blocks"]
 BLOCK_BYTES = 4 << 20
 # A quoted value that is longer counts as one that nobody closed.
 LONGEST_RECORD = 16 << 20
+# No memory holds what a small file may unpack to, if it is one line.
+LONGEST_LINE = 64 << 20
 _NEWLINE, _RETURN = 0x0A, 0x0D
 UNCLOSED = "a quote is not closed, or text follows a closing one"
 
@@ -141,6 +144,10 @@ def iter_blocks(
         while len(held) >= wanted:
             block, end = _cut(held, line, dialect, file, is_last=False)
             if not end:
+                if len(held) > LONGEST_LINE:
+                    raise BadRecordError(
+                        f"{file}, line {line}: has more than {LONGEST_LINE >> 20} MiB and no end", hint="check the file"
+                    )
                 wanted = len(held) + block_bytes
                 break
             yield block

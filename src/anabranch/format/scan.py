@@ -5,7 +5,13 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
-from anabranch.errors import InvalidExpressionError, InvalidInputError, SchemaMismatchError, StorageError
+from anabranch.errors import (
+    DamagedFileError,
+    InvalidExpressionError,
+    InvalidInputError,
+    SchemaMismatchError,
+    StorageError,
+)
 from anabranch.format.arguments import checked_limit, require_names
 from anabranch.format.bases import fragments_of_base
 from anabranch.format.home import Home
@@ -122,8 +128,10 @@ def filter_errors(home: Home, condition: str | None) -> Iterator[None]:
     try:
         with lance_errors(home.uri, home.storage_options):
             yield
-    except (InvalidExpressionError, SchemaMismatchError, StorageError) as err:
-        is_about_reading = isinstance(err, StorageError) and not COMPUTING.search(err.problem)
+    except (DamagedFileError, InvalidExpressionError, SchemaMismatchError, StorageError) as err:
+        # Lance quotes the filter, and its names may be words that Lance has for damage.
+        is_about_filter = str(err.__cause__).startswith("Invalid user input") or COMPUTING.search(err.problem)
+        is_about_reading = isinstance(err, DamagedFileError | StorageError) and not is_about_filter
         if condition is None or err.__cause__ is None or is_about_reading:
             raise
         raise InvalidExpressionError(

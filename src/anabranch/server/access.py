@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Annotated
 
 from fastapi import Depends, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from anabranch.errors import ForbiddenError, UnauthenticatedError
@@ -105,6 +106,7 @@ class Needs:
         token: Token = request.app.state.service.tokens.authenticate(credentials.credentials)
         request.state.token = token
         self.check(token, request)
+        _refuse_unknown_names(request)
         return token
 
     def check(self, token: Token, request: Request) -> None:
@@ -114,6 +116,18 @@ class Needs:
     async def authenticate(self, request: Request) -> Token:
         """Do what happens before a route is called, for whoever comes even earlier."""
         return await self(request, await _bearer(request))
+
+
+def _refuse_unknown_names(request: Request) -> None:
+    """Refuse what a route does not know: a name that is spelled wrongly would be taken for one left out."""
+    known = getattr(request.scope.get("route"), "query_names", None)
+    if known is not None and (strangers := sorted(set(request.query_params) - known)):
+        raise RequestValidationError(
+            [
+                {"loc": ("query", name), "msg": "no such option", "type": "extra_forbidden"}
+                for name in strangers
+            ]
+        )
 
 
 class Public:

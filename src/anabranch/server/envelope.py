@@ -1,7 +1,8 @@
 """One form for all that goes wrong: `{code, message, details}`."""
 
 import logging
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,7 @@ _STATUSES: Mapping[type[AnabranchError], int] = {
     AnabranchError: 500,
 }
 _RETRY_AFTER_SECONDS = "1"
+_DATASET = re.compile(r"dataset '[^']*': (?:Invalid user input: )?")
 # What it was is in the log; it may quote what nobody outside should read.
 SURPRISE: Mapping[str, Any] = {
     "code": "internal",
@@ -86,10 +88,14 @@ def status_of(error: AnabranchError) -> int:
 
 
 def without_place(error: AnabranchError, data: Path) -> AnabranchError:
-    """The error without the folder that the service keeps its data in, which is nobody's business outside."""
-    place = f"{data}/"
-    if place in error.problem:
+    """The error without the folder that the service keeps its data in, which is nobody's business outside.
+
+    Neither is in which of its datasets a request found nothing; of what is damaged it is good to know.
+    """
+    for place in {f"{data}/", f"{data.resolve()}/"}:
         error.problem = error.problem.replace(place, "")
+    if status_of(error) < 500:
+        error.problem = _DATASET.sub("", error.problem)
     return error
 
 
@@ -120,14 +126,28 @@ async def _on_error(request: Request, error: Exception) -> JSONResponse:
     return answer_error(without_place(error, request.app.state.service.settings.data))
 
 
-async def _on_http_error(_: Request, error: Exception) -> JSONResponse:
+async def _on_http_error(request: Request, error: Exception) -> JSONResponse:
     if isinstance(error, TellingException):
         return answer_error(error.error)
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for these only
     status = error.status_code
     code = _CODES.get(status, HTTPStatus(status).phrase.lower().replace(" ", "_"))
     headers = dict(error.headers or {})
+    if status == 405:
+        headers["Allow"] = ", ".join(sorted(_methods_at(request.app.routes, request.url.path)))
     return _answer(status, code=code, message=str(error.detail), details={"retryable": False}, headers=headers)
+
+
+def _methods_at(routes: Iterable[Any], path: str) -> set[str]:
+    """What may be done at a path; each route by itself would tell of its own method only."""
+    found: set[str] = set()
+    for route in routes:
+        included = getattr(route, "original_router", None)
+        if included is not None:
+            found |= _methods_at(included.routes, path)
+        elif route.path_regex.match(path):
+            found |= route.methods
+    return found
 
 
 async def _on_invalid(_: Request, error: Exception) -> JSONResponse:

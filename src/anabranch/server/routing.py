@@ -195,6 +195,7 @@ class AuditedRoute(APIRoute):
             extra = dict(options.get("openapi_extra") or {})
             options["openapi_extra"] = {**extra, "parameters": [*extra.get("parameters", ()), HEADER_PARAMETER]}
         super().__init__(path, endpoint, **options)
+        self.query_names = frozenset(_iter_query_names(self.dependant))
 
     def get_route_handler(self) -> _Handler:
         handle = _explaining(super().get_route_handler())
@@ -237,6 +238,17 @@ def _iter_needs(dependant: Dependant) -> Iterator[Needs]:
         if isinstance(found.call, Needs):
             yield found.call
         yield from _iter_needs(found)
+
+
+def _iter_query_names(dependant: Dependant) -> Iterator[str]:
+    for found in dependant.dependencies:
+        yield from _iter_query_names(found)
+    for field in dependant.query_params:
+        model = field.field_info.annotation
+        if isinstance(model, type) and issubclass(model, BaseModel):
+            yield from model.model_fields
+        else:
+            yield field.alias
 
 
 def _explaining(handle: _Handler) -> _Handler:

@@ -13,7 +13,9 @@ __all__ = ["COMPUTING", "check_predicate", "computed_types", "enclosed", "expres
 
 # How Lance tells that computing failed, as opposed to reading.
 COMPUTING = re.compile(
-    r"Arrow error|LanceError\(Arrow\)|Cast error|Divide by zero|Overflow|is not implemented", re.IGNORECASE
+    r"Arrow error|LanceError\(Arrow\)|Cast error|Divide by zero|Overflow|is not implemented"
+    r"|applying filter expression|Execution error: Execution error: (?!.*(?:LanceError|object|IO))",
+    re.IGNORECASE,
 )
 
 _NOT_CODE = re.compile(r"'(?:[^']|'')*'|`[^`]*`|\"[^\"]*\"|--[^\n]*|/\*.*?\*/", re.DOTALL)

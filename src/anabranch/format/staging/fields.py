@@ -14,11 +14,12 @@ from lance.schema import LanceSchema
 from anabranch.errors import DamagedFileError, InvalidInputError, InvalidNameError
 from anabranch.format.wire import bytes_field, iter_fields, varint_field
 
-__all__ = ["FieldTree", "StoredField", "check_column_names", "describe_schema", "family_ids", "new_fields"]
+__all__ = ["RESERVED", "FieldTree", "StoredField", "check_column_names", "describe_schema", "family_ids", "new_fields"]
 
 _NAME, _ID, _PARENT, _TYPE, _NULLABLE = 2, 3, 4, 5, 6
 _NO_PARENT = -1
-_RESERVED = frozenset(
+# What Lance itself calls things in rows.
+RESERVED = frozenset(
     {
         "_rowid",
         "_rowaddr",
@@ -164,7 +165,7 @@ def check_column_names(names: Sequence[str]) -> None:
             )
         if "\0" in name:  # where Arrow ends a name that it hands on
             raise InvalidNameError(f"column name {name!r} holds a null character", hint="remove it")
-        if name in _RESERVED:
+        if name in RESERVED:
             raise InvalidNameError(f"column name {name!r} is Lance's own", hint="choose another name")
         if names.count(name) > 1:
             raise InvalidNameError(f"column name {name!r} occurs more than once", hint="choose another name")

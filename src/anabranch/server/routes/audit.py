@@ -1,10 +1,11 @@
 """Who did what, when, from which token."""
 
+import re
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Query
-from pydantic import AwareDatetime, BaseModel
+from pydantic import AwareDatetime, BaseModel, BeforeValidator
 
 from anabranch.server.metadata.audit import AuditEvent
 from anabranch.server.routing import ForAdmin, Limit, ProjectToChange, make_router
@@ -13,7 +14,18 @@ __all__ = ["router"]
 
 router = make_router("audit")
 
-Before = Annotated[AwareDatetime | None, Query(description="Only what happened before this moment.")]
+
+def _written_out(value: Any) -> Any:
+    if isinstance(value, str) and re.fullmatch(r"[-+.\deE_]*", value):
+        raise ValueError("must be a moment like 2026-11-15T10:00:00Z")
+    return value
+
+
+Before = Annotated[
+    AwareDatetime | None,
+    BeforeValidator(_written_out),
+    Query(description="Only what happened before this moment.", examples=["2026-11-15T10:00:00Z"]),
+]
 
 
 class AuditEvents(BaseModel):

@@ -24,7 +24,15 @@ __all__ = ["router"]
 
 router = make_router("history", prefix="/projects/{project_id}/branches/{branch_id}")
 
-CommitName = Annotated[str, Path(min_length=26, max_length=26, pattern=r"^[0-7][0-9A-HJKMNP-TV-Z]{25}$")]
+CommitName = Annotated[
+    str,
+    Path(
+        min_length=26,
+        max_length=26,
+        pattern=r"^[0-7][0-9A-HJKMNP-TV-Z]{25}$",
+        examples=["01JD0Z8M3C5S6T7V8W9X0Y1Z2A"],
+    ),
+]
 
 
 class CommitList(BaseModel):

@@ -14,7 +14,7 @@ __all__ = ["router"]
 
 router = make_router("tokens")
 
-TokenId = Annotated[str, Path(pattern=r"^[0-9a-f]+$", max_length=64)]
+TokenId = Annotated[str, Path(pattern=r"^[0-9a-f]+$", max_length=64, examples=["0123456789ab"])]
 _LONGEST_LIFE_SECONDS = 10 * 365 * 24 * 3600
 
 
