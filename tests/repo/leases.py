@@ -7,7 +7,7 @@ from time import time
 from anabranch.repo.repository import Repository
 
 
-def expire(repo: Repository) -> None:
-    """Let all leases be as old as if their processes had died an hour ago."""
+def expire(repo: Repository, *, after: float = -3600) -> None:
+    """Let all leases be as old as if their processes had died an hour ago, or so many seconds after now."""
     for path in Path(repo.uri, "_leases").rglob("*"):
-        os.utime(path, times=(time() - 3600, time() - 3600))
+        os.utime(path, times=(time() + after, time() + after))

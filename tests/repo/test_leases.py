@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 import anabranch as ab
-from anabranch.errors import BranchInUseError, BranchNotFoundError, StorageDeniedError
+from anabranch.errors import BranchInUseError, BranchNotFoundError, BusyError, StorageDeniedError
 from anabranch.ids import BranchName
 from anabranch.repo.leases import Lease, list_alive
 from anabranch.repo.models import RunPhase
 from anabranch.repo.repository import Repository
 from anabranch.repo.run import Run
 from anabranch.repo.runs import get_run, put_run, run_state
+from anabranch.repo.working import Work
 from anabranch.storage.wrappers import CountingStore, Fault, FaultyStore
 from tests.repo.conftest import ORDERS, another, ids, objects, table
 from tests.repo.leases import expire
@@ -50,6 +51,18 @@ def test_expired_run_says_so_and_blocks_no_deletion(local: Repository) -> None:
     assert run.info().state is RunPhase.EXPIRED
     run.abort()
     assert run.info().state is RunPhase.ABORTED
+
+
+def test_lease_given_before_the_clock_was_set_back_blocks_nobody(local: Repository) -> None:
+    run = local.begin_run("dev")
+    killed = Work(local._context, lock=BranchName("__gc__"))
+    with pytest.raises(BusyError, match="garbage is being collected"):
+        local.gc()
+    expire(local, after=86_400)
+    local.gc()
+    local.branch_delete("dev")
+    assert run.info().state is RunPhase.EXPIRED
+    killed.end()
 
 
 def test_expired_run_can_go_on_and_be_published(local: Repository) -> None:
