@@ -54,7 +54,7 @@ def test_first_writes_that_come_together_make_one_copy(running: Running) -> None
 
 
 def test_many_clients_lose_nothing(alone: Running) -> None:
-    work_together(alone, clients=16, requests=300)
+    work_together(alone, clients=16, requests=250)
 
 
 @pytest.mark.proof
