@@ -181,3 +181,5 @@ def test_runs_of_a_purged_branch_leave_no_file(lake: ab.Repository) -> None:
         end(run)
     lake.branch_delete("dev", purge=True)
     assert table_files(lake) == before
+    assert lake.gc(dry_run=True).damaged == ()
+    assert lake.doctor().findings == ()

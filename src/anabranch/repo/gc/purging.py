@@ -32,11 +32,11 @@ def purge_branch(records: Records, tombstone: LogEntry) -> int:
     that was about to publish on it is refused there.
     """
     branch, context = tombstone.branch, records.context
-    made = {commit.graph_commit_id for commit in commits_since(records, tombstone, version=0)}
-    if not made:
+    if not any(commits_since(records, tombstone, version=0)):
         return 0  # nobody wrote to it, and there is no need to ask who else has what
-    collected = list_collected(context)
-    doomed = sorted(made - _roots(records, tombstone).retained - collected)
+    collected, roots = list_collected(context), _roots(records, tombstone)
+    made = roots.over
+    doomed = sorted(made - roots.retained - collected)
     now = context.clock()
     in_parallel(lambda commit_id: mark_collected(context, commit_id, at=now), doomed)
     roots = _roots(Records.of(context), tombstone).without(collected)  # who took one up meanwhile keeps it

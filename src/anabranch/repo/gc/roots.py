@@ -23,12 +23,13 @@ __all__ = ["Roots", "find_roots"]
 class Roots:
     """The commits to keep, each with those who hold it, and all that were ever published.
 
-    `heads` are the entries of the branches that exist, as they show themselves. `created_at` is when commits were made,
-    as far as the logs tell.
+    `over` are those made on branches that were said to be over. `heads` are the entries of the branches that exist, as
+    they show themselves. `created_at` is when commits were made, as far as the logs tell.
     """
 
     holders: Mapping[str, frozenset[str]]
     published: frozenset[str]
+    over: frozenset[str]
     heads: tuple[LogEntry, ...]
     created_at: Mapping[str, int]
 
@@ -62,6 +63,7 @@ class _Search:
         self._is_over = is_over
         self._holders: dict[str, set[str]] = {}
         self._published: set[str] = set()
+        self._over: set[str] = set()
         self._lines = Lines(records.commits)
 
     def find(self) -> Roots:
@@ -70,6 +72,7 @@ class _Search:
         living = [log.newest for log in logs if log is not None and not log.newest.state.is_deleted]
         for log in filter(None, logs):
             self._published.update(log.made)
+            self._over.update(log.over)
             if not is_lock(log.newest.branch):
                 self._keep(str(log.newest.branch), log.kept)
         for tag in iter_tagged_since(self._records, self._horizon):
@@ -82,6 +85,7 @@ class _Search:
         return Roots(
             holders={commit_id: frozenset(by) for commit_id, by in self._holders.items()},
             published=frozenset(self._published),
+            over=frozenset(self._over),
             heads=tuple(entry for entry in living if not is_lock(entry.branch)),
             created_at={commit_id: commit.created_at for commit_id, commit in self._lines.known.items()},
         )
@@ -93,11 +97,13 @@ class _Search:
     def _read_log(self, branch: BranchName) -> "_Log | None":
         return _Log.read(self._records, self._lines, branch, self._find_kept)
 
-    def _find_kept(self, life: "_Life", times: Mapping[int, datetime]) -> set[str]:
+    def _find_kept(self, life: "_Life", times: Mapping[int, datetime]) -> set[str] | None:
         """A branch that was deleted a while ago counts no more, nor do those of its name before it."""
-        last = life.last
-        if last.state.is_deleted and (times.get(last.number, self._horizon) < self._horizon or self._is_over(last)):
-            return set()
+        if life.last.state.is_deleted:
+            if self._is_over(life.last):
+                return None
+            if times.get(life.last.number, self._horizon) < self._horizon:
+                return set()
         return life.find_kept(self._policy, times, self._horizon)
 
     def _keep_bases(self, living: list[LogEntry]) -> None:
@@ -128,10 +134,14 @@ def is_lock(branch: BranchName) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Log:
-    """One branch's log: its newest entry, all commits ever made on it, and those of them and before them to keep."""
+    """One branch's log: its newest entry, all commits ever made on it, and those of them and before them to keep.
+
+    `over` are those made before it was over, if it is.
+    """
 
     newest: LogEntry
     made: frozenset[str]
+    over: frozenset[str]
     kept: frozenset[str]
 
     @classmethod
@@ -143,15 +153,20 @@ class _Log:
         if newest is None:
             return None
         made: set[str] = set()
+        over: set[str] = set()
         kept: set[str] = set()
         entry: LogEntry | None = newest
         while entry is not None:
             life = _Life(records, lines, entry)
             made.update(life.made)
-            kept.update(find_kept(life, times))
+            found = find_kept(life, times)
+            if found is None:
+                over.update(life.made)
+            else:
+                kept.update(found)
             created_as = entry.state.created_as
             entry = records.heads.get_numbered(branch, created_as - 1) if created_as > 1 else None
-        return cls(newest=newest, made=frozenset(made), kept=frozenset(kept))
+        return cls(newest=newest, made=frozenset(made), over=frozenset(over), kept=frozenset(kept))
 
 
 class _Life:
@@ -231,8 +246,8 @@ class _Life:
             yield commit.graph_commit_id
 
 
-# What is to be kept of a life, given when each entry of its log was written.
-_FindKept = Callable[[_Life, Mapping[int, datetime]], set[str]]
+# What is to be kept of a life, given when each entry of its log was written; None if it is over.
+_FindKept = Callable[[_Life, Mapping[int, datetime]], set[str] | None]
 
 
 def _newer_than(policy: Policy, horizon: datetime) -> Callable[[GraphCommit], bool]:
