@@ -25,6 +25,8 @@ class Database:
         self._connection = _connect(file)
         self._writing = threading.RLock()
         self._cursors = threading.local()
+        # After a kill DuckDB's index may lack rows that are in the table, and then fails for good when one is deleted.
+        self.write("DROP INDEX IF EXISTS idx_branches_project")
         with self.transaction() as cursor:
             cursor.execute(TABLES)
 
