@@ -123,10 +123,7 @@ def _refuse_unknown_names(request: Request) -> None:
     known = getattr(request.scope.get("route"), "query_names", None)
     if known is not None and (strangers := sorted(set(request.query_params) - known)):
         raise RequestValidationError(
-            [
-                {"loc": ("query", name), "msg": "no such option", "type": "extra_forbidden"}
-                for name in strangers
-            ]
+            [{"loc": ("query", name), "msg": "no such option", "type": "extra_forbidden"} for name in strangers]
         )
 
 
