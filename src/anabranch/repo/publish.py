@@ -21,7 +21,7 @@ from anabranch.repo.protection import refuse_ended, refuse_protected
 from anabranch.repo.records import Records
 from anabranch.repo.views import shown
 
-__all__ = ["Changes", "Description", "Guard", "Inspect", "make_record", "publish", "record_view"]
+__all__ = ["Changes", "Description", "Guard", "Inspect", "append_awake", "make_record", "publish", "record_view"]
 
 Changes = Mapping[TableKey, TableEntry | None]
 # Given the head that won, make the same change on top of it, or raise.
@@ -99,13 +99,29 @@ def _publish(
         _inspect(records, head, record, full_map, about)
         records.commits.put(record, full_map)
         entry = _next_entry(records.context, ground, record, changes, about)
-        records.require_awake()
-        if records.heads.append(entry):
+        if append_awake(records, head, entry):
             return entry
         records.context.give_way(losses, records.context.clock() - began)
         began = records.context.clock()
         head, changes = _catch_up(records, expected, rebase)
     raise BusyError(f"branch '{expected.branch}' moved {_MAX_ATTEMPTS} times meanwhile", hint="try again")
+
+
+def append_awake(records: Records, before: LogEntry, entry: LogEntry) -> bool:
+    """Put the next entry of a branch, and take it back if this process slept over that: its ground may be gone."""
+    records.require_awake()
+    if not records.heads.append(entry):
+        return False
+    try:
+        records.require_awake()
+    except BusyError:
+        at = max(records.context.clock(), entry.at)
+        # Where somebody moved on already, theirs stays: it was made while all was there.
+        records.heads.append(
+            replace(before, number=entry.number + 1, event=BranchEvent.UNDONE, at=at, actor=records.context.actor)
+        )
+        raise
+    return True
 
 
 def _inspect(

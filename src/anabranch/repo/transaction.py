@@ -301,6 +301,7 @@ class Transaction:
         """Make all changes visible as one commit and end; without changes there is no commit."""
         self._require_open()
         try:
+            self._records.require_awake()  # before anything is looked at that may be gone
             changes = self._changes()
             if not changes:
                 return

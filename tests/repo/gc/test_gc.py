@@ -1,5 +1,6 @@
 """Garbage collection: what nobody can reach goes, with its reason; everything else stays readable and writable."""
 
+import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -18,6 +19,7 @@ from anabranch.repo.gc.report import GcReport
 from anabranch.repo.models import RunPhase
 from anabranch.repo.repository import Repository
 from anabranch.repo.run import Run
+from anabranch.repo.working import _KEEPER
 from anabranch.storage import open_store
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, another, append, entry, ids, objects, raw, table
 from tests.repo.gc.interrupting import interrupted
@@ -346,6 +348,38 @@ def test_work_that_was_silent_for_too_long_does_not_publish(lake: Repository) ->
     with pytest.raises(BusyError, match="no sign of life for 121 s"):
         tx.publish()
     assert ids(another(lake)) == [1, 2, 3]
+
+
+def test_table_made_by_work_that_was_silent_for_too_long_is_not_looked_for(lake: Repository) -> None:
+    tx = lake.transaction()
+    tx.create_table("s.new", SCHEMA)
+    shutil.rmtree(Path(lake.uri, "tables/s"))
+    lake._context.dataset_root("s/new.lance").forget()
+    tx._work._signed -= 121
+    with pytest.raises(BusyError, match="no sign of life"):
+        tx.publish()
+
+
+@pytest.mark.parametrize("move", ["transaction", "rebase"])
+def test_entry_of_work_that_slept_over_its_put_is_taken_back(lake: Repository, move: str) -> None:
+    lake.branch_create("dev")
+    append(lake, 4, branch="dev")
+    append(lake, 5)
+
+    def is_putting(operation: str, path: str) -> bool:
+        return (operation, path.rpartition("/")[0]) == ("put_if_absent", "_versions/dev")
+
+    def sleep_long() -> None:
+        for work in list(_KEEPER._works):
+            work._signed -= 121
+
+    slow = interrupted(lake, is_putting, sleep_long)
+    with pytest.raises(BusyError, match="no sign of life"):
+        append(slow, 6, branch="dev") if move == "transaction" else slow.rebase("dev", onto="main")
+    assert lake.reflog("dev")[0].event == "undone"
+    assert ids(another(lake, "dev")) == [1, 2, 3, 4]
+    append(lake, 7, branch="dev")
+    assert ids(another(lake, "dev")) == [1, 2, 3, 4, 7]
 
 
 def test_branch_made_from_a_head_that_was_left_long_ago_is_taken_back(lake: Repository) -> None:

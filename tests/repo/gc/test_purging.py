@@ -7,7 +7,6 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import BranchNotFoundError, CollectedError
-from anabranch.repo.run import Run
 from tests.repo.gc.interrupting import interrupted
 
 ORDERS = "s.orders"
@@ -174,11 +173,12 @@ def test_a_deleted_branch_that_was_made_from_it_can_come_back(lake: ab.Repositor
 def test_runs_of_a_purged_branch_leave_no_file(lake: ab.Repository) -> None:
     before = table_files(lake)
     lake.branch_create("dev")
-    for number, end in enumerate((Run.publish, Run.abort), start=4):
-        run = lake.begin_run("dev")
+    runs = [lake.begin_run("dev") for _ in range(2)]
+    for number, run in enumerate(runs, start=4):
         with run.transaction() as tx:
             tx.append(ORDERS, rows(number))
-        end(run)
+    runs[0].publish()
+    runs[1].abort()
     lake.branch_delete("dev", purge=True)
     assert table_files(lake) == before
     assert lake.gc(dry_run=True).damaged == ()

@@ -11,7 +11,7 @@ from anabranch.repo.gc.marks import require_uncollected, telling_collected
 from anabranch.repo.merging.combining import Combiner, Sides
 from anabranch.repo.models import BranchEvent, BranchMode, CommitKind, CommitRecord, GraphCommit, LogEntry
 from anabranch.repo.protection import refuse_protected
-from anabranch.repo.publish import Description, make_record
+from anabranch.repo.publish import Description, append_awake, make_record
 from anabranch.repo.records import Records
 from anabranch.storage import in_parallel
 
@@ -58,8 +58,7 @@ def rebase_branch(records: Records, onto: CommitRecord, combiner: Combiner) -> R
             actor=records.context.actor,
             head=replace(made[-1], saw=None),
         )
-        records.require_awake()
-        if records.heads.append(entry):
+        if append_awake(records, head, entry):
             return Rebased(entry=entry, commits=tuple(record.commit for record in made[1:]))
     raise BusyError(f"branch '{combiner.branch}' moved {_MAX_ATTEMPTS} times meanwhile", hint="try again")
 
