@@ -24,9 +24,7 @@ _LEFT = ".deleted_"
 class Projects:
     """Makes, finds and deletes projects, and keeps their repositories open."""
 
-    def __init__(
-        self, settings: Settings, rows: ProjectRows, tokens: Tokens, *, clock: Callable[[], datetime]
-    ) -> None:
+    def __init__(self, settings: Settings, rows: ProjectRows, tokens: Tokens, *, clock: Callable[[], datetime]) -> None:
         self._settings = settings
         self._rows = rows
         self._tokens = tokens

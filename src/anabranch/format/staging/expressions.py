@@ -21,8 +21,13 @@ COMPUTING = re.compile(
 _NOT_CODE = re.compile(r"'(?:[^']|'')*'|`[^`]*`|\"[^\"]*\"|--[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
+# Lance overflows its stack, which ends the process, where some 700 such operations are on top of each other.
+_MOST_ARITHMETIC = 400
+_ARITHMETIC = re.compile(r"(?<=[\w)\]])\s*[-+*/%|&^]")
+
+
 def enclosed(expression: str) -> str:
-    """The expression as one operand; refuse one that leaves the parentheses.
+    """The expression as one operand; refuse one that leaves the parentheses, or would end the process.
 
     Lance puts it behind `SELECT 1 FROM t WHERE` and ignores what else it finds there: without the parentheses
     `id > 5 LIMIT 1` would delete every row above 5.
@@ -30,6 +35,10 @@ def enclosed(expression: str) -> str:
     if not isinstance(expression, str):
         raise InvalidExpressionError(f"expression {expression!r} is not text", hint="write it in SQL, as a string")
     _require_balanced(expression)
+    if (found := len(_ARITHMETIC.findall(_NOT_CODE.sub("x", expression)))) > _MOST_ARITHMETIC:
+        raise InvalidExpressionError(
+            f"an expression has {found} arithmetic operations", hint=f"use at most {_MOST_ARITHMETIC}"
+        )
     return f"({expression}\n)"
 
 
