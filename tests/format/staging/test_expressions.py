@@ -14,6 +14,7 @@ from anabranch.format.staging.expressions import enclosed
 DEEP = "id" + " + 1" * 3_000 + " > 0"
 
 
+@pytest.mark.proof  # it takes Lance half a minute to die
 def test_deep_arithmetic_ends_a_process_of_lance(tmp_path: Path) -> None:
     """If this fails, Lance has learned it, and the limit can go."""
     lance.write_dataset(pa.table({"id": [1, 2]}), tmp_path / "t.lance")
