@@ -1,12 +1,13 @@
 """Turn a change of tables into the next commit of a branch."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from anabranch.errors import BranchNotFoundError, BusyError
 from anabranch.ids import MAIN, BranchName, TableKey
-from anabranch.repo.commits import is_due_for_full_map, next_page
+from anabranch.repo.commits import commit_path, is_due_for_full_map, next_page
 from anabranch.repo.context import Context
+from anabranch.repo.gc.marks import mark_collected, record_collected
 from anabranch.repo.models import (
     BranchEvent,
     BranchMode,
@@ -20,6 +21,7 @@ from anabranch.repo.models import (
 from anabranch.repo.protection import refuse_ended, refuse_protected
 from anabranch.repo.records import Records
 from anabranch.repo.views import shown
+from anabranch.storage import find_object
 
 __all__ = ["Changes", "Description", "Guard", "Inspect", "append_awake", "make_record", "publish", "record_view"]
 
@@ -99,7 +101,7 @@ def _publish(
         _inspect(records, head, record, full_map, about)
         records.commits.put(record, full_map)
         entry = _next_entry(records.context, ground, record, changes, about)
-        if append_awake(records, head, entry):
+        if append_awake(records, head, entry, [record]):
             return entry
         records.context.give_way(losses, records.context.clock() - began)
         began = records.context.clock()
@@ -107,8 +109,8 @@ def _publish(
     raise BusyError(f"branch '{expected.branch}' moved {_MAX_ATTEMPTS} times meanwhile", hint="try again")
 
 
-def append_awake(records: Records, before: LogEntry, entry: LogEntry) -> bool:
-    """Put the next entry of a branch, and take it back if this process slept over that: its ground may be gone."""
+def append_awake(records: Records, before: LogEntry, entry: LogEntry, made: Sequence[CommitRecord]) -> bool:
+    """Put the next entry of a branch, and take it back if this process slept over that: what it made may be gone."""
     records.require_awake()
     if not records.heads.append(entry):
         return False
@@ -116,12 +118,22 @@ def append_awake(records: Records, before: LogEntry, entry: LogEntry) -> bool:
         records.require_awake()
     except BusyError:
         at = max(records.context.clock(), entry.at)
-        # Where somebody moved on already, theirs stays: it was made while all was there.
-        records.heads.append(
-            replace(before, number=entry.number + 1, event=BranchEvent.UNDONE, at=at, actor=records.context.actor)
-        )
+        back = replace(before, number=entry.number + 1, event=BranchEvent.UNDONE, at=at, actor=records.context.actor)
+        if records.heads.append(back):  # else somebody moved on, who found everything there
+            _let_go(records, made)
         raise
     return True
+
+
+def _let_go(records: Records, commits: Sequence[CommitRecord]) -> None:
+    """Say of commits that they were collected, whose objects may be gone already, as those of unpublished ones are."""
+    context, at = records.context, records.context.clock()
+    for record in commits:
+        commit_id = record.commit.graph_commit_id
+        if find_object(context.store, commit_path(commit_id)) is None:
+            records.commits.put(record, records.commits.tables_of(record) if record.base == commit_id else None)
+        mark_collected(context, commit_id, at=at)
+    record_collected(context, frozenset(record.commit.graph_commit_id for record in commits), at=at)
 
 
 def _inspect(

@@ -377,9 +377,14 @@ def test_entry_of_work_that_slept_over_its_put_is_taken_back(lake: Repository, m
     with pytest.raises(BusyError, match="no sign of life"):
         append(slow, 6, branch="dev") if move == "transaction" else slow.rebase("dev", onto="main")
     assert lake.reflog("dev")[0].event == "undone"
+    with pytest.raises(CollectedError):
+        lake.snapshot_of("dev@v3")
     assert ids(another(lake, "dev")) == [1, 2, 3, 4]
     append(lake, 7, branch="dev")
     assert ids(another(lake, "dev")) == [1, 2, 3, 4, 7]
+    pass_time(lake)
+    assert collect(lake, keep_last=None).damaged == ()
+    assert lake.doctor().findings == ()
 
 
 def test_branch_made_from_a_head_that_was_left_long_ago_is_taken_back(lake: Repository) -> None:

@@ -15,7 +15,7 @@ from anabranch.repo.context import BRANCHES, RUNS, TABLES, Context
 from anabranch.repo.creation import MARK, Mark, check_repository, replace_mark
 from anabranch.repo.doctor.findings import Case, FindingKind, RepositoryFinding, unknown_file
 from anabranch.repo.doctor.seen import Seen
-from anabranch.repo.gc.collecting import GC
+from anabranch.repo.gc.marks import GC
 from anabranch.repo.leases import CLOCK, LEASES, store_time
 from anabranch.repo.origins import ORIGIN, refuse_unfinished
 from anabranch.repo.tags import TAGS

@@ -7,11 +7,10 @@ from datetime import datetime, timedelta
 
 from anabranch.format.reach import Reach, Wanted, find_reach
 from anabranch.ids import BranchName
-from anabranch.repo import codec
 from anabranch.repo.context import TABLES, Context
 from anabranch.repo.gc.dead import iter_history_reach, iter_loose, iter_waves
 from anabranch.repo.gc.ending import end_dead_runs, end_expired_branches, list_dead_runs, list_expired_branches
-from anabranch.repo.gc.marks import mark_collected, unmark_collected
+from anabranch.repo.gc.marks import list_collected, mark_collected, record_collected, unmark_collected
 from anabranch.repo.gc.policy import Policy
 from anabranch.repo.gc.removing import being_removed
 from anabranch.repo.gc.report import CollectedObject, GcReport, GcStage
@@ -23,9 +22,8 @@ from anabranch.repo.records import Records
 from anabranch.repo.working import begin_of_oldest_work, working_alone
 from anabranch.storage import in_parallel, iter_in_parallel
 
-__all__ = ["GC", "Progress", "collect_garbage", "find_horizon", "list_collected", "list_datasets", "record_collected"]
+__all__ = ["Progress", "collect_garbage", "find_horizon", "list_datasets"]
 
-GC = "_gc"
 _LOCK = BranchName("__gc__")
 Progress = Callable[[GcStage, int, int], None]
 
@@ -52,20 +50,6 @@ def find_horizon(context: Context, grace: timedelta) -> tuple[datetime, datetime
         return horizon, None
     # What it says was written a moment before the store saw it.
     return oldest - context.lease, oldest
-
-
-def list_collected(context: Context) -> frozenset[str]:
-    """The commits whose tables earlier collections let go."""
-    paths = [info.path for info in context.store.list(GC) if info.path.endswith(".json")]
-    found = in_parallel(lambda path: codec.load(context.store.get(path), path=path)["commits"], paths)
-    return frozenset().union(*found)
-
-
-def record_collected(context: Context, commits: frozenset[str], *, at: int) -> None:
-    """Say for good which commits are collected; to be done before the first of their files goes."""
-    if commits:
-        fields = {"commits": sorted(commits), "at": at, "actor": context.actor}
-        context.store.put(f"{GC}/{context.new_id()}.json", codec.dump(fields))
 
 
 def list_datasets(context: Context) -> list[str]:

@@ -2,7 +2,8 @@
 
 A commit's object stays, so that the history can be told; the mark in it says that its tables cannot be read any more.
 It is put before the logs are read a last time and before anything is deleted. Whoever makes an old commit reachable
-again puts its ref first, and looks for the mark then: one of two that come together always notices.
+again puts its ref first, and looks for the mark then: one of two that come together always notices. What goes for good
+is recorded besides, so that nobody judges it again.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -14,9 +15,20 @@ from anabranch.repo import codec
 from anabranch.repo.commits import commit_path
 from anabranch.repo.context import Context
 from anabranch.repo.models import CommitRecord
+from anabranch.storage import in_parallel
 
-__all__ = ["mark_collected", "refuse_collected", "require_uncollected", "telling_collected", "unmark_collected"]
+__all__ = [
+    "GC",
+    "list_collected",
+    "mark_collected",
+    "record_collected",
+    "refuse_collected",
+    "require_uncollected",
+    "telling_collected",
+    "unmark_collected",
+]
 
+GC = "_gc"
 _MARK = "collected_at"
 
 
@@ -35,6 +47,20 @@ def _rewrite(context: Context, commit_id: str, change: Any) -> None:
     changed = change(fields)
     if changed != fields:
         context.store.put(path, codec.dump(changed))
+
+
+def list_collected(context: Context) -> frozenset[str]:
+    """The commits whose tables earlier collections let go."""
+    paths = [info.path for info in context.store.list(GC) if info.path.endswith(".json")]
+    found = in_parallel(lambda path: codec.load(context.store.get(path), path=path)["commits"], paths)
+    return frozenset().union(*found)
+
+
+def record_collected(context: Context, commits: frozenset[str], *, at: int) -> None:
+    """Say for good which commits are collected; to be done before the first of their files goes."""
+    if commits:
+        fields = {"commits": sorted(commits), "at": at, "actor": context.actor}
+        context.store.put(f"{GC}/{context.new_id()}.json", codec.dump(fields))
 
 
 def require_uncollected(context: Context, commit_id: str) -> None:

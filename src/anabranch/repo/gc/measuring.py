@@ -11,8 +11,9 @@ from anabranch.format.reach import Place, Reach, Wanted, find_reach
 from anabranch.format.storage_report import Usage
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.context import TABLES, Context
-from anabranch.repo.gc.collecting import Progress, find_horizon, list_collected, list_datasets
+from anabranch.repo.gc.collecting import Progress, find_horizon, list_datasets
 from anabranch.repo.gc.dead import iter_history_reach, iter_loose, iter_waves
+from anabranch.repo.gc.marks import list_collected
 from anabranch.repo.gc.policy import Policy
 from anabranch.repo.gc.report import CollectedObject, GcStage
 from anabranch.repo.gc.roots import Roots, find_roots

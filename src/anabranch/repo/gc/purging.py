@@ -9,8 +9,7 @@ from anabranch.format.names import branch_of_ref_path
 from anabranch.format.reach import Wanted, find_reach
 from anabranch.ids import BranchName
 from anabranch.repo.context import TABLES
-from anabranch.repo.gc.collecting import list_collected, record_collected
-from anabranch.repo.gc.marks import mark_collected, unmark_collected
+from anabranch.repo.gc.marks import list_collected, mark_collected, record_collected, unmark_collected
 from anabranch.repo.gc.policy import Policy
 from anabranch.repo.gc.removing import being_removed
 from anabranch.repo.gc.roots import Roots, find_roots
