@@ -142,7 +142,9 @@ def test_what_is_no_such_file_is_refused(project: Project) -> None:
     for data, name, code in files:
         told = refused(send(project, data, name), 400, code)
         assert name in told["message"]
-        assert "/files/" not in told["message"]
+        assert told["details"]["file"] == name
+        assert told["details"]["reason"] in told["message"]
+        assert "/files/" not in str(told)
         assert state(project) == before
 
 

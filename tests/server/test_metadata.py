@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 import anabranch as ab
-from anabranch.errors import CorruptError, DataInUseError
+from anabranch.errors import CorruptError, DataInUseError, InvalidPathError
 from anabranch.server.metadata.branches import BranchRows
 from anabranch.server.metadata.projects import Intent, IntentKind, ProjectRows
 from anabranch.server.rebuilding import rebuild_metadata
@@ -195,10 +195,50 @@ def test_the_service_starts_from_a_rebuild(served: Running) -> None:
 def test_a_project_that_is_damaged_does_not_keep_the_others_from_being_served(tmp_path: Path) -> None:
     with serving(tmp_path) as running, running.client() as client:
         whole, damaged = new_project(client), new_project(client, rows=0)
+        cut_off = ok(client.post(f"{damaged.table()}/import", files={"file": ("a.csv", "id,v\n1,a\n")}))["job_id"]
     (tmp_path / f"project_{damaged.id}" / "_repo.json").write_text("{")
+    with duckdb.connect(str(tmp_path / "metadata.duckdb")) as connection:  # as a kill leaves it
+        connection.execute("UPDATE jobs SET state = 'running'")
     with serving(tmp_path) as running, running.client() as client:
         assert Project(client, whole.id).ids() == [1, 2, 3]
+        job = ok(client.get(f"/jobs/{cut_off}"))
+        assert (job["state"], job["error"]["code"]) == ("failed", "interrupted")
+        assert "nothing was changed" not in job["error"]["message"]
         answer = client.get(f"{damaged.on()}/buckets")
         assert answer.status_code == 500
         assert set(answer.json()) == {"code", "message", "details"}
         assert str(tmp_path) not in answer.text
+
+
+def test_a_rebuild_leaves_out_what_is_damaged_and_takes_in_the_others(tmp_path: Path) -> None:
+    for name in ("damaged", "whole"):
+        repository = ab.init(tmp_path / f"project_{name}")
+        repository.branch_create_from("main", "br_1", mode="live", description="one")
+    for entry in (tmp_path / "project_damaged" / "_versions" / "br_1").iterdir():
+        entry.write_text("{")
+    rebuilt = rebuild_metadata(Settings(data=tmp_path))
+    assert (rebuilt.projects, rebuilt.branches, rebuilt.skipped) == (1, 1, ("project_damaged",))
+    service = open_service(Settings(data=tmp_path))
+    assert [project.id for project in service.projects.list_all()] == ["whole"]
+    service.close()
+
+
+def test_a_project_that_could_not_be_made_is_none(tmp_path: Path) -> None:
+    service = open_service(Settings(data=tmp_path))
+    service.database.write("INSERT INTO projects (id, name) VALUES ('p', 'in the way')")
+    with pytest.raises(duckdb.ConstraintException):
+        service.projects.create("p", name=None, description="", actor=None)
+    assert list(tmp_path.glob("*project_*")) == []
+    service.projects.create("p", name=None, description="", actor=None)
+    service.close()
+
+
+def test_a_folder_that_resists_keeps_nobody_from_a_start(tmp_path: Path) -> None:
+    (tmp_path / ".deleted_project_7").write_text("no folder")
+    open_service(Settings(data=tmp_path)).close()
+
+
+def test_data_in_a_file_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("no folder")
+    with pytest.raises(InvalidPathError, match="cannot be a folder"):
+        open_service(Settings(data=tmp_path / "data"))

@@ -1,5 +1,6 @@
 """Projects: each is one repository in a folder of the data."""
 
+import logging
 import secrets
 import shutil
 import threading
@@ -7,6 +8,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
+from pathlib import Path
 
 import anabranch
 from anabranch.errors import BusyError, ProjectExistsError, ProjectNotFoundError
@@ -17,6 +19,7 @@ from anabranch.server.settings import Settings
 
 __all__ = ["Projects"]
 
+_log = logging.getLogger("anabranch.server")
 _HANDLES = 256
 _LEFT = ".deleted_"
 
@@ -49,11 +52,15 @@ class Projects:
                     hint="choose another id, or start the service with --rebuild-metadata",
                 )
             intent = self._begin(IntentKind.CREATE_PROJECT, made)
-            anabranch.init(folder, actor=actor)
             project = Project(
                 id=made, name=name or made, description=description, created_at=self._clock(), created_by=actor
             )
-            self._rows.insert(project)
+            try:
+                anabranch.init(folder, actor=actor)
+                self._rows.insert(project)
+            except BaseException:
+                self._finish_delete(intent)
+                raise
             self._rows.end(intent.id)
         return project
 
@@ -128,7 +135,7 @@ class Projects:
             else:
                 self._finish_delete(intent)
         for left in self._settings.data.glob(f"{_LEFT}*"):
-            shutil.rmtree(left)
+            _remove(left)
 
     def _begin(self, kind: IntentKind, project_id: str) -> Intent:
         intent = Intent(id=secrets.token_hex(8), kind=kind, project_id=project_id, begun_at=self._clock())
@@ -150,7 +157,15 @@ class Projects:
         self._rows.delete(intent.project_id)
         self._rows.end(intent.id)
         if left.exists():
-            shutil.rmtree(left)
+            _remove(left)
+
+
+def _remove(left: Path) -> None:
+    """Delete the folder of a project that is gone; what resists is for the next start."""
+    try:
+        shutil.rmtree(left)
+    except OSError:
+        _log.exception("%s could not be deleted", left.name)
 
 
 def _not_found(project_id: str) -> ProjectNotFoundError:

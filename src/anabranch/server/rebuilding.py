@@ -44,12 +44,11 @@ def rebuild_metadata(settings: Settings) -> Rebuilt:
     try:
         for folder in sorted(settings.data.glob(f"{_PREFIX}*")):
             try:
-                repository = anabranch.open(folder)
+                branches += _take_in(database, folder.name.removeprefix(_PREFIX), anabranch.open(folder))
             except AnabranchError:
                 skipped.append(folder.name)
-                continue
-            projects += 1
-            branches += _take_in(database, folder.name.removeprefix(_PREFIX), repository)
+            else:
+                projects += 1
     finally:
         database.close()
     return Rebuilt(projects=projects, branches=branches, skipped=tuple(skipped), set_aside=set_aside)
@@ -74,7 +73,9 @@ def _set_aside(settings: Settings) -> Path | None:
 
 def _take_in(database: Database, project_id: str, repository: Repository) -> int:
     """Note a project and its dev branches; how many there are."""
+    # What cannot be read is left out as a whole: all is read before anything is noted.
     first = repository.list_commits(MAIN, limit=None)[-1]
+    found = [info for info in repository.branch_list() if info.mode is BranchMode.LIVE and "/" not in info.name]
     rows, taken = BranchRows(database), set[str]()
     ProjectRows(database, rows).insert(
         Project(
@@ -85,10 +86,10 @@ def _take_in(database: Database, project_id: str, repository: Repository) -> int
             created_by=first.actor_id,
         )
     )
-    found = [info for info in repository.branch_list() if info.mode is BranchMode.LIVE and "/" not in info.name]
     for info in sorted(found, key=lambda one: one.created_at):
         rows.insert(_branch(project_id, info, taken))
-        note_copies(rows, repository, info.name)
+        with suppress(AnabranchError):  # the start looks again, and tells
+            note_copies(rows, repository, info.name)
     return len(found)
 
 

@@ -64,7 +64,6 @@ def _now() -> datetime:
 
 def open_service(settings: Settings, *, clock: Callable[[], datetime] = _now) -> Service:
     """Open the data, which one process at a time may do, and finish what a crash left."""
-    settings.data.mkdir(parents=True, exist_ok=True)
     database = Database(settings.metadata_file)
     try:
         service = _assemble(settings, database, clock)

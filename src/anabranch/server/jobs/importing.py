@@ -14,6 +14,7 @@ from anabranch.errors import (
     InvalidInputError,
     KeyConflictError,
     NotFoundError,
+    SchemaMismatchError,
 )
 from anabranch.files.formats import FileFormat, format_of_name
 from anabranch.ids import MAIN, TableKey
@@ -228,6 +229,9 @@ def _renamed(upload: Upload) -> Iterator[None]:
                 # What is damaged is what was sent, not what is stored.
                 details = {"file": upload.name, "line": None, "reason": problem}
                 raise BadRecordError(problem, hint=err.hint, details=details) from err
+            case SchemaMismatchError() if problem != err.problem:
+                details = {"file": upload.name, "line": None, "reason": problem}
+                raise SchemaMismatchError(problem, hint=err.hint, details=details) from err
             case _ if problem != err.problem:
                 raise type(err)(problem, hint=err.hint, details=details) from err
             case _:

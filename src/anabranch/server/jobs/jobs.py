@@ -157,10 +157,18 @@ class Jobs:
     def recover(self, find_result: Callable[[Job], Mapping[str, Any] | None]) -> None:
         """End what a crash left: a job is done if its result is found, and has failed otherwise."""
         for job in self._rows.list_all(states=(JobState.QUEUED, JobState.RUNNING)):
-            result = find_result(job)
-            error = JobInterruptedError(
-                f"the service stopped while job '{job.id}' was {job.state}; nothing was changed", hint="send it again"
-            )
+            stopped = f"the service stopped while job '{job.id}' was {job.state}"
+            error = JobInterruptedError(f"{stopped}; nothing was changed", hint="send it again")
+            try:
+                result = find_result(job)
+            except AnabranchError:
+                # The other projects can be served all the same.
+                _log.exception("what became of job %s cannot be found", job.id)
+                result = None
+                error = JobInterruptedError(
+                    f"{stopped}, and its project cannot be read",
+                    hint="look at the table before sending it again",
+                )
             if result is None:
                 ended = replace(job, state=JobState.FAILED, error=_failure(error))
             else:

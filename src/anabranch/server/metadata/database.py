@@ -9,7 +9,7 @@ from typing import Any
 
 import duckdb
 
-from anabranch.errors import CorruptError, DataInUseError
+from anabranch.errors import CorruptError, DataInUseError, InvalidPathError
 from anabranch.server.metadata.schema import TABLES
 
 __all__ = ["Database", "Row"]
@@ -86,6 +86,12 @@ def _in_utc(value: Any) -> Any:
 
 
 def _connect(file: Path) -> duckdb.DuckDBPyConnection:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as err:
+        raise InvalidPathError(
+            f"'{file.parent}' cannot be a folder: {err.strerror}", hint="name one that is there, or can be made"
+        ) from err
     try:
         # Nothing is to be fetched from anywhere. Statements are about a few rows: to wake threads of DuckDB's own for
         # them takes more of the processor than they do.
