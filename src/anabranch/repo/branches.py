@@ -123,18 +123,24 @@ def create_branch(
     )
     entry = _append_first(records, entry, is_recorded=source.is_recorded)
     try:
-        if parent is not None and _is_gone(records, parent):
-            raise BranchNotFoundError(f"branch '{parent}' was deleted meanwhile", hint="branch from another one")
-        _refuse_name_of_tag(records, name)
-        refuse_locked(records)
-        # The head of a branch is kept for a while after it moved on.
-        is_late = (records.context.clock() - now) * timedelta(microseconds=1) > records.context.lease
-        if is_late or not source.is_head:
-            require_uncollected(records.context, record.commit.graph_commit_id)
+        _refuse_created(records, entry, source)
     except (BranchNotFoundError, BusyError, CollectedError, InvalidInputError):
         take_back(records, entry)
         raise
     return BranchInfo.of(entry)
+
+
+def _refuse_created(records: Records, entry: LogEntry, source: Resolved) -> None:
+    """Look, after the put, whether something happened at the same moment that the branch must not be beside."""
+    parent = None if entry.state.parent is None else entry.state.parent.branch
+    if parent is not None and _is_gone(records, parent):
+        raise BranchNotFoundError(f"branch '{parent}' was deleted meanwhile", hint="branch from another one")
+    _refuse_name_of_tag(records, entry.branch)
+    refuse_locked(records)
+    # The head of a branch is kept for a while after it moved on.
+    is_late = (records.context.clock() - entry.state.created_at) * timedelta(microseconds=1) > records.context.lease
+    if is_late or not source.is_head:
+        require_uncollected(records.context, source.record.commit.graph_commit_id)
 
 
 def _append_first(records: Records, entry: LogEntry, *, is_recorded: bool) -> LogEntry:
