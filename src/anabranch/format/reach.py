@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -116,10 +116,10 @@ class _Survey:
         homes = self._kept_homes({home for home, _ in wanted}, parents)
         foreign = tagged.union(self._foreign_places())
         kept = {*wanted, *self._kept_ordinary(homes), *foreign}
-        users = self._users(kept)
+        users = self._users(kept, self._mentions.files_of)
         chained = self._chained(self._wanted.without_key & users.keys()) - kept
         # Their rows are read by nobody: it is enough to see what came from what.
-        users.update((place, self._mentions.own_files_of(self._manifests[place])) for place in chained)
+        users.update(self._users(chained, self._mentions.own_files_of))
         kept |= chained
         needed = frozenset().union(*users.values())
         dead = sorted(self._iter_dead(homes, kept, needed, parents), key=lambda found: (found.rank, found.path))
@@ -169,19 +169,21 @@ class _Survey:
     def _foreign_places(self) -> Iterator[Place]:
         return (place for place in self._manifests if _is_foreign(place[0]))
 
-    def _users(self, places: Iterable[Place]) -> dict[Place, frozenset[str]]:
-        """The paths of all files that each version needs, its own among them."""
+    def _users(
+        self, places: Iterable[Place], read: Callable[[LayoutFile], frozenset[str]]
+    ) -> dict[Place, frozenset[str]]:
+        """The paths of the files that each version needs, its own among them, as its manifest is read to tell."""
         ordered = sorted(places, key=_place_key)
-        found = in_parallel(self._files_of, ordered)
+        found = in_parallel(lambda place: self._files_of(place, read), ordered)
         return {place: files for place, files in zip(ordered, found, strict=True) if files is not None}
 
-    def _files_of(self, place: Place) -> frozenset[str] | None:
+    def _files_of(self, place: Place, read: Callable[[LayoutFile], frozenset[str]]) -> frozenset[str] | None:
         file = self._manifests.get(place)
         if file is None:
             self._missing.append(f"{self._root.on(place[0]).folder}/version {place[1]}".lstrip("/"))
             return None
         try:
-            return self._mentions.files_of(file)
+            return read(file)
         except (CorruptError, DamagedFileError, NotFoundError):
             self._missing.append(file.path)
             return None
@@ -201,7 +203,11 @@ class _Survey:
         return found
 
     def _step_before(self, place: Place) -> Place:
-        before = step_back(Pin(home=self._root.on(place[0]), version=place[1]))
+        try:
+            before = step_back(Pin(home=self._root.on(place[0]), version=place[1]))
+        except (CorruptError, DamagedFileError):
+            self._missing.append(self._manifests[place].path)
+            return _NOWHERE
         return _NOWHERE if before is None else (before.home.branch, before.version)
 
     def _unfound(self, needed: frozenset[str]) -> Iterator[str]:

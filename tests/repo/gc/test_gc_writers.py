@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -11,7 +12,7 @@ from anabranch.format.staging import ColumnChange
 from anabranch.format.staging.settling import _SETTLED
 from anabranch.repo.repository import Repository
 from tests.moulds import Cast
-from tests.repo.conftest import CUSTOMERS, ORDERS, append, fill_lake, ids, nothing_changes, raw, table
+from tests.repo.conftest import CUSTOMERS, ORDERS, append, entry, fill_lake, ids, nothing_changes, raw, table
 from tests.repo.gc.needed import find_unreachable, read_all
 from tests.repo.gc.passing import pass_time
 
@@ -111,6 +112,23 @@ def test_rows_without_a_key_are_merged_row_by_row(lake: Repository) -> None:
     found = {row["id"]: row["v"] for row in lake.snapshot()[CUSTOMERS].to_arrow().to_pylist()}
     assert (found[10], found[20]) == ("dev 2", "main 2")
     assert sorted(found) == [10, 20, 30, 31, 32, 40, 41, 42]
+
+
+def test_torn_step_between_two_states_is_reported_and_others_are_swept(lake: Repository) -> None:
+    lake.tag_create("first")
+    append(lake, 30, key=CUSTOMERS)
+    torn = Path(raw(lake, CUSTOMERS).uri, "_versions", f"d{entry(lake, CUSTOMERS).version}.manifest")
+    append(lake, 40, key=CUSTOMERS)
+    pass_time(lake)
+    lake.gc(keep_last=1)
+    torn.write_bytes(torn.read_bytes()[:20])
+    lake._context.home_of(entry(lake, CUSTOMERS)).forget()
+    append(lake, 4)
+    append(lake, 5)
+    pass_time(lake)
+    report = lake.gc(keep_last=1)
+    assert report.damaged == (f"tables/in_c_sales/customers.lance/_versions/{torn.name}",)
+    assert any("orders.lance" in found.path for found in report.objects)
 
 
 MOVES: dict[str, Callable[[Repository, str], object]] = {
