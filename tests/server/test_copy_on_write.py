@@ -167,6 +167,18 @@ def test_a_bucket_of_a_branch_is_there_only(project: Project) -> None:
     refused(project.client.post(buckets, json={"name": "out_c_live"}), 409, "bucket_exists")
 
 
+def test_a_bucket_that_main_deletes_stays_on_a_branch_with_copies(project: Project) -> None:
+    branch, other = project.branch(), project.branch()
+    project.insert(4, branch=branch)
+    bucket = f"{project.on(branch)}/buckets/in_c_sales"
+    assert ok(project.client.get(bucket))["source"] == "main"
+    assert project.client.delete(f"{project.on()}/buckets/in_c_sales", params={"cascade": True}).status_code == 204
+    found = ok(project.client.get(bucket))
+    assert (found["source"], found["table_count"]) == ("branch", 1)
+    assert project.ids(branch) == [1, 2, 3, 4]
+    refused(project.client.get(f"{project.on(other)}/buckets/in_c_sales"), 404, "bucket_not_found")
+
+
 def test_a_bucket_deleted_on_a_branch_is_hidden_there_only(project: Project) -> None:
     branch = project.branch()
     bucket = f"{project.on(branch)}/buckets/in_c_sales"

@@ -1,12 +1,12 @@
 """Buckets: made by themselves, or by a table in them; a branch sees main's, and may have and hide some."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
 from anabranch.errors import BucketExistsError, BucketNotEmptyError, BucketNotFoundError
-from anabranch.ids import TableKey
+from anabranch.ids import MAIN, TableKey
 from anabranch.repo.snapshots import Snapshot
 from anabranch.repo.transaction import Transaction
 from anabranch.server.access import DEFAULT_BRANCH
@@ -43,8 +43,13 @@ class Buckets:
             counts[key.bucket] = counts.get(key.bucket, 0) + 1
         main = self._rows.list_all(branch.project_id, DEFAULT_BRANCH)
         own = {} if branch.is_main else self._rows.list_all(branch.project_id, branch.branch_id)
-        visible = {name for name in main if name not in own} | {name for name, row in own.items() if not row.is_hidden}
-        return [_bucket(name, counts.get(name, 0), main, own) for name in sorted(visible | counts.keys())]
+        made = {name for name, row in own.items() if not row.is_hidden}
+        visible = {name for name in main if name not in own} | made
+        local = made | _without_main(branch, counts.keys() - main.keys())
+        return [
+            _bucket(name, counts.get(name, 0), own.get(name) or main.get(name), is_local=name in local)
+            for name in sorted(visible | counts.keys())
+        ]
 
     def get(self, branch: OpenBranch, name: str, snapshot: Snapshot) -> Bucket:
         for bucket in self.list_all(branch, snapshot):
@@ -91,9 +96,14 @@ class Buckets:
         )
 
 
-def _bucket(name: str, count: int, main: Mapping[str, BucketRow], own: Mapping[str, BucketRow]) -> Bucket:
-    row = own.get(name) or main.get(name)
-    is_local = name in own and not own[name].is_hidden
+def _without_main(branch: OpenBranch, names: set[str]) -> set[str]:
+    """Those of the buckets, known by their tables only, in which main has no table: it may have dropped its own."""
+    if branch.is_main or not names:
+        return set()
+    return names - {key.bucket for key in branch.repository.snapshot_of(MAIN).entries}
+
+
+def _bucket(name: str, count: int, row: BucketRow | None, *, is_local: bool) -> Bucket:
     return Bucket(
         name=name,
         description="" if row is None else row.description,
