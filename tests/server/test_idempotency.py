@@ -176,7 +176,7 @@ def test_a_request_that_was_not_done_when_its_answer_was_lost_is_done(running: R
 @pytest.fixture
 def narrow(tmp_path: Path) -> Iterator[Running]:
     """A service with one worker, room for one job that waits, and little patience."""
-    limits = Limits(job_workers=1, queued_jobs=1, request_seconds=1.5)
+    limits = Limits(job_workers=1, queued_jobs=1, request_seconds=3.0)
     with serving(tmp_path, limits=limits) as running:
         yield running
 

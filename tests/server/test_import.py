@@ -251,20 +251,22 @@ def test_a_file_that_is_too_large_is_refused_while_it_comes(tmp_path: Path) -> N
 
 
 def test_a_large_file_may_take_longer_if_it_keeps_coming(tmp_path: Path) -> None:
+    with serving(tmp_path) as running, running.client() as client:
+        made = new_project(client)
     limits = Limits(request_seconds=0.8, slowest_bytes_per_second=1000)
     with serving(tmp_path, limits=limits) as running, running.client() as client:
-        project = new_project(client)
+        project = Project(client, made.id)
         head = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a.csv"\r\n\r\nid,v\n'
         form = {"Content-Type": "multipart/form-data; boundary=x"}
 
         def slow(size: int) -> Iterator[bytes]:
             yield head
             for number in range(5):
-                time.sleep(0.2)  # longer than a request may take, all in all
                 yield b"%d,%s\n" % (number, b"v" * size)
+                time.sleep(0.2)  # longer than a request may take, all in all
             yield b"\r\n--x--\r\n"
 
-        sent = client.post(f"{project.table()}/import", content=slow(2000), headers=form)
+        sent = client.post(f"{project.table()}/import", content=slow(20_000), headers=form)
         assert ok(sent)["imported_rows"] == 5
         refused(client.post(f"{project.table()}/import", content=slow(1), headers=form), 408, "too_slow")
         assert left_files(running, project) == []
