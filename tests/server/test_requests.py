@@ -8,6 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
+from anabranch.errors import InvalidInputError
+from anabranch.server.serving import listen
 from anabranch.server.settings import Limits
 from tests.server.conftest import Project, Running, ok, refused, serving
 
@@ -164,3 +166,9 @@ def test_what_nobody_foresaw_tells_nothing_outside(tmp_path: Path) -> None:
         assert set(answer.json()) == {"code", "message", "details"}
         assert answer.status_code in (404, 500)
         assert "Traceback" not in answer.text
+
+
+def test_a_port_that_is_taken_is_named(running: Running) -> None:
+    port = int(running.url.rpartition(":")[2])
+    with pytest.raises(InvalidInputError, match=f"at 127.0.0.1, port {port}: Address already in use"):
+        listen(host="127.0.0.1", port=port)

@@ -33,6 +33,7 @@ def serve(
         from anabranch.server.app import create_app
         from anabranch.server.rebuilding import rebuild_metadata as rebuild
         from anabranch.server.service import create_first_token, open_service
+        from anabranch.server.serving import listen
         from anabranch.server.serving import serve as run
         from anabranch.server.settings import Settings
     except ModuleNotFoundError as err:
@@ -46,9 +47,10 @@ def serve(
         sentences.append(f"rebuilt the metadata; projects: {rebuilt.projects}, dev branches: {rebuilt.branches}")
         sentences += [f"note: {name} is no repository that can be opened" for name in rebuilt.skipped]
     service = open_service(settings)
+    listening = listen(host=host, port=port)
     if init:
         document["token"] = create_first_token(service)
         sentences.append(f"token: {document['token']}")
     sentences.append(f"serving {settings.data} at {document['url']}")
     output_for(as_json=as_json).show(Answer(document=document, sentences=sentences))
-    run(create_app(settings, service=service), host=host, port=port)
+    run(create_app(settings, service=service), listening)
