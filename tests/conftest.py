@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 settings.register_profile(
-    "quick", deadline=None, max_examples=10, derandomize=True, suppress_health_check=list(HealthCheck)
+    "quick", deadline=None, max_examples=6, derandomize=True, suppress_health_check=list(HealthCheck)
 )
 settings.register_profile("proof", deadline=None, max_examples=500, suppress_health_check=list(HealthCheck))
 
@@ -65,10 +65,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep tests that share what their module makes in one worker, so that it is made once.
 
-    What reaches S3 through Spark is tested where Spark is; all else that does both is for the proof.
+    What reaches S3 through Spark is tested where Spark is; all else that does both is for the proof, and so is what
+    the command line does there: it is the library's.
     """
     for item in items:
-        if item.get_closest_marker("spark") and _is_on_s3(item) and item.path.parent.name != "spark":
+        through_spark = item.get_closest_marker("spark") is not None and item.path.parent.name != "spark"
+        if _is_on_s3(item) and (through_spark or item.path.parent.name == "cli"):
             item.add_marker(pytest.mark.proof)
         if isinstance(item, pytest.Function) and item.get_closest_marker("xdist_group") is None:
             definitions = item._fixtureinfo.name2fixturedefs.values()

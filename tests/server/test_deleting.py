@@ -1,12 +1,13 @@
 """What is deleted while others use it."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
 
 import anabranch as ab
 from anabranch.server.settings import Limits
-from tests.server.conftest import Project, Running, new_project, ok, refused, serving
+from tests.server.conftest import Project, Running, busy, new_project, ok, refused, serving
 
 
 def test_a_project_in_use_is_not_deleted(tmp_path: Path) -> None:
@@ -20,6 +21,29 @@ def test_a_project_in_use_is_not_deleted(tmp_path: Path) -> None:
         assert client.delete(project.path).status_code == 204
         refused(client.get(project.path), 404, "project_not_found")
         assert list(tmp_path.glob("*project*")) == []
+
+
+def test_jobs_that_wait_outlive_a_deletion_that_did_not_happen(tmp_path: Path) -> None:
+    limits = Limits(retry_seconds=0.5, job_workers=1)
+    with serving(tmp_path, limits=limits) as running, running.client() as client:
+        project, other = new_project(client), new_project(client, rows=0)
+        projects = running.service.projects if running.service is not None else None
+        assert projects is not None
+        with projects.in_use(project.id), ThreadPoolExecutor(1) as threads:
+            with busy(running, other):
+                upload = {"file": ("a.csv", b"id,v\n7,a\n")}
+                waiting = client.post(
+                    f"{project.table()}/import", params={"wait": 0, "incremental": True}, files=upload
+                )
+                deleting = threads.submit(client.delete, project.path)
+                while project.id not in projects._ending:
+                    pass
+            refused(deleting.result(), 409, "busy")
+        done = ok(client.get(f"/jobs/{ok(waiting)['id']}"))
+        while done["state"] in {"queued", "running"}:
+            done = ok(client.get(f"/jobs/{done['id']}"))
+        assert done["state"] == "succeeded", done
+        assert project.ids() == [1, 2, 3, 7]
 
 
 def test_a_branch_that_somebody_deletes_by_the_library_is_gone(running: Running, project: Project) -> None:

@@ -108,6 +108,7 @@ def published(passed: list[str], branch: str) -> bool:
     return any(point.startswith(f"after put_if_absent _versions/{branch}/") for point in passed)
 
 
+@pytest.mark.proof
 def test_a_branch_is_made_or_not(nursery: Program, tmp_path: Path, kills: int) -> None:
     def check(_: Running, project: Project, name: str, passed: list[str]) -> None:
         found = ok(project.client.get(f"{project.path}/branches"))["branches"]
@@ -151,6 +152,7 @@ def list_files(data: Path) -> set[str]:
     return {str(path.relative_to(data)) for path in data.glob("project_*/tables/**/*") if path.is_file()}
 
 
+@pytest.mark.proof
 def test_a_first_write_is_there_with_its_copy_or_not(nursery: Program, tmp_path: Path, kills: int) -> None:
     def prepare(project: Project) -> str:
         return project.branch()

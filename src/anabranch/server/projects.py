@@ -74,9 +74,14 @@ class Projects:
         return project
 
     @contextmanager
-    def in_use(self, project_id: str) -> Iterator[None]:
-        """Let nobody delete a project while something is done with it; refuse one that is being deleted."""
+    def in_use(self, project_id: str, *, patiently: bool = False) -> Iterator[None]:
+        """Let nobody delete a project while something is done with it; refuse one that is being deleted.
+
+        Who is asked to be patient waits whether it is deleted after all: others may use it for too long.
+        """
         with self._changed:
+            if patiently:
+                self._changed.wait_for(lambda: project_id not in self._ending)
             if project_id in self._ending:
                 raise _not_found(project_id)
             self._users[project_id] += 1
@@ -110,6 +115,7 @@ class Projects:
         finally:
             with self._changed:
                 self._ending.discard(project_id)
+                self._changed.notify_all()
 
     def open(self, project_id: str, *, actor: str | None) -> Repository:
         """The repository of a project, with commits by an actor."""

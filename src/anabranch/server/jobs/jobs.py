@@ -140,18 +140,15 @@ class Jobs:
             await asyncio.wait([asyncio.wrap_future(live.ended)], timeout=seconds)
         return self.get(job_id)
 
-    def end_all(self, project_id: str | None = None) -> None:
-        """Cancel what waits and wait for what runs, of a project or of all, because its data goes away."""
-        mine = [live for live in list(self._live.values()) if project_id in (None, live.job.project_id)]
+    def close(self) -> None:
+        """End what waits, and wait for what runs."""
+        mine = list(self._live.values())
         for live in mine:
             if live.begins is not None and live.begins.cancel():
                 error = JobInterruptedError("the service stopped before the job began", hint="send it again")
                 self._end(live, replace(live.job, state=JobState.FAILED, error=_failure(error)))
         for live in mine:
             live.ended.result()
-
-    def close(self) -> None:
-        self.end_all()
         self._pool.shutdown()
 
     def recover(self, find_result: Callable[[Job], Mapping[str, Any] | None]) -> None:
@@ -217,7 +214,7 @@ def at_work(job: Job, projects: Projects, branches: Branches) -> Iterator[None]:
 
     What fails because the branch is gone meanwhile, and its files with it, says so.
     """
-    with projects.in_use(job.project_id):
+    with projects.in_use(job.project_id, patiently=True):
         if projects.get(job.project_id).created_at > job.created_at:
             raise ProjectNotFoundError(f"the project '{job.project_id}' was deleted", hint="send it to the new one")
         try:
