@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import anabranch as ab
-from anabranch.errors import AnabranchError
+from anabranch.errors import AnabranchError, ObjectNotFoundError
 from anabranch.storage import copy_between, open_store
 from tests.repo.conftest import ORDERS, append, ids, table
 from tests.repo.moving import read_all
@@ -39,7 +39,10 @@ STEPS: list[Step] = [
 def copy_step(source: str, target: str, step: Step) -> None:
     there, here = open_store(source), open_store(target)
     for path in [info.path for info in there.list() if step(info.path)]:
-        copy_between(there, path, here, path)
+        try:
+            copy_between(there, path, here, path)
+        except ObjectNotFoundError:
+            assert "/.tmp" in path  # noqa: PT017 - what Lance renames when it is complete may vanish, and nothing else
 
 
 @pytest.fixture
