@@ -42,7 +42,7 @@ def copy_step(source: str, target: str, step: Step) -> None:
         try:
             copy_between(there, path, here, path)
         except ObjectNotFoundError:
-            assert "/.tmp" in path  # noqa: PT017 - what Lance renames when it is complete may vanish, and nothing else
+            assert "/.tmp" in path  # what Lance renames when it is complete
 
 
 @pytest.fixture
