@@ -32,6 +32,7 @@ def is_told(file: Path) -> bool:
     return file.is_file() and file.suffix != ".pth" and "python" not in file.parts
 
 
+@pytest.mark.proof
 def test_spark_tells_no_credentials(s3_place: Place, tmp_path: Path) -> None:
     environment = cluster_environment(sys.executable)
     assert_no_secrets(tell_all(s3_place, "local[2]", tmp_path, environment))

@@ -167,6 +167,7 @@ def test_what_cannot_be_written_changes_nothing(
     assert said in str(caught.value)
 
 
+@pytest.mark.proof
 def test_spark_has_no_mode_update_for_sources_in_python(lake: ab.Repository, feed: Feed) -> None:
     """Whoever wants it upserts each batch by hand, which may come twice and is the same."""
     feed.add(1)
