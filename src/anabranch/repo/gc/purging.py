@@ -2,13 +2,14 @@
 
 import re
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from anabranch.format.names import branch_of_ref_path
 from anabranch.format.reach import Wanted, find_reach
 from anabranch.ids import BranchName
 from anabranch.repo.context import TABLES
+from anabranch.repo.gc.dead import iter_waves
 from anabranch.repo.gc.marks import list_collected, mark_collected, record_collected, unmark_collected
 from anabranch.repo.gc.policy import Policy
 from anabranch.repo.gc.removing import being_removed
@@ -103,10 +104,9 @@ def _purge_table(records: Records, tombstone: LogEntry, place: _Place, wanted: W
             return 0  # something is wrong already, and what seems dead may be what it takes to mend it
         look = _Look.at(records, tombstone, place)
         is_gone = not reach.is_needed and look.is_made_here()
-        dead = [file for file in reach.dead if is_gone or look.is_own(file.path)]
-        for rank in sorted({file.rank for file in dead}):
-            paths = [f"{look.folder}/{file.path}" for file in dead if file.rank == rank]
-            in_parallel(context.store.delete, paths)
+        dead = tuple(file for file in reach.dead if is_gone or look.is_own(file.path))
+        for wave in iter_waves(look.folder, replace(reach, dead=dead)):
+            in_parallel(context.store.delete, (found.path for found in wave))
         root.forget()
     return sum(file.size for file in dead)
 
