@@ -152,7 +152,10 @@ STEPS: list[Shell | Code] = [
         'f"plain pylance sees {plain.count_rows()} orders"',
     ),
     Shell("The branch has done its work", ("anabranch branch delete dev",)),
-    Shell("What lies where", ("anabranch dataset report tables/bronze/orders.lance",)),
+    Shell(
+        "What it all costs: a deleted branch stays for a day, and can come back until gc frees what is its own",
+        ("anabranch storage", "anabranch gc --dry-run"),
+    ),
     Shell("Everything that happened", ("anabranch log --graph", "anabranch reflog --limit 3")),
 ]
 
