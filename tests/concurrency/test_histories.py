@@ -1,0 +1,102 @@
+"""Processes that do whatever they like to one repository at once; what they wrote down agrees with what is there."""
+
+import time
+from collections import Counter
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import pytest
+
+import anabranch as ab
+from tests.concurrency import marked
+from tests.concurrency.checking import SETUP, Violation, find_violations
+from tests.concurrency.evidence import Evidence, gather
+from tests.concurrency.member import Ground
+from tests.concurrency.recording import Call, Outcome, read_calls
+from tests.conftest import Place
+from tests.proof_log import record_proof
+from tests.repo.programs.running import Program
+
+LEASE = 5.0
+READS = ("read_", "list_")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """How many processes do how many operations each, and how many of them are killed and replaced on the way."""
+
+    members: int
+    operations: int
+    kills: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """What happened, what is there in the end, and what of it is wrong."""
+
+    calls: list[Call]
+    evidence: Evidence
+    violations: list[Violation]
+    counts: dict[str, object]
+
+
+def run_history(place: Place, tmp_path: Path, size: Size, *, seed: int) -> Judged:
+    """Let processes work on a new repository, and judge what they wrote down."""
+    folder = tmp_path / "calls"
+    folder.mkdir()
+    options = dict(place.storage_options)
+    repo = ab.init(place / "lake", storage_options=options, actor=SETUP)
+    marked.create(repo)
+    ground = Ground(uri=place / "lake", storage_options=options, folder=str(folder), seed=seed, lease=LEASE)
+    began = time.monotonic()
+    with Program("crew", package="tests.concurrency") as crew:
+        told = crew.ask("work", ground=asdict(ground), **asdict(size))
+    assert told["errors"] == []
+    calls, evidence = read_calls(folder), gather(ab.open(place / "lake", storage_options=options))
+    violations = find_violations(calls, evidence, grace=3 * LEASE)
+    counts = {
+        "place": "local" if place.is_local else "s3",
+        "processes": told["processes"],
+        "kills": told["kills"],
+        "operations": len(calls),
+        "by_kind": dict(sorted(Counter(call.kind for call in calls).items())),
+        "outcomes": dict(sorted(Counter(call.outcome.value for call in calls).items())),
+        "refusals": dict(sorted(Counter(call.code for call in calls if call.outcome is Outcome.REFUSED).items())),
+        "commits": len(evidence.commits),
+        "log_entries": sum(len(log) for log in evidence.logs.values()),
+        "reads": sum(call.kind.startswith(READS) and call.outcome is Outcome.DONE for call in calls),
+        "violations": len(violations),
+    }
+    record_proof("concurrency", counts, seconds=time.monotonic() - began)
+    return Judged(calls=calls, evidence=evidence, violations=violations, counts=counts)
+
+
+def assert_sound(judged: Judged, *, least: int) -> None:
+    """Nothing is wrong, and enough was done for that to mean something."""
+    assert judged.violations == []
+    done = Counter(call.kind for call in judged.calls if call.outcome is Outcome.DONE)
+    assert done["commit"] >= least
+    assert done["read_head"] + done["read_synced"] >= least
+    assert len(judged.evidence.commits) > done["commit"]
+
+
+def test_three_processes(tmp_path: Path) -> None:
+    judged = run_history(Place(root=str(tmp_path)), tmp_path, Size(members=3, operations=25), seed=11)
+    assert_sound(judged, least=4)
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("seed", [1, 2])
+def test_eight_processes(place: Place, tmp_path: Path, seed: int) -> None:
+    size = Size(members=8, operations=400 if place.is_local else 100)
+    assert_sound(run_history(place, tmp_path, size, seed=seed), least=50)
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("seed", [3, 4])
+def test_eight_processes_of_which_many_are_killed(place: Place, tmp_path: Path, seed: int) -> None:
+    size = Size(members=8, operations=150 if place.is_local else 50, kills=100 if place.is_local else 25)
+    judged = run_history(place, tmp_path, size, seed=seed)
+    assert_sound(judged, least=50)
+    assert judged.counts["kills"] == size.kills
+    assert any(call.outcome is Outcome.UNKNOWN for call in judged.calls)
