@@ -79,8 +79,7 @@ def gather(repo: Repository) -> Evidence:
 
 def _describe(repo: Repository, commit: GraphCommit) -> Commit:
     try:
-        snapshot = repo.snapshot_of(commit.graph_commit_id)
-        contents = marked.read(snapshot) if set(marked.TABLES) <= set(snapshot) else {}
+        contents = marked.read(repo.snapshot_of(commit.graph_commit_id))
     except CollectedError:
         contents = None
     return Commit(

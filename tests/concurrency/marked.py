@@ -19,8 +19,10 @@ TABLES = ("shared.orders", "shared.events", "shared.stock")
 SCHEMA = pa.schema([("id", pa.int64()), ("mark", pa.string())])
 COMMON = 12  # ids below are changed by everybody; those above are made by one
 FIRST_OWN = 1000
+EARLIER = 3
 
 Rows = dict[int, str]
+NO_TABLE: Rows = {-1_000_000: "no table"}
 
 
 class Do(StrEnum):
@@ -54,6 +56,9 @@ def create(repo: Repository) -> None:
         for key in TABLES:
             tx.create_table(key, SCHEMA, primary_key=["id"])
             tx.append(key, _rows(range(COMMON), "first"))
+    for number in range(EARLIER):  # so that few come back to before there were tables
+        with repo.transaction(message="earlier") as tx:
+            write(tx, [Change(Do.UPSERT, (number,))], "earlier", is_crooked=False)
     for name in ("b0", "b1"):
         repo.branch_create(name)
     repo.branch_create_from("main", "l0", mode="live")
@@ -103,9 +108,12 @@ def applied(rows: Rows, changes: Sequence[Change], mark: str) -> Rows:
 
 
 def read(snapshot: Snapshot) -> dict[str, Rows]:
-    """The rows of each table; a row that is there twice shows under a key of its own."""
+    """The rows of each table; a row that is there twice shows under a key of its own, and a missing table as a row."""
     found = {}
     for key in TABLES:
+        if key not in snapshot:
+            found[key] = dict(NO_TABLE)
+            continue
         table = snapshot[key].to_arrow()
         rows: Rows = {}
         for i, mark in zip(table.column("id").to_pylist(), table.column("mark").to_pylist(), strict=True):

@@ -114,6 +114,12 @@ def test_refused_call_may_take_back_what_it_did() -> None:
     assert faults([ONE, refused, READ_ONE], with_log(*LOG, elsewhere)) == {Fault.LEFT_BEHIND}
 
 
+def test_run_that_is_aborted_for_another_moves_nothing() -> None:
+    gc = call("3.1", "gc", (70, 80), {"moves": {}})
+    assert faults([*CALLS, gc], with_log(*LOG, entry(4, "3.1", "C", BranchEvent.ABORTED))) == set()
+    assert faults([*CALLS, gc], with_log(*LOG, entry(4, "3.1", "B", BranchEvent.ABORTED))) == {Fault.BROKEN_LOG}
+
+
 def test_entry_of_nobody_is_found() -> None:
     assert faults([ONE, READ_ONE], SOUND) == {Fault.FROM_NOWHERE}
 
