@@ -80,23 +80,24 @@ def draft_new(
     try:
         pin = staging.create_empty(context.dataset_root(dataset), schema)
     except DatasetExistsError:
-        left = _take_over(context, branch, dataset)
-        if left is not None:
-            draft = _new_draft(key, dataset, left, primary_key)
-            draft = draft.then(one_time_step("create", staging.overwrite(left, schema.empty_table())))
-            if not is_being_removed(context, dataset):
-                return draft
+        taken_over = _take_over(context, branch, dataset, schema)
+        if taken_over is not None and not is_being_removed(context, dataset):
+            left, emptied = taken_over
+            return _new_draft(key, dataset, left, primary_key).then(one_time_step("create", emptied))
         dataset = free_dataset(context, key)
         pin = staging.create_empty(context.dataset_root(dataset), schema)
     return _new_draft(key, dataset, home_for_writing(context, branch, pin), primary_key)
 
 
-def _take_over(context: Context, branch: BranchName, dataset: str) -> Pin | None:
-    """What an earlier table left behind, ready for writing; None if it is none of ours, or just being collected."""
+def _take_over(context: Context, branch: BranchName, dataset: str, schema: pa.Schema) -> tuple[Pin, Pin] | None:
+    """What an earlier table left behind, as it is and emptied; None if it is none of ours, or just being collected."""
     root = context.dataset_root(dataset)
     try:
         pin = Pin(home=root, version=root.head_version())
-        return home_for_writing(context, branch, pin) if pin.open().has_stable_row_ids else None
+        if not pin.open().has_stable_row_ids:
+            return None
+        left = home_for_writing(context, branch, pin)
+        return left, staging.overwrite(left, schema.empty_table())
     except NotFoundError:
         return None
 

@@ -4,15 +4,18 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+import pyarrow as pa
 import pytest
 
 import anabranch as ab
 from anabranch.errors import BusyError, CollectedError
+from anabranch.format import staging
+from anabranch.format.staging import Pin
 from anabranch.repo.commits import commit_path
 from anabranch.repo.repository import Repository
 from anabranch.repo.working import _KEEPER
 from tests.moulds import Cast
-from tests.repo.conftest import ORDERS, append, fill_lake, ids, table
+from tests.repo.conftest import ORDERS, SCHEMA, append, fill_lake, ids, table
 from tests.repo.gc.interrupting import interrupted
 from tests.repo.gc.needed import find_unreachable, is_collected, list_readable, read_all
 from tests.repo.gc.passing import pass_time
@@ -256,3 +259,26 @@ def test_work_that_reads_a_commit_holds_it(doomed: Doomed, name: str) -> None:
 def read_newest(repo: Repository, refs: Iterable[str]) -> None:
     for ref in refs:
         read_all(repo, ref)
+
+
+def test_table_made_again_while_its_folder_is_collected_is_put_elsewhere(
+    doomed: Doomed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with doomed.repo.transaction() as tx:
+        tx.drop_table(ORDERS)
+    doomed.repo.branch_delete("dev")
+    pass_time(doomed.repo)
+    overwrite = staging.overwrite
+
+    def collect_first(pin: Pin, data: pa.Table) -> Pin:
+        monkeypatch.undo()
+        Repository(doomed.repo._context).gc(keep_last=1)
+        return overwrite(pin, data)
+
+    with doomed.repo.transaction() as tx:
+        monkeypatch.setattr(staging, "overwrite", collect_first)
+        tx.create_table(ORDERS, SCHEMA, primary_key=["id"])
+        tx.append(ORDERS, table(1))
+    assert ids(doomed.repo) == [1]
+    assert doomed.repo.snapshot()[ORDERS].entry.dataset != "in_c_sales/orders.lance"
+    assert doomed.repo.doctor().is_clean
