@@ -44,7 +44,7 @@ def work(told: dict[str, Any]) -> dict[str, Any]:
 
 def _has_ended(child: Child) -> bool:
     """Whether it has said something, or will say nothing any more."""
-    return bool(select.select([child._result], [], [], 0)[0])
+    return bool(select.select([child.fd], [], [], 0)[0])
 
 
 if __name__ == "__main__":

@@ -33,16 +33,16 @@ class Child:
     """A forked process and the pipe on which its result comes back."""
 
     def __init__(self, work: Work) -> None:
-        self._result, theirs = os.pipe()
+        self.fd, theirs = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
-            os.close(self._result)
+            os.close(self.fd)
             _work_and_exit(work, theirs)
         os.close(theirs)
 
     def result(self) -> Any:
         """What the work returned or raised, or its last words; None if it was killed without any."""
-        with os.fdopen(self._result) as lines:
+        with os.fdopen(self.fd) as lines:
             said = lines.read()
         os.waitpid(self.pid, 0)
         return json.loads(said) if said else None
@@ -129,12 +129,25 @@ def _run_race(writers: Sequence[Callable[[], Any]], readers: Sequence[Reader]) -
     reading = [Child(started(partial(reader, is_over))) for reader in readers]
     writing = [Child(started(writer)) for writer in writers]
     os.close(go)
-    results = [writer.result() for writer in writing]
+    _wait_for(writing, reading)
+    results = [writer.result() or {"error": "stopped, since a reader ended before its time"} for writer in writing]
     os.close(over)
     seen = [reader.result() for reader in reading]
     os.close(starts)
     os.close(goes_on)
     return {"writers": results, "readers": seen}
+
+
+def _wait_for(writing: Sequence[Child], reading: Sequence[Child]) -> None:
+    """Until all writers are done; a reader that ends before them has failed, and nobody need go on."""
+    running = {child.fd for child in writing}
+    while running:
+        ready = set(select.select([*running, *(child.fd for child in reading)], [], [])[0])
+        if not ready <= running:
+            for child in writing:
+                os.kill(child.pid, signal.SIGKILL)
+            return
+        running -= ready
 
 
 def contest(told: dict[str, Any]) -> Any:
