@@ -3,7 +3,8 @@
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -15,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant
 import anabranch as ab
 from anabranch.errors import AnabranchError, CheckFailedError, WriteConflictError
 from anabranch.repo.models import RunPhase
+from anabranch.repo.repository import Repository
 from anabranch.repo.run import Run
 from anabranch.repo.snapshots import Snapshot
 from anabranch.testing.invariants import (
@@ -32,6 +34,7 @@ from anabranch.testing.strategies import BRANCHES, appends, operations
 from anabranch.testing.witness import RealEnd
 
 HANDLES = 3
+LEASE = timedelta(days=1)
 
 # What can be drawn for tables with these columns.
 Source = Callable[[Mapping[str, Sequence[str]]], st.SearchStrategy[Operation]]
@@ -68,17 +71,22 @@ class PairMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.folder = tempfile.mkdtemp(prefix="anabranch-machine-")
-        first = ab.init(f"{self.folder}/lake", actor="ada")
-        self.model = ModelRepository(first.head_commit_id_for_branch("main"))
-        self.handles = [Handle(first), *(Handle(ab.open(first.uri)) for _ in range(HANDLES - 1))]
+        ab.init(f"{self.folder}/lake", actor="ada")
+        self.handles = [Handle(self._reopened()) for _ in range(HANDLES)]
+        self.model = ModelRepository(self.handles[0].repo.head_commit_id_for_branch("main"))
         self.open: list[Open] = []
         self.transacted: set[ModelCommit] = set()
         self.runs: dict[ModelRun, Run] = {}
         self.tell_times()
 
+    def _reopened(self, branch: str = "main") -> Repository:
+        """A handle that has seen nothing, whose signs of life never come while a history lasts."""
+        context = ab.open(f"{self.folder}/lake", branch=branch, actor="ada")._context
+        return Repository(replace(context, lease=LEASE), branch=branch)
+
     def teardown(self) -> None:
         try:
-            check_everything(ab.open(f"{self.folder}/lake"), self.model)
+            check_everything(self._reopened(), self.model)
             for handle in self.handles:
                 check_everything(handle.repo, self.model)
             for model, run in self.runs.items():

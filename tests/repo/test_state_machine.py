@@ -297,7 +297,7 @@ class RepositoryMachine(MergingMachine):
     @rule(data=st.data())
     def undo(self, data: st.DataObject) -> None:
         name = self._draw_branch(data)
-        fresh = ab.open(f"{self.folder}/lake")  # one that has seen nothing takes back whatever was last
+        fresh = self._reopened()  # one that has seen nothing takes back whatever was last
         self._both(lambda: fresh.undo(name), lambda: self.model.undo(name))
 
     # Handles
@@ -311,7 +311,7 @@ class RepositoryMachine(MergingMachine):
     @rule(data=st.data(), number=st.integers(0, HANDLES - 1))
     def reopen(self, data: st.DataObject, number: int) -> None:
         branch = data.draw(st.sampled_from(self.model.branches))
-        self.handles[number] = Handle(ab.open(f"{self.folder}/lake", branch=branch))
+        self.handles[number] = Handle(self._reopened(branch))
 
     @rule(number=st.integers(0, HANDLES - 1))
     def look(self, number: int) -> None:

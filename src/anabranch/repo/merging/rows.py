@@ -110,9 +110,11 @@ class RowMerging:
                 values, is_other = self._decide_on_cells(found, column, values, clashes[:, number])
                 changed |= is_other
             merged.append(values)
-        rows = pa.table(merged, names=[column.name for column in self.columns]).filter(pa.array(changed))
+        names = [column.name for column in self.columns]
+        rows = pa.table(merged, names=names).filter(pa.array(changed))
         self.updated += len(rows)
-        if len(rows):
+        # Where two columns would have one name the merge will not be; who looks at its conflicts gets no rows.
+        if len(rows) and len(set(names)) == len(names):
             ordered = rows.select(self.schema.names)
             arrays = [cast_computed(ordered.column(field.name).combine_chunks(), field) for field in self.schema]
             yield RowBatch(

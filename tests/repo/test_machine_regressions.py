@@ -1,0 +1,42 @@
+"""Histories that random machines found, each as short as it can be told."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import anabranch as ab
+from anabranch.errors import MergeConflictError
+from anabranch.format.staging import ColumnChange
+
+KEY = "s.a"
+SCHEMA = pa.schema([("id", pa.int64()), ("n", pa.int64())])
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> ab.Repository:
+    """Rows 0, 1 and 2 of a table with a key, and a branch that has them too."""
+    repo = ab.init(tmp_path / "lake")
+    with repo.transaction() as tx:
+        tx.create_table(KEY, SCHEMA, primary_key=["id"])
+        tx.append(KEY, pa.table({"id": [0, 1, 2], "n": [0, 1, 2]}, schema=SCHEMA))
+    repo.branch_create("dev")
+    return repo
+
+
+@pytest.mark.parametrize("strategy", ["fail", "source-wins", "dest-wins"])
+@pytest.mark.parametrize("change", ["updated", "inserted"])
+def test_rows_that_changed_beside_two_columns_of_one_name_do_not_hide_the_conflict(
+    lake: ab.Repository, change: str, strategy: str
+) -> None:
+    with lake.transaction("dev") as tx:
+        tx.alter_columns(KEY, [ColumnChange(path="n", name="m")])
+        number = 1 if change == "updated" else 9
+        tx.upsert(KEY, pa.table({"id": [number], "m": [7]}))
+    with lake.transaction("main") as tx:
+        tx.add_columns(KEY, pa.schema([("m", pa.int64())]))
+    plan = lake.branch_merge("dev", into="main", strategy=strategy, dry_run=True).plan
+    assert plan.conflict_count == 1
+    with pytest.raises(MergeConflictError) as caught:
+        lake.branch_merge("dev", into="main", strategy=strategy)
+    assert [conflict.problem for conflict in caught.value.conflicts] == ["two columns would have this name"]
