@@ -166,7 +166,7 @@ class _History:
         for branch in {*wanted, *moves}:
             if moves[branch] < wanted.get(branch, 0):
                 yield Violation(Fault.LOST, call.actor, f"{call.kind} of {branch}")
-            if moves[branch] > wanted.get(branch, 0):
+            if moves[branch] > wanted.get(branch, int(branch == call.result.get("may_move"))):
                 yield Violation(Fault.REPEATED, call.actor, f"{call.kind}: {_names(found)}")
         if wanted and "commit" in call.result:
             made = {(entry.number, entry.commit_id) for entry in found}

@@ -56,6 +56,8 @@ class Member:
             self.undo: 3,
             self.revert: 3,
             self.cherry_pick: 2,
+            self.rebase: 2,
+            self.freeze: 1,
             self.compact: 2,
             self.create_tag: 3,
             self.delete_tag: 1,
@@ -156,6 +158,18 @@ class Member:
             picked = repo.head_commit_id_for_branch(source)
             commit = repo.cherry_pick(picked, branch=name, message=answer.actor, strategy=strategy)
             self._moved(answer, name, commit)
+
+    def rebase(self) -> None:
+        name, onto, strategy = self._chance.choice(PINNED), self._branch(), self._chance.choice(STRATEGIES)
+        with self._recorder.calling("rebase", branch=name, onto=onto) as answer:
+            self._as(answer).rebase(name, onto=onto, strategy=strategy)
+            answer.result |= {"may_move": name}
+
+    def freeze(self) -> None:
+        name = self._chance.choice(LIVE)
+        with self._recorder.calling("freeze", branch=name) as answer:
+            self._as(answer).branch_freeze(name)
+            answer.result |= {"may_move": name}
 
     def compact(self) -> None:
         name = self._branch()

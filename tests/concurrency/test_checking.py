@@ -92,6 +92,14 @@ def test_call_that_moved_a_branch_twice_is_found() -> None:
     assert Fault.REPEATED in faults(CALLS, evidence)
 
 
+def test_call_that_may_find_nothing_to_do_moves_a_branch_once_at_most() -> None:
+    rebase = call("3.1", "rebase", (70, 80), {"may_move": "main"})
+    log = (*LOG, entry(4, "3.1", "B", BranchEvent.REBASED))
+    assert faults([*CALLS, rebase]) == faults([*CALLS, rebase], with_log(*log)) == set()
+    twice = with_log(*log, entry(5, "3.1", "C", BranchEvent.REBASED))
+    assert faults([*CALLS, rebase], twice) == {Fault.REPEATED}
+
+
 def test_killed_call_may_have_committed_or_not_but_not_twice() -> None:
     killed = replace(TWO, ended=None, outcome=Outcome.UNKNOWN, result={})
     assert faults([ONE, killed, READ_ONE, READ_TWO]) == set()
