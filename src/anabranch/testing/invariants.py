@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 
-from anabranch.errors import AnabranchError, CommitNotFoundError
+from anabranch.errors import AnabranchError, CollectedError, CommitNotFoundError
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.models import CommitKind, RunPhase
 from anabranch.repo.repository import Repository
@@ -23,25 +23,42 @@ __all__ = [
     "check_commits",
     "check_everything",
     "check_moments",
+    "check_present",
     "check_raw_heads",
+    "check_ref",
     "check_run",
     "check_runs",
     "check_snapshot",
     "check_table",
+    "check_tags",
 ]
 
 
 def check_everything(repo: Repository, model: ModelRepository) -> None:
     """Every branch, every commit there ever was, every version, every moment, and what raw readers see."""
-    check_branches(repo, model)
-    for branch in model.branches:
-        check_branch(repo, model, branch)
+    check_present(repo, model)
     check_commits(repo, model)
     check_versions(repo, model)
     check_moments(repo, model)
     check_runs(repo, model)
     for run in model.runs.values():
         check_run(repo, model, run)
+
+
+def check_present(repo: Repository, model: ModelRepository) -> None:
+    """Every branch and tag as it is now."""
+    check_branches(repo, model)
+    check_tags(repo, model)
+    for branch in model.branches:
+        check_branch(repo, model, branch)
+
+
+def check_tags(repo: Repository, model: ModelRepository) -> None:
+    found = {tag.name: tag.commit_id for tag in repo.tag_list()}
+    expected = {name: model.id_of(commit) for name, commit in model.tags.items()}
+    _require(found == expected, f"tags {found} are not {expected}")
+    for name in expected:
+        check_ref(repo, model, name, model.resolve(name))
 
 
 def check_branches(repo: Repository, model: ModelRepository) -> None:
@@ -80,7 +97,7 @@ def check_branch(repo: Repository, model: ModelRepository, branch: str) -> None:
 def check_commits(repo: Repository, model: ModelRepository) -> None:
     """All commits can be read by their ids, those of deleted branches too."""
     for commit_id, commit in model.commits.items():
-        check_snapshot(repo.snapshot_of(commit_id), model, commit)
+        check_ref(repo, model, commit_id, ModelView.of_commit(commit))
         found = repo.get_commit(commit_id)
         parent = None if commit.parent is None else model.id_of(commit.parent)
         merged = None if commit.merged is None else model.id_of(commit.merged)
@@ -93,10 +110,9 @@ def check_versions(repo: Repository, model: ModelRepository) -> None:
     """Each entry of each log stands for its commit, whether the branch exists or not."""
     for branch, log in model.logs.items():
         for number, entry in enumerate(log, start=1):
-            found = repo.snapshot_of(f"{branch}@v{number}")
-            expected = model.id_of(entry.commit)
-            _require((found.id, found.version) == (expected, number), f"{branch}@v{number} is {found}, not {expected}")
-            check_snapshot(found, model, entry.commit)
+            ref = f"{branch}@v{number}"
+            found = check_ref(repo, model, ref, ModelView.of_commit(entry.commit))
+            _require(found is None or found.version == number, f"{ref} is {found}")
 
 
 def check_moments(repo: Repository, model: ModelRepository) -> None:
@@ -108,7 +124,21 @@ def check_moments(repo: Repository, model: ModelRepository) -> None:
                 expected = model.resolve(ref)
             except AnabranchError:
                 continue
-            check_snapshot(repo.snapshot_of(ref), model, expected)
+            check_ref(repo, model, ref, expected)
+
+
+def check_ref(repo: Repository, model: ModelRepository, ref: str, expected: ModelView) -> Snapshot | None:
+    """What a ref shows; None if that was collected, and says so."""
+    is_live = not expected.is_recorded
+    is_gone = expected.commit in model.collected or (is_live and expected.saw in model.collected)
+    try:
+        found = repo.snapshot_of(ref)
+    except CollectedError as err:
+        _require(is_gone, f"{ref} is said to be collected: {err}")
+        return None
+    _require(not is_gone, f"{ref} was collected, and is {found}")
+    check_snapshot(found, model, expected)
+    return found
 
 
 def as_moment(microseconds: int) -> str:
@@ -128,9 +158,10 @@ def _check_tables(snapshot: Snapshot, model: ModelRepository, tables: Tables) ->
     for key, table in tables.items():
         found = snapshot[key]
         state = state_of(found.entry)
-        if model.verified.get(state) is not table:
+        if model.verified.get(state) is not table or state in model.stale:
             check_table(found, table)
             model.verified[state] = table
+            model.stale.discard(state)
 
 
 def check_table(found: Table, expected: ModelTable) -> None:

@@ -14,9 +14,9 @@ from anabranch.errors import (
     WriteConflictError,
 )
 from anabranch.repo.models import RunPhase
-from anabranch.testing.model_branches import ModelBranches
 from anabranch.testing.model_graph import is_ancestor
 from anabranch.testing.model_history import ModelCommit, ModelEntry, ModelTransaction, ModelView, Tables
+from anabranch.testing.model_keeping import ModelKeeping
 from anabranch.testing.model_merge import Side
 from anabranch.testing.model_merges import Witness, decide, merge_tables, merge_views, pick_tables
 from anabranch.testing.model_runs import ModelRun, carry_tables
@@ -38,11 +38,11 @@ __all__ = [
 _HINT = "the model has no advice"
 
 
-class ModelRepository(ModelBranches):
+class ModelRepository(ModelKeeping):
     """Branches, and what is written to them."""
 
     def revert(self, ref: str, name: str, witness: Witness) -> ModelCommit:
-        entry, commit = self.head(name), self._picked(ref, name)
+        commit, entry = self._picked(ref, name), self.head(name)
         released: frozenset[str] = frozenset()
         if entry.is_live and commit.branch == name:
             now = entry.commit.tables
@@ -54,10 +54,10 @@ class ModelRepository(ModelBranches):
         return self._pick(name, commit.ground, commit.tables, commit.changed, witness)
 
     def _picked(self, ref: str, name: str) -> ModelCommit:
-        self.head(name)
         commit = self.resolve(ref).commit
         if not commit.changed:
             raise InvalidInputError(f"{ref!r} changed no tables", hint=_HINT)
+        self.head(name)
         return commit
 
     def _pick(

@@ -39,6 +39,9 @@ class ModelBranches:
         self.merged: set[ModelCommit] = set()  # those that hold more than somebody wrote
         self.times: dict[str, list[int]] = {}
         self.verified: dict[object, ModelTable] = {}
+        self.stale: set[object] = set()  # those of them that are to be compared again
+        self.tags: dict[str, ModelCommit] = {}
+        self.collected: set[ModelCommit] = set()  # those that cannot be read any more
 
     def id_of(self, commit: ModelCommit) -> str:
         return next(commit_id for commit_id, known in self.commits.items() if known is commit)
@@ -77,7 +80,7 @@ class ModelBranches:
         )
 
     def resolve(self, ref: str) -> ModelView:
-        """What `main`, `main~2`, `main@v3`, `main@{time}` or a commit id shows."""
+        """What `main`, `main~2`, `main@v3`, `main@{time}`, a tag or a commit id shows."""
         if ref in self.commits:
             return ModelView.of_commit(self.commits[ref])
         if "@{" in ref:
@@ -90,12 +93,13 @@ class ModelBranches:
             recorded = self._view(name, entry, entry.commit)
             return replace(recorded, tables=entry.commit.tables, is_recorded=True, saw=entry.saw)
         name, _, back = ref.partition("~")
+        is_tag = name in self.tags
         if not int(back or 0):
-            return self.view(name)
-        history = list(self.head(name).commit.history())
+            return ModelView.of_commit(self.tags[name]) if is_tag else self.view(name)
+        history = list((self.tags[name] if is_tag else self.head(name).commit).history())
         if int(back) >= len(history):
             raise CommitNotFoundError(f"{ref!r} goes back too far", hint=_HINT)
-        return ModelView.of_commit(history[int(back)], parent=name)
+        return ModelView.of_commit(history[int(back)], parent=None if is_tag else name)
 
     def _resolve_time(self, ref: str) -> ModelView:
         name, _, moment = ref.removesuffix("}").partition("@{")
@@ -116,6 +120,7 @@ class ModelBranches:
 
     def branch_create_from(self, source: str, name: str, *, is_live: bool = False) -> ModelCommit | None:
         view = self.resolve(source)
+        self._refuse_name_of_tag(name)
         if is_live and not (view.is_head and view.name == "main"):
             raise InvalidInputError("only main can be followed", hint=_HINT)
         if self.exists(name):
@@ -164,16 +169,25 @@ class ModelBranches:
         if self.exists(name):
             raise BranchExistsError(f"{name!r} is not deleted", hint=_HINT)
         entry = self.logs[name][-1]
-        self._refuse_orphan(entry)
+        self._refuse_orphan(name, entry)
         self.logs[name].append(replace(entry, is_deleted=False))
 
     def _refuse_in_use(self, name: str) -> None:
         if any(self.head(other).parent == name for other in self.branches):
             raise BranchInUseError(f"{name!r} has descendants", hint=_HINT)
-        if any(run.target == name and run.is_active for run in self.runs.values()):
+        if any(run.target == name and self.is_used_by(run) for run in self.runs.values()):
             raise BranchInUseError(f"{name!r} has runs", hint=_HINT)
 
-    def _refuse_orphan(self, entry: ModelEntry) -> None:
+    def is_used_by(self, run: ModelRun) -> bool:
+        """Whether a living run works for its target, and not for an earlier branch of that name."""
+        return run.is_active and self.exists(run.target) and self.logs[run.target][-1].incarnation == run.incarnation
+
+    def _refuse_name_of_tag(self, name: str) -> None:
+        if name in self.tags:
+            raise InvalidInputError(f"{name!r} is a tag", hint=_HINT)
+
+    def _refuse_orphan(self, name: str, entry: ModelEntry) -> None:
+        self._refuse_name_of_tag(name)
         if entry.parent is not None and not self.exists(entry.parent):
             raise BranchNotFoundError(f"{entry.parent!r} is gone", hint=_HINT)
 
@@ -235,7 +249,7 @@ class ModelBranches:
         if before.is_deleted and not log[-1].is_deleted:
             self._refuse_in_use(name)
         if log[-1].is_deleted and not before.is_deleted:
-            self._refuse_orphan(before)
+            self._refuse_orphan(name, before)
         log.append(replace(before))
 
     def _frozen_origins(self, view: ModelView) -> dict[str, tuple[ModelCommit, ...]]:

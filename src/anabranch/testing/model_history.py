@@ -26,15 +26,15 @@ class ModelCommit:
     branch: str
     version: int
     incarnation: int
-    parent: "ModelCommit | None"
-    tables: Tables
+    parent: "ModelCommit | None" = field(repr=False)
+    tables: Tables = field(repr=False)
     changed: tuple[str, ...]
-    ground: Tables = field(default_factory=dict)
+    ground: Tables = field(default_factory=dict, repr=False)
     followed: frozenset[str] = frozenset()
-    merged: "ModelCommit | None" = None
-    merged_on: "ModelCommit | None" = None
-    origins: "Mapping[str, tuple[ModelCommit, ...]]" = field(default_factory=dict)
-    saw: "ModelCommit | None" = None
+    merged: "ModelCommit | None" = field(default=None, repr=False)
+    merged_on: "ModelCommit | None" = field(default=None, repr=False)
+    origins: "Mapping[str, tuple[ModelCommit, ...]]" = field(default_factory=dict, repr=False)
+    saw: "ModelCommit | None" = field(default=None, repr=False)
     own: frozenset[str] = frozenset()
 
     @property

@@ -26,9 +26,9 @@ class ModelRun:
     target: str
     incarnation: int
     began_at: int
-    ground: Tables
-    saw: ModelCommit | None
-    log: list[ModelEntry]
+    ground: Tables = field(repr=False)
+    saw: ModelCommit | None = field(repr=False)
+    log: list[ModelEntry] = field(repr=False)
     phase: RunPhase = RunPhase.RUNNING
     is_alive: bool = True
     commit_ids: list[str] = field(default_factory=list)

@@ -33,12 +33,12 @@ class ModelTable:
     columns: tuple[str, ...]
     primary_key: tuple[str, ...] = ()
     rows: tuple[Row, ...] = ()
-    shape: object = field(default_factory=object)
-    appended_to: "ModelTable | None" = None
+    shape: object = field(default_factory=object, repr=False)
+    appended_to: "ModelTable | None" = field(default=None, repr=False)
     dataset: object = field(default_factory=object)
-    fields: tuple[object, ...] = ()
-    row_ids: tuple[object, ...] = ()
-    made_from: "ModelTable | None" = None
+    fields: tuple[object, ...] = field(default=(), repr=False)
+    row_ids: tuple[object, ...] = field(default=(), repr=False)
+    made_from: "ModelTable | None" = field(default=None, repr=False)
     is_copied: bool = False
 
     def __post_init__(self) -> None:

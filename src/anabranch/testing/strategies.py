@@ -27,6 +27,7 @@ from anabranch.testing.operations import (
 
 __all__ = [
     "BRANCHES",
+    "TAGS",
     "appends",
     "branch_names",
     "close_changes",
@@ -37,6 +38,7 @@ __all__ = [
 ]
 
 BRANCHES = ("dev", "dev/x", "fix")
+TAGS = ("first", "fix", "last")  # one of them is also a branch's, at another time
 _TABLES = ("s.a", "s.b", "t.c")
 _OTHER_COLUMNS = tuple(name for name in TYPES if name != "id")
 _NUMBERS = tuple(name for name in _OTHER_COLUMNS if TYPES[name] == TYPES["id"])
@@ -59,7 +61,8 @@ def refs(model: ModelRepository) -> st.SearchStrategy[str]:
     return st.one_of(
         st.sampled_from(names),
         st.sampled_from(sorted(model.commits)),
-        st.builds("{}~{}".format, st.sampled_from(names), st.integers(0, 5)),
+        st.sampled_from(TAGS),
+        st.builds("{}~{}".format, st.sampled_from([*names, *sorted(model.tags)]), st.integers(0, 5)),
         st.builds("{}@v{}".format, st.sampled_from(names), st.integers(1, 8)),
         st.builds(lambda name, time: f"{name}@{{{as_moment(time)}}}", st.sampled_from(names), st.sampled_from(times)),
     )

@@ -1,102 +1,36 @@
-"""A machine that does things to a repository and to its plain model at once: transactions, runs, and how to do more."""
+"""What histories are made of: transactions, and runs of them."""
 
-import shutil
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import timedelta
-from functools import partial
-from typing import Any
+from typing import ClassVar
 
 import hypothesis.strategies as st
-import pytest
-from hypothesis import event
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant
+from hypothesis.stateful import initialize
 
 import anabranch as ab
-from anabranch.errors import AnabranchError, CheckFailedError, WriteConflictError
+from anabranch.errors import CheckFailedError, WriteConflictError
 from anabranch.repo.models import RunPhase
-from anabranch.repo.repository import Repository
 from anabranch.repo.run import Run
 from anabranch.repo.snapshots import Snapshot
-from anabranch.testing.invariants import (
-    check_branch,
-    check_branches,
-    check_everything,
-    check_run,
-    check_runs,
-    check_snapshot,
-    check_table,
-)
-from anabranch.testing.model import ModelCommit, ModelEntry, ModelRepository, ModelRun, ModelTransaction, ModelView
+from anabranch.testing.invariants import check_branch, check_run, check_snapshot, check_table
+from anabranch.testing.model import ModelCommit, ModelEntry, ModelRun, ModelTransaction
 from anabranch.testing.operations import Append, Create, Operation
-from anabranch.testing.strategies import BRANCHES, appends, operations
+from anabranch.testing.strategies import appends, operations
 from anabranch.testing.witness import RealEnd
-
-HANDLES = 3
-LEASE = timedelta(days=1)
+from tests.repo.machines.counting import note
+from tests.repo.machines.pair import Handle, Open, PairMachine
 
 # What can be drawn for tables with these columns.
 Source = Callable[[Mapping[str, Sequence[str]]], st.SearchStrategy[Operation]]
-
-
-@dataclass(eq=False)
-class Handle:
-    """A repository object, and what its cached snapshot must show; None if it has not looked yet."""
-
-    repo: ab.Repository
-    cached: ModelView | None = None
-
-
-@dataclass(eq=False)
-class Open:
-    """A transaction that has begun, here and in the model."""
-
-    handle: Handle
-    real: ab.Transaction
-    model: ModelTransaction
-    creates: bool = False
-    run: ModelRun | None = None
 
 
 class PurposeError(Exception):
     """Raised inside a transaction to end it."""
 
 
-class PairMachine(RuleBasedStateMachine):
-    """A repository and its model; histories that do not begin with runs are all about what comes after."""
+class WorkingMachine(PairMachine):
+    """A repository with tables; histories that do not begin with runs are all about what comes after."""
 
-    begins_with_runs = True
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.folder = tempfile.mkdtemp(prefix="anabranch-machine-")
-        ab.init(f"{self.folder}/lake", actor="ada")
-        self.handles = [Handle(self._reopened()) for _ in range(HANDLES)]
-        self.model = ModelRepository(self.handles[0].repo.head_commit_id_for_branch("main"))
-        self.open: list[Open] = []
-        self.transacted: set[ModelCommit] = set()
-        self.runs: dict[ModelRun, Run] = {}
-        self.tell_times()
-
-    def _reopened(self, branch: str = "main") -> Repository:
-        """A handle that has seen nothing, whose signs of life never come while a history lasts."""
-        context = ab.open(f"{self.folder}/lake", branch=branch, actor="ada")._context
-        return Repository(replace(context, lease=LEASE), branch=branch)
-
-    def teardown(self) -> None:
-        try:
-            check_everything(self._reopened(), self.model)
-            for handle in self.handles:
-                check_everything(handle.repo, self.model)
-            for model, run in self.runs.items():
-                if model.is_over:
-                    continue
-                self._both(run.abort, partial(model.end, RunPhase.ABORTED))
-            check_runs(self.handles[0].repo, self.model)
-        finally:
-            self.runs.clear()
-            shutil.rmtree(self.folder)
+    begins_with_runs: ClassVar[bool] = True
 
     @initialize(data=st.data())
     def fill(self, data: st.DataObject) -> None:
@@ -139,7 +73,7 @@ class PairMachine(RuleBasedStateMachine):
             draw_from({key: table.columns for key, table in one.model.tables.items()}), label="operation"
         )
         self._both(lambda: operation.do(one.real), lambda: operation.do_in_model(one.model))
-        event(type(operation).__name__)
+        note(type(operation).__name__)
         one.creates = one.creates or isinstance(operation, Create)
         assert one.real.tables == tuple(sorted(one.model.tables))
         if operation.key in one.model.tables:
@@ -162,7 +96,7 @@ class PairMachine(RuleBasedStateMachine):
             return
         self.model.commits[commit_id] = made
         self.transacted.add(made)
-        event("published late" if made.parent is not one.model.base.commit else "published")
+        note("published late" if made.parent is not one.model.base.commit else "published")
         self._has_moved(one.handle, made.branch)
         assert one.handle.repo.foreign_writes == ()
         check_branch(one.handle.repo, self.model, made.branch)
@@ -267,12 +201,12 @@ class PairMachine(RuleBasedStateMachine):
             model.id = begun[0].id
             self.model.runs[model.branch] = model
             self.runs[model] = begun[0]
-            event(f"begun on a {'live' if model.saw else 'pinned'} branch")
+            note(f"begun on a {'live' if model.saw else 'pinned'} branch")
         return model
 
     def _has_stepped(self, one: Open, run: ModelRun, commit_id: str) -> None:
         run.commit_ids.append(commit_id)
-        event("step of a run")
+        note("step of a run")
         check_run(one.handle.repo, self.model, run)
 
     def _fail_run(self, real: Run, model: ModelRun) -> None:
@@ -315,7 +249,7 @@ class PairMachine(RuleBasedStateMachine):
         self.model.commits[self.handles[0].repo.head_commit_id_for_branch(model.target)] = made
         if made not in self.model.merged:
             self.transacted.add(made)
-        event("published a run" if before[-1].commit.tables is model.ground else "published a run late")
+        note("published a run" if before[-1].commit.tables is model.ground else "published a run late")
         self._has_moved(handle, model.target)
         assert handle.repo.foreign_writes == ()
         check_branch(handle.repo, self.model, model.target)
@@ -326,115 +260,3 @@ class PairMachine(RuleBasedStateMachine):
         """Let the model forget that it published a run."""
         self.model.logs[run.target][:] = before
         run.phase, run.is_alive, run.published_as = RunPhase.RUNNING, True, None
-
-    # Both at once
-
-    def _draw_branch(self, data: st.DataObject) -> str:
-        """A branch, most often one that exists."""
-        return data.draw(st.sampled_from([*self.model.branches * 3, *BRANCHES]), label="branch")
-
-    def _move(self, number: int, name: str, real: Callable[[ab.Repository], Any], model: Callable[[], Any]) -> None:
-        """Move a branch here and there."""
-        handle, before = self.handles[number], len(self.model.logs.get(name, []))
-        made = self._both(lambda: real(handle.repo), model)
-        self._after_move(handle, name, made, before)
-
-    def _merge(
-        self, number: int, name: str, real: Callable[[ab.Repository], Any], model: Callable[[RealEnd], Any]
-    ) -> None:
-        """Merge something into a branch here and there."""
-        handle, before = self.handles[number], len(self.model.logs.get(name, []))
-        made = self._merge_both(lambda: real(handle.repo), model, lambda: handle.repo.snapshot_of(name))
-        self._after_move(handle, name, made, before)
-
-    def _after_move(self, handle: Handle, name: str, made: ModelCommit | None, before: int) -> None:
-        self._record(handle.repo, name, made)
-        if len(self.model.logs.get(name, [])) > before:
-            event("moved")
-            self._has_moved(handle, name)
-            check_branch(handle.repo, self.model, name)
-
-    def _merge_both(
-        self, real: Callable[[], Any], model: Callable[[RealEnd], Any], look: Callable[[], Snapshot | None]
-    ) -> Any:
-        """Merge here, then there, where it may come to the same: `look` finds out to what it came."""
-        return self._both_with_end(real, model, lambda error: RealEnd.of(error, look, self.model.verified))
-
-    def _both_by_steps(
-        self,
-        real: Callable[[], Any],
-        model: Callable[[Callable[[ModelCommit], RealEnd]], Any],
-        look: Callable[[], list[tuple[str, Snapshot]]],
-    ) -> Any:
-        """The same for what makes several commits again; `look` finds out to what each came, by the id it had.
-
-        One of which nothing came has left all as it was.
-        """
-
-        def end_of(error: AnabranchError | None) -> Callable[[ModelCommit], RealEnd]:
-            steps = dict(look()) if error is None else {}
-            return lambda commit: RealEnd.of(error, lambda: steps.get(self.model.id_of(commit)), self.model.verified)
-
-        return self._both_with_end(real, model, end_of)
-
-    def _both_with_end(
-        self, real: Callable[[], Any], model: Callable[[Any], Any], end_of: Callable[[AnabranchError | None], Any]
-    ) -> Any:
-        """Do a thing here, then there, knowing how it ended.
-
-        The model has no folders; a table that comes may find its own taken by another one. Then nothing has happened.
-        """
-        error: AnabranchError | None = None
-        try:
-            real()
-        except AnabranchError as err:
-            error = err
-        if isinstance(error, WriteConflictError) and "the place of" in error.problem:
-            event("the place was taken")
-            return None
-        end = end_of(error)
-
-        def again() -> None:
-            if error is not None:
-                raise error
-
-        return self._both(again, lambda: model(end))
-
-    def _record(self, repo: ab.Repository, name: str, made: ModelCommit | None) -> None:
-        if made is not None:
-            self.model.commits[repo.head_commit_id_for_branch(name)] = made
-
-    def _has_moved(self, handle: Handle, branch: str) -> None:
-        if handle.repo.branch == branch:
-            handle.cached = self.model.view(branch)
-
-    def tell_times(self) -> None:
-        """Let the model know when each movement was."""
-        for name, log in self.model.logs.items():
-            known = self.model.times.setdefault(name, [])
-            new = self.handles[0].repo.reflog(name, limit=len(log) - len(known))
-            known.extend(move.at for move in reversed(new))
-
-    @invariant()
-    def branches_agree(self) -> None:
-        self.tell_times()
-        check_branches(self.handles[0].repo, self.model)
-
-    def _both(self, real: Callable[[], Any], model: Callable[[], Any]) -> Any:
-        """Do a thing here and there: both succeed, or both refuse with the same kind of error."""
-        expected: Any = None
-        refusal: AnabranchError | None = None
-        try:
-            expected = model()
-        except AnabranchError as err:
-            refusal = err
-        if refusal is None:
-            real()
-            return expected
-        event(f"refused: {type(refusal).__name__}")
-        try:
-            real()
-        except AnabranchError as err:
-            assert type(err) is type(refusal), f"{err} instead of {refusal}"  # noqa: PT017 - which of all it is
-            return None
-        pytest.fail(f"nothing was refused, though {refusal}")

@@ -1,0 +1,105 @@
+"""Tags of the model, and what garbage collection and purges may let go of it."""
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+from anabranch.errors import InvalidInputError, TagExistsError, TagNotFoundError
+from anabranch.testing.model_branches import ModelBranches
+from anabranch.testing.model_history import ModelCommit, ModelEntry
+
+__all__ = ["ModelKeeping"]
+
+_HINT = "the model has no advice"
+
+
+class ModelKeeping(ModelBranches):
+    """Who holds which commits, now or until a while ago.
+
+    The model does not say what garbage collection lets go, only what it must keep; the caller tells it what went.
+    """
+
+    def __init__(self, first_commit_id: str) -> None:
+        super().__init__(first_commit_id)
+        self._lengths: dict[str, int] = {}  # of the logs, when time passed last
+        self._untagged: list[ModelCommit] = []  # since then
+        self.ever_tagged: set[ModelCommit] = set()
+
+    # Tags
+
+    def tag_create(self, name: str, ref: str) -> None:
+        view = self.resolve(ref)
+        if not view.is_recorded:
+            raise InvalidInputError(f"no commit is just {ref!r}", hint=_HINT)
+        if self.exists(name):
+            raise InvalidInputError(f"{name!r} is a branch", hint=_HINT)
+        if name in self.tags:
+            raise TagExistsError(f"there is a tag {name!r}", hint=_HINT)
+        self.tags[name] = view.commit
+        self.ever_tagged.add(view.commit)
+
+    def tag_delete(self, name: str) -> None:
+        if name not in self.tags:
+            raise TagNotFoundError(f"there is no tag {name!r}", hint=_HINT)
+        self._untagged.append(self.tags.pop(name))
+
+    # Garbage collection
+
+    def pass_time(self) -> None:
+        """Let so much time pass that nobody waits for what was let go until now, and all runs seem dead."""
+        self._lengths = {name: len(log) for name, log in self.logs.items()}
+        self._untagged.clear()
+        for run in self.runs.values():
+            run.is_alive = False
+
+    def find_kept(self, keep_last: int | None) -> set[ModelCommit]:
+        """The commits that a garbage collection must leave; without a number the whole history of every branch."""
+        kept = {*self.tags.values(), *self._untagged}
+        for name, log in self.logs.items():
+            for life in _lives(log):
+                seen = [number for number, entry in enumerate(log) if entry.incarnation == life]
+                kept.update(self._kept_of_life(name, seen, keep_last))
+        return kept - self.collected
+
+    def _kept_of_life(self, name: str, numbers: list[int], keep_last: int | None) -> Iterator[ModelCommit]:
+        log, before = self.logs[name], self._lengths.get(name, 0)
+        last = log[numbers[-1]]
+        if last.is_deleted and numbers[-1] < before:
+            return
+        since = max(before - 1, numbers[0]) if numbers[-1] >= before else numbers[-1]
+        for number in numbers if keep_last is None else [number for number in numbers if number >= since]:
+            yield log[number].commit
+            if keep_last is None:
+                yield from log[number].commit.history()
+        yield from islice(last.commit.history(), keep_last)
+
+    def find_needed_beside(self, name: str) -> set[ModelCommit]:
+        """The commits that others than a branch go back to, deleted ones too: its purge leaves them."""
+        heads = {entry.commit for other, log in self.logs.items() if other != name for entry in log}
+        return {found for head in heads for found in head.history()} | self.ever_tagged
+
+    def find_known_beside(self, name: str) -> set[ModelCommit]:
+        """All commits that others than a branch may know of in any way."""
+        waiting = [entry.commit for other, log in self.logs.items() if other != name for entry in log]
+        waiting += [*self.ever_tagged, *(run.saw for run in self.runs.values() if run.saw is not None)]
+        found: set[ModelCommit] = set()
+        while waiting:
+            commit = waiting.pop()
+            if commit not in found:
+                found.add(commit)
+                others = (
+                    commit.saw,
+                    commit.merged_on,
+                    *(each for origin in commit.origins.values() for each in origin),
+                )
+                waiting += [*commit.parents, *filter(None, others)]
+        return found
+
+    def let_go(self, commits: Iterable[ModelCommit]) -> None:
+        """Take the caller's word that commits cannot be read any more; all others are to be read once more."""
+        self.collected.update(commits)
+        self.stale = set(self.verified)
+
+
+def _lives(log: list[ModelEntry]) -> list[int]:
+    """A name may be used for several branches, one after the other."""
+    return sorted({entry.incarnation for entry in log})

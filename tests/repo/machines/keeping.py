@@ -1,0 +1,127 @@
+"""Tags, and what garbage collection and purges leave of a history."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
+
+import hypothesis.strategies as st
+
+from anabranch.errors import BranchNotFoundError
+from anabranch.repo.models import RunPhase
+from anabranch.repo.repository import Repository
+from anabranch.testing.invariants import check_present, check_runs, check_tags
+from anabranch.testing.model import ModelCommit
+from anabranch.testing.strategies import TAGS, branch_names, refs
+from tests.repo.gc.passing import pass_time
+from tests.repo.machines.counting import note, step
+from tests.repo.machines.merging import MergingMachine
+from tests.repo.machines.pair import HANDLES, LEASE, Handle, Open
+
+# Longer than the shortest grace period.
+_LONG = 4 * LEASE
+
+
+class KeepingMachine(MergingMachine):
+    """Lets time pass, and lets go what nobody holds."""
+
+    @step(data=st.data(), number=st.integers(0, HANDLES - 1), name=st.sampled_from(TAGS))
+    def tag_create(self, data: st.DataObject, number: int, name: str) -> None:
+        repo = self.handles[number].repo
+        ref = data.draw(st.one_of(st.sampled_from(self.model.branches), refs(self.model)), label="ref")
+        self._both(lambda: repo.tag_create(name, ref=ref), lambda: self.model.tag_create(name, ref))
+        check_tags(repo, self.model)
+
+    @step(number=st.integers(0, HANDLES - 1), name=st.sampled_from(TAGS))
+    def tag_delete(self, number: int, name: str) -> None:
+        repo = self.handles[number].repo
+        self._both(lambda: repo.tag_delete(name), lambda: self.model.tag_delete(name))
+        check_tags(repo, self.model)
+
+    # Abandoned work
+
+    @step(number=st.integers(0, HANDLES - 1))
+    def abandon(self, number: int) -> None:
+        """Whoever has a handle forgets it, with all that it has begun and not ended."""
+        handle = self.handles[number]
+        self._forget(lambda one: one.handle is handle)
+        self.handles[number] = Handle(self._reopened())
+
+    def _forget(self, is_forgotten: Callable[[Open], bool]) -> None:
+        left = [one for one in self.open if not is_forgotten(one)]
+        if len(left) < len(self.open):
+            note("transactions abandoned")
+        self.open[:] = left
+
+    # Garbage collection
+
+    @step()
+    def wait(self) -> None:
+        """Let days pass, in which nobody gave a sign of life; on a store whose clock is its own that cannot be told."""
+        if self.is_local:
+            self._forget(lambda _: True)
+            pass_time(self.handles[0].repo, by=_LONG)
+            self.model.pass_time()
+
+    @step(data=st.data(), number=st.integers(0, HANDLES - 1))
+    def gc(self, data: st.DataObject, number: int) -> None:
+        keep_last = data.draw(st.sampled_from([None, 1, 1, 2, 3]), label="keep last")
+        newer = data.draw(st.sampled_from([None, None, None, timedelta(days=30)]), label="keep newer than")
+        self._collect(self.handles[number].repo, keep_last, newer)
+
+    def _collect(self, repo: Repository, keep_last: int | None, newer: timedelta | None) -> None:
+        foreseen = repo.gc(keep_last=keep_last, keep_newer_than=newer, dry_run=True)
+        report = repo.gc(keep_last=keep_last, keep_newer_than=newer)
+        assert (foreseen.commits, foreseen.runs) == (report.commits, report.runs)
+        assert report.damaged == ()
+        for run in self.model.runs.values():
+            if run.id in report.runs:
+                assert not run.is_alive
+                run.end(RunPhase.FAILED)
+        # Those of runs are nobody else's business.
+        gone = {self.model.commits[found] for found in report.commits if found in self.model.commits}
+        self._let_go(gone, self.model.find_kept(keep_last if newer is None else None))
+        check_runs(repo, self.model)
+
+    def _let_go(self, gone: set[ModelCommit], kept: set[ModelCommit]) -> None:
+        lost = sorted(self.model.id_of(commit) for commit in gone & kept)
+        assert not lost, f"{lost} were collected, though somebody holds them"
+        note("some commits collected" if gone else "no commits collected")
+        self.model.let_go(gone)
+        check_present(self._reopened(), self.model)
+
+    @step(number=st.integers(0, HANDLES - 1), name=branch_names())
+    def branch_purge(self, number: int, name: str) -> None:
+        self._forget(lambda one: name in (one.model.branch, one.run.target if one.run else None))
+        self._abort_runs_for(name)
+        repo, was_there = self.handles[number].repo, self.model.exists(name)
+        if was_there or name not in self.model.logs:
+            self._both(lambda: repo.branch_delete(name, purge=True), lambda: self.model.branch_delete(name))
+        else:
+            try:
+                repo.branch_delete(name, purge=True)
+            except BranchNotFoundError:
+                note("nothing to purge")
+        if (was_there and not self.model.exists(name)) or (name in self.model.logs and not was_there):
+            self._has_purged(name)
+
+    def _abort_runs_for(self, name: str) -> None:
+        """End the runs for a branch that would not keep it from being deleted: what they did goes with it."""
+        for model, run in self.runs.items():
+            if model.target == name and not model.is_over and not self.model.is_used_by(model):
+                self._both(run.abort, partial(model.end, RunPhase.ABORTED))
+
+    def _has_purged(self, name: str) -> None:
+        fresh = self._reopened()
+        made = {
+            commit: commit_id
+            for commit_id, commit in self.model.commits.items()
+            if commit.branch == name and commit not in self.model.collected
+        }
+        gone = {made_by for made_by, commit_id in made.items() if _is_collected(fresh, commit_id)}
+        left = made.keys() - gone - self.model.find_known_beside(name)
+        assert not left, f"{[made[commit] for commit in left]} take space that nobody needs"
+        self._let_go(gone, self.model.find_needed_beside(name))
+
+
+def _is_collected(repo: Repository, commit_id: str) -> bool:
+    return repo._records.commits.get(commit_id).collected_at is not None

@@ -1,0 +1,157 @@
+"""Branches that move and merge."""
+
+from collections.abc import Sequence
+
+import hypothesis.strategies as st
+import pytest
+
+import anabranch as ab
+from anabranch.errors import AnabranchError, MergeConflictError
+from anabranch.testing.model import ModelCommit
+from anabranch.testing.model_merge import Side
+from anabranch.testing.strategies import branch_names, close_changes, refs, table_keys
+from tests.repo.machines.counting import note, step
+from tests.repo.machines.pair import HANDLES
+from tests.repo.machines.working import WorkingMachine
+
+_SIDES: dict[str, Side] = {"fail": None, "source-wins": "source", "dest-wins": "target"}
+
+
+class MergingMachine(WorkingMachine):
+    """Few kinds of changes, so that many merges meet."""
+
+    begins_with_runs = False
+
+    @step(data=st.data(), number=st.integers(0, HANDLES - 1))
+    def change(self, data: st.DataObject, number: int) -> None:
+        """A transaction that others are likely to cross."""
+        one = self._begin(self.handles[number], data.draw(st.sampled_from(self.model.branches)))
+        for _ in range(data.draw(st.integers(1, 3))):
+            self._operate(one, data, close_changes)
+        self._end(one, "publish")
+
+    @step(data=st.data(), number=st.integers(0, HANDLES - 1), name=branch_names())
+    def branch_create(self, data: st.DataObject, number: int, name: str) -> None:
+        mode = data.draw(st.sampled_from(["pinned", "live"]))
+        source = data.draw(st.one_of(st.just("main"), refs(self.model)) if mode == "live" else refs(self.model))
+        repo = self.handles[number].repo
+        made = self._both(
+            lambda: repo.branch_create_from(source, name, mode=mode),
+            lambda: self.model.branch_create_from(source, name, is_live=mode == "live"),
+        )
+        self._record(repo, name, made)
+
+    @step(data=st.data(), number=st.integers(0, HANDLES - 1), key=table_keys())
+    def branch_pull(self, data: st.DataObject, number: int, key: str) -> None:
+        name = self._draw_branch(data)
+        self._move(number, name, lambda repo: repo.branch_pull(name, key), lambda: self.model.branch_pull(name, key))
+
+    @step(data=st.data(), number=st.integers(0, HANDLES - 1))
+    def branch_freeze(self, data: st.DataObject, number: int) -> None:
+        name = self._draw_branch(data)
+        self._move(number, name, lambda repo: repo.branch_freeze(name), lambda: self.model.branch_freeze(name))
+
+    @step(data=st.data(), number=st.integers(0, HANDLES - 1))
+    def reset(self, data: st.DataObject, number: int) -> None:
+        name = self._draw_branch(data)
+        own = st.builds(f"{name}@v{{}}".format, st.integers(1, len(self.model.logs.get(name, "1"))))
+        ref = data.draw(st.one_of(own, refs(self.model)), label="to")
+        self._move(number, name, lambda repo: repo.reset(name, to=ref), lambda: self.model.reset(name, ref))
+
+    @step(data=st.data(), number=st.integers(0, HANDLES - 1))
+    def revert(self, data: st.DataObject, number: int) -> None:
+        name = self._draw_branch(data)
+        ref = data.draw(st.one_of(st.just(name), refs(self.model)), label="commit")
+        self._merge(
+            number,
+            name,
+            lambda repo: repo.revert(ref, branch=name),
+            lambda witness: self.model.revert(ref, name, witness),
+        )
+
+    @step(data=st.data(), number=st.integers(0, HANDLES - 1))
+    def cherry_pick(self, data: st.DataObject, number: int) -> None:
+        name = self._draw_branch(data)
+        ref = data.draw(st.one_of(st.sampled_from(self.model.branches), refs(self.model)), label="commit")
+        self._merge(
+            number,
+            name,
+            lambda repo: repo.cherry_pick(ref, branch=name),
+            lambda witness: self.model.cherry_pick(ref, name, witness),
+        )
+
+    # Merges
+
+    @step(data=st.data(), number=st.integers(0, HANDLES - 1))
+    def branch_merge(self, data: st.DataObject, number: int) -> None:
+        into = self._draw_branch(data)
+        source = data.draw(st.one_of(st.sampled_from(self.model.branches), refs(self.model)), label="source")
+        squash = data.draw(st.sampled_from([False, False, False, True]), label="squash")
+        self._merge_branch(number, source, into, self._draw_strategy(data), squash=squash)
+
+    @step(data=st.data(), number=st.integers(0, HANDLES - 1))
+    def merge_to_and_fro(self, data: st.DataObject, number: int) -> None:
+        """Two branches that both went on, merged into each other: one after the other, or both as they were."""
+        if len(self.model.branches) == 1:
+            return
+        one, other = data.draw(
+            st.lists(st.sampled_from(self.model.branches), min_size=2, max_size=2, unique=True), label="branches"
+        )
+        for name in (one, other):
+            begun = self._begin(self.handles[number], name)
+            for _ in range(data.draw(st.integers(1, 3))):
+                self._operate(begun, data, close_changes)
+            self._end(begun, "publish")
+        is_crossed = data.draw(st.booleans(), label="crossed") and not self.model.head(one).is_live
+        source = self.model.id_of(self.model.head(one).commit) if is_crossed else one
+        self._merge_branch(number, other, one, self._draw_strategy(data))
+        self._merge_branch(number, source, other, self._draw_strategy(data))
+        note("crossed" if is_crossed else "to and fro")
+
+    def _draw_strategy(self, data: st.DataObject) -> str:
+        return data.draw(st.sampled_from(["fail", "fail", "source-wins", "dest-wins"]), label="strategy")
+
+    def _merge_branch(self, number: int, source: str, into: str, strategy: str, *, squash: bool = False) -> None:
+        """Ask what a merge would come to, then see that it does."""
+        repo = self.handles[number].repo
+        try:
+            plan = repo.branch_merge(source, into=into, strategy=strategy, squash=squash, dry_run=True).plan
+            assert sum(1 for _ in repo.conflicts(source, into=into, strategy=strategy)) == plan.conflict_count
+        except AnabranchError:
+            plan = None
+
+        def merge(repo: ab.Repository) -> None:
+            if plan is not None and not plan.is_clean:
+                with pytest.raises(MergeConflictError) as caught:
+                    repo.branch_merge(source, into=into, strategy=strategy, squash=squash)
+                assert caught.value.count == plan.conflict_count
+                raise caught.value
+            result = repo.branch_merge(source, into=into, strategy=strategy, squash=squash)
+            assert result.plan == plan
+            note(f"merged: {result.outcome}, {strategy}")
+
+        self._merge(
+            number,
+            into,
+            merge,
+            lambda witness: self.model.branch_merge(source, into, witness, side=_SIDES[strategy], squash=squash),
+        )
+
+    @step(data=st.data(), number=st.integers(0, HANDLES - 1))
+    def rebase(self, data: st.DataObject, number: int) -> None:
+        name = self._draw_branch(data)
+        onto = data.draw(st.one_of(st.sampled_from(self.model.branches), refs(self.model)), label="onto")
+        handle, before = self.handles[number], len(self.model.logs.get(name, []))
+        commits: list[ab.GraphCommit] = []
+        self._both_by_steps(
+            lambda: commits.extend(handle.repo.rebase(name, onto=onto)),
+            lambda witnesses: self._has_rebased(self.model.rebase(name, onto, witnesses), commits),
+            lambda: [
+                (commit.metadata["rebased_from"], handle.repo.snapshot_of(commit.graph_commit_id)) for commit in commits
+            ],
+        )
+        self._after_move(handle, name, None, before)
+
+    def _has_rebased(self, made: Sequence[ModelCommit], commits: Sequence[ab.GraphCommit]) -> None:
+        for expected, commit in zip(made, commits, strict=True):
+            self.model.commits[commit.graph_commit_id] = expected

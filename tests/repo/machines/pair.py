@@ -1,0 +1,230 @@
+"""A machine that does things to a repository and to its plain model at once, and compares both."""
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import partial
+from typing import Any, ClassVar
+from uuid import uuid4
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis.stateful import RuleBasedStateMachine, invariant
+
+import anabranch as ab
+from anabranch.errors import AnabranchError, CollectedError, WriteConflictError
+from anabranch.repo.models import RunPhase
+from anabranch.repo.repository import Repository
+from anabranch.repo.run import Run
+from anabranch.repo.snapshots import Snapshot
+from anabranch.testing.invariants import (
+    check_branch,
+    check_branches,
+    check_everything,
+    check_present,
+    check_runs,
+)
+from anabranch.testing.model import ModelCommit, ModelRepository, ModelRun, ModelTransaction, ModelView
+from anabranch.testing.strategies import BRANCHES
+from anabranch.testing.witness import RealEnd
+from tests.conftest import Place
+from tests.repo.machines.counting import note
+
+HANDLES = 3
+# So long that no sign of life is due while a history lasts: time passes only where a history says so.
+LEASE = timedelta(days=1)
+
+
+@dataclass(eq=False)
+class Handle:
+    """A repository object, and what its cached snapshot must show; None if it has not looked yet."""
+
+    repo: ab.Repository
+    cached: ModelView | None = None
+
+
+@dataclass(eq=False)
+class Open:
+    """A transaction that has begun, here and in the model."""
+
+    handle: Handle
+    real: ab.Transaction
+    model: ModelTransaction
+    creates: bool = False
+    run: ModelRun | None = None
+
+
+class PairMachine(RuleBasedStateMachine):
+    """A repository and its model; without a `place` it is in a folder of its own."""
+
+    place: ClassVar[Place | None] = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._folder = None if self.place else tempfile.mkdtemp(prefix="anabranch-machine-")
+        root = self._folder if self.place is None else self.place / uuid4().hex
+        self.uri, self._options = f"{root}/lake", self.place.storage_options if self.place else {}
+        ab.init(self.uri, storage_options=self._options, actor="ada")
+        self.handles = [Handle(self._reopened()) for _ in range(HANDLES)]
+        self.model = ModelRepository(self.handles[0].repo.head_commit_id_for_branch("main"))
+        self.open: list[Open] = []
+        self.transacted: set[ModelCommit] = set()
+        self.runs: dict[ModelRun, Run] = {}
+        self.tell_times()
+
+    @property
+    def is_local(self) -> bool:
+        return self._folder is not None
+
+    def _reopened(self, branch: str = "main") -> Repository:
+        """A handle that has seen nothing."""
+        context = ab.open(self.uri, branch=branch, storage_options=self._options, actor="ada")._context
+        return Repository(replace(context, lease=LEASE), branch=branch)
+
+    def teardown(self) -> None:
+        try:
+            if sys.exc_info()[0] is None:  # else there is nothing to be found that was not
+                self._check_at_the_end()
+                note("whole histories")
+        finally:
+            self.open.clear()
+            self.runs.clear()
+            if self._folder is not None:
+                shutil.rmtree(self._folder)
+
+    def _check_at_the_end(self) -> None:
+        check_everything(self._reopened(), self.model)
+        for handle in self.handles:
+            check_present(handle.repo, self.model)
+        for model, run in self.runs.items():
+            if not model.is_over:
+                self._both(run.abort, partial(model.end, RunPhase.ABORTED))
+        check_runs(self.handles[0].repo, self.model)
+
+    # Both at once
+
+    def _draw_branch(self, data: st.DataObject) -> str:
+        """A branch, most often one that exists."""
+        return data.draw(st.sampled_from([*self.model.branches * 3, *BRANCHES]), label="branch")
+
+    def _move(self, number: int, name: str, real: Callable[[ab.Repository], Any], model: Callable[[], Any]) -> None:
+        """Move a branch here and there."""
+        handle, before = self.handles[number], len(self.model.logs.get(name, []))
+        made = self._both(lambda: real(handle.repo), model)
+        self._after_move(handle, name, made, before)
+
+    def _merge(
+        self, number: int, name: str, real: Callable[[ab.Repository], Any], model: Callable[[RealEnd], Any]
+    ) -> None:
+        """Merge something into a branch here and there."""
+        handle, before = self.handles[number], len(self.model.logs.get(name, []))
+        made = self._merge_both(lambda: real(handle.repo), model, lambda: handle.repo.snapshot_of(name))
+        self._after_move(handle, name, made, before)
+
+    def _after_move(self, handle: Handle, name: str, made: ModelCommit | None, before: int) -> None:
+        self._record(handle.repo, name, made)
+        if len(self.model.logs.get(name, [])) > before:
+            note("moved")
+            self._has_moved(handle, name)
+            check_branch(handle.repo, self.model, name)
+
+    def _merge_both(
+        self, real: Callable[[], Any], model: Callable[[RealEnd], Any], look: Callable[[], Snapshot | None]
+    ) -> Any:
+        """Merge here, then there, where it may come to the same: `look` finds out to what it came."""
+        return self._both_with_end(real, model, lambda error: RealEnd.of(error, look, self.model.verified))
+
+    def _both_by_steps(
+        self,
+        real: Callable[[], Any],
+        model: Callable[[Callable[[ModelCommit], RealEnd]], Any],
+        look: Callable[[], list[tuple[str, Snapshot]]],
+    ) -> Any:
+        """The same for what makes several commits again; `look` finds out to what each came, by the id it had.
+
+        One of which nothing came has left all as it was.
+        """
+
+        def end_of(error: AnabranchError | None) -> Callable[[ModelCommit], RealEnd]:
+            steps = dict(look()) if error is None else {}
+            return lambda commit: RealEnd.of(error, lambda: steps.get(self.model.id_of(commit)), self.model.verified)
+
+        return self._both_with_end(real, model, end_of)
+
+    def _both_with_end(
+        self, real: Callable[[], Any], model: Callable[[Any], Any], end_of: Callable[[AnabranchError | None], Any]
+    ) -> Any:
+        """Do a thing here, then there, knowing how it ended.
+
+        The model has no folders; a table that comes may find its own taken by another one. Then nothing has happened.
+        """
+        error: AnabranchError | None = None
+        try:
+            real()
+        except AnabranchError as err:
+            error = err
+        if isinstance(error, WriteConflictError) and "the place of" in error.problem:
+            note("the place was taken")
+            return None
+        end = end_of(error)
+
+        def again() -> None:
+            if error is not None:
+                raise error
+
+        return self._both(again, lambda: model(end))
+
+    def _record(self, repo: ab.Repository, name: str, made: ModelCommit | None) -> None:
+        if made is not None:
+            self.model.commits[repo.head_commit_id_for_branch(name)] = made
+
+    def _has_moved(self, handle: Handle, branch: str) -> None:
+        if handle.repo.branch == branch:
+            handle.cached = self.model.view(branch)
+
+    def tell_times(self) -> None:
+        """Let the model know when each movement was."""
+        for name, log in self.model.logs.items():
+            known = self.model.times.setdefault(name, [])
+            if len(log) > len(known):
+                new = self.handles[0].repo.reflog(name, limit=len(log) - len(known))
+                known.extend(move.at for move in reversed(new))
+
+    @invariant()
+    def branches_agree(self) -> None:
+        self.tell_times()
+        check_branches(self.handles[0].repo, self.model)
+
+    def _both(self, real: Callable[[], Any], model: Callable[[], Any]) -> Any:
+        """Do a thing here and there: both succeed, or both refuse with the same kind of error.
+
+        The model does not know how far back a thing looks. Where that was collected, nothing has happened.
+        """
+        error: AnabranchError | None = None
+        try:
+            real()
+        except CollectedError as err:
+            self._require_collected(err)
+            return None
+        except AnabranchError as err:
+            error = err
+        try:
+            expected = model()
+        except AnabranchError as refusal:
+            note(f"refused: {type(refusal).__name__}")
+            if error is None:
+                pytest.fail(f"nothing was refused, though {refusal}")
+            assert type(error) is type(refusal), f"{error} instead of {refusal}"  # noqa: PT017 - which of all it is
+            return None
+        if error is not None:
+            raise error
+        return expected
+
+    def _require_collected(self, err: CollectedError) -> None:
+        note("refused: CollectedError")
+        named = [commit for commit_id, commit in self.model.commits.items() if commit_id in err.problem]
+        if not named or not self.model.collected.issuperset(named):
+            raise err
