@@ -9,7 +9,7 @@ from itertools import pairwise
 from anabranch.repo.models import BranchEvent
 from tests.concurrency import marked
 from tests.concurrency.evidence import Entry, Evidence
-from tests.concurrency.marked import Change
+from tests.concurrency.marked import Change, Rows
 from tests.concurrency.recording import Call, Outcome
 from tests.concurrency.times import Known, Times
 
@@ -125,23 +125,19 @@ class _History:
         """Each entry has the next number and a known author, and each new commit the one before it as its parent."""
         for branch, log in self._evidence.logs.items():
             for number, entry in enumerate(log, start=1):
+                author = entry.actor or ""
                 if entry.number != number:
-                    yield Violation(
-                        Fault.BROKEN_LOG, entry.actor or "", f"{branch}@v{number} is numbered {entry.number}"
-                    )
-                if entry.actor != SETUP and entry.actor not in self._by_actor:
-                    yield Violation(Fault.FROM_NOWHERE, entry.actor or "", f"{branch}@v{number}")
+                    yield Violation(Fault.BROKEN_LOG, author, f"{branch}@v{number} is numbered {entry.number}")
+                if author != SETUP and author not in self._by_actor:
+                    yield Violation(Fault.FROM_NOWHERE, author, f"{branch}@v{number}")
             for before, entry in pairwise(log):
+                commit = self._evidence.commits[entry.commit_id]
+                is_next = (commit.branch, commit.version, commit.parent) == (branch, entry.number, before.commit_id)
                 if entry.event is BranchEvent.ABORTED and not _same_state(before, entry):
                     yield Violation(Fault.BROKEN_LOG, entry.actor or "", f"{_names([entry])} moved the branch")
-                if entry.event is not BranchEvent.COMMITTED:
-                    continue
-                commit = self._evidence.commits[entry.commit_id]
-                if (commit.branch, commit.version, commit.parent) != (branch, entry.number, before.commit_id):
+                if entry.event is BranchEvent.COMMITTED and not is_next:
                     yield Violation(
-                        Fault.BROKEN_LOG,
-                        entry.actor or "",
-                        f"{branch}@v{entry.number} is not made on {before.commit_id}",
+                        Fault.BROKEN_LOG, entry.actor or "", f"{_names([entry])} is not made on the one before"
                     )
 
     def writes(self) -> Iterator[Violation]:
@@ -188,30 +184,34 @@ class _History:
 
     def rows(self) -> Iterator[Violation]:
         """All tables of each commit agree, and hold what the call says on top of the commit's parent."""
-        commits = self._evidence.commits
-        for log in self._evidence.logs.values():
-            for entry in log:
-                commit = commits[entry.commit_id]
-                if not commit.contents:
-                    continue
-                if len(set(marked.digests(commit.contents).values())) > 1:
-                    yield Violation(Fault.TORN, entry.actor or "", f"commit {commit.id} in {_names([entry])}")
-                    continue
-                call = self._by_actor.get(entry.actor or "")
-                parent = commits.get(commit.parent or "")
-                is_made_here = entry.event is BranchEvent.COMMITTED and not entry.is_live
-                if (
-                    call is None
-                    or call.kind not in REPLAYED
-                    or not is_made_here
-                    or parent is None
-                    or not parent.contents
-                ):
-                    continue
-                changes = [Change.of(told) for told in call.asked["changes"]]
-                key = marked.TABLES[0]
-                if marked.applied(parent.contents[key], changes, call.actor) != commit.contents[key]:
-                    yield Violation(Fault.WRONG_ROWS, call.actor, f"{call.kind} as {_names([entry])}")
+        for entry in (entry for log in self._evidence.logs.values() for entry in log):
+            commit = self._evidence.commits[entry.commit_id]
+            if commit.contents and len(set(marked.digests(commit.contents).values())) > 1:
+                yield Violation(Fault.TORN, entry.actor or "", f"commit {commit.id} in {_names([entry])}")
+            elif entry.event is BranchEvent.COMMITTED and not entry.is_live:
+                yield from self._replayed(entry)
+
+    def _replayed(self, entry: Entry) -> Iterator[Violation]:
+        """Make a call's changes again: as they were on the rows that it saw, on top of those of the commit's parent.
+
+        What it deletes or updates is what it saw: rows that appeared meanwhile are not its own.
+        """
+        call = self._by_actor.get(entry.actor or "")
+        commit = self._evidence.commits[entry.commit_id]
+        if call is None or call.kind not in REPLAYED:
+            return
+        after, parent = self._rows_of(commit.id), self._rows_of(commit.parent)
+        seen = parent if call.base is None else self._rows_of(call.base)
+        if after is None or parent is None or seen is None:
+            return
+        made = marked.applied(seen, [Change.of(told) for told in call.asked["changes"]], call.actor)
+        kept = {i: mark for i, mark in parent.items() if i not in seen or i in made}
+        if after != {**kept, **{i: mark for i, mark in made.items() if seen.get(i) != mark}}:
+            yield Violation(Fault.WRONG_ROWS, call.actor, f"{call.kind} as {_names([entry])}")
+
+    def _rows_of(self, commit_id: str | None) -> Rows | None:
+        commit = self._evidence.commits.get(commit_id or "")
+        return commit.contents[marked.TABLES[0]] if commit is not None and commit.contents else None
 
     def reads(self) -> Iterator[Violation]:
         for call in self._calls:

@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 from tests.concurrency.member import Ground, Member
+from tests.concurrency.planting import PLANTS
 from tests.repo.programs.nursery import Child
 from tests.repo.programs.running import hear, say
 
@@ -16,6 +17,8 @@ SECONDS_BETWEEN_KILLS = 2.0
 
 def work(told: dict[str, Any]) -> dict[str, Any]:
     """Start all members, kill as many as is said, one after the other, and wait for the rest."""
+    if told["plant"] is not None:
+        PLANTS[told["plant"]]()  # this process is asked once
     ground, operations = Ground(**told["ground"]), told["operations"]
     chance, numbers = random.Random(ground.seed), iter(range(10_000))
 

@@ -85,6 +85,7 @@ class Member:
         with self._recorder.calling("commit", branch=branch, changes=told) as answer:
             repo = self._as(answer, branch)
             tx = repo.transaction(message=answer.actor)
+            self._recorder.note_base(answer, tx.base_commit_id)
             with tx:
                 marked.write(tx, changes, answer.actor, is_crooked=is_crooked)
             self._moved(answer, branch, tx.commit)

@@ -24,10 +24,14 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One call of one process. Times are of one clock for all; `actor` names the call in the logs that it wrote."""
+    """One call of one process. Times are of one clock for all; `actor` names the call in the logs that it wrote.
+
+    `base` is the commit whose rows it saw before it wrote, where that matters.
+    """
 
     actor: str
     kind: str
+    base: str | None = None
     asked: Mapping[str, Any] = field(default_factory=dict)
     began: int
     ended: int | None = None
@@ -63,6 +67,10 @@ class Recorder:
         ended = time.monotonic_ns()
         told = {"actor": answer.actor, "ended": ended, "outcome": outcome, "code": code, "result": answer.result}
         self._write(told)
+
+    def note_base(self, answer: "Answer", commit_id: str) -> None:
+        """Write down what a call builds on, before it may be killed."""
+        self._write({"actor": answer.actor, "base": commit_id})
 
     def _write(self, line: Mapping[str, Any]) -> None:
         os.write(self._file, (json.dumps(line) + "\n").encode())

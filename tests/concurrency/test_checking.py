@@ -147,6 +147,16 @@ def test_commit_without_the_rows_of_one_before_it_is_found() -> None:
     assert faults([ONE, TWO, READ_ONE], with_log(*LOG, commits=commits)) == {Fault.WRONG_ROWS}
 
 
+def test_rows_that_appeared_meanwhile_are_not_those_that_a_call_deleted() -> None:
+    prune = [Change(Do.PRUNE).to_dict(), Change(Do.UPSERT, (1,)).to_dict()]
+    pruned = replace(TWO, base="A", asked={"branch": "main", "changes": prune})
+    rows = {1: "first", 2000: "0.1"}
+    made = replace(ONE, asked={"branch": "main", "changes": [Change(Do.APPEND, (2000,)).to_dict()]})
+    commits = {**COMMITS, "B": commit("B", "A", 2, rows), "C": commit("C", "B", 3, {**rows, 1: "1.1"})}
+    assert faults([made, pruned], with_log(*LOG, commits=commits)) == set()
+    assert faults([made, replace(pruned, base="B")], with_log(*LOG, commits=commits)) == {Fault.WRONG_ROWS}
+
+
 def test_read_whose_tables_disagree_is_torn() -> None:
     torn = replace(READ_ONE, result=seen(2, "B", SECOND, events=FIRST))
     assert Fault.TORN in faults([ONE, TWO, torn])

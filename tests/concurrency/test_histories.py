@@ -9,7 +9,7 @@ import pytest
 
 import anabranch as ab
 from tests.concurrency import marked
-from tests.concurrency.checking import SETUP, Violation, find_violations
+from tests.concurrency.checking import SETUP, Fault, Violation, find_violations
 from tests.concurrency.evidence import Evidence, gather
 from tests.concurrency.member import Ground
 from tests.concurrency.recording import Call, Outcome, read_calls
@@ -22,12 +22,13 @@ READS = ("read_", "list_")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Size:
-    """How many processes do how many operations each, and how many of them are killed and replaced on the way."""
+class Course:
+    """How many processes do how many operations each, how many are killed and replaced, and what mistake all make."""
 
     members: int
     operations: int
     kills: int = 0
+    plant: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +41,7 @@ class Judged:
     counts: dict[str, object]
 
 
-def run_history(place: Place, tmp_path: Path, size: Size, *, seed: int) -> Judged:
+def run_history(place: Place, tmp_path: Path, course: Course, *, seed: int) -> Judged:
     """Let processes work on a new repository, and judge what they wrote down."""
     folder = tmp_path / "calls"
     folder.mkdir()
@@ -50,7 +51,7 @@ def run_history(place: Place, tmp_path: Path, size: Size, *, seed: int) -> Judge
     ground = Ground(uri=place / "lake", storage_options=options, folder=str(folder), seed=seed, lease=LEASE)
     began = time.monotonic()
     with Program("crew", package="tests.concurrency") as crew:
-        told = crew.ask("work", ground=asdict(ground), **asdict(size))
+        told = crew.ask("work", ground=asdict(ground), **asdict(course))
     assert told["errors"] == []
     calls, evidence = read_calls(folder), gather(ab.open(place / "lake", storage_options=options))
     violations = find_violations(calls, evidence, grace=3 * LEASE)
@@ -67,7 +68,8 @@ def run_history(place: Place, tmp_path: Path, size: Size, *, seed: int) -> Judge
         "reads": sum(call.kind.startswith(READS) and call.outcome is Outcome.DONE for call in calls),
         "violations": len(violations),
     }
-    record_proof("concurrency", counts, seconds=time.monotonic() - began)
+    if course.plant is None:
+        record_proof("concurrency", counts, seconds=time.monotonic() - began)
     return Judged(calls=calls, evidence=evidence, violations=violations, counts=counts)
 
 
@@ -81,22 +83,39 @@ def assert_sound(judged: Judged, *, least: int) -> None:
 
 
 def test_three_processes(tmp_path: Path) -> None:
-    judged = run_history(Place(root=str(tmp_path)), tmp_path, Size(members=3, operations=25), seed=11)
+    judged = run_history(Place(root=str(tmp_path)), tmp_path, Course(members=3, operations=25), seed=11)
     assert_sound(judged, least=4)
 
 
 @pytest.mark.proof
 @pytest.mark.parametrize("seed", [1, 2])
 def test_eight_processes(place: Place, tmp_path: Path, seed: int) -> None:
-    size = Size(members=8, operations=400 if place.is_local else 100)
-    assert_sound(run_history(place, tmp_path, size, seed=seed), least=50)
+    course = Course(members=8, operations=250 if place.is_local else 60)
+    assert_sound(run_history(place, tmp_path, course, seed=seed), least=30)
 
 
 @pytest.mark.proof
 @pytest.mark.parametrize("seed", [3, 4])
 def test_eight_processes_of_which_many_are_killed(place: Place, tmp_path: Path, seed: int) -> None:
-    size = Size(members=8, operations=150 if place.is_local else 50, kills=100 if place.is_local else 25)
-    judged = run_history(place, tmp_path, size, seed=seed)
-    assert_sound(judged, least=50)
-    assert judged.counts["kills"] == size.kills
+    course = Course(members=8, operations=120 if place.is_local else 40, kills=60 if place.is_local else 20)
+    judged = run_history(place, tmp_path, course, seed=seed)
+    assert_sound(judged, least=30)
+    assert judged.counts["kills"] == course.kills
     assert any(call.outcome is Outcome.UNKNOWN for call in judged.calls)
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize(
+    ("plant", "fault"),
+    [
+        ("read_what_was_seen", Fault.STALE),
+        ("win_every_race", Fault.LOST),
+        ("publish_half", Fault.TORN),
+        ("publish_twice", Fault.REPEATED),
+        ("refuse_what_was_done", Fault.LEFT_BEHIND),
+    ],
+)
+def test_planted_mistake_is_found(tmp_path: Path, plant: str, fault: Fault) -> None:
+    course = Course(members=4, operations=20, plant=plant)
+    judged = run_history(Place(root=str(tmp_path)), tmp_path, course, seed=5)
+    assert fault in {violation.fault for violation in judged.violations}

@@ -1,0 +1,81 @@
+"""Mistakes that a repository must not make, for one process and those it forks, to see whether the judge finds them."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from anabranch.errors import WriteConflictError
+from anabranch.repo import log as numbered
+from anabranch.repo import once, transaction
+from anabranch.repo.handles.base import Handle
+from anabranch.repo.heads import Heads
+from anabranch.repo.models import LogEntry
+from anabranch.repo.snapshots import Snapshot
+
+PUBLISH = "publish"  # as a transaction calls it
+
+
+def read_what_was_seen() -> None:
+    """Show what a handle has read before, whatever happened since."""
+    original = Handle.snapshot_of
+    seen: dict[tuple[int, str], Snapshot] = {}
+
+    def snapshot_of(handle: Handle, ref: str) -> Snapshot:
+        return seen.setdefault((id(handle), ref), original(handle, ref))
+
+    _replace(Handle, "snapshot_of", snapshot_of)
+
+
+def win_every_race() -> None:
+    """Believe to have put an entry that somebody else has put."""
+
+    def put_once(store: Any, path: str, data: bytes) -> bool:
+        once.put_once(store, path, data)
+        return True
+
+    _replace(numbered, "put_once", put_once)
+
+
+def publish_half() -> None:
+    """Leave a table out of a commit."""
+    original = getattr(transaction, PUBLISH)
+
+    def publish(*args: Any, **told: Any) -> Any:
+        return original(*args, **{**told, "changes": dict(list(told["changes"].items())[1:])})
+
+    _replace(transaction, PUBLISH, publish)
+
+
+def publish_twice() -> None:
+    """Put each entry of a commit once more."""
+    original = Heads.append
+
+    def append(heads: Heads, entry: LogEntry) -> bool:
+        is_put = original(heads, entry)
+        if is_put and entry.event == "committed":
+            original(heads, replace(entry, number=entry.number + 1))
+        return is_put
+
+    _replace(Heads, "append", append)
+
+
+def refuse_what_was_done() -> None:
+    """Tell of a conflict after the commit."""
+    original = getattr(transaction, PUBLISH)
+
+    def publish(*args: Any, **told: Any) -> Any:
+        original(*args, **told)
+        raise WriteConflictError("somebody was faster", hint="try again")
+
+    _replace(transaction, PUBLISH, publish)
+
+
+PLANTS: dict[str, Callable[[], None]] = {
+    plant.__name__: plant
+    for plant in (read_what_was_seen, win_every_race, publish_half, publish_twice, refuse_what_was_done)
+}
+
+
+def _replace(owner: Any, name: str, value: Any) -> None:
+    assert hasattr(owner, name)
+    setattr(owner, name, value)
