@@ -50,6 +50,11 @@ proof: $(INSTALLED) ## run the slow proofs: the whole suite on S3, long random r
 	$(BIN)/pytest -q -n $(JOBS) --proof -m "not spark"
 	$(BIN)/pytest -q --proof -m spark
 
+.PHONY: docs
+docs: $(INSTALLED) ## write the reference from the code, and build the guide as a site in ./site
+	@$(BIN)/python scripts/reference.py
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 .PHONY: format
 format: $(INSTALLED) ## rewrite the code as `check` wants it
 	$(BIN)/ruff check --fix .
@@ -61,5 +66,5 @@ lock: ## resolve the newest allowed versions into requirements.lock
 
 .PHONY: clean
 clean: ## remove .venv, caches and the demo's lake
-	rm -rf $(VENV) demo-lake .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) demo-lake site .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,57 @@
+"""The guide is a site: every page is in it, every link leads somewhere, and nobody else is asked for anything."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import ROOT
+
+PICTURE = ROOT / "docs" / "img" / "branch-and-merge.svg"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    built = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert built.returncode == 0, built.stdout + built.stderr
+    return folder
+
+
+def test_every_page_is_in_it_and_every_link_leads_somewhere(site: Path) -> None:
+    pages = {page.relative_to(ROOT / "docs").with_suffix("") for page in (ROOT / "docs").rglob("*.md")}
+    assert pages >= {Path("tutorial"), Path("cli"), Path("api"), Path("operations")}
+    for page in pages - {Path("index")}:
+        assert (site / page / "index.html").is_file()
+
+
+def test_it_loads_nothing_from_elsewhere(site: Path) -> None:
+    for page in site.rglob("*.html"):
+        loaded = re.findall(
+            r"<(?:script|img|iframe)[^>]+src=\"(https?:[^\"]+)|<link[^>]+href=\"(https?:[^\"]+)", page.read_text()
+        )
+        assert not loaded, page
+
+
+def test_links_of_the_readme_lead_somewhere() -> None:
+    links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", (ROOT / "README.md").read_text(encoding="utf-8"))
+    local = [link for link in links if "://" not in link]
+    assert len(local) > 15
+    assert [link for link in local if not (ROOT / link).exists()] == []
+
+
+def test_the_picture_is_readable_on_light_and_dark() -> None:
+    text = PICTURE.read_text(encoding="utf-8")
+    assert "prefers-color-scheme: dark" in text
+    assert "<title" in text
+    assert "http" not in text.replace("http://www.w3.org/2000/svg", "")
