@@ -90,6 +90,16 @@ def test_tables_follow_commits_by_themselves(repo: ab.Repository) -> None:
     assert recorded(repo) == expected(*repo.list_commits(limit=None))
 
 
+def test_first_commit_on_a_branch_is_recorded_later(lake: ab.Repository) -> None:
+    lake.history_sync()
+    before = recorded(lake)
+    lake.branch_create("dev")
+    made = append(lake, 4, branch="dev")
+    assert recorded(lake) == before
+    lake.history_sync()
+    assert recorded(lake) == expected(made, *lake.list_commits(limit=None))
+
+
 def test_actors_get_a_table_with_the_first_of_them(place: Place) -> None:
     repo = ab.init(place / "lake", storage_options=place.storage_options)
     with repo.transaction(message="nobody") as tx:

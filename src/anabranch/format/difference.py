@@ -229,5 +229,6 @@ def _deletion(fragment: lance.LanceFragment) -> str | None:
 
 
 def _overlays(fragment: lance.LanceFragment) -> list[object]:
-    overlays: list[object] = fragment.metadata.to_json()["overlays"]
-    return overlays
+    found = fragment.metadata
+    # The JSON has the versions of all rows too, which takes long where many commits wrote them.
+    return list(found.to_json()["overlays"]) if found.overlays else []

@@ -52,7 +52,8 @@ _COMMITS_SCHEMA = pa.schema(
 _ACTORS_SCHEMA = pa.schema(
     [pa.field("graph_commit_id", pa.string(), nullable=False), pa.field("actor_id", pa.string(), nullable=False)]
 )
-# The tables follow after a branch's first commit, its second entry, and then after so many more.
+# The tables follow after main's first commit, its second entry, and then after so many entries of any branch. Not after
+# each branch's first: to write them costs more than to fork a table, and most branches are short.
 _FIRST = 2
 _EVERY = 32
 _MAX_ATTEMPTS = 100
@@ -69,7 +70,8 @@ class HistoryTables:
 
 def follow_history(records: Records, published: LogEntry) -> None:
     """Bring the tables up to date with a branch once in a while; a failure is left to the next who comes by."""
-    if published.number != _FIRST and published.number % _EVERY:
+    is_very_first = str(published.branch) == MAIN and published.number == _FIRST
+    if not is_very_first and published.number % _EVERY:
         return
     try:
         _until_done(records, lambda records: _sync(records, [published]))
