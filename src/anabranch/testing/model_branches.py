@@ -227,7 +227,7 @@ class ModelBranches:
     # Back and forth
 
     def reset(self, name: str, ref: str) -> ModelCommit | None:
-        entry, view = self.head(name), self.resolve(ref)
+        view, entry = self.resolve(ref), self.head(name)
         self._refuse_protected(entry)
         if not entry.is_live:
             return self._put_on(name, entry, view)

@@ -15,7 +15,8 @@ from anabranch.testing.strategies import TAGS, branch_names, refs
 from tests.repo.gc.passing import pass_time
 from tests.repo.machines.counting import note, step
 from tests.repo.machines.merging import MergingMachine
-from tests.repo.machines.pair import HANDLES, LEASE, Handle, Open
+from tests.repo.machines.pair import HANDLES, Handle, Open
+from tests.repo.programs.doing import LEASE
 
 # Longer than the shortest grace period.
 _LONG = 4 * LEASE

@@ -4,8 +4,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from datetime import timedelta
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 from uuid import uuid4
@@ -32,10 +31,9 @@ from anabranch.testing.strategies import BRANCHES
 from anabranch.testing.witness import RealEnd
 from tests.conftest import Place
 from tests.repo.machines.counting import note
+from tests.repo.programs.doing import open_patiently
 
 HANDLES = 3
-# So long that no sign of life is due while a history lasts: time passes only where a history says so.
-LEASE = timedelta(days=1)
 
 
 @dataclass(eq=False)
@@ -81,8 +79,7 @@ class PairMachine(RuleBasedStateMachine):
 
     def _reopened(self, branch: str = "main") -> Repository:
         """A handle that has seen nothing."""
-        context = ab.open(self.uri, branch=branch, storage_options=self._options, actor="ada")._context
-        return Repository(replace(context, lease=LEASE), branch=branch)
+        return open_patiently(self.uri, branch=branch, storage_options=self._options)
 
     def teardown(self) -> None:
         try:

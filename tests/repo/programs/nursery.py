@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from tests.repo.programs import collecting, killing, merges, runs, schemas
+from tests.repo.programs import collecting, doing, killing, merges, runs, schemas
 from tests.repo.programs.racing import Course, commit_over_and_over, read_over_and_over, take_names
 from tests.repo.programs.run_racing import act_on_each, compare_tables_over_and_over, run_over_and_over
 from tests.repo.programs.running import hear, say
@@ -184,7 +184,14 @@ def kill(told: dict[str, Any]) -> Any:
     return child.result()
 
 
+def do(told: dict[str, Any]) -> Any:
+    """Do one thing in a process that is killed at a point, if it gets there."""
+    uri, deed, fatal = told["uri"], told["deed"], told["fatal"]
+    return Child(lambda out: doing.do_or_die(uri, deed, fatal=fatal, last_words=out)).result()
+
+
 _TASKS = {
+    "do": do,
     "race": race,
     "race of merges": race_of_merges,
     "race of runs": race_of_runs,

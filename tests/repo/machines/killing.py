@@ -1,0 +1,224 @@
+"""Histories in which processes are killed: what one was at has happened or not, and others go on."""
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import hypothesis.strategies as st
+
+from anabranch.errors import AnabranchError, BranchNotFoundError
+from anabranch.ids import BranchName
+from anabranch.repo.models import RunPhase
+from anabranch.repo.repository import Repository
+from anabranch.repo.snapshots import Snapshot
+from anabranch.testing.invariants import check_present, check_run, check_runs
+from anabranch.testing.model import ModelCommit, ModelRun
+from anabranch.testing.operations import Operation
+from anabranch.testing.strategies import BRANCHES, TAGS, branch_names, close_changes, operations, refs, table_keys
+from anabranch.testing.witness import RealEnd
+from tests.repo.leases import expire
+from tests.repo.machines.counting import note, step
+from tests.repo.machines.merging import _SIDES
+from tests.repo.machines.whole import RepositoryMachine
+from tests.repo.programs.doing import Call, Commit, Deed, PublishRun, as_text
+from tests.repo.programs.running import Program
+
+# Short things pass few points, and others more than fifty.
+_POINTS = st.one_of(*(st.integers(0, most) for most in (12, 30, 90)))
+Expected = Callable[[RealEnd], ModelCommit | None]
+
+
+class KillingMachine(RepositoryMachine):
+    """Lets other processes do things, and has them killed by a real signal at some request or write."""
+
+    nursery: ClassVar[Program]
+
+    @step(data=st.data())
+    def killed_commit(self, data: st.DataObject) -> None:
+        branch = data.draw(st.sampled_from(self.model.branches), label="branch")
+        tx, done = self.model.begin(branch), list[Operation]()
+        for _ in range(data.draw(st.integers(1, 3))):
+            draw_from = data.draw(st.sampled_from([operations, close_changes]))
+            operation = data.draw(draw_from({key: table.columns for key, table in tx.tables.items()}))
+            try:
+                operation.do_in_model(tx)
+            except AnabranchError:
+                continue
+            done.append(operation)
+        if self.model.head(branch).is_protected:
+            return
+        made = self._survive(data, branch, Commit(branch=branch, operations=done), lambda _: self.model.publish(tx))
+        if made is not None:
+            self.transacted.add(made)
+
+    @step(data=st.data())
+    def killed_merge(self, data: st.DataObject) -> None:
+        name, ref = self._draw_branch(data), data.draw(refs(self.model), label="ref")
+        strategy = self._draw_strategy(data)
+        deed, expected = data.draw(
+            st.sampled_from(
+                [
+                    (
+                        Call(method="branch_merge", arguments={"source": ref, "into": name, "strategy": strategy}),
+                        lambda end: self.model.branch_merge(ref, name, end, side=_SIDES[strategy]),
+                    ),
+                    (
+                        Call(method="revert", arguments={"commit": ref, "branch": name}),
+                        lambda end: self.model.revert(ref, name, end),
+                    ),
+                    (
+                        Call(method="cherry_pick", arguments={"commit": ref, "branch": name}),
+                        lambda end: self.model.cherry_pick(ref, name, end),
+                    ),
+                ]
+            ),
+            label="merge",
+        )
+        self._survive(data, name, deed, expected)
+
+    @step(data=st.data(), name=branch_names(), key=table_keys())
+    def killed_movement(self, data: st.DataObject, name: str, key: str) -> None:
+        ref = data.draw(refs(self.model), label="ref")
+        named = {"name": name}
+        deed, expected = data.draw(
+            st.sampled_from(
+                [
+                    (
+                        Call(method="branch_create_from", arguments={"source": ref, **named}),
+                        lambda _: self.model.branch_create_from(ref, name),
+                    ),
+                    (Call(method="branch_delete", arguments=named), lambda _: self.model.branch_delete(name)),
+                    (Call(method="branch_restore", arguments=named), lambda _: self.model.branch_restore(name)),
+                    (
+                        Call(method="branch_pull", arguments={"key": key, **named}),
+                        lambda _: self.model.branch_pull(name, key),
+                    ),
+                    (Call(method="branch_freeze", arguments=named), lambda _: self.model.branch_freeze(name)),
+                    (
+                        Call(method="reset", arguments={"branch": name, "to": ref}),
+                        lambda _: self.model.reset(name, ref),
+                    ),
+                    (Call(method="undo", arguments={"branch": name}), lambda _: self.model.undo(name)),
+                ]
+            ),
+            label="movement",
+        )
+        self._survive(data, name, deed, expected)
+
+    @step(data=st.data(), name=st.sampled_from(TAGS))
+    def killed_tag(self, data: st.DataObject, name: str) -> None:
+        ref = data.draw(st.one_of(st.sampled_from(self.model.branches), refs(self.model)), label="ref")
+        create: Expected = lambda _: self.model.tag_create(name, ref)  # noqa: E731 - as those beside it
+        delete: Expected = lambda _: self.model.tag_delete(name)  # noqa: E731
+        if name in self.model.tags:
+            self._survive(data, "main", Call(method="tag_delete", arguments={"name": name}), delete)
+        else:
+            self._survive(data, "main", Call(method="tag_create", arguments={"name": name, "ref": ref}), create)
+
+    @step(data=st.data(), number=st.integers(0, 2))
+    def killed_run(self, data: st.DataObject, number: int) -> None:
+        """A process dies while it publishes a run; another one publishes it then."""
+        model = self._draw_run(data, number, may_begin=False)
+        if model is None or model.is_over:
+            return
+        self._forget(lambda one: one.run is model)
+        self._send(data, PublishRun(run_id=model.id))
+        self.tell_times()
+        self._publish_again(model)
+
+    def _publish_again(self, model: ModelRun) -> None:
+        handle = self.handles[0]
+        self._publish_run(handle, self._reopened().run_get(model.id), model)
+        check_runs(handle.repo, self.model)
+        check_run(handle.repo, self.model, model)
+
+    @step(data=st.data())
+    def killed_gc(self, data: st.DataObject) -> None:
+        """A garbage collection dies; the next one goes on where it was."""
+        keep_last = data.draw(st.sampled_from([None, 1, 2]), label="keep last")
+        if "killed" not in self._send(data, Call(method="gc", arguments={"keep_last": keep_last})):
+            note("survived")
+        self._forget(lambda _: True)
+        expire(self.handles[0].repo, after=-10 * 86400)
+        for run in self.model.runs.values():
+            run.is_alive = False
+        fresh = self._reopened()
+        assert fresh.gc(keep_last=keep_last).damaged == ()
+        ended = {info.id for info in fresh.run_list(limit=None) if info.state is RunPhase.FAILED}
+        for run in self.model.runs.values():
+            if run.id in ended and not run.is_over:
+                run.end(RunPhase.FAILED)
+        self._let_go(self._find_collected(), self.model.find_kept(keep_last))
+        check_runs(fresh, self.model)
+
+    @step(data=st.data(), name=branch_names())
+    def killed_purge(self, data: st.DataObject, name: str) -> None:
+        """A purge dies; it can be done again."""
+        if not self.model.exists(name):
+            return
+        self._forget(lambda one: name in (one.model.branch, one.run.target if one.run else None))
+        self._abort_runs_for(name)
+        deed = Call(method="branch_delete", arguments={"name": name, "purge": True})
+        self._survive(data, name, deed, lambda _: self.model.branch_delete(name))
+        if not self.model.exists(name):
+            try:
+                self._reopened().branch_delete(name, purge=True)
+            except BranchNotFoundError:
+                note("nothing to purge")
+            self._has_purged(name)
+
+    # What becomes of it
+
+    def _send(self, data: st.DataObject, deed: Deed) -> dict[str, Any]:
+        """Let another process do something, and have it killed on its way, if that is long enough."""
+        fatal = data.draw(_POINTS, label="fatal point")
+        answer: dict[str, Any] = self.nursery.ask("do", uri=self.uri, deed=as_text(deed), fatal=fatal)
+        assert "error" not in answer, answer["error"]
+        if "killed" in answer:
+            assert len(answer["killed"]) == fatal + 1
+            note("killed")
+        return answer
+
+    def _survive(self, data: st.DataObject, name: str, deed: Deed, expected: Expected) -> ModelCommit | None:
+        """Have somebody killed at something; all agree on whether it happened, and then it has as a whole."""
+        before = len(self.model.logs.get(name, []))
+        answer, fresh = self._send(data, deed), self._reopened()
+        has_happened = "points" in answer.get("done", {}) or self._has_changed(fresh)
+        if "killed" in answer and not has_happened:
+            note("killed before it happened")
+            check_present(fresh, self.model)
+            return None
+        note("killed after it happened" if "killed" in answer else "survived")
+        made: ModelCommit | None = self._merge_both(
+            (lambda: None) if has_happened else (lambda: deed.do(fresh)), expected, lambda: _find(fresh, name)
+        )
+        self._record(fresh, name, made)
+        if len(self.model.logs.get(name, [])) > before and self.model.exists(name):
+            self._settle(fresh, name)
+        self.tell_times()
+        check_present(fresh, self.model)
+        return made
+
+    def _settle(self, fresh: Repository, name: str) -> None:
+        """Let raw readers see what was published by somebody who did not live to do so."""
+        for key in self.model.head(name).commit.tables:
+            fresh.settle(key, branch=name)
+
+    def _has_changed(self, fresh: Repository) -> bool:
+        newest = {name: fresh._records.heads.find(BranchName(name)) for name in ("main", *BRANCHES)}
+        lengths = {name: entry.number for name, entry in newest.items() if entry is not None}
+        tags = {tag.name: tag.commit_id for tag in fresh.tag_list()}
+        known = {name: self.model.id_of(commit) for name, commit in self.model.tags.items()}
+        return lengths != {name: len(log) for name, log in self.model.logs.items()} or tags != known
+
+    def _find_collected(self) -> set[ModelCommit]:
+        fresh = self._reopened()
+        left = [(found, commit) for found, commit in self.model.commits.items() if commit not in self.model.collected]
+        return {commit for found, commit in left if fresh._records.commits.get(found).collected_at is not None}
+
+
+def _find(repo: Repository, name: str) -> Snapshot | None:
+    """What a branch shows, if it is there."""
+    try:
+        return repo.snapshot_of(name)
+    except BranchNotFoundError:
+        return None

@@ -1,0 +1,78 @@
+"""What a process is told to do to a repository, and may be killed at."""
+
+import base64
+import pickle
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Any, Protocol
+
+import anabranch as ab
+from anabranch.errors import AnabranchError
+from anabranch.repo.repository import Repository
+from anabranch.testing.operations import Operation
+from tests.repo.programs import killing
+
+# So long that no sign of life is due while a history lasts: time passes only where a history says so.
+LEASE = timedelta(days=1)
+
+
+class Deed(Protocol):
+    """One thing that can be done."""
+
+    def do(self, repo: Repository) -> object: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """A method of the repository."""
+
+    method: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    def do(self, repo: Repository) -> object:
+        return getattr(repo, self.method)(**self.arguments)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """A transaction."""
+
+    branch: str
+    operations: Sequence[Operation]
+
+    def do(self, repo: Repository) -> object:
+        with repo.transaction(self.branch) as tx:
+            for operation in self.operations:
+                operation.do(tx)
+        return tx.commit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishRun:
+    run_id: str
+
+    def do(self, repo: Repository) -> object:
+        return repo.run_get(self.run_id).publish()
+
+
+def open_patiently(uri: str, *, branch: str = "main", storage_options: Mapping[str, str] | None = None) -> Repository:
+    """A handle that has seen nothing, for which nobody seems dead before a day is over."""
+    context = ab.open(uri, branch=branch, storage_options=dict(storage_options or {}), actor="ada")._context
+    return Repository(replace(context, lease=LEASE), branch=branch)
+
+
+def as_text(deed: Deed) -> str:
+    return base64.b64encode(pickle.dumps(deed)).decode()
+
+
+def do_or_die(uri: str, told: str, *, fatal: int, last_words: int) -> dict[str, Any]:
+    """Do a deed up to a fatal point; whether it was refused, if it was passed by."""
+    deed: Deed = pickle.loads(base64.b64decode(told))  # noqa: S301 - the test that started this process wrote it
+    points = killing.Points(fatal, last_words)
+    killing._install(points)
+    try:
+        deed.do(open_patiently(uri))
+    except AnabranchError as err:
+        return {"refused": str(err)}
+    return {"points": len(points.passed)}
