@@ -144,8 +144,12 @@ def _list_below(
 def _find_file(store: ObjectStore, path: str) -> int | None:
     try:
         info = find_object(store, path)
-    except (StorageError, InvalidPathError):
-        return None  # a local folder
+    except InvalidPathError:
+        return None
+    except StorageError as err:
+        if type(err) is StorageError and is_local(store.uri):
+            return None  # a local folder
+        raise  # a store that fails says nothing about what is there
     return None if info is None else info.size
 
 

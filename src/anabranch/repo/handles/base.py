@@ -4,7 +4,7 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
 
-from anabranch.errors import InvalidInputError
+from anabranch.errors import InvalidInputError, StorageError
 from anabranch.ids import MAIN, BranchName, Ref
 from anabranch.repo import history, rewinding, settling
 from anabranch.repo.checks import checked_text
@@ -47,14 +47,17 @@ class Handle:
 
     @property
     def uri(self) -> str:
+        """Where the repository is."""
         return self._context.root
 
     @property
     def branch(self) -> str:
+        """The branch that this handle is bound to."""
         return str(self._branch)
 
     @property
     def actor(self) -> str | None:
+        """Who commits by this handle, for the record."""
         return self._context.actor
 
     @property
@@ -99,9 +102,17 @@ class Handle:
         self._move_to(entry)
         self.foreign_writes = settling.try_to_settle(self._records, entry.branch, changes)
 
-    def _on_moved(self, before: LogEntry, after: LogEntry) -> None:
-        """After a movement that was no transaction: show it, also to raw Lance readers."""
-        self._on_published(after, rewinding.changed_tables(self._records, before, after))
+    def _on_moved(self, after: LogEntry) -> None:
+        """After a movement that was no transaction: show it, also to raw Lance readers.
+
+        Others may have moved the branch between the caller's last look and this entry; what counts is the one before.
+        """
+        try:
+            before = self._records.heads.get_numbered(after.branch, after.number - 1)
+            changes = rewinding.changed_tables(self._records, before, after)
+        except StorageError:
+            changes = {}  # it is done all the same; the next writer lets raw readers see it
+        self._on_published(after, changes)
 
     def _move_to(self, entry: LogEntry) -> None:
         """Show an own commit; threads that share this handle may come here in another order than they published."""
@@ -109,8 +120,15 @@ class Handle:
             self._seen[entry.branch] = max(entry.number, self._seen.get(entry.branch, 0))
             is_newer = self._cached is None or self._cached.version < entry.number
             if entry.branch == self._branch and is_newer:
-                self._cached = self._snapshot(Resolved.of_entry(view(self._records, entry)))
+                self._cached = self._find_snapshot(entry)
         history.follow_history(self._records, entry)
+
+    def _find_snapshot(self, entry: LogEntry) -> Snapshot | None:
+        """What was just published; None if the store fails now, which takes nothing back: who asks for it reads it."""
+        try:
+            return self._snapshot(Resolved.of_entry(view(self._records, entry)))
+        except StorageError:
+            return None
 
     def _ref(self, ref: str | None) -> str:
         return self.branch if ref is None else str(Ref.parse(ref))

@@ -52,9 +52,11 @@ class BranchingHandle(Handle):
         return made
 
     def branch_list(self, *, internal: bool = False) -> tuple[BranchInfo, ...]:
+        """The branches; `internal` lists those of runs, too."""
         return branches.list_branches(self._records, internal=internal)
 
     def branch_get(self, name: str) -> BranchInfo:
+        """A branch: where it began, its head, its mode, who made it when."""
         return BranchInfo.of(self._records.heads.get(BranchName.parse_public(name)))
 
     def branch_delete(self, name: str, *, purge: bool = False) -> None:
@@ -75,6 +77,7 @@ class BranchingHandle(Handle):
             purge_branch(self._records, tombstone)
 
     def branch_restore(self, name: str) -> BranchInfo:
+        """Bring a deleted branch back as it was."""
         restored = branches.restore_branch(self._records, BranchName.parse_public(name))
         self._seen[BranchName(name)] = restored.version
         return restored
@@ -84,7 +87,7 @@ class BranchingHandle(Handle):
         target = TableKey.parse(key)
         entry, was_local = live.pull_table(self._records, BranchName.parse_public(name), target)
         if was_local:
-            self._on_published(entry, {target: self._records.commits.find_table(entry.head, target)})
+            self._on_moved(entry)
         return was_local
 
     def branch_freeze(self, name: str) -> BranchInfo:
@@ -113,6 +116,7 @@ class BranchingHandle(Handle):
         return self._protect(target, protect=True, checks=tuple(stored))
 
     def branch_unprotect(self, name: str) -> BranchInfo:
+        """Let a branch move freely again."""
         return self._protect(BranchName.parse_public(name), protect=False)
 
     def branch_drift(self, name: str) -> tuple[live.TableDrift, ...]:
@@ -130,19 +134,21 @@ class BranchingHandle(Handle):
         )
 
     def tag_list(self) -> tuple[TagInfo, ...]:
+        """The tags, by name."""
         return tags.list_tags(self._records)
 
     def tag_get(self, name: str) -> TagInfo:
+        """A tag, and the commit it stands for."""
         return tags.get_tag(self._records, TagName.parse(name))
 
     def tag_delete(self, name: str) -> None:
+        """Delete a tag; its commit stays."""
         tags.delete_tag(self._records, TagName.parse(name))
 
     def reset(self, branch: str, *, to: str) -> None:
         """Put a branch on what a ref stands for. Nothing is lost: the reflog has where it was."""
         name = BranchName.parse_public(branch)
-        before = self._records.heads.get(name)
-        self._on_moved(before, rewinding.reset_branch(self._records, name, self._resolve_published(to)))
+        self._on_moved(rewinding.reset_branch(self._records, name, self._resolve_published(to)))
 
     def undo(self, branch: str | None = None) -> None:
         """Take back the last movement of a branch, whatever it was, by a new entry of its log.
@@ -150,8 +156,7 @@ class BranchingHandle(Handle):
         Refused if others moved the branch since this handle did, or last looked at it.
         """
         target = self._named(branch)
-        after = rewinding.undo_last(self._records, target, seen=self._seen.get(target))
-        self._on_moved(self._records.heads.get_numbered(target, after.number - 1), after)
+        self._on_moved(rewinding.undo_last(self._records, target, seen=self._seen.get(target)))
 
     def _protect(self, name: BranchName, *, protect: bool, checks: tuple[tuple[str, str], ...] = ()) -> BranchInfo:
         entry, has_moved = protection.set_protection(self._records, name, protect=protect, checks=checks)

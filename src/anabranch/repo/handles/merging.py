@@ -137,20 +137,18 @@ class MergingHandle(Handle):
         combiner = self._combiner(BranchName.parse_public(branch), strategy=strategy, resolvers=resolvers)
         resolved = self._resolve_published(onto)
         resolved.get_commit()  # refuses what no commit records
-        before = self._records.heads.get(combiner.branch)
         with self._holding(resolved.record) as records:
             rebased = rebase_branch(records, resolved.record, combiner)
         if rebased.entry is not None:
-            self._on_moved(before, rebased.entry)
+            self._on_moved(rebased.entry)
         return rebased.commits
 
     def _pick(self, pick: _Pick, commit: str, message: str | None, combiner: Combiner) -> GraphCommit:
-        before = self._records.heads.get(combiner.branch)
         text = None if message is None else checked_text(message)
         record = self._resolve(commit).record
         with self._holding(record) as records:
             after = pick(records, combiner.branch, record, message=text, combiner=combiner)
-        self._on_moved(before, after)
+        self._on_moved(after)
         return after.head.commit
 
     @contextmanager

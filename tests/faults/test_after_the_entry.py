@@ -1,0 +1,90 @@
+"""Once a branch's log has its entry the write is done, whatever fails after that; and who fails says so truly."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+import anabranch as ab
+from anabranch.errors import StorageUnavailableError
+from tests.conftest import Place
+from tests.faults.lakes import RIVAL, fill
+from tests.faults.trouble import Kind, Trouble, all_stores_through
+from tests.faults.writes import Act, commit_on_main
+from tests.moulds import Cast
+from tests.repo.conftest import CUSTOMERS, ORDERS, raw, rows, table
+
+pytestmark = pytest.mark.local
+
+T = TypeVar("T")
+
+
+def append_live(repo: ab.Repository) -> None:
+    with repo.transaction("live", message="written") as tx:
+        tx.append(ORDERS, table(7))
+
+
+WRITES: dict[str, Act] = {
+    "append": append_live,
+    "pull": lambda repo: repo.branch_pull("live", CUSTOMERS),
+    "revert": lambda repo: repo.revert("dev", branch="dev"),
+}
+
+
+def requests_of(lake: ab.Repository, act: Act) -> list[str]:
+    with all_stores_through(trouble := Trouble()):
+        repo = ab.open(lake.uri)
+        trouble.arm()
+        act(repo)
+    return trouble.requests
+
+
+class _NoReadsAfter(Trouble):
+    """Let every read fail after the first entry that is put into a log."""
+
+    def request(self, operation: str, path: str, send: Callable[[], T]) -> T:
+        result = super().request(operation, path, send)
+        is_put = any(each.startswith("put_if_absent _versions/") for each in self.requests)
+        if operation == "get" and self._is_armed and is_put:
+            raise StorageUnavailableError(f"an injected error hit {operation} of {path!r}", hint="try again")
+        return result
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_reads_that_fail_after_the_entry_take_nothing_back(place: Place, cast: Cast, name: str) -> None:
+    lake = cast(fill)
+    with all_stores_through(trouble := _NoReadsAfter()):
+        repo = ab.open(lake.uri)
+        trouble.arm()
+        WRITES[name](repo)
+    assert repo.snapshot().id == lake.snapshot_of("main").id
+
+
+def test_raw_readers_see_a_reset_that_somebody_came_before(place: Place, cast: Cast) -> None:
+    lake = cast(fill)
+    requests = [
+        number
+        for number, request in enumerate(requests_of(lake, lambda repo: repo.reset("main", to="v1")), start=1)
+        if "_tags/" in request
+    ]
+    lake.undo("main")
+    trouble = Trouble(requests[0], Kind.LATENCY, meanwhile=lambda: commit_on_main(ab.open(lake.uri)))
+    with all_stores_through(trouble):
+        repo = ab.open(lake.uri)
+        trouble.arm()
+        repo.reset("main", to="v1")
+    assert trouble.is_reached
+    assert rows(raw(lake, RIVAL)) == rows(lake.snapshot_of("main")[RIVAL])
+
+
+def test_a_file_that_cannot_be_reached_is_not_called_missing(place: Place, cast: Cast) -> None:
+    lake = cast(fill)
+    file = Path(place / "rows.csv")
+    file.write_text("id,v\n80,x\n")
+    with all_stores_through(trouble := Trouble(1, Kind.ERROR)):
+        repo = ab.open(lake.uri)
+        trouble.arm()
+        with pytest.raises(StorageUnavailableError):
+            repo.load(ORDERS, file, engine="local")
+    assert lake.load(ORDERS, file, engine="local").rows_loaded == 1

@@ -1,0 +1,116 @@
+"""Every public write, while one of the requests of this process fails, times out, loses its answer or takes long."""
+
+from collections.abc import Callable, Iterator
+from shutil import rmtree
+
+import pytest
+
+import anabranch as ab
+from anabranch.repo.run import Run
+from tests.conftest import Place
+from tests.conftest import _make_folder as make_folder
+from tests.faults.datasets import DATASET_READS, DATASET_WRITES, fill_stock
+from tests.faults.lakes import fill
+from tests.faults.tallying import Tally, spread, told
+from tests.faults.transactions import TRANSACTION_READS, TRANSACTION_WRITES
+from tests.faults.trouble import Kind
+from tests.faults.trying import States, Trial, examine_lake, examine_stock
+from tests.faults.writes import (
+    MODULE_READS,
+    MODULE_WRITES,
+    REPOSITORY_READS,
+    REPOSITORY_WRITES,
+    RUN_READS,
+    RUN_WRITES,
+    Look,
+    Write,
+)
+from tests.moulds import Fill, Mould
+
+pytestmark = pytest.mark.local
+
+MakeTrial = Callable[[str], Trial]
+
+# A write with more requests is tried at so many of them, evenly spread.
+MOST_REQUESTS = 8
+# What the lake, or the dataset's, shows before any write.
+KNOWN: dict[bool, dict[Look, States]] = {}
+
+TABLES: dict[str, tuple[type, dict[str, list[Write]], frozenset[str]]] = {
+    "Repository": (ab.Repository, REPOSITORY_WRITES, REPOSITORY_READS),
+    "Run": (Run, RUN_WRITES, RUN_READS),
+    "Transaction": (ab.Transaction, TRANSACTION_WRITES, TRANSACTION_READS),
+    "Dataset": (ab.Dataset, DATASET_WRITES, DATASET_READS),
+}
+ALL = {
+    **{f"ab.{name}-{n}": write for name, writes in MODULE_WRITES.items() for n, write in enumerate(writes)},
+    **{
+        f"{owner}.{name}-{n}": write
+        for owner, (_, table, _) in TABLES.items()
+        for name, writes in table.items()
+        for n, write in enumerate(writes)
+    },
+}
+
+
+@pytest.mark.parametrize("owner", TABLES)
+def test_every_public_name_is_a_read_or_a_write_with_a_case(owner: str) -> None:
+    handle, writes, reads = TABLES[owner]
+    public = {name for name in dir(handle) if not name.startswith("_")}
+    assert public == {*writes, *reads}
+    assert not {*writes} & reads
+
+
+def test_every_public_function_is_a_read_or_a_write_with_a_case() -> None:
+    functions = {name for name in ab.__all__ if name[0].islower() and name != "errors"}
+    assert functions == {*MODULE_WRITES, *MODULE_READS}
+
+
+@pytest.fixture(scope="session")
+def tally(request: pytest.FixtureRequest) -> Iterator[Tally]:
+    with told(request.config, "faults at every write") as tally:
+        yield tally
+
+
+@pytest.fixture
+def trial(moulds: dict[tuple[Fill, str], Mould], tmp_path_factory: pytest.TempPathFactory) -> Iterator[MakeTrial]:
+    """Make a trial of a write on the lake that it is for."""
+    used: list[Place] = []
+
+    def new_place() -> Place:
+        used.append(Place(root=str(make_folder(tmp_path_factory, "fault"))))
+        return used[-1]
+
+    def make(name: str) -> Trial:
+        is_stock = name.startswith("Dataset.")
+        wanted = fill_stock if is_stock else fill
+        if (wanted, "") not in moulds:
+            moulds[wanted, ""] = Mould(Place(root=str(make_folder(tmp_path_factory, "mould"))), wanted)
+        return Trial(
+            write=ALL[name],
+            mould=moulds[wanted, ""],
+            new_place=new_place,
+            examine=examine_stock if is_stock else examine_lake,
+            known=KNOWN.setdefault(is_stock, {}),
+        )
+
+    yield make
+    for place in used:
+        rmtree(place.root)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_write_at_one_of_its_requests(trial: MakeTrial, name: str, tally: Tally) -> None:
+    """One fault each, of another kind and at another request for each write."""
+    turn = list(ALL).index(name)
+    kind = list(Kind)[turn % len(Kind)]
+    trial(name).run(lambda requests: [(1 + turn * 7 % requests, kind)], tally)
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("name", ALL)
+def test_a_write_at_all_of_its_requests(trial: MakeTrial, name: str, tally: Tally) -> None:
+    def choose(requests: int) -> list[tuple[int, Kind]]:
+        return [(nth, kind) for nth in spread(requests, MOST_REQUESTS) for kind in Kind]
+
+    trial(name).run(choose, tally)

@@ -1,0 +1,148 @@
+"""Try a write while one of its requests goes wrong, and judge what came of it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import anabranch as ab
+from anabranch.errors import AnabranchError, BusyError, ConflictError, StorageError
+from anabranch.format.health.findings import Severity
+from anabranch.repo.doctor.findings import FindingKind
+from tests.conftest import Place
+from tests.faults.lakes import STRANGE, State, look_raw
+from tests.faults.tallying import Tally
+from tests.faults.trouble import Kind, Trouble, all_stores_through
+from tests.faults.writes import Look, Write, do_nothing
+from tests.moulds import Mould
+from tests.repo.conftest import CUSTOMERS, ids
+from tests.repo.gc.passing import pass_time
+
+# Raw Lance readers may be behind until the next writer comes by, or doctor.
+_LEFT_TO_OTHERS = {FindingKind.UNSETTLED_HOME}
+
+NewPlace = Callable[[], Place]
+# What the repository shows, and what any Lance tool sees.
+States = tuple[State, State]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """One write on copies of one lake.
+
+    `examine` says what is wrong with a lake afterwards, `known` what those before showed that nothing was done to.
+    """
+
+    write: Write
+    mould: Mould
+    new_place: NewPlace
+    examine: Callable[[ab.Repository], list[str]]
+    known: dict[Look, States]
+
+    def prepared(self) -> ab.Repository:
+        repo = self.mould.put_down(self.new_place())
+        self.write.prepare(repo)
+        return repo
+
+    def run(self, choose: Callable[[int], list[tuple[int, Kind]]], tally: Tally) -> None:
+        """Do the write once as it should go, and then with each of the chosen faults on a fresh copy."""
+        repo = self.prepared()
+        before, raw_before = self._look_before(repo)
+        requests = self._act(repo, counting := Trouble())
+        assert requests is None, f"it fails without any fault: {requests!r}"
+        after, raw_after = self.write.look(repo), look_raw(repo)
+        tally.writes += 1
+        tally.requests += len(counting.requests)
+        for nth, kind in choose(len(counting.requests)) if counting.requests else ():
+            outcome = _Attempt(self, (before, raw_before), (after, raw_after), nth, kind).run()
+            tally.faults[kind] += 1
+            tally.outcomes[outcome] += 1
+
+    def _look_before(self, repo: ab.Repository) -> States:
+        """What there is before the write: the same for all that prepare nothing."""
+        if self.write.prepare is not do_nothing:
+            return self.write.look(repo), look_raw(repo)
+        if self.write.look not in self.known:
+            self.known[self.write.look] = self.write.look(repo), look_raw(repo)
+        return self.known[self.write.look]
+
+    def _act(self, repo: ab.Repository, trouble: Trouble) -> AnabranchError | None:
+        """Do the write through stores in trouble; what it raised, if it is one of ours."""
+        with all_stores_through(trouble):
+            handle = ab.open(repo.uri, actor="ada")
+            trouble.arm()
+            try:
+                self.write.act(handle)
+            except AnabranchError as err:
+                return err
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    trial: Trial
+    before: States
+    after: States
+    nth: int
+    kind: Kind
+
+    def run(self) -> str:
+        repo = self.trial.prepared()
+        trouble = Trouble(self.nth, self.kind, meanwhile=lambda: self.trial.write.rival(ab.open(repo.uri)))
+        error = self.trial._act(repo, trouble)
+        where = f"{self.kind} at request {self.nth} of {len(trouble.requests)}: {trouble.requests[self.nth - 1 :][:2]}"
+        self._judge_error(error, where)
+        state = self.trial.write.look(repo)
+        assert state in (self.before[0], self.after[0]), f"{where}: neither before nor after, {error!r}: {state}"
+        self._judge_raw(repo, where)
+        if error is None:
+            assert state == self.after[0], f"{where}: it said that it was done, and is not"
+        elif state != self.after[0] or self.before[0] == self.after[0]:
+            self._try_again(repo, where)
+        self._go_on(repo, where)
+        return "succeeded" if error is None else "was done" if state == self.after[0] else "tried again"
+
+    def _judge_error(self, error: AnabranchError | None, where: str) -> None:
+        expected = (BusyError, ConflictError) if self.kind is Kind.LATENCY else StorageError
+        assert error is None or isinstance(error, expected), f"{where}: {error!r}"
+
+    def _judge_raw(self, repo: ab.Repository, where: str) -> None:
+        """Lance tools may be behind, and see nothing that was not published."""
+        known = [states[1] for states in (self.before, self.after)]
+        for key, found in look_raw(repo).items():
+            assert any(found == state.get(key) for state in known), f"{where}: {key} shows {found} to Lance"
+
+    def _try_again(self, repo: ab.Repository, where: str) -> None:
+        again = ab.open(repo.uri, actor="ada")
+        try:
+            self.trial.write.act(again)
+        except BusyError:
+            pass_time(repo)  # whoever was cut off is taken for dead by now
+            self.trial.write.act(ab.open(repo.uri, actor="ada"))
+        assert self.trial.write.look(repo) == self.after[0], f"{where}: trying again did something else"
+
+    def _go_on(self, repo: ab.Repository, where: str) -> None:
+        wrong = self.trial.examine(repo)
+        assert not wrong, f"{where}: {wrong}"
+
+
+def examine_lake(repo: ab.Repository) -> list[str]:
+    """Write on, and let doctor look."""
+    handle = ab.open(repo.uri, actor="ada")
+    if CUSTOMERS in handle.snapshot():
+        with handle.transaction(message="on it goes") as tx:
+            tx.delete(CUSTOMERS, "id > 10")
+        assert ids(handle, CUSTOMERS) == [10]
+    return [
+        f"{found.kind} {found.subject}: {found.explanation}"
+        for found in handle.doctor(repair=True).findings
+        if found.severity is not Severity.INFO and STRANGE not in found.tables and found.kind not in _LEFT_TO_OTHERS
+    ]
+
+
+def examine_stock(repo: ab.Repository) -> list[str]:
+    from tests.faults.datasets import stock
+
+    return [
+        f"{found.kind} {found.subject}: {found.explanation}"
+        for found in stock(repo).doctor(repair=True).findings
+        if found.severity is Severity.ERROR
+    ]
