@@ -41,9 +41,14 @@ $(VENV)/.installed-bench: $(INSTALLED) requirements-bench.lock
 	@$(BIN)/pip install --quiet --disable-pip-version-check --requirement requirements-bench.lock
 	@touch $@
 
+# One that fails does not keep the others from running.
 .PHONY: bench
 bench: $(VENV)/.installed-bench ## run the benchmarks, each beside its peer
-	@for file in benchmarks/[a-z]*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+	@failed=; for file in benchmarks/[a-z]*.py; do \
+	  echo "== $$file"; began=$$(date +%s); \
+	  $(BIN)/python $$file || failed="$$failed $$file"; \
+	  echo "-- $$file took $$(($$(date +%s) - began)) s"; \
+	done; [ -z "$$failed" ] || { echo "failed, so that their results are older ones:$$failed"; exit 1; }
 
 .PHONY: proof
 proof: $(INSTALLED) ## run the slow proofs: the whole suite on S3, long random runs

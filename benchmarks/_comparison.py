@@ -1,5 +1,6 @@
 """What all benchmarks share: contestants that take turns, findings, and the section of each in RESULTS.md."""
 
+import math
 import os
 import platform
 import random
@@ -13,7 +14,18 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-__all__ = ["Finding", "medians", "seconds", "take_turns", "to_section", "working_folder", "write_section"]
+__all__ = [
+    "Finding",
+    "bold",
+    "machine",
+    "medians",
+    "seconds",
+    "take_turns",
+    "to_section",
+    "to_table",
+    "working_folder",
+    "write_section",
+]
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
 FINDING_HEADS = ("what", "ms", "against", "ms", "ratio", "aim")
@@ -35,7 +47,21 @@ class Finding:
 
     def to_row(self) -> tuple[str, ...]:
         ratio = f"{self.ratio:.2f}x" if self.ratio >= 0.5 else f"1/{1 / self.ratio:.1f}"
-        return self.what, f"{self.milliseconds:.2f}", self.against, f"{self.baseline:.2f}", ratio, self.aim
+        shown = bold(ratio, when=self.ratio > self.most)
+        return self.what, f"{self.milliseconds:.2f}", self.against, f"{self.baseline:.2f}", shown, self.aim
+
+    @property
+    def most(self) -> float:
+        """The ratio that the aim allows: 'at most 2x' or 'at most 1/10'; other aims are not numbers."""
+        said = self.aim.removeprefix("at most ")
+        if said == self.aim:
+            return math.inf
+        return 1 / float(said[2:]) if said.startswith("1/") else float(said.removesuffix("x"))
+
+
+def bold(text: str, *, when: bool) -> str:
+    """Let a figure that misses its aim be seen."""
+    return f"**{text}**" if when else text
 
 
 @contextmanager
@@ -81,29 +107,29 @@ def to_section(
     folder: Path,
 ) -> str:
     """Markdown: what was done, the table, and on which machine with which versions."""
+    return "\n".join([f"## {title}", "", *about, "", to_table(heads, rows), "", machine(packages, folder), ""])
+
+
+def to_table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     lines = [heads, ("---",) * len(heads), *rows]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+
+
+def machine(packages: Sequence[str], folder: Path) -> str:
+    """Where and with what a benchmark ran."""
     versions = ", ".join(f"{name} {version(name)}" for name in packages)
-    return "\n".join(
-        [
-            f"## {title}",
-            "",
-            *about,
-            "",
-            *("| " + " | ".join(cells) + " |" for cells in lines),
-            "",
-            f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the "
-            f"end, files in `{folder.parent}`; Python {platform.python_version()}, {versions}.",
-            "",
-        ]
+    return (
+        f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the end, "
+        f"files in `{folder.parent}`; Python {platform.python_version()}, {versions}."
     )
 
 
-def write_section(name: str, section: str) -> None:
-    """Replace one benchmark's section of the results, or add it; the other sections stay."""
+def write_section(name: str, section: str, *, file: Path = RESULTS) -> None:
+    """Replace one benchmark's section of the results, or add it; all else in the file stays."""
     begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->\n"
-    text = RESULTS.read_text() if RESULTS.exists() else "# Results\n"
+    text = file.read_text() if file.exists() else "# Results\n"
     before, found, rest = text.partition(begin)
     if not found:
         before = before.rstrip("\n") + "\n\n"
     after = rest.partition(end)[2] if found else ""
-    RESULTS.write_text(f"{before}{begin}{section}{end}{after}")
+    file.write_text(f"{before}{begin}{section}{end}{after}")

@@ -47,7 +47,7 @@ VALUES = SCHEMA.names[1:]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", help="where to work; a temporary folder by default")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--rows", type=int, default=ROWS)
     parser.add_argument("--no-spark", action="store_true", help="leave Spark out, as where it is not installed")
     parser.add_argument("--dry-run", action="store_true", help="only print the section")

@@ -12,19 +12,16 @@ import shutil
 import statistics
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 from _comparison import seconds, to_section, working_folder, write_section
+from _lakes import counted_requests
 
 import anabranch as ab
-from anabranch.format import home
 from anabranch.repo.repository import Repository
 from anabranch.storage import open_store
-from anabranch.storage.wrappers import CountingStore
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
 AT_ONCE = 50
@@ -84,13 +81,13 @@ def measure(folder: Path, shape: Shape, rounds: int) -> tuple[str, ...]:
     for _ in range(rounds):
         listing.append(seconds(lambda: sum(1 for _ in store.list())))
         looking.append(seconds(lambda: ab.open(folder).gc(dry_run=True)))
-    with counted(folder) as (repo, stores):
-        looked = repo.gc(dry_run=True)
+    with counted_requests() as stores:
+        looked = ab.open(folder).gc(dry_run=True)
         told = sum(store.total for store in stores)
     files = sum(1 for _ in store.list())
-    with counted(folder) as (repo, stores):
+    with counted_requests() as stores:
         began = time.perf_counter()
-        freed = repo.gc(keep_last=1)
+        freed = ab.open(folder).gc(keep_last=1)
         collecting = time.perf_counter() - began
         sent = sum(store.total for store in stores)
     if looked.damaged or freed.damaged or ab.open(folder).gc(keep_last=1, dry_run=True).objects:
@@ -142,23 +139,6 @@ def key(number: int) -> str:
 
 def row(number: int) -> pa.Table:
     return pa.table({"id": [number], "v": ["some text"]}, schema=SCHEMA)
-
-
-@contextmanager
-def counted(folder: Path) -> Iterator[tuple[Repository, list[CountingStore]]]:
-    """A handle with the stores that count its requests: to logs and commits, and to the folders of tables."""
-    stores: list[CountingStore] = []
-
-    def open_counted(uri: str, options: Mapping[str, str]) -> CountingStore:
-        stores.append(CountingStore(open_store(uri, options)))
-        return stores[-1]
-
-    context = ab.open(folder)._context
-    before, home.open_store = home.open_store, open_counted
-    try:
-        yield Repository(replace(context, store=open_counted(context.root, {}))), stores
-    finally:
-        home.open_store = before
 
 
 if __name__ == "__main__":

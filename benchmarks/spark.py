@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from _comparison import medians, take_turns, to_section, working_folder, write_section
+from _comparison import bold, medians, take_turns, to_section, working_folder, write_section
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
@@ -39,8 +39,9 @@ class Speed:
     aim: str
 
     def to_row(self) -> tuple[str, ...]:
-        speed = f"{self.baseline / self.milliseconds:.2f}"
-        return self.what, f"{self.milliseconds:.0f}", self.against, f"{self.baseline:.0f}", speed, self.aim
+        speed = self.baseline / self.milliseconds
+        shown = bold(f"{speed:.2f}", when=self.aim != "-" and speed < float(self.aim))
+        return self.what, f"{self.milliseconds:.0f}", self.against, f"{self.baseline:.0f}", shown, self.aim
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +63,7 @@ class Lake:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", help="where to work; a temporary folder by default")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--rows", type=int, default=8_000_000)
     chosen = parser.parse_args()
     spark = ab.spark_session(config={"spark.driver.memory": "2g"})
