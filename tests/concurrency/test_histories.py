@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import anabranch as ab
+from anabranch.repo.doctor.findings import FindingKind, RepositoryFinding, Severity
 from tests.concurrency import marked
 from tests.concurrency.checking import SETUP, Fault, Violation, find_violations
 from tests.concurrency.evidence import Evidence, gather
@@ -38,6 +39,7 @@ class Judged:
     calls: list[Call]
     evidence: Evidence
     violations: list[Violation]
+    findings: list[RepositoryFinding]
     counts: dict[str, object]
 
 
@@ -53,7 +55,8 @@ def run_history(place: Place, tmp_path: Path, course: Course, *, seed: int) -> J
     with Program("crew", package="tests.concurrency") as crew:
         told = crew.ask("work", ground=asdict(ground), **asdict(course))
     assert told["errors"] == []
-    calls, evidence = read_calls(folder), gather(ab.open(place / "lake", storage_options=options))
+    after = ab.open(place / "lake", storage_options=options)
+    calls, evidence = read_calls(folder), gather(after)
     violations = find_violations(calls, evidence, grace=3 * LEASE)
     counts = {
         "place": "local" if place.is_local else "s3",
@@ -70,12 +73,19 @@ def run_history(place: Place, tmp_path: Path, course: Course, *, seed: int) -> J
     }
     if course.plant is None:
         record_proof("concurrency", counts, seconds=time.monotonic() - began)
-    return Judged(calls=calls, evidence=evidence, violations=violations, counts=counts)
+    findings = [found for found in after.doctor(rows=True).findings if _is_damage(found)]
+    return Judged(calls=calls, evidence=evidence, violations=violations, findings=findings, counts=counts)
+
+
+def _is_damage(found: RepositoryFinding) -> bool:
+    """Whether it is more than what the killed left lying; to take an own write for a stranger's is damage, too."""
+    return found.severity is Severity.ERROR or found.kind is FindingKind.FOREIGN_WRITE
 
 
 def assert_sound(judged: Judged, *, least: int) -> None:
     """Nothing is wrong, and enough was done for that to mean something."""
     assert judged.violations == []
+    assert judged.findings == []
     done = Counter(call.kind for call in judged.calls if call.outcome is Outcome.DONE)
     assert done["commit"] >= least
     assert done["read_head"] + done["read_synced"] >= least
