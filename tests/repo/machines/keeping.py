@@ -55,18 +55,23 @@ class KeepingMachine(MergingMachine):
 
     # Garbage collection
 
-    @step()
-    def wait(self) -> None:
-        """Let days pass, in which nobody gave a sign of life; on a store whose clock is its own that cannot be told."""
+    @step(number=st.integers(0, HANDLES - 1))
+    def wait(self, number: int) -> None:
+        self._pass_time(self.handles[number].repo)
+
+    def _pass_time(self, repo: Repository) -> None:
+        """Let days pass, in which nobody gave a sign of life; a store with a clock of its own cannot be told."""
         if self.is_local:
             self._forget(lambda _: True)
-            pass_time(self.handles[0].repo, by=_LONG)
+            pass_time(repo, by=_LONG)
             self.model.pass_time()
 
     @step(data=st.data(), number=st.integers(0, HANDLES - 1))
     def gc(self, data: st.DataObject, number: int) -> None:
         keep_last = data.draw(st.sampled_from([None, 1, 1, 2, 3]), label="keep last")
         newer = data.draw(st.sampled_from([None, None, None, timedelta(days=30)]), label="keep newer than")
+        if data.draw(st.booleans(), label="after days"):
+            self._pass_time(self.handles[number].repo)
         self._collect(self.handles[number].repo, keep_last, newer)
 
     def _collect(self, repo: Repository, keep_last: int | None, newer: timedelta | None) -> None:
