@@ -18,7 +18,7 @@ from tests.conftest import Place
 from tests.proof_log import record_proof
 from tests.repo.programs.running import Program
 
-LEASE = 5.0
+SHORT_LEASE = 5.0  # lets garbage be collected while others work
 READS = ("read_", "list_")
 
 
@@ -30,6 +30,7 @@ class Course:
     operations: int
     kills: int = 0
     plant: str | None = None
+    lease: float = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,14 +51,14 @@ def run_history(place: Place, tmp_path: Path, course: Course, *, seed: int) -> J
     options = dict(place.storage_options)
     repo = ab.init(place / "lake", storage_options=options, actor=SETUP)
     marked.create(repo)
-    ground = Ground(uri=place / "lake", storage_options=options, folder=str(folder), seed=seed, lease=LEASE)
+    ground = Ground(uri=place / "lake", storage_options=options, folder=str(folder), seed=seed, lease=course.lease)
     began = time.monotonic()
     with Program("crew", package="tests.concurrency") as crew:
         told = crew.ask("work", ground=asdict(ground), **asdict(course))
     assert told["errors"] == []
     after = ab.open(place / "lake", storage_options=options)
     calls, evidence = read_calls(folder), gather(after)
-    violations = find_violations(calls, evidence, grace=3 * LEASE)
+    violations = find_violations(calls, evidence, grace=3 * course.lease)
     counts = {
         "place": "local" if place.is_local else "s3",
         "processes": told["processes"],
@@ -100,14 +101,15 @@ def test_three_processes(tmp_path: Path) -> None:
 @pytest.mark.proof
 @pytest.mark.parametrize("seed", [1, 2])
 def test_eight_processes(place: Place, tmp_path: Path, seed: int) -> None:
-    course = Course(members=8, operations=250 if place.is_local else 60)
+    course = Course(members=8, operations=250 if place.is_local else 60, lease=SHORT_LEASE)
     assert_sound(run_history(place, tmp_path, course, seed=seed), least=30)
 
 
 @pytest.mark.proof
 @pytest.mark.parametrize("seed", [3, 4])
 def test_eight_processes_of_which_many_are_killed(place: Place, tmp_path: Path, seed: int) -> None:
-    course = Course(members=8, operations=120 if place.is_local else 40, kills=60 if place.is_local else 20)
+    operations, kills = (120, 60) if place.is_local else (40, 20)
+    course = Course(members=8, operations=operations, kills=kills, lease=SHORT_LEASE)
     judged = run_history(place, tmp_path, course, seed=seed)
     assert_sound(judged, least=30)
     assert judged.counts["kills"] == course.kills
