@@ -14,6 +14,8 @@ from anabranch.repo.repository import Repository
 
 __all__ = ["OPERATIONS", "Cost", "Measured", "Operation", "counting_meter", "delaying_meter", "measure"]
 
+LISTED = "on local disk Lance lists all versions of the table to find its newest, two for each commit"
+NAMED = "it decodes the commit that names all tables"
 # To be run once and timed, after all that comes before it was done.
 Prepared = Callable[[], object]
 WARM_UP = 2
@@ -259,6 +261,7 @@ def require(held: bool) -> None:  # noqa: FBT001 - what must hold is its only ar
 OPERATIONS = (
     Operation(
         name="open, snapshot of main",
+        grows_with={"tables": NAMED},
         prepare=open_snapshot,
         peer="open a dataset",
         prepare_peer=open_dataset,
@@ -266,6 +269,7 @@ OPERATIONS = (
     ),
     Operation(
         name="open, one row by its key",
+        grows_with={"tables": NAMED},
         prepare=read_row,
         peer="open, filter",
         prepare_peer=read_raw_row,
@@ -279,14 +283,25 @@ OPERATIONS = (
         grows_with={"branches": "it reads the head of each, two requests for a branch, in parallel"},
         is_read=True,
     ),
-    Operation(name="log of 10 commits", prepare=list_ten_commits, is_read=True),
-    Operation(name="append one row", prepare=append_row, peer="open, insert", prepare_peer=append_raw_row),
+    Operation(
+        name="log of 10 commits",
+        grows_with={"tables": "commits name the tables that they made"},
+        prepare=list_ten_commits,
+        is_read=True,
+    ),
+    Operation(
+        name="append one row",
+        grows_with={"commits": LISTED},
+        prepare=append_row,
+        peer="open, insert",
+        prepare_peer=append_raw_row,
+    ),
     Operation(
         name="upsert one row",
         prepare=upsert_row,
         peer="open, `merge_insert`",
         prepare_peer=upsert_raw_row,
-        grows_with={"rows": "Lance looks for the key in the whole column"},
+        grows_with={"commits": LISTED, "rows": "Lance looks for the key in the whole column"},
     ),
     Operation(
         name="create a branch",
@@ -300,7 +315,7 @@ OPERATIONS = (
         peer="`create_branch`, insert",
         prepare_peer=fork_raw,
     ),
-    Operation(name="diff of one row", prepare=diff_row),
-    Operation(name="merge of one row", prepare=merge_row),
+    Operation(name="diff of one row", grows_with={"tables": NAMED}, prepare=diff_row),
+    Operation(name="merge of one row", grows_with={"commits": LISTED, "tables": NAMED}, prepare=merge_row),
     Operation(name="create a tag", prepare=create_tag, peer="`tags.create`", prepare_peer=create_raw_tag),
 )
