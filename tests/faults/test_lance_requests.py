@@ -21,7 +21,7 @@ pytestmark = pytest.mark.xdist_group("s3")
 TRIES_AGAIN = {"patient": "2", "impatient": "0"}
 TIMEOUT = "4s"
 # A write with more requests is tried at about so many of them, evenly spread; stalls take as long as the time-out.
-MOST_REQUESTS = 8
+MOST_REQUESTS = 6
 STALLS_EVERY = 5
 
 
@@ -75,7 +75,8 @@ class Journey:
         elif state != promised or self.write.quiet:
             self.write.act(self.again(), number)
             assert self.write.look(self.again(), number) == promised, f"{where}: trying again did something else"
-        return "succeeded" if error is None else "was done" if state == promised else "tried again"
+        is_done = state == promised != before
+        return "succeeded" if error is None else "raised, and done" if is_done else "raised, and tried again"
 
     def _act(self, repo: ab.Repository, number: int) -> AnabranchError | None:
         try:

@@ -98,7 +98,8 @@ class _Attempt:
         elif state != self.after[0] or self.before[0] == self.after[0]:
             self._try_again(repo, where)
         self._go_on(repo, where)
-        return "succeeded" if error is None else "was done" if state == self.after[0] else "tried again"
+        is_done = state == self.after[0] != self.before[0]
+        return "succeeded" if error is None else "raised, and done" if is_done else "raised, and tried again"
 
     def _judge_error(self, error: AnabranchError | None, where: str) -> None:
         expected = (BusyError, ConflictError) if self.kind is Kind.LATENCY else StorageError
