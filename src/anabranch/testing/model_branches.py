@@ -40,6 +40,7 @@ class ModelBranches:
         self.times: dict[str, list[int]] = {}
         self.verified: dict[object, ModelTable] = {}
         self.stale: set[object] = set()  # those of them that are to be compared again
+        self.pauses: set[ModelEntry] = set()  # entries by which nothing moved
         self.tags: dict[str, ModelCommit] = {}
         self.collected: set[ModelCommit] = set()  # those that cannot be read any more
 
@@ -241,11 +242,12 @@ class ModelBranches:
         if name not in self.logs:
             raise BranchNotFoundError(f"there never was a branch {name!r}", hint=_HINT)
         log = self.logs[name]
-        if log[-1].is_protected and (len(log) == 1 or log[-2].is_protected):
-            self._refuse_protected(log[-1])
-        if len(log) == 1 and name == "main":
+        moved = max([number for number, entry in enumerate(log) if entry not in self.pauses], default=0)
+        if moved == 0 and name == "main":
             raise InvalidInputError("there is nothing to undo", hint=_HINT)
-        before = log[-2] if len(log) > 1 else replace(log[-1], is_deleted=True)
+        before = log[moved - 1] if moved else replace(log[-1], is_deleted=True)
+        if before.is_protected:
+            self._refuse_protected(log[-1])
         if before.is_deleted and not log[-1].is_deleted:
             self._refuse_in_use(name)
         if log[-1].is_deleted and not before.is_deleted:

@@ -1,6 +1,7 @@
 """Tags of the model, and what garbage collection and purges may let go of it."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import islice
 
 from anabranch.errors import InvalidInputError, TagExistsError, TagNotFoundError
@@ -41,6 +42,12 @@ class ModelKeeping(ModelBranches):
         if name not in self.tags:
             raise TagNotFoundError(f"there is no tag {name!r}", hint=_HINT)
         self._untagged.append(self.tags.pop(name))
+
+    def stop_publishing(self, name: str) -> None:
+        """Let nobody publish a run who only seemed dead: one more entry of its target, by which nothing moves."""
+        paused = replace(self.head(name))
+        self.logs[name].append(paused)
+        self.pauses.add(paused)
 
     # Garbage collection
 

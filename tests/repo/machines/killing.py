@@ -122,14 +122,23 @@ class KillingMachine(RepositoryMachine):
             return
         self._forget(lambda one: one.run is model)
         self._send(data, PublishRun(run_id=model.id))
-        self.tell_times()
-        self._publish_again(model)
-
-    def _publish_again(self, model: ModelRun) -> None:
-        handle = self.handles[0]
+        handle = self.handles[number]
         self._publish_run(handle, self._reopened().run_get(model.id), model)
+        if not model.is_over:
+            self._abort_for_dead(model)
         check_runs(handle.repo, self.model)
         check_run(handle.repo, self.model, model)
+
+    def _abort_for_dead(self, model: ModelRun) -> None:
+        """Nobody can publish it; as the log says that somebody is at it, that one must seem dead first."""
+        self._lapse(model)
+        fresh = self._reopened()
+        fresh.run_get(model.id).abort()
+        model.end(RunPhase.ABORTED)
+        if self._has_changed(fresh):
+            self.model.stop_publishing(model.target)
+            note("stopped publishing")
+        self.tell_times()
 
     @step(data=st.data())
     def killed_gc(self, data: st.DataObject) -> None:

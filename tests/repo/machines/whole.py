@@ -1,6 +1,7 @@
 """Whatever can be done to a repository."""
 
 import os
+from contextlib import suppress
 
 import hypothesis.strategies as st
 
@@ -9,7 +10,7 @@ from anabranch.ids import BranchName
 from anabranch.repo.context import as_segment
 from anabranch.repo.models import RunPhase
 from anabranch.testing.invariants import check_ref, check_run, check_runs, check_snapshot
-from anabranch.testing.model import ModelView
+from anabranch.testing.model import ModelRun, ModelView
 from anabranch.testing.strategies import BRANCHES, branch_names, desired_schemas, refs
 from tests.repo.machines.counting import note, step
 from tests.repo.machines.keeping import KeepingMachine
@@ -100,9 +101,13 @@ class RepositoryMachine(KeepingMachine):
         if model is None or not model.is_active or not self.is_local:
             return
         self.runs[model] = self.handles[number].repo.run_get(model.id)
-        os.utime(f"{self.uri}/_leases/{as_segment(BranchName(model.target))}/{model.id}", (0, 0))
-        model.is_alive = False
+        self._lapse(model)
         check_runs(self.handles[number].repo, self.model)
+
+    def _lapse(self, model: ModelRun) -> None:
+        with suppress(FileNotFoundError):  # swept after days
+            os.utime(f"{self.uri}/_leases/{as_segment(BranchName(model.target))}/{model.id}", (0, 0))
+        model.is_alive = False
 
     # Branches
 

@@ -190,7 +190,7 @@ class WorkingMachine(PairMachine):
         if may_begin and (not active or (len(active) < 3 and data.draw(st.booleans(), label="begin"))):
             return self._begin_run(self.handles[number].repo, self._draw_branch(data))
         known = [*active * 5, *self.runs]
-        return data.draw(st.sampled_from(known), label="run") if known else None
+        return known[data.draw(st.integers(0, len(known) - 1), label="run")] if known else None
 
     def _begin_run(self, repo: ab.Repository, target: str) -> ModelRun | None:
         begun: list[Run] = []
