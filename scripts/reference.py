@@ -3,19 +3,31 @@
 Run it after a change of any of them; a test tells when that was forgotten.
 """
 
+import ast
 import dataclasses
+import functools
+import importlib
 import inspect
 import re
 import sys
+import tempfile
 import typing
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import anabranch
+
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 BEGIN, END = "<!-- from the code: begin -->", "<!-- from the code: end -->"
 # Told once, above all commands.
 _SHARED = ("--repo", "--actor", "--storage-option", "--json")
+# Classes of ours that public ones hold or hand on, and that are no business of whoever uses them.
+_INTERNAL = {
+    *("ArrowDataset", "Choice", "DeclaredCheck", "Draft", "FileGroup", "HistoryTables", "Home", "Index", "ObjectInfo"),
+    *("ObjectStore", "Output", "Part", "Pin", "Place", "RowSide", "Scan", "SchemaState", "Source", "Statement"),
+    *("TableFeed", "VectorOptions"),
+}
 
 
 def main() -> None:
@@ -103,7 +115,7 @@ def _row(parameter: Any) -> str:
         names, default = f"`{_argument(parameter).strip('[]')}`", parameter.default
     else:
         names = ", ".join(f"`{name}`" for name in (*parameter.opts, *parameter.secondary_opts))
-        names += f" `{parameter.metavar}`" if parameter.metavar else ""
+        names += f" `{_cell(parameter.metavar)}`" if parameter.metavar else ""
         default = None if parameter.is_flag else parameter.default
     told = "required" if parameter.required else "" if default in (None, "", ()) else f"`{default}`"
     repeated = (
@@ -137,7 +149,8 @@ def routes() -> list[tuple[str, str, str]]:
     from anabranch.server.app import create_app
     from anabranch.server.settings import Settings
 
-    described = create_app(Settings(data=Path("nowhere"))).openapi()["paths"]
+    with tempfile.TemporaryDirectory() as folder:
+        described = create_app(Settings(data=Path(folder))).openapi()["paths"]
     return [
         (method.upper(), path, told.get("description") or told.get("summary") or "")
         for path, methods in described.items()
@@ -159,34 +172,37 @@ def write_routes(page: str) -> str:
 
 def write_python() -> str:
     """The page of all public functions and classes, and of the values that they return."""
-    import anabranch
-
-    functions, classes = [], []
-    for name in anabranch.__all__:
-        value = getattr(anabranch, name)
-        if inspect.isclass(value):
-            classes.append(value)
-        elif inspect.isfunction(value):
-            functions.append(_function(f"ab.{name}", value, level=3))
-    values = [each for each in reachable(classes) if each not in classes]
+    classes, functions = public_classes(), public_functions()
+    values = [each for each in reachable([*classes, *functions.values()]) if each not in classes]
     parts = [
         _INTRODUCTION,
         "## Functions",
-        *functions,
+        *(_function(name, function, level=3) for name, function in functions.items()),
         "## Classes",
         *(_class(each, f"ab.{each.__name__}") for each in classes),
         "## What they return",
-        *(_class(each, each.__name__) for each in values),
+        *(_class(each, _name(each, values)) for each in values),
         "## Errors",
         _errors(),
     ]
     return "\n\n".join(parts) + "\n"
 
 
+def public_classes() -> list[type]:
+    """The classes that `anabranch` offers by name."""
+    return [value for name in anabranch.__all__ if inspect.isclass(value := getattr(anabranch, name))]
+
+
+def public_functions() -> dict[str, Any]:
+    """The functions that `anabranch` offers, by the name that users type."""
+    found = {f"ab.{name}": getattr(anabranch, name) for name in anabranch.__all__}
+    return {name: value for name, value in found.items() if inspect.isfunction(value)}
+
+
 _INTRODUCTION = """# Python
 
-All that `import anabranch as ab` offers, from the code itself. Names that begin with an underscore, and modules that are
-not named here, may change at any time. `scripts/reference.py` writes this page."""
+All that `import anabranch as ab` offers, from the code itself. Names that begin with an underscore, and modules that
+are not named here, may change at any time. `scripts/reference.py` writes this page."""
 
 
 def _function(name: str, function: Any, *, level: int) -> str:
@@ -199,8 +215,7 @@ def _signature(name: str, function: Any) -> str:
     parameters = [each for each in found.parameters.values() if each.name not in ("self", "cls")]
     plain = [each.replace(annotation=_type(each.annotation)) for each in parameters]
     shown = inspect.Signature(plain, return_annotation=_type(found.return_annotation))
-    text = re.sub(r"'(\x00[^']*)'", r"\1", str(shown)).replace("\x00", "")
-    text = f"{name}{text}"
+    text = name + re.sub(r"<function .*?> at 0x\w+>|<function .*? at 0x\w+>", "...", str(shown))
     if len(text) <= 110:
         return text
     inside, _, returns = text[len(name) + 1 :].rpartition(")")
@@ -234,11 +249,18 @@ def _type(annotation: Any) -> Any:
     return _Text(text.replace("'", "").replace('"', ""))
 
 
+def _name(each: type, others: list[type]) -> str:
+    """What a class is called; with its module where two are called the same."""
+    is_alone = sum(other.__name__ == each.__name__ for other in others) == 1
+    return each.__name__ if is_alone else f"{each.__module__}.{each.__name__}"
+
+
 def _class(each: type, name: str) -> str:
     parts = [f"### `{name}`", _docstring(each)]
     fields = public_fields(each)
     if fields:
-        parts.append("\n".join(["| | |", "|---|---|", *(f"| `{key}` | `{_type(told)}` |" for key, told in fields)]))
+        rows = [f"| `{key}` | `{_cell(_type(told))}` |" for key, told in fields]
+        parts.append("\n".join(["| | |", "|---|---|", *rows]))
     if issubclass(each, str):
         parts.append("One of " + ", ".join(f"`{member.value}`" for member in typing.cast(Any, each)) + ".")
     for key, member in public_members(each):
@@ -247,7 +269,7 @@ def _class(each: type, name: str) -> str:
             parts.append(f"#### `{each.__name__}.{key}`\n\n```python\n{key}: {returns}\n```\n\n{_docstring(member)}")
         else:
             parts.append(_function(f"{each.__name__}.{key}", member, level=4))
-    return "\n\n".join(parts)
+    return "\n\n".join(part for part in parts if part)
 
 
 def _docstring(value: Any) -> str:
@@ -257,7 +279,7 @@ def _docstring(value: Any) -> str:
     return f"{text}\n\n```python\n{arrow}{examples.rstrip()}\n```" if arrow else text
 
 
-def public_fields(each: type) -> list[tuple[str, Any]]:
+def public_fields(each: Any) -> list[tuple[str, Any]]:
     """The fields of a value, with their types as they are written."""
     if not dataclasses.is_dataclass(each):
         return []
@@ -265,46 +287,81 @@ def public_fields(each: type) -> list[tuple[str, Any]]:
 
 
 def public_members(each: type) -> list[tuple[str, Any]]:
-    """The public methods and properties of a class, those it inherits from other classes of ours too."""
+    """The public methods and properties of a class, those it inherits from other classes of ours too.
+
+    How a value is made is nobody's business: of those that are only returned, class methods are left out.
+    """
+    is_returned = each.__name__ not in anabranch.__all__
     ours = [base for base in each.__mro__ if base.__module__.startswith("anabranch")]
     found: dict[str, Any] = {}
     for base in reversed(ours):
         for name, member in vars(base).items():
-            plain = member.__func__ if isinstance(member, classmethod | staticmethod) else member
+            is_maker = isinstance(member, classmethod | staticmethod)
+            plain = member.__func__ if is_maker else member
+            if is_maker and (is_returned or name == "of"):
+                continue
             if not name.startswith("_") and (inspect.isfunction(plain) or isinstance(plain, property)):
                 found[name] = plain
     return sorted(found.items())
 
 
-def reachable(classes: list[type]) -> list[type]:
-    """These classes and all of ours that their methods return or their fields hold, errors aside."""
-    found: dict[type, None] = {}
-    waiting = list(classes)
+def reachable(begin: list[Any]) -> list[type]:
+    """These classes and all of ours that they and these functions return or hold, errors aside."""
+    found: dict[Any, None] = {}
+    waiting = list(begin)
     while waiting:
         each = waiting.pop(0)
-        if each in found:
-            continue
-        found[each] = None
-        waiting += sorted(_mentioned(each) - set(found), key=lambda one: one.__name__)
-    return sorted((each for each in found if not issubclass(each, Exception)), key=lambda one: one.__name__)
+        if each not in found:
+            found[each] = None
+            waiting += _mentioned(each)
+    classes = [each for each in found if inspect.isclass(each) and not issubclass(each, Exception)]
+    return sorted(classes, key=lambda one: (one.__name__, one.__module__))
 
 
-def _mentioned(each: type) -> set[type]:
-    texts = [str(_type(told)) for _, told in public_fields(each)]
-    for _, member in public_members(each):
-        function = member.fget if isinstance(member, property) else member
-        texts.append(str(_type(inspect.signature(typing.cast(Any, function)).return_annotation)))
-    names = {word for text in texts for word in re.findall(r"\b[A-Z]\w+", text)}
-    return {value for name in names if (value := _named(name, each)) is not None}
+def _mentioned(each: Any) -> list[type]:
+    members = [member for _, member in public_members(each)] if inspect.isclass(each) else [each]
+    functions: list[Any] = [one.fget if isinstance(one, property) else one for one in members]
+    taken = vars(each).get("__getitem__") if inspect.isclass(each) else None
+    functions += [] if taken is None else [taken]
+    returned = [(inspect.signature(function).return_annotation, function.__module__) for function in functions]
+    held = [(told, each.__module__) for _, told in public_fields(each)]
+    found = {one for annotation, module in [*returned, *held] for one in _classes_in(annotation, module)}
+    ours = [one for one in found if one.__module__.startswith("anabranch.") and one.__name__ not in _INTERNAL]
+    return sorted(ours, key=lambda one: (one.__name__, one.__module__))
 
 
-def _named(name: str, user: type) -> type | None:
-    """The class of ours that a module means by a name."""
-    for module in [sys.modules[base.__module__] for base in user.__mro__] + list(sys.modules.values()):
-        value = getattr(module, "__dict__", {}).get(name)
-        if inspect.isclass(value) and value.__module__.startswith("anabranch.") and value.__name__ == name:
-            return value
-    return None
+def _classes_in(annotation: Any, module: str) -> Iterator[type]:
+    """The classes that an annotation names, be it a type or text that is a type only for a type checker."""
+    if isinstance(annotation, str):
+        for word in re.findall(r"[\w.]+", annotation):
+            value = _value_of(word, module)
+            if inspect.isclass(value):
+                yield value
+    elif inspect.isclass(annotation) and not typing.get_args(annotation):
+        yield annotation
+    for part in typing.get_args(annotation):
+        yield from _classes_in(part, module)
+
+
+def _value_of(word: str, module: str) -> Any:
+    first, *rest = word.split(".")
+    value = vars(sys.modules[module]).get(first, _imported_for_types(module).get(first))
+    for name in rest:
+        value = getattr(value, name, None)
+    return value
+
+
+@functools.cache
+def _imported_for_types(module: str) -> dict[str, Any]:
+    """What a module imports for type checkers alone."""
+    found: dict[str, Any] = {}
+    for statement in ast.parse(inspect.getsource(sys.modules[module])).body:
+        if isinstance(statement, ast.If) and ast.unparse(statement.test) == "TYPE_CHECKING":
+            for each in statement.body:
+                if isinstance(each, ast.ImportFrom) and (each.module or "").startswith("anabranch"):
+                    source = importlib.import_module(each.module or "")
+                    found |= {one.asname or one.name: getattr(source, one.name, None) for one in each.names}
+    return found
 
 
 def _errors() -> str:
@@ -312,7 +369,7 @@ def _errors() -> str:
 
     rows = []
     for name in errors.__all__:
-        error = getattr(errors, name)
+        error: Any = getattr(errors, name)
         if inspect.isclass(error):
             parent = error.__mro__[1].__name__
             rows.append(f"| `{name}` | `{error.code}` | `{parent}` | {_cell(_first(error.__doc__ or ''))} |")

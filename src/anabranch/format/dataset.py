@@ -69,18 +69,22 @@ class Dataset:
 
     @property
     def home(self) -> Home:
+        """Where the dataset lies and which branch is meant, for the layers above."""
         return self._home
 
     @property
     def branch(self) -> str:
+        """The branch that this handle is on."""
         return self._home.branch or MAIN
 
     @property
     def version(self) -> int:
+        """The version that this handle reads."""
         return int(self.open().version)
 
     @property
     def schema(self) -> pa.Schema:
+        """The columns, as Arrow tells them."""
         return self.open().schema
 
     def open(self) -> lance.LanceDataset:
@@ -88,6 +92,7 @@ class Dataset:
         return self._home.open(self._pinned)
 
     def count_rows(self, filter: str | None = None) -> int:  # noqa: A002 - Arrow's and Lance's name
+        """How many rows there are, or how many a filter lets through."""
         return self._pin.count_rows() if filter is None else scan.count_rows(self._pin, filter)
 
     def to_arrow(
@@ -113,9 +118,11 @@ class Dataset:
         return refs.create_branch(self._root, name, self._source(source))
 
     def branch_list(self) -> tuple[refs.BranchInfo, ...]:
+        """The branches, and where each began."""
         return refs.list_branches(self._root)
 
     def branch_get(self, name: str) -> refs.BranchInfo:
+        """A branch, and where it began."""
         return refs.get_branch(self._root, name)
 
     def branch_checkout(self, name: str, version: int | None = None) -> Self:
@@ -128,6 +135,7 @@ class Dataset:
         return type(self)(home, version=version)
 
     def branch_delete(self, name: str) -> None:
+        """Delete a branch and its files; refused while another branch or a tag needs it."""
         refs.delete_branch(self._root, name)
 
     def fork_branch_from_state(
@@ -142,22 +150,28 @@ class Dataset:
     # Tags
 
     def tag_create(self, name: str, source: Ref | None = None) -> tags.TagInfo:
+        """Give a version a name, by default what this handle reads."""
         return tags.create_tag(self._root, name, self._source(source))
 
     def tag_update(self, name: str, source: Ref | None = None) -> tags.TagInfo:
+        """Let a tag stand for another version."""
         return tags.update_tag(self._root, name, self._source(source))
 
     def tag_list(self) -> tuple[tags.TagInfo, ...]:
+        """The tags, those on branches included."""
         return tags.list_tags(self._root)
 
     def tag_get(self, name: str) -> tags.TagInfo:
+        """A tag, and what it stands for."""
         return tags.get_tag(self._root, name)
 
     def tag_checkout(self, name: str) -> Self:
+        """A handle on what a tag stands for."""
         tag = tags.get_tag(self._root, name)
         return self.branch_checkout(tag.branch or MAIN, tag.version)
 
     def tag_delete(self, name: str) -> None:
+        """Delete a tag; its version stays."""
         tags.delete_tag(self._root, name)
 
     # Base paths and tiers
@@ -168,6 +182,7 @@ class Dataset:
         return bases.add_base(self._home, str(path), name=name, is_dataset_root=is_dataset_root)
 
     def base_list(self) -> tuple[BasePath, ...]:
+        """The places where files of this branch's newest version may lie."""
         return bases.list_bases(self._home, self._pinned)
 
     def append(self, data: Any, *, base: str | None = None) -> int:
@@ -183,6 +198,7 @@ class Dataset:
         ids: Sequence[int] | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> tiering.MoveReport:
+        """Move fragments to another base, chosen by id or by a filter that all of their rows match."""
         self._refuse_pinned()
         return tiering.move_fragments(self._home, to=to, filter=filter, ids=ids, progress=progress)
 
@@ -226,6 +242,7 @@ class Dataset:
     def relocate(
         self, *, mapping: Mapping[str, str] | None = None, progress: Callable[[int, int], None] | None = None
     ) -> relocate.RelocateReport:
+        """Make a moved or copied dataset read its new place only."""
         return relocate.relocate(self._root, mapping=mapping, progress=progress)
 
     def layout(self) -> layout.Layout:

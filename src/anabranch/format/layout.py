@@ -61,11 +61,14 @@ class LayoutFile:
 
     @property
     def name(self) -> str:
+        """The last part of its path."""
         return self.path.rpartition("/")[2]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Total:
+    """How many files, and how many bytes they have."""
+
     files: int
     bytes: int
 
@@ -90,10 +93,12 @@ class Layout:
 
     @property
     def total(self) -> Total:
+        """All files together."""
         return _total(self.files)
 
     @property
     def by_kind(self) -> dict[LayoutKind, Total]:
+        """Files and bytes by what they are."""
         return {kind: _total(files) for kind, files in sorted(_grouped(self.files, lambda file: file.kind).items())}
 
     @property
@@ -103,6 +108,7 @@ class Layout:
         return {name: _total(groups[name]) for name in sorted(groups, key=lambda name: name or "")}
 
     def of_branch(self, branch: str | None) -> tuple[LayoutFile, ...]:
+        """The files of one branch."""
         return tuple(file for file in self.files if file.branch == branch)
 
 

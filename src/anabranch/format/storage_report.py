@@ -42,6 +42,7 @@ class BaseUsage:
 
     @property
     def total(self) -> Usage:
+        """All of its files together."""
         return self.data + self.deletion + self.index
 
 
@@ -56,6 +57,7 @@ class StorageReport:
 
     @property
     def total(self) -> Usage:
+        """The files of all bases together."""
         return sum((base.total for base in self.bases), Usage())
 
 

@@ -49,6 +49,7 @@ class Pipeline:
 
     @classmethod
     def of_source(cls, source: Source) -> Self:
+        """The pipeline that a text declares, as if it were a file."""
         found = {id(value): value for value in vars(execute(source)).values() if isinstance(value, cls)}
         if len(found) != 1:
             several = f"declares {len(found)} pipelines" if found else "declares no pipeline"

@@ -27,6 +27,7 @@ class Step:
 
     @property
     def key(self) -> str:
+        """The table that the step makes."""
         return self.output.key
 
 

@@ -42,6 +42,7 @@ class BuiltOutput:
         )
 
     def document(self) -> dict[str, Any]:
+        """What the commit records of it."""
         return {
             "inputs": list(self.inputs),
             "write": self.write,

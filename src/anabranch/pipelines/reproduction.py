@@ -37,6 +37,7 @@ class ComparedOutput:
 
     @property
     def is_same(self) -> bool:
+        """Whether the output is as it was."""
         return not (self.inserted or self.updated or self.deleted or self.has_other_columns or self.is_missing)
 
 
@@ -53,10 +54,12 @@ class Reproduction:
 
     @property
     def has_same_source(self) -> bool:
+        """Whether the text of the pipeline is the one that made the commit."""
         return self.recorded_hash == self.source_hash
 
     @property
     def is_same(self) -> bool:
+        """Whether all outputs are as they were."""
         return all(output.is_same for output in self.outputs)
 
 

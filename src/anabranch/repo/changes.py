@@ -44,13 +44,16 @@ class CommitChanges:
 
     @property
     def counts(self) -> TableCounts:
+        """How many rows came, changed and went by this commit."""
         return self.diff.counts
 
     @property
     def time(self) -> datetime:
+        """When the commit was made."""
         return _EPOCH + timedelta(microseconds=self.commit.created_at)
 
     def iter_rows(self) -> Iterator[RowChange]:
+        """Read the rows that this commit changed, in no order."""
         return self.diff.iter_rows()
 
     def iter_batches(self) -> "pa.RecordBatchReader":
@@ -71,6 +74,7 @@ class CommitChanges:
         return pa.RecordBatchReader.from_batches(schema, batches)
 
     def to_arrow(self) -> "pa.Table":
+        """The rows that this commit changed as one table."""
         return self.iter_batches().read_all()
 
 

@@ -28,6 +28,8 @@ class CloneKind(StrEnum):
 
 
 class CloneState(StrEnum):
+    """Whether the source keeps what a clone reads."""
+
     REGISTERED = "registered"
     RELEASED = "released"
 

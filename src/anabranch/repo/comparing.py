@@ -146,6 +146,7 @@ class TableCounts:
 
     @property
     def total(self) -> int:
+        """All of them together."""
         return self.inserted + self.updated + self.deleted
 
 

@@ -39,12 +39,16 @@ _NO_ROWS = TableCounts(inserted=0, updated=0, deleted=0)
 
 
 class TableChangeKind(StrEnum):
+    """What happened to a table."""
+
     ADDED = "added"
     REMOVED = "removed"
     CHANGED = "changed"
 
 
 class RowChangeKind(StrEnum):
+    """What happened to a row."""
+
     INSERTED = "inserted"
     UPDATED = "updated"
     DELETED = "deleted"
@@ -87,6 +91,7 @@ class TableDiff:
 
     @property
     def change(self) -> TableChangeKind:
+        """Whether the table came, went or changed."""
         if self.before is None:
             return TableChangeKind.ADDED
         return TableChangeKind.REMOVED if self.after is None else TableChangeKind.CHANGED
@@ -147,6 +152,7 @@ class TableDiff:
         return self._load_comparer().compare(self._comparison(with_filled=True))
 
     def iter_rows(self) -> Iterator[RowChange]:
+        """Read the rows that differ, in no order."""
         for batch in self.iter_batches():
             for row in python_values(batch.to_struct_array()):
                 yield RowChange(
@@ -158,6 +164,7 @@ class TableDiff:
                 )
 
     def to_arrow(self) -> "pa.Table":
+        """The rows that differ as one table, with a column that says what happened to each."""
         return self.iter_batches().read_all()
 
     @cached_property
@@ -219,6 +226,7 @@ class Diff:
         return {table.key: table.counts for table in self.tables if not table.is_empty}
 
     def iter_rows(self) -> Iterator[RowChange]:
+        """Read the rows that differ, table by table, in no order."""
         for table in self.tables:
             yield from table.iter_rows()
 

@@ -40,6 +40,7 @@ class EntityChange:
 
     @property
     def commit_id(self) -> str:
+        """The commit that made it."""
         return self.commit.graph_commit_id
 
     @property
@@ -49,6 +50,7 @@ class EntityChange:
 
     @property
     def actor(self) -> str | None:
+        """Who made the change."""
         return self.commit.actor_id
 
 

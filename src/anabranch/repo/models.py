@@ -45,6 +45,8 @@ class CommitKind(StrEnum):
 
 
 class BranchMode(StrEnum):
+    """What a branch shows of the tables that were never written on it: as they were, or main's as they are."""
+
     PINNED = "pinned"
     LIVE = "live"
 
@@ -143,10 +145,12 @@ class GraphCommit:
 
     @property
     def id(self) -> CommitId:
+        """The commit's id, which is its snapshot's, too."""
         return CommitId(self.graph_commit_id)
 
     @property
     def branch(self) -> str:
+        """The branch that the commit was made on."""
         return self.manifest_branch or MAIN
 
 

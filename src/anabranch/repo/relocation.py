@@ -42,6 +42,7 @@ class Relocation:
 
     @property
     def is_complete(self) -> bool:
+        """Whether no table still reads a place that nobody knows."""
         return not self.unexplained
 
 

@@ -36,6 +36,7 @@ class Table:
 
     @property
     def key(self) -> str:
+        """Its name, `bucket.table`."""
         return str(self._key)
 
     @property
@@ -45,6 +46,7 @@ class Table:
 
     @property
     def primary_key(self) -> tuple[str, ...]:
+        """The columns of its primary key; none of them if it has none."""
         return self.entry.primary_key
 
     @cached_property
@@ -53,6 +55,7 @@ class Table:
         return self.pin.schema
 
     def count_rows(self, filter: str | None = None) -> int:  # noqa: A002 - Arrow's and Lance's name
+        """How many rows there are, or how many a filter lets through."""
         return self.entry.rows if filter is None else count_rows(self.pin, filter)
 
     def scan(
@@ -76,6 +79,7 @@ class Table:
         filter: str | None = None,  # noqa: A002 - Arrow's and Lance's name
         limit: int | None = None,
     ) -> "pa.Table":
+        """Read rows into memory; `filter` is SQL over the columns."""
         return read_table(self.pin, columns=columns, filter=filter, limit=limit)
 
     def to_pandas(
@@ -85,6 +89,7 @@ class Table:
         filter: str | None = None,  # noqa: A002 - Arrow's and Lance's name
         limit: int | None = None,
     ) -> "pd.DataFrame":
+        """Like `to_arrow`, as a pandas frame."""
         return self.to_arrow(columns=columns, filter=filter, limit=limit).to_pandas()
 
     def to_polars(
@@ -94,6 +99,7 @@ class Table:
         filter: str | None = None,  # noqa: A002 - Arrow's and Lance's name
         limit: int | None = None,
     ) -> "pl.DataFrame":
+        """Like `to_arrow`, as a polars frame."""
         import polars
 
         frame = polars.from_arrow(self.to_arrow(columns=columns, filter=filter, limit=limit))
@@ -102,6 +108,7 @@ class Table:
 
     @property
     def indices(self) -> tuple[IndexInfo, ...]:
+        """The indices that the table has here."""
         return tuple(list_indices(self.pin))
 
     def nearest(
@@ -137,6 +144,7 @@ class Snapshot(Mapping[str, Table]):
 
     @classmethod
     def of(cls, records: Records, record: CommitRecord, *, version: int) -> Self:
+        """The snapshot of a commit."""
         return cls(records, record, version=version, tables=records.commits.tables_of(record))
 
     def __repr__(self) -> str:
@@ -144,10 +152,12 @@ class Snapshot(Mapping[str, Table]):
 
     @property
     def commit(self) -> GraphCommit:
+        """The commit that the snapshot is of."""
         return self._record.commit
 
     @property
     def id(self) -> str:
+        """The id of its commit."""
         return self.commit.graph_commit_id
 
     @property
@@ -182,4 +192,5 @@ class Snapshot(Mapping[str, Table]):
 
     @property
     def entries(self) -> TableMap:
+        """Where each table lies, by its key."""
         return self._tables

@@ -93,6 +93,7 @@ class Transaction:
 
     @property
     def branch(self) -> str:
+        """The branch that the transaction is for."""
         return str(self._drafts.head.branch)
 
     @property
@@ -102,6 +103,7 @@ class Transaction:
 
     @property
     def tables(self) -> tuple[str, ...]:
+        """The tables as the transaction has them now."""
         self._require_open()
         self._has_read = True
         return tuple(sorted(map(str, self._drafts.table_keys())))
@@ -109,6 +111,7 @@ class Transaction:
     # Tables
 
     def create_table(self, key: str, schema: pa.Schema, *, primary_key: Sequence[str] = ()) -> None:
+        """Make an empty table."""
         self._drafts.put(self._start(key), self.prepare_new(key, schema, primary_key=primary_key))
 
     def prepare(self, key: str) -> Draft:
@@ -129,6 +132,7 @@ class Transaction:
         return draft_new(self._context, home, parsed, schema=schema, primary_key=primary_key, taken=taken)
 
     def drop_table(self, key: str) -> None:
+        """Take a table away from the branch; older commits keep it."""
         parsed = self._start(key)
         self._drafts.entry(parsed)
         self._drafts.put(parsed, None)
@@ -235,6 +239,7 @@ class Transaction:
         self._change(key, lambda draft: shape.alter_columns(draft, changes))
 
     def drop_columns(self, key: str, columns: Sequence[str]) -> None:
+        """Take columns away; older commits keep them."""
         self._change(key, lambda draft: shape.drop_columns(draft, columns))
 
     def set_primary_key(self, key: str, columns: Sequence[str]) -> None:
@@ -254,6 +259,7 @@ class Transaction:
         self._change(key, lambda draft: shape.index_column(draft, column, kind=type, name=name, vector=vector))
 
     def drop_index(self, key: str, name: str) -> None:
+        """Take an index away."""
         self._change(key, lambda draft: shape.drop_index(draft, name))
 
     def compact(

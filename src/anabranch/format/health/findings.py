@@ -99,6 +99,7 @@ class Report(Generic[F]):
 
     @property
     def repaired(self) -> tuple[F, ...]:
+        """The findings that were put right."""
         return tuple(finding for finding in self.findings if finding.repaired)
 
     @property

@@ -43,6 +43,7 @@ class GcReport:
 
     @property
     def bytes(self) -> int:
+        """How many bytes that is in all."""
         return sum(found.bytes for found in self.objects)
 
     @property

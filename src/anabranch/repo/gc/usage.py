@@ -66,6 +66,7 @@ class Holding:
 
     @property
     def total(self) -> Usage:
+        """All that it needs, own and shared."""
         return self.own + self.shared
 
 
@@ -103,6 +104,7 @@ class TableUsage:
 
     @property
     def total(self) -> Usage:
+        """All that it needs, own and shared."""
         return self.needed + self.garbage + self.unjudged
 
 
@@ -125,6 +127,7 @@ class RepositoryStorage:
 
     @property
     def needed(self) -> Usage:
+        """What somebody needs."""
         return sum((table.needed for table in self.tables), Usage())
 
     @property
@@ -139,6 +142,7 @@ class RepositoryStorage:
 
     @property
     def freeable_by_reason(self) -> dict[str, Usage]:
+        """What gc would free now, by the reason."""
         found: dict[str, Usage] = defaultdict(Usage)
         for each in self.garbage:
             found[each.reason] += Usage(files=1, bytes=each.bytes)

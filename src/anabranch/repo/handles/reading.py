@@ -31,11 +31,13 @@ class ReadingHandle(Handle):
         return self._snapshot(Resolved.of_entry(self._records.heads.get_numbered(self._branch, number), is_old=True))
 
     def get_commit(self, commit_id: str) -> GraphCommit:
+        """A commit by its id, or by a unique beginning of it."""
         if Ref.parse(commit_id).name == commit_id and len(commit_id) >= 26:
             return self._get_commit(commit_id)
         return self._resolve(commit_id).record.commit
 
     def head_commit_id_for_branch(self, branch: str) -> str:
+        """The id of the newest commit of a branch."""
         return self._records.heads.get(BranchName.parse_public(branch)).head.commit.graph_commit_id
 
     def list_commits(

@@ -37,6 +37,8 @@ __all__ = [
 
 
 class LoadMode(StrEnum):
+    """What a load does with the rows that are there."""
+
     APPEND = "append"
     OVERWRITE = "overwrite"
     UPSERT = "upsert"

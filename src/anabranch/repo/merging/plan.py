@@ -56,6 +56,7 @@ class MergePlan:
 
     @property
     def is_clean(self) -> bool:
+        """Whether no conflict is left."""
         return not self.conflict_count
 
 
@@ -68,6 +69,7 @@ class MergeResult:
 
     @property
     def outcome(self) -> MergeOutcome:
+        """What came of the merge."""
         return self.plan.outcome
 
 

@@ -43,6 +43,7 @@ class SchemaPlan:
 
     @property
     def is_empty(self) -> bool:
+        """Whether there is nothing to change."""
         return not self.steps
 
     @property
@@ -56,9 +57,11 @@ class SchemaPlan:
         return tuple(dict.fromkeys(str(step.table) for step in self.steps))
 
     def of_table(self, key: str) -> tuple[Step, ...]:
+        """The steps that change one table."""
         return tuple(step for step in self.steps if str(step.table) == key)
 
     def to_dict(self) -> dict[str, Any]:
+        """The plan as plain values, for JSON."""
         return {
             "branch": self.branch,
             "commit_id": self.commit_id,

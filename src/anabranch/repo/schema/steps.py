@@ -53,6 +53,7 @@ class Step:
         raise NotImplementedError
 
     def to_dict(self) -> dict[str, Any]:
+        """The step as plain values, for JSON."""
         about = {"table": str(self.table), "step": self.kind, "destructive": self.is_destructive, "text": self.text}
         return {**about, **self.details}
 
