@@ -202,7 +202,10 @@ def public_functions() -> dict[str, Any]:
 _INTRODUCTION = """# Python
 
 All that `import anabranch as ab` offers, from the code itself. Names that begin with an underscore, and modules that
-are not named here, may change at any time. `scripts/reference.py` writes this page."""
+are not named here, may change at any time. `scripts/reference.py` writes this page.
+
+In the examples, `ab` is `anabranch`, `pa` is `pyarrow`, and `repo` is the open repository `shop` with one table of three
+orders, `shop.orders`. All of them are run by a test."""
 
 
 def _function(name: str, function: Any, *, level: int) -> str:

@@ -24,7 +24,12 @@ __all__ = ["clone_repository", "init_repository", "open_damaged_repository", "op
 def init_repository(
     uri: str | os.PathLike[str], *, storage_options: Mapping[str, str] | None = None, actor: str | None = None
 ) -> Repository:
-    """Make a repository at a folder or URI and open it."""
+    """Make a repository at a folder or URI and open it.
+
+    >>> repo = ab.init("lake", actor="ada")
+    >>> repo.branch, [commit.message for commit in repo.list_commits()]
+    ('main', ['Begin the repository'])
+    """
     context = _context(uri, storage_options, actor)
     repository = Repository(context)  # refuses a bad actor before anything is made
     create_repository(context)
@@ -38,7 +43,11 @@ def open_repository(
     actor: str | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> Repository:
-    """Open the repository at a folder or URI, bound to a branch."""
+    """Open the repository at a folder or URI, bound to a branch.
+
+    >>> sorted(ab.open("shop", branch="main", actor="ada").snapshot())
+    ['shop.orders']
+    """
     return Repository(_existing(uri, storage_options, actor), branch=branch)
 
 
@@ -66,6 +75,10 @@ def clone_repository(  # noqa: PLR0913 - one call for one clone, whose every cho
     A shallow clone reads the source's files where they are and writes its own; the source keeps what it needs until
     `clone_release`. Otherwise every file is copied and compared. `progress` is called with what is done and what there
     is to do: tables, or files if they are copied. Options for the target are by default those for the source.
+
+    >>> experiment = ab.clone("shop", "experiment", actor="ada")
+    >>> experiment.snapshot()["shop.orders"].count_rows()
+    3
     """
     options = storage_options if target_storage_options is None else target_storage_options
     Repository(_context(target, options, actor))  # refuses a bad actor before anything is made

@@ -42,6 +42,10 @@ def open_dataset(uri: str | os.PathLike[str], storage_options: Mapping[str, str]
 
     The folder of a branch, `{root}/tree/{branch}`, is opened as that branch: by itself it would know no refs, and read
     the original of a copied dataset.
+
+    >>> orders = ab.dataset("shop/tables/shop/orders.lance")
+    >>> orders.branch_create("experiment").name, orders.tag_create("v1").version == orders.version
+    ('experiment', True)
     """
     home = Home.at(uri, storage_options)
     root, separator, branch = home.root.rpartition("/tree/")

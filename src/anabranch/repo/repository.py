@@ -33,6 +33,9 @@ class Repository(ReadingHandle, BranchingHandle, MergingHandle, LoadingHandle, H
 
         A table is `bucket.table`, or `bucket.table AT 'ref'`; `tables`, `branches`, `branch_tables`, `commits`, `tags`
         and `refs` tell about the repository. Values for `?` and `$name` are `params`.
+
+        >>> repo.sql("SELECT sum(amount) AS sold FROM shop.orders WHERE id < ?", params=[3]).to_pylist()
+        [{'sold': 20.5}]
         """
         return self.sql_reader(sql, ref=ref, params=params).read_all()
 
@@ -45,7 +48,15 @@ class Repository(ReadingHandle, BranchingHandle, MergingHandle, LoadingHandle, H
     def begin_run(
         self, target: str | None = None, *, message: str = "", metadata: Mapping[str, str] | None = None
     ) -> Run:
-        """Begin work that no one else sees until all of it is published as one commit of a branch."""
+        """Begin work that no one else sees until all of it is published as one commit of a branch.
+
+        >>> with repo.begin_run("main", message="Nightly") as run:
+        ...     with run.transaction() as tx:
+        ...         tx.delete("shop.orders", "item = 'pot'")
+        ...     run.publish(checks={"nothing is free": "FROM shop.orders WHERE amount <= 0"}).message
+        1
+        'Nightly'
+        """
         run_id, lease = runs.begin_run(
             self._records,
             self._named(target),

@@ -79,7 +79,11 @@ class Table:
         filter: str | None = None,  # noqa: A002 - Arrow's and Lance's name
         limit: int | None = None,
     ) -> "pa.Table":
-        """Read rows into memory; `filter` is SQL over the columns."""
+        """Read rows into memory; `filter` is SQL over the columns.
+
+        >>> repo.snapshot()["shop.orders"].to_arrow(columns=["item"], filter="amount > 10").to_pydict()
+        {'item': ['tea', 'pot']}
+        """
         return read_table(self.pin, columns=columns, filter=filter, limit=limit)
 
     def to_pandas(

@@ -80,7 +80,12 @@ class Handle:
         return known
 
     def snapshot_of(self, ref: str) -> Snapshot:
-        """The state a ref stands for, read anew."""
+        """The state a ref stands for, read anew.
+
+        >>> snapshot = repo.snapshot_of("main~1")
+        >>> len(snapshot), "shop.orders" in snapshot
+        (0, False)
+        """
         return self._snapshot(self._resolve(ref))
 
     def published_snapshot_of(self, ref: str) -> Snapshot:

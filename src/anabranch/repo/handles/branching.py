@@ -22,7 +22,12 @@ class BranchingHandle(Handle):
     """Makes, moves and deletes branches and tags."""
 
     def branch_create(self, name: str, *, description: str = "") -> BranchInfo:
-        """Branch from the bound branch as it is now."""
+        """Branch from the bound branch as it is now.
+
+        >>> dev = repo.branch_create("dev", description="try a price")
+        >>> dev.name, dev.mode.value, dev.parent
+        ('dev', 'pinned', 'main')
+        """
         return self.branch_create_from(self.branch, name, description=description)
 
     def branch_create_from(
@@ -38,6 +43,9 @@ class BranchingHandle(Handle):
 
         A pinned branch sees its source as of now. A live one, which only main can be the source of, sees main as it is
         at any time, but for the tables written on the branch.
+
+        >>> repo.branch_create_from("main", "preview", mode="live").own_tables
+        ()
         """
         target = BranchName.parse_new(name)
         made = branches.create_branch(
@@ -64,6 +72,12 @@ class BranchingHandle(Handle):
 
         To `purge` it frees its space at once: it cannot be restored, and whoever reads it now fails. A branch that was
         deleted before, or whose purge was cut off, can be purged as long as it takes space.
+
+        >>> repo.branch_create("dev").name
+        'dev'
+        >>> repo.branch_delete("dev")
+        >>> repo.branch_restore("dev").name
+        'dev'
         """
         target = BranchName.parse_public(name)
         found = self._records.heads.find(target) if purge else None
@@ -124,7 +138,12 @@ class BranchingHandle(Handle):
         return live.branch_drift(self._records, BranchName.parse_public(name))
 
     def tag_create(self, name: str, *, ref: str | None = None, description: str = "") -> TagInfo:
-        """Name the commit that a ref stands for; by default the newest of the bound branch."""
+        """Name the commit that a ref stands for; by default the newest of the bound branch.
+
+        >>> tag = repo.tag_create("v1.0", description="the first orders")
+        >>> repo.snapshot_of("v1.0").id == tag.commit_id
+        True
+        """
         commit = self._resolve_published(self._ref(ref)).get_commit()
         return tags.create_tag(
             self._records,
@@ -154,6 +173,13 @@ class BranchingHandle(Handle):
         """Take back the last movement of a branch, whatever it was, by a new entry of its log.
 
         Refused if others moved the branch since this handle did, or last looked at it.
+
+        >>> with repo.transaction(message="Oops") as tx:
+        ...     tx.delete("shop.orders", "id > 0")
+        3
+        >>> repo.undo()
+        >>> repo.snapshot()["shop.orders"].count_rows()
+        3
         """
         target = self._named(branch)
         self._on_moved(rewinding.undo_last(self._records, target, seen=self._seen.get(target)))

@@ -34,6 +34,10 @@ class HousekeepingHandle(Handle):
 
         The history of branches is kept whole unless told otherwise: commits `keep_newer_than` some time, or the
         `keep_last` of each branch. Other processes may read and write meanwhile.
+
+        >>> report = repo.gc(keep_last=10, dry_run=True)
+        >>> report.bytes, report.damaged
+        (0, ())
         """
         policy = checked_policy(self._context, keep_newer_than=keep_newer_than, keep_last=keep_last, grace=grace)
         return collect_garbage(self._records, policy, dry_run=dry_run, progress=progress or _say_nothing)
@@ -76,6 +80,9 @@ class HousekeepingHandle(Handle):
 
         With `repair`, what can be rebuilt from something else is, and everything is looked at again. `tables` limits
         what is looked at beside logs and commits.
+
+        >>> repo.doctor().is_clean
+        True
         """
         scope = Scope.of(tables, rows=rows)
         return check_repository(self._context, scope, repair=repair, progress=progress or _say_nothing)

@@ -58,6 +58,13 @@ class MergingHandle(Handle):
         The changes of both sides are merged by table, row and cell. What both changed differently is decided by the
         resolvers, then by the strategy; if any conflict is left, nothing happens. Checks see the result before others.
         Rows are matched in this process or, where there are many, by Spark; `engine` says 'local' or 'spark'.
+
+        >>> dev = repo.branch_create("dev")
+        >>> with repo.transaction("dev", message="Cups cost more") as tx:
+        ...     tx.update("shop.orders", {"amount": "9.0"}, where="id = 2")
+        1
+        >>> repo.branch_merge("dev").outcome.value
+        'FastForward'
         """
         combiner = self._combiner(self._named(into), strategy=strategy, resolvers=resolvers, engine=engine)
         wanted = self._merge_of(source, combiner)
@@ -96,7 +103,15 @@ class MergingHandle(Handle):
         resolvers: Resolvers | None = None,
         engine: str = Choice.AUTO,
     ) -> Iterator[Conflict]:
-        """Every conflict that a merge would have, one after the other; however many there are, few are in memory."""
+        """Every conflict that a merge would have, one after the other; however many there are, few are in memory.
+
+        >>> dev = repo.branch_create("dev")
+        >>> for branch, price in {"dev": "9.0", "main": "7.0"}.items():
+        ...     with repo.transaction(branch) as tx:
+        ...         _ = tx.update("shop.orders", {"amount": price}, where="id = 2")
+        >>> [(one.key, one.column, one.base, one.source, one.target) for one in repo.conflicts("dev", into="main")]
+        [({'id': 2}, 'amount', 8.0, 9.0, 7.0)]
+        """
         combiner = self._combiner(self._named(into), strategy=strategy, resolvers=resolvers, engine=engine)
         wanted = self._merge_of(source, combiner)
         return iter_conflicts(self._records, wanted)

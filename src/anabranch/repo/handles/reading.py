@@ -46,6 +46,9 @@ class ReadingHandle(Handle):
         """The commits that led to a ref, newest first; `before` continues after the last one of another page.
 
         They follow first parents: those of a branch that was merged are listed from `merged_parent_commit_id`.
+
+        >>> [commit.message for commit in repo.list_commits("main", table="shop.orders")]
+        ['Load the shop']
         """
         limit = checked_limit(limit, "commits")
         start = self._resolve(self._ref(ref)).record
@@ -68,6 +71,11 @@ class ReadingHandle(Handle):
         """One row by its primary key, at a version of the bound branch or at a ref; by default as it is now.
 
         A key of several columns is a tuple. No other table is looked at.
+
+        >>> repo.entity_at("shop.orders", 2)
+        {'id': 2, 'item': 'cup', 'amount': 8.0}
+        >>> repo.entity_at("shop.orders", 9) is None
+        True
         """
         return entities.find_entity(self._records, self._at(version, ref).record, TableKey.parse(key), id)
 
@@ -95,6 +103,13 @@ class ReadingHandle(Handle):
 
         Nothing is read before somebody asks for columns, counts or rows, and then only what may differ. Rows are
         matched in this process or, where there are many and it is there, by Spark; `engine` says 'local' or 'spark'.
+
+        >>> with repo.transaction(message="Cups cost more") as tx:
+        ...     tx.update("shop.orders", {"amount": "9.0"}, where="id = 2")
+        1
+        >>> for row in repo.diff("main~1", "main").iter_rows():
+        ...     print(row.table, row.change, row.before["amount"], row.after["amount"], row.columns)
+        shop.orders updated 8.0 9.0 ('amount',)
         """
         comparer = self._comparer(engine)
         if tables is not None:

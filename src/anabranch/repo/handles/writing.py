@@ -33,7 +33,15 @@ class WritingHandle(Handle):
         metadata: Mapping[str, str] | None = None,
         kind: str = CommitKind.CHANGE,
     ) -> Transaction:
-        """Begin a commit over any number of tables of a branch."""
+        """Begin a commit over any number of tables of a branch.
+
+        >>> with repo.transaction(message="More tea", metadata={"ticket": "SHOP-7"}) as tx:
+        ...     tx.append("shop.orders", pa.table({"id": [4], "item": ["tea"], "amount": [12.5]}))
+        ...     tx["shop.orders"].count_rows()
+        4
+        >>> repo.snapshot().commit.message
+        'More tea'
+        """
         target = self._named(branch)
         about = Description(message=checked_text(message), kind=checked_kind(kind), metadata=checked_metadata(metadata))
         if about.kind is CommitKind.PUBLISH_RUN:
