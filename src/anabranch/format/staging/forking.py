@@ -20,7 +20,8 @@ def fork(source: Pin, branch: str) -> Home:
     target = source.home.on(branch)
     head = source.open() if not source.is_staged else source.home.open()
     with lance_errors(source.home.root, source.home.storage_options):
-        root = source.home.on(None).open()
+        # Opening takes two requests; the head of a staged version's home may be the root's.
+        root = head if source.is_staged and source.home.branch is None else source.home.on(None).open()
         root.create_branch(branch, (source.home.branch, source.version) if source.home.branch else source.version)
     if is_staged(source.version):
         give_ordinary_version(target, source.version, head.version)
