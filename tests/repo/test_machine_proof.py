@@ -30,7 +30,7 @@ def run_histories(machine: type[PairMachine], count: int, *, part: int) -> None:
         phases=[Phase.generate, Phase.shrink],
         suppress_health_check=list(HealthCheck),
     )
-    run_state_machine_as_test(seed(part)(machine), settings=profile)
+    run_state_machine_as_test(seed(part)(machine), settings=profile, _min_steps=STEPS)
     assert NOTED["whole histories"] >= count
 
 

@@ -8,7 +8,7 @@ from functools import wraps
 from typing import Any
 
 from hypothesis import event
-from hypothesis.stateful import rule
+from hypothesis.stateful import RuleStrategy, rule
 from hypothesis.strategies import SearchStrategy
 
 from tests.proof_log import record_proof
@@ -38,6 +38,13 @@ def step(**drawn: SearchStrategy[Any]) -> Callable[[Callable[..., None]], Callab
         return found
 
     return decorate
+
+
+class AllRules(RuleStrategy):
+    """Any rule at any step: by itself, Hypothesis lets most histories do with a few of them."""
+
+    def _rule_is_enabled(self, found: Any) -> bool:
+        return bool(self.is_valid(found))
 
 
 @contextmanager

@@ -40,12 +40,12 @@ class KeepingMachine(MergingMachine):
 
     # Abandoned work
 
-    @step(number=st.integers(0, HANDLES - 1))
-    def abandon(self, number: int) -> None:
+    @step(data=st.data(), number=st.integers(0, HANDLES - 1))
+    def abandon(self, data: st.DataObject, number: int) -> None:
         """Whoever has a handle forgets it, with all that it has begun and not ended."""
-        handle = self.handles[number]
+        handle, branch = self.handles[number], data.draw(st.sampled_from(self.model.branches), label="branch")
         self._forget(lambda one: one.handle is handle)
-        self.handles[number] = Handle(self._reopened())
+        self.handles[number] = Handle(self._reopened(branch))
 
     def _forget(self, is_forgotten: Callable[[Open], bool]) -> None:
         left = [one for one in self.open if not is_forgotten(one)]

@@ -22,10 +22,11 @@ class MergingMachine(WorkingMachine):
 
     begins_with_runs = False
 
-    @step(data=st.data(), number=st.integers(0, HANDLES - 1))
-    def change(self, data: st.DataObject, number: int) -> None:
+    @step(data=st.data())
+    def change(self, data: st.DataObject) -> None:
         """A transaction that others are likely to cross."""
-        one = self._begin(self.handles[number], data.draw(st.sampled_from(self.model.branches)))
+        handle = self.handles[data.draw(st.integers(0, HANDLES - 1), label="number")]
+        one = self._begin(handle, data.draw(st.sampled_from(self.model.branches)))
         for _ in range(data.draw(st.integers(1, 3))):
             self._operate(one, data, close_changes)
         self._end(one, "publish")

@@ -30,7 +30,7 @@ from anabranch.testing.model import ModelCommit, ModelRepository, ModelRun, Mode
 from anabranch.testing.strategies import BRANCHES
 from anabranch.testing.witness import RealEnd
 from tests.conftest import Place
-from tests.repo.machines.counting import note
+from tests.repo.machines.counting import AllRules, note
 from tests.repo.programs.doing import open_patiently
 
 HANDLES = 3
@@ -62,6 +62,7 @@ class PairMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
+        self._rules_strategy = AllRules(self)
         self._folder = None if self.place else tempfile.mkdtemp(prefix="anabranch-machine-")
         root = self._folder if self.place is None else self.place / uuid4().hex
         self.uri, self._options = f"{root}/lake", self.place.storage_options if self.place else {}

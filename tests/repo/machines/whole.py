@@ -90,7 +90,7 @@ class RepositoryMachine(KeepingMachine):
         elif ending == "check":
             self._check_and_refuse(real, model)
         else:
-            self._publish_run(handle, real, model)
+            self._publish_run(handle, real.publish, model)
         check_runs(handle.repo, self.model)
         check_run(handle.repo, self.model, model)
 

@@ -160,7 +160,7 @@ class WorkingMachine(PairMachine):
             self._operate(one, data)
             self._end(one, "publish")
         for handle, run in both:
-            self._publish_run(handle, handle.repo.run_get(run.id), run)
+            self._publish_run(handle, handle.repo.run_get(run.id).publish, run)
             check_run(handle.repo, self.model, run)
 
     def _step(
@@ -235,12 +235,12 @@ class WorkingMachine(PairMachine):
 
         self._merge_both(lambda: real.publish(checks=[refuse]), expected, lambda: seen[0] if seen else None)
 
-    def _publish_run(self, handle: Handle, real: Run, model: ModelRun) -> None:
+    def _publish_run(self, handle: Handle, publish: Callable[..., object], model: ModelRun) -> None:
         before = self.model.logs[model.target][:]
         seen: list[Snapshot] = []
 
         made: ModelCommit | None = self._merge_both(
-            lambda: real.publish(checks=[seen.append]),
+            lambda: publish(checks=[seen.append]),
             lambda witness: self.model.publish_run(model, witness),
             lambda: seen[0] if seen else handle.repo.snapshot_of(model.target),
         )
