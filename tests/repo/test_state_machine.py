@@ -9,5 +9,5 @@ from tests.repo.machines.whole import RepositoryMachine
 _FEW = min(settings().max_examples, 6)
 MergingMachine.TestCase.settings = settings(max_examples=_FEW // 3, stateful_step_count=12)
 TestMergingMachine = MergingMachine.TestCase
-RepositoryMachine.TestCase.settings = settings(max_examples=_FEW // 3, stateful_step_count=16)
+RepositoryMachine.TestCase.settings = settings(max_examples=_FEW // 3, stateful_step_count=12)
 TestRepositoryMachine = RepositoryMachine.TestCase
