@@ -133,5 +133,5 @@ REMOTE_WRITES: dict[str, RemoteWrite] = {
         promise=lambda before, n: [{**row, f"c{n}": row["id"] * 2} for row in before],
         key=lambda _n: WIDE,
     ),
-    "gc": RemoteWrite(act=lambda repo, _n: repo.gc(keep_last=1), prepare=_more, quiet=True),
+    "gc": RemoteWrite(act=lambda repo, _n: repo.gc(keep_last=1), quiet=True),
 }

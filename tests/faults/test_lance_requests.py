@@ -12,7 +12,7 @@ from anabranch.storage import open_store
 from tests.conftest import Place
 from tests.faults.proxy import Mishap, Plan, Proxy, proxy_before
 from tests.faults.remote_writes import REMOTE_WRITES, RemoteWrite, fill_remote
-from tests.faults.tallying import Tally, told
+from tests.faults.tallying import Tally, spread, told
 from tests.repo.conftest import ORDERS, raw, rows
 
 pytestmark = pytest.mark.xdist_group("s3")
@@ -22,7 +22,7 @@ TRIES_AGAIN = {"patient": "2", "impatient": "0"}
 TIMEOUT = "4s"
 # A write with more requests is tried at about so many of them, evenly spread; stalls take as long as the time-out.
 MOST_REQUESTS = 6
-STALLS_EVERY = 5
+STALLS_EVERY = 4
 
 
 @pytest.fixture(scope="session")
@@ -161,21 +161,16 @@ def test_answers_to_puts_are_lost(journey: MakeJourney, name: str, remote_tally:
 @pytest.mark.parametrize("name", REMOTE_WRITES)
 def test_requests_of_a_write_go_wrong(journey: MakeJourney, name: str, patience: str, remote_tally: Tally) -> None:
     on_the_way = journey(name, patience)
+    assert on_the_way.travel(1, counting := Plan()) == "succeeded"
     remote_tally.writes += 1
-    number, nth, total = 0, 1, 0
-    while True:
-        for mishap in Mishap:
-            if mishap is Mishap.STALLED and nth % STALLS_EVERY:
-                continue
-            number += 1
-            plan = Plan(nth=nth, mishap=mishap)
-            outcome = on_the_way.travel(number, plan)
-            total = max(total, len(plan.seen))
-            if plan.is_reached:
-                remote_tally.faults[mishap] += 1
-                remote_tally.outcomes[outcome] += 1
-        if nth > total:
-            break
-        nth += max(1, total // MOST_REQUESTS)
-    remote_tally.requests += total
+    remote_tally.requests += len(counting.seen)
+    tried = spread(len(counting.seen), MOST_REQUESTS)
+    planned = [(nth, mishap) for nth in tried for mishap in Mishap if mishap is not Mishap.STALLED]
+    planned += [(nth, Mishap.STALLED) for nth in tried[1::STALLS_EVERY]]
+    for number, (nth, mishap) in enumerate(planned, start=2):
+        plan = Plan(nth=nth, mishap=mishap)
+        outcome = on_the_way.travel(number, plan)
+        if plan.is_reached:
+            remote_tally.faults[mishap] += 1
+            remote_tally.outcomes[outcome] += 1
     on_the_way.arrive()

@@ -234,7 +234,7 @@ REPOSITORY_WRITES: dict[str, list[Write]] = {
     "schema_apply": [Write(act=_schema)],
     "settle": [Write(act=lambda repo: repo.settle(STRANGE, force=True))],
     "stream_publish": [Write(act=_stream)],
-    "tag_create": [Write(act=lambda repo: repo.tag_create("new"))],
+    "tag_create": [Write(act=lambda repo: repo.tag_create("new"), rival=_commit_on_dev)],
     "tag_delete": [Write(act=lambda repo: repo.tag_delete("v1"))],
     "transaction": [in_transaction(_two_tables)],
     "undo": [Write(act=lambda repo: repo.undo("main"), prepare=_two_more, rival=_commit_on_dev)],
