@@ -16,7 +16,7 @@ SECONDS_BETWEEN_KILLS = 2.0
 
 
 def work(told: dict[str, Any]) -> dict[str, Any]:
-    """Start all members, kill as many as is said, one after the other, and wait for the rest."""
+    """Start all members, kill as many as is said, put others in the place of the killed and the done, and wait."""
     if told["plant"] is not None:
         PLANTS[told["plant"]]()  # this process is asked once
     ground, operations = Ground(**told["ground"]), told["operations"]
@@ -26,21 +26,23 @@ def work(told: dict[str, Any]) -> dict[str, Any]:
         number = next(numbers)
         return Child(lambda _: Member(ground, number).work(operations))
 
-    working, done, kills = [start() for _ in range(told["members"])], list[Child](), 0
-    while kills < told["kills"]:
+    working, done = [start() for _ in range(told["members"])], list[Child]()
+
+    def replace(place: int) -> None:
+        done.append(working[place])
+        working[place] = start()
+
+    for _ in range(told["kills"]):
         time.sleep(chance.uniform(0.05, SECONDS_BETWEEN_KILLS))
-        living = [child for child in working if not _has_ended(child)]
-        if not living:
-            break
-        victim = chance.choice(living)
-        os.kill(victim.pid, signal.SIGKILL)
-        kills += 1
-        done.append(victim)
-        working[working.index(victim)] = start()
+        for place in [place for place, child in enumerate(working) if _has_ended(child)]:
+            replace(place)
+        victim = chance.randrange(len(working))
+        os.kill(working[victim].pid, signal.SIGKILL)
+        replace(victim)
     results = [child.result() for child in (*done, *working)]
     return {
         "processes": len(results),
-        "kills": kills,
+        "kills": told["kills"],
         "errors": [result["error"] for result in results if result is not None and "error" in result],
     }
 
