@@ -161,11 +161,14 @@ def test_answers_to_puts_are_lost(journey: MakeJourney, name: str, remote_tally:
 @pytest.mark.parametrize("name", REMOTE_WRITES)
 def test_requests_of_a_write_go_wrong(journey: MakeJourney, name: str, patience: str, remote_tally: Tally) -> None:
     on_the_way = journey(name, patience)
-    assert on_the_way.travel(1, counting := Plan()) == "succeeded"
+    counting = Plan()
+    assert on_the_way.travel(1, counting) == "succeeded"
     remote_tally.writes += 1
     remote_tally.requests += len(counting.seen)
     tried = spread(len(counting.seen), MOST_REQUESTS)
-    planned = [(nth, mishap) for nth in tried for mishap in Mishap if mishap is not Mishap.STALLED]
+    planned: list[tuple[int, Mishap]] = [
+        (nth, mishap) for nth in tried for mishap in Mishap if mishap is not Mishap.STALLED
+    ]
     planned += [(nth, Mishap.STALLED) for nth in tried[1::STALLS_EVERY]]
     for number, (nth, mishap) in enumerate(planned, start=2):
         plan = Plan(nth=nth, mishap=mishap)

@@ -109,7 +109,7 @@ def _schema(repo: ab.Repository) -> None:
 
 def _two_tables(tx: ab.Transaction) -> None:
     tx.append(ORDERS, table(7))
-    tx.append(CUSTOMERS, table(8))
+    tx.append(CUSTOMERS, table(80))
 
 
 def _aside(repo: ab.Repository, name: str) -> str:
