@@ -71,19 +71,19 @@ def _iter_commands(command: Any, typed: str) -> Iterator[tuple[str, Any]]:
 
 def write_commands(page: str) -> str:
     """The page with a section for each command: first what the code says, then what was written by hand below it."""
-    top, *sections = re.split(r"^(?=## `anabranch )", page, flags=re.MULTILINE)
+    top, *sections = re.split(r"^(?=### `anabranch )", page, flags=re.MULTILINE)
     by_hand = dict(_hand_written(section) for section in sections)
     parts = [top.rstrip()]
     for typed, command in commands().items():
-        heading = "# Commands for one dataset\n\n" if typed == "anabranch dataset show" else ""
-        told = [f"{heading}## `{typed}`", BEGIN, _told(typed, command), END, by_hand.get(typed, "")]
+        heading = "## Commands for one dataset\n\n" if typed == "anabranch dataset show" else ""
+        told = [f"{heading}### `{typed}`", BEGIN, _told(typed, command), END, by_hand.get(typed, "")]
         parts.append("\n\n".join(part for part in told if part))
     return "\n\n".join(parts) + "\n"
 
 
 def _hand_written(section: str) -> tuple[str, str]:
     heading, _, body = section.partition("\n")
-    body = body.replace("\n# Commands for one dataset", "")
+    body = body.replace("\n## Commands for one dataset", "")
     after = body.rpartition(END)[2]
     return heading.strip("#` "), after.strip()
 
@@ -204,8 +204,8 @@ _INTRODUCTION = """# Python
 All that `import anabranch as ab` offers, from the code itself. Names that begin with an underscore, and modules that
 are not named here, may change at any time. `scripts/reference.py` writes this page.
 
-In the examples, `ab` is `anabranch`, `pa` is `pyarrow`, and `repo` is the open repository `shop` with one table of three
-orders, `shop.orders`. All of them are run by a test."""
+In the examples, `ab` is `anabranch`, `pa` is `pyarrow`, and `repo` is the open repository `shop` with one table of
+three orders, `shop.orders`. All of them are run by a test."""
 
 
 def _function(name: str, function: Any, *, level: int) -> str:

@@ -2,7 +2,6 @@
 
 import doctest
 import inspect
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -10,8 +9,6 @@ import pytest
 from scripts import reference
 
 import anabranch as ab
-
-ORDERS = {"id": [1, 2, 3], "item": ["tea", "cup", "pot"], "amount": [12.5, 8.0, 40.0]}
 
 
 def _documented() -> dict[str, Any]:
@@ -25,15 +22,9 @@ EXAMPLES = _documented()
 
 
 @pytest.mark.parametrize("name", sorted(EXAMPLES))
-def test_an_example_does_what_it_says(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    repo = ab.init("shop", actor="ada")
-    table = pa.table(ORDERS)
-    with repo.transaction(message="Load the shop") as tx:
-        tx.create_table("shop.orders", table.schema, primary_key=["id"])
-        tx.append("shop.orders", table)
+def test_an_example_does_what_it_says(name: str, shop: ab.Repository) -> None:
     text = inspect.cleandoc(EXAMPLES[name].__doc__)
-    example = doctest.DocTestParser().get_doctest(text, {"ab": ab, "pa": pa, "repo": repo}, name, None, 0)
+    example = doctest.DocTestParser().get_doctest(text, {"ab": ab, "pa": pa, "repo": shop}, name, None, 0)
     told: list[str] = []
     assert doctest.DocTestRunner(verbose=False).run(example, out=told.append).failed == 0, "".join(told)
 

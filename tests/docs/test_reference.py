@@ -30,7 +30,7 @@ def test_every_command_is_explained_with_an_example() -> None:
     for typed, command in commands.items():
         assert command.help, typed
         assert "Example" in (command.epilog or ""), typed
-        assert f"\n## `{typed}`\n" in page, typed
+        assert f"\n### `{typed}`\n" in page, typed
         assert all(parameter.help for parameter in command.params), typed
 
 
