@@ -119,8 +119,9 @@ def append_awake(records: Records, before: LogEntry, entry: LogEntry, made: Sequ
     except BusyError:
         at = max(records.context.clock(), entry.at)
         back = replace(before, number=entry.number + 1, event=BranchEvent.UNDONE, at=at, actor=records.context.actor)
-        if records.heads.append(back):  # else somebody moved on, who found everything there
-            _let_go(records, made)
+        if not records.heads.append(back):
+            return True  # somebody moved on from it: it stays, and whoever did it again would do it twice
+        _let_go(records, made)
         raise
     return True
 

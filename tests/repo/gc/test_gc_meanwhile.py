@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import count
 
 import pyarrow as pa
 import pytest
@@ -15,7 +16,7 @@ from anabranch.repo.commits import commit_path
 from anabranch.repo.repository import Repository
 from anabranch.repo.working import _KEEPER
 from tests.moulds import Cast
-from tests.repo.conftest import ORDERS, SCHEMA, append, fill_lake, ids, table
+from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, another, append, fill_lake, ids, table
 from tests.repo.gc.interrupting import interrupted
 from tests.repo.gc.needed import find_unreachable, is_collected, list_readable, read_all
 from tests.repo.gc.passing import pass_time
@@ -282,3 +283,23 @@ def test_table_made_again_while_its_folder_is_collected_is_put_elsewhere(
     assert ids(doomed.repo) == [1]
     assert doomed.repo.snapshot()[ORDERS].entry.dataset != "in_c_sales/orders.lance"
     assert doomed.repo.doctor().is_clean
+
+
+def test_commit_of_work_that_slept_is_told_where_somebody_built_on_it_already(cast: Cast) -> None:
+    lake, puts = cast(fill_lake), count()
+
+    def is_putting(operation: str, path: str) -> bool:
+        return (operation, path.rpartition("/")[0]) == ("put_if_absent", "_versions/main")
+
+    def sleep_long() -> None:
+        for work in list(_KEEPER._works):
+            work._signed -= 121
+
+    def is_taking_back(operation: str, path: str) -> bool:
+        return is_putting(operation, path) and next(puts) == 1
+
+    slow = interrupted(lake, is_putting, sleep_long)
+    made = append(interrupted(slow, is_taking_back, lambda: append(lake, 5, key=CUSTOMERS)), 4)
+    assert made.graph_commit_id == lake.snapshot_of("main~1").id
+    assert ids(another(lake)) == [1, 2, 3, 4]
+    assert lake.doctor().is_clean
