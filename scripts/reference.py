@@ -372,8 +372,8 @@ def _errors() -> str:
 
     rows = []
     for name in errors.__all__:
-        error: Any = getattr(errors, name)
-        if inspect.isclass(error):
+        error = getattr(errors, name)
+        if inspect.isclass(error) and issubclass(error, anabranch.AnabranchError):
             parent = error.__mro__[1].__name__
             rows.append(f"| `{name}` | `{error.code}` | `{parent}` | {_cell(_first(error.__doc__ or ''))} |")
     return "\n".join(["All are in `ab.errors`.", "", "| | code | is a | |", "|---|---|---|---|", *rows])
