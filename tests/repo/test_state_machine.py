@@ -7,7 +7,7 @@ from tests.repo.machines.whole import RepositoryMachine
 
 # Both machines together take as long as the profile allows for one; the long profile has histories of its own.
 _FEW = min(settings().max_examples, 6)
-MergingMachine.TestCase.settings = settings(max_examples=_FEW // 3, stateful_step_count=12)
+MergingMachine.TestCase.settings = settings(max_examples=_FEW // 3, stateful_step_count=10)
 TestMergingMachine = MergingMachine.TestCase
-RepositoryMachine.TestCase.settings = settings(max_examples=_FEW // 3, stateful_step_count=12)
+RepositoryMachine.TestCase.settings = settings(max_examples=_FEW // 3, stateful_step_count=10)
 TestRepositoryMachine = RepositoryMachine.TestCase
