@@ -39,8 +39,10 @@ def told(config: pytest.Config, proof: str) -> Iterator[Tally]:
         }
     )
     reporter = config.pluginmanager.get_plugin("terminalreporter")
-    if reporter is not None:
-        reporter.write_line(f"\n{line}")
+    capturing = config.pluginmanager.get_plugin("capturemanager")
+    if reporter is not None and capturing is not None:
+        with capturing.global_and_fixture_disabled():
+            reporter.write_line(f"\n{line}")
     if "ANABRANCH_PROOF_LOG" in os.environ and config.getoption("--proof"):
         with Path(os.environ["ANABRANCH_PROOF_LOG"]).open("a") as log:
             log.write(f"{line}\n")
