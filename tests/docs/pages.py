@@ -162,8 +162,8 @@ def _matches(shown: str, said: str) -> bool:
     """
     if sorted(_masked(shown).splitlines()) == sorted(_masked(said).splitlines()):
         return True
-    pattern = r"(?:\n.*)*".join(re.escape(part) for part in _masked(shown).split("\n..."))
-    return re.fullmatch(pattern, _masked(said)) is not None
+    pattern = r"(?:\n.*)*".join(re.escape(part) for part in f"\n{_masked(shown)}".split("\n..."))
+    return re.fullmatch(pattern, f"\n{_masked(said)}") is not None
 
 
 def _masked(text: str) -> str:
