@@ -6,6 +6,7 @@ Run it after a change of any of them; a test tells when that was forgotten.
 import ast
 import dataclasses
 import functools
+import html
 import importlib
 import inspect
 import re
@@ -115,7 +116,7 @@ def _row(parameter: Any) -> str:
         names, default = f"`{_argument(parameter).strip('[]')}`", parameter.default
     else:
         names = ", ".join(f"`{name}`" for name in (*parameter.opts, *parameter.secondary_opts))
-        names += f" `{_cell(parameter.metavar)}`" if parameter.metavar else ""
+        names += f" {_code(parameter.metavar)}" if parameter.metavar else ""
         default = None if parameter.is_flag else parameter.default
     told = "required" if parameter.required else "" if default in (None, "", ()) else f"`{default}`"
     repeated = (
@@ -126,6 +127,11 @@ def _row(parameter: Any) -> str:
 
 def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
+
+
+def _code(text: str) -> str:
+    """Code in a cell of a table, where a line between alternatives would end the cell."""
+    return f"<code>{html.escape(text).replace('|', '&#124;')}</code>" if "|" in text else f"`{text}`"
 
 
 def _first(text: str) -> str:
@@ -262,7 +268,7 @@ def _class(each: type, name: str) -> str:
     parts = [f"### `{name}`", _docstring(each)]
     fields = public_fields(each)
     if fields:
-        rows = [f"| `{key}` | `{_cell(_type(told))}` |" for key, told in fields]
+        rows = [f"| `{key}` | {_code(_type(told))} |" for key, told in fields]
         parts.append("\n".join(["| | |", "|---|---|", *rows]))
     if issubclass(each, str):
         parts.append("One of " + ", ".join(f"`{member.value}`" for member in typing.cast(Any, each)) + ".")
