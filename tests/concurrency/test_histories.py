@@ -60,7 +60,6 @@ def run_history(place: Place, tmp_path: Path, course: Course, *, seed: int) -> J
     calls, evidence = read_calls(folder), gather(after)
     violations = find_violations(calls, evidence, grace=3 * course.lease)
     counts = {
-        "place": "local" if place.is_local else "s3",
         "processes": told["processes"],
         "kills": told["kills"],
         "operations": len(calls),
@@ -73,7 +72,8 @@ def run_history(place: Place, tmp_path: Path, course: Course, *, seed: int) -> J
         "violations": len(violations),
     }
     if course.plant is None:
-        record_proof("concurrency", counts, seconds=time.monotonic() - began)
+        name = f"processes at once, {'local disk' if place.is_local else 'S3'}{', with kills' if course.kills else ''}"
+        record_proof(name, counts, seconds=time.monotonic() - began)
     findings = [found for found in after.doctor(rows=True).findings if _is_damage(found)]
     return Judged(calls=calls, evidence=evidence, violations=violations, findings=findings, counts=counts)
 

@@ -1,15 +1,12 @@
-"""How much a run of faults did, told at its end and appended to the file that ANABRANCH_PROOF_LOG names."""
+"""How much a run of faults did, told at its end."""
 
-import json
-import os
 import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
-import pytest
+from tests.proof_log import record_proof
 
 
 @dataclass(slots=True)
@@ -23,29 +20,18 @@ class Tally:
 
 
 @contextmanager
-def told(config: pytest.Config, proof: str) -> Iterator[Tally]:
+def told(proof: str) -> Iterator[Tally]:
     """A tally that is told when all is done."""
     tally, began = Tally(), time.monotonic()
     yield tally
-    line = json.dumps(
-        {
-            "proof": proof,
-            "writes": tally.writes,
-            "requests": tally.requests,
-            "faults": sum(tally.faults.values()),
-            "by_kind": dict(sorted(tally.faults.items())),
-            "outcomes": dict(sorted(tally.outcomes.items())),
-            "seconds": round(time.monotonic() - began),
-        }
-    )
-    reporter = config.pluginmanager.get_plugin("terminalreporter")
-    capturing = config.pluginmanager.get_plugin("capturemanager")
-    if reporter is not None and capturing is not None:
-        with capturing.global_and_fixture_disabled():
-            reporter.write_line(f"\n{line}")
-    if "ANABRANCH_PROOF_LOG" in os.environ and config.getoption("--proof"):
-        with Path(os.environ["ANABRANCH_PROOF_LOG"]).open("a") as log:
-            log.write(f"{line}\n")
+    counts = {
+        "writes": tally.writes,
+        "requests": tally.requests,
+        "faults": sum(tally.faults.values()),
+        **dict(sorted(tally.outcomes.items())),
+        "by_kind": dict(sorted(tally.faults.items())),
+    }
+    record_proof(proof, counts, seconds=time.monotonic() - began)
 
 
 def spread(total: int, most: int) -> list[int]:

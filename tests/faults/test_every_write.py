@@ -68,8 +68,8 @@ def test_every_public_function_is_a_read_or_a_write_with_a_case() -> None:
 
 
 @pytest.fixture(scope="session")
-def tally(request: pytest.FixtureRequest) -> Iterator[Tally]:
-    with told(request.config, "faults at every write") as tally:
+def tally() -> Iterator[Tally]:
+    with told("faults at every write") as tally:
         yield tally
 
 

@@ -26,8 +26,8 @@ STALLS_EVERY = 4
 
 
 @pytest.fixture(scope="session")
-def remote_tally(request: pytest.FixtureRequest) -> Iterator[Tally]:
-    with told(request.config, "faults on the way to S3") as tally:
+def remote_tally() -> Iterator[Tally]:
+    with told("faults on the way to S3") as tally:
         yield tally
 
 
