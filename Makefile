@@ -54,9 +54,10 @@ bench: $(VENV)/.installed-bench ## run the benchmarks, each beside its peer
 proof: export ANABRANCH_PROOF_LOG := $(CURDIR)/proof.jsonl
 proof: $(INSTALLED) ## run the slow proofs, which takes hours: the whole suite on S3, long random runs
 	@rm -f $(ANABRANCH_PROOF_LOG)
-	$(BIN)/pytest -q -n $(JOBS) --proof -m "not spark"
-	$(BIN)/pytest -q --proof -m spark
-	@$(BIN)/python scripts/proof_figures.py $(ANABRANCH_PROOF_LOG)
+	@failed=; \
+	$(BIN)/pytest -q -n $(JOBS) --proof -m "not spark" || failed=yes; \
+	$(BIN)/pytest -q --proof -m spark || failed=yes; \
+	$(BIN)/python scripts/proof_figures.py $(ANABRANCH_PROOF_LOG); [ -z "$$failed" ]
 
 .PHONY: docs
 docs: $(INSTALLED) ## write the reference from the code, and build the guide as a site in ./site

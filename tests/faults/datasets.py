@@ -91,7 +91,8 @@ def _tag(repo: ab.Repository) -> None:
 
 
 def on_stock(act: Act, prepare: Act = do_nothing, *, held: bool = False) -> Write:
-    return Write(act=act, prepare=prepare, look=look_at_held if held else look_at_stock, rival=_tag)
+    look = look_at_held if held else look_at_stock
+    return Write(act=act, prepare=prepare, look=look, rival=_tag, may_be_done=True)
 
 
 DATASET_WRITES: dict[str, list[Write]] = {

@@ -25,10 +25,10 @@ def append_live(repo: ab.Repository) -> None:
         tx.append(ORDERS, table(7))
 
 
-WRITES: dict[str, Act] = {
-    "append": append_live,
-    "pull": lambda repo: repo.branch_pull("live", CUSTOMERS),
-    "revert": lambda repo: repo.revert("dev", branch="dev"),
+WRITES: dict[str, tuple[str, Act]] = {
+    "append": ("live", append_live),
+    "pull": ("live", lambda repo: repo.branch_pull("live", CUSTOMERS)),
+    "revert": ("dev", lambda repo: repo.revert("dev", branch="dev")),
 }
 
 
@@ -53,12 +53,14 @@ class _NoReadsAfter(Trouble):
 
 @pytest.mark.parametrize("name", WRITES)
 def test_reads_that_fail_after_the_entry_take_nothing_back(place: Place, cast: Cast, name: str) -> None:
-    lake = cast(fill)
+    lake, (branch, act) = cast(fill), WRITES[name]
+    before = lake.branch_get(branch).version
     with all_stores_through(trouble := _NoReadsAfter()):
-        repo = ab.open(lake.uri)
+        repo = ab.open(lake.uri, branch=branch)
         trouble.arm()
-        WRITES[name](repo)
-    assert repo.snapshot().id == lake.snapshot_of("main").id
+        act(repo)
+    assert lake.branch_get(branch).version == before + 1
+    assert repo.snapshot().id == lake.snapshot_of(branch).id
 
 
 def test_raw_readers_see_a_reset_that_somebody_came_before(place: Place, cast: Cast) -> None:
@@ -88,3 +90,31 @@ def test_a_file_that_cannot_be_reached_is_not_called_missing(place: Place, cast:
         with pytest.raises(StorageUnavailableError):
             repo.load(ORDERS, file, engine="local")
     assert lake.load(ORDERS, file, engine="local").rows_loaded == 1
+
+
+def test_undo_of_a_damaged_commit_is_done_though_nobody_can_tell_what_it_changed(place: Place, cast: Cast) -> None:
+    lake = cast(fill)
+    with lake.transaction(message="to be damaged") as tx:
+        tx.delete(CUSTOMERS, "id > 0")
+    before = lake.snapshot_of("main~1").id
+    Path(lake.uri, "_commits", f"{lake.head_commit_id_for_branch('main')}.json").write_bytes(b"{")
+    ab.open(lake.uri).undo()
+    assert lake.head_commit_id_for_branch("main") == before
+
+
+@pytest.mark.parametrize("act", [lambda repo: repo.undo("dev"), lambda repo: repo.reset("dev", to="dev~1")])
+def test_move_is_taken_back_where_nobody_can_tell_whether_the_commit_is_there(
+    place: Place, cast: Cast, act: Act
+) -> None:
+    lake = cast(fill)
+    before = lake.head_commit_id_for_branch("dev")
+    requests = requests_of(lake, act)
+    lake.undo("dev")
+    is_put = next(number for number, each in enumerate(requests) if each.startswith("put_if_absent _versions/dev"))
+    looks = next(n for n, each in enumerate(requests) if n > is_put and each.startswith("get _commits/"))
+    with all_stores_through(trouble := Trouble(looks + 1, Kind.ERROR)):
+        repo = ab.open(lake.uri)
+        trouble.arm()
+        with pytest.raises(StorageUnavailableError):
+            act(repo)
+    assert lake.head_commit_id_for_branch("dev") == before

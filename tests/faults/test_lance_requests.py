@@ -170,10 +170,13 @@ def test_requests_of_a_write_go_wrong(journey: MakeJourney, name: str, patience:
         (nth, mishap) for nth in tried for mishap in Mishap if mishap is not Mishap.STALLED
     ]
     planned += [(nth, Mishap.STALLED) for nth in tried[1::STALLS_EVERY]]
+    reached = 0
     for number, (nth, mishap) in enumerate(planned, start=2):
         plan = Plan(nth=nth, mishap=mishap)
         outcome = on_the_way.travel(number, plan)
         if plan.is_reached:
+            reached += 1
             remote_tally.faults[mishap] += 1
             remote_tally.outcomes[outcome] += 1
+    assert reached > len(planned) / 2
     on_the_way.arrive()

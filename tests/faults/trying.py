@@ -99,10 +99,12 @@ class _Attempt:
         self._judge_raw(repo, where)
         if error is None:
             assert state == self.after[0], f"{where}: it said that it was done, and is not"
-        elif state != self.after[0] or self.before[0] == self.after[0]:
+        elif state != self.before[0]:
+            assert self.trial.write.may_be_done, f"{where}: it is done, and said that it was not: {error!r}"
+        else:
             self._try_again(repo, where)
         self._go_on(repo, where)
-        is_done = state == self.after[0] != self.before[0]
+        is_done = state != self.before[0]
         return "succeeded" if error is None else "raised, and done" if is_done else "raised, and tried again"
 
     def _judge_error(self, error: AnabranchError | None, where: str, hit: str) -> None:

@@ -43,12 +43,16 @@ def _commit(repo: ab.Repository, branch: str) -> None:
 class Write:
     """A write, what is done before it without faults, what of the lake it must bring from one state to another, and
     what a rival does while a request takes long.
+
+    One of a dataset by itself has no log to take it back with: it `may_be_done` though it raised, when what fails is
+    the look at what it made.
     """
 
     act: Act
     prepare: Act = do_nothing
     look: Look = look
     rival: Act = commit_on_main
+    may_be_done: bool = False
 
 
 def names(words: str) -> frozenset[str]:

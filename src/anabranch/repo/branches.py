@@ -4,11 +4,11 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from anabranch.errors import (
+    AnabranchError,
     BranchExistsError,
     BranchInUseError,
     BranchNotFoundError,
     BusyError,
-    CollectedError,
     InvalidInputError,
 )
 from anabranch.ids import MAIN, BranchName, TagName
@@ -124,7 +124,7 @@ def create_branch(
     entry = _append_first(records, entry, is_recorded=source.is_recorded)
     try:
         _refuse_created(records, entry, source)
-    except (BranchNotFoundError, BusyError, CollectedError, InvalidInputError):
+    except AnabranchError:  # also one of the store: a branch that nobody looked at is not to stay
         take_back(records, entry)
         raise
     return BranchInfo.of(entry)
@@ -189,7 +189,7 @@ def restore_branch(records: Records, name: BranchName) -> BranchInfo:
     try:
         refuse_orphan(records, entry)
         require_uncollected(records.context, entry.head.commit.graph_commit_id)
-    except (BranchNotFoundError, CollectedError, InvalidInputError):
+    except AnabranchError:
         take_back(records, restored)
         raise
     return BranchInfo.of(restored)

@@ -110,20 +110,40 @@ def _publish(
 
 
 def append_awake(records: Records, before: LogEntry, entry: LogEntry, made: Sequence[CommitRecord]) -> bool:
-    """Put the next entry of a branch, and take it back if this process slept over that: what it made may be gone."""
+    """Put the next entry of a branch, and take it back if this process slept over that: what it made may be gone.
+
+    Once somebody has committed on top it stays, and that is told: whoever did it again would do it twice.
+    """
     records.require_awake()
     if not records.heads.append(entry):
         return False
     try:
         records.require_awake()
     except BusyError:
-        at = max(records.context.clock(), entry.at)
-        back = replace(before, number=entry.number + 1, event=BranchEvent.UNDONE, at=at, actor=records.context.actor)
-        if not records.heads.append(back):
-            return True  # somebody moved on from it: it stays, and whoever did it again would do it twice
+        if not _take_back(records, before, entry):
+            return True
         _let_go(records, made)
         raise
     return True
+
+
+def _take_back(records: Records, before: LogEntry, entry: LogEntry) -> bool:
+    """Put a branch back on the head it had before an entry; False if it has left the head of the entry by now."""
+    last: LogEntry | None = entry
+    while last is not None and last.head.commit == entry.head.commit and not last.state.is_deleted:
+        back = replace(
+            last,
+            number=last.number + 1,
+            event=BranchEvent.UNDONE,
+            at=max(records.context.clock(), last.at),
+            actor=records.context.actor,
+            state=replace(last.state, mode=before.state.mode, own=before.state.own),
+            head=before.head,
+        )
+        if records.heads.append(back):
+            return True
+        last = records.heads.find(entry.branch)  # somebody protected the branch, say
+    return False
 
 
 def _let_go(records: Records, commits: Sequence[CommitRecord]) -> None:

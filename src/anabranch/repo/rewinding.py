@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from anabranch.errors import BranchInUseError, BranchNotFoundError, BusyError, CollectedError, InvalidInputError
+from anabranch.errors import AnabranchError, BranchNotFoundError, BusyError, InvalidInputError
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.branches import refuse_in_use, refuse_orphan, take_back
 from anabranch.repo.checks import checked_limit
@@ -74,11 +74,11 @@ def reset_branch(records: Records, branch: BranchName, target: Resolved) -> LogE
 
 
 def _append_uncollected(records: Records, before: LogEntry, entry: LogEntry) -> LogEntry:
-    """Move a branch to an older commit, and back again if that one is just being collected."""
+    """Move a branch to an older commit, and back again if that one is just being collected, or nobody can tell."""
     moved = _append(records, before, entry)
     try:
         require_uncollected(records.context, entry.head.commit.graph_commit_id)
-    except CollectedError:
+    except AnabranchError:
         _append(records, moved, replace(before, event=BranchEvent.UNDONE))
         raise
     return moved
@@ -113,11 +113,11 @@ def undo_last(records: Records, branch: BranchName, *, seen: int | None) -> LogE
         undone = _append_uncollected(records, last, replace(before, event=BranchEvent.UNDONE))
     try:
         _refuse_to_come_or_go(records, last, before)  # again: others write first and then look, too
-    except BranchInUseError:
-        _append(records, undone, replace(last, event=BranchEvent.UNDONE))
-        raise
-    except (BranchNotFoundError, InvalidInputError):
-        take_back(records, undone)
+    except AnabranchError:
+        if last.state.is_deleted:
+            take_back(records, undone)
+        else:
+            _append(records, undone, replace(last, event=BranchEvent.UNDONE))
         raise
     return undone
 

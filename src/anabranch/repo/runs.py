@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from anabranch.errors import (
+    AnabranchError,
     BranchNotFoundError,
     BusyError,
     InvalidInputError,
@@ -104,14 +105,21 @@ def begin_run(records: Records, target: BranchName, *, message: str, metadata: M
         entry = _first_entry(records, head, run_id, message=message, metadata=metadata)
         if not records.heads.append(entry):
             raise BusyError(f"there is a run {run_id} already", hint="try again: ids are made by chance")
-        now = records.heads.find(target)
-        if now is None or now.state.is_deleted or now.state.created_as != head.state.created_as:
+        try:
+            _require_still(records, head)
+        except AnabranchError:
             close_run(records, entry, RunPhase.ABORTED)
-            raise BranchNotFoundError(f"branch '{target}' was deleted meanwhile", hint="begin on another one")
+            raise
     except BaseException:
         lease.release()
         raise
     return run_id, lease
+
+
+def _require_still(records: Records, head: LogEntry) -> None:
+    now = records.heads.find(head.branch)
+    if now is None or now.state.is_deleted or now.state.created_as != head.state.created_as:
+        raise BranchNotFoundError(f"branch '{head.branch}' was deleted meanwhile", hint="begin on another one")
 
 
 def _first_entry(

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from anabranch.errors import (
+    AnabranchError,
     BusyError,
-    CollectedError,
     InvalidInputError,
     TagExistsError,
     TagNotFoundError,
@@ -68,7 +68,7 @@ def create_tag(records: Records, name: TagName, *, commit_id: str, description: 
     try:
         _refuse_name_of_branch(records, name)
         require_uncollected(records.context, commit_id)
-    except (CollectedError, InvalidInputError):
+    except AnabranchError:
         # Where the number is taken, somebody else deleted the tag.
         _append(records, replace(tag, number=tag.number + 1, is_deleted=True))
         raise

@@ -285,21 +285,37 @@ def test_table_made_again_while_its_folder_is_collected_is_put_elsewhere(
     assert doomed.repo.doctor().is_clean
 
 
-def test_commit_of_work_that_slept_is_told_where_somebody_built_on_it_already(cast: Cast) -> None:
-    lake, puts = cast(fill_lake), count()
+def sleep_long() -> None:
+    for work in list(_KEEPER._works):
+        work._signed -= 121
+
+
+def taken_back_late(lake: Repository, act: Callable[[], object]) -> Repository:
+    """A handle that sleeps over its next commit to main, and lets something happen before it takes that back."""
+    puts = count()
 
     def is_putting(operation: str, path: str) -> bool:
         return (operation, path.rpartition("/")[0]) == ("put_if_absent", "_versions/main")
 
-    def sleep_long() -> None:
-        for work in list(_KEEPER._works):
-            work._signed -= 121
-
     def is_taking_back(operation: str, path: str) -> bool:
         return is_putting(operation, path) and next(puts) == 1
 
-    slow = interrupted(lake, is_putting, sleep_long)
-    made = append(interrupted(slow, is_taking_back, lambda: append(lake, 5, key=CUSTOMERS)), 4)
+    return interrupted(interrupted(lake, is_putting, sleep_long), is_taking_back, act)
+
+
+def test_commit_of_work_that_slept_is_told_where_somebody_built_on_it_already(cast: Cast) -> None:
+    lake = cast(fill_lake)
+    made = append(taken_back_late(lake, lambda: append(lake, 5, key=CUSTOMERS)), 4)
     assert made.graph_commit_id == lake.snapshot_of("main~1").id
     assert ids(another(lake)) == [1, 2, 3, 4]
+    assert lake.doctor().is_clean
+
+
+def test_commit_of_work_that_slept_is_taken_back_though_the_branch_was_protected_meanwhile(cast: Cast) -> None:
+    lake = cast(fill_lake)
+    with pytest.raises(BusyError, match="no sign of life"):
+        append(taken_back_late(lake, lambda: lake.branch_protect("main")), 4)
+    assert ids(another(lake)) == [1, 2, 3]
+    assert [entry.event for entry in lake.reflog(limit=3)] == ["undone", "protected", "committed"]
+    assert lake.branch_get("main").is_protected
     assert lake.doctor().is_clean

@@ -104,7 +104,7 @@ class TableUsage:
 
     @property
     def total(self) -> Usage:
-        """All that it needs, own and shared."""
+        """All files of the folder together."""
         return self.needed + self.garbage + self.unjudged
 
 

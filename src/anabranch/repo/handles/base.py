@@ -4,7 +4,7 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
 
-from anabranch.errors import InvalidInputError, StorageError
+from anabranch.errors import AnabranchError, InvalidInputError
 from anabranch.ids import MAIN, BranchName, Ref
 from anabranch.repo import history, rewinding, settling
 from anabranch.repo.checks import checked_text
@@ -115,7 +115,7 @@ class Handle:
         try:
             before = self._records.heads.get_numbered(after.branch, after.number - 1)
             changes = rewinding.changed_tables(self._records, before, after)
-        except StorageError:
+        except AnabranchError:
             changes = {}  # it is done all the same; the next writer lets raw readers see it
         self._on_published(after, changes)
 
@@ -129,10 +129,10 @@ class Handle:
         history.follow_history(self._records, entry)
 
     def _find_snapshot(self, entry: LogEntry) -> Snapshot | None:
-        """What was just published; None if the store fails now, which takes nothing back: who asks for it reads it."""
+        """What was just published; None if it cannot be read now, which takes nothing back: who asks reads it then."""
         try:
             return self._snapshot(Resolved.of_entry(view(self._records, entry)))
-        except StorageError:
+        except AnabranchError:
             return None
 
     def _ref(self, ref: str | None) -> str:
