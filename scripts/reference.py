@@ -258,6 +258,22 @@ def _type(annotation: Any) -> Any:
     return _Text(text.replace("'", "").replace('"', ""))
 
 
+def _bound(annotation: Any, each: type) -> Any:
+    """An annotation of a generic class as it is meant in one that says what its type variables stand for."""
+    variables = getattr(annotation, "__parameters__", ())
+    if not variables or inspect.isclass(annotation):
+        return annotation
+    meant = {
+        variable: argument
+        for base in each.__mro__
+        for generic in vars(base).get("__orig_bases__", ())
+        for variable, argument in zip(
+            getattr(typing.get_origin(generic), "__parameters__", ()), typing.get_args(generic), strict=False
+        )
+    }
+    return annotation[tuple(meant.get(variable, variable) for variable in variables)]
+
+
 def _name(each: type, others: list[type]) -> str:
     """What a class is called; with its module where two are called the same."""
     is_alone = sum(other.__name__ == each.__name__ for other in others) == 1
@@ -268,13 +284,13 @@ def _class(each: type, name: str) -> str:
     parts = [f"### `{name}`", _docstring(each)]
     fields = public_fields(each)
     if fields:
-        rows = [f"| `{key}` | {_code(_type(told))} |" for key, told in fields]
+        rows = [f"| `{key}` | {_code(_type(_bound(told, each)))} |" for key, told in fields]
         parts.append("\n".join(["| | |", "|---|---|", *rows]))
     if issubclass(each, str):
         parts.append("One of " + ", ".join(f"`{member.value}`" for member in typing.cast(Any, each)) + ".")
     for key, member in public_members(each):
         if isinstance(member, property):
-            returns = _type(inspect.signature(typing.cast(Any, member.fget)).return_annotation)
+            returns = _type(_bound(inspect.signature(typing.cast(Any, member.fget)).return_annotation, each))
             parts.append(f"#### `{each.__name__}.{key}`\n\n```python\n{key}: {returns}\n```\n\n{_docstring(member)}")
         else:
             parts.append(_function(f"{each.__name__}.{key}", member, level=4))

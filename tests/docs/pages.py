@@ -13,10 +13,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tests.command_line import invoke
-from tests.server.conftest import process, secret_of, wait_until_healthy
+from tests.server.conftest import process, wait_until_healthy
 
 ROOT = Path(__file__).parents[2]
 HOME, SERVED, TOKEN = "/home/ada", "http://127.0.0.1:8000", "ab_…"
+# A shell finds this Python and what it has installed, and our own `curl`: not every machine has one that is new enough.
+SHELL_PATH = f"{Path(__file__).parent / 'programs'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
 _FENCE = re.compile(r"^```(\w*)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _NEEDS = re.compile(r"<!-- needs: (\w+) -->")
 _COMMAND = re.compile(r"^\$ ((?:.*\\\n)*.*)$", re.MULTILINE)
@@ -28,6 +30,7 @@ _MASKS = (
     (r"\d+(\.\d+)? ([kMG]?B)\b", "<size>"),
     (r"\b\d+(\.\d+)? s\b", "<seconds>"),
     (r"\bab_\S+", "<token>"),
+    (r"\bbr_[0-9a-z]{13}\b", "<branch>"),
     (r"\b\d+ files\b", "<files>"),
     (r"─+", "─"),
     (r"[ \t]+", " "),
@@ -132,10 +135,9 @@ class Reader:
                 return self._run_in_shell(command)
 
     def _run_in_shell(self, command: str) -> str:
-        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         ran = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", command],
-            env={**self.env, "PATH": path},
+            env={**self.env, "PATH": SHELL_PATH},
             capture_output=True,
             text=True,
             check=False,
@@ -144,12 +146,20 @@ class Reader:
         return ran.stdout
 
     def _serve(self, arguments: list[str]) -> str:
-        """Serve in a process of its own, at another port than the page says."""
-        data = Path(arguments[arguments.index("--data") + 1]).absolute()
-        started, self.served = self.running.enter_context(process(data, "--init"))
-        self.token = secret_of(started)
+        """Serve in a process of its own, at another port than the page says; return what it says until it serves."""
+        at = arguments.index("--data")
+        data, others = Path(arguments[at + 1]), [*arguments[:at], *arguments[at + 2 :]]
+        started, self.served = self.running.enter_context(process(data, *others))
+        assert started.stdout is not None
+        said = ""
+        for line in started.stdout:
+            said += line
+            if line.startswith("token: "):
+                self.token = line.split()[1]
+            if line.startswith("serving "):
+                break
         wait_until_healthy(self.served, started)
-        return f"token: {self.token}\nserving {data} at {self.served}\n"
+        return said
 
     def _as_shown(self, said: str) -> str:
         return said.replace(str(self.folder), HOME).replace(self.served, SERVED).replace(self.token, TOKEN)

@@ -77,6 +77,12 @@ def test_everything_public_has_a_docstring_and_is_in_the_reference() -> None:
     assert missing == set()
 
 
+def test_no_type_variable_is_in_the_reference() -> None:
+    page = (DOCS / "api.md").read_text(encoding="utf-8")
+    assert re.findall(r"[\[ ]~[A-Z]\w*", page) == []
+    assert "| `findings` | `tuple[RepositoryFinding, ...]` |" in page
+
+
 def test_every_error_is_in_the_reference() -> None:
     page = (DOCS / "api.md").read_text(encoding="utf-8")
     for name in ab.errors.__all__:

@@ -1,10 +1,10 @@
 """The tour of the documentation is run as it stands."""
 
-import os
 import re
 import subprocess
 from pathlib import Path
 
+from tests.docs.pages import SHELL_PATH
 from tests.server.conftest import Running
 
 PAGE = Path(__file__).parents[2] / "docs" / "http.md"
@@ -13,7 +13,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "http.md"
 def test_the_tour_works_as_written(tmp_path: Path, served: Running) -> None:
     (tour,) = re.findall(r"```sh\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     script = f"shopt -s expand_aliases; set -euo pipefail\n{tour.replace('123', 'tour')}"
-    environment = {"SERVER": served.url, "TOKEN": served.secret, "PATH": os.environ["PATH"]}
+    environment = {"SERVER": served.url, "TOKEN": served.secret, "PATH": SHELL_PATH}
     ran = subprocess.run(
         ["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )
