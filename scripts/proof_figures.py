@@ -2,16 +2,19 @@
 
 import argparse
 import json
+import os
+import platform
 import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "proof.md"
 BEGIN, END = "<!-- figures -->\n", "<!-- /figures -->\n"
-HEADS = ("proof", "runs", "what they did", "minutes")
+HEADS = ("proof", "runs", "what they did", "by kind", "minutes")
 
 
 @dataclass
@@ -21,15 +24,20 @@ class Figures:
     runs: int = 0
     seconds: float = 0.0
     counts: Counter[str] = field(default_factory=Counter)
+    kinds: Counter[str] = field(default_factory=Counter)
 
     def add(self, line: dict[str, Any]) -> None:
         self.runs += 1
         self.seconds += line.pop("seconds")
         self.counts.update({name: count for name, count in line.items() if isinstance(count, int)})
+        self.kinds.update(line.get("by_kind", line.get("operations", {})))
 
     def to_row(self, proof: str) -> tuple[str, ...]:
-        done = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in self.counts.items())
-        return proof, str(self.runs), done, f"{self.seconds / 60:.1f}"
+        return proof, str(self.runs), _listed(self.counts), _listed(self.kinds), f"{self.seconds / 60:.1f}"
+
+
+def _listed(counts: Counter[str]) -> str:
+    return ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items())
 
 
 def gather(lines: Iterable[str]) -> dict[str, Figures]:
@@ -43,7 +51,10 @@ def gather(lines: Iterable[str]) -> dict[str, Figures]:
 
 def to_table(figures: dict[str, Figures]) -> str:
     rows = [HEADS, ("---",) * len(HEADS), *(each.to_row(proof) for proof, each in sorted(figures.items()))]
-    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    table = "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores; Python {platform.python_version()}"
+    versions = ", ".join(f"{name} {version(name)}" for name in ("pylance", "pyarrow", "obstore", "hypothesis"))
+    return f"{table}\n{machine}, {versions}.\n"
 
 
 def main() -> None:
