@@ -1,5 +1,6 @@
 """Histories that random machines found, each as short as it can be told."""
 
+from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -8,6 +9,7 @@ import pytest
 import anabranch as ab
 from anabranch.errors import MergeConflictError
 from anabranch.format.staging import ColumnChange
+from tests.repo.gc.passing import pass_time
 
 KEY = "s.a"
 SCHEMA = pa.schema([("id", pa.int64()), ("n", pa.int64())])
@@ -40,3 +42,18 @@ def test_rows_that_changed_beside_two_columns_of_one_name_do_not_hide_the_confli
     with pytest.raises(MergeConflictError) as caught:
         lake.branch_merge("dev", into="main", strategy=strategy)
     assert [conflict.problem for conflict in caught.value.conflicts] == ["two columns would have this name"]
+
+
+def test_young_commit_of_another_branch_that_main_once_was_on_is_kept(lake: ab.Repository) -> None:
+    with lake.transaction("dev") as tx:
+        tx.delete(KEY, "id = 0")
+    lake.reset("main", to="dev")
+    version = lake.branch_get("main").version
+    lake.undo()
+    lake.branch_delete("dev")
+    pass_time(lake)
+    with lake.transaction() as tx:
+        tx.delete(KEY, "id = 1")
+    pass_time(lake)
+    lake.gc(keep_newer_than=timedelta(days=30), keep_last=1)
+    assert lake.snapshot_of(f"main@v{version}")[KEY].count_rows() == 2

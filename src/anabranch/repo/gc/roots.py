@@ -217,9 +217,19 @@ class _Life:
         heads = {number: head.commit.graph_commit_id for number, head in self._heads.items()}
         kept.update(head for number, head in heads.items() if number >= min(since, self._last.number))
         made = self._commits.values()
-        kept.update(commit.graph_commit_id for commit in made if commit.manifest_version >= since or is_new(commit))
+        kept.update(commit.graph_commit_id for commit in made if commit.manifest_version >= since)
         kept.update(self._iter_last(policy.keep_last or 0, is_new, since))
-        return kept
+        return kept | self._find_lines(is_new)
+
+    def _find_lines(self, is_new: Callable[[GraphCommit], bool]) -> set[str]:
+        """The young commits that the branch ever showed, be they its own or those of others that it was put on."""
+        found: set[str] = set()
+        for head in self._heads.values():
+            for commit in self._lines.iter_line(head):
+                if commit.graph_commit_id in found or not is_new(commit):
+                    break  # no commit is younger than one that was made from it
+                found.add(commit.graph_commit_id)
+        return found
 
     def _add_line(self, head: CommitRecord, kept: set[str]) -> None:
         """Add what a head goes back to by first parents, as far as that is not there yet."""
@@ -242,7 +252,7 @@ class _Life:
             is_later = commit.branch == name and commit.manifest_version > since
             counted += not is_later
             if counted > keep_last and not is_later and not is_new(commit):
-                return  # no commit is younger than one that was made from it
+                return
             yield commit.graph_commit_id
 
 
