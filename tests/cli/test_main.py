@@ -131,24 +131,6 @@ def test_every_command_explains_itself_with_an_example(run: Run, name: str) -> N
     assert ("--storage-option" in answer.out) is (name != "anabranch serve")
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_the_reference_knows_every_command_and_its_options(name: str) -> None:
-    sections = {part.partition("\n")[0]: part for part in DOCS.read_text().split("\n## ")[1:]}
-    section = sections[f"`{name}`"]
-    shared = {"--help", "--json", "--storage-option", "--repo", "--actor"}
-    for parameter in COMMANDS[name].params:
-        if parameter.param_type_name == "argument":
-            assert parameter.metavar is not None
-            assert parameter.metavar in section
-        elif not shared & set(parameter.opts):
-            assert parameter.opts[0] in section
-
-
-def test_the_reference_knows_no_other_command() -> None:
-    headings = [line[4:-1] for line in DOCS.read_text().splitlines() if line.startswith("## `anabranch")]
-    assert sorted(headings) == sorted(COMMANDS)
-
-
 def test_the_reference_tells_the_exit_codes() -> None:
     text = DOCS.read_text()
     for group, code in EXIT_CODES.items():

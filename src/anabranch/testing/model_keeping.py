@@ -70,7 +70,9 @@ class ModelKeeping(ModelBranches):
     def _kept_of_life(self, name: str, numbers: list[int], keep_last: int | None) -> Iterator[ModelCommit]:
         log, before = self.logs[name], self._lengths.get(name, 0)
         last = log[numbers[-1]]
-        if last.is_deleted and numbers[-1] < before:
+        # To undo that a branch was made ends it by an entry of the one before it.
+        over = numbers[-1] if last.is_deleted else numbers[-1] + 1
+        if over < min(before, len(log)):
             return
         since = max(before - 1, numbers[0]) if numbers[-1] >= before else numbers[-1]
         for number in numbers if keep_last is None else [number for number in numbers if number >= since]:
