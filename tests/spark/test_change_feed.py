@@ -178,6 +178,7 @@ def test_a_killed_driver_leaves_nothing_lost_and_nothing_repeated(small: ab.Repo
     assert replay(batches) == {row["id"]: row["v"] for row in rows(small, key=SMALL)}
 
 
+@pytest.mark.proof
 def test_new_columns_end_a_stream_until_it_is_started_again(small: ab.Repository, follower: Follower) -> None:
     since = small.snapshot().id
     put(small, 3, "old columns")
@@ -207,6 +208,7 @@ def test_rows_from_before_a_column_got_another_name_are_refused(small: ab.Reposi
         follower.run(follower.load(small, since=since))
 
 
+@pytest.mark.proof
 def test_a_table_that_is_dropped_and_made_again_goes_and_comes(small: ab.Repository, follower: Follower) -> None:
     frame = follower.load(small, since=small.snapshot().id)
     with small.transaction() as tx:

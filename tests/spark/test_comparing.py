@@ -65,6 +65,7 @@ def test_both_engines_tell_the_same_of_every_type(typed: ab.Repository) -> None:
         assert sorted(map(repr, found[key].to_pylist())) == sorted(map(repr, expected[key].to_pylist()))
 
 
+@pytest.mark.proof
 def test_both_engines_merge_rows_of_every_type_alike(typed: ab.Repository) -> None:
     def told(engine: str) -> list[str]:
         return sorted(map(repr, typed.conflicts("one", into="two", engine=engine)))

@@ -70,6 +70,7 @@ def test_deleted_rows_and_empty_tables_are_read_as_such(lake: ab.Repository, rea
     assert (empty.columns, empty.count(), empty.collect()) == (["id", "v"], 0, [])
 
 
+@pytest.mark.proof
 def test_every_task_has_a_share_of_a_large_table(lake: ab.Repository, read: Read) -> None:
     rows = pa.table({"id": pa.array(range(2_500_000), pa.int64()), "v": pa.nulls(2_500_000, pa.string())})
     with lake.transaction() as tx:
