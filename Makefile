@@ -61,7 +61,7 @@ proof: $(INSTALLED) ## run the slow proofs, which takes hours: the whole suite o
 
 .PHONY: docs
 docs: $(INSTALLED) ## write the reference from the code, and build the guide as a site in ./site
-	@$(BIN)/python scripts/reference.py
+	@$(BIN)/python -m scripts.reference
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 .PHONY: format

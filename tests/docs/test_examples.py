@@ -6,15 +6,15 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from scripts import reference
+from scripts.reference import public
 
 import anabranch as ab
 
 
 def _documented() -> dict[str, Any]:
-    functions = reference.public_functions()
-    classes = reference.reachable([*reference.public_classes(), *functions.values()])
-    members = {f"{each.__name__}.{name}": value for each in classes for name, value in reference.public_members(each)}
+    functions = public.public_functions()
+    classes = public.reachable([*public.public_classes(), *functions.values()])
+    members = {f"{each.__name__}.{name}": value for each in classes for name, value in public.public_members(each)}
     return {name: value for name, value in {**functions, **members}.items() if ">>>" in (value.__doc__ or "")}
 
 

@@ -5,7 +5,9 @@ import re
 from typing import Any
 
 import pytest
-from scripts import reference
+from scripts.reference import pages, public
+from scripts.reference.commands import commands, write_commands
+from scripts.reference.routes import routes, write_routes
 
 import anabranch as ab
 from tests.docs.pages import ROOT
@@ -15,19 +17,19 @@ DOCS = ROOT / "docs"
 
 @pytest.fixture(scope="module")
 def written() -> dict[str, str]:
-    return reference.written()
+    return pages.written()
 
 
 @pytest.mark.parametrize("page", ["api.md", "cli.md", "http.md"])
 def test_a_page_is_what_the_code_says(written: dict[str, str], page: str) -> None:
-    assert (DOCS / page).read_text(encoding="utf-8") == written[page], "run scripts/reference.py"
+    assert (DOCS / page).read_text(encoding="utf-8") == written[page], "run python -m scripts.reference"
 
 
 def test_every_command_is_explained_with_an_example() -> None:
     page = (DOCS / "cli.md").read_text(encoding="utf-8")
-    commands = reference.commands()
-    assert len(commands) > 70
-    for typed, command in commands.items():
+    found = commands()
+    assert len(found) > 70
+    for typed, command in found.items():
         assert command.help, typed
         assert "Example" in (command.epilog or ""), typed
         assert f"\n### `{typed}`\n" in page, typed
@@ -36,7 +38,7 @@ def test_every_command_is_explained_with_an_example() -> None:
 
 def test_examples_of_commands_are_commands() -> None:
     """Of each example the words name a command, and its options are options of that command."""
-    for typed, command in reference.commands().items():
+    for typed, command in commands().items():
         known = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
         for line in command.epilog.splitlines()[2:]:
             example = line.strip()
@@ -48,32 +50,30 @@ def test_examples_of_commands_are_commands() -> None:
 
 def test_every_endpoint_is_explained() -> None:
     page = (DOCS / "http.md").read_text(encoding="utf-8")
-    routes = reference.routes()
-    assert len(routes) > 50
-    for method, path, told in routes:
+    found = routes()
+    assert len(found) > 50
+    for method, path, told in found:
         assert f"`{method} {path}`" in page
         assert told, f"{method} {path}"
 
 
 def _public() -> dict[str, Any]:
-    classes = reference.reachable([*reference.public_classes(), *reference.public_functions().values()])
-    members = {f"{each.__name__}.{name}": member for each in classes for name, member in reference.public_members(each)}
-    return {**{each.__name__: each for each in classes}, **reference.public_functions(), **members}
+    classes = public.reachable([*public.public_classes(), *public.public_functions().values()])
+    members = {f"{each.__name__}.{name}": member for each in classes for name, member in public.public_members(each)}
+    return {**{each.__name__: each for each in classes}, **public.public_functions(), **members}
 
 
 def test_everything_public_has_a_docstring_and_is_in_the_reference() -> None:
     page = (DOCS / "api.md").read_text(encoding="utf-8")
-    public = _public()
-    assert len(public) > 300
-    assert {"ab.init", "Repository.branch_merge", "Transaction.upsert", "Run.publish", "Table.to_arrow"} <= set(public)
-    bare = {name for name, value in public.items() if not (value.__doc__ or "").strip()}
+    named = _public()
+    assert len(named) > 300
+    assert {"ab.init", "Repository.branch_merge", "Transaction.upsert", "Run.publish", "Table.to_arrow"} <= set(named)
+    bare = {name for name, value in named.items() if not (value.__doc__ or "").strip()}
     made_up = {
-        name
-        for name, value in public.items()
-        if inspect.isclass(value) and (value.__doc__ or "").startswith(f"{name}(")
+        name for name, value in named.items() if inspect.isclass(value) and (value.__doc__ or "").startswith(f"{name}(")
     }
     assert bare | made_up == set()
-    missing = {name for name in public if f"`{name}`" not in page and f".{name}`" not in page}
+    missing = {name for name in named if f"`{name}`" not in page and f".{name}`" not in page}
     assert missing == set()
 
 
@@ -96,5 +96,5 @@ def test_a_docstring_begins_with_one_sentence() -> None:
 
 
 def test_rewriting_twice_changes_nothing(written: dict[str, str]) -> None:
-    assert reference.write_commands(written["cli.md"]) == written["cli.md"]
-    assert reference.write_routes(written["http.md"]) == written["http.md"]
+    assert write_commands(written["cli.md"]) == written["cli.md"]
+    assert write_routes(written["http.md"]) == written["http.md"]

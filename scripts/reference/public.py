@@ -1,0 +1,119 @@
+"""What is public in Python: what `anabranch` offers by name, and all that one comes to from there."""
+
+import ast
+import dataclasses
+import functools
+import importlib
+import inspect
+import re
+import sys
+import typing
+from collections.abc import Iterator
+from typing import Any
+
+import anabranch
+
+__all__ = ["public_classes", "public_fields", "public_functions", "public_members", "reachable"]
+
+# Classes of ours that public ones hold or hand on, and that are no business of whoever uses them.
+_INTERNAL = {
+    *("ArrowDataset", "Choice", "DeclaredCheck", "Draft", "FileGroup", "HistoryTables", "Home", "Index", "ObjectInfo"),
+    *("ObjectStore", "Output", "Part", "Pin", "Place", "RowSide", "Scan", "SchemaState", "Source", "Statement"),
+    *("TableFeed", "VectorOptions"),
+}
+
+
+def public_classes() -> list[type]:
+    """The classes that `anabranch` offers by name."""
+    return [value for name in anabranch.__all__ if inspect.isclass(value := getattr(anabranch, name))]
+
+
+def public_functions() -> dict[str, Any]:
+    """The functions that `anabranch` offers, by the name that users type."""
+    found = {f"ab.{name}": getattr(anabranch, name) for name in anabranch.__all__}
+    return {name: value for name, value in found.items() if inspect.isfunction(value)}
+
+
+def public_fields(each: Any) -> list[tuple[str, Any]]:
+    """The fields of a value, with their types as they are written."""
+    if not dataclasses.is_dataclass(each):
+        return []
+    return [(one.name, one.type) for one in dataclasses.fields(each) if not one.name.startswith("_")]
+
+
+def public_members(each: type) -> list[tuple[str, Any]]:
+    """The public methods and properties of a class, those it inherits from other classes of ours too.
+
+    How a value is made is nobody's business: of those that are only returned, class methods are left out.
+    """
+    is_returned = each.__name__ not in anabranch.__all__
+    ours = [base for base in each.__mro__ if base.__module__.startswith("anabranch")]
+    found: dict[str, Any] = {}
+    for base in reversed(ours):
+        for name, member in vars(base).items():
+            is_maker = isinstance(member, classmethod | staticmethod)
+            plain = member.__func__ if is_maker else member
+            if is_maker and (is_returned or name == "of"):
+                continue
+            if not name.startswith("_") and (inspect.isfunction(plain) or isinstance(plain, property)):
+                found[name] = plain
+    return sorted(found.items())
+
+
+def reachable(begin: list[Any]) -> list[type]:
+    """These classes and all of ours that they and these functions return or hold, errors aside."""
+    found: dict[Any, None] = {}
+    waiting = list(begin)
+    while waiting:
+        each = waiting.pop(0)
+        if each not in found:
+            found[each] = None
+            waiting += _mentioned(each)
+    classes = [each for each in found if inspect.isclass(each) and not issubclass(each, Exception)]
+    return sorted(classes, key=lambda one: (one.__name__, one.__module__))
+
+
+def _mentioned(each: Any) -> list[type]:
+    members = [member for _, member in public_members(each)] if inspect.isclass(each) else [each]
+    functions: list[Any] = [one.fget if isinstance(one, property) else one for one in members]
+    taken = vars(each).get("__getitem__") if inspect.isclass(each) else None
+    functions += [] if taken is None else [taken]
+    returned = [(inspect.signature(function).return_annotation, function.__module__) for function in functions]
+    held = [(told, each.__module__) for _, told in public_fields(each)]
+    found = {one for annotation, module in [*returned, *held] for one in _classes_in(annotation, module)}
+    ours = [one for one in found if one.__module__.startswith("anabranch.") and one.__name__ not in _INTERNAL]
+    return sorted(ours, key=lambda one: (one.__name__, one.__module__))
+
+
+def _classes_in(annotation: Any, module: str) -> Iterator[type]:
+    """The classes that an annotation names, be it a type or text that is a type only for a type checker."""
+    if isinstance(annotation, str):
+        for word in re.findall(r"[\w.]+", annotation):
+            value = _value_of(word, module)
+            if inspect.isclass(value):
+                yield value
+    elif inspect.isclass(annotation) and not typing.get_args(annotation):
+        yield annotation
+    for part in typing.get_args(annotation):
+        yield from _classes_in(part, module)
+
+
+def _value_of(word: str, module: str) -> Any:
+    first, *rest = word.split(".")
+    value = vars(sys.modules[module]).get(first, _imported_for_types(module).get(first))
+    for name in rest:
+        value = getattr(value, name, None)
+    return value
+
+
+@functools.cache
+def _imported_for_types(module: str) -> dict[str, Any]:
+    """What a module imports for type checkers alone."""
+    found: dict[str, Any] = {}
+    for statement in ast.parse(inspect.getsource(sys.modules[module])).body:
+        if isinstance(statement, ast.If) and ast.unparse(statement.test) == "TYPE_CHECKING":
+            for each in statement.body:
+                if isinstance(each, ast.ImportFrom) and (each.module or "").startswith("anabranch"):
+                    source = importlib.import_module(each.module or "")
+                    found |= {one.asname or one.name: getattr(source, one.name, None) for one in each.names}
+    return found

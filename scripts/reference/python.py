@@ -1,0 +1,141 @@
+"""The page of all that `import anabranch` offers."""
+
+import inspect
+import re
+import typing
+from typing import Any
+
+from scripts.reference.markdown import cell, code, first_paragraph, paragraphs
+from scripts.reference.public import public_classes, public_fields, public_functions, public_members, reachable
+
+import anabranch
+
+__all__ = ["write_python"]
+
+_INTRODUCTION = """# Python
+
+All that `import anabranch as ab` offers, from the code itself. Names that begin with an underscore, and modules that
+are not named here, may change at any time. `python -m scripts.reference` writes this page.
+
+In the examples, `ab` is `anabranch`, `pa` is `pyarrow`, and `repo` is the open repository `shop` with one table of
+three orders, `shop.orders`. All of them are run by a test."""
+
+
+def write_python() -> str:
+    """The page of all public functions and classes, and of the values that they return."""
+    classes, functions = public_classes(), public_functions()
+    values = [each for each in reachable([*classes, *functions.values()]) if each not in classes]
+    parts = [
+        _INTRODUCTION,
+        "## Functions",
+        *(_function(name, function, level=3) for name, function in functions.items()),
+        "## Classes",
+        *(_class(each, f"ab.{each.__name__}") for each in classes),
+        "## What they return",
+        *(_class(each, _name(each, values)) for each in values),
+        "## Errors",
+        _errors(),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _function(name: str, function: Any, *, level: int) -> str:
+    told = _docstring(function)
+    return f"{'#' * level} `{name}`\n\n```python\n{_signature(name, function)}\n```\n\n{told}"
+
+
+def _signature(name: str, function: Any) -> str:
+    found = inspect.signature(function)
+    parameters = [each for each in found.parameters.values() if each.name not in ("self", "cls")]
+    plain = [each.replace(annotation=_type(each.annotation)) for each in parameters]
+    shown = inspect.Signature(plain, return_annotation=_type(found.return_annotation))
+    text = name + re.sub(r"<function .*?> at 0x\w+>|<function .*? at 0x\w+>", "...", str(shown))
+    if len(text) <= 110:
+        return text
+    inside, _, returns = text[len(name) + 1 :].rpartition(")")
+    return f"{name}(\n    {_one_per_line(inside)}\n){returns}"
+
+
+def _one_per_line(parameters: str) -> str:
+    depth, parts, begin = 0, [], 0
+    for at, character in enumerate(parameters):
+        depth += (character in "([{") - (character in ")]}")
+        if character == "," and depth == 0:
+            parts.append(parameters[begin:at].strip())
+            begin = at + 1
+    return ",\n    ".join([*parts, parameters[begin:].strip()])
+
+
+class _Text(str):
+    """An annotation that is shown as it stands, without quotes."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def _type(annotation: Any) -> Any:
+    if annotation is inspect.Parameter.empty:
+        return annotation
+    text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    text = re.sub(r"\b(?:collections\.abc|typing|datetime|os|pathlib|anabranch)(?:\.\w+)*\.(?=[A-Za-z])", "", text)
+    return _Text(text.replace("'", "").replace('"', ""))
+
+
+def _bound(annotation: Any, each: type) -> Any:
+    """An annotation of a generic class as it is meant in one that says what its type variables stand for."""
+    variables = getattr(annotation, "__parameters__", ())
+    if not variables or inspect.isclass(annotation):
+        return annotation
+    meant = {
+        variable: argument
+        for base in each.__mro__
+        for generic in vars(base).get("__orig_bases__", ())
+        for variable, argument in zip(
+            getattr(typing.get_origin(generic), "__parameters__", ()), typing.get_args(generic), strict=False
+        )
+    }
+    return annotation[tuple(meant.get(variable, variable) for variable in variables)]
+
+
+def _name(each: type, others: list[type]) -> str:
+    """What a class is called; with its module where two are called the same."""
+    is_alone = sum(other.__name__ == each.__name__ for other in others) == 1
+    return each.__name__ if is_alone else f"{each.__module__}.{each.__name__}"
+
+
+def _class(each: type, name: str) -> str:
+    parts = [f"### `{name}`", _docstring(each)]
+    fields = public_fields(each)
+    if fields:
+        rows = [f"| `{key}` | {code(_type(_bound(told, each)))} |" for key, told in fields]
+        parts.append("\n".join(["| | |", "|---|---|", *rows]))
+    if issubclass(each, str):
+        parts.append("One of " + ", ".join(f"`{member.value}`" for member in typing.cast(Any, each)) + ".")
+    for key, member in public_members(each):
+        if isinstance(member, property):
+            returns = _type(_bound(inspect.signature(typing.cast(Any, member.fget)).return_annotation, each))
+            parts.append(f"#### `{each.__name__}.{key}`\n\n```python\n{key}: {returns}\n```\n\n{_docstring(member)}")
+        else:
+            parts.append(_function(f"{each.__name__}.{key}", member, level=4))
+    return "\n\n".join(part for part in parts if part)
+
+
+def _docstring(value: Any) -> str:
+    told = inspect.cleandoc(value.__doc__ or "")
+    prose, arrow, examples = told.partition(">>> ")
+    text = paragraphs(prose.strip()) if prose.strip() else ""
+    return f"{text}\n\n```python\n{arrow}{examples.rstrip()}\n```" if arrow else text
+
+
+def _errors() -> str:
+    from anabranch import errors
+
+    rows = []
+    for name in errors.__all__:
+        error = getattr(errors, name)
+        if inspect.isclass(error) and issubclass(error, anabranch.AnabranchError):
+            parent = error.__mro__[1].__name__
+            rows.append(f"| `{name}` | `{error.code}` | `{parent}` | {cell(first_paragraph(error.__doc__ or ''))} |")
+    return "\n".join(["All are in `ab.errors`.", "", "| | code | is a | |", "|---|---|---|---|", *rows])

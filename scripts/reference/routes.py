@@ -1,0 +1,31 @@
+"""The table of all endpoints of the service."""
+
+import tempfile
+from pathlib import Path
+
+from scripts.reference.markdown import BEGIN, END, cell, first_paragraph
+
+__all__ = ["routes", "write_routes"]
+
+
+def routes() -> list[tuple[str, str, str]]:
+    """Every endpoint: its method, its path, and what it does in one line."""
+    from anabranch.server.app import create_app
+    from anabranch.server.settings import Settings
+
+    with tempfile.TemporaryDirectory() as folder:
+        described = create_app(Settings(data=Path(folder))).openapi()["paths"]
+    return [
+        (method.upper(), path, told.get("description") or told.get("summary") or "")
+        for path, methods in described.items()
+        for method, told in methods.items()
+    ]
+
+
+def write_routes(page: str) -> str:
+    """The page with the table of all endpoints between its marks."""
+    rows = [f"| `{method} {path}` | {cell(first_paragraph(told))} |" for method, path, told in routes()]
+    table = "\n".join(["| | |", "|---|---|", *rows])
+    before, _, rest = page.partition(BEGIN)
+    after = rest.partition(END)[2]
+    return f"{before}{BEGIN}\n\n{table}\n\n{END}{after}"
