@@ -17,6 +17,11 @@ T = TypeVar("T")
 _WRITES = frozenset({"put", "put_if_absent", "delete", "copy"})
 
 
+def changes_something(request: str) -> bool:
+    """Whether a request, as it is written down here, is one that writes."""
+    return request.partition(" ")[0] in _WRITES
+
+
 class Kind(StrEnum):
     """What happens to a request."""
 

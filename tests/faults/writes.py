@@ -45,7 +45,8 @@ class Write:
     what a rival does while a request takes long.
 
     One of a dataset by itself has no log to take it back with: it `may_be_done` though it raised, when what fails is
-    the look at what it made.
+    the look at what it made. So may the deletion of a branch when what fails is to free its space, which can be done
+    again.
     """
 
     act: Act
@@ -201,7 +202,7 @@ REPOSITORY_WRITES: dict[str, list[Write]] = {
     "branch_create_from": [Write(act=lambda repo: repo.branch_create_from("main", "new", mode="live"))],
     "branch_delete": [
         Write(act=lambda repo: repo.branch_delete("dev")),
-        Write(act=lambda repo: repo.branch_delete("dev", purge=True)),
+        Write(act=lambda repo: repo.branch_delete("dev", purge=True), may_be_done=True),
     ],
     "branch_freeze": [Write(act=lambda repo: repo.branch_freeze("live"))],
     "branch_merge": [

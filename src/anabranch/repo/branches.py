@@ -170,7 +170,7 @@ def delete_branch(records: Records, name: BranchName) -> LogEntry:
     tombstone = _append_event(records, entry, BranchEvent.DELETED, is_deleted=True)
     try:
         refuse_in_use(records, name)
-    except BranchInUseError:
+    except AnabranchError:  # also one of the store: somebody may have branched from it at the last moment
         _append_event(records, tombstone, BranchEvent.RESTORED, is_deleted=False)
         raise
     return tombstone
