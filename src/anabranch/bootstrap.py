@@ -81,16 +81,17 @@ def clone_repository(  # noqa: PLR0913 - one call for one clone, whose every cho
     3
     """
     options = storage_options if target_storage_options is None else target_storage_options
-    Repository(_context(target, options, actor))  # refuses a bad actor before anything is made
+    context = _context(target, options, actor)
+    repository = Repository(context)  # refuses a bad actor before anything is made
     request = cloning.request_clone(
         Records.of(_existing(source, storage_options, actor)),
-        _context(target, options, actor),
+        context,
         ref=ref,
         tables=tables,
         kind=CloneKind.SHALLOW if shallow else CloneKind.DEEP,
     )
     cloning.clone_repository(request, progress or _say_nothing)
-    return open_repository(target, storage_options=options, actor=actor)
+    return repository
 
 
 def relocate_repository(
