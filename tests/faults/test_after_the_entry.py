@@ -13,7 +13,7 @@ from tests.faults.lakes import RIVAL, fill
 from tests.faults.trouble import Kind, Trouble, all_stores_through
 from tests.faults.writes import Act, commit_on_main
 from tests.moulds import Cast
-from tests.repo.conftest import CUSTOMERS, ORDERS, raw, rows, table
+from tests.repo.conftest import CUSTOMERS, ORDERS, ids, raw, rows, table
 
 pytestmark = pytest.mark.local
 
@@ -118,3 +118,39 @@ def test_move_is_taken_back_where_nobody_can_tell_whether_the_commit_is_there(
         with pytest.raises(StorageUnavailableError):
             act(repo)
     assert lake.head_commit_id_for_branch("dev") == before
+
+
+class _EntryUnderWay(Trouble):
+    """The first entry that is put into the log of main times out, and arrives when it is let go."""
+
+    def request(self, operation: str, path: str, send: Callable[[], T]) -> T:
+        is_entry = operation == "put_if_absent" and path.startswith("_versions/main/")
+        if self._is_armed and is_entry and not self.is_reached:
+            self._late, self.is_reached = send, True
+            raise StorageUnavailableError(f"an injected time-out hit {operation} of {path!r}", hint="try again")
+        return send()
+
+    def let_go(self) -> None:
+        self._carry_out_late()
+
+
+@pytest.mark.parametrize("is_late", [False, True], ids=["never", "late"])
+def test_what_is_added_to_a_run_after_its_publishing_failed_is_published(
+    place: Place, cast: Cast, *, is_late: bool
+) -> None:
+    """An entry that is still under way when the run goes on would hold what the run had until then."""
+    lake = cast(fill)
+    with all_stores_through(trouble := _EntryUnderWay()):
+        run = ab.open(lake.uri).begin_run("main", message="run")
+        with run.transaction(message="one") as tx:
+            tx.append(ORDERS, table(7))
+        trouble.arm()
+        with pytest.raises(StorageUnavailableError):
+            run.publish()
+        with run.transaction(message="two") as tx:
+            tx.append(ORDERS, table(8))
+        if is_late:
+            trouble.let_go()
+        run.publish()
+    assert {7, 8} <= set(ids(lake, ORDERS))
+    assert [commit.message for commit in lake.list_commits(limit=3)].count("run") == 1

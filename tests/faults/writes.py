@@ -45,8 +45,8 @@ class Write:
     what a rival does while a request takes long.
 
     One of a dataset by itself has no log to take it back with: it `may_be_done` though it raised, when what fails is
-    the look at what it made. So may the deletion of a branch when what fails is to free its space, which can be done
-    again.
+    the look at what it made. So may the deletion of a branch when what fails is to free its space, and a file that is
+    to be overwritten: both can be done again.
     """
 
     act: Act
@@ -220,7 +220,11 @@ REPOSITORY_WRITES: dict[str, list[Write]] = {
     "compact": [Write(act=lambda repo: repo.compact([ORDERS]))],
     "doctor": [Write(act=lambda repo: repo.doctor(repair=True), prepare=_damage, look=look_at_heads)],
     "export": [
-        Write(act=lambda repo: repo.export(ORDERS, _aside(repo, "out.csv"), overwrite=True), look=_look_at_export)
+        Write(
+            act=lambda repo: repo.export(ORDERS, _aside(repo, "out.csv"), overwrite=True),
+            look=_look_at_export,
+            may_be_done=True,
+        )
     ],
     "gc": [Write(act=lambda repo: repo.gc(keep_last=1), prepare=pass_time, look=look_at_heads)],
     "history_rebuild": [Write(act=lambda repo: repo.history_rebuild())],

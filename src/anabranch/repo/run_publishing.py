@@ -19,7 +19,16 @@ from anabranch.repo.merging.combining import Combiner, Sides
 from anabranch.repo.models import BranchMode, CommitKind, GraphCommit, LogEntry, RunPhase, TableEntry, TableMap
 from anabranch.repo.publish import Changes, Description, Inspect, publish
 from anabranch.repo.records import Records
-from anabranch.repo.runs import RUN_ID, close_run, find_published, get_run, put_run, refuse_over, run_state
+from anabranch.repo.runs import (
+    RUN_ID,
+    close_run,
+    find_published,
+    get_run,
+    put_run,
+    refuse_over,
+    run_state,
+    stop_publishing,
+)
 from anabranch.repo.tables import is_home_shared, owns
 from anabranch.repo.views import shown
 
@@ -68,10 +77,11 @@ def publish_run(
         done = _publish(records, carrier, inspect=inspect, metadata=metadata)
     except _AlreadyPublishedError as found:
         done = PublishedRun(commit=found.commit)
-    except BaseException:
-        if is_alone:
-            _take_back(records, entry)
-        raise
+    except BaseException as err:
+        late = _let_go_on(records, entry, err) if is_alone else None
+        if late is None or not isinstance(err, Exception):
+            raise
+        done = PublishedRun(commit=late)
     _close(records, entry, done.commit)
     return done
 
@@ -99,12 +109,21 @@ def _announce(records: Records, run_id: str) -> tuple[LogEntry, bool]:
     raise BusyError(f"run {run_id} moved {_MAX_ATTEMPTS} times meanwhile", hint="try again")
 
 
-def _take_back(records: Records, entry: LogEntry) -> None:
-    """Let work on a run go on that could not be published, unless somebody else is publishing it by now."""
+def _let_go_on(records: Records, entry: LogEntry, err: BaseException) -> GraphCommit | None:
+    """Let work on a run go on that could not be published, unless somebody else is publishing it by now.
+
+    Where the store failed or the user broke it off, the entry may still be under way: it is stopped first, for whatever
+    is added to the run after that would not be in it. The run's commit if it arrived before. Where that fails too, the
+    run stays as one that is being published, which can be tried again.
+    """
+    is_in_doubt = isinstance(err, StorageError) or not isinstance(err, Exception)
     try:
+        if is_in_doubt and (late := stop_publishing(records, entry)) is not None:
+            return late
         put_run(records, entry, replace(run_state(entry), phase=RunPhase.RUNNING))
     except AnabranchError:
-        return
+        return None
+    return None
 
 
 def _target_of(records: Records, entry: LogEntry) -> LogEntry:

@@ -48,6 +48,7 @@ __all__ = [
     "put_run",
     "refuse_over",
     "run_state",
+    "stop_publishing",
 ]
 
 # The key by which a commit's metadata name the run it came from.
@@ -190,11 +191,10 @@ def describe_run(records: Records, entry: LogEntry, *, alive: Alive | None = Non
     run, run_id, state = run_state(entry), entry.branch.run_id or "", entry.state
     phase, commit_id = run.phase, run.commit_id
     if phase not in _OVER:
-        phase = RunPhase.RUNNING
-        if not _is_alive(records, entry, {} if alive is None else alive):
-            commit = find_published(records, entry)
-            phase = RunPhase.EXPIRED if commit is None else RunPhase.PUBLISHED
-            commit_id = None if commit is None else commit.graph_commit_id
+        is_alive = _is_alive(records, entry, {} if alive is None else alive)
+        commit = None if is_alive and phase is RunPhase.RUNNING else find_published(records, entry)
+        commit_id = None if commit is None else commit.graph_commit_id
+        phase = RunPhase.PUBLISHED if commit is not None else RunPhase.RUNNING if is_alive else RunPhase.EXPIRED
     return RunInfo(
         id=run_id,
         target=str(run.target),
@@ -268,14 +268,15 @@ def abort_run(records: Records, run_id: str, *, phase: RunPhase = RunPhase.ABORT
             raise BusyError(f"run {run_id} is being published", hint="wait for it, then look at it again")
         following = put_run(records, entry, replace(run, phase=phase, error=error))
         if following is not None:
-            if run.phase is RunPhase.PUBLISHING:
-                _stop_publishing(records, following)
+            if run.phase is RunPhase.PUBLISHING and (late := stop_publishing(records, following)) is not None:
+                close_run(records, following, RunPhase.PUBLISHED, commit_id=late.graph_commit_id)
+                refuse_over(get_run(records, run_id))
             return
     raise BusyError(f"run {run_id} moved {_MAX_ATTEMPTS} times meanwhile", hint="try again")
 
 
-def _stop_publishing(records: Records, entry: LogEntry) -> None:
-    """Let nobody publish an aborted run who only seemed dead, or say that they did before.
+def stop_publishing(records: Records, entry: LogEntry) -> GraphCommit | None:
+    """Let nobody publish a run who only seemed dead, or whose request is still under way; its commit if they did.
 
     One more entry of the target, which changes nothing there: whoever was about to publish loses against it, and looks
     at the run again before the next try.
@@ -285,13 +286,12 @@ def _stop_publishing(records: Records, entry: LogEntry) -> None:
         head = records.heads.find(target)
         published = find_published(records, entry, head=head)
         if published is not None:
-            close_run(records, entry, RunPhase.PUBLISHED, commit_id=published.graph_commit_id)
-            refuse_over(get_run(records, entry.branch.run_id or ""))
+            return published
         if head is None or head.state.is_deleted or head.state.is_protected:
-            return  # nobody publishes there, nor later what was begun before
+            return None  # nobody publishes there, nor later what was begun before
         now, actor = max(records.context.clock(), head.at), records.context.actor
         if records.heads.append(replace(head, number=head.number + 1, event=BranchEvent.ABORTED, at=now, actor=actor)):
-            return
+            return None
     raise BusyError(f"branch '{target}' moved {_MAX_ATTEMPTS} times meanwhile", hint="try again")
 
 
