@@ -14,7 +14,7 @@ from anabranch.errors import (
     WriteConflictError,
 )
 from anabranch.repo.models import RunPhase
-from anabranch.testing.model_graph import is_ancestor
+from anabranch.testing.model_graph import has_merged_live, is_ancestor
 from anabranch.testing.model_history import ModelCommit, ModelEntry, ModelTransaction, ModelView, Tables
 from anabranch.testing.model_keeping import ModelKeeping
 from anabranch.testing.model_merge import Side
@@ -89,9 +89,8 @@ class ModelRepository(ModelKeeping):
         """Bring what a ref did since it parted from a branch into that; None if there is nothing to do."""
         source, head = self.resolve(ref), self.head(name)
         target = self.view(name)
-        seen = [commit for commit in (source.commit, source.saw) if commit is not None]
         is_itself = source.saw is not None and head.is_live and source.commit is head.commit
-        if is_itself or all(is_ancestor(commit, head.commit) for commit in seen):
+        if is_itself or _has_all(source, head.commit):
             return None
         found = decide([merge_views(source, target, side)], witness, target.tables)
         found.refuse_conflicts()
@@ -220,3 +219,10 @@ class ModelRepository(ModelKeeping):
                 self.merged.add(run.published_as)
         run.end(RunPhase.PUBLISHED)
         return run.published_as
+
+
+def _has_all(source: ModelView, head: ModelCommit) -> bool:
+    """Whether a commit has all that a view shows; of a live branch also what that shows of main."""
+    if not is_ancestor(source.commit, head):
+        return False
+    return source.saw is None or is_ancestor(source.saw, head) or has_merged_live(source.commit, source.saw, head)

@@ -5,13 +5,21 @@ from collections.abc import Callable, Iterator
 from anabranch.testing.model_history import ModelCommit, ModelView
 from anabranch.testing.model_table import ModelTable
 
-__all__ = ["find_table_bases", "forked_at", "is_ancestor", "lowest_common"]
+__all__ = ["find_table_bases", "forked_at", "has_merged_live", "is_ancestor", "lowest_common"]
 
 Parents = Callable[[ModelCommit], tuple[ModelCommit, ...]]
 
 
 def is_ancestor(older: ModelCommit, newer: ModelCommit) -> bool:
     return older in _ancestors(newer, lambda commit: commit.parents)
+
+
+def has_merged_live(live: ModelCommit, main: ModelCommit, newer: ModelCommit) -> bool:
+    """Whether a commit goes back to a merge of a live branch as it was on a state of main, or on a later one."""
+    return any(
+        commit.merged is live and commit.merged_on is not None and is_ancestor(main, commit.merged_on)
+        for commit in _ancestors(newer, lambda commit: commit.parents)
+    )
 
 
 def lowest_common(one: ModelCommit, other: ModelCommit, parents: Parents) -> list[ModelCommit]:
