@@ -57,3 +57,19 @@ def test_young_commit_of_another_branch_that_main_once_was_on_is_kept(lake: ab.R
     pass_time(lake)
     lake.gc(keep_newer_than=timedelta(days=30), keep_last=1)
     assert lake.snapshot_of(f"main@v{version}")[KEY].count_rows() == 2
+
+
+@pytest.mark.parametrize("strategy", ["fail", "source-wins", "dest-wins"])
+def test_empty_table_that_took_over_the_name_of_an_empty_one_is_merged(tmp_path: Path, strategy: str) -> None:
+    """Both are at their first version, each of its own dataset."""
+    repo = ab.init(tmp_path / "lake")
+    with repo.transaction() as tx:
+        tx.create_table(KEY, SCHEMA, primary_key=["id"])
+    repo.branch_create("dev")
+    with repo.transaction() as tx:
+        tx.rename_table(KEY, "s.b")
+    with repo.transaction() as tx:
+        tx.create_table(KEY, pa.schema([("id", pa.int64())]), primary_key=["id"])
+    repo.branch_merge("main", into="dev", strategy=strategy)
+    merged = repo.snapshot_of("dev")
+    assert {key: merged[key].schema.names for key in merged} == {"s.a": ["id"], "s.b": ["id", "n"]}

@@ -115,7 +115,7 @@ class _RowsOfTable:
         self._conflicts = 0
         self._is_unmatched = False
         self._notes = MergedNotes()
-        self._differences: dict[tuple[str | None, int], Difference] = {}
+        self._differences: dict[tuple[str, str | None, int], Difference] = {}
 
     def measure(self) -> MergedTable:
         *_, last = self.iter_measured()
@@ -330,7 +330,7 @@ class _RowsOfTable:
 
     def _difference(self, base: Table, table: Table) -> Difference:
         """What may differ between the base and a side, which both the columns and the rows ask for."""
-        state = table.entry.home, table.entry.version
+        state = table.entry.dataset, table.entry.home, table.entry.version  # a name may be another dataset's by now
         if state not in self._differences:
             self._differences[state] = compare_versions(base.pin, table.pin)
         return self._differences[state]
