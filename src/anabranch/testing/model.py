@@ -4,7 +4,7 @@ It raises the same kinds of errors as the real one, and refuses before it change
 compared by identity: a table that is the same object in two commits was not touched between them.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import takewhile
 
@@ -18,7 +18,16 @@ from anabranch.testing.model_graph import has_merged_live, is_ancestor
 from anabranch.testing.model_history import ModelCommit, ModelEntry, ModelTransaction, ModelView, Tables
 from anabranch.testing.model_keeping import ModelKeeping
 from anabranch.testing.model_merge import Side
-from anabranch.testing.model_merges import Witness, decide, merge_tables, merge_views, pick_tables
+from anabranch.testing.model_merges import (
+    Decided,
+    Merge,
+    Witness,
+    decide,
+    merge_tables,
+    merge_views,
+    pick_tables,
+    unmatched,
+)
 from anabranch.testing.model_runs import ModelRun, carry_tables
 from anabranch.testing.model_schema import DesiredSchema
 from anabranch.testing.model_table import ModelTable, Row, Value
@@ -72,7 +81,7 @@ class ModelRepository(ModelKeeping):
     ) -> ModelCommit:
         """Do to a branch what turned one state of some tables into another."""
         shown = self.view(name).tables
-        found = decide(pick_tables(before, after, shown, set(keys) - released), witness, shown)
+        found = self._decide(pick_tables(before, after, shown, set(keys) - released), witness, shown)
         found.refuse_conflicts()
         if not found.changes and not released:
             raise InvalidInputError(f"{name!r} has all of it", hint=_HINT)
@@ -92,7 +101,7 @@ class ModelRepository(ModelKeeping):
         is_itself = source.saw is not None and head.is_live and source.commit is head.commit
         if is_itself or _has_all(source, head.commit):
             return None
-        found = decide([merge_views(source, target, side)], witness, target.tables)
+        found = self._decide([merge_views(source, target, side)], witness, target.tables)
         found.refuse_conflicts()
         if squash and not found.changes:
             return None
@@ -102,6 +111,10 @@ class ModelRepository(ModelKeeping):
         self.logs[name][-1] = replace(self.logs[name][-1], is_protected=head.is_protected)
         self.merged.add(made)
         return made
+
+    def _decide(self, merges: Sequence[Merge], witness: Witness, target: Tables) -> Decided:
+        gapped = [unmatched(merge, target) for merge in merges] if self.collected else []
+        return decide([*merges, *gapped], witness, target)
 
     def rebase(self, name: str, ref: str, witnesses: Callable[[ModelCommit], Witness]) -> list[ModelCommit]:
         """Make a branch's own commits again on top of a ref; those that are left, which end where it is then."""
@@ -133,7 +146,7 @@ class ModelRepository(ModelKeeping):
         before, commit = step
         sides = ({} if before is None else before.tables, commit.tables)
         base, source = ({key: side[key] for key in commit.changed if key in side} for side in sides)
-        found = decide([merge_tables(base, source, ground.tables)], witness, ground.tables)
+        found = self._decide([merge_tables(base, source, ground.tables)], witness, ground.tables)
         found.refuse_conflicts()
         if not found.changes:
             return None
@@ -210,7 +223,7 @@ class ModelRepository(ModelKeeping):
             raise BranchNotFoundError(f"{run.target!r} is another branch now", hint=_HINT)
         theirs = head.shown_on(run.saw) if run.saw is not None else head.commit.tables
         carried = carry_tables(run, theirs)
-        found = decide(carried, witness, theirs)
+        found = self._decide(carried, witness, theirs)
         found.refuse_conflicts()
         if found.changes:
             main = self.head("main").commit if head.is_live else None

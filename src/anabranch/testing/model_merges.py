@@ -11,7 +11,17 @@ from anabranch.testing.model_history import ModelView, Tables
 from anabranch.testing.model_merge import Anything, Clash, Outcome, Side, copy_of, merge_table
 from anabranch.testing.model_table import ModelTable
 
-__all__ = ["Decided", "Merge", "Witness", "decide", "merge_tables", "merge_views", "pick_tables", "subsets"]
+__all__ = [
+    "Decided",
+    "Merge",
+    "Witness",
+    "decide",
+    "merge_tables",
+    "merge_views",
+    "pick_tables",
+    "subsets",
+    "unmatched",
+]
 
 _HINT = "the model has no advice"
 Changes = Mapping[str, ModelTable | None]
@@ -92,6 +102,15 @@ def decide(merges: Sequence[Merge], witness: Witness, target: Tables) -> Decided
         return Decided(conflicts=conflicts, merge=first)
     changes = {key: _expected(found) for key, found in first.outcomes.items()}
     return Decided(changes=_without_same(changes, target), merge=first)
+
+
+def unmatched(merge: Merge, target: Tables) -> Merge:
+    """The same merge where versions between were collected, and rows without a key may not be known again."""
+    outcomes = {
+        key: [*found, Anything(target[key])] if key in target and not target[key].primary_key else found
+        for key, found in merge.outcomes.items()
+    }
+    return replace(merge, outcomes=outcomes)
 
 
 def _seen(merge: Merge, witness: Witness, target: Tables) -> Changes | None:
