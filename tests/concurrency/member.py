@@ -2,11 +2,13 @@
 
 import random
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import anabranch as ab
+from anabranch.errors import BranchNotFoundError
 from anabranch.repo.gc.policy import safe_grace
 from anabranch.repo.repository import Repository
 from anabranch.repo.snapshots import Snapshot
@@ -89,7 +91,9 @@ class Member:
             with tx:
                 marked.write(tx, changes, answer.actor, is_crooked=is_crooked)
             self._moved(answer, branch, tx.commit)
-            answer.result |= {"own": repo.snapshot().version}
+            # A live branch is looked at again, and may be gone by now.
+            with suppress(BranchNotFoundError):
+                answer.result |= {"own": repo.snapshot().version}
 
     def run(self) -> None:
         branch, changes, ends = self._branch(), self._changes(Do.APPEND, Do.UPSERT), self._chance.random() < 0.8
