@@ -469,7 +469,7 @@ def test_secrets_are_nowhere_on_disk_and_in_no_answer(tmp_path: Path) -> None:
             assert secret.encode() not in content, path
             _, _, random = secret.split(
                 "_", maxsplit=2
-            )  # the prefix and the id are no secret; what follows may have a "_"
+            )  # the rest may have a "_", too
             assert random.encode() not in content, path
 
 
