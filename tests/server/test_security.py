@@ -467,9 +467,7 @@ def test_secrets_are_nowhere_on_disk_and_in_no_answer(tmp_path: Path) -> None:
         content = path.read_bytes()
         for secret in secrets:
             assert secret.encode() not in content, path
-            _, _, random = secret.split(
-                "_", maxsplit=2
-            )  # the rest may have a "_", too
+            _, _, random = secret.split("_", maxsplit=2)  # the rest may have a "_", too
             assert random.encode() not in content, path
 
 
