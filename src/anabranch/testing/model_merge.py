@@ -71,6 +71,8 @@ def merge_table(base: ModelTable | None, source: ModelTable, target: ModelTable,
                 # One that is the target itself is another than one that only holds the same.
                 if not any(_is_same(outcome, other) and (outcome is target) == (other is target) for other in found):
                     found.append(outcome)
+    if any(_is_same(outcome, target) for outcome in found) and not any(outcome is target for outcome in found):
+        found.append(target)  # both renamed a column alike, say
     return found
 
 
