@@ -8,6 +8,7 @@ import pytest
 import anabranch as ab
 from anabranch.errors import AnabranchError, BusyError, StorageError
 from anabranch.format.health.findings import Severity
+from anabranch.repo.leases import LEASES
 from anabranch.storage import open_store
 from tests.conftest import Place
 from tests.faults.proxy import Mishap, Plan, Proxy, proxy_before
@@ -91,7 +92,7 @@ class Journey:
         except BusyError:
             # Who could not take its sign of life away counts as alive for some minutes, which cannot be let pass here.
             store = open_store(self.lake.uri, self.lake.storage_options)
-            for sign in list(store.list("_leases")):
+            for sign in list(store.list(LEASES)):
                 store.delete(sign.path)
             self.write.act(self.again(), number)
 
