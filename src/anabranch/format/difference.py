@@ -6,7 +6,7 @@ deleted from them, and by columns whose files differ. All other fragments are ne
 columns came or went, only those are read, to find the rows that have something in them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import lance
@@ -29,6 +29,7 @@ __all__ = [
 ]
 
 _Place = frozenset[tuple[int, str]]
+_Files = tuple[tuple[str, tuple[int, ...]], ...]
 _Shared = tuple[lance.LanceFragment, lance.LanceFragment]
 
 
@@ -69,11 +70,13 @@ def compare_versions(older: Pin, newer: Pin) -> Difference:
     old, new = _Version(older), _Version(newer)
     shared, left, right = _match_fragments(old, new)
     columns = _pair_columns(old, new, shared)
+    are_alike = all(old.family(pair.older) == new.family(pair.newer) for pair in columns)
     parts_of_old = [whole_part(fragment) for fragment in left]
     parts_of_new = [whole_part(fragment) for fragment in right]
     reshaped = []
     for fragment, other in shared:
-        differing = _differing_columns(old, fragment, new, other, columns)
+        has_same_files = are_alike and old.files(fragment) == new.files(other)
+        differing = _differing_columns(old, fragment, new, other, () if has_same_files else columns)
         if differing is None or any(pair.older is not None and pair.newer is not None for pair in differing):
             parts_of_old.append(whole_part(fragment))
             parts_of_new.append(whole_part(other))
@@ -119,16 +122,32 @@ class _Version:
         self.by_id = {fragment.fragment_id: fragment for fragment in self.fragments}
         tree = FieldTree.of(self._dataset.lance_schema)
         self._families = {field.name: tree.family(field) for field in tree.top_level()}
+        self._files: dict[int, _Files] = {}
 
     @property
     def columns(self) -> tuple[str, ...]:
         return tuple(self._families)
 
+    def family(self, column: str | None) -> Collection[int]:
+        """The fields of a column."""
+        return () if column is None else self._families[column]
+
+    def files(self, fragment: lance.LanceFragment) -> _Files:
+        """The data files of a fragment with their fields. Lance takes its time to name a file, so it is asked once."""
+        found = self._files.get(fragment.fragment_id)
+        if found is None:
+            found = tuple((file.path, tuple(file.fields)) for file in fragment.metadata.files)
+            self._files[fragment.fragment_id] = found
+        return found
+
+    def paths(self, fragment: lance.LanceFragment) -> list[str]:
+        return [path for path, _ in self.files(fragment)]
+
     def place(self, fragment: lance.LanceFragment, column: str) -> _Place:
         """Where a column's data lie in a fragment: its fields, with their files; nowhere if all are null."""
         family = self._families[column]
         return frozenset(
-            (number, file.path) for file in fragment.metadata.files for number in file.fields if number in family
+            (number, path) for path, fields in self.files(fragment) for number in fields if number in family
         )
 
     def deleted(self, fragment: lance.LanceFragment) -> Offsets:
@@ -145,12 +164,12 @@ def _match_fragments(
     old: _Version, new: _Version
 ) -> tuple[list[_Shared], list[lance.LanceFragment], list[lance.LanceFragment]]:
     """The fragments that both have, those that only the older has, and those that only the newer has."""
-    by_file = {path: fragment for fragment in new.fragments for path in _paths(fragment)}
+    by_file = {path: fragment for fragment in new.fragments for path in new.paths(fragment)}
     shared: list[_Shared] = []
     left: list[lance.LanceFragment] = []
     matched: set[int] = set()
     for fragment in old.fragments:
-        other = next((by_file[path] for path in _paths(fragment) if path in by_file), None)
+        other = next((by_file[path] for path in old.paths(fragment) if path in by_file), None)
         if other is None or other.fragment_id in matched:
             left.append(fragment)
         else:
@@ -216,10 +235,6 @@ def _filled_offsets(fragment: lance.LanceFragment, columns: Sequence[str], *, de
     for column in table.columns:
         filled |= pc.is_valid(column).to_numpy()
     return alive[filled]
-
-
-def _paths(fragment: lance.LanceFragment) -> list[str]:
-    return [file.path for file in fragment.metadata.files]
 
 
 def _deletion(fragment: lance.LanceFragment) -> str | None:
