@@ -6,11 +6,12 @@ from typing import Any
 
 from anabranch.errors import WriteConflictError
 from anabranch.repo import log as numbered
-from anabranch.repo import once, transaction
+from anabranch.repo import transaction
 from anabranch.repo.handles.base import Handle
 from anabranch.repo.heads import Heads
 from anabranch.repo.models import LogEntry
 from anabranch.repo.snapshots import Snapshot
+from anabranch.storage import once
 
 PUBLISH = "publish"  # as a transaction calls it
 

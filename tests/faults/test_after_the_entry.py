@@ -120,6 +120,50 @@ def test_move_is_taken_back_where_nobody_can_tell_whether_the_commit_is_there(
     assert lake.head_commit_id_for_branch("dev") == before
 
 
+@pytest.mark.parametrize("look", ["list_folders _versions", "list _leases/dev"])
+def test_deletion_is_taken_back_where_nobody_can_tell_whether_the_branch_is_in_use(
+    place: Place, cast: Cast, look: str
+) -> None:
+    lake = cast(fill)
+    before = rows(lake.snapshot_of("dev")[ORDERS])
+    requests = requests_of(lake, lambda repo: repo.branch_delete("dev"))
+    lake.branch_restore("dev")
+    is_put = next(number for number, each in enumerate(requests) if each.startswith("put_if_absent _versions/dev"))
+    looks = requests.index(look, is_put)
+    with all_stores_through(trouble := Trouble(looks + 1, Kind.ERROR)):
+        repo = ab.open(lake.uri)
+        trouble.arm()
+        with pytest.raises(StorageUnavailableError):
+            repo.branch_delete("dev")
+    assert trouble.is_reached
+    assert rows(lake.snapshot_of("dev")[ORDERS]) == before
+
+
+def test_branch_whose_first_manifest_was_put_without_an_answer_is_written(place: Place, cast: Cast) -> None:
+    lake = cast(fill)
+
+    def write(repo: ab.Repository, branch: str) -> None:
+        repo.branch_create(branch)
+        with repo.transaction(branch, message="written") as tx:
+            tx.append(ORDERS, table(7))
+
+    requests = requests_of(lake, lambda repo: write(repo, "one"))
+    is_put = next(number for number, each in enumerate(requests) if each.startswith("put_if_absent tree/one/"))
+    with all_stores_through(trouble := Trouble(is_put + 1, Kind.LOST_ANSWER)):
+        repo = ab.open(lake.uri)
+        trouble.arm()
+        write(repo, "two")
+    assert trouble.is_reached
+    assert rows(lake.snapshot_of("two")[ORDERS]) == rows(lake.snapshot_of("one")[ORDERS])
+
+
+def test_clone_asks_for_nothing_once_it_is_there(place: Place, cast: Cast) -> None:
+    lake = cast(fill)
+    requests = requests_of(lake, lambda repo: ab.clone(repo.uri, str(place / "clone")))
+    assert requests[-1] == "put_if_absent _repo.json"
+    assert rows(ab.open(str(place / "clone")).snapshot()[ORDERS]) == rows(lake.snapshot_of("main")[ORDERS])
+
+
 class _EntryUnderWay(Trouble):
     """The first entry that is put into the log of main times out, and arrives when it is let go."""
 

@@ -9,7 +9,7 @@ from anabranch.ids import TableKey
 from anabranch.repo import codec
 from anabranch.repo.context import Context
 from anabranch.repo.models import CommitRecord, GraphCommit, Origin, TableEntry, TableMap
-from anabranch.repo.once import put_once
+from anabranch.storage import put_once
 
 __all__ = ["COMMITS", "Commits", "commit_path", "next_page"]
 

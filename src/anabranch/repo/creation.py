@@ -13,8 +13,8 @@ from anabranch.repo.commits import Commits
 from anabranch.repo.context import Context
 from anabranch.repo.heads import Heads
 from anabranch.repo.models import BranchEvent, BranchMode, BranchState, CommitKind, CommitRecord, GraphCommit, LogEntry
-from anabranch.repo.once import put_once
 from anabranch.repo.origins import refuse_unfinished
+from anabranch.storage import put_once
 
 __all__ = [
     "MARK",

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from zlib import crc32
 
 from anabranch.errors import ObjectNotFoundError, StorageError
-from anabranch.repo.once import put_once
-from anabranch.storage import ObjectStore
+from anabranch.storage import ObjectStore, put_once
 
 __all__ = ["NumberedLog"]
 

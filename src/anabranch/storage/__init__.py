@@ -1,5 +1,6 @@
 """Object store access: the only importer of obstore."""
 
+from anabranch.storage.once import put_once
 from anabranch.storage.parallel import in_parallel, iter_in_parallel
 from anabranch.storage.store import (
     ObjectInfo,
@@ -21,4 +22,5 @@ __all__ = [
     "is_below_file",
     "iter_in_parallel",
     "open_store",
+    "put_once",
 ]

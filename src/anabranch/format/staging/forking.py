@@ -1,12 +1,13 @@
 """A new branch from any version, staged ones too."""
 
-from anabranch.errors import BranchExistsError, CorruptError, ObjectExistsError
+from anabranch.errors import BranchExistsError, CorruptError
 from anabranch.format.home import Home, is_staged
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.manifest import with_version
 from anabranch.format.names import manifest_path
 from anabranch.format.origins import Origin, find_origin
 from anabranch.format.staging.pin import Pin
+from anabranch.storage import put_once
 
 __all__ = ["fork", "give_ordinary_version"]
 
@@ -34,14 +35,8 @@ def give_ordinary_version(target: Home, staged: int, number: int) -> None:
     store = target.store()
     path, ordinary = (_in_home(target, manifest_path(version)) for version in (staged, number))
     manifest = with_version(store.get(path), number, name=path)
-    try:
-        store.put_if_absent(ordinary, manifest)
-    except ObjectExistsError:
-        # Where an answer was lost, the client's second try meets its first.
-        if store.get(ordinary) != manifest:
-            raise BranchExistsError(
-                f"somebody else is making the branch {target.branch!r}", hint="choose another name"
-            ) from None
+    if not put_once(store, ordinary, manifest):
+        raise BranchExistsError(f"somebody else is making the branch {target.branch!r}", hint="choose another name")
 
 
 def _in_home(home: Home, path: str) -> str:

@@ -16,11 +16,10 @@ from anabranch.repo.doctor.rebuilding import Entry, OtherEntry, find_copy, rebui
 from anabranch.repo.doctor.seen import Seen, name_of
 from anabranch.repo.log import NumberedLog
 from anabranch.repo.models import BranchMode, LogEntry
-from anabranch.repo.once import put_once
 from anabranch.repo.origins import ORIGIN
 from anabranch.repo.records import Records
 from anabranch.repo.tags import TAGS, TagInfo, decode_tag
-from anabranch.storage import in_parallel
+from anabranch.storage import in_parallel, put_once
 
 __all__ = ["LogPlace", "diagnose_branches", "list_logs", "look_at_log"]
 

@@ -1,7 +1,7 @@
 """Put an object that nobody may have put before, and know who did."""
 
 from anabranch.errors import ObjectExistsError, ObjectNotFoundError, StorageError
-from anabranch.storage import ObjectStore
+from anabranch.storage.store import ObjectStore
 
 __all__ = ["put_once"]
 
