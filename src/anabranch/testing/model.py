@@ -22,11 +22,11 @@ from anabranch.testing.model_merges import (
     Decided,
     Merge,
     Witness,
+    after_collection,
     decide,
     merge_tables,
     merge_views,
     pick_tables,
-    unmatched,
 )
 from anabranch.testing.model_runs import ModelRun, carry_tables
 from anabranch.testing.model_schema import DesiredSchema
@@ -113,7 +113,7 @@ class ModelRepository(ModelKeeping):
         return made
 
     def _decide(self, merges: Sequence[Merge], witness: Witness, target: Tables) -> Decided:
-        gapped = [unmatched(merge, target) for merge in merges] if self.collected else []
+        gapped = [after_collection(merge) for merge in merges] if self.collected else []
         return decide([*merges, *gapped], witness, target)
 
     def rebase(self, name: str, ref: str, witnesses: Callable[[ModelCommit], Witness]) -> list[ModelCommit]:

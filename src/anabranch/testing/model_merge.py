@@ -60,14 +60,19 @@ class _Shape:
 _Pairs = Mapping[str, str]
 
 
-def merge_table(base: ModelTable | None, source: ModelTable, target: ModelTable, side: Side) -> list[Outcome]:
-    """What three states of a table may come to; `side` decides where both changed the same."""
+def merge_table(
+    base: ModelTable | None, source: ModelTable, target: ModelTable, side: Side, *, are_ids_lost: bool = False
+) -> list[Outcome]:
+    """What three states of a table may come to; `side` decides where both changed the same.
+
+    Where states between were collected, nobody can tell any more whose rows have which ids.
+    """
     if base is target:
         return _taken_over(source, target)
     found: list[Outcome] = []
     for ours in _pairings(base, source):
         for theirs in _pairings(base, target):
-            for outcome in _Merge(base, source, target, side).outcomes(ours, theirs):
+            for outcome in _Merge(base, source, target, side, are_ids_lost=are_ids_lost).outcomes(ours, theirs):
                 # One that is the target itself is another than one that only holds the same.
                 if not any(_is_same(outcome, other) and (outcome is target) == (other is target) for other in found):
                     found.append(outcome)
@@ -127,9 +132,12 @@ def _pairings(base: ModelTable | None, table: ModelTable) -> Iterator[_Pairs]:
 
 
 class _Merge:
-    def __init__(self, base: ModelTable | None, source: ModelTable, target: ModelTable, side: Side) -> None:
+    def __init__(
+        self, base: ModelTable | None, source: ModelTable, target: ModelTable, side: Side, *, are_ids_lost: bool
+    ) -> None:
         self._base, self._source, self._target = base, source, target
         self._side = side
+        self._are_ids_lost = are_ids_lost
 
     def outcomes(self, ours: _Pairs, theirs: _Pairs) -> Iterator[Outcome]:
         for shape in self._shapes(ours, theirs):
@@ -279,7 +287,7 @@ class _Merge:
     @property
     def _has_row_ids(self) -> bool:
         sides = (self._source, self._target)
-        if self._base is None or any(side.primary_key for side in sides):
+        if self._base is None or self._are_ids_lost or any(side.primary_key for side in sides):
             return False
         return all(side.steps_since(self._base) is not None for side in sides)
 

@@ -15,12 +15,12 @@ __all__ = [
     "Decided",
     "Merge",
     "Witness",
+    "after_collection",
     "decide",
     "merge_tables",
     "merge_views",
     "pick_tables",
     "subsets",
-    "unmatched",
 ]
 
 _HINT = "the model has no advice"
@@ -54,11 +54,13 @@ class Witness(Protocol):
 class Merge:
     """What may become of the tables of the target, by their names there, and conflicts about whole tables.
 
-    A table that is to stay is not named, unless it may also become another state. Of a merge that `is_open` the model
-    knows nothing: both sides were merged with each other before, in ways that do not agree.
+    A table that is to stay is not named, unless it may also become another state. `without_ids` is what else may become
+    of some where states between were collected. Of a merge that `is_open` the model knows nothing: both sides were
+    merged with each other before, in ways that do not agree.
     """
 
     outcomes: dict[str, list[Outcome | None]] = field(default_factory=dict)
+    without_ids: dict[str, list[Outcome]] = field(default_factory=dict)
     clashes: int = 0
     is_open: bool = False
 
@@ -104,13 +106,10 @@ def decide(merges: Sequence[Merge], witness: Witness, target: Tables) -> Decided
     return Decided(changes=_without_same(changes, target), merge=first)
 
 
-def unmatched(merge: Merge, target: Tables) -> Merge:
-    """The same merge where versions between were collected, and rows without a key may not be known again."""
-    outcomes = {
-        key: [*found, Anything(target[key])] if key in target and not target[key].primary_key else found
-        for key, found in merge.outcomes.items()
-    }
-    return replace(merge, outcomes=outcomes)
+def after_collection(merge: Merge) -> Merge:
+    """The same merge where states between may have been collected."""
+    more = merge.without_ids
+    return replace(merge, outcomes={key: [*found, *more.get(key, ())] for key, found in merge.outcomes.items()})
 
 
 def _seen(merge: Merge, witness: Witness, target: Tables) -> Changes | None:
@@ -210,7 +209,9 @@ class _Plan:
             forked = replace(target.table, made_from=target.table, is_copied=False)
             self.merge.outcomes[name] = [target.table, forked]
         else:
-            self.merge.outcomes[name] = [*merge_table(before, source.table, target.table, self._side)]
+            sides = (before, source.table, target.table, self._side)
+            self.merge.outcomes[name] = [*merge_table(*sides)]
+            self.merge.without_ids[name] = merge_table(*sides, are_ids_lost=True)
             if name != target.key and target.table in self.merge.outcomes[name]:
                 self.merge.outcomes[name].append(replace(target.table, made_from=target.table, is_copied=False))
         if name != target.key:
