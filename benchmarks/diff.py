@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import lance
 import numpy as np
 import pyarrow as pa
 from _comparison import Finding, medians, take_turns, to_section, working_folder, write_section
@@ -26,6 +27,8 @@ ROWS = 5_000_000
 ROWS_AT_ONCE = 1_000_000
 # Each branch changes one row in so many.
 BRANCHES = {"1%": 100, "0.01%": 10_000}
+# The first of them.
+CHANGED = 7
 # This one rewrites all rows and changes as many as the first.
 REWRITTEN = "rewritten"
 AIMS = {"1%": ("at most 1/10", "at most 1/40"), "0.01%": ("at most 1/20", "at most 1/80")}
@@ -62,7 +65,8 @@ def main() -> None:
             f"Medians of {chosen.rounds} rounds, the contestants by turns in one process, on the same files:",
             f"{chosen.rows:,} rows of {len(SCHEMA)} columns, one of them changed in scattered rows. Each finds the",
             "rows that differ with all values before and after: `repo.diff(...).to_arrow()` from the names of refs on,",
-            "the others by reading both versions and a full join on the key.",
+            "the others by reading both versions and a full join on the key. What of a diff cannot be saved is to read",
+            "the rows as they were, by the place where they lie: raw Lance does that alone.",
         ],
         [finding.to_row() for finding in findings],
         packages=("pylance", "pyarrow", "duckdb", *(["pyspark"] if with_spark else [])),
@@ -80,6 +84,7 @@ def compare(repo: Repository, *, rows: int, rounds: int, with_spark: bool) -> li
         expected = rows // every
         branch = f"every{every}"
         contestants[f"diff {name}"] = lambda b=branch, n=expected: check(diff(repo, b, engine="local"), n)
+        contestants[f"take {name}"] = lambda e=every, n=expected: check(take_raw(repo, rows, e), n)
         contestants[f"count {name}"] = lambda b=branch, n=expected: check(count(repo, b), n)
         contestants[f"duckdb {name}"] = lambda b=branch, n=expected: check(join_in_duckdb(repo, b), n)
         if session is not None:
@@ -100,6 +105,8 @@ def compare(repo: Repository, *, rows: int, rounds: int, with_spark: bool) -> li
         findings.append(Finding(what, found, "full join in DuckDB", took[f"duckdb {name}"], aims[0]))
         if session is not None:
             findings.append(Finding(what, found, "full join in Spark", took[f"spark {name}"], aims[1]))
+        taken = took[f"take {name}"]
+        findings.append(Finding(what, found, "raw `take` of these rows as they were", taken, "-"))
         findings.append(Finding(f"counts, {name} changed", took[f"count {name}"], "the rows themselves", found, "-"))
     here = took["rewritten local"]
     findings.append(Finding("diff here, all rewritten", here, "full join in DuckDB", took["rewritten duckdb"], "-"))
@@ -121,6 +128,11 @@ def diff(repo: Repository, branch: str, *, engine: str = "auto") -> int:
 
 def count(repo: Repository, branch: str) -> int:
     return repo.diff("main", branch).summary()[KEY].updated
+
+
+def take_raw(repo: Repository, rows: int, every: int) -> int:
+    """Read the rows that a branch changed as main has them, which lie as they were written."""
+    return int(lance.dataset(repo.snapshot()[KEY].uri).take(range(CHANGED, rows, every)).num_rows)
 
 
 def join_in_duckdb(repo: Repository, branch: str) -> int:
@@ -154,10 +166,10 @@ def make_repository(path: Path, *, rows: int) -> Repository:
     for every in BRANCHES.values():
         repo.branch_create(f"every{every}")
         with repo.transaction(f"every{every}", message="some rows") as tx:
-            tx.update(KEY, {"amount": "amount + 1"}, where=f"id % {every} = 7")
+            tx.update(KEY, {"amount": "amount + 1"}, where=f"id % {every} = {CHANGED}")
     repo.branch_create(REWRITTEN)
     with repo.transaction(REWRITTEN, message="all rows") as tx:
-        tx.update(KEY, {"amount": "amount + 1"}, where=f"id % {BRANCHES['1%']} = 7")
+        tx.update(KEY, {"amount": "amount + 1"}, where=f"id % {BRANCHES['1%']} = {CHANGED}")
         tx.update(KEY, {"units": "units"})
     return repo
 

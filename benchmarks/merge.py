@@ -21,6 +21,7 @@ TABLES = 8
 ROWS = 100_000
 CHANGED = 50
 GROWTH = 10
+NAMES = ("merge", "merge of more", "plan", "raw", "raw of more", "take", "take of more")
 SCHEMA = pa.schema(
     [
         ("id", pa.int64()),
@@ -47,7 +48,8 @@ def main() -> None:
             f"Medians of {chosen.rounds} rounds, the contestants by turns in one process: {TABLES} tables of",
             f"{chosen.rows:,} rows, of each of which {CHANGED} scattered rows were changed on the branch and {CHANGED}",
             "others on main; `repo.branch_merge` from the names of branches on, to a commit that raw readers see.",
-            f"Raw Lance is {TABLES} times `merge_insert` of the same {CHANGED} rows into a dataset of the same rows.",
+            f"Raw Lance is {TABLES} times `merge_insert` of the same {CHANGED} rows into a dataset of the same rows;",
+            "raw `take` reads as many rows by where they lie, as a merge does with the base's and the target's.",
         ],
         [finding.to_row() for finding in findings],
         packages=("pylance", "pyarrow", "duckdb"),
@@ -61,7 +63,7 @@ def main() -> None:
 def compare(folder: Path, *, rows: int, rounds: int) -> list[Finding]:
     small = Lake(folder / "small", rows=rows)
     large = Lake(folder / "large", rows=rows * GROWTH)
-    timings: dict[str, list[float]] = {name: [] for name in ("merge", "merge of more", "plan", "raw", "raw of more")}
+    timings: dict[str, list[float]] = {name: [] for name in NAMES}
     for number in range(rounds + 2):
         for lake, more in ((small, ""), (large, " of more")):
             lake.change_both_sides(number)
@@ -69,12 +71,14 @@ def compare(folder: Path, *, rows: int, rounds: int) -> list[Finding]:
                 timings["plan"].append(seconds(lake.plan))
             timings[f"merge{more}"].append(seconds(lake.merge))
             timings[f"raw{more}"].append(seconds(lambda lake=lake, n=number: lake.insert_raw(n)))
+            timings[f"take{more}"].append(seconds(lambda lake=lake, n=number: lake.take_raw(n)))
     found = medians({name: times[2:] for name, times in timings.items()})
     return [
         Finding("merge", found["merge"], f"{TABLES} raw `merge_insert`", found["raw"], "report"),
         Finding("merge, dry run", found["plan"], f"{TABLES} raw `merge_insert`", found["raw"], "report"),
         Finding(f"merge, {GROWTH}x the rows", found["merge of more"], "merge", found["merge"], "at most 1.3x"),
         Finding(f"raw, {GROWTH}x the rows", found["raw of more"], "raw", found["raw"], "report"),
+        Finding(f"raw `take`, {GROWTH}x the rows", found["take of more"], "raw `take`", found["take"], "report"),
     ]
 
 
@@ -92,6 +96,7 @@ class Lake:
         for number in range(TABLES):
             path = str(folder / f"raw{number}.lance")
             self._raw.append(lance.write_dataset(some_rows(np.arange(rows)), path, enable_stable_row_ids=True))
+        self._as_written = [dataset.get_fragments()[0] for dataset in self._raw]
 
     def change_both_sides(self, round_number: int) -> None:
         self._branch = f"round{round_number}"
@@ -119,6 +124,10 @@ class Lake:
         rows = some_rows(self._chosen(2 * round_number), amount=float(round_number))
         for dataset in self._raw:
             dataset.merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(rows)
+
+    def take_raw(self, round_number: int) -> None:
+        for fragment in self._as_written:
+            fragment.take(self._chosen(2 * round_number).tolist())
 
 
 def key(number: int) -> str:
