@@ -16,6 +16,8 @@ class Severity(StrEnum):
 
 
 class FindingKind(StrEnum):
+    """The kinds of things that can be wrong with one dataset; the names are stable."""
+
     UNREFERENCED_TREE = "unreferenced_tree"
     ZOMBIE_TREE = "zombie_tree"
     MISSING_TREE = "missing_tree"
@@ -33,6 +35,7 @@ class FindingKind(StrEnum):
 
     @property
     def severity(self) -> Severity:
+        """How bad things of this kind are."""
         return _SEVERITIES.get(self, Severity.ERROR)
 
 
@@ -66,6 +69,7 @@ class Finding:
 
     @property
     def severity(self) -> Severity:
+        """How bad it is, which its kind says."""
         return self.kind.severity
 
 

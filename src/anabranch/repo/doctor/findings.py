@@ -52,6 +52,7 @@ class FindingKind(StrEnum):
 
     @property
     def severity(self) -> Severity:
+        """How bad things of this kind are."""
         return _SEVERITIES.get(self, Severity.ERROR)
 
 
@@ -92,6 +93,7 @@ class RepositoryFinding:
 
     @property
     def severity(self) -> Severity:
+        """How bad it is, which its kind says."""
         return self.kind.severity
 
 
