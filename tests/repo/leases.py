@@ -7,7 +7,7 @@ from time import time
 from anabranch.repo.repository import Repository
 
 
-def expire(repo: Repository, *, after: float = -3600) -> None:
-    """Let all leases be as old as if their processes had died an hour ago, or so many seconds after now."""
-    for path in Path(repo.uri, "_leases").rglob("*"):
+def expire(repo: Repository, *, after: float = -3600, branch: str = "") -> None:
+    """Let all leases, or those on a branch, be as old as if their holders died an hour ago, or so long after now."""
+    for path in Path(repo.uri, "_leases", branch).rglob("*"):
         os.utime(path, times=(time() + after, time() + after))

@@ -6,7 +6,8 @@ Where the outcome depends on how a table lies on disk, which the model does not 
   dropped, and another as added;
 - a table without a key is merged by the ids of its rows, if these were not all given anew meanwhile; where they were
   not kept, a side that only added rows can be told from one that wrote all of them anew by their files alone;
-- what is taken over whole may become a state of its own, though it holds the same.
+- what is taken over whole may become a state of its own, though it holds the same;
+- of a table that had to be read, since nobody could foresee it, it is not known what its columns were called before.
 """
 
 from collections import Counter
@@ -78,6 +79,8 @@ def merge_table(
                     found.append(outcome)
     if any(_is_same(outcome, target) for outcome in found) and not any(outcome is target for outcome in found):
         found.append(target)  # both renamed a column alike, say
+    if not _are_names_known(base, source, target):
+        found.append(Anything(target))
     return found
 
 
@@ -98,6 +101,12 @@ def content_of(table: ModelTable) -> object:
     """What a table holds: equal for states that hold the same."""
     rows = Counter(tuple(row[name] for name in sorted(table.columns)) for row in table.rows)
     return sorted(table.columns), table.primary_key, rows
+
+
+def _are_names_known(*tables: ModelTable | None) -> bool:
+    """Whether it is known what became of each column; where all have the same, they are taken for the same."""
+    there = [table for table in tables if table is not None]
+    return all(table.are_columns_known for table in there) or len({frozenset(table.columns) for table in there}) == 1
 
 
 def _taken_over(source: ModelTable, target: ModelTable) -> list[Outcome]:
@@ -341,6 +350,7 @@ class _Merge:
             appended_to=None,
             made_from=self._target,
             is_copied=False,
+            are_columns_known=self._target.are_columns_known and self._source.are_columns_known,
         )
         is_still = columns == self._target.columns and content_of(result) == content_of(self._target)
         return self._target if is_still else result

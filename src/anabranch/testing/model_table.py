@@ -27,7 +27,8 @@ class ModelTable:
     `shape` is another object after every operation on columns, even one that leaves the same names; `appended_to` is
     the state before, if the last operation was an append. `made_from` is the state before in any case, and a table
     that `is_copied` from another may have given all its rows new ids since then. `dataset` is what a table keeps
-    whatever it is called, `fields` what its columns keep, `row_ids` what its rows keep.
+    whatever it is called, `fields` what its columns keep, `row_ids` what its rows keep. Of one that was read from
+    a real table, or grew out of such, nobody knows which columns had other names before.
     """
 
     columns: tuple[str, ...]
@@ -40,6 +41,7 @@ class ModelTable:
     row_ids: tuple[object, ...] = field(default=(), repr=False)
     made_from: "ModelTable | None" = field(default=None, repr=False)
     is_copied: bool = False
+    are_columns_known: bool = True
 
     def __post_init__(self) -> None:
         if len(self.fields) != len(self.columns):

@@ -86,4 +86,10 @@ class RealEnd:
         table = self.snapshot[key]
         rows = tuple(table.to_arrow().to_pylist())
         names = tuple(table.schema.names)
-        return ModelTable(columns=names, primary_key=table.primary_key, rows=rows, row_ids=new_ids(rows))
+        return ModelTable(
+            columns=names,
+            primary_key=table.primary_key,
+            rows=rows,
+            row_ids=new_ids(rows),
+            are_columns_known=False,
+        )

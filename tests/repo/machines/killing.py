@@ -1,19 +1,32 @@
 """Histories in which processes are killed: what one was at has happened or not, and others go on."""
 
 from collections.abc import Callable
+from enum import Enum, auto
+from itertools import takewhile
 from typing import Any, ClassVar
 
 import hypothesis.strategies as st
 
+import anabranch as ab
 from anabranch.errors import AnabranchError, BranchNotFoundError
 from anabranch.ids import BranchName
 from anabranch.repo.models import RunPhase
 from anabranch.repo.repository import Repository
+from anabranch.repo.schema_lock import LOCK
 from anabranch.repo.snapshots import Snapshot
 from anabranch.testing.invariants import check_present, check_run, check_runs
 from anabranch.testing.model import ModelCommit, ModelRun
 from anabranch.testing.operations import Operation
-from anabranch.testing.strategies import BRANCHES, TAGS, branch_names, close_changes, operations, refs, table_keys
+from anabranch.testing.strategies import (
+    BRANCHES,
+    TAGS,
+    branch_names,
+    close_changes,
+    desired_schemas,
+    operations,
+    refs,
+    table_keys,
+)
 from anabranch.testing.witness import RealEnd
 from tests.repo.leases import expire
 from tests.repo.machines.counting import note, step
@@ -25,6 +38,14 @@ from tests.repo.programs.running import Program
 # Short things pass few points, and others more than fifty.
 _POINTS = st.one_of(*(st.integers(0, most) for most in (12, 30, 90)))
 Expected = Callable[[RealEnd], ModelCommit | None]
+
+
+class _End(Enum):
+    """How it ended for a process that may be killed."""
+
+    BEFORE = auto()
+    AFTER = auto()
+    REFUSED = auto()
 
 
 class KillingMachine(RepositoryMachine):
@@ -98,11 +119,60 @@ class KillingMachine(RepositoryMachine):
                         lambda _: self.model.reset(name, ref),
                     ),
                     (Call(method="undo", arguments={"branch": name}), lambda _: self.model.undo(name)),
+                    (
+                        Call(method="branch_protect", arguments=named),
+                        lambda _: self.model.branch_protect(name, protect=True),
+                    ),
+                    (
+                        Call(method="branch_unprotect", arguments=named),
+                        lambda _: self.model.branch_protect(name, protect=False),
+                    ),
                 ]
             ),
             label="movement",
         )
         self._survive(data, name, deed, expected)
+
+    @step(data=st.data())
+    def killed_schema(self, data: st.DataObject) -> None:
+        name = self._draw_branch(data)
+        desired = data.draw(desired_schemas(self.model.view(name).tables if self.model.exists(name) else {}))
+        allow = data.draw(st.booleans(), label="allow destructive")
+        told = {"desired": desired.to_document(), "branch": name, "allow_destructive": allow}
+        self._survive(
+            data,
+            name,
+            Call(method="schema_apply", arguments=told),
+            lambda _: self.model.schema_apply(name, desired, allow_destructive=allow),
+        )
+        expire(self.handles[0].repo, after=-10 * 86400, branch=str(LOCK))  # the dead do not keep others away for long
+
+    @step(data=st.data())
+    def killed_rebase(self, data: st.DataObject) -> None:
+        """A process dies while it makes commits again; all of them are there then, or none."""
+        name = self._draw_branch(data)
+        onto = data.draw(st.one_of(st.sampled_from(self.model.branches), refs(self.model)), label="onto")
+        before, deed = (
+            len(self.model.logs.get(name, [])),
+            Call(method="rebase", arguments={"branch": name, "onto": onto}),
+        )
+        fresh, end = self._send_and_look(data, deed)
+        if end is not _End.BEFORE:
+            commits: list[ab.GraphCommit] = []
+            self._both_by_steps(
+                lambda: commits.extend(
+                    self._rebased(fresh, name) if end is _End.AFTER else fresh.rebase(name, onto=onto)
+                ),
+                lambda witnesses: self._has_rebased(self.model.rebase(name, onto, witnesses), commits),
+                lambda: [(each.metadata["rebased_from"], fresh.snapshot_of(each.graph_commit_id)) for each in commits],
+            )
+            self._has_survived(fresh, name, before)
+
+    def _rebased(self, fresh: Repository, name: str) -> list[ab.GraphCommit]:
+        """The commits that somebody made again who cannot tell any more."""
+        found = fresh.list_commits(name, limit=None)
+        new = takewhile(lambda commit: commit.graph_commit_id not in self.model.commits, found)
+        return list(new)[::-1]
 
     @step(data=st.data(), name=st.sampled_from(TAGS))
     def killed_tag(self, data: st.DataObject, name: str) -> None:
@@ -190,25 +260,35 @@ class KillingMachine(RepositoryMachine):
             note("killed")
         return answer
 
-    def _survive(self, data: st.DataObject, name: str, deed: Deed, expected: Expected) -> ModelCommit | None:
-        """Have somebody killed at something; all agree on whether it happened, and then it has as a whole."""
-        before = len(self.model.logs.get(name, []))
+    def _send_and_look(self, data: st.DataObject, deed: Deed) -> tuple[Repository, "_End"]:
+        """Have somebody killed at something, and look whether it has happened; who is refused shall be so again."""
         answer, fresh = self._send(data, deed), self._reopened()
         has_happened = "points" in answer.get("done", {}) or self._has_changed(fresh)
         if "killed" in answer and not has_happened:
             note("killed before it happened")
             check_present(fresh, self.model)
-            return None
+            return fresh, _End.BEFORE
         note("killed after it happened" if "killed" in answer else "survived")
+        return fresh, _End.AFTER if has_happened else _End.REFUSED
+
+    def _survive(self, data: st.DataObject, name: str, deed: Deed, expected: Expected) -> ModelCommit | None:
+        """Have somebody killed at something; all agree on whether it happened, and then it has as a whole."""
+        before = len(self.model.logs.get(name, []))
+        fresh, end = self._send_and_look(data, deed)
+        if end is _End.BEFORE:
+            return None
         made: ModelCommit | None = self._merge_both(
-            (lambda: None) if has_happened else (lambda: deed.do(fresh)), expected, lambda: _find(fresh, name)
+            (lambda: None) if end is _End.AFTER else (lambda: deed.do(fresh)), expected, lambda: _find(fresh, name)
         )
         self._record(fresh, name, made)
+        self._has_survived(fresh, name, before)
+        return made
+
+    def _has_survived(self, fresh: Repository, name: str, before: int) -> None:
         if len(self.model.logs.get(name, [])) > before and self.model.exists(name):
             self._settle(fresh, name)
         self.tell_times()
         check_present(fresh, self.model)
-        return made
 
     def _settle(self, fresh: Repository, name: str) -> None:
         """Let raw readers see what was published by somebody who did not live to do so."""
