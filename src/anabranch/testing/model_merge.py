@@ -11,14 +11,14 @@ Where the outcome depends on how a table lies on disk, which the model does not 
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from itertools import chain, combinations
 from typing import Literal
 
 from anabranch.testing.model_table import ModelTable, Row, Value, new_ids
 
-__all__ = ["Anything", "Clash", "Outcome", "Side", "content_of", "copy_of", "merge_table"]
+__all__ = ["Anything", "Clash", "Outcome", "Side", "content_of", "copy_of", "merge_table", "subsets"]
 
 Side = Literal["source", "target"] | None
 
@@ -207,12 +207,13 @@ class _Merge:
     # Columns
 
     def _shapes(self, ours: _Pairs, theirs: _Pairs) -> Iterator[_Shape]:
-        """The columns of the result; twice where it cannot be told whether one that was dropped was in use."""
+        """The columns of the result; several where it cannot be told which of those that were dropped were in use."""
         is_certain = self._base is None or (self._base.primary_key and self._merge_keys()[2])
-        for doubt in (True,) if is_certain else (True, False):
+        dropped = frozenset[str]() if is_certain else frozenset(ours.keys() ^ theirs.keys())
+        for doubted in subsets(dropped):
             shape = _Shape()
             for base, source, target, number in self._triples(ours, theirs):
-                self._add_column(shape, base, source, target, number, doubt=doubt)
+                self._add_column(shape, base, source, target, number, is_in_doubt=base in doubted)
             names = Counter(column.name for column in shape.columns)
             shape.clashes += sum(1 for count in names.values() if count > 1)
             yield shape
@@ -240,7 +241,7 @@ class _Merge:
         target: str | None,
         number: object,
         *,
-        doubt: bool,
+        is_in_doubt: bool,
     ) -> None:
         if base is None:
             name = source if target is None else target
@@ -252,14 +253,14 @@ class _Merge:
                 name = source if self._side == "source" else target
             shape.columns.append(_Column(name=name, base=base, source=source, target=target, field=number))
         elif source is not None or target is not None:
-            self._add_dropped(shape, base, source, target, number, doubt=doubt)
+            self._add_dropped(shape, base, source, target, number, is_in_doubt=is_in_doubt)
 
     def _add_dropped(
-        self, shape: _Shape, base: str, source: str | None, target: str | None, number: object, *, doubt: bool
+        self, shape: _Shape, base: str, source: str | None, target: str | None, number: object, *, is_in_doubt: bool
     ) -> None:
         """One side dropped it; that is a conflict only if the other did something to it."""
         table, name = (self._source, source) if source is not None else (self._target, target)
-        if name == base and not self._is_used(table, name, doubt=doubt):
+        if name == base and not self._is_used(table, name, is_in_doubt=is_in_doubt):
             return
         shape.clashes += self._side is None
         wins = self._side or "target"
@@ -268,13 +269,13 @@ class _Merge:
         if wins == "source" and source is not None:
             shape.columns.append(_Column(name=source, base=None, source=source, target=None, field=number))
 
-    def _is_used(self, table: ModelTable, name: str, *, doubt: bool) -> bool:
+    def _is_used(self, table: ModelTable, name: str, *, is_in_doubt: bool) -> bool:
         """Whether rows that came or changed since have values in a column; of rows without a key, nobody knows."""
         before = self._base
         if before is None:
             return False
         if before.primary_key != table.primary_key or not before.primary_key:
-            return doubt and table is not before
+            return is_in_doubt and table is not before
         known = {before.key_of(row): row for row in before.rows}
         return any(
             row[name] != known[table.key_of(row)][name] if table.key_of(row) in known else row[name] is not None
@@ -388,6 +389,12 @@ class _Merge:
                 value = ours
             row[column.name] = value
         return clashes, row
+
+
+def subsets(keys: Set[str]) -> Iterator[Set[str]]:
+    """All of them, then ever fewer."""
+    for size in range(len(keys), -1, -1):
+        yield from map(frozenset, combinations(sorted(keys), size))
 
 
 def _by_identity(table: ModelTable, *, by_key: bool) -> dict[object, Row]:

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from itertools import combinations, product
+from itertools import product
 from typing import Protocol
 
 from anabranch.errors import MergeConflictError
 from anabranch.testing.model_graph import find_table_bases, lowest_common
 from anabranch.testing.model_history import ModelView, Tables
-from anabranch.testing.model_merge import Anything, Clash, Outcome, Side, copy_of, merge_table
+from anabranch.testing.model_merge import Anything, Clash, Outcome, Side, copy_of, merge_table, subsets
 from anabranch.testing.model_table import ModelTable
 
 __all__ = [
@@ -20,7 +20,6 @@ __all__ = [
     "merge_tables",
     "merge_views",
     "pick_tables",
-    "subsets",
 ]
 
 _HINT = "the model has no advice"
@@ -303,9 +302,3 @@ def pick_tables(before: Tables, after: Tables, target: Tables, keys: Set[str]) -
         merge.outcomes.update({key: [after.get(key)] for key in moved | gone})
         found.append(merge)
     return found
-
-
-def subsets(keys: Set[str]) -> Iterator[Set[str]]:
-    """All of them, then ever fewer."""
-    for size in range(len(keys), -1, -1):
-        yield from map(frozenset, combinations(sorted(keys), size))

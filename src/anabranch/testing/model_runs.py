@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from anabranch.errors import KeyConflictError, RunEndedError
 from anabranch.repo.models import RunPhase
 from anabranch.testing.model_history import ModelCommit, ModelEntry, ModelTransaction, Tables
-from anabranch.testing.model_merges import Merge, merge_tables, subsets
+from anabranch.testing.model_merge import subsets
+from anabranch.testing.model_merges import Merge, merge_tables
 from anabranch.testing.model_table import ModelTable
 
 __all__ = ["ModelRun", "carry_tables"]
