@@ -152,11 +152,8 @@ class KillingMachine(RepositoryMachine):
         """A process dies while it makes commits again; all of them are there then, or none."""
         name = self._draw_branch(data)
         onto = data.draw(st.one_of(st.sampled_from(self.model.branches), refs(self.model)), label="onto")
-        before, deed = (
-            len(self.model.logs.get(name, [])),
-            Call(method="rebase", arguments={"branch": name, "onto": onto}),
-        )
-        fresh, end = self._send_and_look(data, deed)
+        before = len(self.model.logs.get(name, []))
+        fresh, end = self._send_and_look(data, Call(method="rebase", arguments={"branch": name, "onto": onto}))
         if end is not _End.BEFORE:
             commits: list[ab.GraphCommit] = []
             self._both_by_steps(
@@ -260,7 +257,7 @@ class KillingMachine(RepositoryMachine):
             note("killed")
         return answer
 
-    def _send_and_look(self, data: st.DataObject, deed: Deed) -> tuple[Repository, "_End"]:
+    def _send_and_look(self, data: st.DataObject, deed: Deed) -> tuple[Repository, _End]:
         """Have somebody killed at something, and look whether it has happened; who is refused shall be so again."""
         answer, fresh = self._send(data, deed), self._reopened()
         has_happened = "points" in answer.get("done", {}) or self._has_changed(fresh)
