@@ -190,10 +190,14 @@ class KillingMachine(RepositoryMachine):
         self._forget(lambda one: one.run is model)
         self._send(data, PublishRun(run_id=model.id))
         handle = self.handles[number]
-        run = self._reopened().run_get(model.id)
+        fresh = self._reopened()
+        run = fresh.run_get(model.id)
         is_done = run.info().state is RunPhase.PUBLISHED
         note("published before the end" if is_done else "published by another one")
-        self._publish_run(handle, (lambda *, checks: checks) if is_done else run.publish, model)
+        # Who died after the entry has not shown it to raw readers.
+        self._publish_run(
+            handle, (lambda **_: self._settle(fresh, model.target)) if is_done else run.publish, model
+        )
         if not model.is_over:
             self._abort_for_dead(model)
         check_runs(handle.repo, self.model)
@@ -289,7 +293,7 @@ class KillingMachine(RepositoryMachine):
 
     def _settle(self, fresh: Repository, name: str) -> None:
         """Let raw readers see what was published by somebody who did not live to do so."""
-        for key in self.model.head(name).commit.tables:
+        for key in fresh.snapshot_of(name):
             fresh.settle(key, branch=name)
 
     def _has_changed(self, fresh: Repository) -> bool:
