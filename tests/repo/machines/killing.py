@@ -195,9 +195,7 @@ class KillingMachine(RepositoryMachine):
         is_done = run.info().state is RunPhase.PUBLISHED
         note("published before the end" if is_done else "published by another one")
         # Who died after the entry has not shown it to raw readers.
-        self._publish_run(
-            handle, (lambda **_: self._settle(fresh, model.target)) if is_done else run.publish, model
-        )
+        self._publish_run(handle, (lambda **_: self._settle(fresh, model.target)) if is_done else run.publish, model)
         if not model.is_over:
             self._abort_for_dead(model)
         check_runs(handle.repo, self.model)
