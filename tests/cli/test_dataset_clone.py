@@ -65,3 +65,32 @@ def test_a_clone_that_is_gone_is_released(run: Run, table: str, reach: list[str]
     assert run("dataset", "clone", "list", table, *reach, "--json").document == {"clones": []}
     again = run("dataset", "clone", "release", table, made["tag"], *reach, "--json")
     assert (again.code, again.error["code"]) == (3, "tag_not_found")
+
+
+def test_the_tag_that_holds_a_clone_names_the_way_out(run: Run, table: str, reach: list[str], place: Place) -> None:
+    target = place / "clone.lance"
+    made = run("dataset", "clone", "create", table, target, *reach, "--json").document
+    for command in (["tag", "delete", table, made["tag"]], ["tag", "update", table, made["tag"], "--from", "1"]):
+        refused = run("dataset", *command, *reach, "--json")
+        assert (refused.code, refused.error["code"]) == (4, "dataset_in_use")
+        assert target in refused.error["message"]
+        assert "anabranch dataset clone drop" in refused.error["hint"]
+    assert run("dataset", "clone", "drop", table, target, *reach).code == 0
+
+
+def test_a_moved_clone_is_recorded_under_its_new_address(run: Run, table: str, reach: list[str], place: Place) -> None:
+    """Moved object by object, as on a store without a rename."""
+    old, new = place / "clone.lance", place / "moved.lance"
+    made = run("dataset", "clone", "create", table, old, *reach, "--json").document
+    source, target = (open_store(uri, place.storage_options) for uri in (old, new))
+    for info in list(source.list()):
+        target.put(info.path, source.get(info.path))
+        source.delete(info.path)
+    planned = run("dataset", "relocate", new, "--dry-run", *reach, "--json").document
+    assert [hold["outcome"] for hold in planned["holds"]] == ["updated"]
+    (listed,) = run("dataset", "clone", "list", table, *reach, "--json").document["clones"]
+    assert (listed["uri"], listed["exists"]) == (old, False)
+    report = run("dataset", "relocate", new, *reach)
+    assert f"recorded the new address in the source {table} (tag {made['tag']})" in report.out
+    (listed,) = run("dataset", "clone", "list", table, *reach, "--json").document["clones"]
+    assert (listed["uri"], listed["tag"], listed["exists"]) == (new, made["tag"], True)

@@ -28,7 +28,7 @@ def test_a_moved_dataset_is_made_whole(run: Run, moved: str, tmp_path: Path) -> 
     refused = run("dataset", "show", moved, "--branch", "dev", "--json")
     assert (refused.code, refused.error["code"]) == (7, "stale_base")
     report = run("dataset", "relocate", moved, "--json").document
-    assert list(report) == ["root", "changes", "rewritten", "unchanged", "unexplained"]
+    assert list(report) == ["root", "changes", "rewritten", "unchanged", "unexplained", "holds", "dry_run"]
     assert report["changes"] == {str(tmp_path / "old.lance"): moved}
     assert (len(report["rewritten"]), report["unchanged"], report["unexplained"]) == (1, 1, [])
     assert run("dataset", "show", moved, "--branch", "dev", "--json").document["rows"] == 3

@@ -19,6 +19,7 @@ __all__ = [
     "Branch",
     "BranchOption",
     "CommitName",
+    "DryRun",
     "Engine",
     "Grace",
     "KeepLast",
@@ -144,6 +145,7 @@ Grace = Annotated[
         help="How long what became unreachable stays, such as 1d, which is the default, or 30m.",
     ),
 ]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing: report what would change.")]
 TableName = Annotated[
     str, typer.Argument(metavar="KEY", help="The table, such as in_c_sales.orders.", show_default=False)
 ]

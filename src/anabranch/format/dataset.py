@@ -17,6 +17,7 @@ from anabranch.format import (
     clone,
     deletions,
     doctor,
+    holds,
     layout,
     refs,
     relocate,
@@ -119,6 +120,7 @@ class Dataset:
 
     def branch_create(self, name: str, source: Ref | None = None) -> refs.BranchInfo:
         """Branch from this handle's version, or from another version, tag or branch."""
+        holds.refuse_hold_name(name)
         return refs.create_branch(self._root, name, self._source(source))
 
     def branch_list(self) -> tuple[refs.BranchInfo, ...]:
@@ -139,13 +141,15 @@ class Dataset:
         return type(self)(home, version=version)
 
     def branch_delete(self, name: str) -> None:
-        """Delete a branch and its files; refused while another branch or a tag needs it."""
+        """Delete a branch and its files; refused while another branch, a tag or a clone needs it."""
+        holds.refuse_held_branch(self._root, name)
         refs.delete_branch(self._root, name)
 
     def fork_branch_from_state(
         self, source_branch: str | None, target_branch: str, source_version: int
     ) -> refs.BranchInfo:
         """Fork copy-on-write from exactly one version of a branch; no data is copied."""
+        holds.refuse_hold_name(target_branch)
         source = None if source_branch == MAIN else source_branch
         if source is not None:
             refs.get_branch(self._root, source)
@@ -155,10 +159,12 @@ class Dataset:
 
     def tag_create(self, name: str, source: Ref | None = None) -> tags.TagInfo:
         """Give a version a name, by default what this handle reads."""
+        holds.refuse_hold_name(name)
         return tags.create_tag(self._root, name, self._source(source))
 
     def tag_update(self, name: str, source: Ref | None = None) -> tags.TagInfo:
-        """Let a tag stand for another version."""
+        """Move a tag to another version; refused for a tag that holds a version for a clone."""
+        holds.refuse_hold(self._root, name)
         return tags.update_tag(self._root, name, self._source(source))
 
     def tag_list(self) -> tuple[tags.TagInfo, ...]:
@@ -175,7 +181,8 @@ class Dataset:
         return self.branch_checkout(tag.branch or MAIN, tag.version)
 
     def tag_delete(self, name: str) -> None:
-        """Delete a tag; its version stays."""
+        """Delete a tag; its version stays. Refused for a tag that holds a version for a clone."""
+        holds.refuse_hold(self._root, name)
         tags.delete_tag(self._root, name)
 
     # Base paths and tiers
@@ -244,10 +251,14 @@ class Dataset:
         clone.release_clone(self._root, tag)
 
     def relocate(
-        self, *, mapping: Mapping[str, str] | None = None, progress: Callable[[int, int], None] | None = None
+        self,
+        *,
+        mapping: Mapping[str, str] | None = None,
+        progress: Callable[[int, int], None] | None = None,
+        dry_run: bool = False,
     ) -> relocate.RelocateReport:
-        """Make a moved or copied dataset read its new place only."""
-        return relocate.relocate(self._root, mapping=mapping, progress=progress)
+        """Make a moved or copied dataset read its new address only; a clone's source records the new address."""
+        return relocate.relocate(self._root, mapping=mapping, progress=progress, dry_run=dry_run)
 
     def layout(self) -> layout.Layout:
         """Classify every file of the dataset, all branches included."""

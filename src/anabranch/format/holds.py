@@ -9,15 +9,25 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from anabranch.errors import TagNotFoundError
+from anabranch.errors import BranchInUseError, DatasetInUseError, InvalidNameError, TagNotFoundError
 from anabranch.format.home import Home, is_staged
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.refs import BranchInfo, delete_branch, find_branch, list_branches
 from anabranch.format.staging.forking import fork
 from anabranch.format.staging.pin import Pin
 from anabranch.format.tags import TagInfo, create_tag, delete_tag, find_tag, get_tag, list_tags
+from anabranch.ids import MAIN
 
-__all__ = ["Hold", "list_holds", "release_hold", "take_hold"]
+__all__ = [
+    "Hold",
+    "list_holds",
+    "record_address",
+    "refuse_held_branch",
+    "refuse_hold",
+    "refuse_hold_name",
+    "release_hold",
+    "take_hold",
+]
 
 _NAME = re.compile(r"clone-[0-9a-f]{16}")
 _CLONE, _BRANCH, _VERSION = "anabranch.clone", "anabranch.clone.branch", "anabranch.clone.version"
@@ -65,6 +75,61 @@ def list_holds(root: Home) -> tuple[Hold, ...]:
     tagged = {tag.name for tag in tags}
     lost = [branch for branch in list_branches(root) if _NAME.fullmatch(branch.name) and branch.name not in tagged]
     return (*map(_of_tag, tags), *map(_of_branch, lost))
+
+
+def refuse_hold(root: Home, name: str) -> None:
+    """Raise DatasetInUseError if a tag is a hold: without it, a cleanup would remove files that a clone reads."""
+    tag = find_tag(root, name)
+    if tag is not None and _is_hold(tag):
+        hold = _of_tag(tag)
+        raise DatasetInUseError(
+            f"tag {name!r} of {root.root!r} holds version {hold.kept_version} of"
+            f" {hold.kept_branch or MAIN!r} for {_clone_of(hold)}",
+            hint=_how_to_end(hold),
+        )
+
+
+def refuse_held_branch(root: Home, branch: str) -> None:
+    """Raise BranchInUseError if a clone reads a version of a branch."""
+    for hold in list_holds(root):
+        if hold.kept_branch == branch:
+            raise BranchInUseError(
+                f"version {hold.kept_version} of branch {branch!r} of {root.root!r} is held for {_clone_of(hold)}",
+                hint=_how_to_end(hold),
+            )
+
+
+def refuse_hold_name(name: str) -> None:
+    """Raise InvalidNameError for a name that only holds have: a tag or branch of such a name counts as one."""
+    if _NAME.fullmatch(name):
+        raise InvalidNameError(
+            f"name {name!r} is reserved for versions that a clone reads", hint="choose a name of another form"
+        )
+
+
+def _clone_of(hold: Hold) -> str:
+    return "a clone that was not finished" if hold.clone_uri is None else f"the clone {hold.clone_uri!r}"
+
+
+def _how_to_end(hold: Hold) -> str:
+    release = f"clone_release({hold.name!r}) ('anabranch dataset clone release')"
+    if hold.clone_uri is None:
+        return f"release it with {release}"
+    return (
+        f"delete the clone with clone_drop({hold.clone_uri!r}) ('anabranch dataset clone drop'); if it no longer"
+        f" exists or needs this dataset no more, use {release}"
+    )
+
+
+def record_address(root: Home, name: str, clone_uri: str) -> None:
+    """Record in a hold where its clone is now."""
+    tag = get_tag(root, name)
+    with lance_errors(root.root, root.storage_options):
+        root.open().tags.replace_metadata(name, {**_of_clone(_of_tag(tag)), **tag.metadata, _CLONE: clone_uri})
+
+
+def _of_clone(hold: Hold) -> dict[str, str]:
+    return {_BRANCH: hold.branch or "", _VERSION: str(hold.version)}
 
 
 def _is_hold(tag: TagInfo) -> bool:

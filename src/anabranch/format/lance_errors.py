@@ -39,7 +39,7 @@ _TABLE: tuple[tuple[str, type[AnabranchError], str], ...] = (
     (r"Not found: .*_refs/(branches|tags)/", BusyError, "someone is just deleting it: try again"),
     (r"Ref conflict error: tag", TagExistsError, "update the tag, or choose another name"),
     (r"Ref conflict error: [Bb]ranch .* already exists", BranchExistsError, "choose another name"),
-    (r"Ref conflict error", BranchInUseError, "delete the branches and tags that hang on it first"),
+    (r"Ref conflict error", BranchInUseError, "delete its branches and tags, and drop its clones, first"),
     (r"Base path with name .* already exists", BaseExistsError, "choose another name and path"),
     (r"Ref is invalid", InvalidNameError, "choose a name of ASCII letters, digits, '.', '-', '_'"),
     (r"Version not found error|_versions/d?\d+\.manifest was not found", VersionNotFoundError, "list the versions"),

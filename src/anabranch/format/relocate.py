@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from anabranch.errors import BaseNotFoundError, InvalidInputError, InvalidPathError
+from anabranch.format.bases import list_bases
+from anabranch.format.clone_address import HoldChange, record_clone
 from anabranch.format.home import Home
 from anabranch.format.manifest import BasePath, read_manifest, with_base_paths
 from anabranch.format.names import ManifestScheme, manifest_of_path, pending_manifest_of_path
@@ -29,13 +31,19 @@ class UnexplainedBase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelocateReport:
-    """What became of each manifest, by its path below the root, and of each base path that changed."""
+    """What became of each manifest, by its path below the root, and of each base path that changed.
+
+    `holds` is what became of the source's record of this dataset, if it is a clone. In a dry run nothing was changed,
+    and the report says what would be.
+    """
 
     root: str
     changes: Mapping[str, str]
     rewritten: tuple[str, ...]
     unchanged: tuple[str, ...]
     unexplained: tuple[UnexplainedBase, ...]
+    holds: tuple[HoldChange, ...] = ()
+    dry_run: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,17 +75,22 @@ def relocate(
     *,
     mapping: Mapping[str, str] | None = None,
     progress: Callable[[int, int], None] | None = None,
+    dry_run: bool = False,
 ) -> RelocateReport:
-    """Make a dataset that lies at a new place read that place only.
+    """Make a dataset at a new address read that address only, and record the address in the source of a clone.
 
-    Branches are turned from the dataset's former root to the new one. `mapping` (old prefix to new) is for places that
-    moved besides, on main too: tiers, or the source of a clone. Run it while nobody writes; after an interruption, or a
-    write in between, run it again. `progress` is called with the number of manifests rewritten and to rewrite.
+    Branches are turned from the dataset's former root to the new one. `mapping` (old prefix to new) is for other paths
+    that moved, on main too: tiers, or the source of a clone. Run it while there are no writers; after an interruption,
+    or a write in between, run it again. `progress` is called with the number of manifests rewritten and to rewrite.
     """
     root = new_root.on(None)
     root.open()
     manifests = _read_manifests(root.store())
-    return _rewrite(root, manifests, _checked_mapping(mapping or {}, manifests), progress)
+    checked = _checked_mapping(mapping or {}, manifests)
+    report = _rewrite(root, manifests, checked, progress, dry_run=dry_run)
+    # The bases as they are after the rewrite: a mapped source is looked for at its new address.
+    bases = [replace(base, path=report.changes.get(base.path, base.path)) for base in list_bases(root)]
+    return replace(report, holds=record_clone(root, bases, dry_run=dry_run))
 
 
 def relocate_with(new_root: Home, moved: Mapping[str, str]) -> RelocateReport:
@@ -96,10 +109,12 @@ def _rewrite(
     manifests: tuple[_Manifest, ...],
     mapping: Mapping[str, str],
     progress: Callable[[int, int], None] | None,
+    *,
+    dry_run: bool = False,
 ) -> RelocateReport:
     store = root.store()
     plan = _plan(root.root, manifests, mapping)
-    for done, manifest in enumerate(plan.to_rewrite, start=1):
+    for done, manifest in enumerate(() if dry_run else plan.to_rewrite, start=1):
         data = store.get(manifest.path)
         store.put(manifest.path, with_base_paths(data, partial(plan.move, manifest), name=manifest.path))
         if progress is not None:
@@ -112,6 +127,7 @@ def _rewrite(
         rewritten=rewritten,
         unchanged=tuple(sorted({manifest.path for manifest in manifests} - set(rewritten))),
         unexplained=tuple(sorted(plan.unexplained, key=lambda base: (base.branch, base.path))),
+        dry_run=dry_run,
     )
 
 

@@ -7,6 +7,7 @@ import typer
 
 from anabranch.cli.arguments import (
     AsJson,
+    DryRun,
     StorageOptions,
     Uri,
     example,
@@ -19,6 +20,7 @@ from anabranch.cli.health import health_document, health_sentence
 from anabranch.cli.output import Answer, Table, count, output_for
 
 if TYPE_CHECKING:
+    from anabranch.format.clone_address import HoldChange
     from anabranch.format.health.findings import DoctorReport
 
 __all__ = ["add_commands"]
@@ -46,24 +48,31 @@ def relocate(
             show_default=False,
         ),
     ] = None,
+    dry_run: DryRun = False,
     storage_option: StorageOptions = None,
     as_json: AsJson = False,
 ) -> None:
     """Make a moved or copied dataset whole again.
 
-    URI is the new place: its branches are made to read that place only, by rewriting manifests. Run it while nobody
-    writes; after an interruption run it again.
+    URI is the new address: its branches are made to read that address only, by rewriting manifests. If the dataset is a
+    shallow clone, its source records the new address. Run it while there are no writers; after an interruption run it
+    again.
     """
     output = output_for(as_json=as_json)
     dataset = open_dataset(uri, storage_option)
     with output.progress("relocating") as progress:
-        report = dataset.relocate(mapping=parse_pairs(mapping, option="--map"), progress=progress)
+        report = dataset.relocate(mapping=parse_pairs(mapping, option="--map"), progress=progress, dry_run=dry_run)
     document = {
         "root": report.root,
         "changes": report.changes,
         "rewritten": report.rewritten,
         "unchanged": len(report.unchanged),
         "unexplained": [{"branch": base.branch, "path": base.path} for base in report.unexplained],
+        "holds": [
+            {"source": hold.source, "tag": hold.tag, "outcome": hold.outcome, "problem": hold.problem}
+            for hold in report.holds
+        ],
+        "dry_run": report.dry_run,
     }
     changes = Table(columns=("old", "new"), rows=tuple(report.changes.items()), empty="no path had to change")
     tables = [changes]
@@ -72,8 +81,23 @@ def relocate(
         tables.append(
             Table(title="bases that lie elsewhere (--map them if they moved)", columns=("branch", "path"), rows=rows)
         )
-    sentence = f"rewrote {count(len(report.rewritten), 'manifest')}, {len(report.unchanged)} needed no change"
-    output.show(Answer(document=document, sentences=[sentence], tables=tables))
+    did = "would rewrite" if report.dry_run else "rewrote"
+    sentences = [f"{did} {count(len(report.rewritten), 'manifest')}, {len(report.unchanged)} needed no change"]
+    sentences += [_hold_sentence(hold, dry_run=report.dry_run) for hold in report.holds]
+    output.show(Answer(document=document, sentences=sentences, tables=tables))
+
+
+def _hold_sentence(hold: "HoldChange", *, dry_run: bool) -> str:
+    """Say what became of the record that the source of a clone keeps of it."""
+    would = "would record" if dry_run else "recorded"
+    match hold.outcome.value:
+        case "unchanged":
+            return f"the source {hold.source} knows this clone"
+        case "updated":
+            return f"{would} the new address in the source {hold.source} (tag {hold.tag})"
+        case "added":
+            return f"{would} this clone in the source {hold.source}, which did not know it"
+    return f"the source {hold.source} does not know this clone: {hold.problem}"
 
 
 def doctor(
