@@ -68,6 +68,7 @@ CODES = {
     "StepFailedError": "step_failed",
     "StorageDeniedError": "storage_denied",
     "StorageError": "storage",
+    "StorageFullError": "storage_full",
     "StorageUnavailableError": "storage_unavailable",
     "TableExistsError": "table_exists",
     "TableNotFoundError": "table_not_found",

@@ -16,21 +16,28 @@ from anabranch.repo.records import Records
 from anabranch.repo.relocation import Relocation
 from anabranch.repo.repository import Repository
 from anabranch.storage import open_store
+from anabranch.storage.options import DURABILITY
 from anabranch.storage.uris import normalise_uri
 
 __all__ = ["clone_repository", "init_repository", "open_damaged_repository", "open_repository", "relocate_repository"]
 
 
 def init_repository(
-    uri: str | os.PathLike[str], *, storage_options: Mapping[str, str] | None = None, actor: str | None = None
+    uri: str | os.PathLike[str],
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    actor: str | None = None,
+    durability: str | None = None,
 ) -> Repository:
     """Make a repository at a folder or URI and open it.
+
+    `durability` is as for `open`.
 
     >>> repo = ab.init("lake", actor="ada")
     >>> repo.branch, [commit.message for commit in repo.list_commits()]
     ('main', ['Begin the repository'])
     """
-    context = _context(uri, storage_options, actor)
+    context = _context(uri, _with_durability(storage_options, durability), actor)
     repository = Repository(context)  # refuses a bad actor before anything is made
     create_repository(context)
     return repository
@@ -42,13 +49,18 @@ def open_repository(
     branch: str = "main",
     actor: str | None = None,
     storage_options: Mapping[str, str] | None = None,
+    durability: str | None = None,
 ) -> Repository:
     """Open the repository at a folder or URI, bound to a branch.
+
+    On a local disk, commits wait until the disk has them (`durability="full"`, the default), so that they survive a
+    power loss. `durability="none"` does not wait: use it for tests and throw-away lakes. The storage option
+    `durability` means the same.
 
     >>> sorted(ab.open("shop", branch="main", actor="ada").snapshot())
     ['shop.orders']
     """
-    return Repository(_existing(uri, storage_options, actor), branch=branch)
+    return Repository(_existing(uri, _with_durability(storage_options, durability), actor), branch=branch)
 
 
 def open_damaged_repository(
@@ -113,6 +125,11 @@ def relocate_repository(
 
 def _say_nothing(_done: int, _total: int) -> None:
     return
+
+
+def _with_durability(storage_options: Mapping[str, str] | None, durability: str | None) -> Mapping[str, str]:
+    options = dict(storage_options or {})
+    return options if durability is None else {**options, DURABILITY: durability}
 
 
 def _existing(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None, actor: str | None) -> Context:

@@ -65,7 +65,8 @@
     ├── StepFailedError      mend a step of a pipeline: its log says more
     ├── StorageError         the store failed, or refused us
     │   ├── StorageUnavailableError
-    │   └── StorageDeniedError
+    │   ├── StorageDeniedError
+    │   └── StorageFullError
     └── CorruptError         what is stored is damaged
         ├── UnsupportedFormatError
         ├── DamagedFileError
@@ -135,6 +136,7 @@ __all__ = [
     "StepFailedError",
     "StorageDeniedError",
     "StorageError",
+    "StorageFullError",
     "StorageUnavailableError",
     "TableExistsError",
     "TableNotFoundError",
@@ -512,6 +514,12 @@ class StorageDeniedError(StorageError):
     """The store knows us and says no, or does not know us."""
 
     code = "storage_denied"
+
+
+class StorageFullError(StorageError):
+    """There is no space left to write to."""
+
+    code = "storage_full"
 
 
 class CorruptError(AnabranchError):

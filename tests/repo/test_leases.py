@@ -173,7 +173,7 @@ def test_whoever_may_only_read_sees_who_is_alive(local: Repository) -> None:
     run = local.begin_run("dev")
 
     class ReadOnly(CountingStore):
-        def put(self, path: str, data: bytes) -> None:  # noqa: ARG002 - the protocol's signature
+        def put(self, path: str, data: bytes, *, durable: bool = True) -> None:  # noqa: ARG002 - the protocol's signature
             raise StorageDeniedError(f"{path!r} cannot be written", hint="ask for the right to")
 
     reader = Repository(replace(local._context, store=ReadOnly(local._context.store)))

@@ -8,8 +8,7 @@ from pathlib import PurePosixPath
 
 from anabranch.errors import InvalidInputError, InvalidPathError, ObjectNotFoundError, StorageError
 from anabranch.files.formats import Compression, FileFormat, format_of_name
-from anabranch.storage import ObjectStore, open_store
-from anabranch.storage.store import find_object
+from anabranch.storage import ObjectStore, find_object, open_store
 from anabranch.storage.uris import is_local, join_uri, normalise_uri, split_uri
 
 __all__ = ["SourceFile", "Span", "find_files"]

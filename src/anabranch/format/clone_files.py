@@ -137,6 +137,7 @@ def publish(root: Home, target: Home, draft: Draft, *, on_copied: Callable[[], N
         on_copied()
 
     in_parallel(copy, draft.copies.items())
+    store.sync_all()  # the copies must be durable before the manifests that refer to them
     try:
         for path, data in draft.files.items():
             store.put_if_absent(path, data)

@@ -23,6 +23,7 @@ from anabranch.errors import (
     SchemaMismatchError,
     StorageDeniedError,
     StorageError,
+    StorageFullError,
     StorageUnavailableError,
     TagExistsError,
     TagNotFoundError,
@@ -50,6 +51,8 @@ _TABLE: tuple[tuple[str, type[AnabranchError], str], ...] = (
         "choose another place, or remove it first",
     ),
     (r"Dataset at path .* was not found|Not found: .*_versions\b", DatasetNotFoundError, "check the path"),
+    (r"No space left on device|StorageFull|Disk quota exceeded", StorageFullError, "free some space and try again"),
+    (r"Read-only file system", StorageDeniedError, "mount it with write access"),
     (r"error sending request|timed? ?out|dns error|Connection refused", StorageUnavailableError, "check the endpoint"),
     (
         r"403 Forbidden|401 Unauthorized|AccessDenied|Permission ?denied|Failed to get AWS credentials",

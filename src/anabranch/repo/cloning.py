@@ -107,6 +107,7 @@ def clone_repository(request: CloneRequest, progress: Progress = lambda _done, _
         begin(target, attempt)
         _clear(target, before, options)
         record, tables = _clone_tables(request, attempt, progress)
+        target.store.sync_all()  # the tables must be durable before the log that refers to them
         Commits(target).put(record, tables)
     except BaseException as err:
         # If this fails as well, the registrations stay: they do no harm, and they are listed.

@@ -42,11 +42,14 @@ class Commits:
         ids = [path.rpartition("/")[2].removesuffix(".json") for path in paths if path.endswith(".json")]
         return [self.get(commit_id) for commit_id in ids if commit_id.startswith(prefix)]
 
-    def put(self, record: CommitRecord, full_map: TableMap | None) -> None:
-        """Store a new commit; `full_map` is given where the commit is its own base."""
+    def put(self, record: CommitRecord, full_map: TableMap | None, *, durable: bool = True) -> None:
+        """Store a new commit; `full_map` is given where the commit is its own base.
+
+        Give `durable=False` if the commit is synced together with what refers to it.
+        """
         data = codec.dump(codec.encode_commit(record, full_map))
         path = commit_path(record.commit.graph_commit_id)
-        if not put_once(self._context.store, path, data):
+        if not put_once(self._context.store, path, data, durable=durable):
             raise CorruptError(f"another commit lies at {path!r}", hint="try again: ids are made by chance")
         if full_map is not None:
             self._full_maps.keep(record.base, dict(full_map))

@@ -89,9 +89,13 @@ class Heads:
     def _read_all(self, names: Sequence[BranchName]) -> tuple[LogEntry, ...]:
         return tuple(entry for entry in in_parallel(self._read, names) if entry is not None)
 
-    def append(self, entry: LogEntry) -> bool:
-        """Put an entry as the branch's next; this alone makes a change visible. False if the number is taken."""
-        done = self._context.branch_log(entry.branch).append(entry.number, codec.encode_entry(entry))
+    def append(self, entry: LogEntry, *, after: Sequence[str] = ()) -> bool:
+        """Put an entry as the branch's next; this alone makes a change visible. Return False if the number is taken.
+
+        On local disk the files in `after` (absolute paths) become durable before the entry.
+        """
+        log = self._context.branch_log(entry.branch)
+        done = log.append(entry.number, codec.encode_entry(entry), after=after)
         if done:
             self._seen.keep(entry.branch, entry)
         return done

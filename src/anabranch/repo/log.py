@@ -5,7 +5,7 @@ where listings have no order, a copy of a recent entry lies beside the log; from
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from zlib import crc32
 
@@ -52,9 +52,9 @@ class NumberedLog:
         start = self.find_hint() or self._last_of_all()
         return None if start is None else self._probe_from(*start)
 
-    def append(self, number: int, data: bytes) -> bool:
-        """Put entry `number`; False if it is taken."""
-        if not put_once(self.store, self.path(number), data):
+    def append(self, number: int, data: bytes, *, after: Sequence[str] = ()) -> bool:
+        """Put entry `number`; return False if it is taken. The files in `after` become durable before it."""
+        if not put_once(self.store, self.path(number), data, after=after):
             return False
         self.write_hint(number, data)
         return True
@@ -67,7 +67,7 @@ class NumberedLog:
         if self.store.lists_sorted:
             return
         try:
-            self.store.put(self.hint_path, b"%d %d\n%s" % (number, crc32(data), data))
+            self.store.put(self.hint_path, b"%d %d\n%s" % (number, crc32(data), data), durable=False)
         except StorageError:
             return
 

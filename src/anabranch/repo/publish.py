@@ -22,6 +22,7 @@ from anabranch.repo.protection import refuse_ended, refuse_protected
 from anabranch.repo.records import Records
 from anabranch.repo.views import shown
 from anabranch.storage import find_object
+from anabranch.storage.uris import is_local, join_uri
 
 __all__ = ["Changes", "Description", "Guard", "Inspect", "append_awake", "make_record", "publish", "record_view"]
 
@@ -99,7 +100,7 @@ def _publish(
         ground = _ground(head, about, main)
         record, full_map = make_record(records, ground, changes, about, main)
         _inspect(records, head, record, full_map, about)
-        records.commits.put(record, full_map)
+        records.commits.put(record, full_map, durable=False)
         entry = _next_entry(records.context, ground, record, changes, about)
         if append_awake(records, head, entry, [record]):
             return entry
@@ -109,13 +110,16 @@ def _publish(
     raise BusyError(f"branch '{expected.branch}' moved {_MAX_ATTEMPTS} times meanwhile", hint="try again")
 
 
-def append_awake(records: Records, before: LogEntry, entry: LogEntry, made: Sequence[CommitRecord]) -> bool:
-    """Put the next entry of a branch, and take it back if this process slept over that: what it made may be gone.
+def append_awake(
+    records: Records, before: LogEntry, entry: LogEntry, made: Sequence[CommitRecord], *, after: Sequence[str] = ()
+) -> bool:
+    """Put the next entry of a branch. Roll it back if the lease expired during the put: files may be collected.
 
-    Once somebody has committed on top it stays, and that is told: whoever did it again would do it twice.
+    The entry stays once another commit builds on it, and the put is reported as done: a caller that tried again would
+    make the change twice. On local disk the commits in `made` and the files in `after` become durable before the entry.
     """
     records.require_awake()
-    if not records.heads.append(entry):
+    if not records.heads.append(entry, after=[*_commit_files(records, made), *after]):
         return False
     try:
         records.require_awake()
@@ -125,6 +129,14 @@ def append_awake(records: Records, before: LogEntry, entry: LogEntry, made: Sequ
         _let_go(records, made)
         raise
     return True
+
+
+def _commit_files(records: Records, made: Sequence[CommitRecord]) -> list[str]:
+    """Return the files of commits, which were written without a sync; none on an object store."""
+    root = records.context.root
+    if not is_local(root):
+        return []
+    return [join_uri(root, commit_path(record.commit.graph_commit_id)) for record in made]
 
 
 def _take_back(records: Records, before: LogEntry, entry: LogEntry) -> bool:

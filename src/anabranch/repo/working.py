@@ -74,7 +74,8 @@ class Work:
             now = _clock()
             # Whoever was silent for long stays so, though it may be this thread that wakes first.
             self._longest_silence = max(self._longest_silence, now - self._signed)
-            self._context.store.put(self._path, " ".join([f"{now - self._began:.3f}", *self._held]).encode())
+            content = " ".join([f"{now - self._began:.3f}", *self._held])
+            self._context.store.put(self._path, content.encode(), durable=False)
             self._has_signed, self._signed = True, now
 
     def hold(self, commit_ids: Iterable[str]) -> None:

@@ -1,10 +1,9 @@
 """Object store access: the only importer of obstore."""
 
+from anabranch.storage.objects import ObjectInfo, ObjectStore, PreparedObject
 from anabranch.storage.once import put_once
 from anabranch.storage.parallel import in_parallel, iter_in_parallel
 from anabranch.storage.store import (
-    ObjectInfo,
-    ObjectStore,
     copy_between,
     copy_verified,
     find_object,
@@ -15,6 +14,7 @@ from anabranch.storage.store import (
 __all__ = [
     "ObjectInfo",
     "ObjectStore",
+    "PreparedObject",
     "copy_between",
     "copy_verified",
     "find_object",

@@ -1,19 +1,21 @@
-"""Put an object that nobody may have put before, and know who did."""
+"""Put an object once, and find out which writer did it."""
+
+from collections.abc import Sequence
 
 from anabranch.errors import ObjectExistsError, ObjectNotFoundError, StorageError
-from anabranch.storage.store import ObjectStore
+from anabranch.storage.objects import ObjectStore
 
 __all__ = ["put_once"]
 
 
-def put_once(store: ObjectStore, path: str, data: bytes) -> bool:
-    """Put an object if there is none; whether it is there as given, False if somebody else put another one.
+def put_once(store: ObjectStore, path: str, data: bytes, *, durable: bool = True, after: Sequence[str] = ()) -> bool:
+    """Put an object if there is none. Return whether it is there as given; False if another writer put another one.
 
-    An answer can get lost after the object was put, and a retried put then meets its own first try; so whatever goes
-    wrong, what lies there decides.
+    An answer can get lost after the object was put, and a retried put then meets its own first try. So after any
+    failure the object that is there decides. `durable` and `after` are those of `put_if_absent`.
     """
     try:
-        store.put_if_absent(path, data)
+        store.put_if_absent(path, data, durable=durable, after=after)
     except (ObjectExistsError, StorageError) as err:
         try:
             return store.get(path) == data

@@ -4,11 +4,33 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from enum import StrEnum
 from urllib.parse import quote
 
 from anabranch.errors import InvalidInputError
 
-__all__ = ["ClientSettings", "client_settings", "lance_options", "redact"]
+__all__ = ["DURABILITY", "ClientSettings", "Durability", "client_settings", "durability_of", "lance_options", "redact"]
+
+# Our own option. It travels with the others, so that every part that opens a store follows it.
+DURABILITY = "durability"
+
+
+class Durability(StrEnum):
+    """What a write on a local disk waits for. Object stores are durable by themselves."""
+
+    FULL = "full"  # the disk: an acknowledged write survives a power loss
+    NONE = "none"  # nothing: an acknowledged write survives the crash of a process, not that of the machine
+
+
+def durability_of(options: Mapping[str, str]) -> Durability:
+    given = options.get(DURABILITY, Durability.FULL)
+    try:
+        return Durability(given)
+    except ValueError:
+        raise InvalidInputError(
+            f"durability must be 'full' or 'none', got {given!r}", hint="use 'full', which is the default"
+        ) from None
+
 
 # Lance reads these itself; obstore knows them as client options.
 _CLIENT_KEYS = frozenset(
@@ -25,8 +47,10 @@ _CLIENT_KEYS = frozenset(
     }
 )
 _FLAGS = frozenset({"allow_http", "allow_invalid_certificates", "http1_only", "http2_only"})
-# Lance's own keys, of no meaning to the object store.
-_LANCE_KEYS = re.compile(r"download_retry_count|lance_.*|headers\..*|client_max_retries|client_retry_timeout")
+# Lance's own keys and ours, which have no meaning to the object store.
+_LANCE_KEYS = re.compile(
+    rf"download_retry_count|lance_.*|headers\..*|client_max_retries|client_retry_timeout|{DURABILITY}"
+)
 _SECRET_KEYS = re.compile(
     r"key|secret|token|password|credential|sas|signature|service_account|^headers\.", re.IGNORECASE
 )
@@ -71,11 +95,12 @@ def lance_options(options: Mapping[str, str]) -> dict[str, str]:
     """The options as Lance takes them, with our patience instead of its three minutes."""
     _check(options)
     patience = {"client_max_retries": str(_MAX_RETRIES), "client_retry_timeout": str(_RETRY_SECONDS)}
-    return {**patience, **options}
+    return {**patience, **{key: value for key, value in options.items() if key != DURABILITY}}
 
 
 def _check(options: Mapping[str, str]) -> None:
-    """Refuse what makes obstore and Lance panic instead of complain."""
+    """Refuse what makes obstore and Lance panic instead of raising an error."""
+    durability_of(options)
     for key, value in options.items():
         if not all(_is_text(part) for part in (key, value)):
             raise InvalidInputError(

@@ -2,12 +2,12 @@
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from typing import TypeVar
 
 from anabranch.errors import StorageUnavailableError
-from anabranch.storage.store import ObjectInfo, ObjectStore
+from anabranch.storage.objects import ObjectInfo, ObjectStore, PreparedObject
 
 __all__ = ["CountingStore", "Fault", "FaultyStore"]
 
@@ -43,14 +43,34 @@ class _WrappedStore:
     def stream(self, path: str) -> Iterator[bytes]:
         return self._request("get", path, lambda: self._inner.stream(path))
 
-    def put(self, path: str, data: bytes) -> None:
-        self._request("put", path, lambda: self._inner.put(path, data))
+    def put(self, path: str, data: bytes, *, durable: bool = True) -> None:
+        self._request("put", path, lambda: self._inner.put(path, data, durable=durable))
 
     def put_stream(self, path: str, chunks: Iterator[bytes]) -> None:
         self._request("put", path, lambda: self._inner.put_stream(path, chunks))
 
-    def put_if_absent(self, path: str, data: bytes) -> None:
-        self._request("put_if_absent", path, lambda: self._inner.put_if_absent(path, data))
+    def put_if_absent(self, path: str, data: bytes, *, durable: bool = True, after: Sequence[str] = ()) -> None:
+        self._request(
+            "put_if_absent", path, lambda: self._inner.put_if_absent(path, data, durable=durable, after=after)
+        )
+
+    def prepare(self, path: str, data: bytes) -> PreparedObject:
+        return self._inner.prepare(path, data)
+
+    def put_prepared(self, prepared: PreparedObject) -> None:
+        self._request("put_if_absent", prepared.path, lambda: self._inner.put_prepared(prepared))
+
+    def discard(self, prepared: PreparedObject) -> None:
+        self._inner.discard(prepared)
+
+    def sync(self, paths: Sequence[str]) -> None:
+        self._inner.sync(paths)
+
+    def sync_folders(self, prefixes: Sequence[str]) -> None:
+        self._inner.sync_folders(prefixes)
+
+    def sync_all(self) -> None:
+        self._inner.sync_all()
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         return self._request("list", prefix, lambda: self._inner.list(prefix))

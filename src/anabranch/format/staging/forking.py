@@ -4,10 +4,11 @@ from anabranch.errors import BranchExistsError, CorruptError
 from anabranch.format.home import Home, is_staged
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.manifest import with_version
-from anabranch.format.names import manifest_path
+from anabranch.format.names import branch_ref_path, manifest_path
 from anabranch.format.origins import Origin, find_origin
 from anabranch.format.staging.pin import Pin
 from anabranch.storage import put_once
+from anabranch.storage.uris import is_local, join_uri
 
 __all__ = ["fork", "give_ordinary_version"]
 
@@ -27,7 +28,15 @@ def fork(source: Pin, branch: str) -> Home:
     if is_staged(source.version):
         give_ordinary_version(target, source.version, head.version)
     _check(target, source, head.version)
+    _sync(target, head.version)
     return target
+
+
+def _sync(target: Home, number: int) -> None:
+    """Make the ref and the first manifest durable: Lance writes them without a sync."""
+    if is_local(target.root):
+        paths = (branch_ref_path(target.branch or ""), _in_home(target, manifest_path(number)))
+        target.store().sync([join_uri(target.root, path) for path in paths])
 
 
 def give_ordinary_version(target: Home, staged: int, number: int) -> None:
@@ -35,7 +44,7 @@ def give_ordinary_version(target: Home, staged: int, number: int) -> None:
     store = target.store()
     path, ordinary = (_in_home(target, manifest_path(version)) for version in (staged, number))
     manifest = with_version(store.get(path), number, name=path)
-    if not put_once(store, ordinary, manifest):
+    if not put_once(store, ordinary, manifest, durable=False):
         raise BranchExistsError(f"somebody else is making the branch {target.branch!r}", hint="choose another name")
 
 

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from anabranch.format.reach import Reach, Wanted, find_reach
 from anabranch.ids import BranchName
 from anabranch.repo.context import TABLES, Context
-from anabranch.repo.gc.dead import iter_history_reach, iter_loose, iter_waves
+from anabranch.repo.gc.dead import delete_wave, iter_history_reach, iter_loose, iter_waves
 from anabranch.repo.gc.ending import end_dead_runs, end_expired_branches, list_dead_runs, list_expired_branches
 from anabranch.repo.gc.marks import list_collected, mark_collected, record_collected, unmark_collected
 from anabranch.repo.gc.policy import Policy
@@ -170,5 +170,5 @@ class _Collection:
     def _delete(self, found: Iterable[CollectedObject]) -> list[CollectedObject]:
         objects = list(found)
         if not self.dry_run:
-            in_parallel(self.records.context.store.delete, (each.path for each in objects))
+            delete_wave(self.records.context.store, objects)
         return objects

@@ -1,6 +1,6 @@
 """What may be deleted, with the reason, in the order in which it has to go."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import groupby
 
@@ -11,9 +11,9 @@ from anabranch.repo.gc.removing import REMOVING
 from anabranch.repo.gc.report import CollectedObject
 from anabranch.repo.history import history_homes
 from anabranch.repo.leases import LEASES
-from anabranch.storage import ObjectInfo
+from anabranch.storage import ObjectInfo, ObjectStore, in_parallel
 
-__all__ = ["iter_history_reach", "iter_loose", "iter_waves"]
+__all__ = ["delete_wave", "iter_history_reach", "iter_loose", "iter_waves"]
 
 _NEVER_PUBLISHED = "commit that was never published"
 _OLD_SIGN = "sign of life of work that is over"
@@ -25,6 +25,16 @@ def iter_waves(folder: str, reach: Reach) -> Iterator[list[CollectedObject]]:
         return  # something is wrong already, and what seems dead may be what it takes to mend it
     for _, some in groupby(reach.dead, key=lambda file: file.rank):
         yield [CollectedObject(path=f"{folder}/{file.path}", bytes=file.size, reason=file.reason) for file in some]
+
+
+def delete_wave(store: ObjectStore, wave: Sequence[CollectedObject]) -> None:
+    """Delete objects, and make that durable.
+
+    The next wave deletes what these objects refer to. If a power loss undid this wave and not the next one, a manifest
+    would come back without its files.
+    """
+    in_parallel(store.delete, (found.path for found in wave))
+    store.sync_folders(sorted({found.path.rpartition("/")[0] for found in wave}))
 
 
 def iter_history_reach(context: Context, horizon: datetime) -> Iterator[tuple[str, Reach]]:

@@ -9,7 +9,7 @@ from anabranch.format.names import branch_of_ref_path
 from anabranch.format.reach import Wanted, find_reach
 from anabranch.ids import BranchName
 from anabranch.repo.context import TABLES
-from anabranch.repo.gc.dead import iter_waves
+from anabranch.repo.gc.dead import delete_wave, iter_waves
 from anabranch.repo.gc.marks import list_collected, mark_collected, record_collected, unmark_collected
 from anabranch.repo.gc.policy import Policy
 from anabranch.repo.gc.removing import being_removed
@@ -106,7 +106,7 @@ def _purge_table(records: Records, tombstone: LogEntry, place: _Place, wanted: W
         is_gone = not reach.is_needed and look.is_made_here()
         dead = tuple(file for file in reach.dead if is_gone or look.is_own(file.path))
         for wave in iter_waves(look.folder, replace(reach, dead=dead)):
-            in_parallel(context.store.delete, (found.path for found in wave))
+            delete_wave(context.store, wave)
         root.forget()
     return sum(file.size for file in dead)
 

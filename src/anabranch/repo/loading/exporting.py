@@ -12,7 +12,7 @@ from anabranch.files.writing import Target, is_part_name, write_file
 from anabranch.format.plain import write_plain_dataset
 from anabranch.repo.loading.values import ExportReport, LoadProgress, OnProgress
 from anabranch.repo.snapshots import Snapshot, Table
-from anabranch.storage.store import ObjectStore, find_object
+from anabranch.storage import ObjectStore, find_object
 
 __all__ = ["Wanted", "export_table"]
 

@@ -117,7 +117,7 @@ def _replay(
         if combined.changes:
             ground = replace(head, head=made[-1])
             record, full_map = make_record(records, ground, combined.changes, _about(commit.commit), None)
-            records.commits.put(record, full_map)
+            records.commits.put(record, full_map, durable=False)
             made.append(record)
     return made
 

@@ -1,0 +1,139 @@
+"""A store in a local folder. obstore reads it; writes are our own, so that they survive a power loss."""
+
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+
+from obstore.store import LocalStore
+from obstore.store import ObjectStore as ObstoreStore
+
+from anabranch.errors import ObjectExistsError, StorageError
+from anabranch.storage import local_files
+from anabranch.storage.objects import ObjectInfo, PreparedObject
+from anabranch.storage.obstore_store import ObstoreBackedStore
+from anabranch.storage.options import Durability, durability_of
+
+__all__ = ["DurabilityWarning", "LocalFolderStore"]
+
+
+class DurabilityWarning(UserWarning):
+    """A write is visible, but the disk did not confirm that it survives a power loss."""
+
+
+class LocalFolderStore(ObstoreBackedStore):
+    """A folder. With full durability every write follows the order: bytes, then names, then the answer."""
+
+    lists_sorted = False
+
+    def __init__(self, *, uri: str, storage_options: dict[str, str]) -> None:
+        super().__init__(uri=uri, storage_options=storage_options)
+        self._is_durable = durability_of(storage_options) is Durability.FULL
+
+    def put(self, path: str, data: bytes, *, durable: bool = True) -> None:
+        self._make_root()
+        with self._errors(path):
+            file = self._file(path)
+            aside = local_files.write_aside(file, data)
+            if durable and self._is_durable:
+                local_files.sync_files([aside])
+            local_files.rename_aside(aside, file)
+        if durable:
+            self._sync_name(file)
+
+    def put_stream(self, path: str, chunks: Iterator[bytes]) -> None:
+        self._make_root()
+        super().put_stream(path, chunks)
+
+    def put_if_absent(self, path: str, data: bytes, *, durable: bool = True, after: Sequence[str] = ()) -> None:
+        prepared = self.prepare(path, data)
+        try:
+            self.sync([*after, prepared.file or ""] if durable else after)
+        except BaseException:
+            self.discard(prepared)
+            raise
+        self.put_prepared(prepared)
+        if durable:
+            self._sync_name(self._file(path))
+
+    def prepare(self, path: str, data: bytes) -> PreparedObject:
+        self._make_root()
+        with self._errors(path):
+            return PreparedObject(path=path, data=data, file=local_files.write_aside(self._file(path), data))
+
+    def put_prepared(self, prepared: PreparedObject) -> None:
+        with self._errors(prepared.path):
+            try:
+                local_files.link_aside(prepared.file or "", self._file(prepared.path))
+            except FileExistsError:
+                raise ObjectExistsError(
+                    f"the object {self._file(prepared.path)!r} exists already", hint="choose another path"
+                ) from None
+
+    def discard(self, prepared: PreparedObject) -> None:
+        with suppress(OSError):
+            os.remove(prepared.file or "")
+
+    def sync(self, paths: Sequence[str]) -> None:
+        if not self._is_durable:
+            return
+        with self._errors("", folder=True):
+            try:
+                local_files.sync_files(paths)
+            except FileNotFoundError as err:
+                raise StorageError(
+                    f"the file {err.filename!r} was removed before it was durable", hint="run the operation again"
+                ) from err
+
+    def sync_folders(self, prefixes: Sequence[str]) -> None:
+        if not self._is_durable:
+            return
+        folders = [self._file(prefix) for prefix in prefixes]
+        with self._errors("", folder=True):
+            local_files.sync_folders(folder for folder in folders if os.path.isdir(folder))
+
+    def sync_all(self) -> None:
+        if self._is_durable and not self._is_missing_folder:
+            with self._errors("", folder=True):
+                local_files.sync_file_system(self.uri)
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        return iter(()) if self._is_missing_folder else super().list(prefix)
+
+    def list_folders(self, prefix: str = "") -> tuple[str, ...]:
+        return () if self._is_missing_folder else super().list_folders(prefix)
+
+    def list_files(self, prefix: str = "") -> tuple[ObjectInfo, ...]:
+        return () if self._is_missing_folder else super().list_files(prefix)
+
+    def _file(self, path: str) -> str:
+        if local_files.is_temporary(path):
+            raise ValueError("names that end in '#' and a number are temporary files")
+        return os.path.join(self.uri, path)
+
+    def _sync_name(self, file: str) -> None:
+        """Make the name of a linked file durable. The object is visible already, so a failure cannot fail the put."""
+        if not self._is_durable:
+            return
+        try:
+            local_files.sync_folders([os.path.dirname(file)])
+        except OSError as err:
+            warnings.warn(
+                f"{file!r} was written, but may not survive a power loss: {err}", DurabilityWarning, stacklevel=2
+            )
+
+    @property
+    def _is_missing_folder(self) -> bool:
+        return not Path(self.uri).is_dir()
+
+    def _make_root(self) -> None:
+        with self._errors("", folder=True):
+            Path(self.uri).mkdir(parents=True, exist_ok=True)
+
+    @cached_property
+    def _backend(self) -> ObstoreStore:
+        if self._is_missing_folder:
+            raise FileNotFoundError(self.uri)  # obstore would call it a generic error
+        return LocalStore(prefix=self.uri)

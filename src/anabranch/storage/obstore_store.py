@@ -1,0 +1,229 @@
+"""A store over obstore, and obstore's errors as ours."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from errno import EDQUOT, ENOSPC, EROFS
+from functools import cached_property
+
+import obstore
+from obstore.exceptions import (
+    AlreadyExistsError,
+    BaseError,
+    PermissionDeniedError,
+    UnauthenticatedError,
+)
+from obstore.exceptions import InvalidPathError as InvalidObstorePath
+from obstore.store import AzureStore, GCSStore, S3Store
+from obstore.store import ObjectStore as ObstoreStore
+
+from anabranch.errors import (
+    AnabranchError,
+    InvalidInputError,
+    InvalidPathError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    StorageDeniedError,
+    StorageError,
+    StorageFullError,
+    StorageUnavailableError,
+)
+from anabranch.storage.objects import ObjectInfo, PreparedObject
+from anabranch.storage.options import client_settings, redact
+from anabranch.storage.uris import join_uri, split_uri
+
+__all__ = ["ObstoreBackedStore"]
+
+
+class ObstoreBackedStore:
+    """A bucket, or a folder of one. An object is durable when the store answers, so nothing is left to sync."""
+
+    lists_sorted = True
+
+    def __init__(self, *, uri: str, storage_options: dict[str, str]) -> None:
+        self.uri = uri
+        self._options = storage_options
+
+    def __repr__(self) -> str:
+        return f"ObjectStore({self.uri!r})"
+
+    def get(self, path: str) -> bytes:
+        with self._errors(path):
+            return bytes(obstore.get(self._backend, path).bytes())
+
+    def head(self, path: str) -> ObjectInfo:
+        with self._errors(path):
+            meta = obstore.head(self._backend, path)
+        return ObjectInfo(path=path, size=meta["size"], modified=meta["last_modified"])
+
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        with self._errors(path):
+            return bytes(obstore.get_range(self._backend, path, start=start, length=length))
+
+    def stream(self, path: str) -> Iterator[bytes]:
+        with self._errors(path):
+            for chunk in obstore.get(self._backend, path).stream():
+                yield bytes(chunk)
+
+    def put(self, path: str, data: bytes, *, durable: bool = True) -> None:  # noqa: ARG002
+        with self._errors(path):
+            obstore.put(self._backend, path, data)
+
+    def put_stream(self, path: str, chunks: Iterator[bytes]) -> None:
+        with self._errors(path):
+            # Not obstore.put with an iterator: it panics when the iterator itself reads from a store.
+            writer = obstore.open_writer(self._backend, path)
+            for chunk in chunks:
+                writer.write(chunk)
+            writer.close()
+
+    def put_if_absent(
+        self,
+        path: str,
+        data: bytes,
+        *,
+        durable: bool = True,  # noqa: ARG002
+        after: Sequence[str] = (),  # noqa: ARG002
+    ) -> None:
+        with self._errors(path):
+            obstore.put(self._backend, path, data, mode="create")
+
+    def prepare(self, path: str, data: bytes) -> PreparedObject:
+        return PreparedObject(path=path, data=data)
+
+    def put_prepared(self, prepared: PreparedObject) -> None:
+        self.put_if_absent(prepared.path, prepared.data)
+
+    def discard(self, prepared: PreparedObject) -> None:
+        pass
+
+    def sync(self, paths: Sequence[str]) -> None:
+        pass
+
+    def sync_folders(self, prefixes: Sequence[str]) -> None:
+        pass
+
+    def sync_all(self) -> None:
+        pass
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        with self._errors(prefix, folder=True):
+            for batch in obstore.list(self._backend, prefix or None):
+                for meta in batch:
+                    yield ObjectInfo(path=meta["path"], size=meta["size"], modified=meta["last_modified"])
+
+    def list_folders(self, prefix: str = "") -> tuple[str, ...]:
+        with self._errors(prefix, folder=True):
+            return tuple(obstore.list_with_delimiter(self._backend, prefix or None)["common_prefixes"])
+
+    def list_files(self, prefix: str = "") -> tuple[ObjectInfo, ...]:
+        with self._errors(prefix, folder=True):
+            found = obstore.list_with_delimiter(self._backend, prefix or None)["objects"]
+        return tuple(ObjectInfo(path=meta["path"], size=meta["size"], modified=meta["last_modified"]) for meta in found)
+
+    def delete(self, path: str) -> None:
+        try:
+            with self._errors(path):
+                obstore.delete(self._backend, path)
+        except ObjectNotFoundError:
+            return
+
+    def copy(self, source: str, target: str) -> None:
+        with self._errors(target), self._errors(source):
+            obstore.copy(self._backend, source, target)
+
+    @cached_property
+    def _backend(self) -> ObstoreStore:
+        try:
+            return _remote_backend(self.uri, self._options)
+        except (BaseError, OSError, TypeError, ValueError) as err:
+            raise InvalidInputError(
+                f"the storage options cannot open {self.uri!r}: {_words_of(err, self._options)}",
+                hint="correct the storage options",
+            ) from None
+
+    @contextmanager
+    def _errors(self, path: str, *, folder: bool = False) -> Iterator[None]:
+        # obstore would drop slashes at the ends and reach another object than the one named.
+        segments = (path.removesuffix("/") if folder else path).split("/")
+        if not {"", ".", ".."}.isdisjoint(segments) and not (folder and not path):
+            raise InvalidPathError(
+                f"the path {path!r} names nothing below {self.uri!r}", hint="use a relative path without '.' and '..'"
+            )
+        try:
+            yield
+        except (BaseError, OSError, ValueError) as err:
+            raise _translate(err, place=join_uri(self.uri, path), options=self._options) from None
+
+
+def _remote_backend(uri: str, options: Mapping[str, str]) -> ObstoreStore:
+    scheme, bucket, path = split_uri(uri)
+    settings = client_settings(options)
+    kind: Callable[..., ObstoreStore] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}[scheme]
+    return kind(
+        bucket,
+        prefix=path or None,
+        config=settings.config,
+        client_options=settings.client_options,
+        retry_config={"max_retries": settings.max_retries, "retry_timeout": settings.retry_timeout},
+    )
+
+
+def _words_of(err: Exception, options: Mapping[str, str]) -> str:
+    """What the store said, without the server's XML and the dump of its internals that obstore appends."""
+    return redact(re.split(r"\n\nDebug source:|: <\?xml", str(err))[0], options)
+
+
+def _translate(err: Exception, *, place: str, options: Mapping[str, str]) -> AnabranchError:
+    said = _words_of(err, options)
+    return _translate_type(err, place, said) or _translate_message(str(err), place, said)
+
+
+def _translate_type(err: Exception, place: str, said: str) -> AnabranchError | None:
+    match err:
+        case OSError(errno=number) if number in {ENOSPC, EDQUOT}:
+            return _full(place)
+        case OSError(errno=number) if number == EROFS:
+            return _read_only(place)
+        case FileNotFoundError():
+            return ObjectNotFoundError(f"there is no object {place!r}", hint="check the path")
+        case AlreadyExistsError():
+            return ObjectExistsError(f"the object {place!r} exists already", hint="choose another path")
+        case PermissionDeniedError() | UnauthenticatedError() | PermissionError():
+            return _denied(place)
+        case InvalidObstorePath() | ValueError() | FileExistsError() | NotADirectoryError():
+            return InvalidPathError(f"the path {place!r} cannot be used: {said}", hint="correct the path")
+    return None
+
+
+def _translate_message(whole: str, place: str, said: str) -> AnabranchError:
+    """Translate by the message alone: a writer in pieces raises plain OSErrors."""
+    if "No space left on device" in said or "Disk quota exceeded" in said:
+        return _full(place)
+    if "Read-only file system" in said:
+        return _read_only(place)
+    if "403 Forbidden" in said or "401 Unauthorized" in said:
+        return _denied(place)
+    if "NoSuchBucket" in whole:
+        return ObjectNotFoundError(f"the bucket of {place!r} does not exist", hint="check the bucket's name")
+    if re.search(r"Filenames containing|Not a directory|Is a directory|File name too long|KeyTooLong", said):
+        return InvalidPathError(f"the path {place!r} cannot be used: {said}", hint="correct the path")
+    if "error sending request" in said or "timed out" in said:
+        return StorageUnavailableError(
+            f"the store of {place!r} cannot be reached: {said}", hint="check the endpoint and try again"
+        )
+    return StorageError(f"a request for {place!r} failed: {said}", hint="see the store's own message above")
+
+
+def _denied(place: str) -> StorageDeniedError:
+    return StorageDeniedError(f"the store refused access to {place!r}", hint="check the credentials")
+
+
+def _full(place: str) -> StorageFullError:
+    return StorageFullError(
+        f"there is no space left to write {place!r}", hint="free some space: gc and deleting branches still work"
+    )
+
+
+def _read_only(place: str) -> StorageDeniedError:
+    return StorageDeniedError(f"the file system of {place!r} is read-only", hint="mount it with write access")

@@ -1,0 +1,190 @@
+"""The order in which a local store writes bytes, names and folders. The power-loss proof shows why it matters."""
+
+import errno
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from anabranch.errors import InvalidInputError, ObjectExistsError, StorageError, StorageFullError
+from anabranch.storage import ObjectStore, open_store
+from anabranch.storage.local_store import DurabilityWarning
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def store(root: Path) -> ObjectStore:
+    return open_store(str(root))
+
+
+class Disk:
+    """Records what is asked of the disk, and can make a sync fail."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.events: list[tuple[str, str]] = []
+        self.fails_on: str | None = None
+        self._lock = threading.Lock()
+        real_fsync, real_link, real_replace = os.fsync, os.link, os.replace
+
+        def fsync(file: int) -> None:
+            path = os.readlink(f"/proc/self/fd/{file}")
+            self._record("sync", path)
+            if self.fails_on is not None and self.fails_on in path:
+                raise OSError(errno.EIO, "Input/output error", path)
+            real_fsync(file)
+
+        def link(source: str, target: str) -> None:
+            self._record("link", target)
+            real_link(source, target)
+
+        def replace(source: str, target: str) -> None:
+            self._record("rename", target)
+            real_replace(source, target)
+
+        monkeypatch.setattr(os, "fsync", fsync)
+        monkeypatch.setattr(os, "link", link)
+        monkeypatch.setattr(os, "replace", replace)
+
+    def _record(self, kind: str, path: str) -> None:
+        with self._lock:
+            self.events.append((kind, path))
+
+    def position(self, kind: str, matches: Callable[[str], bool]) -> int:
+        return next(at for at, (seen, path) in enumerate(self.events) if seen == kind and matches(path))
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+    return Disk(monkeypatch)
+
+
+def ends_with(text: str) -> Callable[[str], bool]:
+    return lambda path: path.endswith(text)
+
+
+def test_put_if_absent_syncs_bytes_then_links_then_syncs_the_folder(store: ObjectStore, root: Path, disk: Disk) -> None:
+    store.put_if_absent("log/1.json", b"{}")
+    bytes_synced = disk.position("sync", lambda path: "/log/1.json#" in path)
+    linked = disk.position("link", ends_with("/log/1.json"))
+    assert bytes_synced < linked
+    assert ("sync", f"{root}/log") in disk.events[linked:]
+
+
+def test_files_named_in_after_are_synced_before_the_link(store: ObjectStore, root: Path, disk: Disk) -> None:
+    (root / "data").mkdir(parents=True)
+    (root / "data" / "a.lance").write_bytes(b"rows")
+    store.put_if_absent("log/1.json", b"{}", after=[str(root / "data" / "a.lance")])
+    linked = disk.position("link", ends_with("/log/1.json"))
+    assert disk.position("sync", ends_with("/data/a.lance")) < linked
+    assert disk.position("sync", ends_with("/store/data")) < linked
+
+
+def test_put_syncs_bytes_then_renames_then_syncs_the_folder(store: ObjectStore, root: Path, disk: Disk) -> None:
+    store.put("_repo.json", b"first")
+    disk.events.clear()
+    store.put("_repo.json", b"second")
+    bytes_synced = disk.position("sync", lambda path: "_repo.json#" in path)
+    renamed = disk.position("rename", ends_with("/_repo.json"))
+    assert bytes_synced < renamed < len(disk.events) - 1
+    assert disk.events[-1] == ("sync", str(root))
+    assert store.get("_repo.json") == b"second"
+
+
+def test_new_folders_are_synced_up_to_the_root_once(store: ObjectStore, root: Path, disk: Disk) -> None:
+    store.put_if_absent("tables/shop/orders.lance/_versions/1.manifest", b"x")
+    synced = [path for kind, path in disk.events if kind == "sync"]
+    for folder in ("tables/shop/orders.lance/_versions", "tables/shop/orders.lance", "tables/shop", "tables", ""):
+        assert str(root / folder).rstrip("/") in synced
+    disk.events.clear()
+    store.put_if_absent("tables/shop/orders.lance/_versions/2.manifest", b"x")
+    folders = {path for kind, path in disk.events if kind == "sync" and "#" not in path}
+    assert folders == {str(root / "tables/shop/orders.lance/_versions")}
+
+
+def test_unimportant_objects_are_not_synced(store: ObjectStore, disk: Disk) -> None:
+    store.put("log/hint", b"1", durable=False)
+    store.put_if_absent("_commits/1.json", b"{}", durable=False)
+    assert [event for event in disk.events if event[0] == "sync"] == []
+
+
+def test_durability_none_never_syncs(root: Path, disk: Disk) -> None:
+    store = open_store(str(root), {"durability": "none"})
+    store.put("a", b"1")
+    store.put_if_absent("b", b"1", after=[str(root / "a")])
+    store.put_prepared(store.prepare("c", b"1"))
+    store.sync([str(root / "a")])
+    store.sync_folders([""])
+    store.sync_all()
+    assert [event for event in disk.events if event[0] == "sync"] == []
+    assert sorted(info.path for info in store.list()) == ["a", "b", "c"]
+
+
+def test_failed_sync_of_the_bytes_leaves_no_object(store: ObjectStore, root: Path, disk: Disk) -> None:
+    disk.fails_on = "1.json#"
+    with pytest.raises(StorageError, match="Input/output error"):
+        store.put_if_absent("log/1.json", b"{}")
+    assert list((root / "log").iterdir()) == []
+
+
+def test_missing_file_in_after_leaves_no_object(store: ObjectStore, root: Path) -> None:
+    with pytest.raises(StorageError, match=r"gone\.lance"):
+        store.put_if_absent("log/1.json", b"{}", after=[str(root / "gone.lance")])
+    assert list((root / "log").iterdir()) == []
+
+
+def test_failed_sync_after_the_link_is_a_warning(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.put_if_absent("log/1.json", b"{}")
+    folder, real_fsync = f"{store.uri}/log", os.fsync
+
+    def fail_after_link(file: int) -> None:
+        if os.readlink(f"/proc/self/fd/{file}") == folder and os.path.exists(f"{folder}/2.json"):
+            raise OSError(errno.EIO, "Input/output error", folder)
+        real_fsync(file)
+
+    monkeypatch.setattr(os, "fsync", fail_after_link)
+    with pytest.warns(DurabilityWarning, match=r"2\.json"):
+        store.put_if_absent("log/2.json", b"{}")
+    assert store.get("log/2.json") == b"{}"
+
+
+def test_prepared_object_is_invisible_until_it_is_put(store: ObjectStore, root: Path) -> None:
+    prepared = store.prepare("_versions/1.manifest", b"bytes")
+    assert [info.path for info in store.list()] == []
+    store.put_prepared(prepared)
+    assert [info.path for info in store.list()] == ["_versions/1.manifest"]
+    assert [path.name for path in (root / "_versions").iterdir()] == ["1.manifest"]
+
+
+def test_prepared_object_does_not_replace_another_one(store: ObjectStore, root: Path) -> None:
+    prepared = store.prepare("a", b"mine")
+    store.put("a", b"theirs")
+    with pytest.raises(ObjectExistsError):
+        store.put_prepared(prepared)
+    assert store.get("a") == b"theirs"
+    assert [path.name for path in root.iterdir()] == ["a"]
+
+
+def test_discarded_object_leaves_nothing(store: ObjectStore, root: Path) -> None:
+    store.discard(store.prepare("a", b"mine"))
+    assert list(root.iterdir()) == []
+
+
+def test_unknown_durability_is_refused(root: Path) -> None:
+    with pytest.raises(InvalidInputError, match="must be 'full' or 'none', got 'maybe'"):
+        open_store(str(root), {"durability": "maybe"})
+    assert not root.exists()
+
+
+def test_full_disk_is_reported_as_such(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_file: int, _data: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "write", fail)
+    with pytest.raises(StorageFullError, match="no space left"):
+        store.put_if_absent("a", b"1")
