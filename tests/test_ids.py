@@ -33,7 +33,6 @@ BRANCH_ACCEPTED = [
     ("6 no '.lock' at the end", "a.Lock"),
     ("7 not 'main'", "Main"),
     ("7 not 'main'", "main2"),
-    ("7 not 'main'", "main/x"),
     ("7 not 'main'", "x/main"),
 ]
 # Rule of the specification, or of ours: what breaks it, what is said, and what to do next.
@@ -75,6 +74,10 @@ BRANCH_REFUSED = [
 ]
 NEW_BRANCH_REFUSED = [
     ("7 main", "main", "is reserved for the main branch", "choose another name"),
+    ("below main", "main/x", "lies below 'main/', which Lance takes for the dataset itself", "use 'main-x'"),
+    ("below main", "main/x/y", "lies below 'main/', which Lance takes for the dataset itself", "use 'main-x-y'"),
+    ("digits", "7", "is a number, which refs use for versions", "use 'v7'"),
+    ("digits", "20261115", "is a number, which refs use for versions", "use 'v20261115'"),
     ("internal", "__run__01", "starts with '__', which is reserved", "drop the leading underscores"),
     ("length", "a" * 171, "has 171 characters", "use at most 170"),
 ]
@@ -153,6 +156,14 @@ def test_a_suggested_name_is_a_good_one(text: str) -> None:
 @pytest.mark.parametrize(("rule", "text"), TAG_ACCEPTED)
 def test_a_tag_name_that_keeps_the_rules_is_accepted(rule: str, text: str) -> None:
     assert str(TagName.parse(text)) == text
+
+
+@pytest.mark.parametrize("text", ["1", "007", "20261115"])
+def test_tags_that_are_numbers_may_exist_but_not_be_created(text: str) -> None:
+    assert str(TagName.parse(text)) == text
+    with pytest.raises(InvalidNameError, match="is a number, which refs use for versions") as refusal:
+        TagName.parse_new(text)
+    assert refusal.value.hint == f"use 'v{text}'"
 
 
 @pytest.mark.parametrize(("rule", "text", "problem", "hint"), TAG_REFUSED)

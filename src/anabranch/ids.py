@@ -47,16 +47,9 @@ class BranchName:
     def parse_new(cls, text: str) -> Self:
         """Accept what a user may create."""
         name = cls.parse(text)
-        if problem := _length_problem(text, most=_MAX_NEW_NAME):
+        problem = _length_problem(text, most=_MAX_NEW_NAME) or _digits_problem(text) or _new_branch_problem(text)
+        if problem:
             raise InvalidNameError(f"branch name {text!r} {problem[0]}", hint=problem[1])
-        if _is_ulid(text):
-            raise InvalidNameError(f"branch name {text!r} reads like a commit id", hint="choose another name")
-        if text == MAIN:
-            raise InvalidNameError("branch name 'main' is reserved for the main branch", hint="choose another name")
-        if name.is_internal:
-            raise InvalidNameError(
-                f"branch name {text!r} starts with '__', which is reserved", hint="drop the leading underscores"
-            )
         return name
 
     @classmethod
@@ -82,6 +75,27 @@ class BranchName:
     def run_id(self) -> str | None:
         """The id of the run whose hidden branch this is."""
         return self.value.removeprefix(_RUN) if self.value.startswith(_RUN) else None
+
+
+def _new_branch_problem(text: str) -> tuple[str, str] | None:
+    """What keeps a well-formed name from being given to a new branch, and what to do about it."""
+    if _is_ulid(text):
+        return "reads like a commit id", "choose another name"
+    if text == MAIN:
+        return "is reserved for the main branch", "choose another name"
+    if text.startswith(f"{MAIN}/"):
+        # Lance takes `main` for the dataset root, and removes that with the last branch below it.
+        return "lies below 'main/', which Lance takes for the dataset itself", f"use {text.replace('/', '-')!r}"
+    if text.startswith("__"):
+        return "starts with '__', which is reserved", "drop the leading underscores"
+    return None
+
+
+def _digits_problem(text: str) -> tuple[str, str] | None:
+    """A number in the place of a ref is a version of a dataset, the start of a commit id, or a date."""
+    if text.isascii() and text.isdigit():
+        return "is a number, which refs use for versions", f"use {'v' + text!r}"
+    return None
 
 
 def _branch_problem(text: object) -> tuple[str, str] | None:
@@ -139,9 +153,18 @@ class TagName:
 
     @classmethod
     def parse(cls, text: str) -> Self:
+        """Accept any well-formed name."""
         if problem := _tag_problem(text):
             raise InvalidNameError(f"tag name {text!r} {problem[0]}", hint=problem[1])
         return cls(text)
+
+    @classmethod
+    def parse_new(cls, text: str) -> Self:
+        """Accept what a user may create."""
+        name = cls.parse(text)
+        if problem := _digits_problem(text):
+            raise InvalidNameError(f"tag name {text!r} {problem[0]}", hint=problem[1])
+        return name
 
 
 def _tag_problem(text: object) -> tuple[str, str] | None:

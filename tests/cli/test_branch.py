@@ -86,6 +86,8 @@ def test_a_branch_may_expire(cli: Run, lake: ab.Repository) -> None:
         (["create", "main"], "invalid_name", 2),
         (["create", "a//b"], "invalid_name", 2),
         (["create", "__x"], "invalid_name", 2),
+        (["create", "main/hotfix"], "invalid_name", 2),
+        (["create", "2026"], "invalid_name", 2),
         (["create", "new", "--from", "nope"], "branch_not_found", 3),
         (["create", "new", "--from", "main~99"], "commit_not_found", 3),
         (["create", "new", "--from", "main@v99"], "version_not_found", 3),

@@ -91,3 +91,23 @@ def test_a_source_that_does_not_exist_is_not_found(
 ) -> None:
     refused = run("dataset", "branch", "create", table, "new", "--from", source, *reach, "--json")
     assert (refused.code, refused.error["code"]) == (3, code)
+
+
+@pytest.mark.parametrize(("name", "hint"), [("main/hotfix", "use 'main-hotfix'"), ("7", "use 'v7'")])
+def test_names_that_would_be_dangerous_or_ambiguous_are_refused(
+    run: Run, table: str, reach: list[str], name: str, hint: str
+) -> None:
+    refused = run("dataset", "branch", "create", table, name, *reach, "--json")
+    assert (refused.code, refused.error["code"], refused.error["hint"]) == (2, "invalid_name", hint)
+    assert run("dataset", "branch", "list", table, *reach, "--json").document == {"branches": []}
+
+
+def test_a_branch_below_main_that_another_tool_made_is_listed_and_deleted(
+    run: Run, table: str, reach: list[str], place: Place
+) -> None:
+    with_lance = lance.dataset(table, storage_options=place.storage_options or None)
+    with_lance.create_branch("main/hotfix")
+    listed = run("dataset", "branch", "list", table, *reach, "--json").document
+    assert [branch["name"] for branch in listed["branches"]] == ["main/hotfix"]
+    run("dataset", "branch", "delete", table, "main/hotfix", *reach)
+    assert lance.dataset(table, storage_options=place.storage_options or None).count_rows() == with_lance.count_rows()

@@ -54,6 +54,7 @@ def test_people_read_tables(cli: Run, lake: ab.Repository) -> None:
         (["create", "v1"], "tag_exists", 4),
         (["create", "dev"], "invalid_input", 2),
         (["create", "a b"], "invalid_name", 2),
+        (["create", "2026"], "invalid_name", 2),
         (["create", "v2", "--ref", "nope"], "branch_not_found", 3),
         (["create", "v2", "--ref", "main~99"], "commit_not_found", 3),
         (["show", "nope"], "tag_not_found", 3),

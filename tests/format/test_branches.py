@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import lance
 import pyarrow as pa
@@ -172,15 +173,6 @@ def test_a_branch_that_others_need_is_not_deleted(dataset: ab.Dataset) -> None:
     dataset.branch_delete("parent")
 
 
-def test_a_branch_whose_folder_holds_another_is_not_deleted(dataset: ab.Dataset, place: Place) -> None:
-    plain = lance.dataset(dataset.uri, storage_options=place.storage_options or None)
-    plain.create_branch("a", 3)
-    plain.create_branch("a/z", 3)
-    with pytest.raises(errors.BranchInUseError, match="shares its folder with 'a/z'"):
-        dataset.branch_delete("a")
-    assert ids(dataset.branch_checkout("a")) == [0, 1, 2, 3]
-
-
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
@@ -190,6 +182,9 @@ def test_a_branch_whose_folder_holds_another_is_not_deleted(dataset: ab.Dataset,
         (lambda ds: ds.branch_create("a/_versions"), errors.InvalidNameError, "a folder of the Lance layout"),
         (lambda ds: ds.branch_create("dev/x"), errors.ConflictError, "would share a folder with the branch 'dev'"),
         (lambda ds: ds.branch_create("x"), errors.ConflictError, "would share a folder with the branch 'x/y'"),
+        (lambda ds: ds.branch_create("main/x"), errors.InvalidNameError, "lies below 'main/'"),
+        (lambda ds: ds.branch_create("7"), errors.InvalidNameError, "is a number, which refs use for versions"),
+        (lambda ds: ds.tag_create("7"), errors.InvalidNameError, "is a number, which refs use for versions"),
         (lambda ds: ds.branch_create("new", 99), errors.VersionNotFoundError, "has no version 99"),
         (lambda ds: ds.branch_create("new", "nope"), errors.NotFoundError, "neither a branch nor a tag"),
         (lambda ds: ds.branch_create("new", ("nope", None)), errors.BranchNotFoundError, "no branch 'nope'"),
@@ -333,3 +328,89 @@ def test_branches_deleted_at_once_are_gone_with_their_files(dataset: ab.Dataset)
         assert at_once([partial(dataset.branch_delete, name) for name in names]) == [None] * len(names)
         assert dataset.branch_list() == ()
         assert list(dataset.home.store().list("tree")) == []
+
+
+def test_a_name_and_a_name_inside_its_folder_are_never_both_made(
+    dataset: ab.Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two creators that both looked before either wrote: each sees the other afterwards."""
+    make, both_looked = lance.LanceDataset.create_branch, threading.Barrier(2, timeout=60)
+
+    def make_together(*args: Any, **options: Any) -> lance.LanceDataset:
+        both_looked.wait()
+        return make(*args, **options)
+
+    monkeypatch.setattr(lance.LanceDataset, "create_branch", make_together)
+    before = {info.path for info in dataset.home.store().list()}
+
+    def attempt(name: str) -> str | None:
+        try:
+            return dataset.branch_create(name).name
+        except errors.ConflictError:
+            return None
+
+    with ThreadPoolExecutor(2) as pool:
+        made = [name for name in pool.map(attempt, ["a", "a/x"]) if name is not None]
+    assert len(made) <= 1
+    assert [branch.name for branch in dataset.branch_list()] == made
+    assert all(ids(dataset.branch_checkout(name)) == [0, 1, 2, 3] for name in made)
+    after = {info.path for info in dataset.home.store().list()}
+    assert made or after == before
+    assert dataset.doctor().findings == ()
+
+
+@pytest.mark.parametrize("name", ["7", "0"])
+def test_branches_and_tags_that_are_numbers_and_exist_are_read_by_name(dataset: ab.Dataset, name: str) -> None:
+    dataset.open().create_branch(name, 1)
+    assert ids(dataset.branch_checkout(name)) == [0, 1]
+    assert dataset.branch_create("new", name).parent_branch == name
+    dataset.branch_delete("new")
+    dataset.branch_delete(name)
+    dataset.open().tags.create(name, 2)
+    assert ids(dataset.tag_checkout(name)) == [0, 1, 2]
+    assert dataset.branch_create("new", name).parent_version == 2
+    dataset.tag_delete(name)
+    assert dataset.tag_list() == ()
+
+
+def test_a_branch_whose_parent_is_deleted_at_the_same_time_is_rolled_back(
+    dataset: ab.Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset.branch_create("parent")
+    make = lance.LanceDataset.create_branch
+
+    def make_late(*args: Any, **options: Any) -> lance.LanceDataset:
+        monkeypatch.undo()
+        dataset.branch_create("other")
+        made = make(*args, **options)
+        dataset.home.store().delete("_refs/branches/parent.json")  # the first step of its deletion
+        return made
+
+    monkeypatch.setattr(lance.LanceDataset, "create_branch", make_late)
+    with pytest.raises(errors.BranchNotFoundError, match="no branch 'parent'"):
+        dataset.branch_create("child", "parent")
+    assert [branch.name for branch in dataset.branch_list()] == ["other"]
+    assert list(dataset.home.store().list("tree/child")) == []
+
+
+def test_a_branch_that_gets_a_child_while_it_is_deleted_is_kept(
+    dataset: ab.Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The child's ref comes between the two looks of the deletion."""
+    dataset.branch_create("parent")
+    dataset.branch_create("child", "parent")
+    store = dataset.home.store()
+    ref = store.get("_refs/branches/child.json")
+    store.delete("_refs/branches/child.json")
+    delete = type(store).delete
+
+    def delete_first(self: Any, path: str) -> None:
+        delete(self, path)
+        store.put("_refs/branches/child.json", ref)
+
+    with monkeypatch.context() as during:
+        during.setattr(type(store), "delete", delete_first)
+        with pytest.raises(errors.BranchInUseError, match="is the parent of 'child'"):
+            dataset.branch_delete("parent")
+    assert [branch.name for branch in dataset.branch_list()] == ["child", "parent"]
+    assert dataset.doctor().findings == ()

@@ -30,6 +30,7 @@ from anabranch.errors import (
     VersionNotFoundError,
 )
 from anabranch.format.bases import list_bases
+from anabranch.format.branch_deletion import delete_branch
 from anabranch.format.clone import (
     CloneInfo,
     CloneRef,
@@ -41,7 +42,6 @@ from anabranch.format.clone import (
 )
 from anabranch.format.holds import take_hold
 from anabranch.format.home import Home
-from anabranch.format.refs import delete_branch
 from anabranch.format.relocate import relocate
 from anabranch.storage import open_store
 from tests.conftest import Place

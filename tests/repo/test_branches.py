@@ -1,5 +1,6 @@
 """Branches beyond what the specification says: nesting, deleting, restoring, making again."""
 
+import lance
 import pyarrow as pa
 import pytest
 
@@ -319,3 +320,31 @@ def test_two_first_writes_that_cannot_both_be_are_a_conflict(lake: ab.Repository
     with pytest.raises(WriteConflictError):
         second.publish()
     assert {row["v"] for row in rows(lake.snapshot_of("dev")[ORDERS])} == {"first"}
+
+
+@pytest.mark.parametrize("name", ["main/hotfix", "main/a/b", "2026"])
+def test_names_below_main_and_numbers_are_refused(lake: ab.Repository, name: str) -> None:
+    with nothing_changes(lake):
+        for create in (lake.branch_create, lambda name: lake.branch_create_from("main", name, mode="live")):
+            with pytest.raises(InvalidInputError, match=f"branch name '{name}'"):
+                create(name)
+    with pytest.raises(InvalidInputError, match="tag name '2026' is a number"):
+        lake.tag_create("2026")
+
+
+def test_the_homes_of_main_do_not_lie_below_main(dev: ab.Repository) -> None:
+    """Lance removes the whole dataset with the last branch below `main/`."""
+    dev.reset("main", to="dev")
+    append(dev, 5)
+    home = entry(dev).home
+    assert home is not None
+    assert not home.startswith("main/")
+    append(dev, 6)
+    assert entry(dev).home == home
+    assert ids(dev) == [1, 2, 3, 4, 5, 6]
+    # Another tool that deletes the home takes nothing else with it.
+    root = lance.dataset(
+        f"{dev.uri}/tables/{entry(dev).dataset}", storage_options=dict(dev.storage_options or {}) or None
+    )
+    root.branches.delete(home)
+    assert ids(dev.snapshot_of("dev")) == [1, 2, 3, 4]

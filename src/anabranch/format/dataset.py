@@ -14,6 +14,7 @@ from anabranch.errors import InvalidInputError, NotFoundError
 from anabranch.format import (
     base_compaction,
     bases,
+    branch_deletion,
     clone,
     deletions,
     doctor,
@@ -143,7 +144,7 @@ class Dataset:
     def branch_delete(self, name: str) -> None:
         """Delete a branch and its files; refused while another branch, a tag or a clone needs it."""
         holds.refuse_held_branch(self._root, name)
-        refs.delete_branch(self._root, name)
+        branch_deletion.delete_branch(self._root, name)
 
     def fork_branch_from_state(
         self, source_branch: str | None, target_branch: str, source_version: int

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from anabranch.errors import BranchInUseError, DatasetInUseError, InvalidNameError, TagNotFoundError
+from anabranch.format.branch_deletion import delete_branch
 from anabranch.format.home import Home, is_staged
 from anabranch.format.lance_errors import lance_errors
-from anabranch.format.refs import BranchInfo, delete_branch, find_branch, list_branches
+from anabranch.format.refs import BranchInfo, find_branch, list_branches
 from anabranch.format.staging.forking import fork
 from anabranch.format.staging.pin import Pin
 from anabranch.format.tags import TagInfo, create_tag, delete_tag, find_tag, get_tag, list_tags

@@ -1,15 +1,13 @@
 """The branches of one dataset: their metadata in `_refs/branches/`, their files in `tree/`."""
 
-import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import TypeVar
 
 from anabranch.errors import (
     AnabranchError,
     BranchExistsError,
-    BranchInUseError,
     BranchNotFoundError,
     BusyError,
     ConflictError,
@@ -21,10 +19,29 @@ from anabranch.errors import (
     ObjectNotFoundError,
 )
 from anabranch.format.bases import bases_of, check_bases
+from anabranch.format.branch_files import remove_branch_files
 from anabranch.format.home import Home, branch_folder, is_staged
 from anabranch.format.lance_errors import lance_errors
-from anabranch.format.names import branch_of_ref_path, branch_ref_path, manifest_of_path
+from anabranch.format.names import (
+    BRANCH_REFS,
+    TAG_REFS,
+    branch_of_ref_path,
+    branch_ref_path,
+    manifest_of_path,
+    tag_of_ref_path,
+    tag_ref_path,
+)
 from anabranch.format.origins import find_origin
+from anabranch.format.ref_files import (
+    RefFile,
+    RefKind,
+    RefList,
+    branch_name_of,
+    metadata_of,
+    parse_ref,
+    ref_problem,
+    whole_number,
+)
 from anabranch.ids import MAIN, BranchName
 from anabranch.storage import in_parallel
 
@@ -32,11 +49,14 @@ __all__ = [
     "BranchInfo",
     "Source",
     "create_branch",
-    "delete_branch",
     "find_branch",
+    "find_ref",
     "get_branch",
     "list_branches",
-    "read_ref",
+    "parse_branch",
+    "require_readable",
+    "scan_branches",
+    "scan_refs",
 ]
 
 # A place in a dataset's history: branch (None for main) and version (None for the newest).
@@ -57,34 +77,87 @@ class BranchInfo:
     metadata: Mapping[str, str]
 
 
-def list_branches(root: Home) -> tuple[BranchInfo, ...]:
+Info = TypeVar("Info")
+
+
+def list_branches(root: Home) -> RefList[BranchInfo]:
+    """List the branches whose metadata can be read; the list names the files that cannot."""
+    return RefList.of(scan_branches(root))
+
+
+def scan_branches(root: Home) -> tuple[RefFile[BranchInfo], ...]:
+    """Read every branch's metadata, and judge each file as Lance does."""
+    return scan_refs(root, RefKind.BRANCH, parse_branch)
+
+
+def scan_refs(root: Home, kind: RefKind, parse: Callable[[str, bytes], Info]) -> tuple[RefFile[Info], ...]:
+    """Read every ref file of a kind, by name; those deleted since the listing are left out."""
+    folder, name_of, path_of = _SPELLINGS[kind]
     store = root.store()
-    paths = [info.path for info in store.list("_refs/branches")]
-    names = sorted(name for path in paths if (name := branch_of_ref_path(path)) is not None)
-    found = in_parallel(lambda name: find_branch(root, name), names)
-    return tuple(info for info in found if info is not None)
+
+    def read(path: str) -> RefFile[Info] | None:
+        name = name_of(path)
+        try:
+            data = None if name is None else store.get(path)
+        except ObjectNotFoundError:
+            return None
+        if name is None or data is None:
+            return None
+        if path_of(name) != path:
+            problem = f"Lance looks for the {kind} {name!r} in {path_of(name)!r}"
+            return RefFile(path=path, name=name, info=None, problem=problem)
+        try:
+            return RefFile(path=path, name=name, info=parse(name, data), problem=ref_problem(data, kind))
+        except (KeyError, ValueError) as err:
+            return RefFile(path=path, name=name, info=None, problem=ref_problem(data, kind) or str(err))
+
+    found = [file for file in in_parallel(read, [info.path for info in store.list(folder)]) if file is not None]
+    return tuple(sorted(found, key=lambda file: (file.name, file.path)))
+
+
+_SPELLINGS = {
+    RefKind.BRANCH: (BRANCH_REFS, branch_of_ref_path, branch_ref_path),
+    RefKind.TAG: (TAG_REFS, tag_of_ref_path, tag_ref_path),
+}
+
+
+def parse_branch(name: str, data: bytes) -> BranchInfo:
+    """Read a branch's metadata in either spelling; raise KeyError or ValueError if something is missing."""
+    fields = parse_ref(data)
+    return BranchInfo(
+        name=name,
+        parent_branch=branch_name_of(fields.get("parent_branch")),
+        parent_version=whole_number(fields["parent_version"]),
+        created_at=_moment(whole_number(fields["create_at"])),
+        manifest_size=whole_number(fields["manifest_size"]),
+        metadata=metadata_of(fields),
+    )
+
+
+def _moment(seconds: int) -> datetime:
+    """Return a time; Lance accepts times so late that no date can show them, which become the last one."""
+    last = datetime.max.replace(tzinfo=UTC)
+    return datetime.fromtimestamp(seconds, UTC) if seconds < last.timestamp() else last
 
 
 def find_branch(root: Home, name: str) -> BranchInfo | None:
-    """The metadata of a branch, whoever made it and however it is spelled; None if there is none."""
-    path = branch_ref_path(name)
+    """Return a branch's metadata in either spelling, None if there is no such branch; raise if it is damaged."""
+    return find_ref(root, RefKind.BRANCH, name, parse_branch)
+
+
+def find_ref(root: Home, kind: RefKind, name: str, parse: Callable[[str, bytes], Info]) -> Info | None:
+    """Read one ref; None if there is no such file, also for a name that is too long for any file."""
+    path = _SPELLINGS[kind][2](name)
     try:
-        fields = read_ref(root, path)
+        data = root.store().get(path)
     except (InvalidPathError, ObjectNotFoundError):
-        return None  # also for a name that is too long for any file
+        return None
     try:
-        return BranchInfo(
-            name=name,
-            parent_branch=fields.get("parent_branch"),
-            parent_version=int(fields["parent_version"]),
-            created_at=datetime.fromtimestamp(int(fields["create_at"]), UTC),
-            manifest_size=int(fields["manifest_size"]),
-            metadata=dict(fields.get("metadata") or {}),
-        )
-    except (KeyError, TypeError, ValueError) as err:
+        return parse(name, data)
+    except (KeyError, ValueError) as err:
         raise DamagedFileError(
-            f"branch {name!r} of {root.root!r} has damaged metadata in {path!r}: {err!r}",
-            hint="run doctor on the dataset",
+            f"{kind} {name!r} of {root.root!r} has damaged metadata in {path!r}: {ref_problem(data, kind) or err}",
+            hint="run doctor with repair on the dataset",
         ) from err
 
 
@@ -101,24 +174,8 @@ def get_branch(root: Home, name: str) -> BranchInfo:
     return info
 
 
-def read_ref(root: Home, path: str) -> dict[str, Any]:
-    """The fields of a ref file under the specification's names; Lance itself writes them in camel case."""
-    data = root.store().get(path)
-    try:
-        fields = json.loads(data)
-    except ValueError as err:
-        raise DamagedFileError(f"{path!r} in {root.root!r} is not JSON", hint="run doctor on the dataset") from err
-    if not isinstance(fields, dict):
-        raise DamagedFileError(f"{path!r} in {root.root!r} is not a JSON object", hint="run doctor on the dataset")
-    return {_snake_case(key): value for key, value in fields.items()}
-
-
-def _snake_case(key: str) -> str:
-    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in key)
-
-
 def create_branch(root: Home, name: str, source: Source) -> BranchInfo:
-    """Branch from one version, and make sure that this is what came out.
+    """Create a branch from one version, and check that this is what came out.
 
     Lance writes the branch's first manifest, then its ref, and guards neither against another creator of the same name.
     """
@@ -132,6 +189,8 @@ def create_branch(root: Home, name: str, source: Source) -> BranchInfo:
         raise InvalidInputError(
             f"version {version} of {home.uri!r} is staged and not part of its history", hint="settle it first"
         )
+    if source_branch is not None:
+        require_readable(root, source_branch)
     _refuse_taken(root, name)
     reference = (source_branch, version)
     try:
@@ -151,25 +210,63 @@ def create_branch(root: Home, name: str, source: Source) -> BranchInfo:
         raise BranchExistsError(
             f"branch {name!r} of {root.root!r} was just made from another version", hint="choose another name"
         )
+    _check_surroundings(root, info)
     return info
+
+
+def require_readable(root: Home, name: str) -> None:
+    """Raise DamagedFileError if Lance cannot read a branch's metadata, as it must to branch from it."""
+    path = branch_ref_path(name)
+    try:
+        problem = ref_problem(root.store().get(path), RefKind.BRANCH)
+    except (InvalidPathError, ObjectNotFoundError):
+        return
+    if problem is not None:
+        raise DamagedFileError(
+            f"Lance cannot read the metadata of branch {name!r} in {path!r}: {problem}",
+            hint="run doctor with repair on the dataset",
+        )
+
+
+def _check_surroundings(root: Home, info: BranchInfo) -> None:
+    """Roll a new branch back if a branch that shares its folder came at the same time, or its parent went.
+
+    Every creator writes its ref first and then lists the others, and a deletion removes its ref first and then lists
+    the others. So of two operations at the same time at least one sees the other, and both may.
+    """
+    try:
+        _refuse_neighbours(root, info.name)
+        if info.parent_branch is not None:
+            get_branch(root, info.parent_branch)
+    except AnabranchError:
+        root.store().delete(branch_ref_path(info.name))
+        remove_branch_files(root, info.name)
+        raise
 
 
 def _refuse_taken(root: Home, name: str) -> None:
     if find_branch(root, name) is not None:
         raise BranchExistsError(f"dataset {root.root!r} has a branch {name!r} already", hint="choose another name")
-    others = [branch_of_ref_path(info.path) for info in root.store().list("_refs/branches")]
-    for other in filter(None, others):
-        # One would keep its files inside the other's folder, and deleting either would leave or lose files.
-        if other.startswith(f"{name}/") or name.startswith(f"{other}/"):
-            raise ConflictError(
-                f"branch {name!r} would share a folder with the branch {other!r}",
-                hint=f"choose a name that neither continues {other!r} nor is continued by it",
-            )
+    _refuse_neighbours(root, name)
     if any(True for _ in root.store().list(branch_folder(name))):
         raise BranchExistsError(
             f"dataset {root.root!r} holds files of an unfinished branch {name!r}",
             hint="run doctor with repair, or choose another name",
         )
+
+
+def _refuse_neighbours(root: Home, name: str) -> None:
+    """Refuse a branch that would keep its files inside another one's folder, or the other way round.
+
+    Lance removes the folder of a branch that it deletes, and leaves the folder if another branch lies in it.
+    """
+    others = [branch_of_ref_path(info.path) for info in root.store().list(BRANCH_REFS)]
+    for other in filter(None, others):
+        if other.startswith(f"{name}/") or name.startswith(f"{other}/"):
+            raise ConflictError(
+                f"branch {name!r} would share a folder with the branch {other!r}",
+                hint=f"choose a name that neither continues {other!r} nor is continued by it",
+            )
 
 
 def _drop_losing_manifests(root: Home, name: str) -> None:
@@ -199,36 +296,3 @@ def _is_first_version(home: Home, version: int, path: str) -> bool:
             if path not in _ordinary_manifests(home, str(home.branch)).values():
                 return False
     raise BusyError(f"the versions of {home.uri!r} keep changing", hint="try again")
-
-
-def delete_branch(root: Home, name: str) -> None:
-    """Remove a branch and its files; refused while another branch or a tag needs them."""
-    if name == MAIN:
-        raise InvalidInputError("branch 'main' cannot be deleted", hint="delete the dataset itself if you mean it")
-    get_branch(root, name)
-    for other in list_branches(root):
-        if other.name.startswith(f"{name}/"):
-            raise BranchInUseError(
-                f"branch {name!r} shares its folder with {other.name!r}", hint=f"delete {other.name!r} first"
-            )
-        if other.parent_branch == name:
-            raise BranchInUseError(
-                f"branch {name!r} is the parent of {other.name!r}", hint=f"delete {other.name!r} first"
-            )
-    for _ in range(_ATTEMPTS):
-        try:
-            with lance_errors(root.root, root.storage_options):
-                return root.open().branches.delete(name)
-        except BusyError:
-            # Lance reads the refs of all branches, and stumbles over one that is just being deleted.
-            if find_branch(root, name) is None:
-                return _delete_tree(root, name)
-    raise BusyError(f"others keep deleting branches of {root.root!r}", hint="try again")
-
-
-def _delete_tree(root: Home, name: str) -> None:
-    """Delete the files of a branch whose ref is gone; its manifests first, as what has none blocks nobody."""
-    store = root.store()
-    paths = [info.path for info in store.list(branch_folder(name))]
-    for path in sorted(paths, key=lambda path: manifest_of_path(path) is None):
-        store.delete(path)

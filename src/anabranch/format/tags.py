@@ -2,24 +2,40 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any
+from datetime import UTC, datetime
 
 from anabranch.errors import (
-    DamagedFileError,
     InvalidPathError,
-    ObjectNotFoundError,
     TagExistsError,
     TagNotFoundError,
 )
 from anabranch.format.home import Home
 from anabranch.format.lance_errors import lance_errors
-from anabranch.format.names import tag_of_ref_path, tag_ref_path
-from anabranch.format.refs import Source, get_branch, read_ref
+from anabranch.format.names import tag_ref_path
+from anabranch.format.ref_files import (
+    RefFile,
+    RefKind,
+    RefList,
+    branch_name_of,
+    metadata_of,
+    parse_ref,
+    whole_number,
+)
+from anabranch.format.refs import Source, find_branch, find_ref, get_branch, scan_refs
 from anabranch.ids import TagName
-from anabranch.storage import in_parallel
+from anabranch.storage import find_object
 
-__all__ = ["TagInfo", "create_tag", "delete_tag", "find_tag", "get_tag", "list_tags", "update_tag"]
+__all__ = [
+    "TagInfo",
+    "create_tag",
+    "delete_tag",
+    "find_tag",
+    "get_tag",
+    "list_tags",
+    "parse_tag",
+    "scan_tags",
+    "update_tag",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,36 +51,42 @@ class TagInfo:
     metadata: Mapping[str, str]
 
 
-def list_tags(root: Home) -> tuple[TagInfo, ...]:
-    paths = [info.path for info in root.store().list("_refs/tags")]
-    names = sorted(name for path in paths if (name := tag_of_ref_path(path)) is not None)
-    return tuple(tag for tag in in_parallel(lambda name: find_tag(root, name), names) if tag is not None)
+def list_tags(root: Home) -> RefList[TagInfo]:
+    """List the tags that can be read; the list names the files that cannot."""
+    return RefList.of(scan_tags(root))
+
+
+def scan_tags(root: Home) -> tuple[RefFile[TagInfo], ...]:
+    """Read every tag, and judge each file as Lance does."""
+    return scan_refs(root, RefKind.TAG, parse_tag)
 
 
 def find_tag(root: Home, name: str) -> TagInfo | None:
-    path = tag_ref_path(name)
-    try:
-        fields = read_ref(root, path)
-    except (InvalidPathError, ObjectNotFoundError):
-        return None  # also for a name that is too long for any file
-    try:
-        return TagInfo(
-            name=name,
-            branch=fields.get("branch"),
-            version=int(fields["version"]),
-            manifest_size=int(fields["manifest_size"]),
-            created_at=_time(fields.get("created_at")),
-            updated_at=_time(fields.get("updated_at")),
-            metadata=dict(fields.get("metadata") or {}),
-        )
-    except (KeyError, TypeError, ValueError) as err:
-        raise DamagedFileError(
-            f"tag {name!r} of {root.root!r} has damaged metadata in {path!r}: {err!r}", hint="run doctor on the dataset"
-        ) from err
+    """Return what a tag stands for, None if there is no such tag; raise if its file is damaged."""
+    return find_ref(root, RefKind.TAG, name, parse_tag)
 
 
-def _time(text: Any) -> datetime | None:
-    return None if text is None else datetime.fromisoformat(text)
+def parse_tag(name: str, data: bytes) -> TagInfo:
+    """Read a tag in either spelling; raise KeyError or ValueError if something is missing."""
+    fields = parse_ref(data)
+    return TagInfo(
+        name=name,
+        branch=branch_name_of(fields.get("branch")),
+        version=whole_number(fields["version"]),
+        manifest_size=whole_number(fields["manifest_size"]),
+        created_at=_moment(fields.get("created_at")),
+        updated_at=_moment(fields.get("updated_at")),
+        metadata=metadata_of(fields),
+    )
+
+
+def _moment(text: object) -> datetime | None:
+    """Return a time, None if it is not one: a tag is of use without it, and doctor reports it."""
+    try:
+        found = datetime.fromisoformat(text) if isinstance(text, str) else None
+        return found if found is None or found.tzinfo is not None else found.replace(tzinfo=UTC)
+    except ValueError:
+        return None
 
 
 def get_tag(root: Home, name: str) -> TagInfo:
@@ -75,7 +97,7 @@ def get_tag(root: Home, name: str) -> TagInfo:
 
 
 def create_tag(root: Home, name: str, source: Source) -> TagInfo:
-    TagName.parse(name)
+    TagName.parse_new(name)
     if find_tag(root, name) is not None:
         raise TagExistsError(
             f"dataset {root.root!r} has a tag {name!r} already", hint="update it, or choose another name"
@@ -83,7 +105,13 @@ def create_tag(root: Home, name: str, source: Source) -> TagInfo:
     reference = _existing(root, source)
     with lance_errors(root.root, root.storage_options):
         root.open().tags.create(name, reference)
-    return get_tag(root, name)
+    tag = get_tag(root, name)
+    if tag.branch is not None and find_branch(root, tag.branch) is None:
+        # The branch was deleted at the same time. Its deletion lists the tags after the ref is gone, as we look for
+        # the ref after the tag is there, so one of the two sees the other.
+        delete_tag(root, name)
+        get_branch(root, tag.branch)
+    return tag
 
 
 def update_tag(root: Home, name: str, source: Source) -> TagInfo:
@@ -95,9 +123,15 @@ def update_tag(root: Home, name: str, source: Source) -> TagInfo:
 
 
 def delete_tag(root: Home, name: str) -> None:
-    get_tag(root, name)
-    with lance_errors(root.root, root.storage_options):
-        root.open().tags.delete(name)
+    """Delete a tag, also one that cannot be read, or whose name Lance cannot list."""
+    path = tag_ref_path(name)
+    try:
+        is_there = find_object(root.store(), path) is not None
+    except InvalidPathError:
+        is_there = False
+    if not is_there:
+        get_tag(root, name)  # raises TagNotFoundError
+    root.store().delete(path)
 
 
 def _existing(root: Home, source: Source) -> tuple[str | None, int]:

@@ -33,12 +33,24 @@ __all__ = [
     "refuse_shared_home",
 ]
 
+_MAIN_HOMES = "__main__"  # no graph branch can have this name
+
 
 def owns(branch: BranchName, home: str | None) -> bool:
     """Whether a home is one that this graph branch writes to: `{branch}/{ulid}`, and for main at first the root."""
     if home is None:
         return str(branch) == MAIN
-    return home.rpartition("/")[0] == str(branch)
+    return home.rpartition("/")[0] in (str(branch), _homes_folder(branch))
+
+
+def _homes_folder(branch: BranchName) -> str:
+    """The name below which a graph branch gets its homes.
+
+    Not below `main/`: Lance removes the whole dataset with the last branch there. Older versions of Anabranch put the
+    homes of main there, which are still its homes.
+    """
+    first, separator, rest = str(branch).partition("/")
+    return f"{_MAIN_HOMES}{separator}{rest}" if first == MAIN else str(branch)
 
 
 def draft_existing(context: Context, branch: BranchName, key: TableKey, entry: TableEntry) -> Draft:
@@ -171,5 +183,5 @@ def home_for_writing(context: Context, branch: BranchName, pin: Pin) -> Pin:
 
 
 def _fork(context: Context, branch: BranchName, pin: Pin) -> Pin:
-    home: Home = staging.fork(pin, f"{branch}/{context.new_id()}")
+    home: Home = staging.fork(pin, f"{_homes_folder(branch)}/{context.new_id()}")
     return Pin(home=home, version=home.head_version())

@@ -1,5 +1,6 @@
 """Object store access: the only importer of obstore."""
 
+from anabranch.storage.folders import remove_empty_folders
 from anabranch.storage.objects import ObjectInfo, ObjectStore, PreparedObject
 from anabranch.storage.once import put_once
 from anabranch.storage.parallel import in_parallel, iter_in_parallel
@@ -23,4 +24,5 @@ __all__ = [
     "iter_in_parallel",
     "open_store",
     "put_once",
+    "remove_empty_folders",
 ]

@@ -147,7 +147,7 @@ class BranchingHandle(Handle):
         commit = self._resolve_published(self._ref(ref)).get_commit()
         return tags.create_tag(
             self._records,
-            TagName.parse(name),
+            TagName.parse_new(name),
             commit_id=commit.graph_commit_id,
             description=checked_text(description, "description"),
         )

@@ -1,0 +1,241 @@
+"""Ref files as bytes: read in either spelling, judged as strictly as Lance does, and written as Lance writes them.
+
+The specification spells the fields in snake case, Lance in camel case. Lance refuses the former, a number given as a
+string, a byte order mark and more, and one file that it refuses stops every listing and every deletion of a branch.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, Generic, NoReturn, TypeVar
+
+from anabranch.ids import MAIN
+
+__all__ = [
+    "RefFile",
+    "RefKind",
+    "RefList",
+    "UnreadableRef",
+    "branch_name_of",
+    "encode_ref",
+    "metadata_of",
+    "parse_ref",
+    "ref_problem",
+    "whole_number",
+]
+
+_U64 = 1 << 64
+_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?([Zz]|[+-][0-9]{2}:?[0-9]{2})")
+_BOM = "\ufeff"
+
+Info = TypeVar("Info")
+Item = TypeVar("Item", covariant=True)
+
+
+class RefKind(StrEnum):
+    """What a ref file names; the value is the word that people use."""
+
+    BRANCH = "branch"
+    TAG = "tag"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefFile(Generic[Info]):
+    """One ref file: what it says, None if it cannot be read, and why Lance refuses it, None if it does not."""
+
+    path: str
+    name: str
+    info: Info | None
+    problem: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnreadableRef:
+    """A ref file that cannot be read: its path below the dataset root, the name it stands for, and why."""
+
+    path: str
+    name: str
+    problem: str
+
+
+class RefList(tuple[Item, ...], Generic[Item]):
+    """The refs that can be read, by name; `unreadable` are the files that cannot."""
+
+    unreadable: tuple[UnreadableRef, ...] = ()
+
+    @classmethod
+    def of(cls, files: "tuple[RefFile[Item], ...]") -> "RefList[Item]":
+        """Separate what can be read from what cannot."""
+        made = cls(file.info for file in files if file.info is not None)
+        made.unreadable = tuple(
+            UnreadableRef(path=file.path, name=file.name, problem=file.problem or "it cannot be read")
+            for file in files
+            if file.info is None
+        )
+        return made
+
+
+def parse_ref(data: bytes) -> dict[str, Any]:
+    """Read the fields of a ref file under the specification's names; raise ValueError if it has none."""
+    try:
+        fields = json.loads(data)
+    except (RecursionError, ValueError):
+        raise ValueError("it is not JSON" if data else "it is empty") from None
+    if not isinstance(fields, dict):
+        raise ValueError("it is not a JSON object")
+    return {_snake_case(key): value for key, value in fields.items()}
+
+
+def whole_number(value: object) -> int:
+    """Read a number that another tool may have written as text; raise ValueError for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError(f"{value!r} is not a whole number")
+    try:
+        number = int(value)
+    except (OverflowError, ValueError):
+        raise ValueError(f"{value!r} is not a whole number") from None
+    if isinstance(value, float) and number != value:
+        raise ValueError(f"{value!r} is not a whole number")
+    if not 0 <= number < _U64:
+        raise ValueError(f"{value!r} is out of range")
+    return number
+
+
+def metadata_of(fields: Mapping[str, Any]) -> dict[str, str]:
+    """Read the metadata of a ref, whose values are texts; raise ValueError if it is not an object."""
+    found = fields.get("metadata") or {}
+    if not isinstance(found, dict):
+        raise ValueError("its metadata is not an object")
+    return {key: value if isinstance(value, str) else json.dumps(value) for key, value in found.items()}
+
+
+def branch_name_of(value: object) -> str | None:
+    """Read the name of a branch in a ref; None is main, which some tools spell out."""
+    if value is not None and not isinstance(value, str):
+        raise ValueError(f"{value!r} is not a branch name")
+    return None if value in (None, "", MAIN) else value
+
+
+def ref_problem(data: bytes, kind: RefKind) -> str | None:
+    """Return why Lance refuses a ref file, or None if it reads it."""
+    try:
+        fields = _strict_fields(data)
+    except ValueError as err:
+        return str(err)
+    rules = _RULES[kind]
+    for key, (required, rule) in rules.items():
+        if key not in fields:
+            if required:
+                return f"it has no field {key!r}"
+        elif problem := rule(fields[key]):
+            return f"its field {key!r} {problem}"
+    return None
+
+
+def _strict_fields(data: bytes) -> dict[str, Any]:
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        raise ValueError("it is not UTF-8") from None
+    if text.startswith(_BOM):
+        raise ValueError("it starts with a byte order mark")
+    try:
+        fields = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_without_duplicates)
+        json.dumps(fields, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise ValueError("it has half of a surrogate pair") from None
+    except (json.JSONDecodeError, RecursionError):
+        raise ValueError("it is not JSON" if text else "it is empty") from None
+    if not isinstance(fields, dict):
+        raise ValueError("it is not a JSON object")
+    return fields
+
+
+def _refuse_constant(text: str) -> NoReturn:
+    raise ValueError(f"it has the number {text}, which is not JSON")
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    keys = [key for key, _ in pairs]
+    if twice := next((key for key in keys if keys.count(key) > 1), None):
+        raise ValueError(f"it has the field {twice!r} twice")
+    return dict(pairs)
+
+
+def _number_rule(value: object) -> str | None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        return f"is {json.dumps(value)}, expected a number"
+    return None if 0 <= value < _U64 else f"is {value}, which is out of range"
+
+
+def _seconds_rule(value: object) -> str | None:
+    problem = _number_rule(value)
+    if problem is None and isinstance(value, int) and value > datetime.max.replace(tzinfo=UTC).timestamp():
+        return f"is {value}, which is out of range"  # Lance lists it, and no date can show it
+    return problem
+
+
+def _text_rule(value: object) -> str | None:
+    return None if value is None or isinstance(value, str) else f"is {json.dumps(value)}, expected a string"
+
+
+def _time_rule(value: object) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str) or not _TIME.fullmatch(value):
+        return f"is {json.dumps(value)}, expected a time such as 2026-11-15T10:00:00Z"
+    try:
+        datetime.fromisoformat(value.upper()).astimezone(UTC)
+    except (OverflowError, ValueError):
+        return f"is {value!r}, which is out of range"
+    return None
+
+
+def _metadata_rule(value: object) -> str | None:
+    if isinstance(value, dict) and all(isinstance(text, str) for text in value.values()):
+        return None
+    return "is not an object of strings"
+
+
+def _identifier_rule(value: object) -> str | None:
+    pairs = value.get("version_mapping") if isinstance(value, dict) else None
+    if isinstance(pairs, list) and all(_is_fork(pair) for pair in pairs):
+        return None
+    return "does not list pairs of a version and an id"
+
+
+def _is_fork(pair: object) -> bool:
+    return isinstance(pair, list) and len(pair) == 2 and _number_rule(pair[0]) is None and isinstance(pair[1], str)
+
+
+# By field: whether Lance requires it, and what Lance requires of it.
+_RULES: dict[RefKind, dict[str, tuple[bool, Callable[[object], str | None]]]] = {
+    RefKind.BRANCH: {
+        "parentBranch": (False, _text_rule),
+        "identifier": (False, _identifier_rule),
+        "parentVersion": (True, _number_rule),
+        "createAt": (True, _seconds_rule),
+        "manifestSize": (True, _number_rule),
+        "metadata": (False, _metadata_rule),
+    },
+    RefKind.TAG: {
+        "branch": (False, _text_rule),
+        "version": (True, _number_rule),
+        "createdAt": (False, _time_rule),
+        "updatedAt": (False, _time_rule),
+        "manifestSize": (True, _number_rule),
+        "metadata": (False, _metadata_rule),
+    },
+}
+
+
+def encode_ref(fields: Mapping[str, Any]) -> bytes:
+    """Write fields, given under Lance's names, as Lance does."""
+    return json.dumps(fields, indent=2).encode()
+
+
+def _snake_case(key: str) -> str:
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in key)
