@@ -2,6 +2,7 @@
 
 import csv
 import io
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -35,6 +36,7 @@ def test_the_rows_are_printed(cli: Run, lake: ab.Repository) -> None:
         (["--where", "price > 1.5"], ALL[1:2]),
         (["--where", "price IS NULL OR item = 'tea'"], [ALL[0], ALL[2]]),
         (["--where", "id > 99"], []),
+        (["--where", "\"item\" <> 'salt'"], ALL[:1]),
         (["--columns", "price,id", "--limit", "1"], [{"price": 1.5, "id": 1}]),
         (["-c", " item ", "-n", "2", "--where", "id > 1"], [{"item": None}, {"item": "salt"}]),
     ],
@@ -116,3 +118,15 @@ def test_a_real_process_prints_csv_to_a_pipe(lake: ab.Repository, reach: list[st
 def test_csv_and_json_do_not_go_together(cli: Run, lake: ab.Repository) -> None:
     answer = cli("cat", ORDERS, "--csv", "--json")
     assert (answer.code, answer.error["code"]) == (2, "invalid_input")
+
+
+def test_a_name_in_double_quotes_is_a_column_for_every_command(cli: Run, lake: ab.Repository, folder: Path) -> None:
+    for args in (["cat", ORDERS], ["export", ORDERS, str(folder / "orders.csv")]):
+        refused = cli(*args, "--where", '"itm" IS NOT NULL')
+        assert refused.code == 2
+        assert "there is no column 'itm'" in refused.err
+        assert "did you mean 'item'? the columns are id, item, price" in refused.err
+    assert (
+        cli("export", ORDERS, str(folder / "orders.csv"), "--where", "\"item\" <> 'salt'", "--json").document["rows"]
+        == 1
+    )

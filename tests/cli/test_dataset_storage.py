@@ -31,6 +31,13 @@ def test_a_fragment_moves_to_a_base_and_back(run: Run, tiered: str, reach: list[
     assert run("dataset", "show", tiered, *reach, "--json").document["rows"] == 4
 
 
+def test_a_name_in_double_quotes_is_a_column(run: Run, tiered: str, reach: list[str]) -> None:
+    moved = run("dataset", "move", tiered, "--to", "cold", "--where", '"id" = 4', *reach, "--json").document
+    assert moved["moved"] == [1]
+    refused = run("dataset", "move", tiered, "--to", "cold", "--where", '"nope" IS NOT NULL', *reach)
+    assert "there is no column 'nope'" in refused.err
+
+
 def test_fragments_are_chosen_by_a_filter(run: Run, tiered: str, reach: list[str]) -> None:
     args = ["dataset", "move", tiered, "--to", "cold", "--where", "id >= 3", *reach]
     moved = run(*args, "--json").document

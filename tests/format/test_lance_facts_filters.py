@@ -47,3 +47,30 @@ def test_a_time_without_zone_is_taken_for_one_in_the_zone_of_the_column(tmp_path
     assert _ids(dataset, "at = timestamp '2024-01-01 13:00:00'") == [1]
     number = int(noon.timestamp() * 1e6)
     assert _ids(dataset, f"at = arrow_cast({number}, 'Timestamp(Microsecond, Some(\"Europe/Prague\"))')") == [1]
+
+
+def test_a_name_in_double_quotes_is_text(tmp_path: Path) -> None:
+    """If this fails, Lance reads it as a column, and that part of the translation can go."""
+    dataset = lance.write_dataset(pa.table({"id": [1, 2], "v": ["abc", "x"]}), tmp_path / "t.lance")
+    assert _ids(dataset, "\"v\" <> 'abc'") == [1, 2]
+    assert _ids(dataset, '"nope" IS NOT NULL') == [1, 2]
+    assert _ids(dataset, "`v` <> 'abc'") == [2]
+
+
+def test_calls_with_a_syntax_of_their_own_work_only_under_quoted_names(tmp_path: Path) -> None:
+    dataset = lance.write_dataset(pa.table({"id": [1, 2], "v": ["abc", " x"]}), tmp_path / "t.lance")
+    for call, quoted, found in (
+        ("substr(v, 2, 1) = 'b'", "`substr`(v, 2, 1) = 'b'", [1]),
+        ("trim(v) = 'x'", "`trim`(v) = 'x'", [2]),
+        ("ceil(id / 2.0) = 1", "`ceil`(id / 2.0) = 1", [1, 2]),
+    ):
+        with pytest.raises(ValueError, match="is not supported SQL in lance"):
+            _ids(dataset, call)
+        assert _ids(dataset, quoted) == found
+
+
+def test_a_backtick_in_one_column_name_breaks_the_filters_of_all(tmp_path: Path) -> None:
+    """Which is why such names are refused when a column is created."""
+    dataset = lance.write_dataset(pa.table({"id": [1], "a`b": [1]}), tmp_path / "t.lance")
+    with pytest.raises(ValueError, match="No field named"):
+        dataset.to_table(filter="id = 1")

@@ -17,9 +17,8 @@ from tests.server.conftest import Project, ok, refused
         "v = 'it''s (not) a call; repeat(9) ? $1'",
         "id IN (1, 2, 3) AND NOT (v IS NULL OR v LIKE 'a%')",
         "lower(v) = 'x' OR starts_with(v, 'a')",
-        "CAST(v AS VARCHAR(10)) = 'x' AND CAST(id AS DECIMAL(10, 2)) > 1.5",
+        "CAST(v AS VARCHAR) = 'x' AND CAST(id AS DECIMAL(10, 2)) > 1",
         "id BETWEEN 1 AND (2)",
-        "CASE WHEN (id > 1) THEN (true) ELSE (false) END",
         f"id IN ({', '.join(map(str, range(2000)))})",
         f"v IN ({', '.join(repr(str(number)) for number in range(1000))})",
         " OR ".join(f"id = {number}" for number in range(140)),
@@ -95,3 +94,19 @@ def test_a_filter_that_fails_is_a_wrong_request(shared: Project, text: str) -> N
 def test_the_longest_filter_that_is_let_through_works(shared: Project) -> None:
     text = "+".join(["id"] * 299) + " > 0"
     assert shared.preview(filter=text)["total_row_count"] == 3
+
+
+def test_a_name_in_double_quotes_is_a_column(shared: Project) -> None:
+    branch = shared.branch()
+    table = shared.table(branch)
+    assert [row["id"] for row in shared.preview(branch, filter="\"v\" <> 'v2'")["rows"]] == [1, 3]
+    exported = ok(shared.client.post(f"{table}/export", json={"filter": "\"v\" <> 'v2'"}))
+    assert exported["rows"] == 2
+    for answer in (
+        shared.client.get(f"{table}/preview", params={"filter": '"nope" IS NOT NULL'}),
+        shared.client.delete(f"{table}/rows", params={"filter": '"nope" IS NOT NULL'}),
+        shared.client.delete(f"{table}/rows", params={"filter": 'v <> "abc"'}),
+    ):
+        assert "there is no column" in refused(answer, 400, "invalid_expression")["message"]
+    assert ok(shared.client.delete(f"{table}/rows", params={"filter": "\"v\" <> 'v2'"}))["rows"] == 2
+    assert [row["id"] for row in shared.preview(branch)["rows"]] == [2]

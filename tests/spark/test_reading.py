@@ -53,6 +53,13 @@ def test_a_ref_may_be_a_branch_a_tag_a_commit_or_an_older_one(lake: ab.Repositor
     assert found == {"main": 100, "dev": 110, "v1": 100, first: 100, "dev~1": 100}
 
 
+def test_a_name_in_double_quotes_is_a_column_of_the_filter(lake: ab.Repository, read: Read) -> None:
+    assert read(lake, filter="\"v\" <> 'old'").count() == 0
+    assert read(lake, filter='"id" < 3').count() == 3
+    with pytest.raises(InvalidExpressionError, match="there is no column 'nope'"), spark_errors():
+        read(lake, filter='"nope" IS NOT NULL').count()
+
+
 def test_columns_and_rows_can_be_chosen_before_spark_sees_them(lake: ab.Repository, read: Read) -> None:
     frame = read(lake, columns="v, id", filter="id BETWEEN 20 AND 29 OR id = 99")
     assert frame.columns == ["v", "id"]

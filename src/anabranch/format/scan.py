@@ -14,7 +14,7 @@ from anabranch.errors import (
 )
 from anabranch.format.arguments import checked_limit, require_names
 from anabranch.format.bases import fragments_of_base
-from anabranch.format.home import Home
+from anabranch.format.dialect import DOCS, find_unknown_column
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.staging.expressions import COMPUTING, enclosed
 from anabranch.format.staging.pin import Pin
@@ -33,7 +33,7 @@ def read_table(
     """Read rows; with a base, those of its fragments, and no file of another but deletion files and indices."""
     limit = checked_limit(limit, "rows")
     fragments = None if base is None else fragments_of_base(pin.home, base, pin.version)
-    with filter_errors(pin.home, filter):
+    with filter_errors(pin, filter):
         return (
             pin.open()
             .scanner(columns=_list(pin, columns), filter=_enclosed(filter), limit=limit, fragments=fragments)
@@ -52,21 +52,21 @@ def iter_batches(
     names, condition, most = _list(pin, columns), _enclosed(filter), checked_limit(limit, "rows")
 
     def batches() -> Iterator[pa.RecordBatch]:
-        with filter_errors(pin.home, filter):
+        with filter_errors(pin, filter):
             yield from pin.open().to_batches(columns=names, filter=condition, limit=most)
 
     return batches()
 
 
 def count_rows(pin: Pin, filter: str) -> int:  # noqa: A002 - Arrow's and Lance's name
-    with filter_errors(pin.home, filter):
+    with filter_errors(pin, filter):
         return int(pin.open().count_rows(_enclosed(filter)))
 
 
 def read_appended(before: Pin, after: Pin, *, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
     """Read the rows that appends put between two pins of one home: those of the fragments the first does not have."""
     known = {fragment.fragment_id for fragment in before.open().get_fragments()}
-    with filter_errors(after.home, None):
+    with filter_errors(after, None):
         opened = after.open()
         new = [fragment for fragment in opened.get_fragments() if fragment.fragment_id not in known]
         return opened.scanner(columns=_list(after, columns), fragments=new).to_reader()
@@ -94,7 +94,7 @@ def read_nearest(
     if k < 1:
         raise InvalidInputError(f"{k} nearest rows cannot be found", hint="ask for 1 or more")
     asked = None if columns is None else [*(_list(pin, columns) or ()), "_distance"]
-    with filter_errors(pin.home, filter):
+    with filter_errors(pin, filter):
         return (
             pin.open()
             .scanner(
@@ -123,10 +123,10 @@ def _list(pin: Pin, columns: Sequence[str] | None) -> list[str] | None:
 
 
 @contextmanager
-def filter_errors(home: Home, condition: str | None) -> Iterator[None]:
+def filter_errors(pin: Pin, condition: str | None) -> Iterator[None]:
     """Translate what Lance raises; while a filter is given, a complaint is about the filter."""
     try:
-        with lance_errors(home.uri, home.storage_options):
+        with lance_errors(pin.home.uri, pin.home.storage_options):
             yield
     except (DamagedFileError, InvalidExpressionError, SchemaMismatchError, StorageError) as err:
         # Lance quotes the filter, and its names may be words that Lance has for damage.
@@ -134,6 +134,9 @@ def filter_errors(home: Home, condition: str | None) -> Iterator[None]:
         is_about_reading = isinstance(err, DamagedFileError | StorageError) and not is_about_filter
         if condition is None or err.__cause__ is None or is_about_reading:
             raise
-        raise InvalidExpressionError(
-            f"the filter {condition!r} does not work here: {err.problem}", hint="correct it; it is SQL over the columns"
-        ) from err
+        prefix = f"the filter {condition!r} does not work here"
+        if unknown := find_unknown_column(
+            str(err.__cause__), [condition], columns=lambda: pin.schema.names, prefix=prefix
+        ):
+            raise unknown from err
+        raise InvalidExpressionError(f"{prefix}: {err.problem}", hint=f"correct it; {DOCS}") from err

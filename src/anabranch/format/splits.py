@@ -46,7 +46,7 @@ def selected_schema(pin: Pin, selection: Selection) -> pa.Schema:
     opened = pin.open()
     schema = opened.schema
     if selection.filter is not None:
-        with filter_errors(pin.home, selection.filter):
+        with filter_errors(pin, selection.filter):
             check_predicate(opened, selection.filter)
     if selection.columns is None:
         return schema
@@ -86,7 +86,7 @@ def plan_splits(
 
 def read_split(pin: Pin, split: Split, selection: Selection) -> Iterator[pa.RecordBatch]:
     """Read the rows of one part."""
-    with filter_errors(pin.home, selection.filter):
+    with filter_errors(pin, selection.filter):
         opened = pin.open()
         found = [opened.get_fragment(number) for number in split.fragments]
         fragments = [fragment for fragment in found if fragment is not None]

@@ -342,7 +342,7 @@ def test_a_key_that_the_rows_do_not_keep_is_refused(lake: ab.Repository) -> None
 
 def test_the_key_moves_to_a_new_column_and_the_old_one_goes(lake: ab.Repository) -> None:
     number = {"number": {"type": "int32", "default": "id", "nullable": False}}
-    with nothing_changes(lake), pytest.raises(InvalidSchemaError, match="No field named id"):
+    with nothing_changes(lake), pytest.raises(InvalidSchemaError, match="there is no column 'id'"):
         lake.schema_apply(desired(columns=number, primary_key=["number"]), allow_destructive=True)
     applied(lake, with_columns(**number))
     applied(lake, desired(columns={"number": "int32 not null"}, primary_key=["number"]), allow_destructive=True)

@@ -51,7 +51,7 @@ def add_columns(pin: Pin, columns: Mapping[str, str] | pa.Schema) -> Pin:
     planned = computed_types(dataset, columns)
     if not dataset.get_fragments():
         return _stage_empty(pin, dataset, pa.schema([pa.field(f.name, f.type) for f in planned]))
-    with lance_errors(pin.home.uri, pin.home.storage_options), expression_errors(*columns.values()):
+    with lance_errors(pin.home.uri, pin.home.storage_options), expression_errors(dataset, *columns.values()):
         expressions = {name: enclosed(expression) for name, expression in columns.items()}
         merged = [fragment.merge_columns(expressions) for fragment in dataset.get_fragments()]
     tree = FieldTree.of(merged[-1][1])

@@ -1,6 +1,6 @@
 """Defaults of columns: SQL expressions noted beside them, for rows that come without a value."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import lance
 import numpy as np
@@ -25,18 +25,36 @@ def default_expression(expression: str, kind: pa.DataType) -> str:
     return f"arrow_cast({enclosed(expression)}, 'Timestamp({_UNITS[kind.unit]}, {zone})')"
 
 
-def find_default(field: pa.Field) -> Callable[[int], pa.Array] | None:
-    """How to compute a column's default for a number of rows; None if it has none, or one that needs other columns."""
+def find_default(field: pa.Field, *, columns: Sequence[str]) -> Callable[[int], pa.Array] | None:
+    """How to compute a column's default for a number of rows; None if it has none, or one that needs other columns.
+
+    Refuse a default with a name in double quotes that is not one of the columns: a version that took such a name for
+    text may have recorded it, and null instead of that text would be wrong.
+    """
     noted = (field.metadata or {}).get(DEFAULT.encode())
-    return None if noted is None else find_constant(default_expression(noted.decode(), field.type))
+    if noted is None:
+        return None
+    expression = noted.decode()
+    try:
+        return find_constant(default_expression(expression, field.type), raise_unknown=True)
+    except InvalidExpressionError as err:
+        name = err.details.get("column")
+        if name is None:
+            raise
+        if f'"{name}"' in expression and name not in columns:
+            raise InvalidExpressionError(
+                f"the default {expression!r} of column {field.name!r} names a column that does not exist",
+                hint="write text in single quotes, and apply a schema with the new default",
+            ) from None
+        return None
 
 
-def find_constant(expression: str) -> Callable[[int], pa.Array] | None:
-    """How to compute an expression for a number of rows; None if it needs columns."""
+def find_constant(expression: str, *, raise_unknown: bool = False) -> Callable[[int], pa.Array] | None:
+    """How to compute an expression for a number of rows; None, unless an error is asked for, if it needs columns."""
     try:
         _compute(expression, 1)
     except InvalidExpressionError as err:
-        if "No field named" in err.problem:
+        if "column" in err.details and not raise_unknown:
             return None
         raise
     return lambda rows: _compute(expression, rows)
@@ -44,7 +62,7 @@ def find_constant(expression: str) -> Callable[[int], pa.Array] | None:
 
 def _compute(expression: str, rows: int) -> pa.Array:
     # Lance computes over rows of a dataset only; this one is never written anywhere.
-    with expression_errors(expression):
-        scratch = lance.write_dataset(pa.table({_ROW: np.zeros(rows, dtype=np.int8)}), "memory://defaults")
+    scratch = lance.write_dataset(pa.table({_ROW: np.zeros(rows, dtype=np.int8)}), "memory://defaults")
+    with expression_errors(scratch, expression):
         found = scratch.to_table(columns={_ROW: _ROW, _VALUE: enclosed(expression)})
     return found.column(_VALUE).combine_chunks()

@@ -8,6 +8,7 @@ import lance
 import pyarrow as pa
 
 from anabranch.errors import InvalidExpressionError
+from anabranch.format.dialect import DOCS, find_unknown_column, to_lance_dialect
 
 __all__ = ["COMPUTING", "check_predicate", "computed_types", "enclosed", "expression_errors", "quoted_column"]
 
@@ -27,10 +28,11 @@ _ARITHMETIC = re.compile(r"(?<=[\w)\]])\s*[-+*/%|&^]")
 
 
 def enclosed(expression: str) -> str:
-    """The expression as one operand; refuse one that leaves the parentheses, or would end the process.
+    """Translate an expression of a user for Lance, as one operand in parentheses. Every one must pass through here.
 
-    Lance puts it behind `SELECT 1 FROM t WHERE` and ignores what else it finds there: without the parentheses
-    `id > 5 LIMIT 1` would delete every row above 5.
+    Refuse an expression that leaves the parentheses, or would end the process. Lance puts it behind
+    `SELECT 1 FROM t WHERE` and ignores what else it finds there: without the parentheses `id > 5 LIMIT 1` would
+    delete every row above 5.
     """
     if not isinstance(expression, str):
         raise InvalidExpressionError(f"expression {expression!r} is not text", hint="write it in SQL, as a string")
@@ -39,7 +41,7 @@ def enclosed(expression: str) -> str:
         raise InvalidExpressionError(
             f"an expression has {found} arithmetic operations", hint=f"use at most {_MOST_ARITHMETIC}"
         )
-    return f"({expression}\n)"
+    return f"({to_lance_dialect(expression)}\n)"
 
 
 def _require_balanced(expression: str) -> None:
@@ -64,7 +66,7 @@ def quoted_column(name: str) -> str:
 
 def check_predicate(dataset: lance.LanceDataset, predicate: str) -> None:
     """Refuse a predicate that Lance cannot plan on this version."""
-    with expression_errors(predicate):
+    with expression_errors(dataset, predicate):
         dataset.scanner(columns=[], with_row_address=True, filter=enclosed(predicate)).explain_plan()
 
 
@@ -77,7 +79,7 @@ def computed_types(dataset: lance.LanceDataset, expressions: Mapping[str, str]) 
 
 
 def _plan(dataset: lance.LanceDataset, expressions: Mapping[str, str]) -> pa.Schema:
-    with expression_errors(*expressions.values()):
+    with expression_errors(dataset, *expressions.values()):
         columns = {name: enclosed(expression) for name, expression in expressions.items()}
         # Lance does not scan for constants alone, so the row ids are asked for, too.
         planned = dataset.scanner(columns=columns, with_row_id=True).projected_schema
@@ -85,13 +87,16 @@ def _plan(dataset: lance.LanceDataset, expressions: Mapping[str, str]) -> pa.Sch
 
 
 @contextmanager
-def expression_errors(*expressions: str) -> Iterator[None]:
+def expression_errors(dataset: lance.LanceDataset, *expressions: str) -> Iterator[None]:
     """Raise what Lance finds wrong with expressions as an error that quotes them."""
     said = ", ".join(map(repr, expressions))
     try:
         yield
     except (ValueError, RuntimeError) as err:
+        prefix = f"expression {said} does not work"
+        if unknown := find_unknown_column(str(err), expressions, columns=lambda: dataset.schema.names, prefix=prefix):
+            raise unknown from None
         text = " ".join(re.sub(r",? ?/[^ ,]*/rust/[^ ,]*\.rs:\d+:\d+", "", str(err)).split())[:300]
         if isinstance(err, pa.ArrowInvalid | RuntimeError) and not COMPUTING.search(text):
             raise
-        raise InvalidExpressionError(f"expression {said} does not work: {text}", hint="correct it") from None
+        raise InvalidExpressionError(f"{prefix}: {text}", hint=f"correct it; {DOCS}") from None

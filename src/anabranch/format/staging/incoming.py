@@ -92,7 +92,7 @@ def fit_rows(data: Any, schema: pa.Schema, *, columns: Sequence[str] | None = No
     reader = as_reader(data)
     _require_known(reader.schema, schema)
     target = schema if columns is None else pa.schema([schema.field(name) for name in columns])
-    casts = [_plan_column(reader.schema, field) for field in target]
+    casts = [_plan_column(reader.schema, field, schema.names) for field in target]
     batches = (pa.RecordBatch.from_arrays([cast(batch) for cast in casts], schema=target) for batch in reader)
     return Rows(schema=target, batches=batches)
 
@@ -164,9 +164,9 @@ def _require_known(given: pa.Schema, schema: pa.Schema) -> None:
             )
 
 
-def _plan_column(given: pa.Schema, field: pa.Field) -> Callable[[pa.RecordBatch], pa.Array]:
+def _plan_column(given: pa.Schema, field: pa.Field, columns: Sequence[str]) -> Callable[[pa.RecordBatch], pa.Array]:
     if field.name not in given.names:
-        default = find_default(field)
+        default = find_default(field, columns=columns)
         if default is not None:
             return lambda batch: cast_computed(default(batch.num_rows), field)
         if not field.nullable:

@@ -63,7 +63,7 @@ def delete(pin: Pin, predicate: str) -> RowsChanged:
     """Stage the table without the rows for which the predicate is true."""
     dataset = pin.open()
     check_predicate(dataset, predicate)
-    with lance_errors(pin.home.uri, pin.home.storage_options), expression_errors(predicate):
+    with lance_errors(pin.home.uri, pin.home.storage_options), expression_errors(dataset, predicate):
         scan = dataset.scanner(columns=[], filter=enclosed(predicate), with_row_address=True)
         found = [batch.column(_ROW_ADDRESS).to_numpy() for batch in scan.to_batches()]
     return delete_at(pin, dataset, join_addresses(found), predicate=predicate)
@@ -183,7 +183,7 @@ class _Computed:
             with_row_id=True,
             with_row_address=True,
         )
-        with expression_errors(*self.assignments.values(), *([] if self.where is None else [self.where])):
+        with expression_errors(self.dataset, *self.assignments.values(), *([] if self.where is None else [self.where])):
             for batch in scan.to_batches():
                 self.row_ids.append(batch.column(_ROW_ID).to_numpy())
                 self.addresses.append(batch.column(_ROW_ADDRESS).to_numpy())

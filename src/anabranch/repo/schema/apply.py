@@ -123,9 +123,9 @@ def _refuse_wrong_defaults(tables: Iterable[TableSchema]) -> None:
         wrong = staging.find_wrong_default(table.plannable, defaults)
         if wrong is not None:
             name, err = wrong
-            raise InvalidSchemaError(
-                f"tables.{table.key}.columns.{name}.default: {err.problem}", hint=_DEFAULT_HINT
-            ) from err
+            # An error about a column lists those that exist.
+            hint = f"{err.hint}; {_DEFAULT_HINT}" if "column" in err.details else _DEFAULT_HINT
+            raise InvalidSchemaError(f"tables.{table.key}.columns.{name}.default: {err.problem}", hint=hint) from err
 
 
 # Checks of the rows, before anything is staged; each step looks again at those it finds then

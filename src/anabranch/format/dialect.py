@@ -1,0 +1,113 @@
+"""The SQL of predicates and expressions, translated into the dialect of Lance.
+
+Lance reads `"x"` as text, so that `"v" <> 'abc'` compares two constants and is true of every row. Here, as in standard
+SQL, `"x"` is a column, and only single quotes make text. All text that a user writes passes through `to_lance_dialect`
+on its way to Lance.
+"""
+
+import difflib
+import re
+from collections.abc import Callable, Sequence
+
+from anabranch.errors import InvalidExpressionError
+
+__all__ = ["DOCS", "find_unknown_column", "to_lance_dialect"]
+
+DOCS = "docs/predicates.md lists what SQL is supported"
+
+# The parts of an expression that are not code. One pattern, because each may contain the characters that start another.
+# The same as in Lance: quotes are escaped by doubling, a backslash is an ordinary character, comments do not nest.
+_NOT_CODE = re.compile(
+    r"""(?P<text>'(?:[^']|'')*') | (?P<column>"(?:[^"]|"")*") | `(?:[^`]|``)*` | --[^\n]* | /\*.*?\*/""",
+    re.DOTALL | re.VERBOSE,
+)
+
+# Lance's parser has syntax of its own for these calls, which its planner then refuses; with a quoted name they work.
+_CALL = re.compile(r"(?<![\w$@.])(ceil|floor|substr|substring|trim)(?=\s*\()", re.IGNORECASE)
+_EXTRACT = re.compile(r"(?<![\w$@.])extract\s*\(\s*([a-z]+)\s+from(?!\w)", re.IGNORECASE)
+# Types that Lance has under another name. One with a length is left alone: Lance would ignore the length.
+_TYPE = re.compile(r"(?<![\w$@.])(as\s+|::\s*)(varchar|text|real|numeric)(?![\w$@])(?!\s*\(\s*\d+\s*\))", re.IGNORECASE)
+_TYPES = {"varchar": "string", "text": "string", "real": "float", "numeric": "decimal"}
+
+# Values that make Lance panic: placeholders, and text with a prefix such as N'a'. X'61' is a binary value.
+_PLACEHOLDER = re.compile(r"\?|(?<![\w$])\$\w*|(?<!:):(?=\w)\w+")
+_PREFIX = re.compile(r"(?<![\w$@])[nbr]\Z", re.IGNORECASE)
+
+_NAMED = re.compile(r'No field named ("(?:[^"]|"")*"|[^\s.]*)\.')
+_IN_STRUCT = re.compile(r"Field (.+?) not found in struct")
+_SEE_SCHEMA = "see the table's schema; names in quotes are case sensitive"
+_MAX_LISTED = 50
+
+
+def to_lance_dialect(expression: str) -> str:
+    """Translate an expression: quoted columns, and functions and types that Lance has under another name.
+
+    The translation of a translated expression is the same expression. What this function does not know is left to
+    Lance, which refuses it.
+    """
+    parts: list[str] = []
+    end = 0
+    for found in _NOT_CODE.finditer(expression):
+        code = expression[end : found.start()]
+        if found["text"] is not None and (prefix := _PREFIX.search(code)):
+            raise InvalidExpressionError(
+                f"expression {expression!r} has text with the prefix {prefix.group()}", hint="remove the prefix"
+            )
+        parts += [_translate_code(code), _translate_quoted(found)]
+        end = found.end()
+    return "".join([*parts, _translate_code(expression[end:])])
+
+
+def _translate_quoted(found: re.Match[str]) -> str:
+    if found["column"] is None:
+        return found.group()
+    name = found["column"][1:-1].replace('""', '"')
+    if not name:
+        raise InvalidExpressionError(
+            'an expression has an empty column name, ""', hint="write empty text in single quotes: ''"
+        )
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _translate_code(code: str) -> str:
+    if found := _PLACEHOLDER.search(code):
+        raise InvalidExpressionError(
+            f"an expression has the placeholder {found.group()!r}",
+            hint="write the value into the expression, text in single quotes",
+        )
+    code = _CALL.sub(lambda found: f"`{found[1].lower()}`", code)
+    code = _EXTRACT.sub(lambda found: f"date_part('{found[1].lower()}', ", code)
+    return _TYPE.sub(lambda found: found[1] + _TYPES[found[2].lower()], code)
+
+
+def find_unknown_column(
+    message: str, expressions: Sequence[str], *, columns: Callable[[], Sequence[str]], prefix: str
+) -> InvalidExpressionError | None:
+    """Read Lance's message about a column that does not exist; return an error that names it, and those that exist.
+
+    The message quotes the expression first, which may contain anything, so the last match counts.
+    """
+    if named := _NAMED.findall(message):
+        name = _unquoted(named[-1])
+        hint = _hint(name, columns(), expressions)
+        return InvalidExpressionError(f"{prefix}: there is no column {name!r}", hint=hint, details={"column": name})
+    if fields := _IN_STRUCT.findall(message):
+        return InvalidExpressionError(f"{prefix}: there is no field {fields[-1]!r} in its column", hint=_SEE_SCHEMA)
+    return None
+
+
+def _unquoted(name: str) -> str:
+    return name[1:-1].replace('""', '"') if name.startswith('"') else name
+
+
+def _hint(name: str, columns: Sequence[str], expressions: Sequence[str]) -> str:
+    more = len(columns) - _MAX_LISTED
+    shown = ", ".join(columns[:_MAX_LISTED]) + (f" and {more} more" if more > 0 else "")
+    listed = f"the columns are {shown}"
+    by_folded = {column.casefold(): column for column in columns}
+    if close := difflib.get_close_matches(name.casefold(), by_folded, n=1):
+        return f"did you mean {by_folded[close[0]]!r}? {listed}"
+    quoted = '"' + name.replace('"', '""') + '"'
+    if any(quoted in text for text in expressions):
+        return f"write text in single quotes, {quoted} is a column; {listed}"
+    return listed
