@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import anabranch as ab
 from anabranch.storage import in_parallel, open_store
+from tests.sealing import reseal
 
 if TYPE_CHECKING:
     from tests.conftest import Place
@@ -37,13 +38,17 @@ class Mould:
         """Put a copy of the lake at a place, and open it as ada."""
         name = _name_of(place)
         assert len(name) == len(self._name)
-        objects = {path: data.replace(self._name, name) for path, data in self._objects.items()}
+        objects = {path: _renamed(path, data, self._name, name) for path, data in self._objects.items()}
         if place.is_local:
             _write_files(Path(place / "lake"), objects)
         else:
             store = open_store(place / "lake", place.storage_options)
             in_parallel(lambda one: store.put(*one), objects.items())
         return ab.open(place / "lake", storage_options=place.storage_options, actor="ada")
+
+
+def _renamed(path: str, data: bytes, old: bytes, new: bytes) -> bytes:
+    return reseal(path, data.replace(old, new)) if old in data else data
 
 
 def _name_of(place: "Place") -> bytes:

@@ -1,6 +1,5 @@
 """A repository with something of everything, what can be read of it, and ways to damage it."""
 
-import json
 import re
 from typing import Any
 
@@ -13,6 +12,7 @@ from anabranch.repo.doctor.findings import RepositoryFinding
 from anabranch.repo.models import TableEntry
 from anabranch.storage import open_store
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, append, rows, table
+from tests.sealing import reseal, with_fields
 
 RENAMED = "in_c_sales.clients"
 COMMITS = "_graph_commits.lance"
@@ -133,8 +133,8 @@ class Files:
             self.delete(path)
 
     def edit(self, path: str, **changes: Any) -> None:
-        """Change fields of a JSON object."""
-        self.put(path, json.dumps({**json.loads(self.get(path)), **changes}, sort_keys=True).encode())
+        """Change fields of a JSON object, with the checksum that belongs to them."""
+        self.put(path, with_fields(self.get(path), **changes))
 
     def log(self, branch: str, number: int) -> str:
         return f"_versions/{branch.replace('/', '%2F')}/{(1 << 64) - 1 - number:020d}.json"
@@ -169,7 +169,7 @@ class Files:
         for path in [*self.list("_versions", ".json"), *self.list("_commits"), *self.list("_runs", ".json")]:
             text = self.text(path)
             if re.search(pattern, text):
-                self.put(path, re.sub(pattern, by, text).encode())
+                self.put(path, reseal(path, re.sub(pattern, by, text).encode()))
         for path in [*self.list("_versions", "hint"), *self.list("_runs", "hint")]:
             self.delete(path)
 

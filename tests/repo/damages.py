@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
-from zlib import crc32
 
 import lance
 import pyarrow as pa
@@ -15,6 +14,7 @@ from anabranch.repo.doctor.findings import FindingKind as Kind
 from anabranch.storage.options import lance_options
 from tests.repo.ailing import COMMITS, RENAMED, Files
 from tests.repo.conftest import ORDERS, table
+from tests.sealing import hint, reseal
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def torn_commit(files: Files) -> None:
 
 def commit_with_other_content(files: Files) -> None:
     path = files.commit("live")
-    files.put(path, files.get(path).replace(b'"append (6,)"', b'"append (9,)"'))
+    files.put(path, reseal(path, files.get(path).replace(b'"append (6,)"', b'"append (9,)"')))
 
 
 def commit_in_the_place_of_another(files: Files) -> None:
@@ -191,7 +191,7 @@ def torn_run(files: Files) -> None:
 def wrong_hint(files: Files) -> None:
     """Whole by its checksum, and of a version that never was."""
     data = files.get(files.log("dev", 1))
-    files.put("_versions/dev/hint", b"99 %d\n%s" % (crc32(data), data))
+    files.put("_versions/dev/hint", hint(99, data))
 
 
 def torn_hint(files: Files) -> None:

@@ -17,6 +17,7 @@ from tests.conftest import Place
 from tests.repo.conftest import another, objects
 from tests.repo.graphs import Graph, T, U, ancestors, lowest
 from tests.repo.test_budgets import open_counted
+from tests.sealing import unsealed
 
 
 @pytest.fixture
@@ -65,7 +66,7 @@ def as_format_1(data: bytes) -> bytes:
             commit["recent"] = [summary[:10] for summary in commit["recent"]]
             commit.pop("made_on")
             commit.pop("taken_from")
-    return json.dumps({**fields, "format": 1}).encode()
+    return unsealed(json.dumps(fields).encode(), format=1)
 
 
 def test_what_was_written_before_there_were_merges_is_read_and_goes_on(graph: Graph) -> None:

@@ -1,6 +1,5 @@
 """What is wrong is said, with its value and what to do next, and nothing is changed by it."""
 
-import json
 import shutil
 from collections.abc import Callable
 from datetime import timedelta
@@ -40,6 +39,7 @@ from tests.repo.conftest import (
     rows,
     table,
 )
+from tests.sealing import reseal, with_fields
 
 Change = Callable[[ab.Transaction], Any]
 
@@ -394,24 +394,20 @@ def test_a_repository_is_made_once(lake: ab.Repository) -> None:
         ab.init(lake.uri, storage_options=lake._context.storage_options)
 
 
-def with_fields(data: bytes, **fields: object) -> bytes:
-    return json.dumps({**json.loads(data), **fields}).encode()
-
-
 def newest_entry(repo: ab.Repository) -> str:
     return min(path for path in objects(repo, "_versions/main") if path.endswith(".json"))
 
 
 def test_a_repository_of_a_newer_format_is_refused(lake: ab.Repository) -> None:
     store = lake._context.store
-    store.put("_repo.json", with_fields(store.get("_repo.json"), format=3))
-    with pytest.raises(UnsupportedFormatError, match=r"'_repo\.json' has the format 3.*; upgrade Anabranch"):
+    store.put("_repo.json", with_fields(store.get("_repo.json"), format=4))
+    with pytest.raises(UnsupportedFormatError, match=r"'_repo\.json' has the format 4.*; upgrade Anabranch"):
         ab.open(lake.uri, storage_options=lake._context.storage_options)
 
 
 def test_a_log_entry_of_a_newer_format_is_refused_and_not_written_over(lake: ab.Repository) -> None:
     store, path = lake._context.store, newest_entry(lake)
-    store.put(path, with_fields(store.get(path), format=3))
+    store.put(path, with_fields(store.get(path), format=4))
     store.delete("_versions/main/hint")
     before, lake = objects(lake), another(lake)
     for use in (
@@ -421,7 +417,7 @@ def test_a_log_entry_of_a_newer_format_is_refused_and_not_written_over(lake: ab.
         lambda: lake.branch_create("dev"),
         lambda: lake.snapshot_at_version(2),
     ):
-        with pytest.raises(UnsupportedFormatError, match="has the format 3"):
+        with pytest.raises(UnsupportedFormatError, match="has the format 4"):
             use()
     assert objects(lake) == before
     assert list(lake.snapshot_at_version(1)) == []
@@ -436,8 +432,8 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
     "no fields": lambda _: b'{"format":1}',
     "a wrong format": lambda data: with_fields(data, format="1"),
     "wrong fields": lambda data: with_fields(data, state=[], commit=[], head=7, changes=[]),
-    "an unknown kind": lambda data: data.replace(b'"kind":"change"', b'"kind":"party"'),
-    "a bad key": lambda data: data.replace(b'"in_c_sales.orders":', b'"orders":'),
+    "an unknown kind": lambda data: reseal("", data.replace(b'"kind":"change"', b'"kind":"party"')),
+    "a bad key": lambda data: reseal("", data.replace(b'"in_c_sales.orders":', b'"orders":')),
 }
 
 

@@ -21,6 +21,7 @@ from anabranch.ids import BranchName
 from anabranch.repo.records import Records
 from tests.conftest import Place
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, another, append, ids, nothing_changes, objects, table
+from tests.sealing import sealed
 
 LONG = 150
 
@@ -185,7 +186,7 @@ def test_commits_that_were_never_published_are_not_found_by_prefix(lake: ab.Repo
     # Died before publishing: its place in the log is still free.
     fields = json.loads(lake._context.store.get(orphan))
     fields["commit"] |= {"graph_commit_id": "0" * 25 + "1", "manifest_version": 4}
-    lake._context.store.put(f"_commits/{'0' * 25}1.json", json.dumps(fields).encode())
+    lake._context.store.put(f"_commits/{'0' * 25}1.json", sealed(fields))
     with pytest.raises(BranchNotFoundError):
         lake.snapshot_of("0" * 25)
     assert len(lake.list_commits()) == 3

@@ -8,6 +8,7 @@ import pytest
 import anabranch as ab
 from anabranch import errors
 from tests.repo.conftest import ORDERS, another, append
+from tests.sealing import reseal
 
 
 def ids(repo: ab.Repository, ref: str) -> list[int]:
@@ -136,7 +137,7 @@ def test_nothing_is_built_on_a_commit_that_was_never_published(lake: ab.Reposito
     store, published = lake._context.store, lake.snapshot().id
     orphan = lake._context.new_id()
     data = store.get(f"_commits/{published}.json").replace(published.encode(), orphan.encode())
-    store.put(f"_commits/{orphan}.json", data)
+    store.put(f"_commits/{orphan}.json", reseal("", data))
     for build in (
         lambda: lake.tag_create("t", ref=orphan),
         lambda: lake.reset("main", to=orphan),

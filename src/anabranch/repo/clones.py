@@ -103,7 +103,12 @@ class Clones:
     def find(self, clone_id: str) -> CloneInfo | None:
         log = self._log(clone_id)
         found = log.find_head()
-        return None if found is None else _decode(found[1], path=log.path(found[0]))
+        if found is None:
+            return None
+        number, data = found
+        clone = _decode(data, path=log.path(number))
+        codec.check_identity(log.path(number), (clone.id, clone.number), (clone_id, number))
+        return clone
 
     def get(self, clone_id: str) -> CloneInfo:
         # An id becomes a folder: what is no id must not become a path.

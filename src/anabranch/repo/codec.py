@@ -1,4 +1,7 @@
-"""Stored objects as canonical JSON with a format version; what a newer version wrote is refused, not guessed at."""
+"""Stored objects as canonical JSON with a format version and a checksum.
+
+An object of a newer format is refused, not guessed at. One whose checksum is wrong is refused before it is parsed.
+"""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,9 +24,11 @@ from anabranch.repo.models import (
     RunState,
     TableEntry,
 )
+from anabranch.repo.seal import SealError, open_sealed, seal
 
 __all__ = [
     "FORMAT",
+    "check_identity",
     "damage_named",
     "decode_commit",
     "decode_entry",
@@ -38,8 +43,8 @@ __all__ = [
     "weigh_summary",
 ]
 
-# 2: summaries tell more. A reader of 1 would take them for damaged.
-FORMAT = 2
+# 2: summaries hold more fields. A reader of 1 would take them for damaged. 3: every object carries a checksum.
+FORMAT = 3
 
 # A commit among those before another one: by position and without its parent, which follows from its place, since every
 # commit repeats a page of them.
@@ -61,28 +66,41 @@ _SUMMARY = (
 
 
 def dump(fields: Mapping[str, Any]) -> bytes:
-    return json.dumps({"format": FORMAT, **fields}, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    """Encode an object in the current format, with its checksum."""
+    versioned = {**fields, "format": FORMAT}
+    return seal(json.dumps(versioned, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode())
 
 
 @contextmanager
 def damage_named(path: str) -> Iterator[None]:
-    """Raise whatever goes wrong while an object is decoded as damage to that object."""
+    """Raise any error in decoding an object as a CorruptError that names the object."""
     try:
         yield
+    except SealError as err:
+        raise CorruptError(f"{path!r} is damaged: {err}", hint="run doctor on the repository") from err
     except (AttributeError, InvalidNameError, LookupError, TypeError, ValueError) as err:
         raise CorruptError(f"{path!r} is damaged: {err!r}", hint="run doctor on the repository") from err
 
 
+def check_identity(path: str, found: object, expected: object) -> None:
+    """Raise CorruptError if an object says that it is another one than the one that belongs at its path."""
+    if found != expected:
+        raise CorruptError(
+            f"{path!r} holds another object: it says {found!r}, not {expected!r}", hint="run doctor on the repository"
+        )
+
+
 def load(data: bytes, *, path: str) -> dict[str, Any]:
+    """Decode an object of this format or an earlier one; `path` is named in the error if it is damaged."""
     with damage_named(path):
-        fields = json.loads(data)
+        fields = open_sealed(data)
         version = fields["format"]
     if not isinstance(version, int) or version > FORMAT:
         raise UnsupportedFormatError(
             f"{path!r} has the format {version}, and this version of Anabranch knows {FORMAT}",
             hint="upgrade Anabranch to read this repository",
         )
-    return dict(fields)
+    return fields
 
 
 def encode_table(entry: TableEntry) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from anabranch.repo.context import Context
 from anabranch.repo.models import CommitRecord, GraphCommit, Origin, TableEntry, TableMap
 from anabranch.storage import put_once
 
-__all__ = ["COMMITS", "Commits", "commit_path", "next_page"]
+__all__ = ["COMMITS", "Commits", "commit_path", "next_page", "read_commit_fields"]
 
 COMMITS = "_commits"
 
@@ -98,9 +98,8 @@ class Commits:
         return known
 
     def _read(self, commit_id: str) -> dict[str, Any]:
-        path = commit_path(commit_id)
         try:
-            return codec.load(self._context.store.get(path), path=path)
+            return read_commit_fields(self._context, commit_id)
         except ObjectNotFoundError:
             raise CommitNotFoundError(
                 f"there is no commit {commit_id!r}", hint="list the commits to see which exist"
@@ -109,6 +108,16 @@ class Commits:
 
 def commit_path(commit_id: str) -> str:
     return f"{COMMITS}/{commit_id}.json"
+
+
+def read_commit_fields(context: Context, commit_id: str) -> dict[str, Any]:
+    """Read a commit object; raise ObjectNotFoundError if there is none, CorruptError if it is damaged or another's."""
+    path = commit_path(commit_id)
+    fields = codec.load(context.store.get(path), path=path)
+    with codec.damage_named(path):
+        found = fields["commit"]["graph_commit_id"]
+    codec.check_identity(path, found, commit_id)
+    return fields
 
 
 def is_due_for_full_map(*, new: int, since_base: int, tables: int) -> bool:

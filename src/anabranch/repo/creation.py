@@ -3,9 +3,11 @@
 from dataclasses import dataclass
 
 from anabranch.errors import (
+    CorruptError,
     ObjectNotFoundError,
     RepositoryExistsError,
     RepositoryNotFoundError,
+    StorageError,
 )
 from anabranch.ids import MAIN, BranchName
 from anabranch.repo import codec
@@ -18,16 +20,20 @@ from anabranch.storage import put_once
 
 __all__ = [
     "MARK",
+    "MARK_COPY",
     "Mark",
     "check_repository",
     "create_repository",
+    "find_mark_copy",
     "first_entry",
     "has_mark",
     "put_mark",
     "replace_mark",
+    "write_mark_copy",
 ]
 
 MARK = "_repo.json"
+MARK_COPY = "_repo_copy.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,25 +64,47 @@ def create_repository(context: Context) -> None:
 def check_repository(context: Context) -> Mark:
     """Make sure that there is a repository that this version can read."""
     try:
-        fields = codec.load(context.store.get(MARK), path=MARK)
+        return _decode(context.store.get(MARK), path=MARK)
     except ObjectNotFoundError:
         refuse_unfinished(context)
         raise RepositoryNotFoundError(
             f"there is no repository at {context.root!r}", hint="make one there first, or check the path"
         ) from None
-    with codec.damage_named(MARK):
-        return Mark(id=str(fields["id"]), root=str(fields["root"]), created_at=int(fields["created_at"]))
 
 
 def put_mark(context: Context, mark: Mark) -> None:
-    """Say that there is a repository from here on."""
+    """Put the object that makes the folder a repository."""
     if not put_once(context.store, MARK, _encode(mark)):
         raise _exists(context)
+    write_mark_copy(context, mark)
 
 
 def replace_mark(context: Context, mark: Mark) -> None:
-    """Record another root, in place and in one step: whoever relocates a repository ends with this."""
+    """Record another root, in place and in one step. This is the last step of a relocation."""
     context.store.put(MARK, _encode(mark))
+    write_mark_copy(context, mark)
+
+
+def write_mark_copy(context: Context, mark: Mark) -> None:
+    """Leave a copy from which doctor can restore the mark. Only doctor reads it, so a failed write is ignored."""
+    try:
+        context.store.put(MARK_COPY, _encode(mark))
+    except StorageError:
+        return
+
+
+def find_mark_copy(context: Context) -> Mark | None:
+    """Return the copy of the mark; None if it is missing or damaged."""
+    try:
+        return _decode(context.store.get(MARK_COPY), path=MARK_COPY)
+    except (CorruptError, ObjectNotFoundError):
+        return None
+
+
+def _decode(data: bytes, *, path: str) -> Mark:
+    fields = codec.load(data, path=path)
+    with codec.damage_named(path):
+        return Mark(id=str(fields["id"]), root=str(fields["root"]), created_at=int(fields["created_at"]))
 
 
 def _encode(mark: Mark) -> bytes:

@@ -8,6 +8,7 @@ from anabranch.format.recent import Recent
 from anabranch.ids import BranchName
 from anabranch.repo import codec
 from anabranch.repo.context import BRANCHES, RUNS, Context
+from anabranch.repo.log import NumberedLog
 from anabranch.repo.models import LogEntry
 from anabranch.storage import in_parallel
 
@@ -61,7 +62,7 @@ class Heads:
             raise VersionNotFoundError(
                 f"branch '{branch}' has no version {number}", hint="list its commits to see which exist"
             )
-        entry = codec.decode_entry(data, path=log.path(number))
+        entry = _decode(log, branch, number, data)
         self._numbered.keep((branch, number), entry)
         return entry
 
@@ -103,4 +104,10 @@ class Heads:
     def _read(self, branch: BranchName) -> LogEntry | None:
         log = self._context.branch_log(branch)
         found = log.find_head()
-        return None if found is None else codec.decode_entry(found[1], path=log.path(found[0]))
+        return None if found is None else _decode(log, branch, *found)
+
+
+def _decode(log: NumberedLog, branch: BranchName, number: int, data: bytes) -> LogEntry:
+    entry = codec.decode_entry(data, path=log.path(number))
+    codec.check_identity(log.path(number), (str(entry.branch), entry.number), (str(branch), number))
+    return entry

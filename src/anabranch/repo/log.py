@@ -60,14 +60,15 @@ class NumberedLog:
         return True
 
     def write_hint(self, number: int, data: bytes) -> None:
-        """Leave a copy of the newest entry for the next reader; a courtesy, so a failure is nobody's.
+        """Leave a copy of the newest entry for the next reader. The log works without it, so failures are ignored.
 
-        Not being needed, it is not repaired either: a checksum tells whether it is whole.
+        Its checksum covers the number too: a wrong number would hide entries, or name one that does not exist.
         """
         if self.store.lists_sorted:
             return
         try:
-            self.store.put(self.hint_path, b"%d %d\n%s" % (number, crc32(data), data), durable=False)
+            hint = b"2 %d %d\n%s" % (number, _checksum(number, data), data)
+            self.store.put(self.hint_path, hint, durable=False)
         except StorageError:
             return
 
@@ -76,13 +77,17 @@ class NumberedLog:
         return None if number is None else (number, self.store.get(self.path(number)))
 
     def find_hint(self) -> tuple[int, bytes] | None:
-        """The copy of a recent entry that lies beside the log, if it is whole; it may be older than the newest."""
+        """Return the copy of a recent entry that lies beside the log; None if it is missing or damaged.
+
+        It may be older than the newest entry. Earlier releases wrote no version, and a checksum of the entry only.
+        """
         try:
             first, _, data = self.store.get(self.hint_path).partition(b"\n")
-            number, checksum = map(int, first.split(b" "))
+            *version, number, checksum = map(int, first.split(b" "))
         except (ObjectNotFoundError, ValueError):
             return None
-        return (number, data) if crc32(data) == checksum else None
+        expected = {(): crc32(data), (2,): _checksum(number, data)}.get(tuple(version))
+        return (number, data) if checksum == expected else None
 
     def _last_of_all(self) -> tuple[int, bytes] | None:
         last = max(self._iter_numbers(), default=None)
@@ -98,3 +103,7 @@ class NumberedLog:
         for info in self.store.list(self.folder):
             if (number := self.number_of(info.path)) is not None:
                 yield number
+
+
+def _checksum(number: int, data: bytes) -> int:
+    return crc32(b"%d\n" % number + data)

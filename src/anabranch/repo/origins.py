@@ -71,7 +71,12 @@ def find_origin(context: Context) -> Attempt | None:
     if log.find(1) is None:
         return None
     found = log.find_head()
-    return None if found is None else _decode(codec.load(found[1], path=log.path(found[0])), path=log.path(found[0]))
+    if found is None:
+        return None
+    number, data = found
+    attempt = _decode(codec.load(data, path=log.path(number)), path=log.path(number))
+    codec.check_identity(log.path(number), attempt.number, number)
+    return attempt
 
 
 def refuse_unfinished(context: Context) -> None:

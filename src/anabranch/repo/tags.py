@@ -116,7 +116,7 @@ def iter_tagged_since(records: Records, since: datetime) -> Iterator[TagInfo]:
         listed = ((log.number_of(info.path), info.modified) for info in records.context.store.list(folder))
         times = {number: modified for number, modified in listed if number is not None}
         for number in sorted(times, reverse=True):
-            tag = decode_tag(records.context.store.get(log.path(number)), path=log.path(number))
+            tag = _decode_own(log, folder.rpartition("/")[2], number, records.context.store.get(log.path(number)))
             # A tombstone tells what was tagged until then.
             if not tag.is_deleted or times[number] >= since:
                 yield tag
@@ -131,7 +131,13 @@ def _log(records: Records, name: TagName) -> NumberedLog:
 def _find_newest(records: Records, name: TagName) -> TagInfo | None:
     log = _log(records, name)
     found = log.find_head()
-    return None if found is None else decode_tag(found[1], path=log.path(found[0]))
+    return None if found is None else _decode_own(log, str(name), *found)
+
+
+def _decode_own(log: NumberedLog, name: str, number: int, data: bytes) -> TagInfo:
+    tag = decode_tag(data, path=log.path(number))
+    codec.check_identity(log.path(number), (tag.name, tag.number), (name, number))
+    return tag
 
 
 def decode_tag(data: bytes, *, path: str) -> TagInfo:

@@ -13,8 +13,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from anabranch.errors import BusyError, ObjectNotFoundError, StorageError
+from anabranch.errors import BusyError, CorruptError, ObjectNotFoundError, StorageError
 from anabranch.ids import BranchName
+from anabranch.repo import codec
 from anabranch.repo.context import Context, new_ulid
 from anabranch.repo.leases import lease_path, list_leases
 from anabranch.storage import ObjectInfo, find_object
@@ -74,8 +75,8 @@ class Work:
             now = _clock()
             # Whoever was silent for long stays so, though it may be this thread that wakes first.
             self._longest_silence = max(self._longest_silence, now - self._signed)
-            content = " ".join([f"{now - self._began:.3f}", *self._held])
-            self._context.store.put(self._path, content.encode(), durable=False)
+            fields = {"age": f"{now - self._began:.3f}", "held": self._held}
+            self._context.store.put(self._path, codec.dump(fields), durable=False)
             self._has_signed, self._signed = True, now
 
     def hold(self, commit_ids: Iterable[str]) -> None:
@@ -208,10 +209,24 @@ def list_held_commits(context: Context) -> tuple[str, ...]:
 def _list_signs(context: Context) -> Iterator[_Sign]:
     for info in _list_recent(context, _WORK):
         try:
-            age, *held = context.store.get(info.path).decode().split(" ")
+            yield _decode_sign(context, info)
         except ObjectNotFoundError:
-            continue  # it is over
-        yield _Sign(began=info.modified - timedelta(seconds=float(age)), held=tuple(held))
+            continue  # the work has ended
+        except CorruptError as err:
+            seconds = context.lease.total_seconds() * (_SILENT_LEASES + 1)
+            hint = f"try again in {seconds:.0f} s: by then it is renewed, or its work counts as dead"
+            raise CorruptError(err.problem, hint=hint) from err
+
+
+def _decode_sign(context: Context, info: ObjectInfo) -> _Sign:
+    data = context.store.get(info.path)
+    with codec.damage_named(info.path):
+        if data.startswith(b"{"):
+            fields = codec.load(data, path=info.path)
+            age, held = fields["age"], fields["held"]
+        else:
+            age, *held = data.decode().split(" ")  # written by an earlier release
+        return _Sign(began=info.modified - timedelta(seconds=float(age)), held=tuple(held))
 
 
 def _list_recent(context: Context, holder: BranchName | None = None) -> tuple[ObjectInfo, ...]:

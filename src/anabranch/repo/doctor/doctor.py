@@ -29,7 +29,7 @@ from anabranch.repo.doctor.history_tables import diagnose_history, read_told_his
 from anabranch.repo.doctor.logs import LogPlace, diagnose_branches, list_logs, look_at_log
 from anabranch.repo.doctor.rows import diagnose_rows
 from anabranch.repo.doctor.seen import Seen, Use
-from anabranch.repo.doctor.surroundings import diagnose_leases, diagnose_mark, diagnose_names
+from anabranch.repo.doctor.surroundings import diagnose_leases, diagnose_mark, diagnose_names, diagnose_records
 from anabranch.repo.doctor.tables import DatasetCheck, look_at_dataset
 from anabranch.repo.records import Records
 from anabranch.repo.steps import Steps
@@ -115,6 +115,7 @@ class _Examination:
         if are_logs_whole:
             cases += diagnose_history(self._records, seen, told)
         cases += diagnose_leases(self._context)
+        cases += diagnose_records(self._context)
         cases += diagnose_names(self._context, strangers)
         # Looked at again: who has just published needs a moment to settle.
         still = {case.finding for case in diagnose_homes(self._records, seen, damaged)} if homes else set()

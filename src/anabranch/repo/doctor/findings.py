@@ -14,10 +14,13 @@ class FindingKind(StrEnum):
 
     MISSING_MARK = "missing_mark"
     DAMAGED_MARK = "damaged_mark"
+    DAMAGED_COPY = "damaged_copy"
+    DAMAGED_RECORD = "damaged_record"
     NEWER_FORMAT = "newer_format"
     MISSING_BRANCH = "missing_branch"
     LOG_GAP = "log_gap"
     DAMAGED_ENTRY = "damaged_entry"
+    TORN_ENTRY = "torn_entry"
     MISPLACED_ENTRY = "misplaced_entry"
     WRONG_HINT = "wrong_hint"
     DAMAGED_HINT = "damaged_hint"
@@ -58,6 +61,7 @@ class FindingKind(StrEnum):
 
 _SEVERITIES = {
     FindingKind.DAMAGED_HINT: Severity.INFO,
+    FindingKind.DAMAGED_COPY: Severity.INFO,
     FindingKind.WRONG_ORDER: Severity.WARNING,
     FindingKind.MISSING_REF: Severity.WARNING,
     FindingKind.DAMAGED_REF: Severity.WARNING,

@@ -214,7 +214,7 @@ def _lost(records: Records, place: LogPlace, number: int, newest: int, *, kind: 
     """An entry that is gone or wrong. It is the commit point of what it said, so that it is never just removed."""
     data = find_copy(place.log, place.is_own, place.decode, number)
     if data is None and place.branch is not None:
-        data = rebuild_entry(records, place.log, number)
+        data = rebuild_entry(records, place.log, place.branch, number)
     finding = RepositoryFinding(
         kind=kind,
         subject=place.log.path(number),

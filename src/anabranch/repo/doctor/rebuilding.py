@@ -3,14 +3,16 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from anabranch.errors import AnabranchError, CorruptError, NotFoundError
+from anabranch.errors import AnabranchError, CorruptError, NotFoundError, UnsupportedFormatError
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo import codec
 from anabranch.repo.commits import commit_path
 from anabranch.repo.doctor.seen import Seen
+from anabranch.repo.gc.marks import find_record
 from anabranch.repo.log import NumberedLog
 from anabranch.repo.models import BranchEvent, BranchMode, CommitKind, CommitRecord, GraphCommit, LogEntry, TableMap
 from anabranch.repo.records import Records
+from anabranch.repo.seal import is_sealed
 from anabranch.repo.tags import TagInfo
 
 __all__ = ["Entry", "OtherEntry", "Rebuilder", "find_copy", "rebuild_entry"]
@@ -42,7 +44,7 @@ class Rebuilder:
         return self._encoded(commit_id) is not None
 
     def rebuild(self, commit_id: str) -> bool:
-        """Put the object as the entry that published it has it; nobody else ever writes there."""
+        """Write the object again as the log entry that published it has it."""
         data = self._encoded(commit_id)
         if data is None:
             return False
@@ -55,18 +57,30 @@ class Rebuilder:
         if where is None:
             return None
         record = self._records.heads.get_numbered(BranchName(where[0]), where[1]).head
-        if record.base != commit_id:
-            return codec.dump(codec.encode_commit(record))
-        full_map = self._full_map(record, self._stored_map(commit_id))
-        return None if full_map is None else codec.dump(codec.encode_commit(record, full_map))
+        full_map = None
+        if record.base == commit_id:
+            full_map = self._full_map(record, self._stored_map(commit_id))
+            if full_map is None:
+                return None
+        return codec.dump({**codec.encode_commit(record, full_map), **self._mark(commit_id)})
+
+    def _mark(self, commit_id: str) -> dict[str, int]:
+        """The mark of a commit that was collected, which the log does not have but the record of the collection has."""
+        found = find_record(self._records.context, commit_id)
+        return {} if found is None else {"collected_at": found.at}
 
     def _stored_map(self, commit_id: str) -> TableMap | None:
-        """The full map in an object of which another part is wrong."""
+        """The full map in an object of which another part is wrong.
+
+        It is used only under a valid checksum. Otherwise the damage may be in the map itself.
+        """
         path = commit_path(commit_id)
         try:
-            fields = codec.load(self._records.context.store.get(path), path=path)
+            data = self._records.context.store.get(path)
+            fields = codec.load(data, path=path)
             with codec.damage_named(path):
-                return codec.decode_full_map(fields) if fields["commit"]["graph_commit_id"] == commit_id else None
+                is_own = is_sealed(data) and fields["commit"]["graph_commit_id"] == commit_id
+                return codec.decode_full_map(fields) if is_own else None
         except (CorruptError, NotFoundError):
             return None
 
@@ -117,13 +131,13 @@ def find_copy(log: NumberedLog, is_own: IsOwn, decode: Decode, number: int) -> b
         return None
 
 
-def rebuild_entry(records: Records, log: NumberedLog, number: int) -> bytes | None:
-    """A log entry that is lost, if those around it leave no doubt; None if they do.
+def rebuild_entry(records: Records, log: NumberedLog, branch: BranchName, number: int) -> bytes | None:
+    """Return a lost log entry if the entries around it leave no doubt what it was; None if they do.
 
-    Where the entry after it was built on a commit made as this number on top of the entry before it, while nothing else
-    was changed about the branch, it said just that.
+    The entry after it must build on a commit that was made as this number on top of the entry before it, and nothing
+    else about the branch may have changed.
     """
-    before, after = _find(log, number - 1), _find(log, number + 1)
+    before, after = _find(log, branch, number - 1), _find(log, branch, number + 1)
     if before is None or after is None or before.state != after.state:
         return None
     if before.state.mode is not BranchMode.PINNED or before.state.run is not None or before.state.is_deleted:
@@ -152,9 +166,11 @@ def _made_as(records: Records, after: LogEntry, number: int) -> CommitRecord | N
     return None
 
 
-def _find(log: NumberedLog, number: int) -> LogEntry | None:
+def _find(log: NumberedLog, branch: BranchName, number: int) -> LogEntry | None:
     data = log.find(number) if number > 0 else None
     try:
-        return None if data is None else codec.decode_entry(data, path=log.path(number))
-    except CorruptError:
+        entry = None if data is None else codec.decode_entry(data, path=log.path(number))
+    except (CorruptError, UnsupportedFormatError):
         return None
+    is_own = entry is not None and entry.number == number and entry.branch == branch
+    return entry if is_own else None

@@ -1,9 +1,11 @@
 """What lies beside logs and tables: the mark of the repository, leases, and names that nobody here gives."""
 
 from collections.abc import Iterator
+from functools import partial
 
 from anabranch.errors import (
     CorruptError,
+    ObjectNotFoundError,
     RepositoryNotFoundError,
     UnsupportedFormatError,
 )
@@ -12,65 +14,131 @@ from anabranch.repo import history
 from anabranch.repo.clones import CLONES
 from anabranch.repo.commits import COMMITS
 from anabranch.repo.context import BRANCHES, RUNS, TABLES, Context
-from anabranch.repo.creation import MARK, Mark, check_repository, replace_mark
+from anabranch.repo.creation import (
+    MARK,
+    MARK_COPY,
+    Mark,
+    check_repository,
+    find_mark_copy,
+    replace_mark,
+    write_mark_copy,
+)
 from anabranch.repo.doctor.findings import Case, FindingKind, RepositoryFinding, unknown_file
 from anabranch.repo.doctor.seen import Seen
-from anabranch.repo.gc.marks import GC
+from anabranch.repo.gc.marks import COPY, GC, RECORD, decode_record
 from anabranch.repo.leases import CLOCK, LEASES, store_time
 from anabranch.repo.origins import ORIGIN, refuse_unfinished
 from anabranch.repo.tags import TAGS
 from anabranch.storage import find_object
 
-__all__ = ["diagnose_leases", "diagnose_mark", "diagnose_names"]
+__all__ = ["diagnose_leases", "diagnose_mark", "diagnose_names", "diagnose_records"]
 
 # Pipelines keep their texts, and what failed steps said, beside what a repository itself has.
 _OF_PIPELINES = ("_logs", "_pipelines")
-_OWN = (BRANCHES, CLOCK, CLONES, COMMITS, GC, LEASES, MARK, ORIGIN, RUNS, TABLES, TAGS)
+_OWN = (BRANCHES, CLOCK, CLONES, COMMITS, GC, LEASES, MARK, MARK_COPY, ORIGIN, RUNS, TABLES, TAGS)
 _KNOWN = frozenset({*_OWN, *history.HISTORY_TABLES, *_OF_PIPELINES})
 # After one lease of silence work counts as dead; the others are for slow stores.
 _DEAD_LEASES = 3
 
 
 def diagnose_mark(context: Context, seen: Seen) -> Case | None:
-    """Look at the object that says that there is a repository; raise if nothing else says so either."""
-    kind, said, remedy = FindingKind.DAMAGED_MARK, "", ""
+    """Check the object that makes the folder a repository; raise if nothing else shows that there is one."""
+    kind, problem, remedy = FindingKind.DAMAGED_MARK, "", ""
     try:
-        check_repository(context)
+        mark = check_repository(context)
     except UnsupportedFormatError as err:
-        kind, said, remedy = FindingKind.NEWER_FORMAT, err.problem, "upgrade Anabranch; nothing else was looked at"
+        kind, problem, remedy = FindingKind.NEWER_FORMAT, err.problem, "upgrade Anabranch; nothing else was checked"
     except CorruptError as err:
-        said = err.problem
-    except RepositoryNotFoundError as err:
+        problem = err.problem
+    except RepositoryNotFoundError:
         if MAIN not in seen.heads:
             raise
-        kind, said = FindingKind.MISSING_MARK, "there are logs, and nothing that says that they are a repository"
-        remedy = _why_unfinished(context, err)
+        kind, problem = FindingKind.MISSING_MARK, "there are logs, but no object that marks them as a repository"
+        remedy = _why_unfinished(context)
     else:
-        return None
-    can_mend = not remedy and MAIN in seen.heads
+        return _mark_copy(context, mark)
+    copy = find_mark_copy(context)
+    can_repair = not remedy and MAIN in seen.heads
+    if can_repair:
+        remedy = "a repair restores it from its copy" if copy else "a repair writes it again, with a new id"
     finding = RepositoryFinding(
         kind=kind,
         subject=MARK,
-        explanation=said,
-        remedy=remedy or ("a repair writes it again, with a new id" if can_mend else "restore it from a backup"),
+        explanation=problem,
+        remedy=remedy or "restore it from a backup",
         refs=tuple(sorted(seen.heads)),
-        repairable=can_mend,
+        repairable=can_repair,
     )
-    return Case(finding=finding, mend=(lambda: _write_mark(context, seen)) if can_mend else None)
+    return Case(finding=finding, mend=(lambda: _write_mark(context, seen, copy)) if can_repair else None)
 
 
-def _why_unfinished(context: Context, missing: RepositoryNotFoundError) -> str:
-    """What to do about a clone that was cut off, which has no mark yet; nothing if it is no such clone."""
+def _mark_copy(context: Context, mark: Mark) -> Case | None:
+    """Check the copy of the mark. A repository of an earlier release has none, and gets one."""
+    if find_mark_copy(context) == mark:
+        return None
+
+    def write() -> bool:
+        write_mark_copy(context, mark)
+        return True
+
+    is_missing = find_object(context.store, MARK_COPY) is None
+    finding = RepositoryFinding(
+        kind=FindingKind.DAMAGED_COPY,
+        subject=MARK_COPY,
+        explanation=f"the copy of {MARK} is {'missing' if is_missing else 'damaged or out of date'}",
+        remedy="a repair writes it again",
+        repairable=True,
+    )
+    return Case(finding=finding, mend=write)
+
+
+def _why_unfinished(context: Context) -> str:
+    """Return how to continue a clone that was cut off, which has no mark yet; empty if this is not such a clone."""
     try:
         refuse_unfinished(context)
     except RepositoryNotFoundError as err:
         return err.hint
-    return "" if missing.problem else missing.hint
+    return ""
 
 
-def _write_mark(context: Context, seen: Seen) -> bool:
-    first = seen.heads[MAIN].state.created_at
-    replace_mark(context, Mark(id=context.new_id(), root=context.root, created_at=first))
+def _write_mark(context: Context, seen: Seen, copy: Mark | None) -> bool:
+    created_at = seen.heads[MAIN].state.created_at
+    # Without a copy the id is lost. Only unfinished clones compare it, and they begin again.
+    replace_mark(context, copy or Mark(id=context.new_id(), root=context.root, created_at=created_at))
+    return True
+
+
+def diagnose_records(context: Context) -> Iterator[Case]:
+    """Check the records of which commits were collected: without one of them, no collection runs."""
+    for info in context.store.list(GC):
+        if not info.path.endswith((RECORD, COPY)):
+            continue
+        problem = _record_problem(context, info.path)
+        if problem is None:
+            continue
+        is_copy = info.path.endswith(COPY)
+        other = info.path.removesuffix(COPY) + RECORD if is_copy else info.path.removesuffix(RECORD) + COPY
+        can_repair = _record_problem(context, other) is None
+        finding = RepositoryFinding(
+            kind=FindingKind.DAMAGED_COPY if is_copy else FindingKind.DAMAGED_RECORD,
+            subject=info.path,
+            explanation=f"it records which commits were collected: {problem}",
+            remedy="a repair restores it from its copy" if can_repair else "restore it from a backup",
+            repairable=can_repair,
+        )
+        yield Case(finding=finding, mend=partial(_copy_record, context, other, info.path) if can_repair else None)
+
+
+def _record_problem(context: Context, path: str) -> str | None:
+    try:
+        decode_record(context.store.get(path), path=path)
+    except (CorruptError, ObjectNotFoundError, UnsupportedFormatError) as err:
+        return err.problem
+    return None
+
+
+def _copy_record(context: Context, source: str, target: str) -> bool:
+    context.store.put(target, context.store.get(source))
     return True
 
 

@@ -8,17 +8,23 @@ is recorded besides, so that nobody judges it again.
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
-from anabranch.errors import CollectedError, DamagedFileError, NotFoundError
+from anabranch.errors import CollectedError, DamagedFileError, NotFoundError, StorageError
 from anabranch.repo import codec
-from anabranch.repo.commits import commit_path
+from anabranch.repo.commits import commit_path, read_commit_fields
 from anabranch.repo.context import Context
 from anabranch.repo.models import CommitRecord
 from anabranch.storage import in_parallel
 
 __all__ = [
+    "COPY",
     "GC",
+    "RECORD",
+    "CollectionRecord",
+    "decode_record",
+    "find_record",
     "list_collected",
     "mark_collected",
     "record_collected",
@@ -29,6 +35,7 @@ __all__ = [
 ]
 
 GC = "_gc"
+RECORD, COPY = ".json", ".copy"
 _MARK = "collected_at"
 
 
@@ -41,26 +48,57 @@ def unmark_collected(context: Context, commit_id: str) -> None:
 
 
 def _rewrite(context: Context, commit_id: str, change: Any) -> None:
-    """Put a commit's object anew: nothing that others look at differs, and of two who do so each puts the same."""
-    path = commit_path(commit_id)
-    fields = codec.load(context.store.get(path), path=path)
+    """Replace a commit object by one that differs in the mark only. Two concurrent calls write the same bytes."""
+    fields = read_commit_fields(context, commit_id)
     changed = change(fields)
     if changed != fields:
-        context.store.put(path, codec.dump(changed))
+        context.store.put(commit_path(commit_id), codec.dump(changed))
 
 
 def list_collected(context: Context) -> frozenset[str]:
-    """The commits whose tables earlier collections let go."""
-    paths = [info.path for info in context.store.list(GC) if info.path.endswith(".json")]
-    found = in_parallel(lambda path: codec.load(context.store.get(path), path=path)["commits"], paths)
+    """Return the commits whose data earlier collections removed."""
+    paths = [info.path for info in context.store.list(GC) if info.path.endswith(RECORD)]
+    found = in_parallel(lambda path: decode_record(context.store.get(path), path=path).commits, paths)
     return frozenset().union(*found)
 
 
+def find_record(context: Context, commit_id: str) -> "CollectionRecord | None":
+    """Return the newest record of a collection that removed a commit's data."""
+    paths = sorted((info.path for info in context.store.list(GC) if info.path.endswith(RECORD)), reverse=True)
+    found = (decode_record(context.store.get(path), path=path) for path in paths)
+    return next((record for record in found if commit_id in record.commits), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectionRecord:
+    """Which commits one collection removed the data of, and when."""
+
+    commits: frozenset[str]
+    at: int
+
+
+def decode_record(data: bytes, *, path: str) -> CollectionRecord:
+    """Decode a record of a collection, or the copy of one."""
+    fields = codec.load(data, path=path)
+    record_id = path.rpartition("/")[2].partition(".")[0]
+    with codec.damage_named(path):
+        # Records of earlier formats do not repeat their name.
+        codec.check_identity(path, fields.get("id", record_id), record_id)
+        return CollectionRecord(commits=frozenset(map(str, fields["commits"])), at=int(fields["at"]))
+
+
 def record_collected(context: Context, commits: frozenset[str], *, at: int) -> None:
-    """Say for good which commits are collected; to be done before the first of their files goes."""
-    if commits:
-        fields = {"commits": sorted(commits), "at": at, "actor": context.actor}
-        context.store.put(f"{GC}/{context.new_id()}.json", codec.dump(fields))
+    """Record for good which commits are collected. Must be called before the first of their files is deleted."""
+    if not commits:
+        return
+    record_id = context.new_id()
+    data = codec.dump({"id": record_id, "commits": sorted(commits), "at": at, "actor": context.actor})
+    context.store.put(f"{GC}/{record_id}{RECORD}", data)
+    try:
+        # Nothing else says which commits these were, so that doctor could not repair the record without a copy.
+        context.store.put(f"{GC}/{record_id}{COPY}", data)
+    except StorageError:
+        return
 
 
 def require_uncollected(context: Context, commit_id: str) -> None:
@@ -70,8 +108,7 @@ def require_uncollected(context: Context, commit_id: str) -> None:
 
 
 def _is_marked(context: Context, commit_id: str) -> bool:
-    path = commit_path(commit_id)
-    return codec.load(context.store.get(path), path=path).get(_MARK) is not None
+    return read_commit_fields(context, commit_id).get(_MARK) is not None
 
 
 def refuse_collected(record: CommitRecord) -> None:
