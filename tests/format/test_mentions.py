@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from anabranch.errors import DamagedFileError
-from anabranch.format import mentions
+from anabranch.format import described_files
 from anabranch.format.bases import FileKind, add_base, append_to_base
 from anabranch.format.home import Home
 from anabranch.format.layout import LayoutFile, LayoutKind, layout
@@ -93,11 +93,11 @@ def test_large_values_belong_to_their_data_file(tmp_path: Path) -> None:
 def test_lance_is_asked_about_what_is_not_known_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a fragment that describes more than we know nothing is guessed: its files may be among that."""
     for number in (6, 8, 10, 11, 12):
-        assert mentions._files_of_fragment(bytes_field(number, b"")) is None
+        assert described_files.files_of_fragment(bytes_field(number, b"")) is None
     home = Home.at(tmp_path / "t.lance")
     lance.write_dataset(rows(0, 10), home.root)
     ((file, version),) = manifests(home)
-    monkeypatch.setattr(mentions, "_FRAGMENT_FIELDS", frozenset())
+    monkeypatch.setattr(described_files, "_FRAGMENT_FIELDS", frozenset())
     found = Mentions(home, layout(home)).files_of(file)
     assert told_by_lance(home, file, version) <= found
     assert any(path.startswith("data/") for path in found)

@@ -63,7 +63,7 @@ def test_a_direct_write_is_reported_after_the_next_commit_and_stays_on_top(lake:
     strange_append(lake, branch, 99)
     append(lake, 5, branch=branch)
     assert [write.table for write in lake.foreign_writes] == [ORDERS]
-    assert "somebody else wrote" in lake.foreign_writes[0].problem
+    assert "an external writer changed" in lake.foreign_writes[0].problem
     assert ids(lake.snapshot_of(branch)) == [1, 2, 3, 4, 5]
     assert sorted(raw(lake, ref=branch).to_table().column("id").to_pylist()) == [1, 2, 3, 4, 99]
     append(lake, 6, branch=branch)

@@ -6,7 +6,6 @@ the list of the version that is read, by its name or path.
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from enum import StrEnum
 from typing import Any
 
 import lance
@@ -20,6 +19,7 @@ from anabranch.errors import (
     InvalidPathError,
     StaleBaseError,
 )
+from anabranch.format.described_files import FileKind
 from anabranch.format.home import Home
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.manifest import BasePath
@@ -49,22 +49,6 @@ OWN_ROOT = "root"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _ATTEMPTS = 10
-
-
-class FileKind(StrEnum):
-    """The kinds of file that may lie below a base."""
-
-    DATA = "data"
-    DELETION = "deletion"
-    INDEX = "index"
-
-    @property
-    def folder(self) -> str:
-        """Where files of this kind are in a dataset root."""
-        return _FOLDERS[self]
-
-
-_FOLDERS = {FileKind.DATA: "data", FileKind.DELETION: "_deletions", FileKind.INDEX: "_indices"}
 
 
 def resolve_path(

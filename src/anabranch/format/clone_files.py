@@ -102,7 +102,8 @@ def _scratch_clone(root: Home, hold: Hold) -> Iterator[Home]:
             found = {"version": hold.kept_version} if is_staged(hold.kept_version) else {}
             root.open().shallow_clone(scratch.root, kept, storage_options=options, **found)
         if is_staged(hold.kept_version):
-            give_ordinary_version(scratch, hold.kept_version, root.on(hold.kept_branch).head_version())
+            source = root.on(hold.kept_branch)
+            give_ordinary_version(scratch, hold.kept_version, source.head_version(), source=source)
             scratch.store().delete(manifest_path(hold.kept_version))
         yield scratch
     finally:

@@ -17,6 +17,8 @@ __all__ = [
     "ManifestInfo",
     "Outline",
     "fragment_id",
+    "has_mark",
+    "message_span",
     "read_contents",
     "read_manifest",
     "read_outline",
@@ -143,7 +145,7 @@ def with_base_paths(data: bytes, change: Callable[[BasePath], BasePath], *, name
 
 def without_base_paths(data: bytes, *, name: str = "manifest") -> bytes:
     """The same manifest for a dataset that has all files in its own root: no base path, and no file that names one."""
-    start, size = _message_span(data, name)
+    start, size = message_span(data, name)
     fields = tuple(iter_fields(data[start : start + size], _called(name)))
     sections, index_at = data[: start - 4], 0
     for field in fields:
@@ -194,12 +196,18 @@ def _index_section(data: bytes, position: int, name: str) -> bytes:
 
 
 def _message(data: bytes, name: str) -> bytes:
-    start, size = _message_span(data, name)
+    start, size = message_span(data, name)
     return data[start : start + size]
 
 
-def _message_span(data: bytes, name: str) -> tuple[int, int]:
-    if len(data) < _FOOTER or data[-4:] != _MAGIC:
+def has_mark(data: bytes) -> bool:
+    """Whether a manifest was written to its end. A file that a power loss cut off may be empty or full of zeros."""
+    return len(data) >= _FOOTER and data[-4:] == _MAGIC
+
+
+def message_span(data: bytes, name: str) -> tuple[int, int]:
+    """Return where the protobuf message of a manifest begins, after its length, and its size."""
+    if not has_mark(data):
         raise damaged(_called(name), "it does not end with the mark of a Lance file")
     (position,) = struct.unpack("<Q", data[-16:-8])
     if position + 4 > len(data) - _FOOTER:
@@ -211,7 +219,7 @@ def _message_span(data: bytes, name: str) -> tuple[int, int]:
 
 
 def _rewrite(data: bytes, name: str, change: Callable[[WireField], bytes]) -> bytes:
-    start, size = _message_span(data, name)
+    start, size = message_span(data, name)
     message = b"".join(change(field) for field in iter_fields(data[start : start + size], _called(name)))
     return data[: start - 4] + struct.pack("<I", len(message)) + message + data[start + size :]
 

@@ -6,30 +6,23 @@ have most of their fragments in common, so each of those is taken apart once.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from uuid import UUID
 
 from anabranch.errors import InvalidPathError
-from anabranch.format.bases import FileKind, resolve_path
+from anabranch.format.bases import resolve_path
+from anabranch.format.described_files import FileKind, Mention, files_of_fragment, folder_of_index
 from anabranch.format.health.files import mentioned_as
 from anabranch.format.home import Home
 from anabranch.format.layout import Layout, LayoutFile, LayoutKind
-from anabranch.format.manifest import BasePath, ManifestInfo, fragment_id, read_outline
-from anabranch.format.names import DeletionFileName, DeletionKind, ManifestName
+from anabranch.format.manifest import BasePath, ManifestInfo, read_outline
+from anabranch.format.names import ManifestName
 from anabranch.format.storage_report import list_live_files
-from anabranch.format.wire import iter_fields
 from anabranch.storage.uris import follow_links, normalise_uri, relative_to
 
 __all__ = ["Mentions"]
 
-# Of a fragment: its id, data files, deletion file and rows, and what is told of these on the spot; of an index all that
-# there is. Whatever else a description holds may name more files, and only Lance can tell.
-_FRAGMENT_FIELDS = frozenset({1, 2, 3, 4, 5, 7, 9})
-_INDEX_FIELDS = frozenset(range(1, 12))
 _BESIDE = frozenset({LayoutKind.BLOB, LayoutKind.INDEX})
 
-# A file as a manifest speaks of it: what it is, its name, and the base that it lies in.
-_Mention = tuple[FileKind, str, int | None]
-_TakeApart = Callable[[bytes], tuple[_Mention, ...] | None]
+_TakeApart = Callable[[bytes], tuple[Mention, ...] | None]
 
 
 class Mentions:
@@ -94,7 +87,7 @@ class _HomeMentions:
     def find(self, fragments: Iterable[bytes], indices: Iterable[bytes]) -> set[tuple[FileKind, str]] | None:
         """The files of these fragments and the folders of these indices; None if they may name others besides."""
         found: set[tuple[FileKind, str]] = set()
-        for descriptions, take_apart in ((fragments, _files_of_fragment), (indices, _folder_of_index)):
+        for descriptions, take_apart in ((fragments, files_of_fragment), (indices, folder_of_index)):
             for description in descriptions:
                 known = self._seen.get(description)
                 if known is None:
@@ -126,59 +119,3 @@ class _HomeMentions:
             except InvalidPathError:
                 self._folders[place] = None  # in a kind of store that we do not serve
         return self._folders[place]
-
-
-def _files_of_fragment(description: bytes) -> tuple[_Mention, ...] | None:
-    found: list[_Mention] = []
-    for field in iter_fields(description, "fragment"):
-        if field.number not in _FRAGMENT_FIELDS:
-            return None
-        if field.number == 2 and isinstance(field.value, bytes):
-            found.append(_data_file(field.value))
-        elif field.number == 3 and isinstance(field.value, bytes):
-            found.append(_deletion_file(field.value, fragment_id(description)))
-    return tuple(found)
-
-
-def _data_file(message: bytes) -> _Mention:
-    values = _values(message)
-    return FileKind.DATA, _bytes(values, 1).decode(), _base_id(values, 7)
-
-
-def _deletion_file(message: bytes, fragment: int) -> _Mention:
-    values = _values(message)
-    name = DeletionFileName(
-        fragment_id=fragment,
-        read_version=_number(values, 2),
-        id=str(_number(values, 3)),
-        kind=DeletionKind.BITMAP if _number(values, 1) else DeletionKind.ARROW,
-    )
-    return FileKind.DELETION, str(name), _base_id(values, 7)
-
-
-def _folder_of_index(description: bytes) -> tuple[_Mention, ...] | None:
-    values = _values(description)
-    if not values.keys() <= _INDEX_FIELDS:
-        return None
-    uuid = UUID(bytes=_bytes(_values(_bytes(values, 1)), 1))
-    return ((FileKind.INDEX, str(uuid), _base_id(values, 9)),)
-
-
-def _values(message: bytes) -> dict[int, int | bytes]:
-    return {field.number: field.value for field in iter_fields(message, "manifest")}
-
-
-def _number(values: dict[int, int | bytes], number: int) -> int:
-    """A number, which is left out where it is zero."""
-    value = values.get(number, 0)
-    return value if isinstance(value, int) else 0
-
-
-def _base_id(values: dict[int, int | bytes], number: int) -> int | None:
-    value = values.get(number)
-    return value if isinstance(value, int) else None
-
-
-def _bytes(values: dict[int, int | bytes], number: int) -> bytes:
-    value = values.get(number, b"")
-    return value if isinstance(value, bytes) else b""

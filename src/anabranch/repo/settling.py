@@ -27,15 +27,15 @@ class ForeignWrite:
 
 
 def try_to_settle(records: Records, branch: BranchName, changes: Changes) -> tuple[ForeignWrite, ...]:
-    """Settle what was just published; report strangers' writes, and leave every other failure to the next writer."""
+    """Settle what was just published; report external writes, and leave every other failure to the next writer."""
     found = []
-    # A table taken from another branch lies in that branch's home, which is not this one's to move.
+    # A table taken from another branch lies in that branch's home, which this one does not write to.
     pending = {key: entry for key, entry in changes.items() if entry is not None and owns(branch, entry.home)}
     while pending:
         settled = {}
         for key, entry in pending.items():
             try:
-                _settle(records, entry)
+                _settle(records, branch, key, entry)
             except ForeignWriteError as err:
                 found.append(ForeignWrite(table=str(key), home=str(branch), problem=err.problem))
             except AnabranchError:
@@ -53,22 +53,23 @@ def settle_table(records: Records, branch: BranchName, key: TableKey, *, force: 
     """Make the newest published version of a table its home's newest ordinary one."""
     entry = records.find_table(branch, key)
     while entry is not None and owns(branch, entry.home):
-        _settle(records, entry, force=force)
+        if force:
+            staging.settle_by_force(records.context.home_of(entry), entry.version)
+        else:
+            _settle(records, branch, key, entry)
         entry = _find_newer(records, branch, {key: entry}).get(key)
 
 
-def _settle(records: Records, entry: TableEntry, *, force: bool = False) -> None:
+def _settle(records: Records, branch: BranchName, key: TableKey, entry: TableEntry) -> None:
     home = records.context.home_of(entry)
-    if force:
-        staging.settle_by_force(home, entry.version)
-    else:
-        staging.settle(home, entry.version, expected_head=entry.head)
+    prepared = staging.prepare_settle(home, entry.version, expected_head=entry.head)
+    staging.link(prepared, is_current=lambda: not _find_newer(records, branch, {key: entry}))
 
 
 def _find_newer(records: Records, branch: BranchName, settled: TableMap) -> dict[TableKey, TableEntry]:
-    """What was published meanwhile of the tables just settled.
+    """Return what was published since of the tables that were just settled.
 
-    Whoever restores looks at the branch again afterwards: a slower writer would else put an older version on top.
+    A slow writer may have settled an older version after a newer one, so each reads the branch again afterwards.
     """
     head = records.heads.find(branch) if settled else None
     if head is None:

@@ -17,7 +17,10 @@ from anabranch.format.staging import (
     foreign_versions,
     index,
     is_our_restore,
+    link,
     overwrite,
+    prepare_settle,
+    restored_version,
     settle,
     settle_by_force,
 )
@@ -68,39 +71,40 @@ def test_earlier_stranger_is_kept_and_reported(place: Place) -> None:
     assert not is_our_restore(pin.home, stranger)
 
 
-def test_stranger_who_slips_in_between_is_put_back(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_external_write_between_preparation_and_put_is_kept_and_reported(place: Place) -> None:
     pin = new_table(place, [1])
-    slip_in_before_restores(monkeypatch, pin.home, [[50]])
-    with pytest.raises(ForeignWriteError, match="version 2"):
-        settle(pin.home, pin.version, expected_head=1)
+    prepared = prepare_settle(pin.home, pin.version, expected_head=1)
+    stranger = stranger_appends(pin.home, 50)
+    with pytest.raises(ForeignWriteError, match=f"version {stranger}"):
+        link(prepared)
+    assert (stranger, raw(pin).version) == (prepared.number, prepared.number)
     assert raw(pin).to_table().column("id").to_pylist() == [50]
-    assert [v for v in range(2, raw(pin).version + 1) if is_our_restore(pin.home, v)] == [3, 4]
-    assert foreign_versions(pin.home, since=1) == (2,)
+    assert foreign_versions(pin.home, since=1) == (stranger,)
 
 
-def test_stranger_who_writes_while_another_is_put_back_is_kept(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settle_that_lost_against_another_of_ours_takes_the_next_number(place: Place) -> None:
     pin = new_table(place, [1])
-    slip_in_before_restores(monkeypatch, pin.home, [[50], [60]])
-    with pytest.raises(ForeignWriteError):
-        settle(pin.home, pin.version, expected_head=1)
-    assert 60 in raw(pin).to_table().column("id").to_pylist()
-    assert foreign_versions(pin.home, since=1) == (2, 4)
-    assert (
-        50
-        in lance.dataset(pin.home.uri, version=2, storage_options=pin.home.lance_options()).to_table()["id"].to_pylist()
-    )
+    prepared = prepare_settle(pin.home, append(pin, rows([2])).version, expected_head=1)
+    settle(pin.home, pin.version, expected_head=1)
+    settled = link(prepared)
+    assert settled is not None
+    assert (settled.version, settled.between) == (3, (2,))
+    assert raw(pin).to_table().column("id").to_pylist() == [1, 2]
 
 
-def slip_in_before_restores(monkeypatch: pytest.MonkeyPatch, home: Home, appends: list[list[int]]) -> None:
-    """Let a stranger append right before each of our restores, after we looked at the head."""
-    commit = lance.LanceDataset.commit
+def test_version_that_is_not_published_any_more_is_not_put_on_a_newer_one(place: Place) -> None:
+    pin = new_table(place, [1])
+    prepared = prepare_settle(pin.home, pin.version, expected_head=1)
+    settle(pin.home, append(pin, rows([2])).version, expected_head=1)
+    assert link(prepared, is_current=lambda: False) is None
+    assert raw(pin).to_table().column("id").to_pylist() == [1, 2]
 
-    def slipping(base: Any, change: Any, *args: Any, **options: Any) -> lance.LanceDataset:
-        if appends:
-            stranger_appends(home, *appends.pop(0))
-        return commit(base, change, *args, **options)
 
-    monkeypatch.setattr(lance.LanceDataset, "commit", staticmethod(slipping))
+def test_version_is_settled_once(place: Place) -> None:
+    pin = new_table(place, [1])
+    assert settle(pin.home, pin.version, expected_head=1).version == 2
+    assert settle(pin.home, pin.version, expected_head=1).version == 2
+    assert raw(pin).version == 2
 
 
 def test_foreign_rewrites_that_lance_cannot_show_are_foreign(place: Place) -> None:
@@ -122,13 +126,29 @@ def test_version_that_was_collected_is_nobodys(place: Place) -> None:
     assert not is_our_restore(pin.home, 2)
 
 
-def test_stranger_who_was_put_back_is_foreign_though_the_version_went(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def restore_as_earlier_releases_did(home: Home, version: int, **stamp: str) -> int:
+    change = lance.Transaction(
+        home.open().version,
+        lance.LanceOperation.Restore(version),
+        transaction_properties={"anabranch.restore": str(version), **{f"anabranch.{k}": v for k, v in stamp.items()}},
+    )
+    return int(lance.LanceDataset.commit(home.open(), change).version)
+
+
+def test_restores_of_earlier_releases_are_ours(place: Place) -> None:
     pin = new_table(place, [1])
-    slip_in_before_restores(monkeypatch, pin.home, [[50]])
-    with pytest.raises(ForeignWriteError, match="version 2"):
-        settle(pin.home, pin.version, expected_head=1)
+    assert restore_as_earlier_releases_did(pin.home, pin.version) == 2
+    assert is_our_restore(pin.home, 2)
+    assert restored_version(pin.home, 2) == pin.version
+    assert foreign_versions(pin.home, since=1) == ()
+    assert settle(pin.home, append(pin, rows([2])).version, expected_head=1).version == 3
+
+
+def test_external_version_that_an_earlier_release_put_back_is_foreign(place: Place) -> None:
+    pin = new_table(place, [1])
+    stranger_appends(pin.home, 50)
+    restore_as_earlier_releases_did(pin.home, pin.version)
+    restore_as_earlier_releases_did(pin.home, 2, put_back="2")
     pin.home.store().delete(f"_versions/{2**64 - 1 - 2:020d}.manifest")
     assert foreign_versions(pin.home, since=1) == (2,)
     settle_by_force(pin.home, pin.version)

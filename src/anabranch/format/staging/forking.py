@@ -3,10 +3,11 @@
 from anabranch.errors import BranchExistsError, CorruptError
 from anabranch.format.home import Home, is_staged
 from anabranch.format.lance_errors import lance_errors
-from anabranch.format.manifest import with_version
 from anabranch.format.names import branch_ref_path, manifest_path
 from anabranch.format.origins import Origin, find_origin
+from anabranch.format.settled_manifest import ordinary_manifest
 from anabranch.format.staging.pin import Pin
+from anabranch.format.staging.settling import restored_version
 from anabranch.storage import put_once
 from anabranch.storage.uris import is_local, join_uri
 
@@ -26,7 +27,7 @@ def fork(source: Pin, branch: str) -> Home:
         root = head if source.is_staged and source.home.branch is None else source.home.on(None).open()
         root.create_branch(branch, (source.home.branch, source.version) if source.home.branch else source.version)
     if is_staged(source.version):
-        give_ordinary_version(target, source.version, head.version)
+        give_ordinary_version(target, source.version, head.version, source=source.home)
     _check(target, source, head.version)
     _sync(target, head.version)
     return target
@@ -39,13 +40,19 @@ def _sync(target: Home, number: int) -> None:
         target.store().sync([join_uri(target.root, path) for path in paths])
 
 
-def give_ordinary_version(target: Home, staged: int, number: int) -> None:
-    """Put a staged version of a home as an ordinary one beside it: Lance branches and clones it as it is."""
+def give_ordinary_version(target: Home, staged: int, number: int, *, source: Home) -> None:
+    """Put a staged version of a home as an ordinary one beside it: Lance branches and clones it as it is.
+
+    `source` is the home that the version was staged in, and `number` is its newest ordinary version.
+    """
     store = target.store()
     path, ordinary = (_in_home(target, manifest_path(version)) for version in (staged, number))
-    manifest = with_version(store.get(path), number, name=path)
+    shown_by = None
+    if restored_version(source, number) == staged:
+        shown_by = source.store().get(_in_home(source, manifest_path(number)))
+    manifest = ordinary_manifest(store.get(path), number, shown_by=shown_by, name=path)
     if not put_once(store, ordinary, manifest, durable=False):
-        raise BranchExistsError(f"somebody else is making the branch {target.branch!r}", hint="choose another name")
+        raise BranchExistsError(f"another process is creating the branch {target.branch!r}", hint="choose another name")
 
 
 def _in_home(home: Home, path: str) -> str:

@@ -1,164 +1,399 @@
-"""A staged version made the next ordinary one, and strangers' writes told from our own.
+"""Settle: put a staged version as the next ordinary one, and recognise the versions that external writers made.
 
-Lance restores blindly, whatever came in between; so each of our restores is stamped, and everything between what we
-expected and what we made is looked at afterwards.
+The put is a compare-and-set. If the number is taken, the version there tells who made it: the transaction of each of
+our versions has properties that name the staged version it shows.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from uuid import uuid4
 
-import lance
-
-from anabranch.errors import ForeignWriteError, NotFoundError
+from anabranch.errors import ForeignWriteError, NotFoundError, ObjectNotFoundError, VersionNotFoundError
+from anabranch.format.described_files import FileKind, files_of_fragment, folder_of_index, names_in_index
 from anabranch.format.home import Home, is_staged
 from anabranch.format.lance_errors import lance_errors
+from anabranch.format.manifest import BasePath, read_manifest
+from anabranch.format.names import manifest_of_path, manifest_path
 from anabranch.format.recent import Recent
+from anabranch.format.settled_manifest import (
+    SettledManifest,
+    SettledParts,
+    inline_transaction,
+    read_parts,
+    read_properties,
+    settled_manifest,
+)
+from anabranch.storage import ObjectStore, open_store, put_once
+from anabranch.storage.uris import join_uri
 
 __all__ = [
+    "PreparedSettle",
     "Settled",
     "foreign_versions",
     "is_our_restore",
+    "link",
+    "newest_version",
+    "prepare_settle",
+    "put_prepared",
     "restored_version",
     "settle",
     "settle_by_force",
     "settled_head",
 ]
 
-_STAMP = "anabranch.restore"
+# In the transaction of an ordinary version that shows another one: the number of that version.
+_SETTLED_FROM = "anabranch.settle"
+# The same in repositories of earlier releases, which settled by a Restore of Lance.
+_RESTORED_FROM = "anabranch.restore"
+# On a version that set external writes aside: the newest version that was considered.
+_SET_ASIDE = "anabranch.set_aside"
+# On a restore of an earlier release that made an external version the newest again: its number.
+_PUT_BACK = "anabranch.put_back"
+
 # The ordinary versions that staged ones became; staged ids are never used again, so this cannot go stale.
 _SETTLED: Recent[tuple[Home, int], int] = Recent(limit=256)
-# On a restore that set strangers' writes aside: the newest version it looked at.
-_SET_ASIDE = "anabranch.set_aside"
-# On a restore that made a stranger's version the newest again: which that is.
-_PUT_BACK = "anabranch.put_back"
+# The newest ordinary version of a home that this process knows of. It is read again before it is built on.
+_NEWEST: Recent[Home, int] = Recent(limit=256)
+# Small staged manifests by their ids, which are never used again: each is the base of the next settle.
+_STAGED: Recent[tuple[Home, int], bytes] = Recent(limit=64)
+_SMALL = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
-    """The ordinary version made, and our own restores that came in between since the expected head."""
+    """The ordinary version made, and our own versions between it and the expected head."""
 
     version: int
     between: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedSettle:
+    """A version of a home, ready to be put as its next ordinary one.
+
+    `path` is relative to the dataset's root and `data` is what to put there. `new_files` are the URIs of all files that
+    readers of this version need and that the ordinary version before it did not reference, the staged manifest among
+    them. There is nothing to put if the version `is_settled` already; `number` is then its ordinary number. A version
+    that `is_restore` makes concurrent native writers fail instead of rebase.
+    """
+
+    home: Home
+    version: int
+    number: int
+    path: str
+    data: bytes = field(repr=False)
+    new_files: tuple[str, ...]
+    expected_head: int
+    properties: Mapping[str, str]
+    is_settled: bool = False
+    is_restore: bool = False
+
+    @property
+    def between(self) -> tuple[int, ...]:
+        """Our own versions that were settled since the expected head."""
+        return tuple(range(self.expected_head + 1, self.number))
+
+
+def prepare_settle(
+    home: Home, version: int, *, expected_head: int, stamp: Mapping[str, str] | None = None
+) -> PreparedSettle:
+    """Prepare to put a version, staged or ordinary, as the next ordinary version of its home.
+
+    Raise ForeignWriteError if an external writer made a version after the expected head.
+    """
+    properties = {**(stamp or {}), _SETTLED_FROM: str(version)}
+    before = _find_newest(home, version, at_least=expected_head)
+    if _shows(before, version):
+        # Nothing will be put that would show whether this is the newest version, so it is listed.
+        _forget_newest(home)
+        before = _find_newest(home, version, at_least=expected_head)
+    _refuse_external(home, since=expected_head, newest=before)
+    prepared = PreparedSettle(
+        home=home,
+        version=version,
+        number=before.number,
+        path=_path(home, before.number),
+        data=b"",
+        new_files=(),
+        expected_head=expected_head,
+        properties=properties,
+        is_settled=True,
+    )
+    if _shows(before, version) and _SET_ASIDE not in properties:
+        return prepared
+    staged = _read_staged(home, version)
+    made = _settled_manifest(home, before, staged, prepared)
+    return replace(
+        prepared,
+        number=made.number,
+        path=_path(home, made.number),
+        data=made.data,
+        new_files=_new_files(home, made, staged, version),
+        is_settled=False,
+        is_restore=made.is_restore,
+    )
+
+
+def _settled_manifest(home: Home, before: "_Version", staged: bytes, prepared: PreparedSettle) -> SettledManifest:
+    parts = read_parts(before.data, name=_path(home, before.number))
+    return settled_manifest(
+        parts,
+        _base_of(home, parts, _shown_version(before.stamp), staged_from=prepared.version),
+        read_parts(staged, name=_path(home, prepared.version)),
+        properties=prepared.properties,
+        uuid=str(uuid4()),
+        is_clean=_SETTLED_FROM in before.stamp,
+    )
+
+
+def put_prepared(prepared: PreparedSettle) -> bool:
+    """Put a prepared version; False if its number is taken."""
+    return put_once(prepared.home.store(), prepared.path, prepared.data)
+
+
+def link(
+    prepared: PreparedSettle,
+    *,
+    put: Callable[[PreparedSettle], bool] = put_prepared,
+    is_current: Callable[[], bool] = lambda: True,
+) -> Settled | None:
+    """Put a prepared version, and prepare it again for the next number if one of our own versions took its number.
+
+    Raise ForeignWriteError if an external writer took it; nothing of theirs is touched. Where others of ours settled
+    since the expected head, `is_current` is asked first: None is returned if the version is not the published one any
+    more, because a slow writer would put an older state on top of a newer one.
+    """
+    while not prepared.is_settled:
+        if prepared.between and not is_current():
+            return None
+        if put(prepared):
+            break
+        _forget_newest(prepared.home)
+        prepared = prepare_settle(
+            prepared.home, prepared.version, expected_head=prepared.expected_head, stamp=prepared.properties
+        )
+    _NEWEST.keep(prepared.home, prepared.number)
+    if is_staged(prepared.version):
+        _SETTLED.keep((prepared.home, prepared.version), prepared.number)
+    return Settled(version=prepared.number, between=prepared.between)
+
+
 def settle(home: Home, version: int, *, expected_head: int, stamp: Mapping[str, str] | None = None) -> Settled:
     """Make a version, staged or ordinary, the home's newest ordinary one.
 
-    Raise ForeignWriteError if anybody else wrote since the expected head. If that happens at the same time, the
-    stranger's version is made the newest again before the error is raised: nothing of theirs is lost.
+    Raise ForeignWriteError if an external writer made a version since the expected head.
     """
-    head = _newest(home, beside=home.open(version))
-    if strangers := _foreign(home, head, since=expected_head, until=head.version):
-        raise _foreign_write(home, strangers)
-    made = _restore(home, head, version, stamp or {})
-    if strangers := _foreign(home, made, since=head.version, until=made.version - 1):
-        _put_back(home, made, strangers[-1])
-        raise _foreign_write(home, strangers)
-    if is_staged(version):
-        _SETTLED.keep((home, version), made.version)
-    return Settled(version=made.version, between=tuple(range(expected_head + 1, made.version)))
+    made = link(prepare_settle(home, version, expected_head=expected_head, stamp=stamp))
+    assert made is not None  # noqa: S101 - the version is always current
+    return made
 
 
 def settle_by_force(home: Home, version: int) -> Settled:
-    """Settle and set aside, for good, what others wrote up to now; their versions stay in the history."""
-    head = home.head_version()
+    """Settle and set aside all external versions up to now; they stay in the history."""
+    head = newest_version(home)
     return settle(home, version, expected_head=head, stamp={_SET_ASIDE: str(head)})
 
 
 def is_our_restore(home: Home, version: int) -> bool:
     """Whether an ordinary version was made by `settle`."""
-    return _find_stamp(home, home.open(), version) is not None
-
-
-def foreign_versions(home: Home, *, since: int) -> tuple[int, ...]:
-    """The ordinary versions after `since` that somebody else made, oldest first."""
-    head = home.open()
-    return _foreign(home, head, since=since, until=head.version)
+    return _find_stamp(home, version) is not None
 
 
 def restored_version(home: Home, version: int) -> int | None:
-    """Which version a stamped restore restored; None if the version is no such restore."""
-    stamp = _find_stamp(home, home.open(), version)
-    return None if stamp is None else int(stamp[_STAMP])
+    """Return the version that an ordinary version shows; None if it was not made by `settle`."""
+    stamp = _find_stamp(home, version)
+    return None if stamp is None else _shown_version(stamp)
+
+
+def foreign_versions(home: Home, *, since: int) -> tuple[int, ...]:
+    """Return the ordinary versions after `since` that external writers made, oldest first."""
+    return _external(home, since=since, until=newest_version(home))
 
 
 def settled_head(home: Home, *, published: int, since: int) -> int:
-    """The newest ordinary version that is known to have only our restores behind it, back to `since`.
+    """Return the newest ordinary version that has only versions of ours behind it, back to `since`.
 
-    Where the published version was settled by this process, that is the version it made, and nothing is read.
+    Where this process settled the published version, that is the version it made, and nothing is read.
     """
     if (settled := _SETTLED.find((home, published))) is not None:
         return settled
-    head = home.open()
-    strangers = _foreign(home, head, since=since, until=head.version)
-    return strangers[0] - 1 if strangers else int(head.version)
+    newest = _find_newest(home, published, at_least=since).number
+    external = _external(home, since=since, until=newest)
+    return external[0] - 1 if external else newest
 
 
-def _newest(home: Home, *, beside: lance.LanceDataset) -> lance.LanceDataset:
-    """The newest ordinary version, by way of a handle that is open: a fraction of the work of opening another."""
+def newest_version(home: Home) -> int:
+    """Return the number of the newest ordinary version, from the names of the files: it may be damaged."""
+    folder = f"{home.folder}/_versions".lstrip("/")
+    names = (manifest_of_path(info.path) for info in home.store().list_files(folder))
+    return max((name.version for name in names if name is not None and not is_staged(name.version)), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Version:
+    """An ordinary version: its number, its manifest, and the properties that make it ours."""
+
+    number: int
+    data: bytes = field(repr=False)
+    stamp: Mapping[str, str]
+
+
+def _find_newest(home: Home, version: int, *, at_least: int) -> _Version:
+    """Read the newest ordinary version. Start at the newest that this process knows of, where that is still there.
+
+    Versions are collected from the oldest on. So if a version exists and the next one does not, it is the newest.
+    """
+    known = max(at_least, _NEWEST.find(home) or 0)
+    found = _find_version(home, known) if known == _NEWEST.find(home) else None
+    if found is None:
+        found = _find_version(home, _latest(home, version))
+    if found is None:
+        raise VersionNotFoundError(f"{home.uri!r} has no ordinary version", hint="run 'anabranch doctor'")
+    _NEWEST.keep(home, found.number)
+    return found
+
+
+def _latest(home: Home, version: int) -> int:
     with lance_errors(home.uri, home.storage_options):
-        return beside.checkout_version(beside.latest_version)
+        return int(home.open(version).latest_version)
 
 
-def _restore(home: Home, head: lance.LanceDataset, version: int, stamp: Mapping[str, str]) -> lance.LanceDataset:
-    home.open(version)  # Names the version if it is not there.
-    change = lance.Transaction(
-        head.version,
-        lance.LanceOperation.Restore(version),
-        transaction_properties={**stamp, _STAMP: str(version)},
+def _find_version(home: Home, number: int) -> _Version | None:
+    try:
+        data = home.store().get(_path(home, number))
+    except ObjectNotFoundError:
+        return None
+    return _Version(number, data, _stamp_in(home, data, number) or {})
+
+
+def _path(home: Home, version: int) -> str:
+    return f"{home.folder}/{manifest_path(version)}".lstrip("/")
+
+
+def _read_staged(home: Home, version: int) -> bytes:
+    known = _STAGED.find((home, version))
+    if known is not None:
+        return known
+    try:
+        data = home.store().get(_path(home, version))
+    except ObjectNotFoundError:
+        raise VersionNotFoundError(
+            f"dataset {home.uri!r} has no version {version!r}", hint="list its versions to see which exist"
+        ) from None
+    if is_staged(version) and len(data) <= _SMALL:
+        _STAGED.keep((home, version), data)
+    return data
+
+
+def _base_of(home: Home, before: SettledParts, shown: int | None, *, staged_from: int) -> SettledParts:
+    """Return the version that the one before shows; that one itself if it is not ours, or its source is gone."""
+    if shown is None or not is_staged(shown) or shown == staged_from:
+        return before
+    try:
+        return read_parts(_read_staged(home, shown), name=_path(home, shown))
+    except NotFoundError:
+        return before
+
+
+def _shows(ordinary: _Version, version: int) -> bool:
+    return version in (ordinary.number, _shown_version(ordinary.stamp))
+
+
+def _forget_newest(home: Home) -> None:
+    _NEWEST.forget(lambda known: known == home)
+
+
+def _shown_version(stamp: Mapping[str, str]) -> int | None:
+    text = stamp.get(_SETTLED_FROM, stamp.get(_RESTORED_FROM, ""))
+    return int(text) if text.isdecimal() else None
+
+
+def _refuse_external(home: Home, *, since: int, newest: _Version) -> None:
+    is_only_ours = newest.number <= since or (
+        newest.number == since + 1 and newest.stamp and _PUT_BACK not in newest.stamp
     )
-    with lance_errors(home.uri, home.storage_options):
-        return lance.LanceDataset.commit(head, change)
+    if is_only_ours:
+        return
+    if external := _external(home, since=since, until=newest.number):
+        versions = ", ".join(map(str, external))
+        raise ForeignWriteError(
+            f"an external writer changed {home.uri!r}: version {versions}",
+            hint="adopt the change, or settle by force",
+        )
 
 
-def _put_back(home: Home, made: lance.LanceDataset, stranger: int) -> None:
-    """Make a stranger's version the newest again, or the one of whoever writes meanwhile."""
-    while True:
-        again = _restore(home, made, stranger, {_PUT_BACK: str(stranger)})
-        later = _foreign(home, again, since=made.version, until=again.version - 1)
-        if not later:
-            return
-        made, stranger = again, later[-1]
-
-
-def _foreign(home: Home, dataset: lance.LanceDataset, *, since: int, until: int) -> tuple[int, ...]:
+def _external(home: Home, *, since: int, until: int) -> tuple[int, ...]:
     found: set[int] = set()
     for version in range(since + 1, until + 1):
         try:
-            stamp = _read_stamp(home, dataset, version)
+            stamp = _read_stamp(home, version)
         except NotFoundError:
-            continue  # Collected. It was not the newest, and had it been a stranger's, the next one would tell.
+            continue  # Collected. It was not the newest; if it was external, the next one is too.
         if stamp is None:
             found.add(version)
         else:
             set_aside = int(stamp.get(_SET_ASIDE, 0))
-            found = {stranger for stranger in found if stranger > set_aside}
+            found = {external for external in found if external > set_aside}
             found |= {int(stamp[_PUT_BACK])} if _PUT_BACK in stamp else set()
     return tuple(sorted(found))
 
 
-def _find_stamp(home: Home, dataset: lance.LanceDataset, version: int) -> Mapping[str, str] | None:
+def _find_stamp(home: Home, version: int) -> Mapping[str, str] | None:
     try:
-        return _read_stamp(home, dataset, version)
+        return _read_stamp(home, version)
     except NotFoundError:
         return None
 
 
-def _read_stamp(home: Home, dataset: lance.LanceDataset, version: int) -> Mapping[str, str] | None:
-    """The properties of a restore of ours; None for everything else."""
+def _read_stamp(home: Home, version: int) -> Mapping[str, str] | None:
+    return _stamp_in(home, home.store().get(_path(home, version)), version)
+
+
+def _stamp_in(home: Home, data: bytes, version: int) -> Mapping[str, str] | None:
+    """Return the properties of a version of ours; None for any other."""
+    name = _path(home, version)
+    transaction = inline_transaction(data, name=name)
+    if transaction is None:
+        transaction = _transaction_file(home.store(), home, read_manifest(data, name=name).transaction)
+    properties = read_properties(transaction)
+    return properties if _shown_version(properties) is not None else None
+
+
+def _transaction_file(store: ObjectStore, home: Home, name: str | None) -> bytes:
+    if name is None:
+        return b""
     try:
-        with lance_errors(home.uri, home.storage_options):
-            found = dataset.read_transaction(version)
-    except TypeError:
-        return None  # Lance cannot show a compaction that touched indices: not ours in any case.
-    if found is None or not isinstance(found.operation, lance.LanceOperation.Restore):
-        return None
-    properties: Mapping[str, str] = found.transaction_properties or {}
-    return properties if _STAMP in properties else None
+        return store.get(f"{home.folder}/_transactions/{name}".lstrip("/"))
+    except ObjectNotFoundError:
+        return b""
 
 
-def _foreign_write(home: Home, strangers: tuple[int, ...]) -> ForeignWriteError:
-    versions = ", ".join(map(str, strangers))
-    return ForeignWriteError(
-        f"somebody else wrote to {home.uri!r}: version {versions}", hint="adopt the change, or settle by force"
-    )
+def _new_files(home: Home, made: SettledManifest, staged: bytes, version: int) -> tuple[str, ...]:
+    bases = {base.id: base for base in read_manifest(staged).base_paths}
+    found = [join_uri(home.root, _path(home, version))]
+    for fragment, former in made.fragments:
+        known = set(files_of_fragment(former) or ())
+        new = (mention for mention in files_of_fragment(fragment) or () if mention not in known)
+        for mention in new:
+            uri = _uri(home, bases, *mention)
+            found.append(uri)
+            if made.has_blobs and mention[0] is FileKind.DATA:
+                found.extend(_list_files(uri.removesuffix(".lance"), home.storage_options))
+    for index in made.indices:
+        for mention in folder_of_index(index) or ():
+            folder = _uri(home, bases, *mention)
+            names = names_in_index(index)
+            listed = _list_files(folder, home.storage_options) if not names else ()
+            found.extend(listed or (join_uri(folder, name) for name in names))
+    return tuple(dict.fromkeys(found))
+
+
+def _uri(home: Home, bases: Mapping[int, BasePath], kind: FileKind, name: str, base_id: int | None) -> str:
+    if base_id is None or base_id not in bases:
+        return join_uri(home.uri, kind.folder, name)
+    base = bases[base_id]
+    return join_uri(base.path, kind.folder, name) if base.is_dataset_root else join_uri(base.path, name)
+
+
+def _list_files(folder: str, storage_options: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(join_uri(folder, info.path) for info in open_store(folder, storage_options).list())

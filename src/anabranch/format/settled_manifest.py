@@ -1,0 +1,254 @@
+"""The manifest of an ordinary version that shows what a staged version holds.
+
+It is the staged manifest under an ordinary number, with a transaction that covers every step since the ordinary
+version before it. Native Lance writers that read an older version rebase over that transaction. A manifest that kept
+the transaction of its last step only would corrupt the table under a concurrent native delete.
+"""
+
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from anabranch.format.manifest import fragment_id, message_span
+from anabranch.format.row_versions import Basis, clamped_fragments, copied_fragments, settled_fragments
+from anabranch.format.wire import WireField, bytes_field, iter_fields, varint_field
+
+__all__ = [
+    "Properties",
+    "SettledManifest",
+    "SettledParts",
+    "inline_transaction",
+    "ordinary_manifest",
+    "read_parts",
+    "read_properties",
+    "settled_manifest",
+]
+
+Properties = Mapping[str, str]
+
+# Field numbers of Lance's Manifest.
+_FIELD, _FRAGMENT, _VERSION, _INDEX_SECTION, _TIMESTAMP = 1, 2, 3, 6, 7
+_MAX_FRAGMENT_ID, _TRANSACTION_FILE, _NEXT_ROW_ID, _TRANSACTION_SECTION = 11, 12, 14, 23
+# Field numbers of its Transaction.
+_READ_VERSION, _UUID, _PROPERTIES, _CREATE_INDEX, _RESTORE, _UPDATE = 1, 2, 4, 103, 106, 108
+# Field numbers of its DataFragment that may change while the rows stay where they are: deletions and row versions.
+_DELETION_FILE, _ROW_VERSIONS = 3, frozenset({7, 8, 9, 10})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettledParts:
+    """A manifest taken apart as far as settling needs it."""
+
+    message: tuple[WireField, ...] = field(repr=False)
+    prefix: bytes = field(repr=False)
+    suffix: bytes = field(repr=False)
+    footer: bytes = field(repr=False)
+    version: int
+    fields: tuple[bytes, ...] = field(repr=False)
+    fragments: Mapping[int, bytes] = field(repr=False)
+    indices: tuple[bytes, ...] = field(repr=False)
+    timestamp: bytes
+    next_row_id: int
+    max_fragment_id: int
+
+
+def read_parts(data: bytes, *, name: str) -> SettledParts:
+    start, size = message_span(data, name)
+    message = tuple(iter_fields(data[start : start + size], f"manifest {name!r}"))
+    numbers = {part.number: part.value for part in message if isinstance(part.value, int)}
+    texts = {part.number: part.value for part in message if isinstance(part.value, bytes)}
+    return SettledParts(
+        message=message,
+        prefix=data[: start - 4],
+        suffix=data[start + size : -16],
+        footer=data[-8:],
+        version=numbers.get(_VERSION, 0),
+        fields=tuple(part.value for part in message if part.number == _FIELD and isinstance(part.value, bytes)),
+        fragments={fragment_id(value): value for value in _values(message, _FRAGMENT)},
+        indices=tuple(_indices(data, numbers.get(_INDEX_SECTION), name)),
+        timestamp=texts.get(_TIMESTAMP, b""),
+        next_row_id=numbers.get(_NEXT_ROW_ID, 0),
+        max_fragment_id=numbers.get(_MAX_FRAGMENT_ID, -1),
+    )
+
+
+def inline_transaction(data: bytes, *, name: str) -> bytes | None:
+    """Return the transaction that a manifest holds; None if it is in a file of its own."""
+    start, size = message_span(data, name)
+    for part in iter_fields(data[start : start + size], f"manifest {name!r}"):
+        if part.number == _TRANSACTION_SECTION and isinstance(part.value, int):
+            (length,) = struct.unpack_from("<I", data, part.value)
+            return data[part.value + 4 : part.value + 4 + length]
+    return None
+
+
+def read_properties(transaction: bytes) -> dict[str, str]:
+    """Return the properties of a serialised transaction."""
+    found: dict[str, str] = {}
+    for value in _values(tuple(iter_fields(transaction, "transaction")), _PROPERTIES):
+        texts = {part.number: part.value for part in iter_fields(value, "transaction")}
+        key, text = texts.get(1, b""), texts.get(2, b"")
+        if isinstance(key, bytes) and isinstance(text, bytes):
+            found[key.decode(errors="replace")] = text.decode(errors="replace")
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettledManifest:
+    """A manifest to put, and what it has that the version before it did not have: fragments and indices.
+
+    Each fragment comes with its former description, empty for a new one. A version that `is_restore` conflicts with
+    every concurrent native write, as a Restore by Lance does.
+    """
+
+    number: int
+    data: bytes = field(repr=False)
+    is_restore: bool
+    has_blobs: bool
+    fragments: tuple[tuple[bytes, bytes], ...] = field(repr=False)
+    indices: tuple[bytes, ...] = field(repr=False)
+
+
+def settled_manifest(
+    before: SettledParts,
+    base: SettledParts,
+    staged: SettledParts,
+    *,
+    properties: Properties,
+    uuid: str,
+    is_clean: bool,
+) -> SettledManifest:
+    """Return the ordinary version after `before` that shows `staged`.
+
+    `base` is the staged version that `before` shows, or `before` itself. `is_clean` states that the row versions of
+    `before` are ordinary ones already, as those of every version that was settled like this are.
+    """
+    number = before.version + 1
+    old = before.fragments if is_clean else clamped_fragments(before.fragments, before.version)
+    known = old if base is before else base.fragments
+    basis = Basis(before=old, base=known, next_row_id=before.next_row_id, number=number)
+    fragments = settled_fragments(staged.fragments, basis)
+    is_restore = _needs_restore(before, staged)
+    transaction = varint_field(_READ_VERSION, before.version) + bytes_field(_UUID, uuid.encode())
+    for key, value in sorted(properties.items()):
+        entry = bytes_field(1, key.encode()) + bytes_field(2, value.encode())
+        transaction += bytes_field(_PROPERTIES, entry)
+    if is_restore:
+        transaction += bytes_field(_RESTORE, varint_field(1, staged.version))
+    else:
+        transaction += _operation(before, staged, fragments)
+    return SettledManifest(
+        number=number,
+        data=_assembled(staged, before, fragments, transaction, uuid),
+        is_restore=is_restore,
+        has_blobs=any(b"blob" in described for described in staged.fields),
+        fragments=tuple(
+            (new, before.fragments.get(key, b"")) for key, new in fragments.items() if new != before.fragments.get(key)
+        ),
+        indices=tuple(index for index in staged.indices if index not in before.indices),
+    )
+
+
+def ordinary_manifest(staged: bytes, number: int, *, shown_by: bytes | None, name: str) -> bytes:
+    """Return a staged manifest under an ordinary number, for the first version of a fork.
+
+    The row versions are those of the ordinary version that shows the staged one, if there is one.
+    """
+    parts = read_parts(staged, name=name)
+    shown = {} if shown_by is None else read_parts(shown_by, name=name).fragments
+    fragments = copied_fragments(parts.fragments, shown, number)
+
+    def changed(part: WireField) -> bytes:
+        if part.number == _VERSION:
+            return varint_field(_VERSION, number)
+        if part.number == _FRAGMENT and isinstance(part.value, bytes):
+            return bytes_field(_FRAGMENT, fragments[fragment_id(part.value)])
+        return part.raw
+
+    message = b"".join(map(changed, parts.message))
+    return parts.prefix + struct.pack("<I", len(message)) + message + parts.suffix + staged[-16:]
+
+
+def _assembled(
+    staged: SettledParts,
+    before: SettledParts,
+    fragments: Mapping[int, bytes],
+    transaction: bytes,
+    uuid: str,
+) -> bytes:
+    # What lies before the message (indices, dictionaries) is found by its position, so it stays where it is.
+    section = struct.pack("<I", len(transaction)) + transaction
+    changes: dict[int, Callable[[WireField], bytes]] = {
+        _VERSION: lambda _: varint_field(_VERSION, before.version + 1),
+        _FRAGMENT: lambda part: bytes_field(_FRAGMENT, fragments[fragment_id(_as_bytes(part.value))]),
+        _TIMESTAMP: lambda part: bytes_field(_TIMESTAMP, _later(_as_bytes(part.value), before.timestamp)),
+        _TRANSACTION_FILE: lambda _: b"",
+        _TRANSACTION_SECTION: lambda _: b"",
+    }
+    message = b"".join(changes[part.number](part) if part.number in changes else part.raw for part in staged.message)
+    message += bytes_field(_TRANSACTION_FILE, f"{before.version}-{uuid}.txn".encode())
+    message += varint_field(_TRANSACTION_SECTION, len(staged.prefix))
+    position = len(staged.prefix) + len(section)
+    footer = staged.suffix + struct.pack("<Q", position) + staged.footer
+    return staged.prefix + section + struct.pack("<I", len(message)) + message + footer
+
+
+def _needs_restore(before: SettledParts, staged: SettledParts) -> bool:
+    """Whether the change is more than rows and indices on top of what is there.
+
+    An Update cannot express another schema. Where the version goes back to an older one, ids of fragments and rows are
+    used a second time, and a native writer would merge its deletions into the wrong rows.
+    """
+    if before.fields != staged.fields:
+        return True
+    if staged.next_row_id < before.next_row_id or staged.max_fragment_id < before.max_fragment_id:
+        return True
+    for key, old in before.fragments.items():
+        new = staged.fragments.get(key, old)
+        if new != old and _rows_of(new) != _rows_of(old):
+            return True
+    return False
+
+
+def _rows_of(fragment: bytes) -> list[bytes]:
+    changing = _ROW_VERSIONS | {_DELETION_FILE}
+    return [part.raw for part in iter_fields(fragment, "fragment") if part.number not in changing]
+
+
+def _operation(before: SettledParts, staged: SettledParts, fragments: Mapping[int, bytes]) -> bytes:
+    """The change as an Update, or as a CreateIndex where only indices changed."""
+    old = before.fragments
+    update = b"".join(varint_field(1, key) for key in old if key not in fragments)
+    update += b"".join(bytes_field(2, new) for key, new in fragments.items() if key in old and new != old[key])
+    update += b"".join(bytes_field(3, new) for key, new in fragments.items() if key not in old)
+    if not update and set(before.indices) != set(staged.indices):
+        added = (bytes_field(1, index) for index in staged.indices if index not in before.indices)
+        removed = (bytes_field(2, index) for index in before.indices if index not in staged.indices)
+        return bytes_field(_CREATE_INDEX, b"".join([*added, *removed]))
+    return bytes_field(_UPDATE, update)
+
+
+def _values(message: tuple[WireField, ...], number: int) -> tuple[bytes, ...]:
+    return tuple(part.value for part in message if part.number == number and isinstance(part.value, bytes))
+
+
+def _indices(data: bytes, position: int | None, name: str) -> tuple[bytes, ...]:
+    if position is None:
+        return ()
+    (length,) = struct.unpack_from("<I", data, position)
+    return _values(tuple(iter_fields(data[position + 4 : position + 4 + length], f"manifest {name!r}")), 1)
+
+
+def _later(one: bytes, other: bytes) -> bytes:
+    """The later of two timestamps: a staged version may be older than the ordinary one before it."""
+    return max(one, other, key=_moment)
+
+
+def _moment(timestamp: bytes) -> tuple[int, int]:
+    numbers = {part.number: part.value for part in iter_fields(timestamp, "timestamp")}
+    seconds, nanoseconds = numbers.get(1, 0), numbers.get(2, 0)
+    return (seconds, nanoseconds) if isinstance(seconds, int) and isinstance(nanoseconds, int) else (0, 0)
+
+
+def _as_bytes(value: int | bytes) -> bytes:
+    return value if isinstance(value, bytes) else b""
