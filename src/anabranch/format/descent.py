@@ -5,6 +5,7 @@ import lance
 from anabranch.errors import NotFoundError
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.staging.pin import Pin
+from anabranch.format.staging.settling import shown_version
 
 __all__ = ["descends_from", "step_back"]
 
@@ -24,7 +25,10 @@ def descends_from(later: Pin, earlier: Pin) -> bool:
 
 
 def step_back(pin: Pin) -> Pin | None:
-    """The version that another one went on from, in whichever home; None where that cannot be told."""
+    """Return the version that another one was made from, in whichever home; None where that is unknown.
+
+    An ordinary version that was settled was made from the version that it shows.
+    """
     try:
         with lance_errors(pin.home.uri, pin.home.storage_options):
             step = pin.open().read_transaction(pin.version)
@@ -32,6 +36,9 @@ def step_back(pin: Pin) -> Pin | None:
         return None  # Lance cannot show a compaction that touched indices
     except NotFoundError:
         return None  # collected
+    shown = None if step is None else shown_version(step.transaction_properties or {})
+    if shown is not None:
+        return Pin(home=pin.home, version=shown)
     match None if step is None else step.operation:
         case lance.LanceOperation.Clone() as made:
             return Pin(home=pin.home.on(made.ref_name), version=made.ref_version)

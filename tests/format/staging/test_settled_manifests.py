@@ -7,6 +7,7 @@ import lance
 import pyarrow as pa
 import pytest
 
+from anabranch.format.descent import descends_from
 from anabranch.format.home import Home
 from anabranch.format.names import manifest_path
 from anabranch.format.settled_manifest import inline_transaction
@@ -257,3 +258,16 @@ def test_dictionary_columns_survive_settling(place: Place) -> None:
     pin = append(Pin(home=home, version=1), data)
     settle(home, pin.version, expected_head=1)
     assert raw(pin).to_table().column("d").to_pylist() == ["x", "y", "x", "y"]
+
+
+# Descent
+
+
+def test_native_version_on_a_settled_one_descends_from_the_staged_version(place: Place) -> None:
+    pin = settled_table(place)
+    later = append(append(pin, rows([50])), rows([51]))
+    settle(pin.home, later.version, expected_head=2)
+    native: Any = raw(pin)
+    native.delete("id = 1")
+    assert descends_from(Pin(home=pin.home, version=4), later)
+    assert descends_from(Pin(home=pin.home, version=4), pin)

@@ -39,6 +39,7 @@ __all__ = [
     "settle",
     "settle_by_force",
     "settled_head",
+    "shown_version",
 ]
 
 # In the transaction of an ordinary version that shows another one: the number of that version.
@@ -138,7 +139,7 @@ def _settled_manifest(home: Home, before: "_Version", staged: bytes, prepared: P
     parts = read_parts(before.data, name=_path(home, before.number))
     return settled_manifest(
         parts,
-        _base_of(home, parts, _shown_version(before.stamp), staged_from=prepared.version),
+        _base_of(home, parts, shown_version(before.stamp), staged_from=prepared.version),
         read_parts(staged, name=_path(home, prepared.version)),
         properties=prepared.properties,
         uuid=str(uuid4()),
@@ -202,7 +203,7 @@ def is_our_restore(home: Home, version: int) -> bool:
 def restored_version(home: Home, version: int) -> int | None:
     """Return the version that an ordinary version shows; None if it was not made by `settle`."""
     stamp = _find_stamp(home, version)
-    return None if stamp is None else _shown_version(stamp)
+    return None if stamp is None else shown_version(stamp)
 
 
 def foreign_versions(home: Home, *, since: int) -> tuple[int, ...]:
@@ -296,14 +297,15 @@ def _base_of(home: Home, before: SettledParts, shown: int | None, *, staged_from
 
 
 def _shows(ordinary: _Version, version: int) -> bool:
-    return version in (ordinary.number, _shown_version(ordinary.stamp))
+    return version in (ordinary.number, shown_version(ordinary.stamp))
 
 
 def _forget_newest(home: Home) -> None:
     _NEWEST.forget(lambda known: known == home)
 
 
-def _shown_version(stamp: Mapping[str, str]) -> int | None:
+def shown_version(stamp: Mapping[str, str]) -> int | None:
+    """Return the version that an ordinary version shows, by the properties of its transaction."""
     text = stamp.get(_SETTLED_FROM, stamp.get(_RESTORED_FROM, ""))
     return int(text) if text.isdecimal() else None
 
@@ -356,7 +358,7 @@ def _stamp_in(home: Home, data: bytes, version: int) -> Mapping[str, str] | None
     if transaction is None:
         transaction = _transaction_file(home.store(), home, read_manifest(data, name=name).transaction)
     properties = read_properties(transaction)
-    return properties if _shown_version(properties) is not None else None
+    return properties if shown_version(properties) is not None else None
 
 
 def _transaction_file(store: ObjectStore, home: Home, name: str | None) -> bytes:
