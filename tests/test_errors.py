@@ -51,6 +51,7 @@ CODES = {
     "JobNotQueuedError": "job_not_queued",
     "KeyConflictError": "key_conflict",
     "LimitError": "limit",
+    "LinkError": "link",
     "MergeConflictError": "merge_conflict",
     "MissingDependencyError": "missing_dependency",
     "NotFoundError": "not_found",

@@ -70,6 +70,7 @@
     └── CorruptError         what is stored is damaged
         ├── UnsupportedFormatError
         ├── DamagedFileError
+        ├── LinkError
         └── StaleBaseError
 
 Codes are stable: programs match on `code`, people read the message, and the message's last part says what to do next.
@@ -119,6 +120,7 @@ __all__ = [
     "JobNotQueuedError",
     "KeyConflictError",
     "LimitError",
+    "LinkError",
     "MergeConflictError",
     "MissingDependencyError",
     "NotFoundError",
@@ -538,6 +540,12 @@ class DamagedFileError(CorruptError):
     """A file is not what its name says."""
 
     code = "damaged_file"
+
+
+class LinkError(CorruptError):
+    """A folder or file below a root is a symbolic link, which is never followed."""
+
+    code = "link"
 
 
 class StaleBaseError(CorruptError):

@@ -18,11 +18,12 @@ from hypothesis import strategies as st
 from anabranch.errors import (
     AnabranchError,
     InvalidPathError,
+    LinkError,
     ObjectExistsError,
     ObjectNotFoundError,
     StorageError,
 )
-from anabranch.storage import ObjectStore, copy_between, copy_verified, open_store
+from anabranch.storage import ObjectStore, copy_between, copy_verified, open_files, open_store
 from anabranch.storage.wrappers import _WrappedStore
 from tests.conftest import Place
 
@@ -380,3 +381,32 @@ def test_a_copy_that_is_not_the_same_is_noticed(tmp_path: Path) -> None:
     source.put("x", b"as it was")
     with pytest.raises(StorageError, match="not what was read"):
         copy_verified(source, "x", _ForgetfulStore(target), "x")
+
+
+def test_links_below_a_root_are_neither_listed_nor_followed(tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "secret").write_bytes(b"secret")
+    root = tmp_path / "root"
+    (root / "folder").mkdir(parents=True)
+    (root / "folder" / "file").write_bytes(b"1")
+    (root / "link").symlink_to(tmp_path / "outside")
+    (root / "folder" / "secret").symlink_to(tmp_path / "outside" / "secret")
+    store = open_store(str(root))
+    assert [info.path for info in store.list()] == ["folder/file"]
+    assert store.list_folders() == ("folder",)
+    assert [info.path for info in store.list_files("folder")] == ["folder/file"]
+    for path in ("link/secret", "folder/secret", "link/new"):
+        for request in (store.get, store.head, store.delete, lambda path: store.put(path, b"2")):
+            with pytest.raises(LinkError):
+                request(path)
+    assert (tmp_path / "outside" / "secret").read_bytes() == b"secret"
+    assert not (tmp_path / "outside" / "new").exists()
+
+
+def test_links_in_a_folder_that_a_user_names_are_followed(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere.csv").write_bytes(b"1")
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root" / "a.csv").symlink_to(tmp_path / "elsewhere.csv")
+    store = open_files(str(tmp_path / "root"))
+    assert [info.path for info in store.list()] == ["a.csv"]
+    assert store.get("a.csv") == b"1"

@@ -151,13 +151,14 @@ def _print_table(table: Table, *, err: bool = False) -> None:
     from rich.text import Text
 
     if table.title:
-        typer.echo(f"\n{table.title}", err=err)
+        typer.echo(f"\n{printable(table.title)}", err=err)
     if not table.rows:
         typer.echo(table.empty, err=err)
         return
     shown = RichTable(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, show_header=any(table.columns))
     for column, style in zip_longest(table.columns, table.styles):
-        shown.add_column(column, overflow="fold", style=style)
+        # As Text: in a plain string rich would read markup.
+        shown.add_column(Text(printable(column or "")), overflow="fold", style=style)
     for row in table.rows:
         shown.add_row(*(Text(_cell(value)) for value in row))
     file = sys.stderr if err else sys.stdout

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 
 from anabranch.errors import InvalidInputError, InvalidPathError, ObjectNotFoundError, StorageError
 from anabranch.files.formats import Compression, FileFormat, format_of_name
-from anabranch.storage import ObjectStore, find_object, open_store
+from anabranch.storage import ObjectStore, find_object, open_files
 from anabranch.storage.uris import is_local, join_uri, normalise_uri, split_uri
 
 __all__ = ["SourceFile", "Span", "find_files"]
@@ -43,7 +43,7 @@ class SourceFile:
 
     @property
     def store(self) -> ObjectStore:
-        return open_store(self.root, self.storage_options)
+        return open_files(self.root, self.storage_options)
 
 
 def find_files(
@@ -99,7 +99,7 @@ def _find_plain(source: str, wanted: FileFormat | None, options: Mapping[str, st
     if FileFormat.LANCE in (wanted, format_of_name(path)[0]):
         yield SourceFile(root=root, path=path, size=0, format=FileFormat.LANCE, storage_options=options)
         return
-    if path and (known := _find_file(open_store(root, options), path)) is not None:
+    if path and (known := _find_file(open_files(root, options), path)) is not None:
         kind, compression = _require_format(path, wanted)
         yield SourceFile(
             root=root, path=path, size=known, format=kind, compression=compression, storage_options=options
@@ -120,7 +120,7 @@ def _list_below(
 ) -> Iterator[SourceFile]:
     """The files that a pattern names; without one, all whose names tell the format, or that have no ending."""
     root = normalise_uri(folder)
-    for info in sorted(open_store(root, options).list(), key=lambda info: info.path):
+    for info in sorted(open_files(root, options).list(), key=lambda info: info.path):
         hidden = any(part.startswith((".", "_")) for part in info.path.split("/"))
         kind, compression = format_of_name(info.path)
         if hidden or not (pattern is None or pattern.fullmatch(info.path)):

@@ -17,7 +17,7 @@ import pyarrow.parquet as pa_parquet
 from anabranch.errors import InvalidInputError
 from anabranch.files.csv_options import CsvOptions
 from anabranch.files.formats import Compression, FileFormat, format_of_name
-from anabranch.storage import ObjectStore, open_store
+from anabranch.storage import ObjectStore, open_files
 from anabranch.storage.uris import join_uri, normalise_uri
 
 __all__ = ["Target", "is_part_name", "write_file"]
@@ -61,9 +61,9 @@ class Target:
     def place(self) -> tuple[ObjectStore, str]:
         """The store, and the path of a single file in it."""
         if self.is_folder:
-            return open_store(self.uri, self.storage_options), ""
+            return open_files(self.uri, self.storage_options), ""
         root, _, name = self.uri.rpartition("/")
-        return open_store(root or "/", self.storage_options), name
+        return open_files(root or "/", self.storage_options), name
 
     def name_of(self, number: int) -> str:
         ending = {Compression.NONE: "", Compression.GZIP: ".gz", Compression.ZSTD: ".zst"}[self.compression]

@@ -22,6 +22,7 @@ from anabranch.format.staging.forking import give_ordinary_version
 from anabranch.format.storage_report import LiveFile, list_live_files
 from anabranch.ids import LAYOUT_NAMES
 from anabranch.storage import ObjectStore, copy_verified, in_parallel, open_store
+from anabranch.storage.links import refuse_links
 from anabranch.storage.uris import join_uri
 
 __all__ = [
@@ -117,7 +118,9 @@ def remove_scratch(root: Home, hold_name: str) -> None:
 
 def _scratch(root: Home, hold_name: str) -> Home:
     # No branch is called so. Where the hold is named by a ULID, what a crash leaves looks like an unfinished fork.
-    return Home.at(join_uri(root.root, "tree", "__clone__", hold_name), root.storage_options)
+    folder = f"tree/__clone__/{hold_name}"
+    refuse_links(root.root, folder)
+    return Home.at(join_uri(root.root, folder), root.storage_options)
 
 
 def _small_files(store: ObjectStore) -> list[tuple[str, bytes]]:

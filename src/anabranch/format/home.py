@@ -7,14 +7,15 @@ from pathlib import Path
 
 import lance
 
-from anabranch.errors import BranchNotFoundError, DatasetNotFoundError, VersionNotFoundError
+from anabranch.errors import BranchNotFoundError, DatasetNotFoundError, InvalidNameError, VersionNotFoundError
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.recent import Recent
 from anabranch.storage import ObjectStore, open_store
+from anabranch.storage.links import refuse_links
 from anabranch.storage.options import lance_options
 from anabranch.storage.uris import is_local, join_uri, normalise_uri, relative_to
 
-__all__ = ["Home", "branch_folder", "is_staged"]
+__all__ = ["Home", "branch_folder", "is_safe_branch", "is_staged"]
 
 
 def branch_folder(branch: str) -> str:
@@ -32,6 +33,14 @@ def _may_be_version(value: object) -> bool:
     return isinstance(value, int) and 0 <= value < 1 << 64
 
 
+def is_safe_branch(branch: str) -> bool:
+    """Whether a branch name, which becomes a path below `tree/`, stays there."""
+    return "\\" not in branch and "\0" not in branch and {"", ".", ".."}.isdisjoint(branch.split("/"))
+
+
+# The folders of a home that Lance reads and writes by itself.
+_FOLDERS = ("_versions", "_transactions", "data", "_deletions", "_indices")
+
 # Handles of staged versions: their ids are never used again, so they cannot go stale.
 _STAGED: Recent[tuple["Home", int], lance.LanceDataset] = Recent(limit=64)
 
@@ -47,6 +56,12 @@ class Home:
     root: str
     branch: str | None = None
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
+
+    def __post_init__(self) -> None:
+        if self.branch is not None and not is_safe_branch(self.branch):
+            raise InvalidNameError(
+                f"branch name {self.branch!r} is not a path below the dataset", hint="use names without '.' and '..'"
+            )
 
     @classmethod
     def at(cls, root: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None) -> "Home":
@@ -75,6 +90,7 @@ class Home:
 
     def open(self, version: int | None = None) -> lance.LanceDataset:
         """Open a version, staged ones too; the newest ordinary one by default."""
+        self.refuse_links()
         if version is None:
             return self._open(version)
         if not _may_be_version(version):
@@ -92,6 +108,10 @@ class Home:
     def forget(self) -> None:
         """Drop the handles kept of this dataset, whose manifests are about to be rewritten."""
         _STAGED.forget(lambda kept: relative_to(kept[0].root, self.root) is not None)
+
+    def refuse_links(self) -> None:
+        """Raise LinkError if this home or one of its folders is a symbolic link: Lance would write through it."""
+        refuse_links(self.root, *(f"{self.folder}/{name}" for name in _FOLDERS))
 
     def _open(self, version: int | None) -> lance.LanceDataset:
         # On a path that is a file Lance retries for seconds.

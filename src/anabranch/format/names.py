@@ -11,7 +11,7 @@ from urllib.parse import quote, unquote
 from uuid import UUID
 
 from anabranch.errors import InvalidNameError
-from anabranch.format.home import is_staged
+from anabranch.format.home import is_safe_branch, is_staged
 
 __all__ = [
     "BRANCH_REFS",
@@ -211,7 +211,9 @@ def _ref_name(path: str, folder: str) -> str | None:
     if not path.startswith(f"{folder}/"):
         return None
     match = _REF.fullmatch(path[len(folder) + 1 :])
-    return unquote(match[1]) if match else None
+    name = unquote(match[1]) if match else None
+    # A name such as '..%2F..%2Fother' would become a path outside the dataset.
+    return name if name is not None and is_safe_branch(name) else None
 
 
 def _fits(*numbers: str) -> bool:

@@ -18,6 +18,7 @@ def write_plain_dataset(
 ) -> int:
     """Write rows as a dataset of its own, as one version; how many rows it has."""
     home = Home.at(uri, storage_options)
+    home.refuse_links()
     rows = read_rows(data)
     try:
         with rows.reading() as reader, lance_errors(home.uri, home.storage_options):

@@ -192,6 +192,7 @@ def create_branch(root: Home, name: str, source: Source) -> BranchInfo:
     if source_branch is not None:
         require_readable(root, source_branch)
     _refuse_taken(root, name)
+    root.on(name).refuse_links()
     reference = (source_branch, version)
     try:
         with lance_errors(root.root, root.storage_options):

@@ -11,7 +11,7 @@ from types import ModuleType
 
 from anabranch.errors import InvalidPipelineError, ObjectNotFoundError
 from anabranch.pipelines.declarations import Place
-from anabranch.storage import open_store
+from anabranch.storage import open_files
 
 __all__ = ["MODULE", "Source", "execute", "executed_source", "read_source"]
 
@@ -40,7 +40,7 @@ def read_source(path: str | os.PathLike[str], storage_options: Mapping[str, str]
     file = os.fspath(path)
     folder, _, name = file.rpartition("/")
     try:
-        content = open_store(folder or ("/" if file.startswith("/") else "."), storage_options).get(name)
+        content = open_files(folder or ("/" if file.startswith("/") else "."), storage_options).get(name)
     except ObjectNotFoundError:
         raise ObjectNotFoundError(f"there is no file {file!r}", hint="name the file of a pipeline") from None
     return Source(file=file, content=content)

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from anabranch.errors import BusyError, CorruptError, NotFoundError
 from anabranch.ids import TableKey
-from anabranch.repo import codec
+from anabranch.repo import codec, stored
 from anabranch.repo.context import Context
 from anabranch.repo.log import NumberedLog
 from anabranch.storage import in_parallel
@@ -156,14 +156,15 @@ class Clones:
 def _decode(data: bytes, *, path: str) -> CloneInfo:
     fields = codec.load(data, path=path)
     with codec.damage_named(path):
+        stored.check_held(clone_id=fields["id"], commit_id=fields["commit_id"], tables=fields["tables"])
         return CloneInfo(
             id=fields["id"],
-            target=fields["target"],
+            target=stored.check_root(fields["target"], "target"),
             kind=CloneKind(fields["kind"]),
             commit_id=fields["commit_id"],
             tables=tuple(fields["tables"]),
-            created_at=fields["created_at"],
-            created_by=fields["created_by"],
+            created_at=stored.check_time(fields["created_at"], "time"),
+            created_by=stored.check_optional_text(fields["created_by"], "actor"),
             state=CloneState(fields["state"]),
-            number=fields["number"],
+            number=stored.check_integer(fields["number"], "number"),
         )

@@ -112,7 +112,7 @@ def clone_repository(request: CloneRequest, progress: Progress = lambda _done, _
     except BaseException as err:
         # If this fails as well, the registrations stay: they do no harm, and they are listed.
         with suppress(AnabranchError):
-            _release(attempt.registrations, options)
+            _release(attempt.registrations, options, target=target.root)
         if isinstance(err, AnabranchError):
             refuse_overtaken(target, attempt)
         raise
@@ -171,7 +171,7 @@ def _register(request: CloneRequest) -> tuple[Registration, ...]:
                 require_uncollected(above.context, theirs.commit_id)
     except BaseException:
         with suppress(AnabranchError):
-            _release(made, source.storage_options)
+            _release(made, source.storage_options, target=target)
         raise
     return tuple(made)
 
@@ -194,9 +194,16 @@ def _at(root: str, storage_options: Mapping[str, str], actor: str | None = None)
     return Context(root=root, store=open_store(root, storage_options), storage_options=storage_options, actor=actor)
 
 
-def _release(registrations: Sequence[Registration], storage_options: Mapping[str, str]) -> None:
+def _release(registrations: Sequence[Registration], storage_options: Mapping[str, str], *, target: str) -> None:
+    """Release the registrations of a clone at `target`.
+
+    Those of other clones are left alone: the list may come from a folder that was copied from elsewhere, and it must
+    not take away what protects another clone.
+    """
     for each in registrations:
-        Clones(_at(each.repository, storage_options)).release(each.clone_id)
+        clones = Clones(_at(each.repository, storage_options))
+        if clones.get(each.clone_id).target == target:
+            clones.release(each.clone_id)
 
 
 def _clear(target: Context, before: Attempt | None, storage_options: Mapping[str, str]) -> None:
@@ -208,7 +215,7 @@ def _clear(target: Context, before: Attempt | None, storage_options: Mapping[str
     for each in before.registrations:
         # Its source may be gone, or out of reach from here.
         with suppress(AnabranchError):
-            _release([each], storage_options)
+            _release([each], storage_options, target=target.root)
 
 
 def _clone_tables(request: CloneRequest, attempt: Attempt, progress: Progress) -> tuple[CommitRecord, TableMap]:
@@ -276,4 +283,4 @@ def _complete(target: Context, finished: Attempt, storage_options: Mapping[str, 
         raise RepositoryExistsError(f"somebody else began a repository at {target.root!r}", hint="choose another place")
     put_mark(target, Mark(id=finished.repository_id, root=target.root, created_at=record.commit.created_at))
     if finished.kind is CloneKind.DEEP:
-        _release(finished.registrations, storage_options)
+        _release(finished.registrations, storage_options, target=target.root)

@@ -10,6 +10,7 @@ from typing import Any
 
 from anabranch.errors import CorruptError, InvalidNameError, UnsupportedFormatError
 from anabranch.ids import BranchName, TableKey
+from anabranch.repo import stored
 from anabranch.repo.models import (
     BranchEvent,
     BranchMode,
@@ -74,12 +75,15 @@ def dump(fields: Mapping[str, Any]) -> bytes:
 @contextmanager
 def damage_named(path: str) -> Iterator[None]:
     """Raise any error in decoding an object as a CorruptError that names the object."""
+    hint = "run doctor on the repository"
     try:
         yield
     except SealError as err:
-        raise CorruptError(f"{path!r} is damaged: {err}", hint="run doctor on the repository") from err
-    except (AttributeError, InvalidNameError, LookupError, TypeError, ValueError) as err:
-        raise CorruptError(f"{path!r} is damaged: {err!r}", hint="run doctor on the repository") from err
+        raise CorruptError(f"{path!r} is damaged: {err}", hint=hint) from err
+    except RecursionError:
+        raise CorruptError(f"{path!r} is damaged: it is nested too deeply", hint=hint) from None
+    except (ArithmeticError, AttributeError, InvalidNameError, LookupError, TypeError, ValueError) as err:
+        raise CorruptError(f"{path!r} is damaged: {err!r}", hint=hint) from err
 
 
 def check_identity(path: str, found: object, expected: object) -> None:
@@ -123,7 +127,7 @@ def encode_table(entry: TableEntry) -> dict[str, Any]:
 
 def decode_table(fields: Mapping[str, Any]) -> TableEntry:
     forked = fields.get("forked_from")
-    return TableEntry(
+    entry = TableEntry(
         dataset=fields["dataset"],
         home=fields.get("home"),
         version=int(fields["version"]),
@@ -132,6 +136,7 @@ def decode_table(fields: Mapping[str, Any]) -> TableEntry:
         rows=fields["rows"],
         forked_from=None if forked is None else (forked[0], int(forked[1])),
     )
+    return stored.check_table(entry)
 
 
 def encode_graph_commit(commit: GraphCommit) -> dict[str, Any]:
@@ -152,7 +157,7 @@ def encode_graph_commit(commit: GraphCommit) -> dict[str, Any]:
 
 
 def decode_graph_commit(fields: Mapping[str, Any]) -> GraphCommit:
-    return GraphCommit(
+    commit = GraphCommit(
         graph_commit_id=fields["graph_commit_id"],
         manifest_branch=fields["manifest_branch"],
         manifest_version=fields["manifest_version"],
@@ -166,6 +171,7 @@ def decode_graph_commit(fields: Mapping[str, Any]) -> GraphCommit:
         tables=tuple(fields["tables"]),
         generation=fields["generation"],
     )
+    return stored.check_commit(commit)
 
 
 def encode_summary(record: CommitRecord) -> tuple[Any, ...]:
@@ -224,7 +230,7 @@ def decode_commit(fields: Mapping[str, Any]) -> CommitRecord:
         _decode_summary(summary, generation=commit.generation - place)
         for place, summary in enumerate(fields["recent"], start=1)
     )
-    return CommitRecord(
+    record = CommitRecord(
         commit=commit,
         base=fields["base"],
         changes=changes,
@@ -235,6 +241,7 @@ def decode_commit(fields: Mapping[str, Any]) -> CommitRecord:
         taken_from=fields.get("taken_from"),
         collected_at=fields.get("collected_at"),
     )
+    return stored.check_record(record)
 
 
 def decode_full_map(fields: Mapping[str, Any]) -> dict[TableKey, TableEntry]:
@@ -256,7 +263,7 @@ def encode_run(run: RunState) -> dict[str, Any]:
 
 
 def decode_run(fields: Mapping[str, Any]) -> RunState:
-    return RunState(
+    run = RunState(
         target=BranchName(fields["target"]),
         target_created_as=fields["target_created_as"],
         origin=fields["origin"],
@@ -267,6 +274,7 @@ def decode_run(fields: Mapping[str, Any]) -> RunState:
         commit_id=fields["commit_id"],
         error=fields["error"],
     )
+    return stored.check_run(run)
 
 
 def encode_entry(entry: LogEntry) -> bytes:
@@ -302,7 +310,7 @@ def decode_entry(data: bytes, *, path: str) -> LogEntry:
     with damage_named(path):
         state = fields["state"]
         parent = state["parent"]
-        return LogEntry(
+        entry = LogEntry(
             branch=BranchName(fields["branch"]),
             number=fields["number"],
             event=BranchEvent(fields["event"]),
@@ -325,3 +333,4 @@ def decode_entry(data: bytes, *, path: str) -> LogEntry:
             ),
             head=decode_commit(fields["head"]),
         )
+        return stored.check_entry(entry)

@@ -14,6 +14,7 @@ from anabranch.ids import BranchName
 from anabranch.repo.log import NumberedLog
 from anabranch.repo.models import TableEntry
 from anabranch.storage import ObjectStore
+from anabranch.storage.links import refuse_links
 from anabranch.storage.uris import follow_links, join_uri, relative_to
 
 if TYPE_CHECKING:
@@ -82,8 +83,16 @@ class Context:
         return NumberedLog(self.store, f"{BRANCHES}/{as_segment(branch)}")
 
     def dataset_root(self, dataset: str) -> Home:
-        """The root home of a table's dataset, named as entries name it: 'bucket/table.lance'."""
-        return Home(root=join_uri(self.root, TABLES, dataset), storage_options=self.storage_options)
+        """Return the root home of a table's dataset, named as entries name it: 'bucket/table.lance'.
+
+        Raise LinkError if a folder on the way there is a symbolic link.
+        """
+        return self.home_at(f"{TABLES}/{dataset}")
+
+    def home_at(self, path: str) -> Home:
+        """Return the root home of the dataset at a path below the repository's root."""
+        refuse_links(self.root, path)
+        return Home(root=join_uri(self.root, path), storage_options=self.storage_options)
 
     def home_of(self, entry: TableEntry) -> Home:
         """The home of a table, refused while it reads a place that the repository left."""

@@ -10,7 +10,7 @@ from anabranch.errors import (
     StorageError,
 )
 from anabranch.ids import MAIN, BranchName
-from anabranch.repo import codec
+from anabranch.repo import codec, stored
 from anabranch.repo.commits import Commits
 from anabranch.repo.context import Context
 from anabranch.repo.heads import Heads
@@ -104,7 +104,11 @@ def find_mark_copy(context: Context) -> Mark | None:
 def _decode(data: bytes, *, path: str) -> Mark:
     fields = codec.load(data, path=path)
     with codec.damage_named(path):
-        return Mark(id=str(fields["id"]), root=str(fields["root"]), created_at=int(fields["created_at"]))
+        return Mark(
+            id=stored.check_commit_id(fields["id"], "repository id"),
+            root=stored.check_root(fields["root"], "root"),
+            created_at=stored.check_time(fields["created_at"], "time"),
+        )
 
 
 def _encode(mark: Mark) -> bytes:

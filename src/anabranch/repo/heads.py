@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from urllib.parse import unquote
 
-from anabranch.errors import BranchNotFoundError, RunEndedError, VersionNotFoundError
+from anabranch.errors import BranchNotFoundError, InvalidNameError, RunEndedError, VersionNotFoundError
 from anabranch.format.recent import Recent
 from anabranch.ids import BranchName
 from anabranch.repo import codec
@@ -71,19 +71,25 @@ class Heads:
 
     def list(self, *, internal: bool = False) -> tuple[LogEntry, ...]:
         """The newest entry of every branch, deleted ones too, by name; on demand also those of runs and locks."""
-        names = [BranchName(unquote(name)) for name in self._list_names(BRANCHES)]
-        names = [name for name in names if internal or not name.is_internal]
-        runs = [BranchName.of_run(name) for name in self._list_names(RUNS)] if internal else []
-        return self._read_all([*runs, *names])
+        names = [name for name in self._list_branches() if internal or not name.is_internal]
+        return self._read_all([*self._list_run_names(), *names] if internal else names)
 
     def list_all_names(self) -> tuple[BranchName, ...]:
         """The names of all logs: branches that were deleted, runs and locks too."""
-        branches = (BranchName(unquote(name)) for name in self._list_names(BRANCHES))
-        return (*branches, *map(BranchName.of_run, self._list_names(RUNS)))
+        return (*self._list_branches(), *self._list_run_names())
+
+    def _list_branches(self) -> tuple[BranchName, ...]:
+        """Return the branches that have a log; a folder whose name is not a branch name is left to doctor."""
+        found = map(_find_branch_name, self._list_names(BRANCHES))
+        return tuple(name for name in found if name is not None)
+
+    def _list_run_names(self) -> tuple[BranchName, ...]:
+        names = self._list_names(RUNS)
+        return tuple(BranchName.of_run(name) for name in names if name.isascii() and name.isalnum())
 
     def list_runs(self) -> Iterator[LogEntry]:
         """The newest entry of every run's hidden branch, newest run first; read as far as somebody asks."""
-        names = [BranchName.of_run(name) for name in reversed(self._list_names(RUNS))]
+        names = self._list_run_names()[::-1]
         for start in range(0, len(names), _RUNS_AT_ONCE):
             yield from self._read_all(names[start : start + _RUNS_AT_ONCE])
 
@@ -111,3 +117,10 @@ def _decode(log: NumberedLog, branch: BranchName, number: int, data: bytes) -> L
     entry = codec.decode_entry(data, path=log.path(number))
     codec.check_identity(log.path(number), (str(entry.branch), entry.number), (str(branch), number))
     return entry
+
+
+def _find_branch_name(folder: str) -> BranchName | None:
+    try:
+        return BranchName.parse(unquote(folder))
+    except InvalidNameError:
+        return None

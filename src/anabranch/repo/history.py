@@ -21,7 +21,6 @@ from anabranch.repo import codec
 from anabranch.repo.context import Context
 from anabranch.repo.models import GraphCommit, LogEntry
 from anabranch.repo.records import Records
-from anabranch.storage.uris import join_uri
 
 __all__ = [
     "HISTORY_TABLES",
@@ -137,7 +136,7 @@ def history_homes(context: Context) -> Iterator[tuple[str, Home]]:
 
 
 def _home(context: Context, name: str) -> Home:
-    return Home(root=join_uri(context.root, name), storage_options=context.storage_options)
+    return context.home_at(name)
 
 
 def _open(context: Context, name: str, schema: pa.Schema) -> Pin:

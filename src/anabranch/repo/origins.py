@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any
 
 from anabranch.errors import BusyError, RepositoryNotFoundError
-from anabranch.repo import codec
+from anabranch.repo import codec, stored
 from anabranch.repo.clones import CloneKind
 from anabranch.repo.context import Context
 from anabranch.repo.log import NumberedLog
@@ -150,18 +150,22 @@ def _log(context: Context) -> NumberedLog:
 
 def _decode(fields: Mapping[str, Any], *, path: str) -> Attempt:
     with codec.damage_named(path):
+        stored.check_tables(fields["tables"])
         return Attempt(
-            number=fields["number"],
+            number=stored.check_integer(fields["number"], "number"),
             state=AttemptState(fields["state"]),
-            source=fields["source"],
-            source_id=fields["source_id"],
-            commit_id=fields["commit_id"],
+            source=stored.check_root(fields["source"], "source"),
+            source_id=stored.check_commit_id(fields["source_id"], "repository id"),
+            commit_id=stored.check_commit_id(fields["commit_id"]),
             kind=CloneKind(fields["kind"]),
             tables=tuple(fields["tables"]),
             registrations=tuple(
-                Registration(repository=repository, clone_id=clone_id)
+                Registration(
+                    repository=stored.check_root(repository, "repository"),
+                    clone_id=stored.check_commit_id(clone_id, "clone id"),
+                )
                 for repository, clone_id in fields["registrations"]
             ),
-            repository_id=fields["repository_id"],
-            first_commit_id=fields["first_commit_id"],
+            repository_id=stored.check_commit_id(fields["repository_id"], "repository id"),
+            first_commit_id=stored.check_optional_id(fields["first_commit_id"], "first commit"),
         )

@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from anabranch.errors import InvalidInputError
-from anabranch.format.home import Home
 from anabranch.format.relocate import RelocateReport, moved_place, relocate_with
 from anabranch.repo.clones import CLONES
 from anabranch.repo.context import BRANCHES, RUNS, TABLES, Context
@@ -13,7 +12,7 @@ from anabranch.repo.log import NumberedLog
 from anabranch.repo.origins import follow_source
 from anabranch.repo.tags import TAGS
 from anabranch.storage import in_parallel
-from anabranch.storage.uris import join_uri, normalise_uri, relative_to
+from anabranch.storage.uris import normalise_uri, relative_to
 
 __all__ = ["Relocation", "Unexplained", "relocate_repository"]
 
@@ -65,7 +64,7 @@ def relocate_repository(
     datasets, reports = _list_datasets(context), []
     for start in range(0, len(datasets), _AT_ONCE):
         some = datasets[start : start + _AT_ONCE]
-        reports += in_parallel(lambda path: relocate_with(_home(context, path), moved), some)
+        reports += in_parallel(lambda path: relocate_with(context.home_at(path), moved), some)
         progress(len(reports), len(datasets))
     relocation = Relocation(
         root=context.root,
@@ -112,10 +111,6 @@ def _mend_hints(context: Context) -> None:
             context.store.delete(log.hint_path)
 
     in_parallel(mend, folders)
-
-
-def _home(context: Context, path: str) -> Home:
-    return Home(root=join_uri(context.root, path), storage_options=context.storage_options)
 
 
 def _unexplained(context: Context, report: RelocateReport) -> list[Unexplained]:

@@ -12,7 +12,7 @@ from anabranch.errors import (
     TagNotFoundError,
 )
 from anabranch.ids import BranchName, TagName
-from anabranch.repo import codec
+from anabranch.repo import codec, stored
 from anabranch.repo.gc.marks import require_uncollected
 from anabranch.repo.log import NumberedLog
 from anabranch.repo.records import Records
@@ -144,12 +144,14 @@ def decode_tag(data: bytes, *, path: str) -> TagInfo:
     """One entry of a tag's log."""
     fields = codec.load(data, path=path)
     with codec.damage_named(path):
+        named = {name: fields[name] for name in ("name", "commit_id", "created_at", "number")}
+        stored.check_tag(**named)
         return TagInfo(
             name=fields["name"],
             commit_id=fields["commit_id"],
-            description=fields["description"],
+            description=stored.check_text(fields["description"], "description"),
             created_at=fields["created_at"],
-            created_by=fields["created_by"],
+            created_by=stored.check_optional_text(fields["created_by"], "actor"),
             number=fields["number"],
             is_deleted=fields["is_deleted"],
         )

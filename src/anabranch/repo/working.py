@@ -18,6 +18,7 @@ from anabranch.ids import BranchName
 from anabranch.repo import codec
 from anabranch.repo.context import Context, new_ulid
 from anabranch.repo.leases import lease_path, list_leases
+from anabranch.repo.stored import check_commit_id
 from anabranch.storage import ObjectInfo, find_object
 
 __all__ = ["Work", "begin_of_oldest_work", "list_held_commits", "working", "working_alone"]
@@ -226,7 +227,8 @@ def _decode_sign(context: Context, info: ObjectInfo) -> _Sign:
             age, held = fields["age"], fields["held"]
         else:
             age, *held = data.decode().split(" ")  # written by an earlier release
-        return _Sign(began=info.modified - timedelta(seconds=float(age)), held=tuple(held))
+        held = tuple(map(check_commit_id, held))
+        return _Sign(began=info.modified - timedelta(seconds=float(age)), held=held)
 
 
 def _list_recent(context: Context, holder: BranchName | None = None) -> tuple[ObjectInfo, ...]:

@@ -9,6 +9,7 @@ from anabranch.storage.store import (
     copy_verified,
     find_object,
     is_below_file,
+    open_files,
     open_store,
 )
 
@@ -22,6 +23,7 @@ __all__ = [
     "in_parallel",
     "is_below_file",
     "iter_in_parallel",
+    "open_files",
     "open_store",
     "put_once",
     "remove_empty_folders",

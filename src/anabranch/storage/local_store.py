@@ -3,7 +3,7 @@
 import os
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from obstore.store import ObjectStore as ObstoreStore
 
 from anabranch.errors import ObjectExistsError, StorageError
 from anabranch.storage import local_files
+from anabranch.storage.links import iter_files, list_entries, refuse_links
 from anabranch.storage.objects import ObjectInfo, PreparedObject
 from anabranch.storage.obstore_store import ObstoreBackedStore
 from anabranch.storage.options import Durability, durability_of
@@ -24,13 +25,23 @@ class DurabilityWarning(UserWarning):
 
 
 class LocalFolderStore(ObstoreBackedStore):
-    """A folder. With full durability every write follows the order: bytes, then names, then the answer."""
+    """A folder. With full durability every write follows the order: bytes, then names, then the answer.
+
+    Symbolic links below it are neither listed nor followed: a repository may come from an untrusted source.
+    """
 
     lists_sorted = False
 
     def __init__(self, *, uri: str, storage_options: dict[str, str]) -> None:
         super().__init__(uri=uri, storage_options=storage_options)
         self._is_durable = durability_of(storage_options) is Durability.FULL
+        self._refuses_links = True
+
+    def following_links(self) -> "LocalFolderStore":
+        """Return a store of the same folder that follows links, for files that a user named."""
+        store = LocalFolderStore(uri=self.uri, storage_options=self._options)
+        store._refuses_links = False
+        return store
 
     def put(self, path: str, data: bytes, *, durable: bool = True) -> None:
         self._make_root()
@@ -100,13 +111,37 @@ class LocalFolderStore(ObstoreBackedStore):
                 local_files.sync_file_system(self.uri)
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        return iter(()) if self._is_missing_folder else super().list(prefix)
+        if self._is_missing_folder:
+            return
+        if not self._refuses_links:
+            yield from super().list(prefix)
+            return
+        with self._errors(prefix, folder=True):
+            # Not by obstore, which follows links out of the root.
+            yield from (ObjectInfo(*found) for found in iter_files(self.uri, prefix.removesuffix("/")))
 
     def list_folders(self, prefix: str = "") -> tuple[str, ...]:
-        return () if self._is_missing_folder else super().list_folders(prefix)
+        if self._is_missing_folder:
+            return ()
+        if not self._refuses_links:
+            return super().list_folders(prefix)
+        with self._errors(prefix, folder=True):
+            return tuple(sorted(list_entries(self.uri, prefix.removesuffix("/"))[0]))
 
     def list_files(self, prefix: str = "") -> tuple[ObjectInfo, ...]:
-        return () if self._is_missing_folder else super().list_files(prefix)
+        if self._is_missing_folder:
+            return ()
+        if not self._refuses_links:
+            return super().list_files(prefix)
+        with self._errors(prefix, folder=True):
+            return tuple(ObjectInfo(*found) for found in list_entries(self.uri, prefix.removesuffix("/"))[1])
+
+    @contextmanager
+    def _errors(self, path: str, *, folder: bool = False) -> Iterator[None]:
+        with super()._errors(path, folder=folder):
+            if self._refuses_links:
+                refuse_links(self.uri, path)
+            yield
 
     def _file(self, path: str) -> str:
         if local_files.is_temporary(path):

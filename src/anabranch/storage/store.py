@@ -11,7 +11,7 @@ from anabranch.storage.objects import ObjectInfo, ObjectStore
 from anabranch.storage.obstore_store import ObstoreBackedStore
 from anabranch.storage.uris import is_local, join_uri, normalise_uri
 
-__all__ = ["copy_between", "copy_verified", "find_object", "is_below_file", "open_store"]
+__all__ = ["copy_between", "copy_verified", "find_object", "is_below_file", "open_files", "open_store"]
 
 
 def open_store(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None) -> ObjectStore:
@@ -20,6 +20,12 @@ def open_store(uri: str | os.PathLike[str], storage_options: Mapping[str, str] |
     if is_local(root):
         return LocalFolderStore(uri=root, storage_options=options)
     return ObstoreBackedStore(uri=root, storage_options=options)
+
+
+def open_files(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None) -> ObjectStore:
+    """Open a folder of files that a user named, such as a file to load: symbolic links in it are followed."""
+    store = open_store(uri, storage_options)
+    return store.following_links() if isinstance(store, LocalFolderStore) else store
 
 
 def find_object(store: ObjectStore, path: str) -> ObjectInfo | None:

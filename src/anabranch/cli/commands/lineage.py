@@ -43,8 +43,8 @@ def lineage(
 
 def _write(place: str, text: str, storage_options: Mapping[str, str]) -> None:
     # Not at the top: a help text needs no store.
-    from anabranch.storage import open_store
+    from anabranch.storage import open_files
     from anabranch.storage.uris import normalise_uri
 
     folder, _, name = normalise_uri(place).rpartition("/")
-    open_store(folder or "/", storage_options).put(name, text.encode())
+    open_files(folder or "/", storage_options).put(name, text.encode())

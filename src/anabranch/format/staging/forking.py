@@ -21,6 +21,7 @@ def fork(source: Pin, branch: str) -> Home:
     noticed afterwards and raised.
     """
     target = source.home.on(branch)
+    target.refuse_links()
     head = source.open() if not source.is_staged else source.home.open()
     with lance_errors(source.home.root, source.home.storage_options):
         # Opening takes two requests; the head of a staged version's home may be the root's.

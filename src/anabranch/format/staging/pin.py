@@ -45,6 +45,7 @@ def create_empty(home: Home, schema: pa.Schema) -> Pin:
             f"a dataset cannot be created on the branch {home.branch!r}", hint="create it at the root, then fork"
         )
     check_column_names(schema.names)
+    home.refuse_links()
     try:
         with lance_errors(home.uri, home.storage_options):
             made = lance.write_dataset(

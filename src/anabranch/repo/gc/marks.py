@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from anabranch.errors import CollectedError, DamagedFileError, NotFoundError, StorageError
-from anabranch.repo import codec
+from anabranch.repo import codec, stored
 from anabranch.repo.commits import commit_path, read_commit_fields
 from anabranch.repo.context import Context
 from anabranch.repo.models import CommitRecord
@@ -84,7 +84,9 @@ def decode_record(data: bytes, *, path: str) -> CollectionRecord:
     with codec.damage_named(path):
         # Records of earlier formats do not repeat their name.
         codec.check_identity(path, fields.get("id", record_id), record_id)
-        return CollectionRecord(commits=frozenset(map(str, fields["commits"])), at=int(fields["at"]))
+        return CollectionRecord(
+            commits=stored.check_collected(fields["commits"]), at=stored.check_time(fields["at"], "time")
+        )
 
 
 def record_collected(context: Context, commits: frozenset[str], *, at: int) -> None:

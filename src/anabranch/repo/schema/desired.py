@@ -15,7 +15,7 @@ from anabranch.repo.schema.reading import Node, read_values, read_yaml
 from anabranch.repo.schema.state import Column, Index, SchemaState, TableSchema
 from anabranch.repo.schema.types import canonical_type
 from anabranch.repo.tables import check_primary_key
-from anabranch.storage import open_store
+from anabranch.storage import open_files
 
 __all__ = ["Desired", "read_desired"]
 
@@ -55,7 +55,7 @@ def read_desired(desired: Desired, *, storage_options: Mapping[str, str]) -> Sch
 
 def _read_file(path: str, storage_options: Mapping[str, str]) -> str:
     folder, _, name = path.rpartition("/")
-    data = open_store(folder or ("/" if path.startswith("/") else "."), storage_options).get(name)
+    data = open_files(folder or ("/" if path.startswith("/") else "."), storage_options).get(name)
     try:
         return data.decode()
     except UnicodeDecodeError:
