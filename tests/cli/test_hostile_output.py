@@ -28,7 +28,7 @@ def odd(lake: ab.Repository) -> ab.Repository:
         ("log", "--json"),
         ("show",),
         ("table", "show", ODD),
-        ("sql", f"select * from {ODD}"),
+        ("sql", "select * from in_c_sales.odd"),
     ],
     ids=" ".join,
 )

@@ -204,7 +204,7 @@ def test_table_behind_a_link_is_refused_by_name(local: ab.Repository, victim: Pa
     folder.symlink_to(victim / "moved.lance")
     before = state(victim)
     for operation in (lambda repo: ids(repo), lambda repo: append(repo, 9)):
-        with pytest.raises(LinkError, match="orders.lance"):
+        with pytest.raises(LinkError, match="orders"):
             operation(ab.open(local.uri))
     assert ids(ab.open(local.uri), CUSTOMERS) == [10, 20]
     assert state(victim) == before
