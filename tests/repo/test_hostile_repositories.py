@@ -141,6 +141,7 @@ def test_json_that_breaks_parsers_is_damage(local: ab.Repository, data: bytes, p
     (Path(local.uri) / "_versions/main/hint").unlink()
     with pytest.raises(CorruptError):
         ab.open(local.uri).snapshot_of("main" if "main" in path else commit_id)
+    open_damaged_repository(local.uri).doctor(repair=True)
 
 
 def operate(repo: ab.Repository) -> list[str]:

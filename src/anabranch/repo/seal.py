@@ -81,6 +81,8 @@ def _is_cut_off(data: bytes) -> bool:
         json.loads(text)
     except json.JSONDecodeError as err:
         return err.pos >= len(text)
+    except (RecursionError, ValueError):
+        return False  # nested too deeply, or a number of thousands of digits
     return False
 
 
