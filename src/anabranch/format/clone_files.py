@@ -8,6 +8,7 @@ carried anywhere.
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from tempfile import TemporaryDirectory
 
 import lance
 
@@ -23,7 +24,7 @@ from anabranch.format.storage_report import LiveFile, list_live_files
 from anabranch.ids import LAYOUT_NAMES
 from anabranch.storage import ObjectStore, copy_verified, in_parallel, open_store
 from anabranch.storage.links import refuse_links
-from anabranch.storage.uris import join_uri
+from anabranch.storage.uris import is_local, join_uri
 
 __all__ = [
     "Draft",
@@ -94,8 +95,24 @@ def _parts(live: LiveFile, root: Home) -> Iterator[tuple[str, str]]:
 
 @contextmanager
 def _scratch_clone(root: Home, hold: Hold) -> Iterator[Home]:
-    """A shallow clone that Lance makes where it can: in a folder of the source that no branch has."""
-    scratch = _scratch(root, hold.name)
+    """Let Lance make a shallow clone in a scratch folder.
+
+    It lies in the temporary folder of this machine where the source is local, so that the source may be read-only. From
+    a bucket Lance clones within the bucket only, so there it lies in a folder of the source that no branch has.
+    """
+    if is_local(root.root):
+        with (
+            TemporaryDirectory(prefix="anabranch-clone-") as folder,
+            _clone_to(Home.at(join_uri(folder, "scratch"), root.storage_options), root, hold) as made,
+        ):
+            yield made
+    else:
+        with _clone_to(_scratch(root, hold.name), root, hold) as made:
+            yield made
+
+
+@contextmanager
+def _clone_to(scratch: Home, root: Home, hold: Hold) -> Iterator[Home]:
     try:
         with lance_errors(root.root, root.storage_options):
             kept, options = (hold.kept_branch, hold.kept_version), root.lance_options()

@@ -4,6 +4,7 @@ The source is told before anything of it is read. Whatever dies halfway leaves a
 the next attempt clears.
 """
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ from anabranch.errors import (
     InvalidPathError,
     RepositoryExistsError,
     RepositoryNotFoundError,
+    StorageDeniedError,
     TableNotFoundError,
 )
 from anabranch.format.clone import draft_clone, put_clone, refuse_mixed_stores
@@ -44,7 +46,12 @@ from anabranch.repo.tables import free_dataset
 from anabranch.storage import in_parallel, is_below_file, open_store
 from anabranch.storage.uris import relative_to
 
-__all__ = ["CloneRequest", "Progress", "clone_repository", "request_clone"]
+__all__ = ["CloneRequest", "Progress", "UnregisteredCloneWarning", "clone_repository", "request_clone"]
+
+
+class UnregisteredCloneWarning(UserWarning):
+    """The source of a shallow clone cannot be written to, so its garbage collection does not know of the clone."""
+
 
 # Called with what is done and what there is to do: tables of a shallow clone, files of a deep one.
 Progress = Callable[[int, int], None]
@@ -153,11 +160,19 @@ def _refuse_taken(request: CloneRequest, *, is_unfinished: bool) -> None:
 
 
 def _register(request: CloneRequest) -> tuple[Registration, ...]:
-    """Tell the source, and for a shallow clone what that is one of in turn: their files are read as well."""
+    """Record the clone in the source, and for a shallow clone in the source's own sources: their files are read too.
+
+    A source that cannot be written to gets no record, so its garbage collection does not know of the clone.
+    """
     source, target = request.source.context, request.target.root
-    held = Clones(source).register(
-        target=target, kind=request.kind, commit_id=request.commit.graph_commit_id, keys=tuple(request.tables)
-    )
+    try:
+        held = Clones(source).register(
+            target=target, kind=request.kind, commit_id=request.commit.graph_commit_id, keys=tuple(request.tables)
+        )
+    except StorageDeniedError:
+        if request.kind is CloneKind.SHALLOW:
+            _warn_unregistered(source.root)
+        return ()
     made = [Registration(repository=source.root, clone_id=held.id)]
     try:
         require_uncollected(source, request.commit.graph_commit_id)
@@ -174,6 +189,15 @@ def _register(request: CloneRequest) -> tuple[Registration, ...]:
             _release(made, source.storage_options, target=target)
         raise
     return tuple(made)
+
+
+def _warn_unregistered(source: str) -> None:
+    warnings.warn(
+        f"{source!r} cannot be written to, so it does not know of this clone: "
+        "garbage collection there may delete files that the clone reads",
+        UnregisteredCloneWarning,
+        stacklevel=2,
+    )
 
 
 def _held_by(source: Context) -> tuple[Registration, ...]:
@@ -221,7 +245,7 @@ def _clear(target: Context, before: Attempt | None, storage_options: Mapping[str
 def _clone_tables(request: CloneRequest, attempt: Attempt, progress: Progress) -> tuple[CommitRecord, TableMap]:
     places = {key: _dataset_of(request.target, key, attempt) for key in sorted(request.tables)}
     is_deep = request.kind is CloneKind.DEEP
-    name = attempt.registrations[0].clone_id
+    name = attempt.clone_id
 
     def draft(key: TableKey) -> tuple[Pin, Draft]:
         entry = request.tables[key]
@@ -268,7 +292,7 @@ def _first_record(request: CloneRequest, attempt: Attempt) -> CommitRecord:
             "source": attempt.source,
             "source_id": attempt.source_id,
             "source_commit_id": attempt.commit_id,
-            "clone_id": attempt.registrations[0].clone_id,
+            "clone_id": attempt.clone_id,
         },
         tables=attempt.tables,
         generation=0,

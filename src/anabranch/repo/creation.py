@@ -13,6 +13,7 @@ from anabranch.ids import MAIN, BranchName
 from anabranch.repo import codec, stored
 from anabranch.repo.commits import Commits
 from anabranch.repo.context import Context
+from anabranch.repo.gc.reserve import keep_reserve
 from anabranch.repo.heads import Heads
 from anabranch.repo.models import BranchEvent, BranchMode, BranchState, CommitKind, CommitRecord, GraphCommit, LogEntry
 from anabranch.repo.origins import refuse_unfinished
@@ -59,6 +60,7 @@ def create_repository(context: Context) -> None:
         Commits(context).put(record, {})
         heads.append(first_entry(record))
     put_mark(context, Mark(id=context.new_id(), root=context.root, created_at=context.clock()))
+    keep_reserve(context)
 
 
 def check_repository(context: Context) -> Mark:

@@ -59,6 +59,11 @@ class Attempt:
     repository_id: str
     first_commit_id: str | None = None
 
+    @property
+    def clone_id(self) -> str:
+        """The id that the source knows the clone by. A source that cannot be written to knows of none."""
+        return self.registrations[0].clone_id if self.registrations else self.repository_id
+
     def makes_the_same_as(self, other: "Attempt") -> bool:
         made = [(each.source_id, each.commit_id, each.kind, each.tables) for each in (self, other)]
         return made[0] == made[1]

@@ -31,15 +31,17 @@ Progress = Callable[[GcStage, int, int], None]
 def collect_garbage(
     records: Records, policy: Policy, *, dry_run: bool, progress: Progress = lambda *_: None
 ) -> GcReport:
-    """Delete what no retained commit needs, or in a dry run only tell.
+    """Delete what no retained commit needs. A dry run only reports it, and writes nothing.
 
     Whatever became unreachable less than the grace period ago is left alone, and so is everything younger than the
     oldest work that is alive.
     """
     records.context.require_relocated()
-    # With another policy a second one might unmark what this one lets go.
+    if dry_run:
+        return _Collection(records, policy, progress, dry_run=True).run()
+    # A second collection with another policy might remove the marks of this one.
     with working_alone(records.context, _LOCK, doing="garbage is being collected") as work:
-        return _Collection(replace(records, work=work), policy, progress, dry_run=dry_run).run()
+        return _Collection(replace(records, work=work), policy, progress, dry_run=False).run()
 
 
 def find_horizon(context: Context, grace: timedelta) -> tuple[datetime, datetime | None]:

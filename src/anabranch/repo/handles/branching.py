@@ -8,8 +8,9 @@ from anabranch.repo import branches, live, protection, rewinding, tags
 from anabranch.repo.branches import BranchInfo
 from anabranch.repo.checks import checked_expiry, checked_mode, checked_text
 from anabranch.repo.gc.purging import purge_branch
+from anabranch.repo.gc.reserve import freeing_space
 from anabranch.repo.handles.base import Handle
-from anabranch.repo.models import BranchMode
+from anabranch.repo.models import BranchMode, LogEntry
 from anabranch.repo.refs import Resolved
 from anabranch.repo.state_checks import Checks, checked_checks
 from anabranch.repo.tags import TagInfo
@@ -82,13 +83,17 @@ class BranchingHandle(Handle):
         target = BranchName.parse_public(name)
         found = self._records.heads.find(target) if purge else None
         if found is not None and found.state.is_deleted:
-            if not purge_branch(self._records, found):
-                self._records.heads.get(target)  # says that there is none
+            if not self._purge(found):
+                self._records.heads.get(target)  # raises, because the branch is deleted
             return
-        tombstone = branches.delete_branch(self._records, target)
+        tombstone = freeing_space(self._context, lambda: branches.delete_branch(self._records, target))
         self._seen[target] = tombstone.number
         if purge:
-            purge_branch(self._records, tombstone)
+            self._purge(tombstone)
+
+    def _purge(self, tombstone: LogEntry) -> int:
+        """Free the space of a deleted branch and return the number of bytes."""
+        return freeing_space(self._context, lambda: purge_branch(self._records, tombstone))
 
     def branch_restore(self, name: str) -> BranchInfo:
         """Bring a deleted branch back as it was."""

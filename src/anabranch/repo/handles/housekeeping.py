@@ -11,6 +11,7 @@ from anabranch.repo.gc.collecting import Progress, collect_garbage
 from anabranch.repo.gc.measuring import Part, measure_storage
 from anabranch.repo.gc.policy import checked_policy
 from anabranch.repo.gc.report import GcReport
+from anabranch.repo.gc.reserve import freeing_space
 from anabranch.repo.gc.usage import RepositoryStorage
 from anabranch.repo.handles.base import Handle
 from anabranch.repo.working import working
@@ -40,7 +41,11 @@ class HousekeepingHandle(Handle):
         (0, ())
         """
         policy = checked_policy(self._context, keep_newer_than=keep_newer_than, keep_last=keep_last, grace=grace)
-        return collect_garbage(self._records, policy, dry_run=dry_run, progress=progress or _say_nothing)
+
+        def collect() -> GcReport:
+            return collect_garbage(self._records, policy, dry_run=dry_run, progress=progress or _say_nothing)
+
+        return collect() if dry_run else freeing_space(self._context, collect)
 
     @contextmanager
     def working(self, *, since: float | None = None) -> Iterator[None]:
