@@ -6,6 +6,8 @@ import lance
 import pyarrow as pa
 import pytest
 
+import anabranch as ab
+from anabranch.errors import InvalidInputError
 from anabranch.format.base_compaction import compact_bases
 from anabranch.format.bases import add_base, append_to_base, fragments_of_base
 from anabranch.format.home import Home
@@ -80,3 +82,21 @@ def test_a_table_without_bases_compacts_as_ever(tmp_path: Path) -> None:
     lance.write_dataset(rows(0, 40, "us"), home.root, max_rows_per_file=10)
     assert compact_bases(home, target_rows=20).fragments_added == 2
     assert home.open().count_rows() == 40
+
+
+def test_a_branch_with_an_inherited_index_is_not_compacted(tmp_path: Path) -> None:
+    """Lance would leave an index that no reader finds; see the facts about bases."""
+    root = str(tmp_path / "t.lance")
+    lance.write_dataset(pa.table({"id": [1, 2]}), root)
+    lance.dataset(root).insert(pa.table({"id": [3]}))
+    lance.dataset(root).create_scalar_index("id", "BTREE")
+    dataset = ab.dataset(root)
+    dataset.branch_create("dev")
+    dev = dataset.branch_checkout("dev")
+    before = dev.version
+    with pytest.raises(InvalidInputError, match="inherits the index 'id_idx'"):
+        dev.compact()
+    assert (dev.version, dev.count_rows("id = 2")) == (before, 1)
+    lance.dataset(f"{root}/tree/dev").create_scalar_index("id", "BTREE", replace=True)
+    assert dev.compact().fragments_removed == 2
+    assert dev.count_rows("id = 2") == 1

@@ -178,3 +178,19 @@ def test_a_write_to_a_base_wants_the_storage_options_once_more(s3_place: Place) 
         lance.write_dataset(rows(10, 20), dataset, mode="append", target_bases=["cold"])
     lance.write_dataset(rows(10, 20), dataset, mode="append", target_bases=["cold"], storage_options=options)
     assert lance.dataset(made.uri, storage_options=options).to_table().num_rows == 20
+
+
+def test_compaction_on_a_branch_loses_an_inherited_index(tmp_path: Path) -> None:
+    """It writes the changed index into the branch's folder, and records the base that the old one came from."""
+    root = str(tmp_path / "t.lance")
+    lance.write_dataset(pa.table({"id": [1, 2]}), root)
+    lance.dataset(root).insert(pa.table({"id": [3]}))
+    lance.dataset(root).create_scalar_index("id", "BTREE")
+    lance.dataset(root).create_branch("dev")
+    lance.dataset(f"{root}/tree/dev").optimize.compact_files()
+    dev = lance.dataset(f"{root}/tree/dev")
+    ((segment,),) = (index.segments for index in dev.describe_indices())
+    assert segment.base_id == 0
+    assert (tmp_path / "t.lance/tree/dev/_indices" / segment.uuid).is_dir()
+    with pytest.raises(OSError, match="Not found"):
+        dev.count_rows("id = 2")

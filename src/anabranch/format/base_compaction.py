@@ -39,7 +39,8 @@ class CompactReport:
 def compact_bases(home: Home, *, target_rows: int = 1 << 20) -> CompactReport:
     """Merge small fragments and drop deleted rows, base by base.
 
-    What a branch or clone merely inherits is rewritten into its own root: the place it comes from is not its to write.
+    What a branch or clone merely inherits is rewritten into its own root: the base that it comes from belongs to
+    another home. Raise InvalidInputError if the home inherits an index: Lance would make it unreadable.
     """
     for _ in range(_ATTEMPTS):
         try:
@@ -53,20 +54,28 @@ def compact_bases(home: Home, *, target_rows: int = 1 << 20) -> CompactReport:
 def _compact(home: Home, dataset: lance.LanceDataset, target_rows: int) -> CompactReport:
     plan = Compaction.plan(dataset, {"target_rows_per_fragment": target_rows})
     targets = _writable(home, bases_of(dataset))
-    copier = DataFileCopier(home)
-    done = [
-        _put_in_base(home, task.execute(dataset), target, copier)
-        for whole in plan.tasks
-        for target, task in _split_by_base(whole, targets)
-    ]
-    if not done:
+    tasks = [part for whole in plan.tasks for part in _split_by_base(whole, targets)]
+    if not tasks:
         return CompactReport(version=int(dataset.version), fragments_removed=0, fragments_added=0)
+    _refuse_inherited_indices(home, dataset)
+    copier = DataFileCopier(home)
+    done = [_put_in_base(home, task.execute(dataset), target, copier) for target, task in tasks]
     metrics = Compaction.commit(dataset, done)
     return CompactReport(
         version=int(dataset.version),
         fragments_removed=metrics.fragments_removed,
         fragments_added=metrics.fragments_added,
     )
+
+
+def _refuse_inherited_indices(home: Home, dataset: lance.LanceDataset) -> None:
+    """Lance writes the changed index into the home's own root, and looks for it in the base that it came from."""
+    for index in dataset.describe_indices():
+        if any(segment.base_id is not None for segment in index.segments):
+            raise InvalidInputError(
+                f"{home.uri!r} inherits the index {index.name!r}, which Lance's compaction would make unreadable",
+                hint=f"build the index {index.name!r} again on {home.branch or 'this dataset'!r}, then compact",
+            )
 
 
 def _writable(home: Home, bases: Iterable[BasePath]) -> dict[int, BasePath]:

@@ -7,6 +7,7 @@ stops every deletion.
 
 import json
 import re
+from collections.abc import Callable
 
 from anabranch.errors import (
     AnabranchError,
@@ -33,11 +34,12 @@ _HOLD = re.compile(r"clone-[0-9a-f]{16}")
 _CLONE = "anabranch.clone"
 
 
-def delete_branch(root: Home, name: str) -> None:
+def delete_branch(root: Home, name: str, *, on_removal: Callable[[Home], None] = lambda _: None) -> None:
     """Remove a branch and its files; refuse while another branch or a tag needs them.
 
     The branch may have metadata that cannot be read. Other refs that cannot be read do not stop the deletion unless
-    they may need the branch.
+    they may need the branch. `on_removal` is called with the branch's home when nothing can refuse the deletion any
+    more, right before the files are removed.
     """
     if name == MAIN:
         raise InvalidInputError("branch 'main' cannot be deleted", hint="delete the dataset itself if you mean it")
@@ -56,6 +58,7 @@ def delete_branch(root: Home, name: str) -> None:
     except AnabranchError:
         put_once(store, path, ref)
         raise
+    on_removal(root.on(name))
     remove_branch_files(root, name)
 
 

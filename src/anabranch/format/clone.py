@@ -22,6 +22,7 @@ from anabranch.errors import (
     StorageError,
 )
 from anabranch.format.bases import bases_of, check_bases
+from anabranch.format.cleanup.record import record_clone_files
 from anabranch.format.clone_files import (
     Draft,
     deep_draft,
@@ -149,6 +150,7 @@ def drop_clone(source: Home, clone_uri: str, *, storage_options: Mapping[str, st
     clone = Home.at(uri, root.storage_options if storage_options is None else storage_options)
     if has_manifest(clone.store()):
         _refuse_to_drop(root, clone, holds)
+        record_clone_files(root, clone)
     remove(clone)
     for hold in holds:
         release_clone(root, hold.name)

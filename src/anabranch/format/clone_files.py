@@ -18,7 +18,7 @@ from anabranch.format.holds import Hold
 from anabranch.format.home import Home, is_staged
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.manifest import BasePath, read_manifest, with_base_paths, without_base_paths
-from anabranch.format.names import manifest_of_path, manifest_path
+from anabranch.format.names import CLEANUP_RECORD, manifest_of_path, manifest_path
 from anabranch.format.staging.forking import give_ordinary_version
 from anabranch.format.storage_report import LiveFile, list_live_files
 from anabranch.ids import LAYOUT_NAMES
@@ -207,4 +207,4 @@ def is_manifest(path: str) -> bool:
 
 
 def _is_of_dataset(path: str) -> bool:
-    return path.partition("/")[0] in LAYOUT_NAMES
+    return path.partition("/")[0] in LAYOUT_NAMES or path == CLEANUP_RECORD

@@ -27,6 +27,9 @@ from anabranch.format import (
     tags,
     tiering,
 )
+from anabranch.format.cleanup.record import record_branch
+from anabranch.format.cleanup.report import CleanupReport, checked_retention
+from anabranch.format.cleanup.sweep import cleanup
 from anabranch.format.home import Home
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.manifest import BasePath
@@ -144,7 +147,7 @@ class Dataset:
     def branch_delete(self, name: str) -> None:
         """Delete a branch and its files; refused while another branch, a tag or a clone needs it."""
         holds.refuse_held_branch(self._root, name)
-        branch_deletion.delete_branch(self._root, name)
+        branch_deletion.delete_branch(self._root, name, on_removal=record_branch)
 
     def fork_branch_from_state(
         self, source_branch: str | None, target_branch: str, source_version: int
@@ -218,6 +221,33 @@ class Dataset:
         """Merge small fragments, each within the base it is kept in."""
         self._refuse_pinned()
         return base_compaction.compact_bases(self._home)
+
+    def cleanup(  # noqa: PLR0913 - what to keep, where to look, and how
+        self,
+        *,
+        keep_last: int | None = None,
+        keep_newer_than: timedelta | None = None,
+        grace: timedelta | None = None,
+        bases: Sequence[str] = (),
+        clones: Sequence[str] = (),
+        dry_run: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> CleanupReport:
+        """Remove versions that are not kept, on all branches, and files that no kept version needs.
+
+        Always kept are the newest version of each branch, tagged versions (also those held for clones), versions that
+        branches were made from, staged versions, and everything younger than `grace`, one day by default. Without
+        `keep_last` and `keep_newer_than` all versions are kept. Files in a base are removed only if `bases` names it:
+        name a base that no other dataset writes to or reads. Name clones made by another tool in `clones`.
+        """
+        return cleanup(
+            self._root,
+            checked_retention(keep_last=keep_last, keep_newer_than=keep_newer_than, grace=grace),
+            bases=bases,
+            clones=[Home.at(uri, self._home.storage_options) for uri in clones],
+            dry_run=dry_run,
+            progress=progress or (lambda *_: None),
+        )
 
     def storage_report(self) -> storage_report.StorageReport:
         """Count the files that this handle's version reads, and their bytes, by base."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from anabranch.errors import BranchInUseError, DatasetInUseError, InvalidNameError, TagNotFoundError
+from anabranch.errors import BranchInUseError, CorruptError, DatasetInUseError, InvalidNameError, TagNotFoundError
 from anabranch.format.branch_deletion import delete_branch
 from anabranch.format.home import Home, is_staged
 from anabranch.format.lance_errors import lance_errors
@@ -80,7 +80,12 @@ def list_holds(root: Home) -> tuple[Hold, ...]:
 
 def refuse_hold(root: Home, name: str) -> None:
     """Raise DatasetInUseError if a tag is a hold: without it, a cleanup would remove files that a clone reads."""
-    tag = find_tag(root, name)
+    try:
+        tag = find_tag(root, name)
+    except CorruptError:
+        if _NAME.fullmatch(name):
+            raise  # it held a version for a clone, and nothing says that the clone is gone
+        return
     if tag is not None and _is_hold(tag):
         hold = _of_tag(tag)
         raise DatasetInUseError(

@@ -11,6 +11,7 @@ from typing import TypeVar
 from anabranch.errors import DatasetNotFoundError
 from anabranch.format.home import Home, branch_folder
 from anabranch.format.names import (
+    CLEANUP_RECORD,
     VERSION_HINT,
     DataFileName,
     DeletionFileName,
@@ -41,6 +42,7 @@ class LayoutKind(StrEnum):
     MEM_WAL = "mem_wal"
     BRANCH_REF = "branch_ref"
     TAG_REF = "tag_ref"
+    CLEANUP_RECORD = "cleanup_record"
     TEMPORARY = "temporary"
     STRANGER = "stranger"
 
@@ -191,6 +193,8 @@ def _kind_in_home(path: str) -> LayoutKind | None:
 def _kind_of_ref(path: str) -> LayoutKind | None:
     if (temporary := _TEMPORARY_REF.fullmatch(path)) and _kind_of_ref(temporary[1]):
         return LayoutKind.TEMPORARY
+    if path == CLEANUP_RECORD:
+        return LayoutKind.CLEANUP_RECORD
     if branch_of_ref_path(path) is not None:
         return LayoutKind.BRANCH_REF
     return LayoutKind.TAG_REF if tag_of_ref_path(path) is not None else None

@@ -6,6 +6,7 @@ have most of their fragments in common, so each of those is taken apart once.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from anabranch.errors import InvalidPathError
 from anabranch.format.bases import resolve_path
@@ -18,15 +19,28 @@ from anabranch.format.names import ManifestName
 from anabranch.format.storage_report import list_live_files
 from anabranch.storage.uris import follow_links, normalise_uri, relative_to
 
-__all__ = ["Mentions"]
+__all__ = ["Mentions", "Needs"]
 
 _BESIDE = frozenset({LayoutKind.BLOB, LayoutKind.INDEX})
 
 _TakeApart = Callable[[bytes], tuple[Mention, ...] | None]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needs:
+    """The files that one version needs.
+
+    `below` are paths below the dataset's root, the version's manifest and transaction among them. `elsewhere` are URIs
+    of data files, deletion files and index folders in other places. `bases` are the base paths that it lists.
+    """
+
+    below: frozenset[str]
+    elsewhere: frozenset[tuple[FileKind, str]]
+    bases: tuple[BasePath, ...]
+
+
 class Mentions:
-    """The files that versions of one dataset mention; paths are below its root, and what lies elsewhere is left out."""
+    """The files that versions of one dataset mention."""
 
     def __init__(self, root: Home, files: Layout) -> None:
         self._root = root
@@ -41,7 +55,11 @@ class Mentions:
                 self._beside[mentioned_as(file)].append(file.path)
 
     def files_of(self, manifest: LayoutFile) -> frozenset[str]:
-        """All that a version needs, its manifest and transaction among them; raise NotFoundError if that is gone."""
+        """The files below the root that a version needs; raise NotFoundError if its manifest is gone."""
+        return self.needs_of(manifest).below
+
+    def needs_of(self, manifest: LayoutFile) -> Needs:
+        """All files that a version needs; raise NotFoundError if its manifest is gone."""
         outline = read_outline(self._store.get(manifest.path), name=manifest.path)
         home = self._root.on(manifest.branch)
         mentions = self._of_home(home, outline.info.base_paths)
@@ -49,11 +67,15 @@ class Mentions:
         if found is None:
             found = mentions.ask_lance(ManifestName.parse(manifest.name).version)
         paths = _own_paths(home, manifest, outline.info)
+        elsewhere = set()
         for kind, path in found:
+            if _is_elsewhere(path):
+                elsewhere.add((kind, path))
+                continue
             if kind is not FileKind.INDEX:
                 paths.add(path)
             paths.update(self._beside.get(path, ()))
-        return frozenset(paths)
+        return Needs(below=frozenset(paths), elsewhere=frozenset(elsewhere), bases=outline.info.base_paths)
 
     def own_files_of(self, manifest: LayoutFile) -> frozenset[str]:
         """The manifest and the transaction of a version, which tell where it came from."""
@@ -65,6 +87,11 @@ class Mentions:
         if known is None:
             known = self._homes[home.branch, bases] = _HomeMentions(home, bases, real_root=self._real_root)
         return known
+
+
+def _is_elsewhere(path: str) -> bool:
+    """Whether a path is a whole address, and not below the dataset's root."""
+    return path.startswith("/") or "://" in path
 
 
 def _own_paths(home: Home, manifest: LayoutFile, info: ManifestInfo) -> set[str]:
@@ -99,8 +126,11 @@ class _HomeMentions:
 
     def ask_lance(self, version: int) -> set[tuple[FileKind, str]]:
         live = list_live_files(self._home, self._home.open(version))
-        paths = ((file.kind, relative_to(follow_links(file.uri), self._root)) for file in live)
-        return {(kind, path) for kind, path in paths if path}
+        return {(file.kind, self._place(follow_links(file.uri))) for file in live}
+
+    def _place(self, uri: str) -> str:
+        """A path below the dataset's root, or the whole address of what lies elsewhere."""
+        return relative_to(uri, self._root) or uri
 
     def _look_at(self, description: bytes, take_apart: _TakeApart) -> tuple[tuple[FileKind, str], ...] | None:
         mentioned = take_apart(description)
@@ -110,12 +140,12 @@ class _HomeMentions:
         return tuple((kind, f"{folder}/{name}") for kind, name, folder in placed if folder is not None)
 
     def _folder(self, kind: FileKind, base_id: int | None) -> str | None:
-        """Where files of a kind lie, below the dataset's root; None for a base that lies elsewhere."""
+        """The folder that holds files of a kind; None for a base in a kind of store that we do not serve."""
         place = kind, base_id
         if place not in self._folders:
             uri = resolve_path("", kind, base_id, bases=self._bases, dataset_root=self._home.uri)
             try:
-                self._folders[place] = relative_to(follow_links(normalise_uri(uri)), self._root) or None
+                self._folders[place] = self._place(follow_links(normalise_uri(uri)))
             except InvalidPathError:
-                self._folders[place] = None  # in a kind of store that we do not serve
+                self._folders[place] = None
         return self._folders[place]

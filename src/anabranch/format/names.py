@@ -15,6 +15,7 @@ from anabranch.format.home import is_safe_branch, is_staged
 
 __all__ = [
     "BRANCH_REFS",
+    "CLEANUP_RECORD",
     "TAG_REFS",
     "VERSION_HINT",
     "DataFileName",
@@ -34,6 +35,8 @@ __all__ = [
 
 BRANCH_REFS = "_refs/branches"
 TAG_REFS = "_refs/tags"
+# In the dataset root: files in bases that no version names any more. Ours, not Lance's.
+CLEANUP_RECORD = "_cleanup/unused.json"
 # In each home: where Lance notes its newest version.
 VERSION_HINT = "_versions/latest_version_hint.json"
 

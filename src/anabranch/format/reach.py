@@ -31,7 +31,7 @@ _NOWHERE: Place = (None, -1)
 # Homes forked from each other in a longer line than this are taken for equally deep.
 _DEEPEST = 1_000
 # Not ours to judge.
-_UNTOUCHED = frozenset({LayoutKind.STRANGER, LayoutKind.TAG_REF, LayoutKind.MEM_WAL})
+_UNTOUCHED = frozenset({LayoutKind.STRANGER, LayoutKind.TAG_REF, LayoutKind.CLEANUP_RECORD, LayoutKind.MEM_WAL})
 
 
 class DeadReason(StrEnum):

@@ -6,6 +6,7 @@ from anabranch.cli.arguments import AsJson, Branch, StorageOptions, Uri, example
 from anabranch.cli.commands import (
     dataset_base,
     dataset_branch,
+    dataset_cleanup,
     dataset_clone,
     dataset_storage,
     dataset_tag,
@@ -49,4 +50,5 @@ def show(uri: Uri, branch: Branch = MAIN, storage_option: StorageOptions = None,
 
 
 dataset_storage.add_commands(app)
+dataset_cleanup.add_commands(app)
 dataset_upkeep.add_commands(app)

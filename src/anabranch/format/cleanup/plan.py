@@ -1,0 +1,238 @@
+"""Decide what a cleanup removes; nothing is written here."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from anabranch.errors import CorruptError, NotFoundError
+from anabranch.format.bases import FileKind, check_bases, get_target, label
+from anabranch.format.cleanup.others import files_of_dataset, files_of_others
+from anabranch.format.cleanup.record import read_record
+from anabranch.format.cleanup.report import CleanupReason, RemovedFile, Retention, UnusedInBase
+from anabranch.format.cleanup.versions import (
+    KeptVersions,
+    Place,
+    choose_versions,
+    manifests_of,
+    referenced_versions,
+)
+from anabranch.format.home import Home, is_staged
+from anabranch.format.layout import Layout, LayoutFile, LayoutKind, layout
+from anabranch.format.manifest import BasePath
+from anabranch.format.mentions import Mentions, Needs
+from anabranch.storage import ObjectInfo, in_parallel, open_store
+from anabranch.storage.uris import follow_links, join_uri, normalise_uri, relative_to
+
+__all__ = ["BaseFile", "Plan", "make_plan"]
+
+# A file in a base: what it is, and its address.
+BaseFile = tuple[FileKind, str]
+
+_UNFINISHED = frozenset({LayoutKind.TEMPORARY, LayoutKind.PENDING_MANIFEST})
+_NAMED = frozenset({LayoutKind.DATA, LayoutKind.BLOB, LayoutKind.DELETION, LayoutKind.INDEX, LayoutKind.TRANSACTION})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What goes: `manifests` first, oldest first, then `files` below the root, then `in_bases`.
+
+    `unused` are all files in bases that no kept version needs, whether they are removed now or not, and `absent` those
+    of them that are not there.
+    """
+
+    manifests: Mapping[Place, LayoutFile]
+    files: tuple[RemovedFile, ...]
+    in_bases: tuple[RemovedFile, ...]
+    unused: frozenset[BaseFile]
+    absent: frozenset[BaseFile]
+    unused_in_bases: tuple[UnusedInBase, ...]
+    versions: KeptVersions
+    damaged: tuple[str, ...]
+
+
+def make_plan(
+    root: Home, retention: Retention, *, now: datetime, bases: Sequence[str], clones: Collection[Home]
+) -> Plan:
+    """Find the versions that are not kept and the files that no kept version needs."""
+    survey = _Survey(root, retention, now)
+    chosen = _chosen_bases(root, survey.bases, bases)
+    for clone in clones:
+        survey.protect(files_of_dataset(clone))
+    if chosen:
+        survey.protect(files_of_others(root, survey.bases))
+    return survey.nothing() if survey.damaged else survey.plan(chosen)
+
+
+def _chosen_bases(root: Home, known: Iterable[BasePath], names: Sequence[str]) -> dict[str, BasePath]:
+    """The bases to clean, by their address; refuse a base that is a dataset of its own."""
+    listed = tuple(known)
+    targets = [get_target(root, listed, name) for name in ([names] if isinstance(names, str) else names)]
+    return {follow_links(normalise_uri(base.path)): base for base in targets if base is not None}
+
+
+class _Survey:
+    """One reading of all versions of one dataset."""
+
+    def __init__(self, root: Home, retention: Retention, now: datetime) -> None:
+        self._root = root
+        self._horizon = now - retention.grace
+        self._files: Layout = layout(root)
+        self._manifests = manifests_of(self._files)
+        referenced = referenced_versions(root, self._files)
+        self._versions = choose_versions(self._manifests, referenced, retention, now=now)
+        self._mentions = Mentions(root, self._files)
+        self._needs = self._read_all()
+        self._protected: set[str] = set()
+        self.damaged = tuple(sorted({*self._unreadable(), *self._missing(), *self._lost(referenced.tagged)}))
+
+    @property
+    def bases(self) -> tuple[BasePath, ...]:
+        """Every base that any version lists, those of main's newest version first."""
+        newest_first = sorted(self._needs, key=lambda place: (place[0] is not None, is_staged(place[1]), -place[1]))
+        found: dict[str, BasePath] = {}
+        for place in newest_first:
+            for base in self._needs[place].bases:
+                found.setdefault(base.path, base)
+        return tuple(found.values())
+
+    def protect(self, uris: Iterable[str]) -> None:
+        """Keep the files at these addresses: another dataset needs them."""
+        self._protected.update(uris)
+
+    def plan(self, chosen: Mapping[str, BasePath]) -> Plan:
+        doomed = {place: file for place, file in self._manifests.items() if place not in self._versions.kept}
+        unused = self._unused_in_bases()
+        removable = frozenset(file for file in unused if file[1] not in self._protected)
+        found = [_BaseListing.of(self._root, path, removable) for path in sorted(chosen)]
+        return Plan(
+            manifests=dict(sorted(doomed.items(), key=lambda item: (item[0][0] or "", item[0][1]))),
+            files=tuple(self._iter_files(doomed)),
+            in_bases=tuple(file for base in found for file in base.removed(older_than=self._horizon)),
+            unused=unused,
+            absent=frozenset(file for base in found for file in base.absent),
+            unused_in_bases=tuple(self._iter_left(chosen, unused)),
+            versions=self._versions,
+            damaged=(),
+        )
+
+    def nothing(self) -> Plan:
+        return Plan(
+            manifests={},
+            files=(),
+            in_bases=(),
+            unused=frozenset(),
+            absent=frozenset(),
+            unused_in_bases=(),
+            versions=replace(self._versions, kept=frozenset(self._manifests)),
+            damaged=self.damaged,
+        )
+
+    def _read_all(self) -> dict[Place, Needs]:
+        places = list(self._manifests)
+        read = in_parallel(self._read, places)
+        return {place: needs for place, needs in zip(places, read, strict=True) if needs is not None}
+
+    def _read(self, place: Place) -> Needs | None:
+        try:
+            needs = self._mentions.needs_of(self._manifests[place])
+        except (CorruptError, NotFoundError):
+            return None
+        # The branches of a dataset that was copied here read the original. Until it is relocated, the files that
+        # they will need look unused.
+        if self._manifests[place].has_ref:
+            check_bases(self._root.on(place[0]), needs.bases)
+        return needs
+
+    def _unreadable(self) -> Iterator[str]:
+        unread = self._versions.kept - self._needs.keys()
+        return (self._manifests[place].path for place in unread if self._manifests[place].has_ref)
+
+    def _missing(self) -> Iterator[str]:
+        there = {file.path for file in self._files.files}
+        for place in self._versions.kept & self._needs.keys():
+            if self._manifests[place].has_ref:
+                needed = self._needs[place].below
+                yield from (path for path in needed if path not in there and "_transactions/" not in path)
+
+    def _lost(self, referenced: Collection[Place]) -> Iterator[str]:
+        """Versions that a tag names and that are not there."""
+        for branch, version in referenced:
+            if (branch, version) not in self._manifests:
+                yield f"{self._root.on(branch).folder}/version {version}".lstrip("/")
+
+    def _iter_files(self, doomed: Mapping[Place, LayoutFile]) -> Iterator[RemovedFile]:
+        needed = self._needed_below()
+        gone = {file.path for file in doomed.values()}
+        for file in self._files.files:
+            if file.path in needed or file.path in gone or not file.has_ref or file.modified > self._horizon:
+                continue
+            if file.kind in _UNFINISHED:
+                yield RemovedFile(path=file.path, bytes=file.size, reason=CleanupReason.UNFINISHED)
+            elif file.kind in _NAMED:
+                yield RemovedFile(path=file.path, bytes=file.size, reason=CleanupReason.UNUSED)
+
+    def _needed_below(self) -> set[str]:
+        needed: set[str] = set()
+        for place in self._versions.kept & self._needs.keys():
+            needed |= self._needs[place].below
+        real = follow_links(self._root.root)
+        others = [below for uri in self._protected if (below := relative_to(uri, real))]
+        needed.update(others)
+        needed.update(_inside((file.path for file in self._files.files), others))
+        return needed
+
+    def _unused_in_bases(self) -> frozenset[BaseFile]:
+        """The files elsewhere that a version of this dataset named and that no kept version needs."""
+        named = set(read_record(self._root.store()))
+        needed: set[BaseFile] = set()
+        for place, needs in self._needs.items():
+            named |= needs.elsewhere
+            if place in self._versions.kept:
+                needed |= needs.elsewhere
+        return frozenset(named - needed)
+
+    def _iter_left(self, chosen: Mapping[str, BasePath], unused: frozenset[BaseFile]) -> Iterator[UnusedInBase]:
+        """Count unused files by base, without the bases that are cleaned and those that are other datasets."""
+        places = {follow_links(base.path.rstrip("/")): base for base in self.bases}
+        counted = Counter(path for _, uri in unused for path in places if path not in chosen and relative_to(uri, path))
+        for path, files in sorted(counted.items()):
+            base = places[path]
+            if base.id != 0 and not any(True for _ in open_store(path, self._root.storage_options).list("_versions")):
+                yield UnusedInBase(name=label(base), path=base.path, files=files)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _BaseListing:
+    """The unused files that are in one base; an index is a folder, and a data file may have large values in one."""
+
+    path: str
+    objects: tuple[ObjectInfo, ...]
+    absent: tuple[BaseFile, ...]
+
+    @classmethod
+    def of(cls, root: Home, path: str, unused: Iterable[BaseFile]) -> "_BaseListing":
+        here = {below: (kind, uri) for kind, uri in unused if (below := relative_to(uri, path))}
+        listed = {info.path: info for info in open_store(path, root.storage_options).list()} if here else {}
+        inside = _inside(listed, here)
+        objects = tuple(info for name, info in sorted(listed.items()) if name in here or name in inside)
+        present = {name for name in here if name in listed} | {inside[name] for name in inside}
+        return cls(path=path, objects=objects, absent=tuple(here[name] for name in here.keys() - present))
+
+    def removed(self, *, older_than: datetime) -> Iterator[RemovedFile]:
+        for info in self.objects:
+            if info.modified <= older_than:
+                address = join_uri(self.path, info.path)
+                yield RemovedFile(path=address, bytes=info.size, reason=CleanupReason.UNUSED)
+
+
+def _inside(paths: Iterable[str], files: Iterable[str]) -> dict[str, str]:
+    """The paths in the folder of an index, or in the folder of large values beside a data file, with that file."""
+    folders = {file.removesuffix(".lance"): file for file in files}
+    found = {}
+    for path in paths:
+        parts = path.split("/")
+        for depth in range(1, len(parts)):
+            if (file := folders.get("/".join(parts[:depth]))) is not None:
+                found[path] = file
+    return found

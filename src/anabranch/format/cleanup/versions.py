@@ -1,0 +1,111 @@
+"""Which versions of a dataset stay."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from anabranch.errors import DamagedFileError
+from anabranch.format.cleanup.report import Retention
+from anabranch.format.home import Home, is_staged
+from anabranch.format.layout import Layout, LayoutFile, LayoutKind
+from anabranch.format.names import BRANCH_REFS, TAG_REFS, ManifestName, tag_of_ref_path
+from anabranch.format.refs import get_branch
+from anabranch.format.tags import get_tag
+from anabranch.storage import in_parallel
+
+__all__ = ["KeptVersions", "Place", "Referenced", "choose_versions", "manifests_of", "referenced_versions"]
+
+# A version: the branch, None for main, and the number.
+Place = tuple[str | None, int]
+
+_MANIFESTS = frozenset({LayoutKind.MANIFEST, LayoutKind.DETACHED_MANIFEST})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptVersions:
+    """The versions that stay, and those of them that stay only because they are young."""
+
+    kept: frozenset[Place]
+    too_young: frozenset[Place]
+
+
+def manifests_of(files: Layout) -> dict[Place, LayoutFile]:
+    """The manifest of every version, staged versions and trees without a branch included."""
+    found = [file for file in files.files if file.kind in _MANIFESTS]
+    return {(file.branch, ManifestName.parse(file.name).version): file for file in found}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Referenced:
+    """The versions that tags name, holds of clones among them, and those that branches were made from.
+
+    `first` are the versions that branches began with, which have the same files. If the metadata of a branch is lost,
+    doctor writes it again from this version, and takes a tree without it for the rest of a deleted branch.
+    """
+
+    tagged: frozenset[Place]
+    forked: frozenset[Place]
+    first: frozenset[Place]
+
+    @property
+    def all(self) -> frozenset[Place]:
+        return self.tagged | self.forked | self.first
+
+
+def referenced_versions(root: Home, files: Layout) -> Referenced:
+    """Read all refs.
+
+    Raise DamagedFileError if a ref cannot be read: it may name any version.
+    """
+    for file in files.files:
+        if file.kind is LayoutKind.STRANGER and file.path.startswith((f"{BRANCH_REFS}/", f"{TAG_REFS}/")):
+            raise DamagedFileError(
+                f"{file.path!r} in {root.root!r} may be a branch or tag in a spelling that is not known",
+                hint="rename or remove the file, or run 'anabranch dataset doctor'",
+            )
+    names = [name for file in files.files if (name := tag_of_ref_path(file.path)) is not None]
+    tags = in_parallel(lambda name: get_tag(root, name), names)
+    branches = in_parallel(lambda name: get_branch(root, name), files.branches)
+    return Referenced(
+        tagged=frozenset((tag.branch, tag.version) for tag in tags),
+        forked=frozenset((info.parent_branch, info.parent_version) for info in branches),
+        first=frozenset((info.name, info.parent_version) for info in branches),
+    )
+
+
+def choose_versions(
+    manifests: Mapping[Place, LayoutFile],
+    referenced: Referenced,
+    retention: Retention,
+    *,
+    now: datetime,
+) -> KeptVersions:
+    """Decide which versions stay.
+
+    Always kept are the first and the newest version of each branch, other referenced versions, staged versions (they
+    are outside of the history, and no rule of retention speaks of them), and all versions in a tree without a branch,
+    which doctor judges.
+    """
+    named = referenced.all
+    wanted = {place for place in manifests if place in named or is_staged(place[1])}
+    wanted |= {place for place, file in manifests.items() if not file.has_ref}
+    for branch, versions in _ordinary(manifests).items():
+        newest_first = sorted(versions, reverse=True)
+        if retention.keeps_all:
+            wanted |= {(branch, version) for version in versions}
+            continue
+        wanted |= {(branch, version) for version in newest_first[: max(1, retention.keep_last or 1)]}
+        if retention.keep_newer_than is not None:
+            since = now - retention.keep_newer_than
+            wanted |= {(branch, version) for version in versions if manifests[branch, version].modified >= since}
+    young = {place for place, file in manifests.items() if file.modified > now - retention.grace}
+    return KeptVersions(kept=frozenset(wanted | young), too_young=frozenset(young - wanted))
+
+
+def _ordinary(manifests: Iterable[Place]) -> dict[str | None, list[int]]:
+    found: dict[str | None, list[int]] = defaultdict(list)
+    for branch, version in manifests:
+        if not is_staged(version):
+            found[branch].append(version)
+    return found

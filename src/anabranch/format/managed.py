@@ -1,0 +1,43 @@
+"""Whether a dataset is a table of a repository, whose versions belong to commits."""
+
+from anabranch.errors import InvalidInputError, StorageDeniedError
+from anabranch.format.home import Home
+from anabranch.storage import find_object, open_store
+from anabranch.storage.uris import follow_links, is_local, split_uri
+
+__all__ = ["find_repository", "refuse_managed"]
+
+_REPOSITORY_MARK = "_repo.json"
+# `{repository}/tables/{bucket}/{table}.lance` is the deepest path that a repository gives to a dataset.
+_DEPTH = 3
+
+
+def find_repository(root: Home) -> str | None:
+    """The repository that a dataset is part of, by its path; None if there is none above it."""
+    for start in dict.fromkeys([root.root, follow_links(root.root)]):
+        folder = start
+        for _ in range(_DEPTH):
+            folder = folder.rpartition("/")[0]
+            if not folder or (not is_local(folder) and not _has_bucket(folder)):
+                break
+            try:
+                if find_object(open_store(folder, root.storage_options), _REPOSITORY_MARK) is not None:
+                    return folder
+            except StorageDeniedError:
+                break  # the credentials do not reach further than the dataset
+    return None
+
+
+def _has_bucket(uri: str) -> bool:
+    return "://" in uri and bool(split_uri(uri)[1])
+
+
+def refuse_managed(root: Home, doing: str) -> None:
+    """Raise InvalidInputError for a table of a repository."""
+    repository = find_repository(root)
+    if repository is not None:
+        raise InvalidInputError(
+            f"dataset {root.root!r} is a table of the repository {repository!r}: {doing} would remove versions that"
+            " commits need",
+            hint=f"use 'anabranch gc --repo {repository}', which knows the commits",
+        )
