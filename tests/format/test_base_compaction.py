@@ -68,6 +68,8 @@ def test_a_branch_compacts_what_it_inherits_into_its_own_root(tmp_path: Path) ->
     main = make(Place(root=str(tmp_path)))
     main.open().create_branch("dev")
     dev = main.on("dev")
+    # An index of its own: a branch with an inherited one is not compacted, see below.
+    dev.open().create_scalar_index("id", "BTREE", replace=True)
     append_to_base(dev, rows(60, 70, "us"))
     before = dev.open().to_table(with_row_id=True).sort_by("id")
     compact_bases(dev)
@@ -75,6 +77,7 @@ def test_a_branch_compacts_what_it_inherits_into_its_own_root(tmp_path: Path) ->
     # Two in the own root: Lance does not merge what an index covers with what it does not cover yet.
     assert [(base.name, base.data.files) for base in storage_report(dev).bases] == [("root", 2), ("0", 0), ("eu", 1)]
     assert len(main.open().get_fragments()) == 6
+    assert [dev.open().count_rows(f"id = {i}") for i in (4, 5, 65)] == [1, 0, 1]
 
 
 def test_a_table_without_bases_compacts_as_ever(tmp_path: Path) -> None:
