@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from anabranch import errors
     from anabranch.bootstrap import clone_repository as clone
+    from anabranch.bootstrap import doctor
     from anabranch.bootstrap import init_repository as init
     from anabranch.bootstrap import open_repository as open  # noqa: A004 - the name that users of git expect
     from anabranch.bootstrap import relocate_repository as relocate
@@ -45,6 +46,7 @@ __all__ = [
     "Transaction",
     "clone",
     "dataset",
+    "doctor",
     "errors",
     "init",
     "open",
@@ -70,6 +72,7 @@ _PUBLIC = {
     "Transaction": ("anabranch.repo.transaction", "Transaction"),
     "clone": ("anabranch.bootstrap", "clone_repository"),
     "dataset": ("anabranch.format.dataset", "open_dataset"),
+    "doctor": ("anabranch.bootstrap", "doctor"),
     "init": ("anabranch.bootstrap", "init_repository"),
     "open": ("anabranch.bootstrap", "open_repository"),
     "relocate": ("anabranch.bootstrap", "relocate_repository"),

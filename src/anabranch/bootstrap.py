@@ -5,21 +5,31 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 
+from anabranch.format.dataset import open_damaged_dataset
+from anabranch.format.health.findings import DoctorReport
 from anabranch.ids import MAIN
 from anabranch.repo import cloning, relocation
 from anabranch.repo.clones import CloneKind
 from anabranch.repo.comparing import LargeComparer, RowComparer
-from anabranch.repo.context import Context
-from anabranch.repo.creation import check_repository, create_repository
+from anabranch.repo.context import BRANCHES, Context
+from anabranch.repo.creation import MARK, check_repository, create_repository
+from anabranch.repo.doctor.findings import RepositoryReport
 from anabranch.repo.engine import Loader, Rewriter, SqlEngine
 from anabranch.repo.records import Records
 from anabranch.repo.relocation import Relocation
 from anabranch.repo.repository import Repository
-from anabranch.storage import open_store
+from anabranch.storage import find_object, open_store
 from anabranch.storage.options import DURABILITY
 from anabranch.storage.uris import normalise_uri
 
-__all__ = ["clone_repository", "init_repository", "open_damaged_repository", "open_repository", "relocate_repository"]
+__all__ = [
+    "clone_repository",
+    "doctor",
+    "init_repository",
+    "open_damaged_repository",
+    "open_repository",
+    "relocate_repository",
+]
 
 
 def init_repository(
@@ -68,6 +78,31 @@ def open_damaged_repository(
 ) -> Repository:
     """A handle on what may be a repository, for doctor alone: whether there is one is not looked at."""
     return Repository(_context(uri, storage_options, actor))
+
+
+def doctor(
+    uri: str | os.PathLike[str],
+    *,
+    repair: bool = False,
+    storage_options: Mapping[str, str] | None = None,
+) -> DoctorReport | RepositoryReport:
+    """Report what is wrong with a repository or with one Lance dataset, also one that cannot be opened.
+
+    With `repair`, fix what is safe to fix. `ab.open(uri).doctor()` and `ab.dataset(uri).doctor()` have more options.
+
+    >>> ab.doctor("shop").is_clean, ab.doctor("shop/tables/shop/orders.lance").is_clean
+    (True, True)
+    """
+    root = normalise_uri(uri)
+    if _is_repository(root, dict(storage_options or {})):
+        return open_damaged_repository(root, storage_options=storage_options).doctor(repair=repair)
+    return open_damaged_dataset(root, storage_options).doctor(repair=repair)
+
+
+def _is_repository(root: str, options: Mapping[str, str]) -> bool:
+    """Whether a place holds a repository: where the file that marks it is lost, the folders of its logs show it."""
+    store = open_store(root, options)
+    return find_object(store, MARK) is not None or bool(store.list_folders(BRANCHES) and not store.list_files(BRANCHES))
 
 
 def clone_repository(  # noqa: PLR0913 - one call for one clone, whose every choice has a default

@@ -13,7 +13,7 @@ def test_a_dataset_is_shown_as_json(run: Run, table: str, reach: list[str], plac
     dataset.create_branch("dev", 1)
     dataset.tags.create("v1", 2)
     shown = run("dataset", "show", table, *reach, "--json").document
-    assert list(shown) == ["uri", "branch", "version", "rows", "schema", "branches", "tags"]
+    assert list(shown) == ["uri", "branch", "version", "rows", "schema", "branches", "tags", "unreadable"]
     assert (shown["uri"], shown["branch"], shown["version"], shown["rows"]) == (table, "main", 2, 4)
     assert shown["schema"] == [{"name": "id", "type": "int64", "nullable": True}]
     assert [branch["name"] for branch in shown["branches"]] == ["dev"]

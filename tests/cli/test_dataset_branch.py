@@ -5,6 +5,7 @@ from datetime import datetime
 import lance
 import pytest
 
+from anabranch.storage import open_store
 from tests.cli.conftest import Run
 from tests.conftest import Place
 
@@ -17,13 +18,16 @@ def test_a_branch_lives_from_create_to_delete(run: Run, table: str, reach: list[
     assert list(created) == BRANCH_KEYS
     assert (created["name"], created["parent_branch"], created["parent_version"]) == ("dev/x", "main", 1)
     assert datetime.fromisoformat(created["created_at"]).utcoffset() is not None
-    assert run("dataset", "branch", "list", table, *reach, "--json").document == {"branches": [created]}
+    assert run("dataset", "branch", "list", table, *reach, "--json").document == {
+        "branches": [created],
+        "unreadable": [],
+    }
     shown = run("dataset", "branch", "show", table, "dev/x", *reach, "--json").document
     assert shown == {**created, "version": 1, "rows": 3}
     with_lance = lance.dataset(table, storage_options=place.storage_options or None)
     assert with_lance.checkout_version(("dev/x", None)).count_rows() == 3
     assert run("dataset", "branch", "delete", table, "dev/x", *reach, "--json").document == {"deleted": "dev/x"}
-    assert run("dataset", "branch", "list", table, *reach, "--json").document == {"branches": []}
+    assert run("dataset", "branch", "list", table, *reach, "--json").document == {"branches": [], "unreadable": []}
 
 
 @pytest.mark.parametrize(
@@ -99,7 +103,7 @@ def test_names_that_would_be_dangerous_or_ambiguous_are_refused(
 ) -> None:
     refused = run("dataset", "branch", "create", table, name, *reach, "--json")
     assert (refused.code, refused.error["code"], refused.error["hint"]) == (2, "invalid_name", hint)
-    assert run("dataset", "branch", "list", table, *reach, "--json").document == {"branches": []}
+    assert run("dataset", "branch", "list", table, *reach, "--json").document == {"branches": [], "unreadable": []}
 
 
 def test_a_branch_below_main_that_another_tool_made_is_listed_and_deleted(
@@ -111,3 +115,24 @@ def test_a_branch_below_main_that_another_tool_made_is_listed_and_deleted(
     assert [branch["name"] for branch in listed["branches"]] == ["main/hotfix"]
     run("dataset", "branch", "delete", table, "main/hotfix", *reach)
     assert lance.dataset(table, storage_options=place.storage_options or None).count_rows() == with_lance.count_rows()
+
+
+def test_a_branch_that_cannot_be_read_is_named_beside_the_others(
+    run: Run, table: str, reach: list[str], place: Place
+) -> None:
+    for name in ("dev", "other"):
+        run("dataset", "branch", "create", table, name, *reach)
+    open_store(table, place.storage_options).put("_refs/branches/dev.json", b"noise")
+    listed = run("dataset", "branch", "list", table, *reach, "--json").document
+    assert [branch["name"] for branch in listed["branches"]] == ["other"]
+    problem = {"path": "_refs/branches/dev.json", "name": "dev", "problem": "it is not JSON"}
+    assert listed["unreadable"] == [problem]
+    said = run("dataset", "branch", "list", table, *reach)
+    assert said.err.startswith("warning: _refs/branches/dev.json cannot be read: it is not JSON;")
+    assert "other" in said.out
+    assert run("dataset", "show", table, *reach, "--json").document["unreadable"] == [problem]
+    run("dataset", "branch", "delete", table, "other", *reach)
+    assert run("dataset", "doctor", table, *reach).code == 1
+    repaired = run("dataset", "doctor", table, "--repair", "--grace", "0", *reach, "--json").document
+    assert [(finding["kind"], finding["repaired"]) for finding in repaired["findings"]] == [("damaged_ref", True)]
+    assert run("dataset", "branch", "show", table, "dev", *reach, "--json").document["parent_version"] == 2

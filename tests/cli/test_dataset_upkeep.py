@@ -92,3 +92,12 @@ def test_a_missing_tree_is_named_and_repaired(run: Run, tmp_path: Path) -> None:
 
 def test_there_is_nothing_to_examine_where_nothing_is(run: Run, place: Place, reach: list[str]) -> None:
     assert run("dataset", "doctor", place / "nothing", *reach, "--json").error["code"] == "dataset_not_found"
+
+
+def test_a_stray_manifest_that_stops_lance_is_named(run: Run, table: str, reach: list[str], place: Place) -> None:
+    open_store(table, place.storage_options).put("_versions/7.manifest", b"noise")
+    assert run("dataset", "show", table, *reach).code != 0
+    report = run("dataset", "doctor", table, *reach)
+    assert report.code == 1
+    assert "stray_manifest" in report.out
+    assert "_versions/7.manifest" in report.out

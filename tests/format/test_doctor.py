@@ -160,27 +160,49 @@ def test_a_stranger_in_an_unreferenced_tree_is_left_alone(home: Home) -> None:
 
 
 @pytest.mark.s3
-def test_a_tree_that_another_branch_reads_is_kept(home: Home) -> None:
+def test_a_branch_that_lost_its_metadata_gets_it_back_from_its_first_version(home: Home) -> None:
+    before, was = files(home), get_branch(home, "dev")
     home.store().delete(branch_ref_path("dev"))
-    before = files(home)
     finding = only(repaired(home))
-    assert (finding.kind, finding.repairable, finding.repaired) == (FindingKind.ZOMBIE_TREE, False, False)
-    assert finding.needed_by == ("branch 'dev-child'",)
-    assert files(home) == before
-    assert ids(home.on("dev-child")) == [2, 3, 4, 5]
+    assert (finding.kind, finding.subject) == (FindingKind.MISSING_REF, branch_ref_path("dev"))
+    assert (finding.needed_by, finding.repaired) == (("branch 'dev-child'",), True)
+    now = get_branch(home, "dev")
+    assert (now.parent_branch, now.parent_version) == (was.parent_branch, was.parent_version)
+    assert {path: data for path, data in files(home).items() if path in before and path != finding.subject} == {
+        path: data for path, data in before.items() if path != finding.subject
+    }
+    assert set(home.open().branches.list()) == {"a/z", "dev", "dev-child"}
+    assert ids(home.on("dev")) == ids(home.on("dev-child")) == [2, 3, 4, 5]
+    home.open().create_branch("again", ("dev", None))
+    assert doctor(home).findings == ()
 
 
-def test_a_tree_that_is_needed_by_a_needed_tree_is_kept(home: Home) -> None:
+def test_a_branch_with_rows_of_its_own_is_not_removed_for_want_of_metadata(home: Home) -> None:
+    home.open().branches.delete("dev-child")
+    home.store().delete(branch_ref_path("dev"))
+    assert [finding.kind for finding in repaired(home).repaired] == [FindingKind.MISSING_REF]
+    assert ids(home.on("dev")) == [2, 3, 4, 5]
+
+
+def test_what_an_interrupted_deletion_left_is_removed(home: Home) -> None:
+    """A deletion removes the metadata, then the first version: without that it is not taken for a lost ref."""
+    home.open().branches.delete("dev-child")
+    home.store().delete(branch_ref_path("dev"))
+    home.store().delete(f"tree/dev/{manifest_path(2)}")
+    finding = only(repaired(home))
+    assert (finding.kind, finding.repaired) == (FindingKind.ZOMBIE_TREE, True)
+    assert not any(path.startswith("tree/dev/") for path in files(home))
+
+
+def test_branches_of_branches_get_their_metadata_back_one_after_the_other(home: Home) -> None:
     home.open().create_branch("grandchild", ("dev-child", None))
     for name in ("dev", "dev-child"):
         home.store().delete(branch_ref_path(name))
-    before = files(home)
     report = repaired(home)
-    assert {finding.subject for finding in report.open} == {"tree/dev", "tree/dev-child"}
-    assert files(home) == before
-    home.open().branches.delete("grandchild")
-    assert repaired(home).is_clean
-    assert not any(path.startswith("tree/dev") for path in files(home))
+    assert report.is_clean
+    assert [finding.kind for finding in report.repaired] == [FindingKind.MISSING_REF] * 2
+    assert get_branch(home, "dev-child").parent_branch == "dev"
+    assert doctor(home).findings == ()
 
 
 def test_a_moved_dataset_keeps_the_trees_its_branches_will_need(tmp_path: Path, home: Home) -> None:
@@ -194,15 +216,13 @@ def test_a_moved_dataset_keeps_the_trees_its_branches_will_need(tmp_path: Path, 
     assert files(moved) == files(home)
 
 
-def test_a_tree_that_a_tag_names_is_kept(home: Home) -> None:
+def test_a_tree_that_a_tag_names_gets_its_metadata_back(home: Home) -> None:
     home.open().create_branch("x")
     home.open().tags.create("release", ("x", 2))
     home.store().delete(branch_ref_path("x"))
-    before = files(home)
-    report = repaired(home)
-    assert kinds(report) == [FindingKind.BROKEN_TAG, FindingKind.UNREFERENCED_TREE]
-    assert report.findings[1].needed_by == ("tag 'release'",)
-    assert files(home) == before
+    assert kinds(doctor(home)) == [FindingKind.MISSING_REF, FindingKind.BROKEN_TAG]
+    assert repaired(home).is_clean
+    assert ids(home, "release") == [1, 2, 3, 4]
 
 
 def test_a_tree_that_a_known_clone_reads_is_kept(home: Home, place: Place) -> None:
@@ -211,6 +231,7 @@ def test_a_tree_that_a_known_clone_reads_is_kept(home: Home, place: Place) -> No
     clone = Home.at(place / "clone.lance", place.storage_options)
     home.on("x").open().shallow_clone(clone.root, 3, storage_options=home.lance_options())
     home.store().delete(branch_ref_path("x"))
+    home.store().delete(f"tree/x/{manifest_path(2)}")
     before = files(home)
     assert doctor(home, repair=True, grace=NOW, clones=[clone]).findings[0].needed_by == (f"clone {clone.root!r}",)
     assert files(home) == before
@@ -357,15 +378,32 @@ def test_a_fork_of_a_staged_version_without_an_ordinary_one_is_reported(home: Ho
     assert kinds(repaired(home)) == [FindingKind.NO_ORDINARY_VERSION]
 
 
-@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b"{}", b"\xff\xfe", b'{"parentVersion": "x"}'])
-@pytest.mark.parametrize("path", [branch_ref_path("x"), tag_ref_path("v1")])
-def test_a_damaged_ref_is_reported_and_protects_its_tree(home: Home, path: str, damage: bytes) -> None:
-    home.open().create_branch("x")
+UNREADABLE = [b"", b"{", b"[]", b"{}", b"\xff\xfe", b'{"parentVersion": "x"}', b"[" * 100_000, b"null"]
+
+
+@pytest.mark.parametrize("damage", UNREADABLE, ids=repr)
+def test_a_tag_that_cannot_be_read_is_reported_and_left(home: Home, damage: bytes) -> None:
+    path = tag_ref_path("v1")
     home.store().put(path, damage)
     before = files(home)
     finding = only(repaired(home))
     assert (finding.kind, finding.subject, finding.severity) == (FindingKind.DAMAGED_REF, path, Severity.ERROR)
+    assert "delete the tag" in finding.remedy
     assert files(home) == before
+
+
+@pytest.mark.parametrize("damage", UNREADABLE, ids=repr)
+def test_metadata_that_cannot_be_read_is_rebuilt_from_the_first_version(home: Home, damage: bytes) -> None:
+    path = branch_ref_path("dev")
+    before, was = files(home), get_branch(home, "dev")
+    home.store().put(path, damage)
+    finding = only(repaired(home))
+    assert (finding.kind, finding.subject, finding.repaired) == (FindingKind.DAMAGED_REF, path, True)
+    now = get_branch(home, "dev")
+    assert (now.parent_branch, now.parent_version) == (was.parent_branch, was.parent_version)
+    assert {**files(home), path: b""} == {**before, path: b""}
+    assert set(home.open().branches.list()) == {"a/z", "dev", "dev-child"}
+    assert doctor(home).findings == ()
 
 
 @pytest.mark.parametrize(

@@ -128,12 +128,10 @@ def test_nothing_young_is_repaired(home: Home, mess: Callable[[Home], object]) -
 def test_a_repair_that_broke_off_is_finished_by_the_next(home: Home) -> None:
     before = files(home)
     home.open().create_branch("x")
-    home.on("x").open().insert(rows(3))
     home.store().delete(branch_ref_path("x"))
     remedy = the_remedy(home)
     assert isinstance(remedy, RemoveTree)
     home.store().delete(f"tree/x/{manifest_path(2)}")
-    home.store().delete(f"tree/x/{manifest_path(3)}")
     home.open().create_branch("x")
     assert ids(home.on("x")) == [1, 2]
     home.open().branches.delete("x")
@@ -228,7 +226,10 @@ def test_whatever_can_be_read_reads_the_same_after_a_repair(steps: list[tuple[st
         before, seen = files(home), readable(home)
         report = doctor(home, repair=True, grace=NOW)
         after = files(home)
-        assert readable(home) == seen
+        now, found_again = readable(home), {path for finding in report.repaired for path in finding.paths}
+        assert {name: now.get(name) for name in seen} == seen
+        # More can be read only where a branch got its metadata back, by itself or through a tag.
+        assert not now.keys() - seen.keys() or any(path.startswith("_refs/branches/") for path in found_again)
         # Live files stay as they are, but for the metadata of branches that have no files or another origin.
         touched = {path for path in live if after.get(path) != before[path]}
         assert touched <= {path for finding in report.repaired for path in finding.paths}

@@ -208,7 +208,6 @@ def open_dataset(uri: str, storage_options: Sequence[str] | None, *, branch: str
 
 def open_damaged_dataset(uri: str, storage_options: Sequence[str] | None) -> "Dataset":
     """A handle for commands that must work where Lance cannot open the dataset any more."""
-    from anabranch.format.dataset import Dataset
-    from anabranch.format.home import Home
+    from anabranch.format import dataset
 
-    return Dataset(Home.at(uri, parse_pairs(storage_options, option="--storage-option")))
+    return dataset.open_damaged_dataset(uri, parse_pairs(storage_options, option="--storage-option"))

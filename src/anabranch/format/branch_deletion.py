@@ -20,7 +20,7 @@ from anabranch.errors import (
 from anabranch.format.branch_files import remove_branch_files
 from anabranch.format.home import Home, branch_folder
 from anabranch.format.manifest import read_manifest
-from anabranch.format.names import branch_ref_path, manifest_of_path
+from anabranch.format.names import BRANCH_REFS, branch_ref_path, manifest_of_path
 from anabranch.format.ref_files import RefFile
 from anabranch.format.refs import BranchInfo, get_branch, scan_branches
 from anabranch.format.tags import TagInfo, scan_tags
@@ -29,9 +29,8 @@ from anabranch.storage import put_once
 
 __all__ = ["delete_branch"]
 
-# A tag that keeps a version for a clone, and the metadata key that says for which; see `holds`.
+# A tag that keeps a version for a clone; see `holds`.
 _HOLD = re.compile(r"clone-[0-9a-f]{16}")
-_CLONE = "anabranch.clone"
 
 
 def delete_branch(root: Home, name: str, *, on_removal: Callable[[Home], None] = lambda _: None) -> None:
@@ -51,6 +50,7 @@ def delete_branch(root: Home, name: str, *, on_removal: Callable[[Home], None] =
         raise
     _refuse_in_use(root, name)
     store.delete(path)
+    store.sync_folders([BRANCH_REFS])
     try:
         # Read the refs again after our own deletion. If a child or a tag came in between, one of the two operations
         # sees the other: here we restore the branch; there, the creator finds that its source is gone and rolls back.
@@ -67,7 +67,7 @@ def _refuse_in_use(root: Home, name: str) -> None:
         if branch.name != name:
             _refuse_child(root, name, branch)
     for tag in scan_tags(root):
-        _refuse_tag(root, name, tag)
+        _refuse_tag(name, tag)
 
 
 def _refuse_child(root: Home, name: str, other: RefFile[BranchInfo]) -> None:
@@ -101,22 +101,15 @@ def _reads_files_of(root: Home, other: str, name: str) -> bool:
     return False
 
 
-def _refuse_tag(root: Home, name: str, tag: RefFile[TagInfo]) -> None:
-    if tag.info is None:
-        _refuse_unreadable_tag(root, name, tag)
-    elif tag.info.branch == name:
-        clone = tag.info.metadata.get(_CLONE)
-        hint = f"delete the tag {tag.name!r} first" if clone is None else f"drop the clone {clone!r} first (clone_drop)"
-        raise BranchInUseError(f"tag {tag.name!r} names version {tag.info.version} of branch {name!r}", hint=hint)
-
-
-def _refuse_unreadable_tag(root: Home, name: str, tag: RefFile[TagInfo]) -> None:
-    """A tag that cannot be read counts if what is left of it names the branch, or if it keeps files for a clone."""
-    try:
-        text = root.store().get(tag.path).decode(errors="replace")
-    except ObjectNotFoundError:
-        return
-    if _HOLD.fullmatch(tag.name) or json.dumps(name) in text:
+def _refuse_tag(name: str, tag: RefFile[TagInfo]) -> None:
+    if tag.info is not None and tag.info.branch == name:
+        raise BranchInUseError(
+            f"tag {tag.name!r} names version {tag.info.version} of branch {name!r}",
+            hint=f"delete the tag {tag.name!r} first",
+        )
+    # A tag that cannot be read counts if what is left of it names the branch, or if it keeps files for a clone.
+    is_doubtful = _HOLD.fullmatch(tag.name) or json.dumps(name) in tag.data.decode(errors="replace")
+    if tag.info is None and is_doubtful:
         raise BranchInUseError(
             f"the tag in {tag.path!r} cannot be read, and may name a version of branch {name!r}",
             hint="restore the file from a backup, or delete the tag first",

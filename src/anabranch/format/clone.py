@@ -34,7 +34,7 @@ from anabranch.format.clone_files import (
     shallow_draft,
     take_back,
 )
-from anabranch.format.holds import Hold, list_holds, release_hold, take_hold
+from anabranch.format.holds import Hold, list_damaged_holds, list_holds, release_hold, take_hold
 from anabranch.format.home import Home
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.manifest import read_manifest
@@ -266,8 +266,8 @@ def _refuse_to_drop(root: Home, clone: Home, holds: list[Hold]) -> None:
             f"the dataset at {clone.root!r} is no clone of {root.root!r}",
             hint=f"relocate it if the source was moved, or release the tag {holds[0].name!r} if it is another dataset",
         )
-    if clones := list_holds(clone):
-        others = ", ".join(repr(hold.clone_uri or hold.name) for hold in clones)
+    if clones := [*(hold.clone_uri or hold.name for hold in list_holds(clone)), *list_damaged_holds(clone)]:
+        others = ", ".join(map(repr, clones))
         raise DatasetInUseError(
             f"clone {clone.root!r} has clones of its own: {others}", hint="drop them, or release their tags, first"
         )

@@ -33,10 +33,13 @@ from anabranch.format.cleanup.sweep import cleanup
 from anabranch.format.home import Home
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.manifest import BasePath
+from anabranch.format.names import branch_ref_path
+from anabranch.format.ref_files import RefList
 from anabranch.format.staging.pin import Pin
 from anabranch.ids import MAIN
+from anabranch.storage import find_object, open_store
 
-__all__ = ["Dataset", "Ref", "open_dataset"]
+__all__ = ["Dataset", "Ref", "open_damaged_dataset", "open_dataset"]
 
 # How a place in history is given: a version number, the name of a branch or tag, or (branch, version).
 Ref = int | str | tuple[str | None, int | None]
@@ -59,6 +62,15 @@ def open_dataset(uri: str | os.PathLike[str], storage_options: Mapping[str, str]
     handle = Dataset(home)
     handle.open()
     return handle
+
+
+def open_damaged_dataset(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None) -> "Dataset":
+    """Return a handle on a dataset that Lance may not be able to open, for doctor and layout; nothing is read yet."""
+    home = Home.at(uri, storage_options)
+    root, separator, branch = home.root.rpartition("/tree/")
+    if separator and find_object(open_store(root, home.storage_options), branch_ref_path(branch)) is not None:
+        home = replace(home, root=root)
+    return Dataset(home)
 
 
 class Dataset:
@@ -127,9 +139,12 @@ class Dataset:
         holds.refuse_hold_name(name)
         return refs.create_branch(self._root, name, self._source(source))
 
-    def branch_list(self) -> tuple[refs.BranchInfo, ...]:
-        """The branches, and where each began."""
-        return refs.list_branches(self._root)
+    def branch_list(self) -> RefList[refs.BranchInfo]:
+        """List the branches, and where each began.
+
+        A branch whose metadata cannot be read is left out, named in the list's `unreadable`, and warned of.
+        """
+        return refs.list_branches(self._root).warn(self.uri)
 
     def branch_get(self, name: str) -> refs.BranchInfo:
         """A branch, and where it began."""
@@ -171,9 +186,12 @@ class Dataset:
         holds.refuse_hold(self._root, name)
         return tags.update_tag(self._root, name, self._source(source))
 
-    def tag_list(self) -> tuple[tags.TagInfo, ...]:
-        """The tags, those on branches included."""
-        return tags.list_tags(self._root)
+    def tag_list(self) -> RefList[tags.TagInfo]:
+        """List the tags, those on branches included.
+
+        A tag that cannot be read is left out, named in the list's `unreadable`, and warned of.
+        """
+        return tags.list_tags(self._root).warn(self.uri)
 
     def tag_get(self, name: str) -> tags.TagInfo:
         """A tag, and what it stands for."""

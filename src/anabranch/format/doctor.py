@@ -10,6 +10,8 @@ from anabranch.format.health.diagnosis import Diagnosis, Surroundings
 from anabranch.format.health.elsewhere import look_elsewhere
 from anabranch.format.health.files import diagnose_files
 from anabranch.format.health.findings import DoctorReport, Finding, FindingKind, Severity
+from anabranch.format.health.opening import diagnose_opening
+from anabranch.format.health.refs import diagnose_refs
 from anabranch.format.health.remedies import apply_remedy, store_time
 from anabranch.format.health.trees import diagnose_trees
 from anabranch.format.home import Home
@@ -61,7 +63,12 @@ def _examine(root: Home, clones: Iterable[Home]) -> tuple[Diagnosis, ...]:
     elsewhere = look_elsewhere(root, (uri for facts in census.versions for uri in facts.needs))
     bases = {clone.uri: _base_paths(clone) for clone in clones}
     surroundings = Surroundings(clone_bases=bases, missing=elsewhere.missing, unchecked=elsewhere.unchecked)
-    return (*diagnose_trees(census, surroundings), *diagnose_files(census, surroundings))
+    return (
+        *diagnose_refs(census),
+        *diagnose_trees(census, surroundings),
+        *diagnose_files(census, surroundings),
+        *diagnose_opening(root, census),
+    )
 
 
 def _base_paths(clone: Home) -> tuple[str, ...]:

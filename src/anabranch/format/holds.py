@@ -6,14 +6,22 @@ files of staged versions even when they are tagged, so such a version is first g
 
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
-from anabranch.errors import BranchInUseError, CorruptError, DatasetInUseError, InvalidNameError, TagNotFoundError
+from anabranch.errors import (
+    BranchInUseError,
+    BranchNotFoundError,
+    CorruptError,
+    DatasetInUseError,
+    InvalidNameError,
+    TagNotFoundError,
+)
 from anabranch.format.branch_deletion import delete_branch
 from anabranch.format.home import Home, is_staged
 from anabranch.format.lance_errors import lance_errors
-from anabranch.format.refs import BranchInfo, find_branch, list_branches
+from anabranch.format.refs import BranchInfo, list_branches
 from anabranch.format.staging.forking import fork
 from anabranch.format.staging.pin import Pin
 from anabranch.format.tags import TagInfo, create_tag, delete_tag, find_tag, get_tag, list_tags
@@ -21,6 +29,7 @@ from anabranch.ids import MAIN
 
 __all__ = [
     "Hold",
+    "list_damaged_holds",
     "list_holds",
     "record_address",
     "refuse_held_branch",
@@ -76,6 +85,11 @@ def list_holds(root: Home) -> tuple[Hold, ...]:
     tagged = {tag.name for tag in tags}
     lost = [branch for branch in list_branches(root) if _NAME.fullmatch(branch.name) and branch.name not in tagged]
     return (*map(_of_tag, tags), *map(_of_branch, lost))
+
+
+def list_damaged_holds(root: Home) -> tuple[str, ...]:
+    """List the holds whose tags cannot be read: which version each keeps, and for which clone, is not known."""
+    return tuple(tag.name for tag in list_tags(root).unreadable if _NAME.fullmatch(tag.name))
 
 
 def refuse_hold(root: Home, name: str) -> None:
@@ -170,7 +184,7 @@ def _of_branch(branch: BranchInfo) -> Hold:
 def release_hold(root: Home, name: str) -> None:
     """Let cleanups remove what only this hold kept; raise TagNotFoundError if there is no such hold."""
     holds = list_holds(root)
-    if name not in {hold.name for hold in holds}:
+    if name not in {hold.name for hold in holds} | set(list_damaged_holds(root)):
         raise TagNotFoundError(f"dataset {root.root!r} has no hold {name!r}", hint=f"its holds are: {_names(holds)}")
     _forget(root, name)
 
@@ -180,7 +194,8 @@ def _names(holds: Iterable[Hold]) -> str:
 
 
 def _forget(root: Home, name: str) -> None:
-    if find_tag(root, name) is not None:
+    with suppress(TagNotFoundError):
         delete_tag(root, name)
-    if _NAME.fullmatch(name) and find_branch(root, name) is not None:
-        delete_branch(root, name)
+    if _NAME.fullmatch(name):
+        with suppress(BranchNotFoundError):
+            delete_branch(root, name)

@@ -117,8 +117,8 @@ class Layout:
 def layout(home: Home) -> Layout:
     """List every file of the dataset to which a home belongs, all of its branches included."""
     store = home.store()
-    # A glance first: without it, a wrong path would have us list whatever lies below it.
-    if next(iter(store.list("_versions")), None) is None:
+    # Look for these folders first: without that, a wrong path would have us list whatever lies below it.
+    if all(next(iter(store.list(folder)), None) is None for folder in _SIGNS_OF_A_DATASET):
         raise DatasetNotFoundError(f"there is no Lance dataset at {home.root!r}", hint="check the path")
     return lay_out(home.root, store.list())
 
@@ -173,6 +173,9 @@ def _longest(path: str, trees: frozenset[str]) -> str | None:
 
 
 K = TypeVar("K")
+
+# A dataset that has lost its versions still has the others.
+_SIGNS_OF_A_DATASET = ("_versions", "_refs", "_transactions")
 
 _DIGITS_OF_BLOB = re.compile(r"[01]{32}\.blob")
 _INDEX = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/.+")

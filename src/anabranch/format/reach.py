@@ -141,7 +141,15 @@ class _Survey:
         """The versions that Lance tags hold, for clones of the dataset and by strangers."""
         if not any(file.kind is LayoutKind.TAG_REF for file in self._files.files):
             return frozenset()
-        return frozenset((tag.branch, tag.version) for tag in list_tags(self._root))
+        tags = list_tags(self._root)
+        if tags.unreadable:
+            # What it holds is not known, so nothing can be called dead.
+            lost = tags.unreadable[0]
+            raise DamagedFileError(
+                f"the tag in {lost.path!r} of {self._root.root!r} cannot be read: {lost.problem}",
+                hint="run doctor with repair on the dataset, restore the file from a backup, or delete the tag",
+            )
+        return frozenset((tag.branch, tag.version) for tag in tags)
 
     def _kept_homes(self, used: set[str | None], parents: Mapping[str, str | None]) -> frozenset[str | None]:
         """The homes in use, those of strangers or of work in flight, and all that they were forked from."""

@@ -6,6 +6,7 @@ string, a byte order mark and more, and one file that it refuses stops every lis
 
 import json
 import re
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,11 +20,14 @@ __all__ = [
     "RefKind",
     "RefList",
     "UnreadableRef",
+    "UnreadableRefWarning",
     "branch_name_of",
     "encode_ref",
+    "lineage_of",
     "metadata_of",
     "parse_ref",
     "ref_problem",
+    "usable_fields",
     "whole_number",
 ]
 
@@ -33,6 +37,10 @@ _BOM = "\ufeff"
 
 Info = TypeVar("Info")
 Item = TypeVar("Item", covariant=True)
+
+
+class UnreadableRefWarning(UserWarning):
+    """A ref file could not be read, and is missing from a list of branches or tags."""
 
 
 class RefKind(StrEnum):
@@ -48,6 +56,7 @@ class RefFile(Generic[Info]):
 
     path: str
     name: str
+    data: bytes
     info: Info | None
     problem: str | None
 
@@ -76,6 +85,16 @@ class RefList(tuple[Item, ...], Generic[Item]):
             if file.info is None
         )
         return made
+
+    def warn(self, root: str) -> "RefList[Item]":
+        """Warn the caller's caller of the files that could not be read, and return this list."""
+        for ref in self.unreadable:
+            warnings.warn(
+                f"{ref.path!r} in {root!r} cannot be read: {ref.problem}; run doctor with repair",
+                UnreadableRefWarning,
+                stacklevel=3,
+            )
+        return self
 
 
 def parse_ref(data: bytes) -> dict[str, Any]:
@@ -179,7 +198,12 @@ def _seconds_rule(value: object) -> str | None:
 
 
 def _text_rule(value: object) -> str | None:
-    return None if value is None or isinstance(value, str) else f"is {json.dumps(value)}, expected a string"
+    return None if value is None or _is_text(value) else f"is {json.dumps(value)}, expected a string"
+
+
+def _is_text(value: object) -> bool:
+    """Whether a value is a string that UTF-8 can hold: half of a surrogate pair is not."""
+    return isinstance(value, str) and not re.search("[\ud800-\udfff]", value)
 
 
 def _time_rule(value: object) -> str | None:
@@ -195,7 +219,7 @@ def _time_rule(value: object) -> str | None:
 
 
 def _metadata_rule(value: object) -> str | None:
-    if isinstance(value, dict) and all(isinstance(text, str) for text in value.values()):
+    if isinstance(value, dict) and all(_is_text(text) for pair in value.items() for text in pair):
         return None
     return "is not an object of strings"
 
@@ -208,7 +232,7 @@ def _identifier_rule(value: object) -> str | None:
 
 
 def _is_fork(pair: object) -> bool:
-    return isinstance(pair, list) and len(pair) == 2 and _number_rule(pair[0]) is None and isinstance(pair[1], str)
+    return isinstance(pair, list) and len(pair) == 2 and _number_rule(pair[0]) is None and _is_text(pair[1])
 
 
 # By field: whether Lance requires it, and what Lance requires of it.
@@ -232,9 +256,30 @@ _RULES: dict[RefKind, dict[str, tuple[bool, Callable[[object], str | None]]]] = 
 }
 
 
+def usable_fields(data: bytes, kind: RefKind) -> dict[str, Any]:
+    """Return those fields of a ref file, under Lance's names, that Lance accepts as they are."""
+    try:
+        fields = parse_ref(data)
+    except ValueError:
+        return {}
+    camel = {_camel_case(key): value for key, value in fields.items()}
+    return {key: camel[key] for key, (_, rule) in _RULES[kind].items() if key in camel and rule(camel[key]) is None}
+
+
 def encode_ref(fields: Mapping[str, Any]) -> bytes:
     """Write fields, given under Lance's names, as Lance does."""
     return json.dumps(fields, indent=2).encode()
+
+
+def lineage_of(data: bytes) -> list[list[Any]]:
+    """Return Lance's record of the forks that led to a branch: pairs of a version and an id."""
+    identifier = usable_fields(data, RefKind.BRANCH).get("identifier") or {}
+    return list(identifier.get("version_mapping") or [])
+
+
+def _camel_case(key: str) -> str:
+    first, *others = key.split("_")
+    return first + "".join(part.capitalize() for part in others)
 
 
 def _snake_case(key: str) -> str:

@@ -1,6 +1,6 @@
 """The branches of one dataset: their metadata in `_refs/branches/`, their files in `tree/`."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TypeVar
@@ -90,29 +90,38 @@ def scan_branches(root: Home) -> tuple[RefFile[BranchInfo], ...]:
     return scan_refs(root, RefKind.BRANCH, parse_branch)
 
 
-def scan_refs(root: Home, kind: RefKind, parse: Callable[[str, bytes], Info]) -> tuple[RefFile[Info], ...]:
-    """Read every ref file of a kind, by name; those deleted since the listing are left out."""
-    folder, name_of, path_of = _SPELLINGS[kind]
+def scan_refs(
+    root: Home, kind: RefKind, parse: Callable[[str, bytes], Info], *, names: Collection[str] | None = None
+) -> tuple[RefFile[Info], ...]:
+    """Read every ref file of a kind, or those of some names; those deleted since the listing are left out."""
+    folder, name_of, _ = _SPELLINGS[kind]
     store = root.store()
+    listed = [(info.path, name_of(info.path)) for info in store.list(folder)]
+    wanted = [(path, name) for path, name in listed if name is not None and (names is None or name in names)]
 
-    def read(path: str) -> RefFile[Info] | None:
-        name = name_of(path)
+    def read(file: tuple[str, str]) -> RefFile[Info] | None:
+        path, name = file
         try:
-            data = None if name is None else store.get(path)
+            return _judged(path, name, store.get(path), kind, parse)
         except ObjectNotFoundError:
             return None
-        if name is None or data is None:
-            return None
-        if path_of(name) != path:
-            problem = f"Lance looks for the {kind} {name!r} in {path_of(name)!r}"
-            return RefFile(path=path, name=name, info=None, problem=problem)
-        try:
-            return RefFile(path=path, name=name, info=parse(name, data), problem=ref_problem(data, kind))
-        except (KeyError, ValueError) as err:
-            return RefFile(path=path, name=name, info=None, problem=ref_problem(data, kind) or str(err))
 
-    found = [file for file in in_parallel(read, [info.path for info in store.list(folder)]) if file is not None]
+    found = (file for file in in_parallel(read, wanted) if file is not None)
     return tuple(sorted(found, key=lambda file: (file.name, file.path)))
+
+
+def _judged(path: str, name: str, data: bytes, kind: RefKind, parse: Callable[[str, bytes], Info]) -> RefFile[Info]:
+    expected = _SPELLINGS[kind][2](name)
+    if expected != path:
+        problem = f"Lance looks for the {kind} {name!r} in {expected!r}"
+        return RefFile(path=path, name=name, data=data, info=None, problem=problem)
+    refused = ref_problem(data, kind)
+    if refused is None and kind is RefKind.TAG and expected != f"{TAG_REFS}/{name}.json":
+        refused = f"Lance can neither list tags nor delete branches beside a tag named {name!r}"
+    try:
+        return RefFile(path=path, name=name, data=data, info=parse(name, data), problem=refused)
+    except (KeyError, ValueError) as err:
+        return RefFile(path=path, name=name, data=data, info=None, problem=refused or str(err))
 
 
 _SPELLINGS = {

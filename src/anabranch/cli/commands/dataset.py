@@ -15,6 +15,7 @@ from anabranch.cli.commands import (
 from anabranch.cli.commands.dataset_branch import branch_document, branch_table
 from anabranch.cli.commands.dataset_tag import tag_document, tag_table
 from anabranch.cli.output import Answer, Table, output_for
+from anabranch.cli.unreadable_refs import list_refs, report_unreadable, unreadable_document
 from anabranch.ids import MAIN
 
 __all__ = ["app"]
@@ -30,7 +31,7 @@ app.add_typer(dataset_clone.app, name="clone")
 def show(uri: Uri, branch: Branch = MAIN, storage_option: StorageOptions = None, as_json: AsJson = False) -> None:
     """Show a dataset: version, rows, schema, branches and tags."""
     dataset = open_dataset(uri, storage_option, branch=branch)
-    branches, tags = dataset.branch_list(), dataset.tag_list()
+    branches, tags = list_refs(dataset.branch_list), list_refs(dataset.tag_list)
     facts = {"uri": dataset.uri, "branch": branch, "version": dataset.version, "rows": dataset.count_rows()}
     fields = [{"name": field.name, "type": str(field.type), "nullable": field.nullable} for field in dataset.schema]
     document = {
@@ -38,6 +39,7 @@ def show(uri: Uri, branch: Branch = MAIN, storage_option: StorageOptions = None,
         "schema": fields,
         "branches": [branch_document(one) for one in branches],
         "tags": [tag_document(one) for one in tags],
+        "unreadable": unreadable_document(branches, tags),
     }
     columns = tuple((field["name"], field["type"], field["nullable"]) for field in fields)
     tables = [
@@ -46,6 +48,7 @@ def show(uri: Uri, branch: Branch = MAIN, storage_option: StorageOptions = None,
         branch_table(branches, title="branches"),
         tag_table(tags, title="tags"),
     ]
+    report_unreadable(branches, tags, as_json=as_json)
     output_for(as_json=as_json).show(Answer(document=document, tables=tables))
 
 

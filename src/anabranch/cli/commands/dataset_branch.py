@@ -6,6 +6,7 @@ import typer
 
 from anabranch.cli.arguments import AsJson, SourceRef, StorageOptions, Uri, example, open_dataset, parse_ref
 from anabranch.cli.output import Answer, Table, human_size, output_for
+from anabranch.cli.unreadable_refs import list_refs, report_unreadable, unreadable_document
 from anabranch.ids import MAIN
 
 if TYPE_CHECKING:
@@ -35,9 +36,16 @@ def create(
 
 @app.command("list", epilog=example("dataset branch list lake/orders.lance"))
 def list_(uri: Uri, storage_option: StorageOptions = None, as_json: AsJson = False) -> None:
-    """List the branches and where each began."""
-    branches = open_dataset(uri, storage_option).branch_list()
-    document = {"branches": [branch_document(branch) for branch in branches]}
+    """List the branches and where each began.
+
+    A branch whose metadata cannot be read is named on stderr, with --json under "unreadable".
+    """
+    branches = list_refs(open_dataset(uri, storage_option).branch_list)
+    document = {
+        "branches": [branch_document(branch) for branch in branches],
+        "unreadable": unreadable_document(branches),
+    }
+    report_unreadable(branches, as_json=as_json)
     output_for(as_json=as_json).show(Answer(document=document, tables=[branch_table(branches)]))
 
 

@@ -6,6 +6,7 @@ import typer
 
 from anabranch.cli.arguments import AsJson, SourceRef, StorageOptions, Uri, example, open_dataset, parse_ref
 from anabranch.cli.output import Answer, Table, output_for
+from anabranch.cli.unreadable_refs import list_refs, report_unreadable, unreadable_document
 from anabranch.ids import MAIN
 
 if TYPE_CHECKING:
@@ -42,9 +43,13 @@ def update(
 
 @app.command("list", epilog=example("dataset tag list lake/orders.lance --json"))
 def list_(uri: Uri, storage_option: StorageOptions = None, as_json: AsJson = False) -> None:
-    """List the tags, those on branches included."""
-    tags = open_dataset(uri, storage_option).tag_list()
-    document = {"tags": [tag_document(tag) for tag in tags]}
+    """List the tags, those on branches included.
+
+    A tag that cannot be read is named on stderr, with --json under "unreadable".
+    """
+    tags = list_refs(open_dataset(uri, storage_option).tag_list)
+    document = {"tags": [tag_document(tag) for tag in tags], "unreadable": unreadable_document(tags)}
+    report_unreadable(tags, as_json=as_json)
     output_for(as_json=as_json).show(Answer(document=document, tables=[tag_table(tags)]))
 
 

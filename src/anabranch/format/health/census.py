@@ -1,6 +1,6 @@
 """What a dataset's own files say about it, gathered once and without raising for what is damaged."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TypeVar
@@ -9,7 +9,6 @@ import lance
 
 from anabranch.errors import (
     AnabranchError,
-    CorruptError,
     InvalidPathError,
     NotFoundError,
     StaleBaseError,
@@ -21,10 +20,11 @@ from anabranch.format.home import Home, is_staged
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout import Layout, LayoutFile, LayoutKind, layout
 from anabranch.format.manifest import BasePath, read_manifest
-from anabranch.format.names import ManifestName, branch_ref_path, tag_of_ref_path, tag_ref_path
+from anabranch.format.names import ManifestName
 from anabranch.format.origins import Origin, find_origin
-from anabranch.format.refs import BranchInfo, get_branch
-from anabranch.format.tags import TagInfo, get_tag
+from anabranch.format.ref_files import RefFile, RefKind
+from anabranch.format.refs import BranchInfo, parse_branch, scan_branches, scan_refs
+from anabranch.format.tags import TagInfo, scan_tags
 from anabranch.storage import find_object, in_parallel
 from anabranch.storage.uris import normalise_uri
 
@@ -65,11 +65,37 @@ class Census:
     """Refs and manifests, each either read or damaged."""
 
     layout: Layout
-    branches: Mapping[str, BranchInfo | Damage]
-    tags: Mapping[str, TagInfo | Damage]
+    branch_refs: tuple[RefFile[BranchInfo], ...]
+    tag_refs: tuple[RefFile[TagInfo], ...]
     versions: tuple[VersionFacts, ...]
     damaged_manifests: tuple[tuple[LayoutFile, Damage], ...]
     stale_bases: Mapping[str, str]
+
+    @property
+    def branches(self) -> dict[str, BranchInfo | Damage]:
+        """The metadata of each branch, or why it cannot be read."""
+        return dict(map(_info_or_damage, self.branch_refs))
+
+    @property
+    def tags(self) -> dict[str, TagInfo | Damage]:
+        """What each tag stands for, or why it cannot be read."""
+        return dict(map(_info_or_damage, self.tag_refs))
+
+    def manifest_of(self, branch: str | None, version: int) -> LayoutFile | None:
+        """The manifest of a version, readable or not."""
+        found = (file for file in self.layout.of_branch(branch) if file.kind in _MANIFESTS)
+        return next((file for file in found if ManifestName.parse(file.name).version == version), None)
+
+    def first_manifest(self, branch: str | None) -> LayoutFile | None:
+        """The manifest of a home's oldest ordinary version, readable or not."""
+        return min(self._ordinary(branch), key=lambda file: ManifestName.parse(file.name).version, default=None)
+
+    def newest_manifest(self, branch: str | None) -> LayoutFile | None:
+        """The manifest of a home's newest ordinary version, readable or not."""
+        return max(self._ordinary(branch), key=lambda file: ManifestName.parse(file.name).version, default=None)
+
+    def _ordinary(self, branch: str | None) -> list[LayoutFile]:
+        return [file for file in self.layout.of_branch(branch) if file.kind is LayoutKind.MANIFEST]
 
     def versions_of(self, branch: str | None) -> tuple[VersionFacts, ...]:
         """The ordinary versions of a home, oldest first."""
@@ -83,8 +109,7 @@ def take_census(root: Home) -> Census:
     manifests = [file for file in files.files if file.kind in _MANIFESTS]
     stale = in_parallel(lambda name: _stale_base(root.on(name)), files.branches)
     told = {name: said for name, said in zip(files.branches, stale, strict=True) if said}
-    tags = [name for file in files.files if (name := tag_of_ref_path(file.path)) is not None]
-    return _take(root, files, manifests, branches=files.branches, tags=tags, stale=told)
+    return _take(root, files, manifests, branch_refs=scan_branches(root), tag_refs=scan_tags(root), stale=told)
 
 
 def take_partial_census(root: Home, files: Layout, versions: Collection[tuple[str | None, int]]) -> Census:
@@ -95,8 +120,9 @@ def take_partial_census(root: Home, files: Layout, versions: Collection[tuple[st
         for file in files.files
         if file.kind in _MANIFESTS and (file.branch, ManifestName.parse(file.name).version) in versions
     ]
-    branches = tuple(name for name in files.branches if name in homes)
-    return _take(root, files, manifests, branches=branches, tags=[], stale={})
+    names = {name for name in files.branches if name in homes}
+    branch_refs = scan_refs(root, RefKind.BRANCH, parse_branch, names=names) if names else ()
+    return _take(root, files, manifests, branch_refs=branch_refs, tag_refs=(), stale={})
 
 
 def _take(
@@ -104,15 +130,15 @@ def _take(
     files: Layout,
     manifests: list[LayoutFile],
     *,
-    branches: tuple[str, ...],
-    tags: list[str],
+    branch_refs: tuple[RefFile[BranchInfo], ...],
+    tag_refs: tuple[RefFile[TagInfo], ...],
     stale: Mapping[str, str],
 ) -> Census:
     read = list(zip(manifests, in_parallel(lambda file: _version_facts(root, file), manifests), strict=True))
     return Census(
         layout=files,
-        branches=dict(_refs(branches, lambda name: get_branch(root, name), branch_ref_path)),
-        tags=dict(_refs(tags, lambda name: get_tag(root, name), tag_ref_path)),
+        branch_refs=branch_refs,
+        tag_refs=tag_refs,
         versions=tuple(facts for _, facts in read if isinstance(facts, VersionFacts)),
         damaged_manifests=tuple((file, facts) for file, facts in read if isinstance(facts, Damage)),
         stale_bases=stale,
@@ -123,16 +149,10 @@ _MANIFESTS = frozenset({LayoutKind.MANIFEST, LayoutKind.DETACHED_MANIFEST})
 Info = TypeVar("Info")
 
 
-def _refs(
-    names: tuple[str, ...] | list[str], read: Callable[[str], Info], path: Callable[[str], str]
-) -> Iterator[tuple[str, Info | Damage]]:
-    for name in names:
-        try:
-            yield name, read(name)
-        except CorruptError as err:
-            yield name, Damage(path=path(name), problem=err.problem)
-        except NotFoundError:
-            continue  # deleted since the listing
+def _info_or_damage(ref: RefFile[Info]) -> tuple[str, Info | Damage]:
+    if ref.info is not None:
+        return ref.name, ref.info
+    return ref.name, Damage(path=ref.path, problem=ref.problem or "it cannot be read")
 
 
 def _version_facts(root: Home, file: LayoutFile) -> VersionFacts | Damage | None:

@@ -1,5 +1,6 @@
 """Files that are damaged, missing, or of no use to anybody."""
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -9,7 +10,7 @@ from anabranch.format.health.findings import Finding, FindingKind
 from anabranch.format.health.remedies import RemoveFiles
 from anabranch.format.home import branch_folder
 from anabranch.format.layout import LayoutFile, LayoutKind
-from anabranch.format.names import ManifestName, tag_ref_path
+from anabranch.format.names import ManifestName, ManifestScheme, tag_ref_path
 from anabranch.storage.uris import relative_to
 
 __all__ = ["diagnose_files", "mentioned_as"]
@@ -17,11 +18,12 @@ __all__ = ["diagnose_files", "mentioned_as"]
 _MANIFESTS = frozenset({LayoutKind.MANIFEST, LayoutKind.DETACHED_MANIFEST})
 _MENTIONED = frozenset({LayoutKind.DATA, LayoutKind.BLOB, LayoutKind.DELETION, LayoutKind.INDEX})
 _FROM_BACKUP = "restore it from a backup"
+_NUMBERED = re.compile(r"(?:^|/)_versions/([0-9]{1,30})\.manifest$")
 
 
 def diagnose_files(census: Census, surroundings: Surroundings) -> Iterator[Diagnosis]:
-    yield from _damaged_refs(census)
     yield from _damaged_manifests(census)
+    yield from _stray_manifests(census)
     yield from _missing_files(census, surroundings)
     yield from _unchecked_bases(surroundings)
     yield from _broken_tags(census)
@@ -29,19 +31,6 @@ def diagnose_files(census: Census, surroundings: Surroundings) -> Iterator[Diagn
     yield from _orphans(census)
     yield from _temporary_files(census)
     yield from _strangers(census)
-
-
-def _damaged_refs(census: Census) -> Iterator[Diagnosis]:
-    for ref in [*census.branches.values(), *census.tags.values()]:
-        if isinstance(ref, Damage):
-            finding = Finding(
-                kind=FindingKind.DAMAGED_REF,
-                subject=ref.path,
-                explanation=ref.problem,
-                remedy=f"{_FROM_BACKUP}; Lance cannot list the refs while it is there",
-                paths=(ref.path,),
-            )
-            yield Diagnosis(finding=finding)
 
 
 def _damaged_manifests(census: Census) -> Iterator[Diagnosis]:
@@ -56,6 +45,36 @@ def _damaged_manifests(census: Census) -> Iterator[Diagnosis]:
             paths=(file.path,),
         )
         yield Diagnosis(finding=finding)
+
+
+def _stray_manifests(census: Census) -> Iterator[Diagnosis]:
+    """Files that Lance takes for manifests by their names, and that cannot be any: it refuses the whole folder.
+
+    A name is a version in 20 digits, counted down, or, in datasets of old, the version itself; a folder has one kind.
+    """
+    for branch in (None, *census.layout.branches):
+        own = census.layout.of_branch(branch)
+        schemes = {ManifestName.parse(file.name).scheme for file in own if file.kind is LayoutKind.MANIFEST}
+        for file in own:
+            is_version = file.kind is LayoutKind.MANIFEST
+            is_mixed = is_version and len(schemes) > 1 and ManifestName.parse(file.name).scheme is ManifestScheme.V1
+            is_odd = file.kind is LayoutKind.STRANGER and _is_numbered(file.path)
+            if not is_mixed and not is_odd:
+                continue
+            finding = Finding(
+                kind=FindingKind.STRAY_MANIFEST,
+                subject=file.path,
+                explanation=f"Lance takes it for a version of {label(branch)}, and its name is not one of this folder",
+                remedy="none: move the file out of the folder",
+                paths=(file.path,),
+            )
+            yield Diagnosis(finding=finding)
+
+
+def _is_numbered(path: str) -> bool:
+    """Whether Lance reads a version out of a file's name: any number of 64 bits."""
+    match = _NUMBERED.search(path)
+    return match is not None and int(match[1]) < 1 << 64
 
 
 def _missing_files(census: Census, surroundings: Surroundings) -> Iterator[Diagnosis]:
@@ -118,6 +137,20 @@ def _stale_bases(census: Census) -> Iterator[Diagnosis]:
             subject=branch_folder(name),
             explanation=problem,
             remedy="none: relocate the dataset if it was moved or copied here",
+        )
+        yield Diagnosis(finding=finding)
+    older: dict[str, list[VersionFacts]] = defaultdict(list)
+    for facts in census.versions:
+        if facts.stale_base is not None and facts.branch is not None and facts.branch not in census.stale_bases:
+            older[facts.branch].append(facts)
+    for name, stale in sorted(older.items()):
+        numbers = ", ".join(str(facts.version) for facts in sorted(stale, key=lambda facts: facts.version))
+        finding = Finding(
+            kind=FindingKind.STALE_BASE,
+            subject=branch_folder(name),
+            explanation=f"{stale[0].stale_base}; only in older versions ({numbers}): a relocation was interrupted",
+            remedy="none: relocate the dataset again",
+            paths=tuple(sorted(facts.path for facts in stale)),
         )
         yield Diagnosis(finding=finding)
 

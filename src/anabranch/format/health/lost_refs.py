@@ -1,16 +1,13 @@
 """The metadata of a branch whose files are there, written again from what the files tell."""
 
-import json
-from typing import Any
-from uuid import uuid4
-
-from anabranch.errors import AnabranchError, DamagedFileError, ObjectNotFoundError
-from anabranch.format.health.remedies import lineage_of
+from anabranch.errors import AnabranchError, ObjectNotFoundError
+from anabranch.format.health.ref_bytes import branch_ref_bytes
 from anabranch.format.home import Home, is_staged
 from anabranch.format.names import branch_ref_path, manifest_of_path
 from anabranch.format.origins import Origin, find_origin
+from anabranch.format.ref_files import RefKind, ref_problem
 from anabranch.format.refs import find_branch
-from anabranch.storage import ObjectInfo
+from anabranch.storage import ObjectInfo, ObjectStore
 
 __all__ = ["can_write_ref", "write_ref"]
 
@@ -21,29 +18,33 @@ def can_write_ref(home: Home) -> bool:
 
 
 def write_ref(home: Home) -> bool:
-    """Write the metadata of a branch that has none, or unreadable ones; whether that was done."""
+    """Write the metadata of a branch that has none, or that Lance refuses; return whether that was done."""
     found = _find_origin(home)
     branch = home.branch
-    if found is None or branch is None or _has_ref(home, branch):
+    if found is None or branch is None:
         return False
     origin, first = found
-    fields = {
-        "parentBranch": origin.branch,
-        "identifier": {"version_mapping": [*_lineage(home, origin.branch), [origin.version, uuid4().hex]]},
-        "parentVersion": origin.version,
-        "createAt": int(first.modified.timestamp()),
-        "manifestSize": first.size,
-        "metadata": {},
-    }
-    home.store().put(branch_ref_path(branch), json.dumps(fields, indent=2).encode())
+    store, path = home.store(), branch_ref_path(branch)
+    damaged = _read(store, path)
+    if damaged is not None and ref_problem(damaged, RefKind.BRANCH) is None:
+        return False
+    parent = None if origin.branch is None else _read(store, branch_ref_path(origin.branch))
+    data = branch_ref_bytes(
+        origin,
+        created_at=first.modified,
+        manifest_size=first.size,
+        parent_ref=parent or b"",
+        damaged=damaged or b"",
+    )
+    store.put(path, data)
     return True
 
 
-def _has_ref(home: Home, branch: str) -> bool:
+def _read(store: ObjectStore, path: str) -> bytes | None:
     try:
-        return find_branch(home, branch) is not None
-    except DamagedFileError:
-        return False
+        return store.get(path)
+    except ObjectNotFoundError:
+        return None
 
 
 def _find_origin(home: Home) -> tuple[Origin, ObjectInfo] | None:
@@ -63,12 +64,3 @@ def _find_origin(home: Home) -> tuple[Origin, ObjectInfo] | None:
     except AnabranchError:
         return None
     return origin, listed[first]
-
-
-def _lineage(home: Home, parent: str | None) -> list[list[Any]]:
-    if parent is None:
-        return []
-    try:
-        return lineage_of(json.loads(home.store().get(branch_ref_path(parent))))
-    except (ObjectNotFoundError, ValueError):
-        return []

@@ -3,13 +3,14 @@
 import json
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 from uuid import uuid4
 
+from anabranch.errors import ObjectNotFoundError
 from anabranch.format.home import Home, branch_folder
 from anabranch.format.layout import LayoutFile, LayoutKind
 from anabranch.format.names import VERSION_HINT, branch_ref_path, manifest_of_path, pending_manifest_of_path
-from anabranch.storage import ObjectStore, find_object
+from anabranch.format.ref_files import lineage_of
+from anabranch.storage import ObjectStore, find_object, put_once
 
 __all__ = [
     "CorrectRef",
@@ -18,8 +19,8 @@ __all__ = [
     "RemoveFiles",
     "RemoveRef",
     "RemoveTree",
+    "WriteRef",
     "apply_remedy",
-    "lineage_of",
     "store_time",
 ]
 
@@ -60,13 +61,23 @@ class CorrectRef:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WriteRef:
+    """Write a ref as Lance does, if it is still as `expected`, None for absent; then remove the file it stands for."""
+
+    path: str
+    data: bytes
+    expected: bytes | None
+    instead_of: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveFiles:
     """Remove files that nobody will ever read."""
 
     files: tuple[LayoutFile, ...]
 
 
-Remedy = RemoveFiles | RemoveTree | RemoveRef | DropManifests | CorrectRef
+Remedy = RemoveFiles | RemoveTree | RemoveRef | DropManifests | CorrectRef | WriteRef
 
 
 def apply_remedy(root: Home, remedy: Remedy, *, now: datetime, grace: timedelta) -> bool:
@@ -83,6 +94,8 @@ def apply_remedy(root: Home, remedy: Remedy, *, now: datetime, grace: timedelta)
             return _drop_manifests(store, remedy, before=now - grace)
         case CorrectRef():
             return _correct_ref(store, remedy, before=now - grace)
+        case WriteRef():
+            return _write_ref(store, remedy, before=now - grace)
 
 
 def store_time(root: Home) -> datetime:
@@ -153,17 +166,31 @@ def _correct_ref(store: ObjectStore, remedy: CorrectRef, *, before: datetime) ->
     fields = json.loads(store.get(path))
     for key, value in (("parent_branch", remedy.parent_branch), ("parent_version", remedy.parent_version)):
         fields[key if key in fields else _camel_case(key)] = value
-    if own := lineage_of(fields):
+    if own := lineage_of(store.get(path)):
         parent = remedy.parent_branch
-        inherited = [] if parent is None else lineage_of(json.loads(store.get(branch_ref_path(parent))))
+        inherited = [] if parent is None else lineage_of(store.get(branch_ref_path(parent)))
         fields["identifier"]["version_mapping"] = [*inherited, [remedy.parent_version, own[-1][1]]]
     store.put(path, json.dumps(fields, indent=2).encode())
     return True
 
 
-def lineage_of(fields: dict[str, Any]) -> list[list[Any]]:
-    """Lance's record of the forks that led to a branch: pairs of a version and an id."""
-    return list((fields.get("identifier") or {}).get("version_mapping") or [])
+def _write_ref(store: ObjectStore, remedy: WriteRef, *, before: datetime) -> bool:
+    changed = [path for path in (remedy.path, remedy.instead_of) if path is not None]
+    if any(_is_young(store, path, before) for path in changed):
+        return False
+    try:
+        found = store.get(remedy.path)
+    except ObjectNotFoundError:
+        found = None
+    if found != remedy.expected:
+        return False
+    if remedy.expected is not None:
+        store.put(remedy.path, remedy.data)
+    elif not put_once(store, remedy.path, remedy.data):
+        return False
+    if remedy.instead_of is not None:
+        store.delete(remedy.instead_of)
+    return True
 
 
 def _camel_case(key: str) -> str:

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from anabranch.format.health.census import Census, Damage
 from anabranch.format.health.diagnosis import Diagnosis, Surroundings, label
 from anabranch.format.health.findings import Finding, FindingKind
-from anabranch.format.health.remedies import CorrectRef, DropManifests, Remedy, RemoveRef, RemoveTree
+from anabranch.format.health.refs import rebuild_missing_ref
+from anabranch.format.health.remedies import CorrectRef, DropManifests, Remedy, RemoveRef, RemoveTree, WriteRef
 from anabranch.format.home import branch_folder
 from anabranch.format.layout import LayoutKind
 from anabranch.format.names import BRANCH_REFS, TAG_REFS, branch_ref_path
@@ -85,6 +86,12 @@ def _unreferenced_trees(census: Census, users: Mapping[str, set[str]]) -> Iterat
         )
         kind = FindingKind.UNREFERENCED_TREE if is_untouched else FindingKind.ZOMBIE_TREE
         needed_by = tuple(sorted(users.get(name, ())))
+        # Lance leaves all files of a branch that it deletes if another branch lies inside its folder.
+        is_leftover = is_untouched or any(other.startswith(f"{name}/") for other in census.layout.branches)
+        rebuilt = rebuild_missing_ref(census, name) if needed_by or not is_leftover else None
+        if rebuilt is not None:
+            yield _missing_ref(name, rebuilt, needed_by)
+            continue
         if needed_by:
             remedy = f"none while it is in use: delete {', '.join(needed_by)} first"
         elif doubt:
@@ -102,6 +109,24 @@ def _unreferenced_trees(census: Census, users: Mapping[str, set[str]]) -> Iterat
             repairable=not needed_by and not doubt,
         )
         yield Diagnosis(finding=finding, remedy=RemoveTree(branch=name, files=own) if finding.repairable else None)
+
+
+def _missing_ref(name: str, rebuilt: WriteRef, needed_by: tuple[str, ...]) -> Diagnosis:
+    """A branch that has its first version, and rows of its own or users, has lost its metadata.
+
+    A deletion removes the first version right after the metadata, so what it leaves when it is interrupted looks
+    different.
+    """
+    finding = Finding(
+        kind=FindingKind.MISSING_REF,
+        subject=branch_ref_path(name),
+        explanation=f"branch {name!r} has all of its files but no metadata, and cannot be listed or branched from",
+        remedy="a repair writes it again from the branch's first version; then delete the branch if it is not wanted",
+        paths=(branch_ref_path(name),),
+        needed_by=needed_by,
+        repairable=True,
+    )
+    return Diagnosis(finding=finding, remedy=rebuilt)
 
 
 _TREE_STORIES = {

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from anabranch.format.health.census import Census, Damage, VersionFacts, take_partial_census
+from anabranch.format.health.census import Census, VersionFacts, take_partial_census
 from anabranch.format.health.elsewhere import Elsewhere, look_elsewhere
 from anabranch.format.health.files import mentioned_as
 from anabranch.format.health.lost_refs import can_write_ref, write_ref
@@ -119,8 +119,8 @@ class _Check:
 
     def _ref(self, census: Census, home: str) -> Iterator[Case]:
         """The metadata of a branch: reading goes without them, but Lance can neither list the branch nor fork it."""
-        ref = census.branches.get(home)
-        if ref is not None and not isinstance(ref, Damage):
+        ref = next((ref for ref in census.branch_refs if ref.name == home), None)
+        if ref is not None and ref.problem is None:
             return
         at, is_missing = self._root.on(home), ref is None
         # A copied repository's branches cannot be opened yet.
