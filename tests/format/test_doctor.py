@@ -459,6 +459,25 @@ def test_a_missing_file_is_reported_once_for_all_versions(home: Home, folder: st
     assert f"tree/dev-child/{manifest_path(4)}" in finding.paths
 
 
+@pytest.mark.parametrize(
+    ("folder", "kind"),
+    [
+        ("data", FindingKind.WRONG_SIZE),
+        ("tree/dev/data", FindingKind.WRONG_SIZE),
+        ("tree/dev/_deletions", FindingKind.DAMAGED_DELETION_FILE),
+    ],
+)
+def test_a_truncated_file_is_reported(home: Home, folder: str, kind: FindingKind) -> None:
+    path = min(info.path for info in home.store().list(folder))
+    data = home.store().get(path)
+    home.store().put(path, data[:-10])
+    finding = only(doctor(home))
+    assert (finding.kind, finding.subject) == (kind, path)
+    assert finding.remedy == "restore it from a backup"
+    home.store().put(path, data)
+    assert doctor(home).findings == ()
+
+
 def test_a_missing_index_is_reported(home: Home) -> None:
     home.open().create_scalar_index("id", "BTREE")
     for info in list(home.store().list("_indices")):

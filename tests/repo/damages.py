@@ -19,11 +19,16 @@ from tests.sealing import hint, reseal
 
 @dataclass(frozen=True)
 class Damage:
-    """Something done to files, what doctor is to call it, and whether it can be mended."""
+    """Something done to files, what doctor calls it, and what a repair does.
+
+    It restores everything, or sets a torn entry aside; then the `lost` refs do not exist any more.
+    """
 
     kind: Kind
     do: Callable[[Files], None]
     is_mended: bool = False
+    is_set_aside: bool = False
+    lost: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -91,6 +96,29 @@ def torn_newest_entry_without_copy(files: Files) -> None:
     number = files.head("dev")
     files.delete("_versions/dev/hint")
     files.tear(files.log("dev", number))
+
+
+def put_after_the_newest(files: Files, data: bytes) -> None:
+    """What a power loss leaves of an entry whose bytes never reached the disk; nothing else knows of it."""
+    files.put(files.log("dev", files.head("dev") + 1), data)
+
+
+def half_an_entry_after_the_newest(files: Files) -> None:
+    data = files.get(files.log("dev", files.head("dev")))
+    put_after_the_newest(files, data[: len(data) // 2])
+
+
+def empty_entry_after_the_newest(files: Files) -> None:
+    put_after_the_newest(files, b"")
+
+
+def zeros_after_the_newest_entry(files: Files) -> None:
+    data = files.get(files.log("dev", files.head("dev")))
+    put_after_the_newest(files, data[:100] + bytes(len(data) - 100))
+
+
+def zeros_as_a_tag(files: Files) -> None:
+    files.put(files.log("dev", 1).replace("_versions/dev", "_tags/lost"), bytes(300))
 
 
 def gap(files: Files) -> None:
@@ -241,6 +269,41 @@ def torn_deletion_file(files: Files) -> None:
     files.tear(path)
 
 
+def zeros_in_a_deletion_file(files: Files) -> None:
+    (path,) = files.list(f"{files.home(ORDERS, 'dev')}/_deletions")
+    files.put(path, bytes(len(files.get(path))))
+
+
+def flip(files: Files, path: str, at: bytes) -> None:
+    """Flip one bit right after some bytes."""
+    data = bytearray(files.get(path))
+    data[data.index(at) + len(at)] ^= 1
+    files.put(path, bytes(data))
+
+
+def flipped_mark(files: Files) -> None:
+    flip(files, "_repo.json", b'"id":"')
+
+
+def flipped_row_count(files: Files) -> None:
+    flip(files, files.commit("dev"), b'"rows":')
+
+
+def flipped_newest_entry_without_copy(files: Files) -> None:
+    """The history tables know the commit that it published."""
+    number = files.head("dev")
+    files.delete("_versions/dev/hint")
+    flip(files, files.log("dev", number), b'"at":1')
+
+
+def flipped_event_without_copy(files: Files) -> None:
+    """Complete but damaged: it was acknowledged, and nothing else says what it was. So it stays."""
+    files.repo.branch_protect("dev")
+    number = files.head("dev")
+    files.delete("_versions/dev/hint")
+    flip(files, files.log("dev", number), b'"at":1')
+
+
 def append_unchecked(files: Files, rows: pa.Table) -> None:
     """Append rows as a writer that trusts its source does."""
     with files.repo.transaction("dev") as tx:
@@ -280,7 +343,11 @@ DAMAGES = [
     Damage(Kind.DAMAGED_ENTRY, torn_entry_between_others, is_mended=True),
     with_proof(Damage(Kind.DAMAGED_ENTRY, emptied_entry_between_others, is_mended=True)),
     Damage(Kind.DAMAGED_ENTRY, torn_newest_entry, is_mended=True),
-    Damage(Kind.DAMAGED_ENTRY, torn_newest_entry_without_copy),
+    Damage(Kind.DAMAGED_ENTRY, torn_newest_entry_without_copy, is_mended=True),
+    Damage(Kind.TORN_ENTRY, half_an_entry_after_the_newest, is_set_aside=True),
+    with_proof(Damage(Kind.TORN_ENTRY, empty_entry_after_the_newest, is_set_aside=True)),
+    Damage(Kind.TORN_ENTRY, zeros_after_the_newest_entry, is_set_aside=True),
+    Damage(Kind.TORN_ENTRY, zeros_as_a_tag, is_set_aside=True),
     Damage(Kind.LOG_GAP, gap, is_mended=True),
     Damage(Kind.LOG_GAP, gap_that_nothing_tells_of),
     Damage(Kind.LOG_GAP, lost_newest_entry, is_mended=True),
@@ -300,7 +367,7 @@ DAMAGES = [
     Damage(Kind.MISSING_MARK, missing_mark, is_mended=True),
     Damage(Kind.NEWER_FORMAT, mark_of_a_newer_format),
     Damage(Kind.BROKEN_TAG, tag_of_a_missing_commit),
-    Damage(Kind.DAMAGED_ENTRY, torn_tag),
+    Damage(Kind.TORN_ENTRY, torn_tag, is_set_aside=True, lost=("v1",)),
     Damage(Kind.DAMAGED_ENTRY, torn_run),
     Damage(Kind.WRONG_HINT, wrong_hint, is_mended=True),
     Damage(Kind.FOREIGN_WRITE, write_of_a_stranger),
@@ -310,7 +377,12 @@ DAMAGES = [
     with_proof(Damage(Kind.DAMAGED_HISTORY, history_that_leaves_one_out, is_mended=True)),
     Damage(Kind.WRONG_ROW_COUNT, wrong_row_count),
     Damage(Kind.UNREADABLE_ROWS, zeros_in_a_data_file, options=("--rows",)),
-    with_proof(Damage(Kind.UNREADABLE_ROWS, torn_deletion_file, options=("--rows",))),
+    with_proof(Damage(Kind.DAMAGED_DELETION_FILE, torn_deletion_file)),
+    Damage(Kind.DAMAGED_DELETION_FILE, zeros_in_a_deletion_file),
+    Damage(Kind.DAMAGED_MARK, flipped_mark, is_mended=True),
+    Damage(Kind.DAMAGED_COMMIT, flipped_row_count, is_mended=True),
+    with_proof(Damage(Kind.DAMAGED_ENTRY, flipped_newest_entry_without_copy, is_mended=True)),
+    Damage(Kind.DAMAGED_ENTRY, flipped_event_without_copy),
     Damage(Kind.DUPLICATE_KEYS, repeated_keys, options=("--rows",)),
     Damage(Kind.NULL_KEYS, keys_without_value, options=("--rows",)),
 ]

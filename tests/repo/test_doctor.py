@@ -88,7 +88,13 @@ class Before:
     @classmethod
     def of(cls, repo: ab.Repository) -> "Before":
         files = Files(repo)
-        return cls(read_all(anew(repo)), {path: files.get(path) for path in files.list() if path.startswith(RECORDS)})
+        paths = [path for path in files.list() if path.startswith(RECORDS) and not path.endswith("/hint")]
+        return cls(read_all(anew(repo)), {path: files.get(path) for path in paths})
+
+    def without(self, lost: tuple[str, ...], path: str) -> "Before":
+        """The same without a ref, and without the object that held it."""
+        contents = {ref: tables for ref, tables in self.contents.items() if ref not in lost}
+        return Before(contents, {name: data for name, data in self.records.items() if name != path})
 
 
 @pytest.fixture
@@ -125,7 +131,7 @@ def test_damage_is_named_alone_and_mended(well: ab.Repository, before: Before, d
     assert [finding["kind"] for finding in findings] == [damage.kind]
     assert code == 1
     (finding,) = findings
-    assert finding["repairable"] is damage.is_mended
+    assert finding["repairable"] is (damage.is_mended or damage.is_set_aside)
     unreadable = {ref for ref, tables in before.contents.items() if after.get(ref) != tables}
     assert unreadable <= {*finding["refs"], *finding["commits"]}
     if damage.is_mended:
@@ -133,6 +139,18 @@ def test_damage_is_named_alone_and_mended(well: ab.Repository, before: Before, d
         assert [(finding["kind"], finding["repaired"]) for finding in findings] == [(damage.kind, True)]
         assert code == 0
         assert Before.of(well) == before
+    if damage.is_set_aside:
+        torn = files.get(finding["subject"])
+        code, findings = doctor(well, "--repair")
+        assert [(finding["kind"], finding["repaired"]) for finding in findings] == [(damage.kind, True)]
+        (aside,) = files.list(ending=".torn")
+        assert aside.startswith(finding["subject"])
+        assert files.get(aside) == torn
+        files.delete(aside)
+        assert Before.of(well) == before.without(damage.lost, finding["subject"])
+        append(anew(well), 90, branch="dev")
+        anew(well).tag_create("lost")
+        assert anew(well).doctor().is_clean
 
 
 @pytest.mark.s3

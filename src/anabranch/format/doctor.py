@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from anabranch.errors import DatasetNotFoundError
 from anabranch.format.health.census import take_census
+from anabranch.format.health.deletion_files import find_damaged_deletions
 from anabranch.format.health.diagnosis import Diagnosis, Surroundings
 from anabranch.format.health.elsewhere import look_elsewhere
 from anabranch.format.health.files import diagnose_files
@@ -62,7 +63,14 @@ def _examine(root: Home, clones: Iterable[Home]) -> tuple[Diagnosis, ...]:
     census = take_census(root)
     elsewhere = look_elsewhere(root, (uri for facts in census.versions for uri in facts.needs))
     bases = {clone.uri: _base_paths(clone) for clone in clones}
-    surroundings = Surroundings(clone_bases=bases, missing=elsewhere.missing, unchecked=elsewhere.unchecked)
+    deletions = {uri: rows for facts in census.versions for uri, rows in facts.deletions.items()}
+    surroundings = Surroundings(
+        clone_bases=bases,
+        missing=elsewhere.missing,
+        sizes=elsewhere.sizes,
+        unchecked=elsewhere.unchecked,
+        damaged_deletions=find_damaged_deletions(deletions, root.storage_options),
+    )
     return (
         *diagnose_refs(census),
         *diagnose_trees(census, surroundings),

@@ -12,8 +12,8 @@ from anabranch.format.descent import step_back
 from anabranch.format.home import Home, is_staged
 from anabranch.format.layout import Layout, LayoutFile, LayoutKind, lay_out
 from anabranch.format.mentions import Mentions
-from anabranch.format.names import ManifestName, branch_of_ref_path
-from anabranch.format.refs import find_branch
+from anabranch.format.names import ManifestName, branch_of_ref_path, branch_ref_path
+from anabranch.format.refs import BranchInfo, find_branch
 from anabranch.format.staging.pin import Pin
 from anabranch.format.tags import list_tags
 from anabranch.storage import in_parallel
@@ -133,22 +133,24 @@ class _Survey:
         )
 
     def _parents(self) -> dict[str, str | None]:
-        """The home that each home was forked from."""
-        found = in_parallel(lambda name: find_branch(self._root, name), self._files.branches)
+        """The home that each home was forked from; damaged metadata keep everything in the dataset."""
+        found = in_parallel(self._branch, self._files.branches)
         return {info.name: info.parent_branch for info in found if info is not None}
+
+    def _branch(self, name: str) -> BranchInfo | None:
+        try:
+            return find_branch(self._root, name)
+        except (CorruptError, DamagedFileError):
+            self._missing.append(branch_ref_path(name))
+            return None
 
     def _tagged(self) -> frozenset[Place]:
         """The versions that Lance tags hold, for clones of the dataset and by strangers."""
         if not any(file.kind is LayoutKind.TAG_REF for file in self._files.files):
             return frozenset()
         tags = list_tags(self._root)
-        if tags.unreadable:
-            # What it holds is not known, so nothing can be called dead.
-            lost = tags.unreadable[0]
-            raise DamagedFileError(
-                f"the tag in {lost.path!r} of {self._root.root!r} cannot be read: {lost.problem}",
-                hint="run doctor with repair on the dataset, restore the file from a backup, or delete the tag",
-            )
+        # Nothing else says what an unreadable tag holds.
+        self._missing.extend(file.path for file in tags.unreadable)
         return frozenset((tag.branch, tag.version) for tag in tags)
 
     def _kept_homes(self, used: set[str | None], parents: Mapping[str, str | None]) -> frozenset[str | None]:

@@ -5,6 +5,7 @@ from collections.abc import Container, Sequence
 import pyarrow as pa
 
 from anabranch.errors import (
+    DamagedFileError,
     DatasetExistsError,
     InvalidInputError,
     NotFoundError,
@@ -96,6 +97,10 @@ def draft_new(
         if taken_over is not None and not is_being_removed(context, dataset):
             left, emptied = taken_over
             return _new_draft(key, dataset, left, primary_key).then(one_time_step("create", emptied))
+        dataset = free_dataset(context, key)
+        pin = staging.create_empty(context.dataset_root(dataset), schema)
+    except DamagedFileError:
+        # A creation that a power loss cut off left a torn manifest. No commit names the folder, and gc removes it.
         dataset = free_dataset(context, key)
         pin = staging.create_empty(context.dataset_root(dataset), schema)
     return _new_draft(key, dataset, home_for_writing(context, branch, pin), primary_key)

@@ -44,7 +44,8 @@ class VersionFacts:
     """One readable manifest: the places it lists, and every file it needs (a folder for an index), as URIs.
 
     `may_need` is for what Lance keeps as indices for its own bookkeeping, most of them without files. `sizes` are those
-    that the manifest tells. With a `stale_base`, a place the dataset left, it is not opened and nothing else is told.
+    that the manifest tells, `deletions` the numbers of rows that deletion files delete. With a `stale_base`, a place
+    the dataset left, it is not opened and nothing else is told.
     """
 
     path: str
@@ -56,6 +57,7 @@ class VersionFacts:
     may_need: frozenset[str] = frozenset()
     cloned_from: Origin | None = None
     sizes: Mapping[str, int] = field(default_factory=dict)
+    deletions: Mapping[str, int] = field(default_factory=dict)
     rows: int = 0
     stale_base: str | None = None
 
@@ -190,6 +192,7 @@ def _with_contents(about: VersionFacts, home: Home, bases: tuple[BasePath, ...])
         may_need=frozenset(file.uri for file in needed if not file.is_required),
         cloned_from=_cloned_from(home, dataset) if home.branch is not None else None,
         sizes={file.uri: file.size for file in needed if file.size is not None},
+        deletions={file.uri: file.deletes for file in needed if file.deletes is not None},
         rows=rows,
     )
 
@@ -200,6 +203,7 @@ class _Needed:
 
     uri: str
     size: int | None = None
+    deletes: int | None = None
     is_required: bool = True
 
 
@@ -225,7 +229,7 @@ def _needs(home: Home, dataset: lance.LanceDataset, bases: Mapping[int, BasePath
             yield _Needed(place(file.path, FileKind.DATA, file.base_id), size=file.file_size_bytes)
         if (deleted := fragment.deletion_file) is not None:
             name = deleted.path(fragment.id).rpartition("/")[2]
-            yield _Needed(place(name, FileKind.DELETION, deleted.base_id))
+            yield _Needed(place(name, FileKind.DELETION, deleted.base_id), deletes=deleted.num_deleted_rows)
     for index in indices:
         is_required = not index.name.startswith("__lance_")
         for segment in index.segments:

@@ -11,10 +11,16 @@ __all__ = ["Diagnosis", "Surroundings", "label"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What other places say: base paths of known clones, files missing elsewhere, folders that could not be asked."""
+    """What is known beside the manifests of the dataset.
+
+    These are base paths of known clones, missing files and sizes of files outside of the dataset, folders that could
+    not be listed, and deletion files that are damaged, by URI.
+    """
 
     clone_bases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     missing: frozenset[str] = frozenset()
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    damaged_deletions: Mapping[str, str] = field(default_factory=dict)
     unchecked: Mapping[str, str] = field(default_factory=dict)
 
 

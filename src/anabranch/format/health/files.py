@@ -1,7 +1,7 @@
 """Files that are damaged, missing, or of no use to anybody."""
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from anabranch.format.health.census import Census, Damage, VersionFacts
@@ -25,6 +25,8 @@ def diagnose_files(census: Census, surroundings: Surroundings) -> Iterator[Diagn
     yield from _damaged_manifests(census)
     yield from _stray_manifests(census)
     yield from _missing_files(census, surroundings)
+    yield from _wrong_sizes(census, surroundings)
+    yield from _damaged_deletions(census, surroundings)
     yield from _unchecked_bases(surroundings)
     yield from _broken_tags(census)
     yield from _stale_bases(census)
@@ -96,6 +98,42 @@ def _missing_files(census: Census, surroundings: Surroundings) -> Iterator[Diagn
             explanation=f"version {first.version} of {label(first.branch)}{others} cannot be read without it",
             remedy=_FROM_BACKUP,
             paths=tuple(facts.path for facts in needing),
+        )
+        yield Diagnosis(finding=finding)
+
+
+def _wrong_sizes(census: Census, surroundings: Surroundings) -> Iterator[Diagnosis]:
+    """Compare the sizes of files with those that manifests record, without reading them."""
+    present: Counter[str] = Counter()
+    for file in census.layout.files:
+        present[mentioned_as(file)] += file.size
+    wrong: dict[str, tuple[int, int]] = {}
+    for facts in census.versions:
+        for uri, expected in facts.sizes.items():
+            below = relative_to(uri, census.layout.root)
+            size = surroundings.sizes.get(uri) if below is None else present.get(below)
+            if uri in facts.needs and size is not None and size != expected:
+                wrong[uri if below is None else below] = (size, expected)
+    for path, (size, expected) in sorted(wrong.items()):
+        finding = Finding(
+            kind=FindingKind.WRONG_SIZE,
+            subject=path,
+            explanation=f"it has {size} bytes, and manifests say {expected}",
+            remedy=_FROM_BACKUP,
+            paths=(path,),
+        )
+        yield Diagnosis(finding=finding)
+
+
+def _damaged_deletions(census: Census, surroundings: Surroundings) -> Iterator[Diagnosis]:
+    for uri, problem in sorted(surroundings.damaged_deletions.items()):
+        path = relative_to(uri, census.layout.root) or uri
+        finding = Finding(
+            kind=FindingKind.DAMAGED_DELETION_FILE,
+            subject=path,
+            explanation=problem,
+            remedy=_FROM_BACKUP,
+            paths=(path,),
         )
         yield Diagnosis(finding=finding)
 

@@ -29,6 +29,8 @@ class FindingKind(StrEnum):
     UNOPENABLE = "unopenable"
     DAMAGED_MANIFEST = "damaged_manifest"
     MISSING_FILE = "missing_file"
+    WRONG_SIZE = "wrong_size"
+    DAMAGED_DELETION_FILE = "damaged_deletion_file"
     UNCHECKED_BASE = "unchecked_base"
     BROKEN_TAG = "broken_tag"
     STALE_BASE = "stale_base"

@@ -107,7 +107,7 @@ class _Examination:
         if mark is not None and mark.finding.kind is FindingKind.NEWER_FORMAT:
             return [mark]
         look_at_rest(self._records, seen)
-        cases = [*diagnose_branches(seen), *diagnose_commits(self._records, seen)]
+        cases = [*diagnose_branches(self._records, seen, told), *diagnose_commits(self._records, seen)]
         are_logs_whole = not any(case.finding.severity is Severity.ERROR for case in cases)
         cases += self._check_tables()
         damaged = {place for case in cases for place in case.placements}

@@ -37,6 +37,7 @@ class FindingKind(StrEnum):
     DAMAGED_MANIFEST = "damaged_manifest"
     MISSING_DATA_FILE = "missing_data_file"
     MISSING_DELETION_FILE = "missing_deletion_file"
+    DAMAGED_DELETION_FILE = "damaged_deletion_file"
     MISSING_INDEX = "missing_index"
     WRONG_SIZE = "wrong_size"
     STALE_BASE = "stale_base"

@@ -1,7 +1,8 @@
 """Every numbered log, entry by entry: those of branches, of runs, and of tags."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from urllib.parse import unquote
 
@@ -12,16 +13,23 @@ from anabranch.repo.clones import CLONES
 from anabranch.repo.context import BRANCHES, RUNS, Context
 from anabranch.repo.doctor.commits import look_at_object
 from anabranch.repo.doctor.findings import Case, FindingKind, RepositoryFinding, unknown_file
-from anabranch.repo.doctor.rebuilding import Entry, OtherEntry, find_copy, rebuild_entry
+from anabranch.repo.doctor.history_tables import ToldHistory
+from anabranch.repo.doctor.rebuilding import Entry, OtherEntry, find_copy, rebuild_entry, rebuild_newest
 from anabranch.repo.doctor.seen import Seen, name_of
 from anabranch.repo.log import NumberedLog
 from anabranch.repo.models import BranchMode, LogEntry
 from anabranch.repo.origins import ORIGIN
 from anabranch.repo.records import Records
+from anabranch.repo.seal import is_torn
 from anabranch.repo.tags import TAGS, TagInfo, decode_tag
+from anabranch.repo.working import working_alone
 from anabranch.storage import in_parallel, put_once
 
 __all__ = ["LogPlace", "diagnose_branches", "list_logs", "look_at_log"]
+
+# The end of the name of an entry that was set aside.
+TORN = ".torn"
+_REPAIR = BranchName("__repair__")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +121,16 @@ class _Timed:
     at: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Unclear:
+    """A damaged newest entry, and how to set it aside if it is torn."""
+
+    case: Case
+    place: LogPlace
+    number: int
+    set_aside: Callable[[], bool] | None
+
+
 def look_at_log(records: Records, seen: Seen, place: LogPlace) -> None:
     """Read every entry of a log, and the commits that they published."""
     listed = _list(place)
@@ -188,7 +206,13 @@ def _look_at_entry(records: Records, seen: Seen, place: LogPlace, number: int, n
         return Case(finding=finding)
     except CorruptError as err:
         said = f"entry {number} of {place.label} cannot be read: {err.problem}"
-        return _lost(records, place, number, newest, kind=FindingKind.DAMAGED_ENTRY, said=said)
+        case = _lost(records, place, number, newest, kind=FindingKind.DAMAGED_ENTRY, said=said)
+        if case.mend is None and number == newest:
+            can_set_aside = _can_be_set_aside(place, data)
+            set_aside = partial(_set_aside, records.context, place, number, data) if can_set_aside else None
+            seen.add_unclear(_Unclear(case, place, number, set_aside))
+            return None
+        return case
     if not place.is_own(entry, number):
         said = f"entry {number} of {place.label} is another one, put in its place"
         return _lost(records, place, number, newest, kind=FindingKind.MISPLACED_ENTRY, said=said)
@@ -232,6 +256,28 @@ def _lost(records: Records, place: LogPlace, number: int, newest: int, *, kind: 
         return data is not None and _put_entry(place, number, data)
 
     return Case(finding=finding, mend=None if data is None else mend)
+
+
+def _can_be_set_aside(place: LogPlace, data: bytes) -> bool:
+    """Whether an entry was cut off by a power loss before it was acknowledged, and no one depends on it.
+
+    Writers give an entry its name only after its bytes are complete and synced. So a torn newest entry was never
+    acknowledged as durable. A damaged entry that is complete is another case: it was acknowledged, and stays. A
+    registration of a clone stays in any case, because the clone may be on another disk and need the files.
+    """
+    return (place.is_tag or place.branch is not None) and is_torn(data)
+
+
+def _set_aside(context: Context, place: LogPlace, number: int, data: bytes) -> bool:
+    """Move a torn newest entry to a name that is not an entry's, so that the one before it is the newest again."""
+    path = place.log.path(number)
+    # Deletes are unconditional: a second repair must not remove what a writer has put here after the first.
+    with working_alone(context, _REPAIR, doing="a repository is being repaired"):
+        if place.log.find(number) != data or place.log.find(number + 1) is not None:
+            return False
+        place.log.store.put(f"{path}.{context.new_id()}{TORN}", data)
+        place.log.store.delete(path)
+    return True
 
 
 def _put_entry(place: LogPlace, number: int, data: bytes) -> bool:
@@ -291,24 +337,67 @@ def _hint_case(place: LogPlace, kind: FindingKind, said: str, newest: int) -> Ca
 
 
 def _unknown_files(listed: _Listed) -> Iterator[Case]:
-    return (unknown_file(path) for path in listed.others)
+    return (unknown_file(path) for path in listed.others if not path.endswith(TORN))
 
 
-def diagnose_branches(seen: Seen) -> list[Case]:
+def diagnose_branches(records: Records, seen: Seen, told: ToldHistory) -> list[Case]:
     """What was found in logs; live branches cannot be read either where main cannot."""
     live = {name for name, head in seen.heads.items() if head.state.mode is BranchMode.LIVE}
     alive = {name for name in live if not seen.heads[name].state.is_deleted}
-    return [_with_refs(case, alive) if MAIN in case.finding.refs else case for case in _diagnose_main(seen)]
+    found = _diagnose_main(records, seen, told)
+    return [_with_refs(case, alive) if MAIN in case.finding.refs else case for case in found]
 
 
 def _with_refs(case: Case, refs: set[str]) -> Case:
     return replace(case, finding=replace(case.finding, refs=tuple(sorted({*case.finding.refs, *refs}))))
 
 
-def _diagnose_main(seen: Seen) -> Iterator[Case]:
-    """Say that main has no log at all; of any other branch, without its log nothing is left that tells of it."""
+def _diagnose_unclear(records: Records, seen: Seen, told: ToldHistory) -> Iterator[Case]:
+    """Report damaged newest entries, for which no later entry speaks.
+
+    If something refers to the commit that such an entry published, the entry follows from the commit. Otherwise it is
+    set aside if it is torn, and left alone if it is not.
+    """
+    for unclear in seen.unclear:
+        case, place, number = unclear.case, unclear.place, unclear.number
+        published = _published_as(seen, told, str(place.branch), number)
+        if published and place.branch is not None:
+            data = rebuild_newest(records, place.log, place.branch, number, published)
+            yield case if data is None else _rebuilt(case, place, number, data)
+        elif unclear.set_aside is not None:
+            finding = replace(
+                case.finding,
+                kind=FindingKind.TORN_ENTRY,
+                explanation=f"{case.finding.explanation}; a power loss cut it off before it was acknowledged",
+                remedy=f"a repair renames it to end in '{TORN}'; the entry before it is the newest again",
+                repairable=True,
+            )
+            yield Case(finding=finding, mend=unclear.set_aside)
+        else:
+            yield case
+
+
+def _published_as(seen: Seen, told: ToldHistory, branch: str, number: int) -> frozenset[str]:
+    """The commits that something says were published by an entry: other logs and commits, tags, the history tables."""
+    named = {key for key, facts in seen.commits.items() if (facts.branch, facts.version) == (branch, number)}
+    for row in [] if told.commits is None else told.commits.to_pylist():
+        if (row["manifest_branch"] or MAIN, row["manifest_version"]) == (branch, number):
+            named.add(row["graph_commit_id"])
+    return frozenset(named)
+
+
+def _rebuilt(case: Case, place: LogPlace, number: int, data: bytes) -> Case:
+    remedy = "a repair writes it again from the commit that it published, which others refer to"
+    finding = replace(case.finding, remedy=remedy, repairable=True)
+    return Case(finding=finding, mend=lambda: _put_entry(place, number, data))
+
+
+def _diagnose_main(records: Records, seen: Seen, told: ToldHistory) -> Iterator[Case]:
+    """Report what was found in the logs, and that main has no log at all."""
     yield from seen.cases
-    if MAIN not in seen.heads and not any(MAIN in case.finding.refs for case in seen.cases):
+    unclear = list(_diagnose_unclear(records, seen, told))
+    yield from unclear
+    if MAIN not in seen.heads and not any(MAIN in case.finding.refs for case in [*seen.cases, *unclear]):
         finding = RepositoryFinding(
             kind=FindingKind.MISSING_BRANCH,
             subject=f"{BRANCHES}/{MAIN}",

@@ -1,6 +1,6 @@
 """Objects written again from others that say the same: commits from log entries, entries from those around them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 from anabranch.errors import AnabranchError, CorruptError, NotFoundError, UnsupportedFormatError
@@ -15,7 +15,7 @@ from anabranch.repo.records import Records
 from anabranch.repo.seal import is_sealed
 from anabranch.repo.tags import TagInfo
 
-__all__ = ["Entry", "OtherEntry", "Rebuilder", "find_copy", "rebuild_entry"]
+__all__ = ["Entry", "OtherEntry", "Rebuilder", "find_copy", "rebuild_entry", "rebuild_newest"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,12 +140,31 @@ def rebuild_entry(records: Records, log: NumberedLog, branch: BranchName, number
     before, after = _find(log, branch, number - 1), _find(log, branch, number + 1)
     if before is None or after is None or before.state != after.state:
         return None
+    return _entry_after(before, _made_as(records, after, number))
+
+
+def rebuild_newest(
+    records: Records, log: NumberedLog, branch: BranchName, number: int, published: Collection[str]
+) -> bytes | None:
+    """Return a damaged newest entry, given the commits that something says it published; None if there is any doubt."""
+    before = _find(log, branch, number - 1)
+    if before is None or len(published) != 1:
+        return None
+    try:
+        record = records.commits.get(*published)
+    except AnabranchError:
+        return None
+    is_own = (record.commit.branch, record.commit.manifest_version) == (str(branch), number)
+    return _entry_after(before, replace(record, collected_at=None)) if is_own else None
+
+
+def _entry_after(before: LogEntry, record: CommitRecord | None) -> bytes | None:
+    """The entry that published a commit on top of another entry, if a commit is all that can have happened."""
     if before.state.mode is not BranchMode.PINNED or before.state.run is not None or before.state.is_deleted:
         return None
-    record = _made_as(records, after, number)
     if record is None or record.commit.kind in _UNUSUAL:
         return None
-    commit = record.commit
+    commit, number = record.commit, before.number + 1
     if commit.parent_commit_id != before.head.commit.graph_commit_id:
         return None
     event = BranchEvent.PULLED if commit.kind is CommitKind.PULL else BranchEvent.COMMITTED

@@ -71,6 +71,7 @@ class Seen:
         self._lock = threading.Lock()
         self._tables = tables
         self.cases: list[Case] = []
+        self.unclear: list[Any] = []
         # The newest entry of each branch, runs among them, by name; and of each tag that exists.
         self.heads: dict[str, LogEntry] = {}
         self.tags: dict[str, TagInfo] = {}
@@ -84,6 +85,11 @@ class Seen:
         self.uses: dict[Placement, Use] = defaultdict(Use)
         # Of each base, the tables that all commits built on it have in another state, or not at all.
         self._hidden: dict[str, set[TableKey]] = {}
+
+    def add_unclear(self, entry: Any) -> None:
+        """Remember a damaged newest entry; what can be done about it is known when all commits were read."""
+        with self._lock:
+            self.unclear.append(entry)
 
     def report(self, cases: Iterable[Case]) -> None:
         with self._lock:

@@ -5,12 +5,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from anabranch.format.health.census import Census, VersionFacts, take_partial_census
+from anabranch.format.health.deletion_files import find_damaged_deletions
 from anabranch.format.health.elsewhere import Elsewhere, look_elsewhere
 from anabranch.format.health.files import mentioned_as
 from anabranch.format.health.lost_refs import can_write_ref, write_ref
 from anabranch.format.home import Home, branch_folder
 from anabranch.format.layout import Layout, LayoutKind, lay_out
 from anabranch.format.names import ManifestName, branch_ref_path, manifest_path
+from anabranch.format.ref_files import RefFile, RefKind
+from anabranch.format.refs import BranchInfo, parse_branch, scan_refs
 from anabranch.repo.context import TABLES, Context
 from anabranch.repo.doctor.findings import Case, FindingKind, Placement, RepositoryFinding
 from anabranch.repo.doctor.seen import Use
@@ -93,7 +96,8 @@ class _Check:
         wanted = {(place.home, place.version) for place in self._uses if place.home not in lost}
         census = take_partial_census(self._root, self._files, wanted)
         for home in sorted(home for home in self._homes() if home is not None and home not in lost):
-            yield from self._ref(census, home)
+            yield from self._ref(home, next((ref for ref in census.branch_refs if ref.name == home), None))
+        yield from self._unused_refs()
         for home, version in sorted(wanted - listed, key=repr):
             path = "/".join(filter(None, [self._root.on(home).folder, manifest_path(version)]))
             said = f"{self._name(home)} has no version {version}"
@@ -117,9 +121,15 @@ class _Check:
         finding = self.finding(FindingKind.MISSING_HOME, folder, said, "restore the folder from a backup")
         return Case(finding=finding, placements=placements)
 
-    def _ref(self, census: Census, home: str) -> Iterator[Case]:
+    def _unused_refs(self) -> Iterator[Case]:
+        """Report damaged metadata of branches that no commit uses: they keep gc from this dataset."""
+        unused = {name for name in self._files.branches if name not in self._homes()}
+        for ref in scan_refs(self._root, RefKind.BRANCH, parse_branch, names=unused) if unused else ():
+            if ref.info is None:
+                yield from self._ref(ref.name, ref)
+
+    def _ref(self, home: str, ref: RefFile[BranchInfo] | None) -> Iterator[Case]:
         """The metadata of a branch: reading goes without them, but Lance can neither list the branch nor fork it."""
-        ref = next((ref for ref in census.branch_refs if ref.name == home), None)
         if ref is not None and ref.problem is None:
             return
         at, is_missing = self._root.on(home), ref is None
@@ -150,6 +160,7 @@ class _Check:
         self._find_gone(sound, elsewhere)
         sound = [(place, facts) for place, facts in sound if place not in self.gone]
         yield from self._wrong_files(sound, elsewhere)
+        yield from self._damaged_deletions(sound)
         for folder, problem in sorted(elsewhere.unchecked.items()):
             finding = RepositoryFinding(
                 kind=FindingKind.UNCHECKED_BASE,
@@ -195,6 +206,18 @@ class _Check:
             said = one if len(paths) == 1 else many.format(len(paths))
             finding = self.finding(kind, paths[0], said, "restore what is missing from a backup", paths=paths)
             yield Case(finding=finding, placements=frozenset().union(*users.values()))
+
+    def _damaged_deletions(self, sound: list[tuple[Placement, VersionFacts]]) -> Iterator[Case]:
+        users: dict[str, set[Placement]] = defaultdict(set)
+        for place, facts in sound:
+            for uri in facts.deletions:
+                users[uri].add(place)
+        rows = {uri: count for _, facts in sound for uri, count in facts.deletions.items()}
+        for uri, problem in find_damaged_deletions(rows, self._root.storage_options).items():
+            path = relative_to(uri, self._root.root) or uri
+            said = f"a deletion file is damaged: {problem}"
+            finding = self.finding(FindingKind.DAMAGED_DELETION_FILE, path, said, _FROM_BACKUP)
+            yield Case(finding=finding, placements=frozenset(users[uri]))
 
     def _wrong_row_count(self, place: Placement, facts: VersionFacts) -> Iterator[Case]:
         wrong = sorted(self._uses[place].rows - {facts.rows})
