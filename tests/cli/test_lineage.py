@@ -39,8 +39,8 @@ def made(lake: ab.Repository) -> ab.GraphCommit:
     with lake.transaction(message="Run shop", metadata=metadata) as tx:
         tx.create_table(REVENUE, orders().schema, primary_key=["id"])
         tx.append(REVENUE, orders())
-    assert tx.commit is not None
-    return tx.commit
+    assert tx.published is not None
+    return tx.published
 
 
 @pytest.mark.s3

@@ -90,7 +90,7 @@ class Member:
             self._recorder.note_base(answer, tx.base_commit_id)
             with tx:
                 marked.write(tx, changes, answer.actor, is_crooked=is_crooked)
-            self._moved(answer, branch, tx.commit)
+            self._moved(answer, branch, tx.published)
             # A live branch is looked at again, and may be gone by now.
             with suppress(BranchNotFoundError):
                 answer.result |= {"own": repo.snapshot().version}

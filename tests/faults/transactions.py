@@ -39,7 +39,7 @@ def _create(tx: ab.Transaction) -> None:
 def _publish(repo: ab.Repository) -> None:
     tx = repo.transaction(message="written")
     tx.append(ORDERS, table(7))
-    tx.publish()
+    tx.commit()
 
 
 def _described(tx: ab.Transaction) -> None:

@@ -22,8 +22,8 @@ def build(repo: ab.Repository, branch: str, *outputs: str, pipeline: str = "shop
             if key not in before:
                 tx.create_table(key, orders(0, 1).schema, primary_key=["id"])
             tx.upsert(key, orders(0, 1, amount=float(len(repo.list_commits(branch, limit=None)))))
-    assert tx.commit is not None
-    return tx.commit.graph_commit_id
+    assert tx.published is not None
+    return tx.published.graph_commit_id
 
 
 def last(repo: ab.Repository, branch: str, *outputs: str) -> dict[str, str]:

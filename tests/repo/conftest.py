@@ -92,8 +92,8 @@ def append(repo: ab.Repository, *ids: int, branch: str | None = None, key: str =
     """Append rows in a commit of their own."""
     with repo.transaction(branch, message=f"append {ids}") as tx:
         tx.append(key, table(*ids))
-    assert tx.commit is not None
-    return tx.commit
+    assert tx.published is not None
+    return tx.published
 
 
 def another(repo: ab.Repository, branch: str | None = None) -> ab.Repository:

@@ -194,7 +194,7 @@ def test_a_transaction_on_a_branch_deleted_meanwhile_is_lost(dev: ab.Repository)
     tx.append(ORDERS, table(5))
     another(dev).branch_delete("dev")
     with pytest.raises(BranchNotFoundError, match="'dev' was deleted"):
-        tx.publish()
+        tx.commit()
     dev.branch_restore("dev")
     assert ids(dev.snapshot_of("dev")) == [1, 2, 3, 4]
 
@@ -205,7 +205,7 @@ def test_a_transaction_on_a_branch_made_again_meanwhile_is_lost(dev: ab.Reposito
     another(dev).branch_delete("dev")
     another(dev).branch_create("dev")
     with pytest.raises(BranchNotFoundError, match="deleted and made again"):
-        tx.publish()
+        tx.commit()
     assert ids(dev.snapshot_of("dev")) == [1, 2, 3]
 
 
@@ -214,7 +214,7 @@ def test_a_transaction_survives_deleting_and_restoring_its_branch(dev: ab.Reposi
     tx.append(ORDERS, table(5))
     another(dev).branch_delete("dev")
     another(dev).branch_restore("dev")
-    tx.publish()
+    tx.commit()
     assert ids(dev.snapshot_of("dev")) == [1, 2, 3, 4, 5]
 
 
@@ -305,8 +305,8 @@ def test_two_first_writes_to_a_branch_agree_on_one_home(lake: ab.Repository) -> 
     first, second = lake.transaction("dev"), another(lake).transaction("dev")
     first.append(ORDERS, table(4))
     second.append(ORDERS, table(5))
-    first.publish()
-    second.publish()
+    first.commit()
+    second.commit()
     assert ids(lake.snapshot_of("dev")) == [1, 2, 3, 4, 5]
     assert rows(raw(lake, ref="dev")) == rows(lake.snapshot_of("dev")[ORDERS])
 
@@ -316,9 +316,9 @@ def test_two_first_writes_that_cannot_both_be_are_a_conflict(lake: ab.Repository
     first, second = lake.transaction("dev"), another(lake).transaction("dev")
     first.update(ORDERS, {"v": "'first'"})
     second.update(ORDERS, {"v": "'second'"})
-    first.publish()
+    first.commit()
     with pytest.raises(WriteConflictError):
-        second.publish()
+        second.commit()
     assert {row["v"] for row in rows(lake.snapshot_of("dev")[ORDERS])} == {"first"}
 
 

@@ -241,7 +241,7 @@ def test_every_publish_appends_one_commit(lake: ab.Repository) -> None:
         with lake.transaction(kind=kind) as tx:
             tx.append(ORDERS, table(len(made) + 4))
             tx.append(CUSTOMERS, table(len(made) + 30))
-        made.insert(0, tx.commit)
+        made.insert(0, tx.published)
     assert lake.list_commits() == [*made, *before]
 
 

@@ -40,8 +40,8 @@ def put(repo: ab.Repository, number: int, v: str, branch: str | None = None) -> 
     """Upsert one order, with its value as the message; the id of the commit."""
     with repo.transaction(branch, message=v) as tx:
         tx.upsert(ORDERS, table(number, v=v))
-    assert tx.commit is not None
-    return tx.commit.graph_commit_id
+    assert tx.published is not None
+    return tx.published.graph_commit_id
 
 
 @pytest.mark.s3

@@ -56,14 +56,14 @@ def meet(lake: Repository, branch: str, first: Change, second: Change) -> Transa
     faster, slower = lake.transaction(branch), another(lake).transaction(branch)
     second(slower, 100)
     first(faster, 200)
-    faster.publish()
+    faster.commit()
     return slower
 
 
 @pytest.mark.parametrize("second", sorted(REPEATABLE))
 @pytest.mark.parametrize("first", ["append", "upsert", "delete", "update"])
 def test_new_rows_are_added_to_whatever_rows_are_there(lake: Repository, branch: str, first: str, second: str) -> None:
-    meet(lake, branch, ALL[first], ALL[second]).publish()
+    meet(lake, branch, ALL[first], ALL[second]).commit()
     kept = [2, 3] if first == "delete" else [1, 2, 3]
     assert ids(lake.snapshot_of(branch)) == [*kept, 100, *([200] if first in REPEATABLE else [])]
     assert rows(raw(lake, ref=branch)) == rows(lake.snapshot_of(branch)[ORDERS])
@@ -91,9 +91,9 @@ def test_new_rows_conflict_with_other_columns_on_a_fresh_branch(lake: Repository
 
 def assert_conflict(lake: Repository, slower: Transaction) -> None:
     with nothing_moves(lake), pytest.raises(WriteConflictError) as caught:
-        slower.publish()
+        slower.commit()
     assert caught.value.retryable
-    assert slower.commit is None
+    assert slower.published is None
 
 
 @contextmanager
@@ -113,9 +113,9 @@ def test_same_keys_are_refused_on_a_fresh_branch_too(lake: Repository, branch: s
     first, second = lake.transaction(branch), another(lake).transaction(branch)
     first.append(ORDERS, table(4, v="first"))
     second.append(ORDERS, table(4, v="second"))
-    first.publish()
+    first.commit()
     with pytest.raises(KeyConflictError):
-        second.publish()
+        second.commit()
     assert rows(lake.snapshot_of(branch)[ORDERS])[3] == {"id": 4, "v": "first"}
 
 
@@ -125,7 +125,7 @@ def test_one_conflict_keeps_the_whole_commit_back(lake: Repository) -> None:
     late.delete(ORDERS, "id = 1")
     append(lake, 4)
     with nothing_moves(lake), pytest.raises(WriteConflictError):
-        late.publish()
+        late.commit()
     assert ids(lake, CUSTOMERS) == [10, 20]
 
 
@@ -134,9 +134,9 @@ def test_same_table_created_twice_is_made_once(lake: Repository, branch: str) ->
     for number, tx in enumerate((first, second)):
         tx.create_table("s.new", SCHEMA)
         tx.append("s.new", table(number + 1))
-    second.publish()
+    second.commit()
     with pytest.raises(WriteConflictError):
-        first.publish()
+        first.commit()
     assert ids(lake.snapshot_of(branch), "s.new") == [2]
     assert rows(raw(lake, "s.new", branch)) == rows(lake.snapshot_of(branch)["s.new"])
 
@@ -147,7 +147,7 @@ def test_transaction_goes_on_on_a_branch_deleted_and_brought_back(lake: Reposito
     late.append(ORDERS, table(4))
     lake.branch_delete("dev")
     lake.branch_restore("dev")
-    late.publish()
+    late.commit()
     assert ids(lake.snapshot_of("dev")) == [1, 2, 3, 4]
 
 
@@ -160,7 +160,7 @@ def test_transaction_on_a_branch_that_went_away_leaves_it_alone(lake: Repository
     if is_made_again:
         lake.branch_create("dev")
     with nothing_moves(lake), pytest.raises(BranchNotFoundError):
-        late.publish()
+        late.commit()
 
 
 def test_writer_that_keeps_losing_gives_way_and_gets_there(lake: Repository, place: Place) -> None:
@@ -185,5 +185,5 @@ def test_writer_that_keeps_losing_gives_way_and_gets_there(lake: Repository, pla
         tx.append(ORDERS, table(100))
     assert gave_way == [1, 2, 3]
     assert ids(lake) == [1, 2, 3, 100, 201, 202, 203]
-    assert tx.commit is not None
-    assert lake.head_commit_id_for_branch("main") == tx.commit.graph_commit_id
+    assert tx.published is not None
+    assert lake.head_commit_id_for_branch("main") == tx.published.graph_commit_id

@@ -30,8 +30,8 @@ def put(repo: ab.Repository, number: int, v: str, *, branch: str | None = None) 
     """Give an order another value, in a commit whose message is the value."""
     with repo.transaction(branch, message=v) as tx:
         tx.upsert(ORDERS, table(number, v=v))
-    assert tx.commit is not None
-    return tx.commit
+    assert tx.published is not None
+    return tx.published
 
 
 def told(changes: list[EntityChange]) -> Told:

@@ -26,8 +26,8 @@ def write(repo: ab.Repository, *keys: str, branch: str | None = None, **about: A
             if key not in tx:
                 tx.create_table(key, ROWS.schema)
             tx.append(key, ROWS)
-    assert tx.commit is not None
-    return tx.commit
+    assert tx.published is not None
+    return tx.published
 
 
 def load(repo: ab.Repository, *keys: str, branch: str | None = None) -> ab.GraphCommit:
@@ -67,8 +67,8 @@ def keyed(repo: ab.Repository, key: str, row: int, *, branch: str | None = None,
         if key not in tx:
             tx.create_table(key, ROWS.schema, primary_key=["id"])
         tx.append(key, pa.table({"id": [row]}, schema=ROWS.schema))
-    assert tx.commit is not None
-    return tx.commit
+    assert tx.published is not None
+    return tx.published
 
 
 def tree(lineage: Lineage) -> list[str]:

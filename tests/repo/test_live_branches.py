@@ -329,7 +329,7 @@ def test_a_transaction_notices_that_its_branch_was_frozen_on_other_rows(live: ab
     append(live, 4)
     another(live).branch_freeze("dev")
     with pytest.raises(WriteConflictError):
-        tx.publish()
+        tx.commit()
     assert ids(live.snapshot_of("dev")) == [1, 2, 3, 4]
 
 
@@ -381,9 +381,9 @@ def test_rows_of_a_first_write_on_a_newer_main_go_onto_the_copy_that_was_first(l
     second = slow.transaction("dev")
     assert ids(second[ORDERS]) == [1, 2, 3, 4]
     # The other one has the table's place in the queue of this process until it has published.
-    first.publish()
+    first.commit()
     second.append(ORDERS, table(101))
-    second.publish()
+    second.commit()
     assert ids(live.snapshot_of("dev")) == [1, 2, 3, 100, 101]
 
 

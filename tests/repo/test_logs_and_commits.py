@@ -176,11 +176,11 @@ def test_commits_that_were_never_published_are_not_found_by_prefix(lake: ab.Repo
     with lake.transaction() as tx:
         tx.delete(ORDERS, "id = 2")
     with pytest.raises(WriteConflictError):
-        loser.publish()
+        loser.commit()
     orphans = set(objects(lake, "_commits")) - before
     assert len(orphans) == 2
-    assert tx.commit is not None
-    (orphan,) = (p for p in orphans if tx.commit.graph_commit_id not in p)
+    assert tx.published is not None
+    (orphan,) = (p for p in orphans if tx.published.graph_commit_id not in p)
     with pytest.raises(BranchNotFoundError):
         lake.snapshot_of(orphan.removeprefix("_commits/")[:25])
     # Died before publishing: its place in the log is still free.

@@ -106,9 +106,9 @@ def test_transaction_with_an_unknown_outcome_is_not_published_again(lake: Reposi
     tx = Repository(context_through(place, wrap)).transaction(message="1-0")
     ledger.write(tx, "1-0")
     with pytest.raises(StorageUnavailableError):
-        tx.publish()
+        tx.commit()
     with pytest.raises(InvalidInputError, match="ended"):
-        tx.publish()
+        tx.commit()
     assert assert_whole(lake) == ["1-0"]
 
 

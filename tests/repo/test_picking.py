@@ -102,8 +102,8 @@ def test_a_commit_that_lost_its_race_can_be_neither_reverted_nor_picked(lake: ab
     assert len(one.tables) == len(two.tables) == 2
     one.append(CUSTOMERS, table(30))
     two.append(ORDERS, table(4))
-    two.publish()
-    one.publish()
+    two.commit()
+    one.commit()
     known = {commit.graph_commit_id for commit in lake.list_commits("dev")}
     stored = {info.path for info in lake._context.store.list("_commits")}
     lost = [path[len("_commits/") : -len(".json")] for path in stored if path[9:-5] not in known]

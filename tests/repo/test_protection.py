@@ -53,7 +53,7 @@ def test_a_transaction_that_was_open_when_it_was_protected_is_refused(lake: ab.R
     tx.append(ORDERS, table(9))
     lake.branch_protect("main")
     with pytest.raises(errors.BranchProtectedError):
-        tx.publish()
+        tx.commit()
     assert lake.snapshot_of("main")[ORDERS].count_rows() == 3
 
 
@@ -94,7 +94,7 @@ def test_work_that_began_on_a_protected_branch_is_published_when_it_moves_again(
     tx = protected.transaction("dev")
     tx.append(ORDERS, table(9))
     protected.branch_unprotect("dev")
-    tx.publish()
+    tx.commit()
     assert ids(protected.snapshot_of("dev")) == [1, 2, 3, 4, 9]
 
 

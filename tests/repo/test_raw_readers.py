@@ -62,7 +62,7 @@ def test_each_change_is_seen_when_it_is_published_and_not_before(lake: Repositor
     tx.append(CUSTOMERS, table(99))
     assert {name: rows(raw(lake, ORDERS, name)) for name in before} == before
     assert rows(tx[ORDERS]) != before[branch]
-    tx.publish()
+    tx.commit()
     assert rows(raw(lake, ORDERS, branch)) != before[branch]
     assert_plain_lance_agrees(lake, branch)
     if branch != "main":
@@ -83,7 +83,8 @@ def test_homes_are_where_lance_puts_branches(lake: Repository) -> None:
 
 def test_abandoned_changes_are_never_seen(lake: Repository, branch: str) -> None:
     before = ids(lake.snapshot_of(branch))
-    lake.transaction(branch).append(ORDERS, table(4))
+    with pytest.warns(ResourceWarning, match="dropped with changes"):
+        lake.transaction(branch).append(ORDERS, table(4))
     with suppress(RuntimeError), lake.transaction(branch) as tx:
         tx.append(ORDERS, table(5))
         raise RuntimeError("changed my mind")
@@ -100,7 +101,7 @@ def test_new_table_is_empty_until_it_is_published(lake: Repository) -> None:
     uri = lake._context.home_of(tx["s.new"].entry).uri
     options = lake._context.storage_options
     assert ab.dataset(uri, storage_options=options).count_rows() == 0
-    tx.publish()
+    tx.commit()
     assert ab.dataset(uri, storage_options=options).count_rows() == 1
 
 

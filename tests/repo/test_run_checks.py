@@ -16,7 +16,7 @@ from anabranch.repo.models import CommitKind, RunPhase
 from anabranch.repo.repository import Repository
 from anabranch.repo.run import Run
 from anabranch.repo.snapshots import Snapshot
-from anabranch.repo.state_checks import Check
+from anabranch.repo.state_checks import Check, Checks
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, another, append, ids, raw, rows, table
 
 NEW = "in_c_sales.new"
@@ -78,7 +78,9 @@ def test_check_that_fails_publishes_nothing_and_the_run_goes_on(
     assert run.info().state is RunPhase.RUNNING
     with run.transaction() as tx:
         tx.append(ORDERS, table(5))
-    run.publish()
+    with pytest.raises(CheckFailedError, match=told):
+        run.publish()  # the checks stay with the run
+    run.publish(checks=[])
     assert ids(lake) == [1, 2, 3, 4, 5]
 
 
@@ -93,7 +95,6 @@ def test_check_that_fails_publishes_nothing_and_the_run_goes_on(
         ([7], InvalidInputError),
         ({"a": None}, InvalidInputError),
         ({1: "SELECT 1"}, InvalidInputError),
-        (None, InvalidInputError),
         (7, InvalidInputError),
     ],
 )
@@ -192,3 +193,80 @@ def test_sql_of_a_run_knows_its_own_commits(lake: Repository, run: Run) -> None:
     assert run.sql("SELECT message FROM commits LIMIT 1").to_pylist() == [{"message": "inner"}]
     assert run.sql("SELECT ? AS n", params=[7]).to_pylist() == [{"n": 7}]
     assert "inner" not in [row["message"] for row in lake.sql("SELECT message FROM commits").to_pylist()]
+
+
+NEGATIVE: dict[str, Check] = {"no id above 3": select("id > 3")}
+
+
+def test_block_does_not_publish_a_run_whose_failed_check_was_caught(lake: Repository) -> None:
+    before = lake.reflog("main")
+    run = lake.begin_run()
+
+    def catch_the_error() -> None:
+        with run:
+            append_and_publish(run, NEGATIVE)
+
+    with pytest.raises(CheckFailedError, match="no id above 3"):
+        catch_the_error()
+    assert lake.reflog("main") == before
+    assert run.info().state is RunPhase.FAILED
+    assert "no id above 3" in (run.info().error or "")
+
+
+def append_and_publish(run: Run, checks: dict[str, Check]) -> None:
+    """Add an order and catch the error of a check, as a program does that wants to correct the rows."""
+    with run.transaction() as tx:
+        tx.append(ORDERS, table(4))
+    with pytest.raises(CheckFailedError):
+        run.publish(checks=checks)
+
+
+def test_block_publishes_a_run_that_was_corrected_after_a_failed_check(lake: Repository) -> None:
+    with lake.begin_run() as run:
+        append_and_publish(run, NEGATIVE)
+        with run.transaction() as tx:
+            tx.delete(ORDERS, "id >= 3")
+    assert ids(lake) == [1, 2]
+    assert run.info().state is RunPhase.PUBLISHED
+
+
+@pytest.mark.parametrize("checks", [NEGATIVE, {"a function": fails}])
+def test_checks_of_begin_run_hold_at_the_end_of_the_block(lake: Repository, checks: Any) -> None:
+    with pytest.raises(CheckFailedError), lake.begin_run(checks=checks) as run, run.transaction() as tx:
+        tx.append(ORDERS, table(4))
+    assert ids(lake) == [1, 2, 3]
+    assert run.info().state is RunPhase.FAILED
+
+
+def test_other_checks_of_publish_do_not_replace_those_of_begin_run(lake: Repository) -> None:
+    run = lake.begin_run(checks=NEGATIVE)
+    with run.transaction() as tx:
+        tx.append(ORDERS, table(4))
+    others: list[Checks | None] = [[], {"passes": select("id < 0")}, None]
+    for checks in others:
+        with pytest.raises(CheckFailedError, match="no id above 3"):
+            run.publish(checks=checks)
+    run.abort()
+    assert ids(lake) == [1, 2, 3]
+
+
+def test_another_process_runs_the_checks_that_a_run_began_with(lake: Repository) -> None:
+    run = lake.begin_run(checks=NEGATIVE)
+    with run.transaction() as tx:
+        tx.append(ORDERS, table(4))
+    with pytest.raises(CheckFailedError, match="no id above 3"):
+        another(lake).run_get(run.id).publish()
+    run.abort()
+    with lake.begin_run(checks={"a function": lambda _: True}) as run:
+        with run.transaction() as tx:
+            tx.append(ORDERS, table(5))
+        with pytest.raises(InvalidInputError, match="'a function' is a function of the process that began the run"):
+            another(lake).run_get(run.id).publish()
+    assert ids(lake) == [1, 2, 3, 5]
+
+
+@pytest.mark.parametrize("checks", ["SELECT 1", [7], {"a": None}, {1: "SELECT 1"}, [" "], {"a": ""}])
+def test_what_is_no_check_begins_no_run(lake: Repository, checks: Any) -> None:
+    with pytest.raises(InvalidInputError):
+        lake.begin_run(checks=checks)
+    assert lake.run_list() == []

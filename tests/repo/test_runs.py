@@ -355,7 +355,7 @@ def test_run_ends_once(lake: Repository) -> None:
             run.abort,
             run.snapshot,
             run.transaction,
-            open_tx.publish,
+            open_tx.commit,
             lambda: run.sql("SELECT 1"),
         ):
             with pytest.raises(RunEndedError, match="published"):
@@ -366,7 +366,7 @@ def test_run_ends_once(lake: Repository) -> None:
     open_tx.append(ORDERS, table(7))
     another(lake).run_get(run.id).abort()
     with nothing_changes_on_main(lake):
-        for use in (run.publish, run.abort, run.snapshot, run.transaction, open_tx.publish):
+        for use in (run.publish, run.abort, run.snapshot, run.transaction, open_tx.commit):
             with pytest.raises(RunEndedError, match="aborted"):
                 use()
     assert ids(lake) == [1, 2, 3, 4]
@@ -379,14 +379,14 @@ def test_two_transactions_of_a_run_at_once(lake: Repository) -> None:
     one.append(ORDERS, table(4))
     one.append(CUSTOMERS, table(30))
     two.append(ORDERS, table(5))
-    one.publish()
-    two.publish()
+    one.commit()
+    two.commit()
     three, four = run.transaction(), another(lake).run_get(run.id).transaction()
     three.delete(ORDERS, "id = 1")
     four.delete(ORDERS, "id = 2")
-    three.publish()
+    three.commit()
     with pytest.raises(BusyError):
-        four.publish()
+        four.commit()
     assert ids(run.snapshot()) == [2, 3, 4, 5]
     run.publish()
     assert ids(lake.snapshot_of("dev")) == [2, 3, 4, 5]
@@ -401,7 +401,7 @@ def test_transaction_that_meets_publishing_is_in_the_commit_or_refused(lake: Rep
     late.append(CUSTOMERS, table(30))
 
     def publish_late(_: Repository) -> None:
-        late.publish()
+        late.commit()
 
     # The clock is asked right before the announcement is put, so that the transaction comes first.
     meanwhile(lake, publish_late).run_get(run.id).publish()
@@ -414,7 +414,7 @@ def test_transaction_that_meets_publishing_is_in_the_commit_or_refused(lake: Rep
 
     def during(_: object) -> None:
         with pytest.raises(BusyError, match="being published"):
-            refused.publish()
+            refused.commit()
         with pytest.raises(BusyError, match="being published"):
             another(lake).run_get(run.id).abort()
 

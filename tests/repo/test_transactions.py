@@ -41,7 +41,7 @@ def test_one_commit_changes_several_tables_at_once(lake: ab.Repository) -> None:
         tx.delete(CUSTOMERS, "id = 10")
         tx.create_table("out.report", SCHEMA)
     (newest, older) = lake.list_commits(limit=2)
-    assert tx.commit == newest
+    assert tx.published == newest
     assert newest.tables == (CUSTOMERS, ORDERS, "out.report")
     assert (newest.parent_commit_id, older.graph_commit_id) == (before, before)
     assert (ids(lake), ids(lake, CUSTOMERS), ids(lake, "out.report")) == ([1, 2, 3, 4], [20], [])
@@ -119,7 +119,7 @@ def test_an_empty_transaction_makes_no_commit(lake: ab.Repository) -> None:
     with nothing_changes(lake):
         with lake.transaction() as tx:
             pass
-        assert tx.commit is None
+        assert tx.published is None
         with lake.transaction() as tx:
             ids(tx[ORDERS])
 
@@ -134,7 +134,7 @@ def test_operations_that_change_nothing_make_no_commit(lake: ab.Repository) -> N
         tx.alter_columns(ORDERS, [ab.ColumnChange(path="v", nullable=True)])
         tx.create_table("out.report", SCHEMA)
         tx.drop_table("out.report")
-    assert tx.commit is None
+    assert tx.published is None
 
 
 def test_a_transaction_that_ended_is_refused(lake: ab.Repository) -> None:
@@ -147,7 +147,7 @@ def test_a_transaction_that_ended_is_refused(lake: ab.Repository) -> None:
             lambda: tx.create_table("out.report", SCHEMA),
             lambda: tx[ORDERS],
             lambda: tx.tables,
-            tx.publish,
+            tx.commit,
         ):
             with pytest.raises(InvalidInputError, match="this transaction has ended; begin another one"):
                 use()
@@ -163,7 +163,7 @@ def test_a_transaction_whose_block_failed_is_refused(lake: ab.Repository) -> Non
 def test_publishing_inside_the_block_publishes_once(lake: ab.Repository) -> None:
     with lake.transaction() as tx:
         tx.append(ORDERS, table(4))
-        tx.publish()
+        tx.commit()
     assert ids(lake) == [1, 2, 3, 4]
     assert len(lake.list_commits()) == 3
 
@@ -172,7 +172,8 @@ def test_an_abandoned_transaction_leaves_nothing_and_stops_nobody(lake: ab.Repos
     tx = lake.transaction()
     tx.append(ORDERS, table(4))
     append(lake, 5)
-    del tx
+    with pytest.warns(ResourceWarning, match="dropped with changes"):
+        del tx
     gc.collect()
     append(lake, 6)
     assert ids(lake) == [1, 2, 3, 5, 6]

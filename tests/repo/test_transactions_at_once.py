@@ -25,8 +25,8 @@ def test_appends_to_one_table_both_succeed(lake: ab.Repository) -> None:
     first, second = lake.transaction(), another(lake).transaction()
     first.append(ORDERS, table(4))
     second.append(ORDERS, table(5))
-    first.publish()
-    second.publish()
+    first.commit()
+    second.commit()
     assert ids(lake) == [1, 2, 3, 4, 5]
     assert rows(raw(lake)) == rows(lake.snapshot_of("main")[ORDERS])
 
@@ -35,8 +35,8 @@ def test_disjoint_tables_never_conflict(lake: ab.Repository) -> None:
     first, second = lake.transaction(), another(lake).transaction()
     first.delete(ORDERS, "true")
     second.overwrite(CUSTOMERS, table(30))
-    second.publish()
-    first.publish()
+    second.commit()
+    first.commit()
     assert (ids(lake), ids(lake, CUSTOMERS)) == ([], [30])
 
 
@@ -44,10 +44,10 @@ def test_a_true_conflict_is_retryable_and_changes_nothing(lake: ab.Repository) -
     first, second = lake.transaction(), another(lake).transaction()
     first.append(ORDERS, table(4))
     second.delete(ORDERS, "id = 1")
-    first.publish()
+    first.commit()
     before = lake.head_commit_id_for_branch("main")
     with pytest.raises(WriteConflictError, match=rf"'{ORDERS}'.*'delete'") as caught:
-        second.publish()
+        second.commit()
     assert caught.value.retryable
     assert lake.head_commit_id_for_branch("main") == before
     assert ids(lake) == [1, 2, 3, 4]
@@ -57,9 +57,9 @@ def test_a_key_that_appeared_meanwhile_is_refused(lake: ab.Repository) -> None:
     first, second = lake.transaction(), another(lake).transaction()
     first.append(ORDERS, table(4))
     second.append(ORDERS, table(4))
-    first.publish()
+    first.commit()
     with pytest.raises(KeyConflictError, match=f"table '{ORDERS}': 1 keys are in the table already"):
-        second.publish()
+        second.commit()
     assert ids(lake) == [1, 2, 3, 4]
 
 
@@ -67,8 +67,8 @@ def test_an_upsert_is_prepared_again_on_the_new_state(lake: ab.Repository) -> No
     first, second = lake.transaction(), another(lake).transaction()
     first.upsert(ORDERS, table(4, v="first"))
     second.upsert(ORDERS, table(4, 5, v="second"))
-    first.publish()
-    second.publish()
+    first.commit()
+    second.commit()
     assert rows(lake.snapshot_of("main")[ORDERS])[3:] == [{"id": 4, "v": "second"}, {"id": 5, "v": "second"}]
 
 
@@ -78,7 +78,7 @@ def test_a_table_dropped_meanwhile_is_a_conflict(lake: ab.Repository) -> None:
     with lake.transaction() as tx:
         tx.drop_table(ORDERS)
     with pytest.raises(WriteConflictError, match="created, dropped or replaced"):
-        second.publish()
+        second.commit()
     assert ORDERS not in lake.snapshot_of("main")
 
 
@@ -89,7 +89,7 @@ def test_rows_for_a_new_table_are_not_added_to_one_that_it_replaces(lake: ab.Rep
     late.append(CUSTOMERS, table(1))
     append(another(lake), 30, key=CUSTOMERS)
     with pytest.raises(WriteConflictError, match="created, dropped or replaced"):
-        late.publish()
+        late.commit()
     assert ids(lake, CUSTOMERS) == [10, 20, 30]
 
 
@@ -102,7 +102,7 @@ def test_one_folder_never_serves_two_tables(repo: ab.Repository) -> None:
         tx.rename_table("s.a", "s.b")
         tx.append("s.b", table(1))
     with pytest.raises(WriteConflictError, match=r"'s\.a'"):
-        late.publish()
+        late.commit()
     assert list(repo.snapshot_of("main")) == ["s.b"]
 
 
@@ -110,9 +110,9 @@ def test_a_lost_transaction_leaves_only_objects_that_nobody_reads(lake: ab.Repos
     first, second = lake.transaction(), another(lake).transaction()
     first.delete(ORDERS, "id = 2")
     second.delete(ORDERS, "id = 1")
-    first.publish()
+    first.commit()
     log = set(objects(lake, "_versions"))
     with pytest.raises(WriteConflictError):
-        second.publish()
+        second.commit()
     assert set(objects(lake, "_versions")) == log
     assert [commit.tables for commit in lake.list_commits()] == [(ORDERS,), (CUSTOMERS, ORDERS), ()]

@@ -105,7 +105,7 @@ def test_transaction_begins_anew_if_others_were_faster_before_its_first_write(la
         tx.delete(ledger.ORDERS, "id = 1")
         tx.append(ledger.ORDERS, ledger.rows([(2, "new")]))
     assert late.delete(ledger.ORDERS, "true") == 1
-    late.publish()
+    late.commit()
     assert lake.snapshot()[ledger.ORDERS].count_rows() == 0
 
 
@@ -125,13 +125,18 @@ def test_transactions_open_in_one_thread_do_not_wait_for_each_other(lake: Reposi
     assert lake.snapshot()[ledger.EVENTS].count_rows() == 2
 
 
+def _in_a_thread(act: Callable[[], None]) -> None:
+    thread = threading.Thread(target=act)
+    thread.start()
+    thread.join()
+
+
 def test_forgotten_transaction_is_in_nobodys_way(lake: Repository) -> None:
     def forget() -> None:
         lake.transaction().append(ledger.EVENTS, ledger.rows([(1, "forgotten")]))
 
-    thread = threading.Thread(target=forget)
-    thread.start()
-    thread.join()
+    with pytest.warns(ResourceWarning, match="dropped with changes"):
+        _in_a_thread(forget)
     queue = queue_of_this_process()
     before = queue.patience_seconds
     queue.patience_seconds = 600  # a wait would be noticed
@@ -160,7 +165,7 @@ def test_transaction_that_is_held_open_keeps_others_waiting_once(lake: Repositor
             pool.submit(write).result(timeout=60)
     finally:
         queue.patience_seconds = before
-    held.publish()
+    held.commit()
     assert [i for i, _ in ledger.found(lake.snapshot()[ledger.EVENTS].to_arrow())] == [0, 1, 2, 3]
 
 

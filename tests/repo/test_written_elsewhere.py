@@ -24,7 +24,7 @@ def prepare(repo: ab.Repository, key: str = ORDERS, branch: str | None = None) -
     """A table made ready, as another process gets it."""
     with repo.transaction(branch) as tx:
         prepared = tx.prepare(key)
-    assert tx.commit is None
+    assert tx.published is None
     return sent(prepared)
 
 
@@ -63,10 +63,10 @@ def test_no_files_are_no_commit(lake: ab.Repository) -> None:
     prepared = prepare(lake)
     with lake.transaction() as tx:
         tx.append_fragments(prepared, [])
-    assert tx.commit is None
+    assert tx.published is None
     with lake.transaction() as tx:
         tx.upsert_fragments(prepared, [], columns=["id", "v"])
-    assert tx.commit is None
+    assert tx.published is None
 
 
 def test_keys_are_checked(lake: ab.Repository) -> None:
@@ -195,4 +195,4 @@ def test_an_upsert_needs_a_key(lake: ab.Repository) -> None:
 def test_a_stream_without_rows_is_appended_to_a_keyed_table(lake: ab.Repository) -> None:
     with lake.transaction() as tx:
         tx.append(ORDERS, pa.RecordBatchReader.from_batches(SCHEMA, []))
-    assert tx.commit is None
+    assert tx.published is None

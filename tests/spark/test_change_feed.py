@@ -56,8 +56,8 @@ def put(repo: ab.Repository, number: int, v: str, key: str = SMALL) -> str:
             tx.upsert(key, data)
         else:
             tx.append(key, data)
-    assert tx.commit is not None
-    return tx.commit.graph_commit_id
+    assert tx.published is not None
+    return tx.published.graph_commit_id
 
 
 class Follower:
@@ -91,7 +91,7 @@ def test_the_rows_between_two_commits_are_told_with_what_happened_to_them(lake: 
     first = lake.snapshot().id
     with lake.transaction() as tx:
         tx.upsert(ORDERS, pa.table({"id": [99, 100], "v": ["x", "y"]}))
-    second = tx.commit
+    second = tx.published
     assert second is not None
     with lake.transaction() as tx:
         tx.delete(ORDERS, "id = 7")

@@ -87,14 +87,14 @@ def run_plan(plan: Plan, repo: "Repository", manner: Manner) -> PipelineRun:
     _ship_functions(plan)
     keep_source(repo, plan.source)
     text = f"Run the pipeline {plan.pipeline}" if manner.message is None else manner.message
-    with repo.begin_run(plan.branch, message=text, metadata=begun_metadata(plan)) as run:
+    checks: dict[str, Check] = {check.name: check.check for check in plan.checks}
+    with repo.begin_run(plan.branch, message=text, metadata=begun_metadata(plan), checks=checks) as run:
         begun = run.snapshot()
         growing = [step.key for step in plan.steps if step.output.incremental]
         last_builds = find_last_builds(repo, begun, pipeline=plan.pipeline, outputs=growing)
         builder = Builder(repo=repo, run=run, plan=plan, session=spark, last_builds=last_builds)
         built = _Crew(plan, repo, run, builder, manner.on_step or _nobody_watches).build_all(manner.jobs)
-        checks: dict[str, Check] = {check.name: check.check for check in plan.checks}
-        commit = run.publish(checks={**checks, **_unmoved(plan, run)}, metadata=published_metadata(begun.id, built))
+        commit = run.publish(checks=_unmoved(plan, run), metadata=published_metadata(begun.id, built))
     return PipelineRun(
         pipeline=plan.pipeline,
         branch=plan.branch,

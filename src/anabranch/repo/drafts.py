@@ -36,6 +36,9 @@ class Drafts:
     def is_empty(self) -> bool:
         return not self._drafts
 
+    def changed_keys(self) -> set[TableKey]:
+        return set(self._drafts)
+
     def has(self, key: TableKey) -> bool:
         return self._drafts[key] is not None if key in self._drafts else key in self._tables
 

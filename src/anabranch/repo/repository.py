@@ -1,6 +1,6 @@
 """The repository as a user holds it: strings in, values out, no logic of its own."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from anabranch.repo.merging.resolving import Strategy
 from anabranch.repo.run import Run
 from anabranch.repo.runs import RunInfo
 from anabranch.repo.snapshots import Snapshot
+from anabranch.repo.state_checks import Checks, NamedCheck, checked_checks, recorded_checks
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,30 +47,42 @@ class Repository(ReadingHandle, BranchingHandle, MergingHandle, LoadingHandle, H
         return self._engine().query(self, sql, ref=self._ref(ref), params=params)
 
     def begin_run(
-        self, target: str | None = None, *, message: str = "", metadata: Mapping[str, str] | None = None
+        self,
+        target: str | None = None,
+        *,
+        message: str = "",
+        metadata: Mapping[str, str] | None = None,
+        checks: Checks = (),
     ) -> Run:
         """Begin work that no one else sees until all of it is published as one commit of a branch.
 
-        >>> with repo.begin_run("main", message="Nightly") as run:
+        The checks belong to the run: it is published only if they pass, by whichever process publishes it. A check is
+        SQL that must find no rows, or a function of the snapshot; a function can only be run by this process.
+
+        >>> checks = {"nothing is free": "FROM shop.orders WHERE amount <= 0"}
+        >>> with repo.begin_run("main", message="Nightly", checks=checks) as run:
         ...     with run.transaction() as tx:
         ...         tx.delete("shop.orders", "item = 'pot'")
-        ...     run.publish(checks={"nothing is free": "FROM shop.orders WHERE amount <= 0"}).message
         1
+        >>> repo.snapshot().commit.message
         'Nightly'
         """
+        named = checked_checks(checks)
         run_id, lease = runs.begin_run(
             self._records,
             self._named(target),
             message=checked_text(message),
             metadata=checked_metadata(metadata),
+            checks=recorded_checks(named),
         )
-        return self._run(run_id, lease)
+        return self._run(run_id, lease, checks=named).warn_if_dropped()
 
     def run_get(self, run_id: str) -> Run:
         """A run by its id, also one that another process began."""
         entry = runs.get_run(self._records, run_id)
         found = entry.branch.run_id or run_id  # as it is spelled
-        return self._run(found, Lease(self._context, runs.run_state(entry).target, found))
+        lease = Lease(self._context, runs.run_state(entry).target, found)
+        return self._run(found, lease, checks=entry.state.checks)
 
     def run_list(self, *, target: str | None = None, limit: int | None = 50) -> list[RunInfo]:
         """The runs, newest first, those that are over too."""
@@ -77,7 +90,7 @@ class Repository(ReadingHandle, BranchingHandle, MergingHandle, LoadingHandle, H
         on = None if target is None else BranchName.parse_public(target)
         return list(islice(runs.list_runs(self._records, target=on), limit))
 
-    def _run(self, run_id: str, lease: Lease) -> Run:
+    def _run(self, run_id: str, lease: Lease, *, checks: Sequence[NamedCheck]) -> Run:
         def query(sql: str, snapshot: Snapshot, params: Parameters | None) -> "pa.RecordBatchReader":
             ref = str(BranchName.of_run(run_id))
             return self._engine().query(self, sql, ref=ref, params=params, snapshot=snapshot)
@@ -89,4 +102,4 @@ class Repository(ReadingHandle, BranchingHandle, MergingHandle, LoadingHandle, H
             query=query,
             on_published=self._on_published,
             load_combiner=lambda branch: self._combiner(branch, strategy=Strategy.FAIL, resolvers=None),
-        )
+        ).with_checks(checks)

@@ -1,6 +1,8 @@
 """A run as a user holds it."""
 
-from collections.abc import Callable, Mapping
+import warnings
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -15,7 +17,7 @@ from anabranch.repo.records import Records
 from anabranch.repo.run_publishing import LoadCombiner, publish_run
 from anabranch.repo.runs import RunInfo, abort_run, describe_run, get_run, refuse_over, run_state
 from anabranch.repo.snapshots import Snapshot
-from anabranch.repo.state_checks import Checks, Query, checked_checks, run_checks
+from anabranch.repo.state_checks import Checks, NamedCheck, Query, callable_checks, checked_checks, run_checks
 from anabranch.repo.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -31,8 +33,11 @@ _LONGEST_REPORT = 1_000_000
 class Run:
     """Any number of transactions that become one commit of a branch, or nothing.
 
-    Use it as a context manager: leaving it publishes, an exception forgets everything. What it did is seen through it
-    alone, also by other processes that get it by its id.
+    Use it as a context manager: leaving it runs its checks and publishes, and an exception discards everything. What it
+    did is seen through it alone, also by other processes that get it by its id.
+
+    A run that was begun without `with` and is dropped before it ended warns with a ResourceWarning. Its lease is not
+    renewed any more, so that it expires; `run_get` can still publish or abort it until garbage collection removes it.
 
     An expired run, whose process gave no sign of life for a while, keeps nobody from deleting its target; while that is
     there, it can go on and be published like any other.
@@ -53,10 +58,24 @@ class Run:
         self._query = query
         self._on_published = on_published
         self._load_combiner = load_combiner
+        self._checks: tuple[NamedCheck, ...] = ()
+        # The checks of the last `publish`: they hold until the run ends, so that leaving the block runs them again.
+        self._added_checks: tuple[NamedCheck, ...] = ()
+        self._warning: weakref.finalize[..., Run] | None = None
         self.id = run_id
 
     def __repr__(self) -> str:
         return f"Run({self.id!r})"
+
+    def with_checks(self, checks: Sequence[NamedCheck]) -> Self:
+        """Set the checks that the run began with."""
+        self._checks = tuple(checks)
+        return self
+
+    def warn_if_dropped(self) -> Self:
+        """Warn if this handle, by which the run was begun, is dropped before the run ended."""
+        self._warning = weakref.finalize(self, _warn_dropped, self.id)
+        return self
 
     def __enter__(self) -> Self:
         return self
@@ -69,7 +88,7 @@ class Run:
             return
         try:
             if get_run(self._records, self.id).state.is_deleted:
-                self._lease.release()
+                self._end()
             else:
                 self.publish()
         except BaseException as err:
@@ -110,15 +129,20 @@ class Run:
     def _on_step(self, _entry: LogEntry, _changes: Changes) -> None:
         """Do nothing more: nobody is to see it. A transaction holds this, so that its run gives signs of life."""
 
-    def publish(self, *, checks: Checks = (), metadata: Mapping[str, str] | None = None) -> GraphCommit | None:
+    def publish(self, *, checks: Checks | None = None, metadata: Mapping[str, str] | None = None) -> GraphCommit | None:
         """Make all of it one commit of the target and end; None if there is nothing to publish.
 
         The commit has the metadata that the run began with, and these.
 
-        The checks see the target as it is to be. Where that has moved in the same tables meanwhile, their rows are
-        merged. If a check fails or there are conflicts, nothing is published and the run can go on.
+        The checks see the target as it is to be: first those that the run began with, then these. Where the target has
+        changed in the same tables, their rows are merged. If a check fails or there are conflicts, nothing is published
+        and the run stays open. The checks of this call belong to the run from then on: leaving the block and calling
+        `publish` without `checks` run them again, and `publish` with other checks replaces them.
         """
-        named, more = checked_checks(checks), checked_metadata(metadata, longest=_LONGEST_REPORT)
+        if checks is not None:
+            self._added_checks = checked_checks(checks)
+        more = checked_metadata(metadata, longest=_LONGEST_REPORT)
+        named = (*callable_checks(self._checks), *self._added_checks)
 
         def inspect(record: CommitRecord, tables: TableMap) -> None:
             snapshot = Snapshot(self._records, record, version=record.commit.manifest_version, tables=tables)
@@ -134,16 +158,21 @@ class Run:
                 load_combiner=self._load_combiner,
             )
         except RunEndedError:
-            self._lease.release()
+            self._end()
             raise
-        self._lease.release()
+        self._end()
         if done.entry is not None:
             self._on_published(done.entry, done.changes)
         return done.commit
 
     def abort(self) -> None:
-        """Forget all of it and end."""
+        """Discard all of it and end."""
         abort_run(self._records, self.id)
+        self._end()
+
+    def _end(self) -> None:
+        if self._warning is not None:
+            self._warning.detach()
         self._lease.release()
 
     def _fail(self, error: BaseException) -> None:
@@ -154,4 +183,13 @@ class Run:
         except AnabranchError:
             return  # it expires
         finally:
-            self._lease.release()
+            self._end()
+
+
+def _warn_dropped(run_id: str) -> None:
+    warnings.warn(
+        f"run {run_id} was dropped before it ended: its lease is not renewed any more, and it expires. Use it in a "
+        "'with' block, call publish() or abort(), or get it again with run_get()",
+        ResourceWarning,
+        stacklevel=2,
+    )

@@ -90,10 +90,17 @@ def run_state(entry: LogEntry) -> RunState:
     return entry.state.run
 
 
-def begin_run(records: Records, target: BranchName, *, message: str, metadata: Mapping[str, str]) -> tuple[str, Lease]:
-    """Make the hidden branch of a new run on what the target shows now; its id, and its sign of life.
+def begin_run(
+    records: Records,
+    target: BranchName,
+    *,
+    message: str,
+    metadata: Mapping[str, str],
+    checks: tuple[tuple[str, str], ...] = (),
+) -> tuple[str, Lease]:
+    """Create the hidden branch of a new run on what the target shows now; return its id and its lease.
 
-    The target may be deleted at the same moment. Both sides write first and then look, so one of them notices.
+    The target may be deleted at the same moment. Both sides write first and then read, so one of them detects it.
     """
     if RUN_ID in metadata:
         raise InvalidInputError(f"the metadata {RUN_ID!r} is given by the run", hint="use another key")
@@ -104,6 +111,7 @@ def begin_run(records: Records, target: BranchName, *, message: str, metadata: M
     lease.begin()
     try:
         entry = _first_entry(records, head, run_id, message=message, metadata=metadata)
+        entry = replace(entry, state=replace(entry.state, checks=checks))
         if not records.heads.append(entry):
             raise BusyError(f"there is a run {run_id} already", hint="try again: ids are made by chance")
         try:

@@ -17,7 +17,16 @@ from anabranch.repo.snapshots import Snapshot
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Check", "Checks", "NamedCheck", "Query", "checked_checks", "run_checks"]
+__all__ = [
+    "Check",
+    "Checks",
+    "NamedCheck",
+    "Query",
+    "callable_checks",
+    "checked_checks",
+    "recorded_checks",
+    "run_checks",
+]
 
 # SQL, or a function of the snapshot that returns False or raises if something is wrong.
 Check = str | Callable[[Snapshot], object]
@@ -43,6 +52,25 @@ def checked_checks(given: object) -> tuple[NamedCheck, ...]:
     return tuple(named)
 
 
+def recorded_checks(checks: Sequence[NamedCheck]) -> tuple[tuple[str, str], ...]:
+    """The checks as a log entry records them. A function has no text: it is recorded by its name, with empty SQL."""
+    for name, check in checks:
+        if isinstance(check, str) and not check.strip():
+            raise InvalidInputError(f"the check {name!r} is empty", hint="give SQL, or a function")
+    return tuple((name, check if isinstance(check, str) else "") for name, check in checks)
+
+
+def callable_checks(checks: Sequence[NamedCheck]) -> tuple[NamedCheck, ...]:
+    """The checks, if this process can run all of them; a function of another process it cannot run."""
+    for name, check in checks:
+        if check == "":
+            raise InvalidInputError(
+                f"the check {name!r} is a function of the process that began the run",
+                hint="publish the run there, or begin it with checks in SQL",
+            )
+    return tuple(checks)
+
+
 def run_checks(checks: Sequence[NamedCheck], snapshot: Snapshot, query: Query) -> None:
     """Raise at the first check that finds something."""
     for name, check in checks:
@@ -61,7 +89,8 @@ def _require_no_rows(name: str, sql: str, snapshot: Snapshot, query: Query) -> N
                 break
     if rows:
         raise CheckFailedError(
-            f"the check {name!r} found rows, such as {', '.join(map(str, rows))}", hint="mend them, then publish again"
+            f"the check {name!r} found rows, such as {', '.join(map(str, rows))}",
+            hint="correct them, then publish again",
         )
 
 
@@ -80,9 +109,11 @@ def _require_success(name: str, check: Callable[[Snapshot], object], snapshot: S
     except AnabranchError:
         raise
     except Exception as err:
-        raise CheckFailedError(f"the check {name!r} failed: {err!r}", hint="mend it, then publish again") from err
+        raise CheckFailedError(
+            f"the check {name!r} failed: {err!r}", hint="correct the data, then publish again"
+        ) from err
     if _is_false(answer):
-        raise CheckFailedError(f"the check {name!r} failed", hint="mend it, then publish again")
+        raise CheckFailedError(f"the check {name!r} failed", hint="correct the data, then publish again")
 
 
 def _is_false(answer: object) -> bool:

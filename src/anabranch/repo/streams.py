@@ -67,7 +67,7 @@ def publish_batch(
             change(tx)
     except _AlreadyPublishedError:
         return None
-    return tx.commit
+    return tx.published
 
 
 def _is_in(commits: Iterable[GraphCommit], batch: StreamBatch, *, until: str | None) -> bool:

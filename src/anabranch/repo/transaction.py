@@ -1,5 +1,7 @@
 """One commit over many tables: staged step by step, published at once or not at all."""
 
+import warnings
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
@@ -14,7 +16,7 @@ from anabranch.format.staging import ColumnChange, IndexKind, Notes, VectorOptio
 from anabranch.format.staging.incoming import as_reader
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo import columns as shape
-from anabranch.repo.checks import checked_metadata, require_names
+from anabranch.repo.checks import checked_metadata, checked_text, require_names
 from anabranch.repo.draft import (
     Draft,
     Step,
@@ -42,8 +44,9 @@ __all__ = ["Transaction"]
 class Transaction:
     """Changes to the tables of one branch, on top of the snapshot it began with.
 
-    Use it as a context manager: leaving it publishes, an exception forgets everything. Reads inside it
-    (`tx["bucket.table"]`) see its own writes.
+    Use it as a context manager: leaving it commits, and an exception rolls back. Without `with`, call `commit` or
+    `rollback`; a transaction with changes that is dropped without either warns with a ResourceWarning, and its changes
+    are lost. Reads inside it (`tx["bucket.table"]`) see its own writes. `published` is its commit, or None.
     """
 
     def __init__(
@@ -65,7 +68,9 @@ class Transaction:
         self._drafts = Drafts(self._records, branch)
         self._has_read = False
         self._is_open = True
-        self.commit: GraphCommit | None = None
+        # Not `__del__`: this runs at the end of the interpreter, too, and never on a half-made transaction.
+        self._warning = weakref.finalize(self, _warn_dropped, self._drafts)
+        self.published: GraphCommit | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -74,7 +79,7 @@ class Transaction:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is None and self._is_open:
-            self.publish()
+            self.commit()
         self._close()
 
     # Reading
@@ -283,14 +288,20 @@ class Transaction:
         both = checked_metadata({**self._about.metadata, **checked_metadata(metadata)})
         self._about = replace(self._about, metadata=both)
 
-    def publish(self) -> None:
-        """Make all changes visible as one commit and end; without changes there is no commit."""
+    def commit(self, message: str | None = None) -> GraphCommit | None:
+        """Publish all changes as one commit, end, and return the commit; None if there are no changes.
+
+        A message replaces the one that the transaction began with. If the commit fails, the transaction has ended and
+        nothing is published.
+        """
         self._require_open()
+        if message is not None:
+            self._about = replace(self._about, message=checked_text(message))
         try:
             self._records.require_awake()  # before anything is looked at that may be gone
             changes = self._drafts.changes()
             if not changes:
-                return
+                return None
             entry = publish(
                 self._records,
                 expected=self._drafts.head,
@@ -299,10 +310,15 @@ class Transaction:
                 rebase=self._drafts.rebase,
                 main=self._drafts.main,
             )
-            self.commit = entry.head.commit
+            self.published = entry.head.commit
             self._on_published(entry, self._drafts.changes())
+            return self.published
         finally:
             self._close()
+
+    def rollback(self) -> None:
+        """Discard all changes and end. Does nothing after a commit or another rollback."""
+        self._close()
 
     # Drafts
 
@@ -333,8 +349,20 @@ class Transaction:
     def _close(self) -> None:
         if self._is_open:
             self._is_open = False
+            self._warning.detach()
             self._queue.leave(self._writer)
             self._work.end()
+
+
+def _warn_dropped(drafts: Drafts) -> None:
+    if not drafts.is_empty:
+        tables = ", ".join(f"'{key}'" for key in sorted(map(str, drafts.changed_keys())))
+        warnings.warn(
+            f"a transaction on branch '{drafts.head.branch}' was dropped with changes to {tables}, which are lost: "
+            "use it in a 'with' block, or call commit() or rollback()",
+            ResourceWarning,
+            stacklevel=2,
+        )
 
 
 def _readable(data: Any) -> pa.Table | pa.RecordBatchReader:

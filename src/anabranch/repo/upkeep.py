@@ -69,4 +69,4 @@ def compact_tables(
                 )
             )
     on_progress(len(keys), len(keys))
-    return Compaction(tables=tuple(done), commit=tx.commit)
+    return Compaction(tables=tuple(done), commit=tx.published)

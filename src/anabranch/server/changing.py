@@ -61,7 +61,7 @@ class Changing:
                 result = change(tx)
                 if branch.attempt is not None:
                     tx.add_metadata({_RESULT: json.dumps(result)})
-            return Changed(result=result, commit_id=None if tx.commit is None else tx.commit.graph_commit_id)
+            return Changed(result=result, commit_id=None if tx.published is None else tx.published.graph_commit_id)
 
         done = retried(attempt, seconds=self._settings.limits.retry_seconds)
         self._branches.note_copies(branch)

@@ -35,8 +35,8 @@ def upsert(repo: Repository, value: str, *, branch: str | None = None) -> str:
     with repo.transaction(branch, message=value) as tx:
         tx.upsert(ORDERS, table(1, v=value))
         tx.overwrite(CUSTOMERS, table(10, v=value))
-    assert tx.commit is not None
-    return tx.commit.graph_commit_id
+    assert tx.published is not None
+    return tx.published.graph_commit_id
 
 
 def fill(lake: Repository) -> None:

@@ -329,7 +329,7 @@ def test_long_transaction_holds_back_what_is_younger(lake: Repository) -> None:
             pass_time_of(path)
     report = another(lake).gc(keep_last=1)
     assert report.waiting_since is not None
-    tx.publish()
+    tx.commit()
     assert ids(lake) == [1, 2, 3, 4]
     assert another(lake).gc(keep_last=1).waiting_since is None
 
@@ -346,7 +346,7 @@ def test_work_that_was_silent_for_too_long_does_not_publish(lake: Repository) ->
     tx.append(ORDERS, table(4))
     tx._work._signed -= 121
     with pytest.raises(BusyError, match="no sign of life for 121 s"):
-        tx.publish()
+        tx.commit()
     assert ids(another(lake)) == [1, 2, 3]
 
 
@@ -357,7 +357,7 @@ def test_table_made_by_work_that_was_silent_for_too_long_is_not_looked_for(lake:
     lake._context.dataset_root("s/new.lance").forget()
     tx._work._signed -= 121
     with pytest.raises(BusyError, match="no sign of life"):
-        tx.publish()
+        tx.commit()
 
 
 @pytest.mark.parametrize("move", ["transaction", "rebase"])
@@ -413,7 +413,7 @@ def test_sign_after_a_silence_that_was_too_long_makes_up_for_nothing(lake: Repos
     tx._work._signed -= 121
     tx._work.sign()
     with pytest.raises(BusyError, match="no sign of life for 121 s"):
-        tx.publish()
+        tx.commit()
 
 
 Hold = Callable[[Repository], object]

@@ -87,10 +87,10 @@ class WorkingMachine(PairMachine):
             return
         made = self._publish(one)
         if made is None:
-            assert one.real.commit is None
+            assert one.real.published is None
             return
-        assert one.real.commit is not None
-        commit_id = one.real.commit.graph_commit_id
+        assert one.real.published is not None
+        commit_id = one.real.published.graph_commit_id
         if one.run is not None:
             self._has_stepped(one, one.run, commit_id)
             return
@@ -112,7 +112,7 @@ class WorkingMachine(PairMachine):
         moved = before[-1] is not one.model.base
         may_conflict = moved and (one.creates or self._has_other_columns(one.model) or self._was_put(one.model))
         try:
-            made: ModelCommit | None = self._both(one.real.publish, lambda: self.model.publish(one.model))
+            made: ModelCommit | None = self._both(one.real.commit, lambda: self.model.publish(one.model))
         except WriteConflictError:
             if not may_conflict:
                 raise
@@ -142,7 +142,7 @@ class WorkingMachine(PairMachine):
             with tx:
                 raise PurposeError
         except PurposeError:
-            assert tx.commit is None
+            assert tx.published is None
 
     # Runs
 

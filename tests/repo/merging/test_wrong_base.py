@@ -27,8 +27,8 @@ def put(repo: ab.Repository, branch: str, number: int, **cells: int | None) -> s
     with repo.transaction(branch) as tx:
         texts = {name: "NULL" if value is None else str(value) for name, value in cells.items()}
         assert tx.update(T, texts, where=f"id = {number}") == 1
-    assert tx.commit is not None
-    return tx.commit.graph_commit_id
+    assert tx.published is not None
+    return tx.published.graph_commit_id
 
 
 def add(repo: ab.Repository, branch: str, number: int, value: int = 0) -> None:

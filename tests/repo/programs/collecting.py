@@ -224,7 +224,7 @@ class Writer:
             self.main += [*long.ids, *more]
         else:
             self._transaction = None
-            long.what.publish()
+            long.what.commit()
             self.main += long.ids
 
     def tag(self) -> str:

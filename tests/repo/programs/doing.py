@@ -45,7 +45,7 @@ class Commit:
         with repo.transaction(self.branch) as tx:
             for operation in self.operations:
                 operation.do(tx)
-        return tx.commit
+        return tx.published
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -93,7 +93,7 @@ def test_an_append_that_meets_a_new_schema_is_told_so(lake: ab.Repository) -> No
     tx.append(ORDERS, table(4))
     another(lake).schema_apply(with_orders(n="int8"))
     with pytest.raises(WriteConflictError, match="columns of the table were changed"):
-        tx.publish()
+        tx.commit()
     # A note is no column: rows that were written before it are as good after it.
     with lake.transaction() as tx:
         tx.append(ORDERS, table(4))
@@ -109,7 +109,7 @@ def test_an_append_does_not_slip_past_a_new_primary_key(lake: ab.Repository) -> 
     tx.append(CUSTOMERS, table(10))
     another(lake).schema_apply(schema)
     with pytest.raises(WriteConflictError):
-        tx.publish()
+        tx.commit()
     assert ids(lake, CUSTOMERS) == [10, 20]
 
 

@@ -18,8 +18,8 @@ def test_a_primary_key_is_set_without_writing_data(lake: ab.Repository) -> None:
         assert tx[CUSTOMERS].primary_key == ("id",)
     assert data_files(lake) == files
     assert another(lake).snapshot()[CUSTOMERS].primary_key == ("id",)
-    assert tx.commit is not None
-    assert tx.commit.tables == (CUSTOMERS,)
+    assert tx.published is not None
+    assert tx.published.tables == (CUSTOMERS,)
     with pytest.raises(KeyConflictError), lake.transaction() as other:
         other.append(CUSTOMERS, table(10))
     with lake.transaction() as other:
@@ -31,7 +31,7 @@ def test_a_primary_key_is_set_without_writing_data(lake: ab.Repository) -> None:
 def test_the_same_key_again_is_no_commit(lake: ab.Repository) -> None:
     with lake.transaction() as tx:
         tx.set_primary_key(ORDERS, ["id"])
-    assert tx.commit is None
+    assert tx.published is None
 
 
 def test_a_key_set_on_a_branch_is_the_branch_s_own(lake: ab.Repository) -> None:
@@ -72,7 +72,7 @@ def test_a_column_can_go_when_it_is_no_key_any_more(lake: ab.Repository) -> None
         tx.drop_columns(ORDERS, ["id"])
     tx.set_primary_key(ORDERS, ["v"])
     tx.drop_columns(ORDERS, ["id"])
-    tx.publish()
+    tx.commit()
     assert lake.snapshot()[ORDERS].schema.names == ["v"]
 
 
@@ -141,7 +141,7 @@ def test_notes_are_metadata_of_the_arrow_schema(lake: ab.Repository) -> None:
     assert (schema.metadata, schema.field("v").metadata) == (None, None)
     with lake.transaction() as tx:
         tx.annotate(ORDERS, {"owner": None})
-    assert tx.commit is None
+    assert tx.published is None
 
 
 @pytest.mark.parametrize("notes", [{"k": 1}, {1: "v"}])

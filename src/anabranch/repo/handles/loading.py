@@ -96,7 +96,7 @@ class LoadingHandle(WritingHandle):
             tx = self.transaction(branch, message=text, metadata=metadata, kind=CommitKind.LOAD)
             with tx:
                 loaded, by = load_frame(tx, frame, source, find_loader=self._context.find_loader)
-            return LoadReport.of(frame, loaded, branch=str(self._named(branch)), engine=by, commit=tx.commit)
+            return LoadReport.of(frame, loaded, branch=str(self._named(branch)), engine=by, commit=tx.published)
         files = find_files(_listed(source), format=wanted, storage_options=storage_options or self.storage_options)
         csv = CsvOptions(
             delimiter=delimiter or _delimiter_of(files[0].path),
@@ -124,7 +124,7 @@ class LoadingHandle(WritingHandle):
         with tx:
             loaded = load_files(tx, request, lambda task: write(task, on_progress=on_progress))
         by = Choice.LOCAL if loader is None else Choice.SPARK
-        return LoadReport.of(request, loaded, branch=str(self._named(branch)), engine=by, commit=tx.commit)
+        return LoadReport.of(request, loaded, branch=str(self._named(branch)), engine=by, commit=tx.published)
 
     def export(  # noqa: PLR0913 - one call for one export, whose every choice has a default
         self,

@@ -141,7 +141,7 @@ class WritingHandle(Handle):
         tx = self.transaction(branch, message=f"Index {column} of {key}", kind=CommitKind.INDEX)
         with tx:
             tx.index(key, column, type=kind, name=name, vector=vector)
-        return tx.commit
+        return tx.published
 
     def schema_show(self, ref: str | None = None) -> SchemaState:
         """The schema of all tables, as `schema_plan` and `schema_apply` take it; `.to_yaml()` is its text."""

@@ -101,7 +101,7 @@ def _apply_once(
                 _check_table(plan.of_table(key), tables, current)
         else:
             _stage(tx, plan, desired)
-    return SchemaApplied(plan=plan, commit=tx.commit)
+    return SchemaApplied(plan=plan, commit=tx.published)
 
 
 def _concerns(desired: SchemaState, key: TableKey) -> bool:
