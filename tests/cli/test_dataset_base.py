@@ -38,3 +38,13 @@ def test_a_name_is_given_once(run: Run, table: str, reach: list[str], place: Pla
     run("dataset", "base", "add", table, place / "cold", "--name", "cold", *reach)
     answer = run("dataset", "base", "add", table, place / "other", "--name", "cold", *reach, "--json")
     assert (answer.code, answer.error["code"]) == (4, "base_exists")
+
+
+def test_an_unused_base_is_removed(run: Run, table: str, reach: list[str], place: Place) -> None:
+    run("dataset", "base", "add", table, place / "cold", "--name", "cold", *reach)
+    planned = run("dataset", "base", "remove", table, "cold", "--dry-run", *reach, "--json").document
+    assert (planned["name"], planned["versions"], planned["dry_run"]) == ("cold", {"main": 3}, True)
+    assert run("dataset", "base", "remove", table, "cold", *reach).out == "removed base cold from main\n"
+    assert run("dataset", "base", "list", table, *reach, "--json").document["bases"] == []
+    again = run("dataset", "base", "remove", table, "cold", *reach, "--json")
+    assert (again.code, again.error["code"]) == (3, "base_not_found")

@@ -6,6 +6,7 @@ import pytest
 from anabranch.storage import open_store
 from tests.cli.conftest import Run
 from tests.conftest import Place
+from tests.format.trees import contents
 
 CLONE_KEYS = ["uri", "source_branch", "source_version", "tag", "created_at", "exists"]
 
@@ -19,7 +20,7 @@ def test_a_shallow_clone_lives_from_create_to_drop(run: Run, table: str, reach: 
     assert lance.dataset(target, storage_options=place.storage_options or None).count_rows() == 3
     (listed,) = run("dataset", "clone", "list", table, *reach, "--json").document["clones"]
     assert listed == {key: made[key] for key in CLONE_KEYS}
-    assert run("dataset", "clone", "drop", table, target, *reach, "--json").document == {"dropped": target}
+    assert run("dataset", "clone", "drop", table, target, *reach, "--json").document["dropped"] == target
     assert run("dataset", "clone", "list", table, *reach, "--json").document == {"clones": []}
     assert run("dataset", "show", target, *reach).code == 3
 
@@ -94,3 +95,19 @@ def test_a_moved_clone_is_recorded_under_its_new_address(run: Run, table: str, r
     assert f"recorded the new address in the source {table} (tag {made['tag']})" in report.out
     (listed,) = run("dataset", "clone", "list", table, *reach, "--json").document["clones"]
     assert (listed["uri"], listed["tag"], listed["exists"]) == (new, made["tag"], True)
+
+
+def test_dry_runs_change_nothing(run: Run, table: str, reach: list[str], place: Place) -> None:
+    target = place / "clone.lance"
+    made = run("dataset", "clone", "create", table, target, *reach, "--json").document
+    run("dataset", "branch", "create", table, "dev", *reach)
+    before = contents(place.root, place.storage_options)
+    dropped = run("dataset", "clone", "drop", table, target, "--dry-run", *reach, "--json").document
+    assert (dropped["tags"], dropped["dry_run"], dropped["files"] > 0) == ([made["tag"]], True, True)
+    deleted = run("dataset", "branch", "delete", table, "dev", "--dry-run", *reach, "--json").document
+    assert (deleted["deleted"], deleted["dry_run"], deleted["bytes"] > 0) == ("dev", True, True)
+    relocated = run("dataset", "relocate", target, "--dry-run", *reach, "--json").document
+    assert relocated["dry_run"]
+    assert contents(place.root, place.storage_options) == before
+    assert run("dataset", "branch", "delete", table, "dev", *reach, "--json").document["files"] == deleted["files"]
+    assert run("dataset", "clone", "drop", table, target, *reach, "--json").document["files"] == dropped["files"]

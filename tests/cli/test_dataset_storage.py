@@ -1,10 +1,12 @@
 """`anabranch dataset move|report|layout`."""
 
+import lance
 import pytest
 
 from anabranch.storage import open_store
 from tests.cli.conftest import Run
 from tests.conftest import Place
+from tests.format.trees import contents
 
 
 @pytest.fixture
@@ -18,7 +20,8 @@ def tiered(run: Run, table: str, reach: list[str], place: Place) -> str:
 def test_a_fragment_moves_to_a_base_and_back(run: Run, tiered: str, reach: list[str]) -> None:
     moved = run("dataset", "move", tiered, "--to", "cold", "--fragment", "0", *reach, "--json").document
     assert list(moved) == [
-        *("to", "version", "moved", "already_there", "partly_matching", "files", "bytes", "left_behind")
+        *("to", "version", "moved", "already_there", "partly_matching", "files", "bytes", "left_behind"),
+        *("dry_run", "pruned"),
     ]
     assert (moved["to"], moved["moved"], moved["files"]) == ("cold", [0], 1)
     report = run("dataset", "report", tiered, *reach, "--json").document
@@ -98,3 +101,28 @@ def test_the_layout_of_a_damaged_dataset_is_shown(run: Run, table: str, reach: l
         store.put(info.path, b"damage")
     assert run("dataset", "show", table, *reach).code == 7
     assert run("dataset", "layout", table, *reach, "--json").document["by_kind"]["manifest"]["files"] == 2
+
+
+@pytest.mark.s3
+def test_a_move_with_prune_frees_the_hot_tier(run: Run, tiered: str, reach: list[str], place: Place) -> None:
+    def hot() -> dict[str, bytes]:
+        return {
+            path: data for path, data in contents(tiered, place.storage_options).items() if path.startswith("data/")
+        }
+
+    before = hot()
+    args = ["dataset", "move", tiered, "--to", "cold", "--fragment", "0", *reach]
+    refused = run(*args, "--prune", "--json")
+    assert (refused.code, refused.error["code"]) == (2, "invalid_input")
+    refused = run(*args, "--keep-last", "1", "--json")
+    assert (refused.code, refused.error["code"]) == (2, "invalid_input")
+    planned = run(*args, "--dry-run", "--json").document
+    assert (planned["moved"], planned["dry_run"], planned["pruned"]) == ([0], True, None)
+    assert contents(place / "cold", place.storage_options) == {}
+    moved = run(*args, "--prune", "--keep-last", "1", "--grace", "0s", "--json").document
+    assert (moved["files"], moved["bytes"]) == (planned["files"], planned["bytes"])
+    gone = before.keys() - hot().keys()
+    assert [f"{tiered}/{path}" for path in gone] == moved["left_behind"]
+    assert sum(len(before[path]) for path in gone) == moved["bytes"]
+    assert {file["path"] for file in moved["pruned"]["removed"]} >= gone
+    assert lance.dataset(tiered, storage_options=place.storage_options or None).count_rows() == 4

@@ -60,3 +60,18 @@ def test_what_cannot_be_is_refused(
     answer = run("dataset", "tag", command, table, name, *rest, *reach, "--json")
     assert (answer.error["code"], answer.code) == (code, exit_code)
     assert [tag["name"] for tag in run("dataset", "tag", "list", table, *reach, "--json").document["tags"]] == ["v1"]
+
+
+@pytest.mark.parametrize("kind", ["branch", "tag"])
+def test_metadata_is_set_shown_and_removed(run: Run, table: str, reach: list[str], kind: str) -> None:
+    run("dataset", kind, "create", table, "x", *reach)
+    metadata = ["dataset", kind, "metadata", table, "x", *reach]
+    assert run(*metadata).out == "no metadata\n"
+    found = run(*metadata, "--set", "owner=ada", "--set", "why=a=b", "--json").document
+    assert found == {kind: "x", "metadata": {"owner": "ada", "why": "a=b"}}
+    assert run(*metadata, "--unset", "why", "--json").document["metadata"] == {"owner": "ada"}
+    assert run(*metadata, "--set", "new=1", "--replace", "--json").document["metadata"] == {"new": "1"}
+    assert run("dataset", kind, "show", table, "x", *reach, "--json").document["metadata"] == {"new": "1"}
+    reserved = run(*metadata, "--set", "anabranch.clone=here", "--json")
+    assert (reserved.code, reserved.error["code"]) == (2, "invalid_input")
+    assert run(*metadata, "--json").document["metadata"] == {"new": "1"}

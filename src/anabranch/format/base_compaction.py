@@ -16,6 +16,7 @@ from lance.optimize import Compaction, CompactionTask, RewriteResult
 from anabranch.errors import BusyError, InvalidInputError
 from anabranch.format.bases import FileKind, bases_of, get_target, resolve_path
 from anabranch.format.home import Home
+from anabranch.format.inherited_indices import copy_inherited_indices
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.manifest import BasePath
 from anabranch.format.tiering import DataFileCopier
@@ -40,7 +41,7 @@ def compact_bases(home: Home, *, target_rows: int = 1 << 20) -> CompactReport:
     """Merge small fragments and drop deleted rows, base by base.
 
     What a branch or clone merely inherits is rewritten into its own root: the base that it comes from belongs to
-    another home. Raise InvalidInputError if the home inherits an index: Lance would make it unreadable.
+    another home. Inherited indices are copied first, as Lance would make them unreadable.
     """
     for _ in range(_ATTEMPTS):
         try:
@@ -57,7 +58,8 @@ def _compact(home: Home, dataset: lance.LanceDataset, target_rows: int) -> Compa
     tasks = [part for whole in plan.tasks for part in _split_by_base(whole, targets)]
     if not tasks:
         return CompactReport(version=int(dataset.version), fragments_removed=0, fragments_added=0)
-    _refuse_inherited_indices(home, dataset)
+    if copy_inherited_indices(home):
+        return _compact(home, home.open(), target_rows)
     copier = DataFileCopier(home)
     done = [_put_in_base(home, task.execute(dataset), target, copier) for target, task in tasks]
     metrics = Compaction.commit(dataset, done)
@@ -66,16 +68,6 @@ def _compact(home: Home, dataset: lance.LanceDataset, target_rows: int) -> Compa
         fragments_removed=metrics.fragments_removed,
         fragments_added=metrics.fragments_added,
     )
-
-
-def _refuse_inherited_indices(home: Home, dataset: lance.LanceDataset) -> None:
-    """Lance writes the changed index into the home's own root, and looks for it in the base that it came from."""
-    for index in dataset.describe_indices():
-        if any(segment.base_id is not None for segment in index.segments):
-            raise InvalidInputError(
-                f"{home.uri!r} inherits the index {index.name!r}, which Lance's compaction would make unreadable",
-                hint=f"build the index {index.name!r} again on {home.branch or 'this dataset'!r}, then compact",
-            )
 
 
 def _writable(home: Home, bases: Iterable[BasePath]) -> dict[int, BasePath]:

@@ -41,6 +41,7 @@ __all__ = [
     "is_own_root",
     "label",
     "list_bases",
+    "register_base",
     "resolve_path",
 ]
 
@@ -151,6 +152,11 @@ def add_base(home: Home, path: str, *, name: str, is_dataset_root: bool = False)
     if home.branch is not None and find_base(list_bases(home.on(None)), place) is None:
         _register(home.on(None), base)
     return _register(home, base)
+
+
+def register_base(home: Home, base: BasePath) -> BasePath:
+    """List a base, which another version of the home lists, in the newest version too; its id may be another."""
+    return _register(home, lance.DatasetBasePath(base.path, name=base.name, is_dataset_root=base.is_dataset_root))
 
 
 def _register(home: Home, base: lance.DatasetBasePath) -> BasePath:

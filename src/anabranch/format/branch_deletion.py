@@ -8,6 +8,7 @@ stops every deletion.
 import json
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from anabranch.errors import (
     AnabranchError,
@@ -17,7 +18,7 @@ from anabranch.errors import (
     InvalidPathError,
     ObjectNotFoundError,
 )
-from anabranch.format.branch_files import remove_branch_files
+from anabranch.format.branch_files import list_branch_files, remove_branch_files
 from anabranch.format.home import Home, branch_folder
 from anabranch.format.manifest import read_manifest
 from anabranch.format.names import BRANCH_REFS, branch_ref_path, manifest_of_path
@@ -27,13 +28,25 @@ from anabranch.format.tags import TagInfo, scan_tags
 from anabranch.ids import MAIN
 from anabranch.storage import put_once
 
-__all__ = ["delete_branch"]
+__all__ = ["DeletedBranch", "delete_branch"]
 
 # A tag that keeps a version for a clone; see `holds`.
 _HOLD = re.compile(r"clone-[0-9a-f]{16}")
 
 
-def delete_branch(root: Home, name: str, *, on_removal: Callable[[Home], None] = lambda _: None) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeletedBranch:
+    """A deleted branch, with the number of files that it had and their bytes; in a dry run nothing was deleted."""
+
+    name: str
+    files: int
+    bytes: int
+    dry_run: bool
+
+
+def delete_branch(
+    root: Home, name: str, *, on_removal: Callable[[Home], None] = lambda _: None, dry_run: bool = False
+) -> DeletedBranch:
     """Remove a branch and its files; refuse while another branch or a tag needs them.
 
     The branch may have metadata that cannot be read. Other refs that cannot be read do not stop the deletion unless
@@ -49,6 +62,10 @@ def delete_branch(root: Home, name: str, *, on_removal: Callable[[Home], None] =
         get_branch(root, name)  # raises BranchNotFoundError
         raise
     _refuse_in_use(root, name)
+    files = list_branch_files(root, name)
+    report = DeletedBranch(name=name, files=len(files), bytes=sum(file.size for file in files), dry_run=dry_run)
+    if dry_run:
+        return report
     store.delete(path)
     store.sync_folders([BRANCH_REFS])
     try:
@@ -60,6 +77,7 @@ def delete_branch(root: Home, name: str, *, on_removal: Callable[[Home], None] =
         raise
     on_removal(root.on(name))
     remove_branch_files(root, name)
+    return report
 
 
 def _refuse_in_use(root: Home, name: str) -> None:

@@ -48,6 +48,7 @@ from anabranch.storage.uris import is_local, normalise_uri, relative_to, split_u
 __all__ = [
     "CloneInfo",
     "CloneRef",
+    "DroppedClone",
     "deep_clone",
     "draft_clone",
     "drop_clone",
@@ -139,7 +140,20 @@ def list_clones(source: Home, *, storage_options: Mapping[str, str] | None = Non
     return tuple(_info(hold, exists=_exists(hold.clone_uri, options)) for hold in holds)
 
 
-def drop_clone(source: Home, clone_uri: str, *, storage_options: Mapping[str, str] | None = None) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DroppedClone:
+    """A dropped clone: its files and their bytes, and the tags that held its version; in a dry run nothing changed."""
+
+    uri: str
+    tags: tuple[str, ...]
+    files: int
+    bytes: int
+    dry_run: bool
+
+
+def drop_clone(
+    source: Home, clone_uri: str, *, storage_options: Mapping[str, str] | None = None, dry_run: bool = False
+) -> DroppedClone:
     """Delete a shallow clone, then what held its version in the source; both also if only one is left."""
     root, uri = source.on(None), normalise_uri(clone_uri)
     holds = [hold for hold in list_holds(root) if hold.clone_uri == uri]
@@ -150,10 +164,15 @@ def drop_clone(source: Home, clone_uri: str, *, storage_options: Mapping[str, st
     clone = Home.at(uri, root.storage_options if storage_options is None else storage_options)
     if has_manifest(clone.store()):
         _refuse_to_drop(root, clone, holds)
-        record_clone_files(root, clone)
-    remove(clone)
-    for hold in holds:
-        release_clone(root, hold.name)
+        if not dry_run:
+            record_clone_files(root, clone)
+    sizes = [info.size for info in clone.store().list()]
+    if not dry_run:
+        remove(clone)
+        for hold in holds:
+            release_clone(root, hold.name)
+    tags = tuple(hold.name for hold in holds)
+    return DroppedClone(uri=uri, tags=tags, files=len(sizes), bytes=sum(sizes), dry_run=dry_run)
 
 
 def release_clone(source: Home, tag: str) -> None:

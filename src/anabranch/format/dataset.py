@@ -13,13 +13,16 @@ import pyarrow as pa
 from anabranch.errors import InvalidInputError, NotFoundError
 from anabranch.format import (
     base_compaction,
+    base_removal,
     bases,
     branch_deletion,
     clone,
     deletions,
     doctor,
+    history,
     holds,
     layout,
+    ref_metadata,
     refs,
     relocate,
     scan,
@@ -32,6 +35,7 @@ from anabranch.format.cleanup.report import CleanupReport, checked_retention
 from anabranch.format.cleanup.sweep import cleanup
 from anabranch.format.home import Home
 from anabranch.format.lance_errors import lance_errors
+from anabranch.format.managed import refuse_managed
 from anabranch.format.manifest import BasePath
 from anabranch.format.names import branch_ref_path
 from anabranch.format.ref_files import RefList
@@ -132,6 +136,19 @@ class Dataset:
         with self._errors():
             return tuple(sorted(int(ref["version"]) for ref in self._home.open().version_refs()))
 
+    def versions(self) -> tuple[history.VersionInfo, ...]:
+        """The ordinary versions of this branch with their times, tags and branches made from them, oldest first."""
+        return history.list_versions(self._home)
+
+    def restore(self, version: int) -> int:
+        """Make an older version of this branch the newest again, as a new version, and return its number.
+
+        Later versions stay in the history. Bases added since then stay listed.
+        """
+        self._refuse_pinned()
+        refuse_managed(self._root, "a restore", instead="reset")
+        return history.restore_version(self._home, version)
+
     # Branches
 
     def branch_create(self, name: str, source: Ref | None = None) -> refs.BranchInfo:
@@ -159,10 +176,16 @@ class Dataset:
         home.open(version)
         return type(self)(home, version=version)
 
-    def branch_delete(self, name: str) -> None:
+    def branch_delete(self, name: str, *, dry_run: bool = False) -> branch_deletion.DeletedBranch:
         """Delete a branch and its files; refused while another branch, a tag or a clone needs it."""
         holds.refuse_held_branch(self._root, name)
-        branch_deletion.delete_branch(self._root, name, on_removal=record_branch)
+        return branch_deletion.delete_branch(self._root, name, on_removal=record_branch, dry_run=dry_run)
+
+    def branch_set_metadata(
+        self, name: str, metadata: Mapping[str, str], *, unset: Sequence[str] = (), replace: bool = False
+    ) -> refs.BranchInfo:
+        """Set keys of a branch's metadata and remove others; with `replace`, all other keys are removed."""
+        return ref_metadata.set_branch_metadata(self._root, name, metadata, unset=unset, replace=replace)
 
     def fork_branch_from_state(
         self, source_branch: str | None, target_branch: str, source_version: int
@@ -207,12 +230,25 @@ class Dataset:
         holds.refuse_hold(self._root, name)
         tags.delete_tag(self._root, name)
 
+    def tag_set_metadata(
+        self, name: str, metadata: Mapping[str, str], *, unset: Sequence[str] = (), replace: bool = False
+    ) -> tags.TagInfo:
+        """Set keys of a tag's metadata and remove others; with `replace`, all other keys are removed."""
+        return ref_metadata.set_tag_metadata(self._root, name, metadata, unset=unset, replace=replace)
+
     # Base paths and tiers
 
     def base_add(self, path: str | PurePath, *, name: str, is_dataset_root: bool = False) -> BasePath:
-        """Register one more place for files; on a branch it is listed on main too, and it stays for good."""
+        """Register one more location for files; on a branch it is listed on main too."""
         self._refuse_pinned()
         return bases.add_base(self._home, str(path), name=name, is_dataset_root=is_dataset_root)
+
+    def base_remove(self, name: str, *, dry_run: bool = False) -> base_removal.BaseRemoval:
+        """Remove a base from the lists of main and all branches; refused while any version has files in it.
+
+        Concurrent writers fail and can try again. Older versions still list the base, and files stay where they are.
+        """
+        return base_removal.remove_base(self._root, name, dry_run=dry_run)
 
     def base_list(self) -> tuple[BasePath, ...]:
         """The places where files of this branch's newest version may lie."""
@@ -223,17 +259,43 @@ class Dataset:
         self._refuse_pinned()
         return bases.append_to_base(self._home, data, base=base)
 
-    def move_fragments(
+    def move_fragments(  # noqa: PLR0913 - what to move and where, and what to keep of the copies left behind
         self,
         *,
         to: str,
         filter: str | None = None,  # noqa: A002 - Arrow's and Lance's name
         ids: Sequence[int] | None = None,
+        prune: bool = False,
+        keep_last: int | None = None,
+        keep_newer_than: timedelta | None = None,
+        grace: timedelta | None = None,
+        bases: Sequence[str] = (),
+        dry_run: bool = False,
         progress: Callable[[int, int], None] | None = None,
     ) -> tiering.MoveReport:
-        """Move fragments to another base, chosen by id or by a filter that all of their rows match."""
+        """Move fragments to another base, chosen by id or by a filter that all of their rows match.
+
+        Older versions read the copies that are left behind. With `prune` a cleanup follows, which removes the versions
+        that `keep_last` or `keep_newer_than` does not keep, and the copies that no kept version needs; see `cleanup`
+        for `grace` and `bases`. A dry run reports the move alone.
+        """
         self._refuse_pinned()
-        return tiering.move_fragments(self._home, to=to, filter=filter, ids=ids, progress=progress)
+        rules = {"keep_last": keep_last, "keep_newer_than": keep_newer_than, "grace": grace, "bases": bases or None}
+        if prune:
+            if keep_last is None and keep_newer_than is None:
+                raise InvalidInputError(
+                    "prune needs to know which versions to keep",
+                    hint="give keep_last or keep_newer_than; keep_last=1 keeps the newest version of each branch",
+                )
+            # All that may be refused is refused before anything moves.
+            self.cleanup(keep_last=keep_last, keep_newer_than=keep_newer_than, grace=grace, bases=bases, dry_run=True)
+        elif any(value is not None for value in rules.values()):
+            raise InvalidInputError("versions are removed only by a move with prune", hint="add prune=True")
+        moved = tiering.move_fragments(self._home, to=to, filter=filter, ids=ids, progress=progress, dry_run=dry_run)
+        if not prune or dry_run:
+            return moved
+        done = self.cleanup(keep_last=keep_last, keep_newer_than=keep_newer_than, grace=grace, bases=bases)
+        return replace(moved, pruned=done)
 
     def compact(self) -> base_compaction.CompactReport:
         """Merge small fragments, each within the base it is kept in."""
@@ -291,9 +353,11 @@ class Dataset:
         """List the shallow clones; the options reach the clones, and are this dataset's by default."""
         return clone.list_clones(self._root, storage_options=storage_options)
 
-    def clone_drop(self, target: str | PurePath, *, storage_options: Mapping[str, str] | None = None) -> None:
+    def clone_drop(
+        self, target: str | PurePath, *, storage_options: Mapping[str, str] | None = None, dry_run: bool = False
+    ) -> clone.DroppedClone:
         """Delete a shallow clone and stop keeping what it needed; the options reach the clone."""
-        clone.drop_clone(self._root, str(target), storage_options=storage_options)
+        return clone.drop_clone(self._root, str(target), storage_options=storage_options, dry_run=dry_run)
 
     def clone_release(self, tag: str) -> None:
         """Stop keeping what a clone needs, and leave the clone alone: for one that is gone or independent."""

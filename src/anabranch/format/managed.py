@@ -32,12 +32,12 @@ def _has_bucket(uri: str) -> bool:
     return "://" in uri and bool(split_uri(uri)[1])
 
 
-def refuse_managed(root: Home, doing: str) -> None:
-    """Raise InvalidInputError for a table of a repository."""
+def refuse_managed(root: Home, doing: str, *, instead: str) -> None:
+    """Raise InvalidInputError for a table of a repository; `instead` is the command for it."""
     repository = find_repository(root)
     if repository is not None:
         raise InvalidInputError(
-            f"dataset {root.root!r} is a table of the repository {repository!r}: {doing} would remove versions that"
-            " commits need",
-            hint=f"use 'anabranch gc --repo {repository}', which knows the commits",
+            f"dataset {root.root!r} is a table of the repository {repository!r}, whose versions belong to commits:"
+            f" {doing} is refused",
+            hint=f"use 'anabranch {instead} --repo {repository}', which knows the commits",
         )

@@ -8,7 +8,9 @@ of the file, so a message may change its length without harm.
 import struct
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from uuid import UUID
 
+from anabranch.errors import ConflictError
 from anabranch.format.wire import WireField, bytes_field, damaged, iter_fields, varint_field
 
 __all__ = [
@@ -17,13 +19,16 @@ __all__ = [
     "ManifestInfo",
     "Outline",
     "fragment_id",
+    "inherited_indices",
     "has_mark",
     "message_span",
     "read_contents",
     "read_manifest",
     "read_outline",
     "with_base_paths",
+    "with_own_indices",
     "with_version",
+    "without_base",
     "without_base_paths",
 ]
 
@@ -143,8 +148,82 @@ def with_base_paths(data: bytes, change: Callable[[BasePath], BasePath], *, name
     return _rewrite(data, name, changed)
 
 
+def without_base(data: bytes, path: str, *, name: str = "manifest") -> bytes:
+    """The same manifest without one base path; raise ConflictError if a file is in that base."""
+    outline = read_outline(data, name=name)
+    removed = {base.id for base in outline.info.base_paths if base.path == path}
+    used = [_used_bases(fragment, _BASE_ID_IN_FRAGMENT, name) for fragment in outline.fragments]
+    used += [_own_numbers(index, _BASE_ID_IN_INDEX, name) for index in outline.indices]
+    if removed & set().union(*used):
+        raise ConflictError(
+            f"the newest version, {outline.info.version}, has files in {path!r}",
+            hint="another writer put them there: move them and try again",
+        )
+    is_last = len(removed) == len(outline.info.base_paths)
+
+    def changed(field: WireField) -> bytes:
+        match field.number, field.value:
+            case 18, bytes(value) if _read_base_path(value, name).id in removed:
+                return b""
+            case (9 | 10) as flags, int(value) if is_last:
+                return varint_field(flags, value & ~_HAS_BASE_PATHS)
+        return field.raw
+
+    return _rewrite(data, name, changed) if removed else data
+
+
+def _used_bases(message: bytes, numbers: Mapping[int, int], name: str) -> set[int]:
+    """The bases that the files in a fragment name."""
+    used: set[int] = set()
+    for part in iter_fields(message, _called(name)):
+        if part.number in numbers and isinstance(part.value, bytes):
+            used |= _own_numbers(part.value, numbers[part.number], name)
+    return used
+
+
+def _own_numbers(message: bytes, number: int, name: str) -> set[int]:
+    fields = iter_fields(message, _called(name))
+    return {field.value for field in fields if field.number == number and isinstance(field.value, int)}
+
+
 def without_base_paths(data: bytes, *, name: str = "manifest") -> bytes:
     """The same manifest for a dataset that has all files in its own root: no base path, and no file that names one."""
+    return _with_own_sections(data, name, _without_bases(name))
+
+
+def _without_bases(name: str) -> Callable[[WireField], bytes]:
+    def changed(field: WireField) -> bytes:
+        match field.number, field.value:
+            case 2, bytes(fragment):
+                return bytes_field(_FRAGMENT, _without_base_ids(fragment, _BASE_ID_IN_FRAGMENT, name))
+            case (9 | 10) as flags, int(value):
+                return varint_field(flags, value & ~_HAS_BASE_PATHS)
+            case 18, _:
+                return b""
+        return field.raw
+
+    return changed
+
+
+def inherited_indices(data: bytes, *, name: str = "manifest") -> set[str]:
+    """The UUIDs of the indices that are in a base."""
+    found = set()
+    for index in read_outline(data, name=name).indices:
+        values = {field.number: field.value for field in iter_fields(index, _called(name))}
+        uuid = values.get(1)
+        if _BASE_ID_IN_INDEX in values and isinstance(uuid, bytes):
+            inner = {field.number: field.value for field in iter_fields(uuid, _called(name))}
+            found.add(str(UUID(bytes=inner[1] if isinstance(inner[1], bytes) else b"")))
+    return found
+
+
+def with_own_indices(data: bytes, *, name: str = "manifest") -> bytes:
+    """The same manifest with all indices in the home's own folder."""
+    return _with_own_sections(data, name, lambda field: field.raw) if inherited_indices(data, name=name) else data
+
+
+def _with_own_sections(data: bytes, name: str, change: Callable[[WireField], bytes]) -> bytes:
+    """The manifest with an index section in which no index names a base, and with a changed message."""
     start, size = message_span(data, name)
     fields = tuple(iter_fields(data[start : start + size], _called(name)))
     sections, index_at = data[: start - 4], 0
@@ -155,16 +234,8 @@ def without_base_paths(data: bytes, *, name: str = "manifest") -> bytes:
             index_at, sections = len(sections), sections + struct.pack("<I", len(section)) + section
 
     def changed(field: WireField) -> bytes:
-        match field.number, field.value:
-            case 2, bytes(fragment):
-                return bytes_field(_FRAGMENT, _without_base_ids(fragment, _BASE_ID_IN_FRAGMENT, name))
-            case 6, int():
-                return varint_field(_INDEX_SECTION, index_at)
-            case (9 | 10) as flags, int(value):
-                return varint_field(flags, value & ~_HAS_BASE_PATHS)
-            case 18, _:
-                return b""
-        return field.raw
+        is_index_section = field.number == _INDEX_SECTION and isinstance(field.value, int)
+        return varint_field(_INDEX_SECTION, index_at) if is_index_section else change(field)
 
     message = b"".join(map(changed, fields))
     footer = data[start + size : -16] + struct.pack("<Q", len(sections)) + data[-8:]

@@ -8,8 +8,8 @@ clones read them. Deletion files do not move (Lance keeps them with the home tha
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import lance
@@ -25,6 +25,7 @@ from anabranch.errors import (
     StorageError,
 )
 from anabranch.format.bases import FileKind, bases_of, get_target, label, resolve_path
+from anabranch.format.cleanup.report import CleanupReport
 from anabranch.format.home import Home
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.manifest import BasePath
@@ -44,7 +45,11 @@ _ATTEMPTS = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveReport:
-    """What a move did; `files` and `bytes` count what the moved fragments are made of, copied now or found there."""
+    """What a move did, or in a dry run would do.
+
+    `files` and `bytes` count what the moved fragments are made of, copied now or found there. `left_behind` are the
+    copies that stay for older versions; `pruned` is what a cleanup after the move removed.
+    """
 
     to: str
     version: int
@@ -54,6 +59,8 @@ class MoveReport:
     files: int
     bytes: int
     left_behind: tuple[str, ...]
+    dry_run: bool = False
+    pruned: CleanupReport | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +79,7 @@ def move_fragments(
     filter: str | None = None,  # noqa: A002 - Arrow's and Lance's name
     ids: Sequence[int] | None = None,
     progress: Progress | None = None,
+    dry_run: bool = False,
 ) -> MoveReport:
     """Move the data files of fragments to a base, or with None or 'root' to the home's own root.
 
@@ -85,6 +93,9 @@ def move_fragments(
     for _ in range(_ATTEMPTS):
         dataset = home.open()
         plan = _plan(home, dataset, to, _choose(home, dataset, filter, ids))
+        if dry_run:
+            copier.measure(plan.copies)
+            return replace(_report(plan, copier, int(dataset.version)), dry_run=True)
         for done, (source, target) in enumerate(plan.copies):
             if progress is not None:
                 progress(done, len(plan.copies))
@@ -214,6 +225,12 @@ class DataFileCopier:
             (from_store, name), (to_store, _) = self._store_of(source), self._store_of(target)
             paths = _with_blobs(from_store, name)
             self.sizes[target] = tuple(_copy_verified(from_store, path, to_store) for path in paths)
+
+    def measure(self, copies: Iterable[tuple[str, str]]) -> None:
+        """Note the sizes of what would be copied."""
+        for source, target in copies:
+            store, name = self._store_of(source)
+            self.sizes[target] = tuple(store.head(path).size for path in _with_blobs(store, name))
 
     def move(self, source: str, target: str) -> None:
         """Copy, then delete the source: for files that no version reads yet."""

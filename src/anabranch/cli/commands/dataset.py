@@ -8,6 +8,7 @@ from anabranch.cli.commands import (
     dataset_branch,
     dataset_cleanup,
     dataset_clone,
+    dataset_history,
     dataset_storage,
     dataset_tag,
     dataset_upkeep,
@@ -52,6 +53,7 @@ def show(uri: Uri, branch: Branch = MAIN, storage_option: StorageOptions = None,
     output_for(as_json=as_json).show(Answer(document=document, tables=tables))
 
 
+dataset_history.add_commands(app)
 dataset_storage.add_commands(app)
 dataset_cleanup.add_commands(app)
 dataset_upkeep.add_commands(app)

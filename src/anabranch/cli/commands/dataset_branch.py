@@ -4,8 +4,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anabranch.cli.arguments import AsJson, SourceRef, StorageOptions, Uri, example, open_dataset, parse_ref
-from anabranch.cli.output import Answer, Table, human_size, output_for
+from anabranch.cli.arguments import (
+    AsJson,
+    DryRun,
+    SourceRef,
+    StorageOptions,
+    Uri,
+    example,
+    open_dataset,
+    parse_pairs,
+    parse_ref,
+)
+from anabranch.cli.output import Answer, Table, count, human_size, output_for
+from anabranch.cli.ref_metadata import ReplaceMetadata, SetMetadata, UnsetMetadata, show_metadata
 from anabranch.cli.unreadable_refs import list_refs, report_unreadable, unreadable_document
 from anabranch.ids import MAIN
 
@@ -14,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["app", "branch_document", "branch_table"]
 
-app = typer.Typer(help="List, create and delete the branches of a dataset.")
+app = typer.Typer(help="List, create, describe and delete the branches of a dataset.")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The branch's name.", show_default=False)]
 
@@ -68,14 +79,38 @@ def show(uri: Uri, name: Name, storage_option: StorageOptions = None, as_json: A
     output_for(as_json=as_json).show(Answer(document=document, tables=[Table(columns=("", ""), rows=rows)]))
 
 
-@app.command("delete", epilog=example("dataset branch delete lake/orders.lance dev"))
-def delete(uri: Uri, name: Name, storage_option: StorageOptions = None, as_json: AsJson = False) -> None:
+@app.command("delete", epilog=example("dataset branch delete lake/orders.lance dev --dry-run"))
+def delete(
+    uri: Uri, name: Name, dry_run: DryRun = False, storage_option: StorageOptions = None, as_json: AsJson = False
+) -> None:
     """Delete a branch and its files.
 
-    Refused while another branch or a tag needs it.
+    Refused while another branch, a tag or a clone needs it.
     """
-    open_dataset(uri, storage_option).branch_delete(name)
-    output_for(as_json=as_json).show(Answer(document={"deleted": name}, sentences=[f"deleted branch {name}"]))
+    done = open_dataset(uri, storage_option).branch_delete(name, dry_run=dry_run)
+    document = {"deleted": name, "files": done.files, "bytes": done.bytes, "dry_run": done.dry_run}
+    files = f"{count(done.files, 'file')}, {human_size(done.bytes)}"
+    sentence = f"would delete branch {name} ({files})" if dry_run else f"deleted branch {name}"
+    output_for(as_json=as_json).show(Answer(document=document, sentences=[sentence]))
+
+
+@app.command("metadata", epilog=example("dataset branch metadata lake/orders.lance dev --set owner=ada"))
+def metadata(
+    uri: Uri,
+    name: Name,
+    set_: SetMetadata = None,
+    unset: UnsetMetadata = None,
+    replace: ReplaceMetadata = False,
+    storage_option: StorageOptions = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the metadata of a branch, or change it."""
+    dataset = open_dataset(uri, storage_option)
+    branch = dataset.branch_get(name)
+    if set_ or unset or replace:
+        pairs = parse_pairs(set_, option="--set")
+        branch = dataset.branch_set_metadata(name, pairs, unset=unset or (), replace=replace)
+    show_metadata("branch", name, branch.metadata, as_json=as_json)
 
 
 def branch_document(branch: "BranchInfo") -> dict[str, object]:

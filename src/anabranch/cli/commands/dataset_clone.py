@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anabranch.cli.arguments import AsJson, SourceRef, StorageOptions, Uri, example, open_dataset, parse_ref
-from anabranch.cli.output import Answer, Table, output_for
+from anabranch.cli.arguments import AsJson, DryRun, SourceRef, StorageOptions, Uri, example, open_dataset, parse_ref
+from anabranch.cli.output import Answer, Table, count, human_size, output_for
 from anabranch.ids import MAIN
 
 if TYPE_CHECKING:
@@ -61,13 +61,24 @@ def list_(uri: Uri, storage_option: StorageOptions = None, as_json: AsJson = Fal
 
 
 @app.command("drop", epilog=example("dataset clone drop lake/orders.lance scratch/orders.lance"))
-def drop(uri: Uri, target: Target, storage_option: StorageOptions = None, as_json: AsJson = False) -> None:
+def drop(
+    uri: Uri, target: Target, dry_run: DryRun = False, storage_option: StorageOptions = None, as_json: AsJson = False
+) -> None:
     """Delete a shallow clone.
 
     The source may then clean up what only the clone needed.
     """
-    open_dataset(uri, storage_option).clone_drop(target)
-    output_for(as_json=as_json).show(Answer(document={"dropped": target}, sentences=[f"dropped clone {target}"]))
+    done = open_dataset(uri, storage_option).clone_drop(target, dry_run=dry_run)
+    document = {
+        "dropped": target,
+        "tags": done.tags,
+        "files": done.files,
+        "bytes": done.bytes,
+        "dry_run": done.dry_run,
+    }
+    files = f"{count(done.files, 'file')}, {human_size(done.bytes)}"
+    sentence = f"would drop clone {target} ({files})" if dry_run else f"dropped clone {target}"
+    output_for(as_json=as_json).show(Answer(document=document, sentences=[sentence]))
 
 
 @app.command("release", epilog=example("dataset clone release lake/orders.lance clone-1f0c9a7be24d3856"))

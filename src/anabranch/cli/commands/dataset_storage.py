@@ -7,11 +7,21 @@ import typer
 from anabranch.cli.arguments import (
     AsJson,
     Branch,
+    DryRun,
     StorageOptions,
     Uri,
     example,
     open_damaged_dataset,
     open_dataset,
+    parse_duration,
+)
+from anabranch.cli.commands.dataset_cleanup import (
+    CleanBases,
+    GraceOption,
+    KeepLastVersions,
+    KeepNewerVersions,
+    cleanup_document,
+    cleanup_sentences,
 )
 from anabranch.cli.output import Answer, Table, count, human_size, output_for
 from anabranch.cli.sizes import amount, usage_text
@@ -21,6 +31,7 @@ from anabranch.ids import MAIN
 if TYPE_CHECKING:
     from anabranch.format.layout import Layout, LayoutFile
     from anabranch.format.storage_report import StorageReport
+    from anabranch.format.tiering import MoveReport
 
 __all__ = ["add_commands"]
 
@@ -31,6 +42,7 @@ def add_commands(app: typer.Typer) -> None:
         epilog=example(
             "dataset move lake/orders.lance --to cold --where \"day < '2026-01-01'\"",
             "dataset move lake/orders.lance --to root --fragment 3 --fragment 4",
+            "dataset move lake/orders.lance --to cold --fragment 3 --prune --keep-last 1",
         ),
     )(move)
     app.command("report", epilog=example("dataset report lake/orders.lance"))(report)
@@ -55,20 +67,45 @@ def move(
         list[int] | None,
         typer.Option("--fragment", metavar="ID", help="Move this fragment; repeat it for more.", show_default=False),
     ] = None,
+    prune: Annotated[
+        bool,
+        typer.Option(
+            "--prune",
+            help="Clean up afterwards: remove versions that are not kept, and copies that no kept version needs.",
+        ),
+    ] = False,
+    keep_last: KeepLastVersions = None,
+    keep_newer_than: KeepNewerVersions = None,
+    grace: GraceOption = None,
+    base: CleanBases = None,
+    dry_run: DryRun = False,
     branch: Branch = MAIN,
     storage_option: StorageOptions = None,
     as_json: AsJson = False,
 ) -> None:
     """Move fragments to another base (tiering).
 
-    Row ids and indices stay as they are. The files left behind stay too, for older versions, branches and clones.
+    Row ids and indices stay as they are. The copies left behind stay too, for older versions, branches and clones;
+    --prune with --keep-last or --keep-newer-than removes those that no kept version needs. A dry run reports the move
+    alone.
     """
     if (where is None) == (not fragment):
         raise InvalidInputError("say which fragments to move, in one way", hint="give either --where or --fragment")
     output = output_for(as_json=as_json)
     dataset = open_dataset(uri, storage_option, branch=branch)
     with output.progress(f"moving to {to}") as progress:
-        moved = dataset.move_fragments(to=to, filter=where, ids=fragment or None, progress=progress)
+        moved = dataset.move_fragments(
+            to=to,
+            filter=where,
+            ids=fragment or None,
+            prune=prune,
+            keep_last=keep_last,
+            keep_newer_than=parse_duration(keep_newer_than, option="--keep-newer-than"),
+            grace=parse_duration(grace, option="--grace"),
+            bases=base or (),
+            dry_run=dry_run,
+            progress=progress,
+        )
     document = {
         "to": moved.to,
         "version": moved.version,
@@ -78,18 +115,27 @@ def move(
         "files": moved.files,
         "bytes": moved.bytes,
         "left_behind": moved.left_behind,
+        "dry_run": moved.dry_run,
+        "pruned": None if moved.pruned is None else cleanup_document(moved.pruned),
     }
+    output.show(Answer(document=document, sentences=_move_sentences(moved)))
+
+
+def _move_sentences(moved: "MoveReport") -> list[str]:
+    did = "would move" if moved.dry_run else "moved"
     sentences = [
-        f"moved {count(len(moved.moved), 'fragment')} ({count(moved.files, 'file')}, {human_size(moved.bytes)})"
-        f" to {to}; the dataset is at version {moved.version}"
+        f"{did} {count(len(moved.moved), 'fragment')} ({count(moved.files, 'file')}, {human_size(moved.bytes)})"
+        f" to {moved.to}; the dataset is at version {moved.version}"
     ]
     if moved.already_there:
         sentences.append(f"already there: {_listed(moved.already_there)}")
     if moved.partly_matching:
         sentences.append(f"not moved, as only some of their rows match: {_listed(moved.partly_matching)}")
-    if moved.left_behind:
+    if moved.pruned is not None:
+        sentences += cleanup_sentences(moved.pruned)
+    elif moved.left_behind and not moved.dry_run:
         sentences.append(f"{count(len(moved.left_behind), 'file')} stayed behind for older versions")
-    output.show(Answer(document=document, sentences=sentences))
+    return sentences
 
 
 def report(uri: Uri, branch: Branch = MAIN, storage_option: StorageOptions = None, as_json: AsJson = False) -> None:

@@ -4,8 +4,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anabranch.cli.arguments import AsJson, SourceRef, StorageOptions, Uri, example, open_dataset, parse_ref
+from anabranch.cli.arguments import (
+    AsJson,
+    SourceRef,
+    StorageOptions,
+    Uri,
+    example,
+    open_dataset,
+    parse_pairs,
+    parse_ref,
+)
 from anabranch.cli.output import Answer, Table, output_for
+from anabranch.cli.ref_metadata import ReplaceMetadata, SetMetadata, UnsetMetadata, show_metadata
 from anabranch.cli.unreadable_refs import list_refs, report_unreadable, unreadable_document
 from anabranch.ids import MAIN
 
@@ -14,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["app", "tag_document", "tag_table"]
 
-app = typer.Typer(help="List, create, move and delete the tags of a dataset.")
+app = typer.Typer(help="List, create, move, describe and delete the tags of a dataset.")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The tag's name.", show_default=False)]
 
@@ -77,6 +87,25 @@ def delete(uri: Uri, name: Name, storage_option: StorageOptions = None, as_json:
     """Delete a tag; the version it stood for stays."""
     open_dataset(uri, storage_option).tag_delete(name)
     output_for(as_json=as_json).show(Answer(document={"deleted": name}, sentences=[f"deleted tag {name}"]))
+
+
+@app.command("metadata", epilog=example("dataset tag metadata lake/orders.lance v1.0 --set approved=yes"))
+def metadata(
+    uri: Uri,
+    name: Name,
+    set_: SetMetadata = None,
+    unset: UnsetMetadata = None,
+    replace: ReplaceMetadata = False,
+    storage_option: StorageOptions = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the metadata of a tag, or change it."""
+    dataset = open_dataset(uri, storage_option)
+    tag = dataset.tag_get(name)
+    if set_ or unset or replace:
+        pairs = parse_pairs(set_, option="--set")
+        tag = dataset.tag_set_metadata(name, pairs, unset=unset or (), replace=replace)
+    show_metadata("tag", name, tag.metadata, as_json=as_json)
 
 
 def tag_document(tag: "TagInfo") -> dict[str, object]:

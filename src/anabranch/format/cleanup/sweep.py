@@ -46,7 +46,7 @@ def cleanup(
     """
     root = home.on(None)
     root.open()
-    refuse_managed(root, "a cleanup")
+    refuse_managed(root, "a cleanup", instead="gc")
     others = tuple(clones)
     now = _now(root, dry_run=dry_run)
     plan = make_plan(root, retention, now=now, bases=bases, clones=others)
