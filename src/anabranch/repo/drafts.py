@@ -40,10 +40,13 @@ class Drafts:
         return set(self._drafts)
 
     def has(self, key: TableKey) -> bool:
-        return self._drafts[key] is not None if key in self._drafts else key in self._tables
+        missing = object()
+        draft = self._drafts.get(key, missing)
+        return draft is not None if draft is not missing else key in self._tables
 
     def table_keys(self) -> set[TableKey]:
-        return {key for key in {*self._tables, *self._drafts} if self.has(key)}
+        # Copies of the keys: another thread may change the drafts during the loop.
+        return {key for key in {*list(self._tables), *list(self._drafts)} if self.has(key)}
 
     def entry(self, key: TableKey) -> TableEntry:
         draft = self._drafts.get(key)

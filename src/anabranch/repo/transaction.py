@@ -16,6 +16,7 @@ from anabranch.format.staging import ColumnChange, IndexKind, Notes, VectorOptio
 from anabranch.format.staging.incoming import as_reader
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo import columns as shape
+from anabranch.repo.atomic import atomic, new_lock
 from anabranch.repo.checks import checked_metadata, checked_text, require_names
 from anabranch.repo.draft import (
     Draft,
@@ -47,6 +48,9 @@ class Transaction:
     Use it as a context manager: leaving it commits, and an exception rolls back. Without `with`, call `commit` or
     `rollback`; a transaction with changes that is dropped without either warns with a ResourceWarning, and its changes
     are lost. Reads inside it (`tx["bucket.table"]`) see its own writes. `published` is its commit, or None.
+
+    Threads may share a transaction: its changes run one after the other, and reads never wait. Data that is read as a
+    stream must not change the same transaction while it is read.
     """
 
     def __init__(
@@ -57,6 +61,7 @@ class Transaction:
         about: Description,
         on_published: Callable[[LogEntry, Changes], None],
     ) -> None:
+        self._lock = new_lock()
         self._context = records.context
         self._work = Work(self._context)
         self._records = replace(records, work=self._work)
@@ -75,6 +80,7 @@ class Transaction:
     def __enter__(self) -> Self:
         return self
 
+    @atomic
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
@@ -115,10 +121,12 @@ class Transaction:
 
     # Tables
 
+    @atomic
     def create_table(self, key: str, schema: pa.Schema, *, primary_key: Sequence[str] = ()) -> None:
         """Make an empty table."""
         self._drafts.put(self._start(key), self.prepare_new(key, schema, primary_key=primary_key))
 
+    @atomic
     def prepare(self, key: str) -> Draft:
         """Make a table ready for data files that others write, and change nothing.
 
@@ -127,6 +135,7 @@ class Transaction:
         """
         return self._drafts.get(self._start(key))
 
+    @atomic
     def prepare_new(self, key: str, schema: pa.Schema, *, primary_key: Sequence[str] = ()) -> Draft:
         """Like `prepare`, for a table that is not there yet."""
         parsed = self._start(key)
@@ -136,12 +145,14 @@ class Transaction:
         home = self._drafts.head.home_branch
         return draft_new(self._context, home, parsed, schema=schema, primary_key=primary_key, taken=taken)
 
+    @atomic
     def drop_table(self, key: str) -> None:
         """Take a table away from the branch; older commits keep it."""
         parsed = self._start(key)
         self._drafts.entry(parsed)
         self._drafts.put(parsed, None)
 
+    @atomic
     def rename_table(self, key: str, new: str) -> None:
         """Give a table another name; its files stay where they are."""
         parsed, target = self._start(key), self._start(new)
@@ -153,6 +164,7 @@ class Transaction:
 
     # Rows
 
+    @atomic
     def append(self, key: str, data: Any, *, check_keys: bool = True) -> None:
         """Add rows. With a primary key they must be new; `check_keys=False` trusts the caller that they are."""
         draft = self._drafts.get(self._start(key))
@@ -160,6 +172,7 @@ class Transaction:
             draft, append_step(draft.pin, _readable(data), primary_key=draft.primary_key, may_exist=not check_keys)
         )
 
+    @atomic
     def upsert(self, key: str, data: Any, *, keys: Sequence[str] | None = None) -> None:
         """Replace the rows of the same key and add the others; by the primary key unless other columns are named."""
         draft = self._drafts.get(self._start(key))
@@ -171,6 +184,7 @@ class Transaction:
         rows = as_reader(data).read_all()
         self._apply(draft, upsert_step(draft.pin, rows, keys=by, primary_key=draft.primary_key))
 
+    @atomic
     def update(self, key: str, assignments: Mapping[str, str], *, where: str | None = None) -> int:
         """Set columns to SQL expressions in the rows for which `where` is true; how many rows changed."""
         draft = self._drafts.get(self._start(key))
@@ -184,6 +198,7 @@ class Transaction:
         self._apply(draft, one_time_step("update", changed.pin))
         return changed.updated
 
+    @atomic
     def delete(self, key: str, where: str) -> int:
         """Delete the rows for which `where` is true; how many there were."""
         draft = self._drafts.get(self._start(key))
@@ -191,6 +206,7 @@ class Transaction:
         self._apply(draft, one_time_step("delete", changed.pin))
         return changed.deleted
 
+    @atomic
     def overwrite(self, key: str, data: Any) -> None:
         """Replace all rows, and the columns too if the data brings others."""
         draft = self._drafts.get(self._start(key))
@@ -200,6 +216,7 @@ class Transaction:
 
     # Data files that others wrote
 
+    @atomic
     def append_fragments(
         self, prepared: Draft, fragments: Sequence[WrittenFragment], *, check_keys: bool = True
     ) -> None:
@@ -209,6 +226,7 @@ class Transaction:
             append_fragments_step(prepared.pin, fragments, primary_key=prepared.primary_key, may_exist=not check_keys),
         )
 
+    @atomic
     def upsert_fragments(
         self, prepared: Draft, fragments: Sequence[WrittenFragment], *, columns: Sequence[str]
     ) -> None:
@@ -221,6 +239,7 @@ class Transaction:
             upsert_fragments_step(prepared.pin, fragments, columns=columns, primary_key=prepared.primary_key),
         )
 
+    @atomic
     def overwrite_fragments(self, prepared: Draft, fragments: Sequence[WrittenFragment], *, schema: pa.Schema) -> None:
         """Like `overwrite`, for rows that were written for a prepared table, each in this schema."""
         check_primary_key(prepared.key, schema, prepared.primary_key)
@@ -235,22 +254,27 @@ class Transaction:
 
     # Columns, keys, indices
 
+    @atomic
     def add_columns(self, key: str, columns: Mapping[str, str] | pa.Schema) -> None:
         """Add columns computed by SQL expressions, or, given a schema, empty ones."""
         self._change(key, lambda draft: shape.add_columns(draft, columns))
 
+    @atomic
     def alter_columns(self, key: str, changes: Sequence[ColumnChange]) -> None:
         """Rename columns, change their type, or whether they may be null."""
         self._change(key, lambda draft: shape.alter_columns(draft, changes))
 
+    @atomic
     def drop_columns(self, key: str, columns: Sequence[str]) -> None:
         """Take columns away; older commits keep them."""
         self._change(key, lambda draft: shape.drop_columns(draft, columns))
 
+    @atomic
     def set_primary_key(self, key: str, columns: Sequence[str]) -> None:
         """Make these columns the key, none of them for no key; refused where rows have nulls or repeat one."""
         self._change(key, lambda draft: shape.set_primary_key(draft, columns))
 
+    @atomic
     def index(
         self,
         key: str,
@@ -263,10 +287,12 @@ class Transaction:
         """Build an index over all rows, instead of one of the same name; it is called `{column}_idx` by default."""
         self._change(key, lambda draft: shape.index_column(draft, column, kind=type, name=name, vector=vector))
 
+    @atomic
     def drop_index(self, key: str, name: str) -> None:
         """Take an index away."""
         self._change(key, lambda draft: shape.drop_index(draft, name))
 
+    @atomic
     def compact(
         self, key: str, *, target_rows_per_fragment: int = staging.TARGET_ROWS, rewriter: Rewriter | None = None
     ) -> None:
@@ -276,18 +302,21 @@ class Transaction:
             lambda draft: shape.compact(draft, target_rows_per_fragment=target_rows_per_fragment, rewriter=rewriter),
         )
 
+    @atomic
     def annotate(self, key: str, notes: Notes, *, columns: Mapping[str, Notes] | None = None) -> None:
         """Note texts by name beside a table and its columns, in the metadata of the Arrow schema; None removes one."""
         self._change(key, lambda draft: shape.annotate(draft, notes, columns=columns or {}))
 
     # Publishing
 
+    @atomic
     def add_metadata(self, metadata: Mapping[str, str]) -> None:
         """Say more about the commit that is to be."""
         self._require_open()
         both = checked_metadata({**self._about.metadata, **checked_metadata(metadata)})
         self._about = replace(self._about, metadata=both)
 
+    @atomic
     def commit(self, message: str | None = None) -> GraphCommit | None:
         """Publish all changes as one commit, end, and return the commit; None if there are no changes.
 
@@ -316,6 +345,7 @@ class Transaction:
         finally:
             self._close()
 
+    @atomic
     def rollback(self) -> None:
         """Discard all changes and end. Does nothing after a commit or another rollback."""
         self._close()
