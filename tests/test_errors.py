@@ -38,6 +38,7 @@ CODES = {
     "FileMissingError": "file_not_found",
     "ForbiddenError": "forbidden",
     "ForeignWriteError": "foreign_write",
+    "ForkError": "fork",
     "IdempotencyKeyReusedError": "idempotency_key_reused",
     "InvalidExpressionError": "invalid_expression",
     "InvalidInputError": "invalid_input",

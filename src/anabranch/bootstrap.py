@@ -186,7 +186,13 @@ def _context(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | N
         find_large_comparer=_find_large_comparer,
         load_rewriter=_load_rewriter,
         find_loader=_find_loader,
+        restore=_restore,
     )
+
+
+def _restore(root: str, storage_options: Mapping[str, str], actor: str | None, made_at: str | None) -> Context:
+    """Open the context of a pickled repository. Nothing is requested before it is used."""
+    return replace(_context(root, storage_options, actor), made_at=made_at)
 
 
 def _load_engine() -> SqlEngine:

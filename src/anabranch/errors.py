@@ -45,6 +45,7 @@
     │   └── ForeignWriteError
     ├── InvalidInputError    correct the call
     │   ├── BadRecordError
+    │   ├── ForkError
     │   ├── InvalidNameError
     │   ├── InvalidPathError
     │   ├── InvalidExpressionError
@@ -107,6 +108,7 @@ __all__ = [
     "FileMissingError",
     "ForbiddenError",
     "ForeignWriteError",
+    "ForkError",
     "IdempotencyKeyReusedError",
     "InvalidExpressionError",
     "InvalidInputError",
@@ -396,6 +398,12 @@ class BadRecordError(InvalidInputError):
     """A record of a file is no row of the table it was to be loaded into."""
 
     code = "bad_record"
+
+
+class ForkError(InvalidInputError):
+    """A process was forked from one that had opened a repository, and cannot use it: start it with spawn."""
+
+    code = "fork"
 
 
 class InvalidNameError(InvalidInputError):

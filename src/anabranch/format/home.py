@@ -11,6 +11,7 @@ from anabranch.errors import BranchNotFoundError, DatasetNotFoundError, InvalidN
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.recent import Recent
 from anabranch.storage import ObjectStore, open_store
+from anabranch.storage.forks import check_process
 from anabranch.storage.links import refuse_links
 from anabranch.storage.options import lance_options
 from anabranch.storage.uris import is_local, join_uri, normalise_uri, relative_to
@@ -90,6 +91,7 @@ class Home:
 
     def open(self, version: int | None = None) -> lance.LanceDataset:
         """Open a version, staged ones too; the newest ordinary one by default."""
+        check_process()
         self.refuse_links()
         if version is None:
             return self._open(version)

@@ -29,6 +29,7 @@ from anabranch.errors import (
     TagNotFoundError,
     VersionNotFoundError,
 )
+from anabranch.storage.forks import check_process
 from anabranch.storage.options import redact
 
 __all__ = ["lance_errors"]
@@ -81,6 +82,7 @@ _TABLE: tuple[tuple[str, type[AnabranchError], str], ...] = (
 @contextmanager
 def lance_errors(uri: str, storage_options: Mapping[str, str] | None = None) -> Iterator[None]:
     """Raise one of our errors, which names the dataset, for whatever Lance raises inside."""
+    check_process()
     try:
         yield
     except AnabranchError:

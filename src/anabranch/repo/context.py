@@ -75,6 +75,16 @@ class Context:
     find_large_comparer: "Callable[[], LargeComparer | None]" = lambda: None
     load_rewriter: "Callable[[], Rewriter] | None" = None
     find_loader: "Callable[[], Loader | None]" = lambda: None
+    restore: "Callable[[str, Mapping[str, str], str | None, str | None], Context] | None" = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle what it takes to open the repository again: `restore` gets these values in another process.
+
+        The storage options are among them, with any credentials in them.
+        """
+        if self.restore is None:
+            raise TypeError("this part of a repository cannot be pickled; pickle the Repository or a Snapshot")
+        return self.restore, (self.root, dict(self.storage_options), self.actor, self.made_at)
 
     def branch_log(self, branch: BranchName) -> NumberedLog:
         if branch.run_id is not None:

@@ -151,6 +151,10 @@ class Snapshot(Mapping[str, Table]):
         """The snapshot of a commit."""
         return cls(records, record, version=version, tables=records.commits.tables_of(record))
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle the commit, the map of its tables, and what opens the repository: the copy shows the same rows."""
+        return _restore, (self._records.context, self._record, self.version, dict(self._tables))
+
     def __repr__(self) -> str:
         return f"Snapshot({self.id!r}, version={self.version}, tables={len(self)})"
 
@@ -198,3 +202,7 @@ class Snapshot(Mapping[str, Table]):
     def entries(self) -> TableMap:
         """Where each table lies, by its key."""
         return self._tables
+
+
+def _restore(context: Context, record: CommitRecord, version: int, tables: TableMap) -> Snapshot:
+    return Snapshot(Records.of(context), record, version=version, tables=tables)

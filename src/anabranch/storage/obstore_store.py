@@ -28,6 +28,7 @@ from anabranch.errors import (
     StorageFullError,
     StorageUnavailableError,
 )
+from anabranch.storage.forks import check_process
 from anabranch.storage.objects import ObjectInfo, PreparedObject
 from anabranch.storage.options import client_settings, redact
 from anabranch.storage.uris import join_uri, split_uri
@@ -144,6 +145,7 @@ class ObstoreBackedStore:
 
     @contextmanager
     def _errors(self, path: str, *, folder: bool = False) -> Iterator[None]:
+        check_process()
         # obstore would drop slashes at the ends and reach another object than the one named.
         segments = (path.removesuffix("/") if folder else path).split("/")
         if not {"", ".", ".."}.isdisjoint(segments) and not (folder and not path):

@@ -45,6 +45,10 @@ class Handle:
     def __repr__(self) -> str:
         return f"Repository({self.uri!r}, branch={self.branch!r})"
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle the URI, branch, actor and storage options. The copy reads the branch again when it is first used."""
+        return _restore, (type(self), self._context, self.branch)
+
     @property
     def uri(self) -> str:
         """Where the repository is."""
@@ -176,3 +180,7 @@ class Handle:
         return choose_comparer(
             engine, load_local=self._context.load_comparer, find_large=self._context.find_large_comparer
         )
+
+
+def _restore(kind: "type[Handle]", context: Context, branch: str) -> Handle:
+    return kind(context, branch=branch)
