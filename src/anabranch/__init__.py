@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from anabranch.repo.transaction import Transaction
     from anabranch.spark.session import get_session as spark_session
     from anabranch.spark.views import register_tables as tables
+    from anabranch.warnings import ExternalWriteWarning
 
 __version__ = "0.1.0"
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "Conflict",
     "Dataset",
     "ExportReport",
+    "ExternalWriteWarning",
     "GraphCommit",
     "LoadProgress",
     "LoadReport",
@@ -61,6 +63,7 @@ _PUBLIC = {
     "Conflict": ("anabranch.repo.merging.conflicts", "Conflict"),
     "Dataset": ("anabranch.format.dataset", "Dataset"),
     "ExportReport": ("anabranch.repo.loading.values", "ExportReport"),
+    "ExternalWriteWarning": ("anabranch.warnings", "ExternalWriteWarning"),
     "GraphCommit": ("anabranch.repo.models", "GraphCommit"),
     "LoadProgress": ("anabranch.repo.loading.values", "LoadProgress"),
     "LoadReport": ("anabranch.repo.loading.values", "LoadReport"),

@@ -1,16 +1,18 @@
 """Strangers' direct writes: kept, reported, taken in or set aside; and Lance tables taken in as they are."""
 
+from datetime import timedelta
+
 import lance
 import pyarrow as pa
 import pytest
 
 import anabranch as ab
 from anabranch.errors import (
-    ConflictError,
     DatasetNotFoundError,
     ForeignWriteError,
     InvalidInputError,
     KeyConflictError,
+    MergeConflictError,
     NotFoundError,
     SchemaMismatchError,
     TableExistsError,
@@ -61,12 +63,12 @@ def test_a_direct_write_is_kept_and_not_seen_through_the_repository(lake: ab.Rep
 
 def test_a_direct_write_is_reported_after_the_next_commit_and_stays_on_top(lake: ab.Repository, branch: str) -> None:
     strange_append(lake, branch, 99)
-    append(lake, 5, branch=branch)
+    commit_beside(lake, branch, 5)
     assert [write.table for write in lake.foreign_writes] == [ORDERS]
     assert "an external writer changed" in lake.foreign_writes[0].problem
     assert ids(lake.snapshot_of(branch)) == [1, 2, 3, 4, 5]
     assert sorted(raw(lake, ref=branch).to_table().column("id").to_pylist()) == [1, 2, 3, 4, 99]
-    append(lake, 6, branch=branch)
+    commit_beside(lake, branch, 6)
     assert [write.table for write in lake.foreign_writes] == [ORDERS]
     append(lake, 30, branch=branch, key=CUSTOMERS)
     assert lake.foreign_writes == ()
@@ -113,15 +115,55 @@ def test_a_direct_write_that_drops_the_key_is_not_adopted(lake: ab.Repository) -
         lake.adopt(ORDERS)
 
 
-def test_a_direct_write_before_a_later_commit_is_not_adopted_over_it(lake: ab.Repository, branch: str) -> None:
+def commit_beside(repo: ab.Repository, branch: str, *numbers: int) -> None:
+    """Commit while an external write waits for a decision."""
+    with pytest.warns(ab.ExternalWriteWarning, match=rf"adopt\('{ORDERS}'\)"):
+        append(repo, *numbers, branch=branch)
+
+
+def test_adopt_merges_a_direct_write_with_later_commits(lake: ab.Repository, branch: str) -> None:
     strange_append(lake, branch, 99)
-    append(lake, 5, branch=branch)
-    with nothing_changes(lake), pytest.raises(ConflictError, match=f"'{ORDERS}' has moved on.*settle by force"):
+    raw(lake, ref=branch).delete("id = 1")
+    commit_beside(lake, branch, 5)
+    with pytest.warns(ab.ExternalWriteWarning), lake.transaction(branch) as tx:
+        tx.update(ORDERS, {"v": "'new'"}, where="id = 2")
+    lake.adopt(ORDERS, branch=branch)
+    found = {row["id"]: row["v"] for row in rows(lake.snapshot_of(branch)[ORDERS])}
+    assert found == {2: "new", 3: "c", 4: "d", 5: "e", 99: "u"}
+    assert rows(raw(lake, ref=branch)) == rows(lake.snapshot_of(branch)[ORDERS])
+    assert lake.list_foreign_writes(branch=branch) == ()
+    append(lake, 6, branch=branch)
+    assert lake.foreign_writes == ()
+
+
+def test_direct_writes_can_be_adopted_again_and_again(lake: ab.Repository, branch: str) -> None:
+    for number in range(3):
+        strange_append(lake, branch, 90 + number)
+        commit_beside(lake, branch, 50 + number)
         lake.adopt(ORDERS, branch=branch)
+    assert ids(lake.snapshot_of(branch)) == [1, 2, 3, 4, 50, 51, 52, 90, 91, 92]
+    assert rows(raw(lake, ref=branch)) == rows(lake.snapshot_of(branch)[ORDERS])
+
+
+def test_direct_write_to_a_cell_that_a_commit_changed_is_a_conflict(lake: ab.Repository, branch: str) -> None:
+    raw(lake, ref=branch).update({"v": "'theirs'"}, where="id = 2")
+    with pytest.warns(ab.ExternalWriteWarning), lake.transaction(branch) as tx:
+        tx.update(ORDERS, {"v": "'ours'"}, where="id = 2")
+    with pytest.raises(MergeConflictError):
+        lake.adopt(ORDERS, branch=branch)
+    assert [row["v"] for row in rows(lake.snapshot_of(branch)[ORDERS]) if row["id"] == 2] == ["ours"]
+    assert [row["v"] for row in rows(raw(lake, ref=branch)) if row["id"] == 2] == ["theirs"]
+
+
+def test_adopted_write_survives_the_cleanup_of_ordinary_versions(lake: ab.Repository, branch: str) -> None:
+    strange_append(lake, branch, 99)
+    lake.adopt(ORDERS, branch=branch)
+    raw(lake, ref=branch).cleanup_old_versions(timedelta(0), delete_unverified=True)
+    assert ids(another(lake).snapshot_of(branch)) == [1, 2, 3, 4, 99]
 
 
 def test_without_a_direct_write_there_is_nothing_to_adopt(lake: ab.Repository, branch: str) -> None:
-    with nothing_changes(lake), pytest.raises(NotFoundError, match="nobody else wrote"):
+    with nothing_changes(lake), pytest.raises(NotFoundError, match="no external writer"):
         lake.adopt(ORDERS, branch=branch)
     with nothing_changes(lake), pytest.raises(NotFoundError, match=r"s\.none"):
         lake.adopt("s.none", branch=branch)
@@ -139,14 +181,14 @@ def test_settle_by_force_sets_a_direct_write_aside(lake: ab.Repository, branch: 
 
 def test_what_was_set_aside_is_not_reported_again(lake: ab.Repository, branch: str) -> None:
     strange_append(lake, branch, 99)
-    append(lake, 5, branch=branch)
+    commit_beside(lake, branch, 5)
     assert lake.foreign_writes != ()
     lake.settle(ORDERS, branch=branch, force=True)
     assert lake.foreign_writes == ()
     append(lake, 6, branch=branch)
     assert lake.foreign_writes == ()
     assert rows(raw(lake, ref=branch)) == rows(lake.snapshot_of(branch)[ORDERS])
-    with pytest.raises(NotFoundError, match="nobody else wrote"):
+    with pytest.raises(NotFoundError, match="no external writer"):
         lake.adopt(ORDERS, branch=branch)
 
 

@@ -1,4 +1,4 @@
-"""Take in what was written without us: a stranger's write to a managed table, or a whole Lance table."""
+"""Adopt what other Lance tools wrote: an external write to a managed table, or a whole Lance table."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,6 +8,7 @@ from anabranch.format import clone, staging
 from anabranch.format.home import Home
 from anabranch.format.staging import Pin
 from anabranch.ids import BranchName, TableKey
+from anabranch.repo.merging.combining import Combiner, Sides
 from anabranch.repo.models import CommitKind, LogEntry, TableEntry
 from anabranch.repo.publish import Changes, Description, publish
 from anabranch.repo.records import Records
@@ -17,28 +18,50 @@ from anabranch.repo.views import view
 __all__ = ["adopt_table", "adopt_write"]
 
 
-def adopt_write(records: Records, branch: BranchName, key: TableKey) -> LogEntry:
-    """Publish the state that somebody wrote to a table's home with another tool."""
+def adopt_write(records: Records, branch: BranchName, key: TableKey, combiner: Combiner) -> LogEntry:
+    """Publish what external writers did to a table's home, merged with what was committed since.
+
+    The published version is a staged copy of theirs: native cleanup removes ordinary versions.
+    """
+
+    def changes_on(head: LogEntry) -> Changes:
+        entry = records.commits.tables_of(head.head).get(key)
+        if entry is None or not owns(branch, entry.home):
+            raise NotFoundError(
+                f"branch '{branch}' has no home of its own for '{key}'", hint="give the Lance table's URI to take it in"
+            )
+        return {key: _with_external_write(records, branch, key, entry, combiner)}
+
     head = records.heads.get(branch)
-    entry = records.commits.tables_of(head.head).get(key)
-    if entry is None or not owns(branch, entry.home):
-        raise NotFoundError(
-            f"branch '{branch}' has no home of its own for '{key}'", hint="give the Lance table's URI to take it in"
-        )
+    about = Description(message=f"Adopt a direct write to {key}", kind=CommitKind.ADOPT, metadata={})
+    return publish(records, expected=head, changes=changes_on(head), about=about, rebase=changes_on)
+
+
+def _with_external_write(
+    records: Records, branch: BranchName, key: TableKey, entry: TableEntry, combiner: Combiner
+) -> TableEntry:
     home = records.context.home_of(entry)
-    strangers = staging.foreign_versions(home, since=entry.head)
-    if not strangers:
-        raise NotFoundError(f"nobody else wrote to '{key}' on '{branch}'", hint="there is nothing to adopt")
-    if not _was_made_on(home, entry, strangers[0]):
-        raise ConflictError(
-            f"'{key}' has moved on since somebody else wrote to it directly",
-            hint="read their version and apply it as a change, then settle by force",
-        )
-    pin = Pin(home=home, version=home.head_version())
+    external = staging.foreign_versions(home, since=entry.head)
+    if not external:
+        raise NotFoundError(f"no external writer changed '{key}' on '{branch}'", hint="there is nothing to adopt")
+    newest = staging.newest_version(home)
+    pin = Pin(home=home, version=staging.copy_ordinary(home, newest))
     check_primary_key(key, pin.schema, entry.primary_key)
     check_unique(pin, entry.primary_key)
-    adopted = replace(entry, version=pin.version, head=pin.version, rows=pin.count_rows())
-    return _publish(records, head, key, adopted, message=f"Adopt a direct write to {key}")
+    theirs = replace(entry, version=pin.version, head=newest, rows=pin.count_rows())
+    shown = staging.versions_shown_by(home, external[0] - 1)
+    if entry.version in shown:
+        return theirs
+    if not shown:
+        raise ConflictError(
+            f"the version of '{key}' that the external write was made on is gone",
+            hint="read their version and apply it as a change, then settle by force",
+        )
+    # Ours is replayed on top of theirs, so that the result follows the home's newest ordinary version.
+    sides = Sides(base={key: replace(entry, version=shown[0])}, source={key: entry}, target={key: theirs})
+    combined = combiner.stage(sides)
+    combined.conflicts.refuse_any(f"the external write to '{key}' on '{branch}'")
+    return combined.changes.get(key) or theirs
 
 
 def adopt_table(
@@ -68,11 +91,6 @@ def adopt_table(
         rows=pin.count_rows(),
     )
     return _publish(records, head, key, entry, message=f"Adopt {source.uri} as {key}")
-
-
-def _was_made_on(home: Home, entry: TableEntry, first_stranger: int) -> bool:
-    before = first_stranger - 1
-    return entry.version == before or staging.restored_version(home, before) == entry.version
 
 
 def _publish(records: Records, head: LogEntry, key: TableKey, entry: TableEntry, *, message: str) -> LogEntry:

@@ -13,8 +13,9 @@ from anabranch.repo.models import TableEntry, TableMap
 from anabranch.repo.publish import Changes
 from anabranch.repo.records import Records
 from anabranch.repo.tables import owns
+from anabranch.warnings import warn_of_external_write
 
-__all__ = ["ForeignWrite", "settle_table", "try_to_settle"]
+__all__ = ["ForeignWrite", "settle_table", "try_to_settle", "warn_of_external_writes"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +25,16 @@ class ForeignWrite:
     table: str
     home: str
     problem: str
+
+
+def warn_of_external_writes(writes: tuple[ForeignWrite, ...]) -> None:
+    """Warn of external writes that a commit met; the commit is published, and plain Lance readers do not see it."""
+    for write in writes:
+        warn_of_external_write(
+            f"the commit is published, but plain Lance readers of '{write.table}' on branch '{write.home}' "
+            f"do not see it: {write.problem}; adopt('{write.table}') merges the external write, "
+            f"settle('{write.table}', force=True) sets it aside"
+        )
 
 
 def try_to_settle(records: Records, branch: BranchName, changes: Changes) -> tuple[ForeignWrite, ...]:

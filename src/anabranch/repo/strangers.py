@@ -25,5 +25,5 @@ def _find(records: Records, branch: BranchName, key: TableKey, entry: TableEntry
     if not strangers:
         return None
     versions = ", ".join(map(str, strangers))
-    problem = f"somebody else wrote to {home.uri!r}: version {versions}"
+    problem = f"an external writer changed {home.uri!r}: version {versions}"
     return ForeignWrite(table=str(key), home=str(branch), problem=problem)

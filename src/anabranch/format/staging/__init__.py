@@ -37,6 +37,7 @@ from anabranch.format.staging.rows import RowBatch, RowsChanged, delete, replace
 from anabranch.format.staging.settling import (
     PreparedSettle,
     Settled,
+    copy_ordinary,
     foreign_versions,
     is_our_restore,
     link,
@@ -47,6 +48,7 @@ from anabranch.format.staging.settling import (
     settle,
     settle_by_force,
     settled_head,
+    versions_shown_by,
 )
 from anabranch.format.staging.uniqueness import are_surely_unique
 
@@ -77,6 +79,7 @@ __all__ = [
     "compact",
     "create_empty",
     "default_expression",
+    "copy_ordinary",
     "delete",
     "delete_keys",
     "drop_columns",
@@ -110,5 +113,6 @@ __all__ = [
     "stage_rewritten",
     "update",
     "upsert",
+    "versions_shown_by",
     "write_fragments",
 ]

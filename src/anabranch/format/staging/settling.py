@@ -6,13 +6,14 @@ our versions has properties that name the staged version it shows.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from uuid import uuid4
 
 from anabranch.errors import ForeignWriteError, NotFoundError, ObjectNotFoundError, VersionNotFoundError
 from anabranch.format.described_files import FileKind, files_of_fragment, folder_of_index, names_in_index
 from anabranch.format.home import Home, is_staged
 from anabranch.format.lance_errors import lance_errors
-from anabranch.format.manifest import BasePath, read_manifest
+from anabranch.format.manifest import BasePath, read_manifest, with_version
 from anabranch.format.names import manifest_of_path, manifest_path
 from anabranch.format.recent import Recent
 from anabranch.format.settled_manifest import (
@@ -23,12 +24,13 @@ from anabranch.format.settled_manifest import (
     read_properties,
     settled_manifest,
 )
-from anabranch.storage import ObjectStore, open_store, put_once
+from anabranch.storage import ObjectStore, find_object, open_store, put_once
 from anabranch.storage.uris import join_uri
 
 __all__ = [
     "PreparedSettle",
     "Settled",
+    "copy_ordinary",
     "foreign_versions",
     "is_our_restore",
     "link",
@@ -40,6 +42,7 @@ __all__ = [
     "settle_by_force",
     "settled_head",
     "shown_version",
+    "versions_shown_by",
 ]
 
 # In the transaction of an ordinary version that shows another one: the number of that version.
@@ -221,6 +224,35 @@ def settled_head(home: Home, *, published: int, since: int) -> int:
     newest = _find_newest(home, published, at_least=since).number
     external = _external(home, since=since, until=newest)
     return external[0] - 1 if external else newest
+
+
+def copy_ordinary(home: Home, number: int) -> int:
+    """Put an ordinary version as a staged one and return its id: native cleanup removes only ordinary manifests.
+
+    The id follows from the manifest, so that a second copy of the same version is the same version.
+    """
+    name = _path(home, number)
+    data = home.store().get(name)
+    version = _copy_id(data)
+    put_once(home.store(), _path(home, version), with_version(data, version, name=name))
+    return version
+
+
+def versions_shown_by(home: Home, number: int) -> tuple[int, ...]:
+    """Return the ids under which the state of an ordinary version may have been published, those to read first."""
+    try:
+        data = home.store().get(_path(home, number))
+    except ObjectNotFoundError:
+        return ()
+    shown = shown_version(_stamp_in(home, data, number) or {})
+    # Rows without a key are matched along the staged line, so the staged version comes first while it is there.
+    if shown is not None and find_object(home.store(), _path(home, shown)) is not None:
+        return shown, number
+    return number, _copy_id(data), *([shown] if shown is not None else [])
+
+
+def _copy_id(data: bytes) -> int:
+    return 1 << 63 | int.from_bytes(sha256(data).digest()[:8]) >> 1
 
 
 def newest_version(home: Home) -> int:

@@ -110,6 +110,7 @@ class Handle:
     def _on_published(self, entry: LogEntry, changes: Changes) -> None:
         self._move_to(entry)
         self.foreign_writes = settling.try_to_settle(self._records, entry.branch, changes)
+        settling.warn_of_external_writes(self.foreign_writes)
 
     def _on_moved(self, after: LogEntry) -> None:
         """After a movement that was no transaction: show it, also to raw Lance readers.

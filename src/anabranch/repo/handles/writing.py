@@ -11,6 +11,8 @@ from anabranch.repo import adoption, settling, strangers, streams, upkeep
 from anabranch.repo.checks import checked_kind, checked_metadata, checked_text
 from anabranch.repo.engine import Rewriter
 from anabranch.repo.handles.base import Handle
+from anabranch.repo.merging.combining import Combiner
+from anabranch.repo.merging.resolving import Strategy, parse_resolution
 from anabranch.repo.models import CommitKind, GraphCommit
 from anabranch.repo.publish import Description
 from anabranch.repo.schema.apply import SchemaApplied, apply_schema, plan_on, show_schema
@@ -90,14 +92,26 @@ class WritingHandle(Handle):
     def adopt(
         self, key: str, uri: str | None = None, *, branch: str | None = None, primary_key: Sequence[str] = ()
     ) -> None:
-        """Take in a stranger's direct write to a table, or the Lance table at a URI as a new one, without copying."""
+        """Adopt an external write to a table, or the Lance table at a URI as a new one, without copying its data.
+
+        An external write is merged with what was committed since. Where both changed one cell, a MergeConflictError
+        names it and nothing changes; `settle` with `force` then sets the external write aside.
+        """
         target = self._named(branch)
         parsed = TableKey.parse(key)
         if uri is None:
-            entry = adoption.adopt_write(self._records, target, parsed)
-        else:
-            source = Home.at(uri, self._context.storage_options)
-            entry = adoption.adopt_table(self._records, target, parsed, source=source, primary_key=primary_key)
+            combiner = Combiner(
+                context=self._context,
+                branch=target,
+                comparer=self._comparer(),
+                resolution=parse_resolution(Strategy.FAIL, None),
+            )
+            with self._records.at_work() as records:
+                entry = adoption.adopt_write(records, target, parsed, combiner)
+            self._on_published(entry, {parsed: self._records.commits.find_table(entry.head, parsed)})
+            return
+        source = Home.at(uri, self._context.storage_options)
+        entry = adoption.adopt_table(self._records, target, parsed, source=source, primary_key=primary_key)
         self._forget_foreign_writes(parsed)
         self._move_to(entry)
 
