@@ -1,5 +1,8 @@
 """`anabranch status`."""
 
+import json
+from pathlib import Path
+
 import lance
 import pytest
 
@@ -68,3 +71,17 @@ def test_a_direct_write_is_shown_until_it_is_adopted_or_set_aside(cli: Run, lake
     assert lake.get_commit(adopted["commit_id"]).actor_id == "eve"
     assert cli("status", "--json").document["foreign_writes"] == []
     assert cli("cat", ORDERS, "--where", "id = 2", "--json").document["rows"] == []
+
+
+def test_a_commit_beside_a_direct_write_warns_on_stderr(cli: Run, lake: ab.Repository, tmp_path: Path) -> None:
+    lance.dataset(lake.snapshot()[ORDERS].uri).delete("id = 1")
+    file = tmp_path / "more.csv"
+    file.write_text("id,item,price\n77,jam,1.5\n")
+    done = cli("load", ORDERS, str(file), "--mode", "append", "--json")
+    assert (done.code, json.loads(done.out)["rows_loaded"]) == (0, 1)
+    (line,) = done.err.splitlines()
+    assert line.startswith("warning: the commit is published, but another Lance tool wrote to")
+    assert f"adopt('{ORDERS}')" in line
+    assert cli("table", "adopt", ORDERS).err == ""
+    found = lake.snapshot_of("main")[ORDERS].to_arrow(columns=["id"]).column("id").to_pylist()
+    assert sorted(found) == [2, 3, 77]

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import lance
 import pytest
 
 from anabranch.errors import InvalidInputError
@@ -172,3 +173,14 @@ def test_a_port_that_is_taken_is_named(running: Running) -> None:
     port = int(running.url.rpartition(":")[2])
     with pytest.raises(InvalidInputError, match=f"at 127.0.0.1, port {port}: Address already in use"):
         listen(host="127.0.0.1", port=port)
+
+
+def test_commit_beside_a_direct_write_answers_with_a_warning(running: Running, project: Project) -> None:
+    answer = project.client.post(f"{project.table()}/rows", json={"rows": [{"id": 4, "v": "x"}]})
+    assert "anabranch-warning" not in answer.headers
+    (uri,) = running.data.glob(f"project_{project.id}/tables/in_c_sales/orders.lance")
+    lance.dataset(str(uri)).delete("id = 1")
+    answer = project.client.post(f"{project.table()}/rows", json={"rows": [{"id": 5, "v": "x"}]})
+    ok(answer)
+    assert "adopt('in_c_sales.orders')" in answer.headers["anabranch-warning"]
+    assert str(running.data) not in answer.headers["anabranch-warning"]

@@ -1,7 +1,8 @@
 """The command `anabranch`: it puts the groups together and is the one place that handles errors."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
@@ -48,8 +49,9 @@ from anabranch.cli.commands import (
 )
 from anabranch.cli.exit_codes import exit_code
 from anabranch.cli.merging import with_conflicts
-from anabranch.cli.output import ErrorView, output_for
+from anabranch.cli.output import ErrorView, output_for, printable
 from anabranch.errors import AnabranchError, MergeConflictError
+from anabranch.warnings import collect_warnings
 
 __all__ = ["create_app", "main"]
 
@@ -70,14 +72,15 @@ class _App(TyperGroup):
         # Also for errors in the arguments themselves, before any command has read them.
         output = output_for(as_json="--json" in given)
         try:
-            code = super().main(
-                args=given,
-                prog_name=prog_name or "anabranch",
-                complete_var=complete_var,
-                standalone_mode=False,
-                windows_expand_args=windows_expand_args,
-                **extra,
-            )
+            with collect_warnings() as warnings, _showing(warnings):
+                code = super().main(
+                    args=given,
+                    prog_name=prog_name or "anabranch",
+                    complete_var=complete_var,
+                    standalone_mode=False,
+                    windows_expand_args=windows_expand_args,
+                    **extra,
+                )
         except AnabranchError as error:
             output.fail(_view_of(error))
             code = exit_code(type(error))
@@ -95,6 +98,16 @@ class _App(TyperGroup):
         for panel, commands in panels.items():
             with formatter.section(panel):
                 formatter.write_dl([(name, command.get_short_help_str(width)) for name, command in commands])
+
+
+@contextmanager
+def _showing(warnings: list[str]) -> Iterator[None]:
+    """Show on stderr what a command warned of, whether it succeeds or fails."""
+    try:
+        yield
+    finally:
+        for warning in warnings:
+            typer.echo(f"warning: {printable(warning)}", err=True)
 
 
 def _view_of(error: AnabranchError) -> ErrorView:

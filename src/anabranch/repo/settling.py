@@ -31,8 +31,8 @@ def warn_of_external_writes(writes: tuple[ForeignWrite, ...]) -> None:
     """Warn of external writes that a commit met; the commit is published, and plain Lance readers do not see it."""
     for write in writes:
         warn_of_external_write(
-            f"the commit is published, but plain Lance readers of '{write.table}' on branch '{write.home}' "
-            f"do not see it: {write.problem}; adopt('{write.table}') merges the external write, "
+            f"the commit is published, but another Lance tool wrote to '{write.table}' on branch '{write.home}', and "
+            f"plain Lance readers see its version: adopt('{write.table}') merges it, "
             f"settle('{write.table}', force=True) sets it aside"
         )
 

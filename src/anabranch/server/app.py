@@ -9,7 +9,7 @@ from fastapi import FastAPI
 import anabranch
 from anabranch.server.envelope import add_handlers
 from anabranch.server.metrics import MetricsMiddleware
-from anabranch.server.middleware import LimitingMiddleware
+from anabranch.server.middleware import LimitingMiddleware, WarningMiddleware
 from anabranch.server.routes import (
     audit,
     branches,
@@ -71,6 +71,7 @@ def create_app(settings: Settings, *, service: Service | None = None) -> FastAPI
     )
     app.state.service = opened
     add_handlers(app)
+    app.add_middleware(WarningMiddleware)
     app.add_middleware(LimitingMiddleware, limits=settings.limits)
     app.add_middleware(MetricsMiddleware, metrics=opened.metrics)
     for router in _ROUTERS:

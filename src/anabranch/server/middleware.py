@@ -9,8 +9,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from anabranch.errors import AnabranchError, TooLargeError, TooManyRequestsError, TooSlowError
 from anabranch.server.envelope import TellingException, answer_error
 from anabranch.server.settings import Limits
+from anabranch.warnings import collect_warnings
 
-__all__ = ["LimitingMiddleware"]
+__all__ = ["LimitingMiddleware", "WarningMiddleware"]
 
 _ALWAYS_ANSWERED = frozenset({"/health", "/metrics"})
 
@@ -73,6 +74,27 @@ class LimitingMiddleware:
     def _most_bytes(self, scope: Scope) -> int:
         is_upload = _header(scope, b"content-type").startswith(b"multipart/")
         return self._limits.upload_bytes if is_upload else self._limits.body_bytes
+
+
+class WarningMiddleware:
+    """Send the warnings of a request in headers `Anabranch-Warning`, one for each."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        with collect_warnings() as warnings:
+
+            async def adding(message: Message) -> None:
+                if message["type"] == "http.response.start":
+                    added = [(b"anabranch-warning", text.encode("ascii", "backslashreplace")) for text in warnings]
+                    message = {**message, "headers": [*message.get("headers", ()), *added]}
+                await send(message)
+
+            await self._app(scope, receive, adding)
 
 
 def _header(scope: Scope, name: bytes) -> bytes:

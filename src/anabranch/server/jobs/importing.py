@@ -32,6 +32,7 @@ from anabranch.server.retrying import retried
 from anabranch.server.settings import Settings
 from anabranch.server.tables import find_table
 from anabranch.server.uploading import Upload
+from anabranch.warnings import collect_warnings
 
 __all__ = ["ImportOrder", "ImportRequest", "Imports"]
 
@@ -126,7 +127,8 @@ class Imports:
 
     def _import(self, order: ImportOrder, job: Job, report: Report) -> Mapping[str, Any]:
         branch = order.branch
-        loaded = retried(lambda: self._load(order, job, report), seconds=self._limits.job_retry_seconds)
+        with collect_warnings() as warnings:
+            loaded = retried(lambda: self._load(order, job, report), seconds=self._limits.job_retry_seconds)
         self._note_copies(branch)
         commit_id = loaded.commit_id or branch.repository.snapshot_of(branch.name).id
         return {
@@ -135,7 +137,7 @@ class Imports:
             "table_row_count": _rows_at(branch.repository, commit_id, order.key),
             "commit_id": loaded.commit_id,
             "engine": str(loaded.engine),
-            "warnings": _warnings(loaded),
+            "warnings": [*_warnings(loaded), *warnings],
         }
 
     def _load(self, order: ImportOrder, job: Job, report: Report) -> LoadReport:
