@@ -12,6 +12,7 @@ import lance
 import pyarrow as pa
 import pytest
 
+import anabranch as ab
 from anabranch.errors import DatasetNotFoundError
 from anabranch.format.bases import add_base, append_to_base
 from anabranch.format.clone import shallow_clone
@@ -556,3 +557,13 @@ def test_half_written_refs_are_removed_and_half_written_data_is_left(home: Home)
 def test_a_place_without_a_dataset_is_refused(place: Place) -> None:
     with pytest.raises(DatasetNotFoundError):
         doctor(Home.at(place / "nothing.lance", place.storage_options))
+
+
+def test_progress_counts_the_versions_that_were_read(tmp_path: Path) -> None:
+    root = str(tmp_path / "t.lance")
+    lance.write_dataset(pa.table({"id": [1]}), root)
+    lance.dataset(root).insert(pa.table({"id": [2]}))
+    ab.dataset(root).branch_create("dev")
+    seen: list[tuple[int, int]] = []
+    ab.dataset(root).doctor(progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(0, 3), (1, 3), (2, 3), (3, 3)]

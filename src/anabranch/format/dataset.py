@@ -382,14 +382,22 @@ class Dataset:
         return deletions.deleted_offsets(self._home, self._pinned, fragment_id)
 
     def doctor(
-        self, *, repair: bool = False, grace: timedelta = doctor.GRACE, clones: Sequence[str] = ()
+        self,
+        *,
+        repair: bool = False,
+        grace: timedelta = doctor.GRACE,
+        clones: Sequence[str] = (),
+        progress: Callable[[int, int], None] | None = None,
     ) -> doctor.DoctorReport:
-        """Say what is wrong, and with `repair` put right what is safe: nothing younger than `grace` is touched.
+        """Report what is wrong, and with `repair` put right what is safe: nothing younger than `grace` is touched.
 
-        Clones that plain pylance made are unknown here; name them, and what they need is kept.
+        Clones that plain pylance made are unknown here; name them, and what they need is kept. `progress` is called
+        with the number of versions that were read, and the number of all.
         """
         others = [Home.at(uri, self._home.storage_options) for uri in clones]
-        return doctor.doctor(self._root, repair=repair, grace=grace, clones=others)
+        return doctor.doctor(
+            self._root, repair=repair, grace=grace, clones=others, progress=progress or (lambda *_: None)
+        )
 
     @property
     def _pin(self) -> Pin:

@@ -1,6 +1,6 @@
 """Find what crashes, races and foreign hands left behind in a dataset, and repair what can be repaired safely."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import timedelta
 
@@ -17,7 +17,7 @@ from anabranch.format.health.remedies import apply_remedy, store_time
 from anabranch.format.health.trees import diagnose_trees
 from anabranch.format.home import Home
 
-__all__ = ["GRACE", "DoctorReport", "Finding", "FindingKind", "Severity", "doctor"]
+__all__ = ["GRACE", "DoctorReport", "Finding", "FindingKind", "Progress", "Severity", "doctor"]
 
 # Far more than anyone needs between a branch's first manifest and its ref.
 GRACE = timedelta(minutes=15)
@@ -26,7 +26,18 @@ GRACE = timedelta(minutes=15)
 _ROUNDS = 5
 
 
-def doctor(home: Home, *, repair: bool = False, grace: timedelta = GRACE, clones: Iterable[Home] = ()) -> DoctorReport:
+# Called with the number of versions that were read, and the number of all; a repair reads them again.
+Progress = Callable[[int, int], None]
+
+
+def doctor(
+    home: Home,
+    *,
+    repair: bool = False,
+    grace: timedelta = GRACE,
+    clones: Iterable[Home] = (),
+    progress: Progress = lambda *_: None,
+) -> DoctorReport:
     """Report what is wrong with a dataset, damaged files included, and with `repair` put right what is safe.
 
     Nothing is removed that a branch, a tag or one of the given clones needs, nor what is younger than `grace` by the
@@ -34,14 +45,14 @@ def doctor(home: Home, *, repair: bool = False, grace: timedelta = GRACE, clones
     """
     root = home.on(None)
     others = tuple(clones)
-    found = _examine(root, others)
+    found = _examine(root, others, progress)
     repaired: list[Finding] = []
     for _ in range(_ROUNDS if repair else 0):
         done = _treat(root, found, grace)
         if not done:
             break
         repaired += done
-        found = _examine(root, others)
+        found = _examine(root, others, progress)
     findings = [*repaired, *(diagnosis.finding for diagnosis in found)]
     order = list(Severity)
     return DoctorReport(root=root.root, findings=tuple(sorted(findings, key=lambda one: order.index(one.severity))))
@@ -59,8 +70,8 @@ def _treat(root: Home, found: Iterable[Diagnosis], grace: timedelta) -> list[Fin
     ]
 
 
-def _examine(root: Home, clones: Iterable[Home]) -> tuple[Diagnosis, ...]:
-    census = take_census(root)
+def _examine(root: Home, clones: Iterable[Home], progress: Progress) -> tuple[Diagnosis, ...]:
+    census = take_census(root, progress=progress)
     elsewhere = look_elsewhere(root, (uri for facts in census.versions for uri in facts.needs))
     bases = {clone.uri: _base_paths(clone) for clone in clones}
     deletions = {uri: rows for facts in census.versions for uri, rows in facts.deletions.items()}

@@ -118,11 +118,11 @@ def doctor(
 
     It works on a damaged dataset too. The exit code is 1 if something is wrong and stays so.
     """
+    output = output_for(as_json=as_json)
     dataset = open_damaged_dataset(uri, storage_option)
-    report = dataset.doctor(repair=repair, grace=timedelta(minutes=grace), clones=clone or ())
-    output_for(as_json=as_json).show(
-        Answer(document=health_document(report), sentences=[health_sentence(report)], tables=_tables(report))
-    )
+    with output.progress("examining versions") as progress:
+        report = dataset.doctor(repair=repair, grace=timedelta(minutes=grace), clones=clone or (), progress=progress)
+    output.show(Answer(document=health_document(report), sentences=[health_sentence(report)], tables=_tables(report)))
     if not report.is_clean:
         raise typer.Exit(GENERAL)
 

@@ -1,6 +1,6 @@
 """What a dataset's own files say about it, gathered once and without raising for what is damaged."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TypeVar
@@ -25,7 +25,7 @@ from anabranch.format.origins import Origin, find_origin
 from anabranch.format.ref_files import RefFile, RefKind
 from anabranch.format.refs import BranchInfo, parse_branch, scan_branches, scan_refs
 from anabranch.format.tags import TagInfo, scan_tags
-from anabranch.storage import find_object, in_parallel
+from anabranch.storage import find_object, in_parallel, iter_in_parallel
 from anabranch.storage.uris import normalise_uri
 
 __all__ = ["Census", "Damage", "VersionFacts", "take_census", "take_partial_census"]
@@ -105,13 +105,14 @@ class Census:
         return tuple(sorted(own, key=lambda facts: facts.version))
 
 
-def take_census(root: Home) -> Census:
-    """Look at every branch, tag and version of a dataset."""
+def take_census(root: Home, *, progress: Callable[[int, int], None] = lambda *_: None) -> Census:
+    """Read every branch, tag and version of a dataset; `progress` gets the number of versions read, and of all."""
     files = layout(root)
     manifests = [file for file in files.files if file.kind in _MANIFESTS]
     stale = in_parallel(lambda name: _stale_base(root.on(name)), files.branches)
     told = {name: said for name, said in zip(files.branches, stale, strict=True) if said}
-    return _take(root, files, manifests, branch_refs=scan_branches(root), tag_refs=scan_tags(root), stale=told)
+    read = _read_all(root, manifests, progress)
+    return _take(files, read, branch_refs=scan_branches(root), tag_refs=scan_tags(root), stale=told)
 
 
 def take_partial_census(root: Home, files: Layout, versions: Collection[tuple[str | None, int]]) -> Census:
@@ -124,19 +125,31 @@ def take_partial_census(root: Home, files: Layout, versions: Collection[tuple[st
     ]
     names = {name for name in files.branches if name in homes}
     branch_refs = scan_refs(root, RefKind.BRANCH, parse_branch, names=names) if names else ()
-    return _take(root, files, manifests, branch_refs=branch_refs, tag_refs=(), stale={})
+    return _take(files, _read_all(root, manifests), branch_refs=branch_refs, tag_refs=(), stale={})
+
+
+_Facts = VersionFacts | Damage | None
+
+
+def _read_all(
+    root: Home, manifests: list[LayoutFile], progress: Callable[[int, int], None] = lambda *_: None
+) -> list[tuple[LayoutFile, _Facts]]:
+    read: list[tuple[LayoutFile, _Facts]] = []
+    progress(0, len(manifests))
+    for facts in iter_in_parallel(lambda file: _version_facts(root, file), manifests):
+        read.append((manifests[len(read)], facts))
+        progress(len(read), len(manifests))
+    return read
 
 
 def _take(
-    root: Home,
     files: Layout,
-    manifests: list[LayoutFile],
+    read: list[tuple[LayoutFile, _Facts]],
     *,
     branch_refs: tuple[RefFile[BranchInfo], ...],
     tag_refs: tuple[RefFile[TagInfo], ...],
     stale: Mapping[str, str],
 ) -> Census:
-    read = list(zip(manifests, in_parallel(lambda file: _version_facts(root, file), manifests), strict=True))
     return Census(
         layout=files,
         branch_refs=branch_refs,
