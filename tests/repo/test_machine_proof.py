@@ -12,7 +12,8 @@ from tests.repo.machines.pair import PairMachine
 from tests.repo.machines.whole import RepositoryMachine
 from tests.repo.programs.running import Program
 
-pytestmark = pytest.mark.proof
+# The machines drop transactions on purpose.
+pytestmark = [pytest.mark.proof, pytest.mark.filterwarnings("ignore:a transaction on branch:ResourceWarning")]
 
 STEPS = 50
 # One history after the other; parts run beside each other.
