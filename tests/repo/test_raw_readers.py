@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -106,8 +107,12 @@ def test_new_table_is_empty_until_it_is_published(lake: Repository) -> None:
 
 
 def append_without_settling(lake: Repository, number: int) -> Callable[[], object]:
-    """Publish as a process does that stops right after it; what it would have done next is returned."""
-    records, rest = Records.of(lake._context), []
+    """Publish like a process that stops right after it, and return what it would have done next.
+
+    Without durability: a durable commit links its settled manifests itself.
+    """
+    options = {**lake._context.storage_options, "durability": "none"}
+    records, rest = Records.of(replace(lake._context, storage_options=options)), []
     about = Description(message="", kind=CommitKind.CHANGE, metadata={})
 
     def stop(published: LogEntry, changes: Changes) -> None:

@@ -14,6 +14,7 @@ from anabranch.format.staging.compaction import compact
 from anabranch.format.staging.fragments import append, overwrite
 from anabranch.format.staging.pin import Pin, create_empty
 from anabranch.storage import ObjectStore
+from anabranch.storage.uris import is_local, join_uri
 
 __all__ = ["add_rows", "find_newest", "make_table", "remove_table", "replace_rows"]
 
@@ -30,11 +31,14 @@ def find_newest(home: Home) -> Pin | None:
 
 
 def make_table(home: Home, schema: pa.Schema) -> Pin:
-    """A table without rows, or the one that somebody else has made meanwhile."""
+    """Make a table without rows, or return the one that another writer made at the same time."""
     try:
-        return create_empty(home, schema)
+        made = create_empty(home, schema)
     except DatasetExistsError:
         return Pin(home=home, version=home.head_version())
+    if is_local(home.root):
+        home.store().sync([join_uri(home.root, manifest_path(made.version))])
+    return made
 
 
 def remove_table(home: Home) -> None:
@@ -67,12 +71,25 @@ def _publish(before: Pin, staged: Pin) -> bool:
     path = manifest_path(staged.version)
     number = before.version + 1
     try:
-        store.put_if_absent(manifest_path(number), with_version(store.get(path), number, name=path))
+        manifest = with_version(store.get(path), number, name=path)
+        store.put_if_absent(manifest_path(number), manifest, after=_new_files(before, staged))
     except ObjectExistsError:
         return False
     finally:
         _forget(store, staged)
     return True
+
+
+def _new_files(before: Pin, staged: Pin) -> list[str]:
+    """Return the data files that have to be durable before the new manifest; none on an object store."""
+    if not is_local(before.home.root):
+        return []
+    old, new = (_data_files(pin) for pin in (before, staged))
+    return [join_uri(before.home.root, "data", name) for name in sorted(new - old)]
+
+
+def _data_files(pin: Pin) -> set[str]:
+    return {file.path for fragment in pin.open().get_fragments() for file in fragment.data_files()}
 
 
 def _forget(store: ObjectStore, staged: Pin) -> None:

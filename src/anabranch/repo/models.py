@@ -11,6 +11,7 @@ __all__ = [
     "BranchEvent",
     "BranchMode",
     "BranchState",
+    "Changes",
     "CommitKind",
     "CommitRecord",
     "FrozenDict",
@@ -102,6 +103,8 @@ class TableEntry:
 
 
 TableMap = Mapping[TableKey, TableEntry]
+# What a commit changes: the new entry of each table, None for one that is gone.
+Changes = Mapping[TableKey, TableEntry | None]
 
 
 class FrozenDict(dict[str, str]):

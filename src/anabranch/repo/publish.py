@@ -11,6 +11,7 @@ from anabranch.repo.gc.marks import mark_collected, record_collected
 from anabranch.repo.models import (
     BranchEvent,
     BranchMode,
+    Changes,
     CommitKind,
     CommitRecord,
     GraphCommit,
@@ -20,13 +21,13 @@ from anabranch.repo.models import (
 )
 from anabranch.repo.protection import refuse_ended, refuse_protected
 from anabranch.repo.records import Records
+from anabranch.repo.settlement import Settlement, prepare_settlement
 from anabranch.repo.views import shown
 from anabranch.storage import find_object
 from anabranch.storage.uris import is_local, join_uri
 
 __all__ = ["Changes", "Description", "Guard", "Inspect", "append_awake", "make_record", "publish", "record_view"]
 
-Changes = Mapping[TableKey, TableEntry | None]
 # Given the head that won, make the same change on top of it, or raise.
 Rebase = Callable[[LogEntry], Changes]
 # Look at a commit before anybody else can, and raise if it is not to be.
@@ -102,7 +103,9 @@ def _publish(
         _inspect(records, head, record, full_map, about)
         records.commits.put(record, full_map, durable=False)
         entry = _next_entry(records.context, ground, record, changes, about)
-        if append_awake(records, head, entry, [record]):
+        settlement = prepare_settlement(records, head, changes)
+        if _append_or_discard(records, head, entry, record, settlement):
+            settlement.link()
             return entry
         records.context.give_way(losses, records.context.clock() - began)
         began = records.context.clock()
@@ -129,6 +132,19 @@ def append_awake(
         _let_go(records, made)
         raise
     return True
+
+
+def _append_or_discard(
+    records: Records, before: LogEntry, entry: LogEntry, record: CommitRecord, settlement: Settlement
+) -> bool:
+    try:
+        done = append_awake(records, before, entry, [record], after=settlement.files)
+    except BaseException:
+        settlement.discard()
+        raise
+    if not done:
+        settlement.discard()
+    return done
 
 
 def _commit_files(records: Records, made: Sequence[CommitRecord]) -> list[str]:

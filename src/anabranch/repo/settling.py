@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from anabranch.errors import AnabranchError, ForeignWriteError
 from anabranch.format import staging
 from anabranch.ids import BranchName, TableKey
-from anabranch.repo.models import TableEntry, TableMap
-from anabranch.repo.publish import Changes
+from anabranch.repo.models import Changes, TableEntry, TableMap
 from anabranch.repo.records import Records
 from anabranch.repo.tables import owns
 from anabranch.warnings import warn_of_external_write

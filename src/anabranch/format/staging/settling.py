@@ -37,6 +37,7 @@ __all__ = [
     "newest_version",
     "prepare_settle",
     "put_prepared",
+    "remember_settled",
     "restored_version",
     "settle",
     "settle_by_force",
@@ -118,7 +119,7 @@ def prepare_settle(
         number=before.number,
         path=_path(home, before.number),
         data=b"",
-        new_files=(),
+        new_files=(join_uri(home.root, _path(home, before.number)),),
         expected_head=expected_head,
         properties=properties,
         is_settled=True,
@@ -132,7 +133,8 @@ def prepare_settle(
         number=made.number,
         path=_path(home, made.number),
         data=made.data,
-        new_files=_new_files(home, made, staged, version),
+        # Lance writes the first version of a table, and nothing refers to it until the second one is settled.
+        new_files=(*(prepared.new_files if before.number == 1 else ()), *_new_files(home, made, staged, version)),
         is_settled=False,
         is_restore=made.is_restore,
     )
@@ -176,10 +178,15 @@ def link(
         prepared = prepare_settle(
             prepared.home, prepared.version, expected_head=prepared.expected_head, stamp=prepared.properties
         )
+    remember_settled(prepared)
+    return Settled(version=prepared.number, between=prepared.between)
+
+
+def remember_settled(prepared: PreparedSettle) -> None:
+    """Remember that a prepared version was put, so that it is not searched for again."""
     _NEWEST.keep(prepared.home, prepared.number)
     if is_staged(prepared.version):
         _SETTLED.keep((prepared.home, prepared.version), prepared.number)
-    return Settled(version=prepared.number, between=prepared.between)
 
 
 def settle(home: Home, version: int, *, expected_head: int, stamp: Mapping[str, str] | None = None) -> Settled:

@@ -68,7 +68,8 @@ _SEVERITIES = {
     FindingKind.DAMAGED_REF: Severity.WARNING,
     FindingKind.UNCHECKED_BASE: Severity.WARNING,
     FindingKind.FOREIGN_WRITE: Severity.WARNING,
-    FindingKind.UNSETTLED_HOME: Severity.WARNING,
+    # A crash right after a commit leaves this. Nothing is lost, and the next commit to the table settles it.
+    FindingKind.UNSETTLED_HOME: Severity.INFO,
     FindingKind.DAMAGED_HISTORY: Severity.WARNING,
     FindingKind.DEAD_LEASE: Severity.INFO,
     FindingKind.UNFINISHED_FORK: Severity.INFO,

@@ -58,6 +58,7 @@ def rebase_branch(records: Records, onto: CommitRecord, combiner: Combiner) -> R
             actor=records.context.actor,
             head=replace(made[-1], saw=None),
         )
+        records.context.store.sync_all()  # the tables of many commits: one call instead of one for each file
         if append_awake(records, head, entry, made[1:]):
             return Rebased(entry=entry, commits=tuple(record.commit for record in made[1:]))
     raise BusyError(f"branch '{combiner.branch}' moved {_MAX_ATTEMPTS} times meanwhile", hint="try again")
