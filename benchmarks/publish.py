@@ -5,6 +5,7 @@ Ratios of medians are what counts; they go into the section of this benchmark in
 """
 
 import argparse
+import sqlite3
 import sys
 import time
 from collections.abc import Callable
@@ -32,6 +33,7 @@ SCHEMA = pa.schema([("id", pa.int64()), ("amount", pa.float64())])
 ROW = pa.table({"id": [1], "amount": [1.0]}, schema=SCHEMA)
 WARM_UP = 10
 MANY_TABLES = 1000
+TABLES_OF_A_COMMIT = 8
 FEW_COMMITS, MANY_COMMITS = 10, 2000
 
 
@@ -55,6 +57,7 @@ def main() -> None:
     with working_folder(chosen.folder) as folder:
         findings = [
             *compare_appends(folder, rounds=chosen.rounds),
+            *compare_durability(folder, rounds=chosen.rounds),
             *compare_branches(folder, rounds=chosen.rounds),
             *compare_opening(folder, rounds=chosen.rounds),
         ]
@@ -66,6 +69,9 @@ def main() -> None:
             "columns to a table and commits it: raw pylance opening the dataset by its path each time, and on a handle",
             "that is kept; pyiceberg with an SQLite catalog; deltalake on a table that is kept. *Published* is when",
             "the log entry is put, *settled* when plain Lance readers see the rows too and the call returns.",
+            'These appends do not wait for the disk (`durability="none"`), as raw Lance, pyiceberg and deltalake do',
+            "not. A *durable* commit (the default) survives a power loss. Beside it: SQLite, one row in one",
+            "transaction with `synchronous=FULL`.",
         ],
         [finding.to_row() for finding in findings],
         packages=("pylance", "pyarrow", "obstore", "pyiceberg", "deltalake"),
@@ -108,6 +114,50 @@ def compare_appends(folder: Path, *, rounds: int) -> list[Finding]:
         Finding(f"append one row, until {what}", took[what], against, took[against], aim)
         for (what, against), aim in aims.items()
     ]
+
+
+def compare_durability(folder: Path, *, rounds: int) -> list[Finding]:
+    """Commit one row to each of some tables, with and without waiting for the disk."""
+    database = sqlite3.connect(folder / "sqlite.db", isolation_level=None)
+    database.execute("PRAGMA journal_mode=WAL")
+    database.execute("PRAGMA synchronous=FULL")
+    database.execute("CREATE TABLE orders (id INTEGER, amount REAL)")
+    contestants: dict[str, Callable[[], None]] = {
+        "SQLite FULL": lambda: ignore(database.execute("INSERT INTO orders VALUES (1, 1.0)"))
+    }
+    for tables in (1, TABLES_OF_A_COMMIT):
+        for durability in ("full", "none"):
+            path = folder / f"durability-{durability}-{tables}"
+            contestants[f"{durability} {tables}"] = append_to_tables(path, tables=tables, durability=durability)
+    took = medians(take_turns(contestants, rounds=rounds, warm_up=WARM_UP))
+    database.close()
+    many = f"one row to each of {TABLES_OF_A_COMMIT} tables, durable"
+    return [
+        Finding("append one row, durable", took["full 1"], "without durability", took["none 1"], "at most 1.6x"),
+        Finding(
+            many,
+            took[f"full {TABLES_OF_A_COMMIT}"],
+            "without durability",
+            took[f"none {TABLES_OF_A_COMMIT}"],
+            "at most 1.3x",
+        ),
+        Finding("append one row, durable", took["full 1"], "SQLite FULL", took["SQLite FULL"], "-"),
+    ]
+
+
+def append_to_tables(path: Path, *, tables: int, durability: str) -> Callable[[], None]:
+    repo = ab.init(path, actor="bench", durability=durability)
+    keys = [f"bench.t{number}" for number in range(tables)]
+    with repo.transaction(message="first") as tx:
+        for key in keys:
+            tx.create_table(key, SCHEMA)
+
+    def append() -> None:
+        with repo.transaction(message="one row") as tx:
+            for key in keys:
+                tx.append(key, ROW)
+
+    return append
 
 
 def compare_branches(folder: Path, *, rounds: int) -> list[Finding]:
@@ -165,8 +215,8 @@ def append_to_delta(path: Path) -> Callable[[], None]:
 
 
 def make_repository(path: Path) -> tuple[Repository, AcknowledgingStore]:
-    """A repository with one empty table, and the store it writes to."""
-    context = ab.init(path, actor="bench")._context
+    """Make a repository with one empty table. Return it and the store that it writes to."""
+    context = ab.init(path, actor="bench", durability="none")._context
     store = AcknowledgingStore(context.store)
     repo = Repository(replace(context, store=store))
     with repo.transaction(message="first") as tx:

@@ -160,7 +160,8 @@ def test_branch_whose_first_manifest_was_put_without_an_answer_is_written(place:
 def test_clone_asks_for_nothing_once_it_is_there(place: Place, cast: Cast) -> None:
     lake = cast(fill)
     requests = requests_of(lake, lambda repo: ab.clone(repo.uri, str(place / "clone")))
-    assert requests[-1] == "put_if_absent _repo.json"
+    # The copy of the mark is only for repairs, and a failed write of it is ignored.
+    assert requests[-2:] == ["put_if_absent _repo.json", "put _repo_copy.json"]
     assert rows(ab.open(str(place / "clone")).snapshot()[ORDERS]) == rows(lake.snapshot_of("main")[ORDERS])
 
 

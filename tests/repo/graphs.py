@@ -21,7 +21,8 @@ class Graph:
 
     def __init__(self, repo: ab.Repository) -> None:
         self.repo = repo
-        self.records = Records.of(repo._context)
+        # The entries point to nothing, so there are no files to sync.
+        self.records = Records.of(replace(repo._context, storage_options={"durability": "none"}))
         self._numbers = count(1)
 
     def branch(self, name: str, *, source: str = MAIN, is_live: bool = False) -> None:
@@ -73,7 +74,8 @@ class Graph:
         old, version = self.entry(branch, key), next(self._numbers)
         if old is None:
             home = None if branch == MAIN else f"{branch}/{self.records.context.new_id()}"
-            return TableEntry(dataset=str(key), home=home, version=version, head=1, primary_key=(), rows=1)
+            dataset = f"{key.bucket}/{key.table}.lance"
+            return TableEntry(dataset=dataset, home=home, version=version, head=1, primary_key=(), rows=1)
         if owns(BranchName(branch), old.home):
             return replace(old, version=version)
         home = f"{branch}/{self.records.context.new_id()}"

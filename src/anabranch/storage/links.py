@@ -10,12 +10,11 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 from anabranch.errors import LinkError
+from anabranch.storage.local_files import is_temporary
 from anabranch.storage.uris import is_local, join_uri
 
 __all__ = ["FoundFile", "iter_files", "list_entries", "refuse_links"]
 
-# A file that is being written; obstore hides these as well.
-_TEMPORARY = re.compile(r".*#[0-9]+")
 # Control characters, and bytes that are not UTF-8.
 _UNUSABLE = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -77,6 +76,6 @@ def iter_files(root: str, folder: str) -> Iterator[FoundFile]:
 
 def _is_addressable(name: str) -> bool:
     """Whether the store can name an object so: valid UTF-8, no control character, and not a temporary file."""
-    if _TEMPORARY.fullmatch(name):
+    if is_temporary(name):
         return False
     return name.isprintable() or _UNUSABLE.search(name) is None

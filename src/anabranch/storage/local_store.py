@@ -4,6 +4,7 @@ import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 
@@ -142,6 +143,20 @@ class LocalFolderStore(ObstoreBackedStore):
             if self._refuses_links:
                 refuse_links(self.uri, path)
             yield
+
+    def list_leftovers(self) -> Iterator[ObjectInfo]:
+        for file in local_files.iter_leftovers(self.uri):
+            with suppress(FileNotFoundError):  # its writer has just finished
+                status = os.stat(file, follow_symlinks=False)
+                modified = datetime.fromtimestamp(status.st_mtime, UTC)
+                yield ObjectInfo(path=os.path.relpath(file, self.uri), size=status.st_size, modified=modified)
+
+    def delete(self, path: str) -> None:
+        if not local_files.is_temporary(path):
+            super().delete(path)
+            return
+        with self._errors(path), suppress(FileNotFoundError):
+            os.remove(os.path.join(self.uri, path))  # obstore refuses temporary names
 
     def _file(self, path: str) -> str:
         if local_files.is_temporary(path):

@@ -110,6 +110,10 @@ class ObjectStore(Protocol):
         """The objects right in a folder, not those in folders below it."""
         ...
 
+    def list_leftovers(self) -> Iterator[ObjectInfo]:
+        """Yield the temporary files of writers at work, and of those that were killed. No other listing has them."""
+        ...
+
     def delete(self, path: str) -> None:
         """Do nothing if there is no such object."""
         ...

@@ -122,6 +122,9 @@ class ObstoreBackedStore:
             found = obstore.list_with_delimiter(self._backend, prefix or None)["objects"]
         return tuple(ObjectInfo(path=meta["path"], size=meta["size"], modified=meta["last_modified"]) for meta in found)
 
+    def list_leftovers(self) -> Iterator[ObjectInfo]:
+        return iter(())
+
     def delete(self, path: str) -> None:
         try:
             with self._errors(path):

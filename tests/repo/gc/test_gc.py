@@ -595,3 +595,16 @@ def test_every_snapshot_is_what_it_was_or_says_that_it_was_collected(lake: Repos
     after = read_what_can_be_read(another(lake), everything)
     assert {commit_id for commit_id, found in after.items() if found == "collected"} == set(report.commits)
     assert all(found in ("collected", before[commit_id]) for commit_id, found in after.items())
+
+
+def test_temporary_file_of_a_killed_writer_is_collected_when_it_is_old(lake: Repository) -> None:
+    homes = Path(raw(lake).uri) / "_versions"
+    old, young = homes / "18446744073709551000.manifest#12", Path(lake.uri) / "_versions/main/1.json#34"
+    old.write_bytes(b"half a manifest")
+    pass_time(lake)
+    young.write_bytes(b"half an entry")
+    report = lake.gc()
+    assert report.by_reason["temporary file of a writer that was killed"] == (1, len(b"half a manifest"))
+    assert not old.exists()
+    assert young.exists()
+    assert raw(lake).count_rows() == 3

@@ -16,6 +16,7 @@ from anabranch.storage import ObjectInfo, ObjectStore, in_parallel
 __all__ = ["delete_wave", "iter_history_reach", "iter_loose", "iter_waves"]
 
 _NEVER_PUBLISHED = "commit that was never published"
+_LEFTOVER = "temporary file of a writer that was killed"
 _OLD_SIGN = "sign of life of work that is over"
 
 
@@ -50,6 +51,8 @@ def iter_loose(context: Context, published: frozenset[str], horizon: datetime) -
         commit_id = info.path.rpartition("/")[2].removesuffix(".json")
         if commit_id not in published and info.path.endswith(".json"):
             yield CollectedObject(path=info.path, bytes=info.size, reason=_NEVER_PUBLISHED)
+    for info in _older(context.store.list_leftovers(), horizon):
+        yield CollectedObject(path=info.path, bytes=info.size, reason=_LEFTOVER)
     for folder in (LEASES, REMOVING):
         for info in _older(context.store.list(folder), horizon):
             yield CollectedObject(path=info.path, bytes=info.size, reason=_OLD_SIGN)
