@@ -25,6 +25,7 @@ CODES = {
     "BucketNotFoundError": "bucket_not_found",
     "BusyError": "busy",
     "CheckFailedError": "check_failed",
+    "ClockSkewError": "clock_skew",
     "CollectedError": "collected",
     "CommitNotFoundError": "commit_not_found",
     "ConflictError": "conflict",

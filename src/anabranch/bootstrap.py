@@ -19,7 +19,7 @@ from anabranch.repo.records import Records
 from anabranch.repo.relocation import Relocation
 from anabranch.repo.repository import Repository
 from anabranch.storage import find_object, open_store
-from anabranch.storage.options import DURABILITY
+from anabranch.storage.options import DURABILITY, clock_tolerance_of
 from anabranch.storage.uris import normalise_uri
 
 __all__ = [
@@ -180,6 +180,7 @@ def _context(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | N
         root=root,
         store=store,
         storage_options=options,
+        clock_tolerance=clock_tolerance_of(options),
         actor=actor,
         load_engine=_load_engine,
         load_comparer=_load_comparer,

@@ -34,6 +34,7 @@
     │   ├── JobNotQueuedError
     │   ├── IdempotencyKeyReusedError
     │   ├── RunEndedError
+    │   ├── ClockSkewError
     │   ├── CheckFailedError
     │   ├── TagExistsError
     │   ├── DatasetExistsError
@@ -95,6 +96,7 @@ __all__ = [
     "BucketNotFoundError",
     "BusyError",
     "CheckFailedError",
+    "ClockSkewError",
     "CollectedError",
     "CommitNotFoundError",
     "ConflictError",
@@ -333,6 +335,12 @@ class RunEndedError(ConflictError):
     """The run was published, aborted or failed; nothing more can be done with it."""
 
     code = "run_ended"
+
+
+class ClockSkewError(ConflictError):
+    """The clock of this machine is too far from that of the store to date a commit."""
+
+    code = "clock_skew"
 
 
 class CheckFailedError(ConflictError):

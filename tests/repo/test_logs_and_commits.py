@@ -18,7 +18,10 @@ from anabranch.errors import (
     WriteConflictError,
 )
 from anabranch.ids import BranchName
+from anabranch.repo.context import Context
+from anabranch.repo.creation import create_repository
 from anabranch.repo.records import Records
+from anabranch.storage import open_store
 from tests.conftest import Place
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, another, append, ids, nothing_changes, objects, table
 from tests.sealing import sealed
@@ -129,9 +132,17 @@ def test_all_forms_of_a_ref_find_their_commit(lake: ab.Repository) -> None:
 
 
 def test_a_moment_between_two_commits_is_the_older_one(place: Place) -> None:
-    repo = ab.init(place / "lake", storage_options=place.storage_options)
     ticks = iter(range(1_000_000_000_000_000, 2_000_000_000_000_000, 1_000_000))
-    slow = ab.Repository(replace(repo._context, clock=lambda: next(ticks) + 1_000_000_000_000_000))
+    store = open_store(place / "lake", place.storage_options)
+    context = Context(
+        root=place / "lake",
+        store=store,
+        storage_options=place.storage_options,
+        clock=lambda: next(ticks),
+        clock_tolerance=None,
+    )
+    create_repository(context)
+    slow = ab.Repository(context)
     with slow.transaction() as tx:
         tx.create_table(ORDERS, SCHEMA)
     made = [append(slow, number) for number in range(5)]
@@ -148,7 +159,7 @@ def test_a_moment_before_the_repository_is_refused(lake: ab.Repository) -> None:
 
 
 def test_time_never_runs_backwards_along_a_branch(lake: ab.Repository) -> None:
-    early = ab.Repository(replace(lake._context, clock=lambda: 1_000))
+    early = ab.Repository(replace(lake._context, clock=lambda: 1_000, clock_tolerance=None))
     head = lake.list_commits(limit=1)[0]
     assert append(early, 4).created_at == head.created_at
 

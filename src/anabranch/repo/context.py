@@ -59,7 +59,11 @@ def as_segment(branch: BranchName) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """`made_at` is the root that the repository records, None if nobody looked; elsewhere it was moved or copied."""
+    """What all parts of a repository share.
+
+    `made_at` is the root that the repository records, None if it was not read; a moved or copied repository has another
+    `root`. `clock_tolerance` is how far the clock may be from the store's when something is published; None for any.
+    """
 
     root: str
     store: ObjectStore
@@ -67,6 +71,7 @@ class Context:
     made_at: str | None = None
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     clock: Callable[[], int] = now_in_microseconds
+    clock_tolerance: timedelta | None = timedelta(minutes=5)
     new_id: Callable[[], str] = new_ulid
     give_way: Callable[[int, int], None] = give_way
     lease: timedelta = timedelta(minutes=1)

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from anabranch.errors import BranchNotFoundError, BusyError
+from anabranch.errors import BranchNotFoundError, BusyError, ClockSkewError
 from anabranch.ids import MAIN, BranchName, TableKey
+from anabranch.repo.clocks import check_clock
 from anabranch.repo.commits import commit_path, is_due_for_full_map, next_page
 from anabranch.repo.context import Context
 from anabranch.repo.gc.marks import mark_collected, record_collected
@@ -121,6 +122,7 @@ def append_awake(
     The entry stays once another commit builds on it, and the put is reported as done: a caller that tried again would
     make the change twice. On local disk the commits in `made` and the files in `after` become durable before the entry.
     """
+    _check_clock(records, made)
     records.require_awake()
     if not records.heads.append(entry, after=[*_commit_files(records, made), *after]):
         return False
@@ -145,6 +147,17 @@ def _append_or_discard(
     if not done:
         settlement.discard()
     return done
+
+
+def _check_clock(records: Records, made: Sequence[CommitRecord]) -> None:
+    """Refuse to publish commits with wrong times; their objects, which no log names, are removed."""
+    paths = [commit_path(record.commit.graph_commit_id) for record in made]
+    try:
+        check_clock(records.context, paths[-1])
+    except ClockSkewError:
+        for path in paths:
+            records.context.store.delete(path)
+        raise
 
 
 def _commit_files(records: Records, made: Sequence[CommitRecord]) -> list[str]:

@@ -1,6 +1,7 @@
 """What a ref stands for: a branch, a tag, a commit id or a unique prefix of one, `main~3`, `main@v7`, `main@{time}`."""
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import islice, takewhile
@@ -13,6 +14,7 @@ from anabranch.errors import (
     VersionNotFoundError,
 )
 from anabranch.ids import MAIN, BranchName, CommitId, Ref, TagName
+from anabranch.repo.clocks import StampedAhead, find_stamped_ahead
 from anabranch.repo.gc.marks import refuse_collected, require_uncollected
 from anabranch.repo.models import BranchMode, CommitRecord, GraphCommit, LogEntry
 from anabranch.repo.records import Records
@@ -186,24 +188,45 @@ def _shown_at(entry: LogEntry, ref: Ref, records: Records) -> LogEntry:
 
 
 def _entry_at(ref: Ref, records: Records) -> LogEntry:
-    """The newest entry of a branch's log that is not younger than a time, by bisection."""
+    """Return the newest entry of a branch's log that is not younger than a time, by bisection.
+
+    Times never decrease along a log. Entries that a clock ahead of the store has dated are found by the store's times.
+    """
     wanted = _microseconds(ref)
     head = records.heads.find(BranchName.parse(ref.name))
     if head is None:
         raise BranchNotFoundError(f"there is no branch '{ref.name}'", hint="list the branches to see which exist")
-    low, high = 0, head.number
-    while low < high:
-        middle = (low + high + 1) // 2
-        if records.heads.get_numbered(head.branch, middle).at <= wanted:
-            low = middle
-        else:
-            high = middle - 1
+    low = _last(records, head, 0, lambda entry: entry.at <= wanted)
+    if 0 < low < head.number and (ahead := _find_ahead(records, head, low)) is not None:
+        low = _last(records, head, low, lambda entry: ahead.is_made_by(entry, wanted))
     if low == 0:
         raise CommitNotFoundError(f"branch '{ref.name}' did not exist at {ref.at}", hint="give a later time")
     entry = records.heads.get_numbered(head.branch, low)
     if entry.state.is_deleted:
         raise BranchNotFoundError(f"branch '{ref.name}' was deleted at {ref.at}", hint="give another time")
     return entry
+
+
+def _last(records: Records, head: LogEntry, low: int, is_made: Callable[[LogEntry], bool]) -> int:
+    """Return the number of the last entry, `low` if none after it, for which something holds that holds up to there."""
+    high = head.number
+    while low < high:
+        middle = (low + high + 1) // 2
+        if is_made(records.heads.get_numbered(head.branch, middle)):
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _find_ahead(records: Records, head: LogEntry, low: int) -> StampedAhead | None:
+    """Return the entries after `low` that were dated by a clock that was ahead, if there are any right after it."""
+
+    def find(number: int) -> LogEntry | None:
+        return records.heads.get_numbered(head.branch, number) if number <= head.number else None
+
+    before, first = records.heads.get_numbered(head.branch, low), records.heads.get_numbered(head.branch, low + 1)
+    return find_stamped_ahead(records.context, before, first, find)
 
 
 def _microseconds(ref: Ref) -> int:

@@ -9,10 +9,23 @@ from urllib.parse import quote
 
 from anabranch.errors import InvalidInputError
 
-__all__ = ["DURABILITY", "ClientSettings", "Durability", "client_settings", "durability_of", "lance_options", "redact"]
+__all__ = [
+    "CLOCK_TOLERANCE",
+    "DURABILITY",
+    "ClientSettings",
+    "Durability",
+    "client_settings",
+    "clock_tolerance_of",
+    "durability_of",
+    "lance_options",
+    "redact",
+]
 
 # Our own option. It travels with the others, so that every part that opens a store follows it.
 DURABILITY = "durability"
+# By how many seconds the clocks of a writer and of the store may differ. It travels like the other.
+CLOCK_TOLERANCE = "clock_tolerance_seconds"
+_DEFAULT_TOLERANCE = "300"
 
 
 class Durability(StrEnum):
@@ -32,6 +45,15 @@ def durability_of(options: Mapping[str, str]) -> Durability:
         ) from None
 
 
+def clock_tolerance_of(options: Mapping[str, str]) -> timedelta:
+    given = options.get(CLOCK_TOLERANCE, _DEFAULT_TOLERANCE)
+    if not re.fullmatch("[0-9]{1,9}", given):
+        raise InvalidInputError(
+            f"storage option {CLOCK_TOLERANCE!r} is {given!r}", hint="give it a whole number of seconds"
+        )
+    return timedelta(seconds=int(given))
+
+
 # Lance reads these itself; obstore knows them as client options.
 _CLIENT_KEYS = frozenset(
     {
@@ -49,12 +71,13 @@ _CLIENT_KEYS = frozenset(
 _FLAGS = frozenset({"allow_http", "allow_invalid_certificates", "http1_only", "http2_only"})
 # Lance's own keys and ours, which have no meaning to the object store.
 _LANCE_KEYS = re.compile(
-    rf"download_retry_count|lance_.*|headers\..*|client_max_retries|client_retry_timeout|{DURABILITY}"
+    rf"download_retry_count|lance_.*|headers\..*|client_max_retries|client_retry_timeout|{DURABILITY}|{CLOCK_TOLERANCE}"
 )
 _SECRET_KEYS = re.compile(
     r"key|secret|token|password|credential|sas|signature|service_account|^headers\.", re.IGNORECASE
 )
 _ENDPOINT_KEYS = frozenset({"endpoint", "aws_endpoint", "aws_endpoint_url", "endpoint_url", "azure_endpoint"})
+_OURS = frozenset({DURABILITY, CLOCK_TOLERANCE})
 _NUMBER_KEYS = frozenset({"client_max_retries", "client_retry_timeout"})
 _MAX_RETRIES = 3
 _RETRY_SECONDS = 20
@@ -95,7 +118,7 @@ def lance_options(options: Mapping[str, str]) -> dict[str, str]:
     """The options as Lance takes them, with our patience instead of its three minutes."""
     _check(options)
     patience = {"client_max_retries": str(_MAX_RETRIES), "client_retry_timeout": str(_RETRY_SECONDS)}
-    return {**patience, **{key: value for key, value in options.items() if key != DURABILITY}}
+    return {**patience, **{key: value for key, value in options.items() if key not in _OURS}}
 
 
 def _check(options: Mapping[str, str]) -> None:

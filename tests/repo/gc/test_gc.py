@@ -21,6 +21,7 @@ from anabranch.repo.repository import Repository
 from anabranch.repo.run import Run
 from anabranch.repo.working import _KEEPER
 from anabranch.storage import open_store
+from tests.repo.clocks import at_store_time
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, another, append, entry, ids, objects, raw, table
 from tests.repo.gc.interrupting import interrupted
 from tests.repo.gc.needed import find_unreachable, list_commit_ids, list_readable, read_all, read_what_can_be_read
@@ -83,7 +84,7 @@ def test_collects_what_keep_last_does_not_name(lake: Repository) -> None:
 @pytest.mark.parametrize(("hours", "kept"), [(0, [3]), (60, [3, 2])])
 def test_keeps_commits_by_their_age(tmp_path: Path, hours: int, kept: list[int]) -> None:
     root = str(tmp_path / "lake")
-    context = Context(root=root, store=open_store(root), clock=lambda: days_ago(20))
+    context = Context(root=root, store=open_store(root), clock=lambda: days_ago(20), clock_tolerance=None)
     create_repository(context)
     with Repository(context).transaction() as tx:
         tx.create_table(ORDERS, SCHEMA)
@@ -123,7 +124,7 @@ def test_expired_branch_is_deleted_and_goes_later(lake: Repository) -> None:
     lake.branch_create_from("main", "dev", expires_in=timedelta(hours=1))
     lake.branch_create_from("main", "later", expires_in=timedelta(days=400))
     append(lake, 4, branch="dev")
-    handle = Repository(replace(lake._context, clock=lambda: now_in_microseconds() + 7_200_000_000))
+    handle = at_store_time(lake, timedelta(hours=2))
     assert handle.gc(dry_run=True).branches == ("dev",)
     assert [branch.name for branch in lake.branch_list()] == ["dev", "later", "main"]
     assert handle.gc().branches == ("dev",)
@@ -140,7 +141,7 @@ def test_expired_branches_that_others_hang_on_stay_until_these_go(lake: Reposito
     lake.branch_create_from("a", "a/b", expires_in=timedelta(hours=1))
     lake.branch_create_from("main", "c", expires_in=timedelta(hours=1))
     lake.branch_create_from("c", "d")
-    handle = Repository(replace(lake._context, clock=lambda: now_in_microseconds() + 7_200_000_000))
+    handle = at_store_time(lake, timedelta(hours=2))
     assert handle.gc().branches == ("a", "a/b")
     assert [branch.name for branch in lake.branch_list()] == ["c", "d", "main"]
 

@@ -28,6 +28,7 @@ class FindingKind(StrEnum):
     DAMAGED_COMMIT = "damaged_commit"
     DIFFERENT_COMMIT = "different_commit"
     WRONG_ORDER = "wrong_order"
+    FUTURE_TIME = "future_time"
     BROKEN_TAG = "broken_tag"
     MISSING_DATASET = "missing_dataset"
     MISSING_HOME = "missing_home"
@@ -64,6 +65,7 @@ _SEVERITIES = {
     FindingKind.DAMAGED_HINT: Severity.INFO,
     FindingKind.DAMAGED_COPY: Severity.INFO,
     FindingKind.WRONG_ORDER: Severity.WARNING,
+    FindingKind.FUTURE_TIME: Severity.WARNING,
     FindingKind.MISSING_REF: Severity.WARNING,
     FindingKind.DAMAGED_REF: Severity.WARNING,
     FindingKind.UNCHECKED_BASE: Severity.WARNING,

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from functools import partial
 from itertools import pairwise
 from urllib.parse import unquote
@@ -9,6 +10,7 @@ from urllib.parse import unquote
 from anabranch.errors import AnabranchError, CorruptError, InvalidNameError, UnsupportedFormatError
 from anabranch.ids import MAIN, BranchName
 from anabranch.repo import codec
+from anabranch.repo.clocks import as_text, store_microseconds
 from anabranch.repo.clones import CLONES
 from anabranch.repo.context import BRANCHES, RUNS, Context
 from anabranch.repo.doctor.commits import look_at_object
@@ -139,7 +141,8 @@ def look_at_log(records: Records, seen: Seen, place: LogPlace) -> None:
     newest = _true_newest(place, listed)
     found = in_parallel(lambda number: _look_at_entry(records, seen, place, number, newest), range(1, newest + 1))
     cases = _with_gaps_as_one([case for case in found if isinstance(case, Case)])
-    cases += _wrong_order(place, [entry for entry in found if isinstance(entry, _Timed)])
+    timed = [entry for entry in found if isinstance(entry, _Timed)]
+    cases += [*_wrong_order(place, timed), *_future_times(records.context, place, timed)]
     seen.report([*cases, *_diagnose_hint(place, listed, newest), *_unknown_files(listed)])
 
 
@@ -168,6 +171,25 @@ def _wrong_order(place: LogPlace, entries: list["_Timed"]) -> Iterator[Case]:
                 remedy="none: ask for versions by number where times go wrong",
             )
             yield Case(finding=finding)
+
+
+def _future_times(context: Context, place: LogPlace, entries: list["_Timed"]) -> Iterator[Case]:
+    """Report entries whose time is still to come; the store is asked for its time only if there are any."""
+    tolerance = int((context.clock_tolerance or timedelta(0)) / timedelta(microseconds=1))
+    future = [entry for entry in entries if entry.at > context.clock() + tolerance]
+    if not future or future[-1].at <= store_microseconds(context) + tolerance:
+        return
+    finding = RepositoryFinding(
+        kind=FindingKind.FUTURE_TIME,
+        subject=place.log.path(future[0].number),
+        explanation=(
+            f"{len(future)} entries of {place.label}, from number {future[0].number} on, are dated in the future, up to"
+            f" {as_text(future[-1].at)}: the clock of a writer was ahead"
+        ),
+        remedy="correct the clock of that machine; until that time, new commits on top get the same time",
+        paths=tuple(place.log.path(entry.number) for entry in future),
+    )
+    yield Case(finding=finding)
 
 
 def _list(place: LogPlace) -> _Listed:

@@ -5,6 +5,7 @@ from datetime import datetime
 from anabranch.errors import BranchInUseError, BranchProtectedError, BusyError, RunEndedError
 from anabranch.ids import MAIN
 from anabranch.repo.branches import delete_branch
+from anabranch.repo.clocks import store_microseconds
 from anabranch.repo.leases import list_alive
 from anabranch.repo.models import LogEntry, RunPhase
 from anabranch.repo.records import Records
@@ -17,7 +18,8 @@ _SILENT = "its process gave no sign of life"
 
 
 def list_expired_branches(records: Records) -> tuple[LogEntry, ...]:
-    now = records.context.clock()
+    """Return the branches whose time has passed by the store's clock."""
+    now = store_microseconds(records.context)
     return tuple(
         entry
         for entry in records.heads.list()

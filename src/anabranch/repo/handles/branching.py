@@ -7,6 +7,7 @@ from anabranch.ids import BranchName, TableKey, TagName
 from anabranch.repo import branches, live, protection, rewinding, tags
 from anabranch.repo.branches import BranchInfo
 from anabranch.repo.checks import checked_expiry, checked_mode, checked_text
+from anabranch.repo.clocks import store_microseconds
 from anabranch.repo.gc.purging import purge_branch
 from anabranch.repo.gc.reserve import freeing_space
 from anabranch.repo.handles.base import Handle
@@ -55,7 +56,7 @@ class BranchingHandle(Handle):
             source=self._resolve_published(source),
             mode=checked_mode(mode),
             description=checked_text(description, "description"),
-            expires_at=None if expires_in is None else self._context.clock() + checked_expiry(expires_in),
+            expires_at=None if expires_in is None else store_microseconds(self._context) + checked_expiry(expires_in),
         )
         self._seen[target] = made.version
         return made
