@@ -36,7 +36,7 @@ def test_native_writers_and_commits_on_one_table_lose_nothing(place: Place, step
     native = {"steps": steps, "native": True, "uri": table_uri, "options": native_options}
     ours = {"steps": steps, "native": False, "uri": repo.uri, "options": dict(place.storage_options)}
     kinds = [native] * WRITERS + [ours] * WRITERS
-    reports = race([{**kind, "number": number} for number, kind in enumerate(kinds)])
+    reports = race([{**kind, "number": number} for number, kind in enumerate(kinds)], steps)
     repo = ab.open(repo.uri, storage_options=place.storage_options)
     if repo.list_foreign_writes():
         repo.adopt(TABLE)
@@ -67,22 +67,23 @@ def assert_rows(found: Any, expected: dict[int, str]) -> None:
     assert sorted(pairs) == sorted(expected.items())
 
 
-def race(jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Start the writers, let them go at the same time, and return what they report."""
-    command = [sys.executable, "-W", "ignore::UserWarning:lance", "-m", "tests.repo.programs.native_race"]
+def race(jobs: list[dict[str, Any]], steps: int) -> list[dict[str, Any]]:
+    """Start the writers, let them do each step at the same time, and return what they report."""
+    command = [sys.executable, "-m", "tests.repo.programs.native_race"]
     started = [
         subprocess.Popen([*command, json.dumps(job)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         for job in jobs
     ]
     try:
-        for process in started:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n"
-        for process in started:
-            assert process.stdin is not None
-            process.stdin.write("go\n")
-            process.stdin.flush()
-        answers = [process.communicate(timeout=1500)[0] for process in started]
+        for _ in range(steps):
+            for process in started:
+                assert process.stdout is not None
+                assert process.stdout.readline() == "ready\n"
+            for process in started:
+                assert process.stdin is not None
+                process.stdin.write("go\n")
+                process.stdin.flush()
+        answers = [process.communicate()[0] for process in started]
     finally:
         for process in started:
             process.kill()

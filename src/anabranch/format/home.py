@@ -7,7 +7,13 @@ from pathlib import Path
 
 import lance
 
-from anabranch.errors import BranchNotFoundError, DatasetNotFoundError, InvalidNameError, VersionNotFoundError
+from anabranch.errors import (
+    BranchNotFoundError,
+    DamagedFileError,
+    DatasetNotFoundError,
+    InvalidNameError,
+    VersionNotFoundError,
+)
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.recent import Recent
 from anabranch.storage import ObjectStore, open_store
@@ -41,6 +47,8 @@ def is_safe_branch(branch: str) -> bool:
 
 # The folders of a home that Lance reads and writes by itself.
 _FOLDERS = ("_versions", "_transactions", "data", "_deletions", "_indices")
+
+_REPAIR = "run 'anabranch doctor --repair', which writes a manifest again where another one has the same state"
 
 # Handles of staged versions: their ids are never used again, so they cannot go stale.
 _STAGED: Recent[tuple["Home", int], lance.LanceDataset] = Recent(limit=64)
@@ -121,20 +129,32 @@ class Home:
             raise self._missing()
         try:
             with lance_errors(self.uri, self.storage_options):
-                return lance.dataset(self.uri, version=version, storage_options=self.lance_options())
+                opened = lance.dataset(self.uri, version=version, storage_options=self.lance_options())
         except VersionNotFoundError:
             raise self._no_version(version) from None
+        except DamagedFileError as err:
+            if version is None or not is_staged(version):
+                raise
+            raise DamagedFileError(err.problem, hint=_REPAIR) from err
         except DatasetNotFoundError:
             raise self._missing() from None
+        return self._refuse_zeros(opened, version)
+
+    def _refuse_zeros(self, opened: lance.LanceDataset, version: int | None) -> lance.LanceDataset:
+        """Refuse a manifest full of zeros, as a power loss may leave it: Lance opens it as a table without rows."""
+        if opened.version == 0:
+            name = "the newest version" if version is None else f"version {version}"
+            raise DamagedFileError(f"{name} of dataset {self.uri!r} is damaged: its manifest is empty", hint=_REPAIR)
+        return opened
 
     def head_version(self) -> int:
         """The newest ordinary version."""
         return int(self.open().version)
 
     def _no_version(self, version: object) -> VersionNotFoundError:
-        return VersionNotFoundError(
-            f"dataset {self.uri!r} has no version {version!r}", hint="list its versions to see which exist"
-        )
+        is_lost = isinstance(version, int) and _may_be_version(version) and is_staged(version)
+        hint = _REPAIR if is_lost else "list its versions to see which exist"
+        return VersionNotFoundError(f"dataset {self.uri!r} has no version {version!r}", hint=hint)
 
     def _missing(self) -> DatasetNotFoundError | BranchNotFoundError:
         if self.branch is None:

@@ -1,14 +1,14 @@
 """Write to one table beside others, by this product or by plain Lance, each writer in a range of ids of its own.
 
-Called with one JSON object; prints `ready`, waits for a line, works, and prints one JSON object with the rows that its
-range must hold in the end.
+Called with one JSON object. Before each step it prints `ready` and waits for a line, so that all writers do their steps
+at the same time. In the end it prints one JSON object with the rows that its range must hold.
 """
 
 import json
 import random
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -45,6 +45,13 @@ class Writer:
         self.next += size
         return {number: f"new {number}" for number in range(self.next - size, self.next)}
 
+    def plans(self) -> Iterator[tuple[str, dict[int, str]]]:
+        """Plan each step when all writers are ready for it."""
+        for step in range(self.steps):
+            print("ready", flush=True)  # noqa: T201
+            sys.stdin.readline()
+            yield self.plan(step)
+
     def plan(self, step: int) -> tuple[str, dict[int, str]]:
         """Choose the next change: its kind, and the rows that it writes or deletes."""
         kind = ("append", "merge", "update", "delete")[step % 4] if self.rows else "append"
@@ -69,8 +76,7 @@ class Writer:
 
 def write_natively(writer: Writer, uri: str, options: dict[str, str]) -> None:
     table: Any = lance.dataset(uri, storage_options=options or None)
-    for step in range(writer.steps):
-        kind, changed = writer.plan(step)
+    for kind, changed in writer.plans():
         while not try_natively(writer, table, kind, changed):
             pass
         writer.done(kind, changed)
@@ -122,8 +128,7 @@ def commit(writer: Writer, uri: str, options: dict[str, str]) -> None:
                 case "delete":
                     tx.delete(TABLE, f"id = {number}")
 
-    for step in range(writer.steps):
-        kind, changed = writer.plan(step)
+    for kind, changed in writer.plans():
         with warnings.catch_warnings(record=True) as met:
             warnings.simplefilter("always")
             retried(writer, partial(change, kind, changed))
@@ -158,8 +163,6 @@ def retried(writer: Writer, work: Callable[[], None]) -> None:
 def main() -> None:
     given = json.loads(sys.argv[1])
     writer = Writer(given["number"], given["steps"])
-    print("ready", flush=True)  # noqa: T201
-    sys.stdin.readline()
     work = write_natively if given["native"] else commit
     work(writer, given["uri"], given["options"])
     print(json.dumps(writer.report()), flush=True)  # noqa: T201

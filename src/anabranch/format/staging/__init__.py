@@ -29,7 +29,15 @@ from anabranch.format.staging.fragments import (
     require_files,
     write_fragments,
 )
-from anabranch.format.staging.indices import IndexInfo, IndexKind, VectorOptions, drop_index, index, list_indices
+from anabranch.format.staging.indices import (
+    IndexInfo,
+    IndexKind,
+    VectorOptions,
+    drop_index,
+    find_indexed_column,
+    index,
+    list_indices,
+)
 from anabranch.format.staging.keys import delete_keys, find_existing_keys, upsert
 from anabranch.format.staging.notes import DESCRIPTION, Notes, annotate, keep_notes, notes_of
 from anabranch.format.staging.pin import Pin, create_empty
@@ -38,13 +46,17 @@ from anabranch.format.staging.settling import (
     PreparedSettle,
     Settled,
     copy_ordinary,
+    find_shown,
     foreign_versions,
+    is_damaged,
     is_our_restore,
     link,
     newest_version,
     prepare_settle,
     put_prepared,
     remember_settled,
+    rebuild_staged,
+    replace_damaged,
     restored_version,
     settle,
     settle_by_force,
@@ -90,9 +102,12 @@ __all__ = [
     "find_existing_keys",
     "find_wrong_default",
     "foreign_versions",
+    "find_indexed_column",
+    "find_shown",
     "fork",
     "has_same_fields",
     "index",
+    "is_damaged",
     "is_our_restore",
     "keep_notes",
     "link",
@@ -106,6 +121,8 @@ __all__ = [
     "prepare_settle",
     "put_prepared",
     "remember_settled",
+    "rebuild_staged",
+    "replace_damaged",
     "restored_version",
     "rewrite_fragments",
     "settle",

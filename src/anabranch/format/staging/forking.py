@@ -7,7 +7,7 @@ from anabranch.format.names import branch_ref_path, manifest_path
 from anabranch.format.origins import Origin, find_origin
 from anabranch.format.settled_manifest import ordinary_manifest
 from anabranch.format.staging.pin import Pin
-from anabranch.format.staging.settling import restored_version
+from anabranch.format.staging.settling import repair_newest, restored_version
 from anabranch.storage import put_once
 from anabranch.storage.uris import is_local, join_uri
 
@@ -22,6 +22,9 @@ def fork(source: Pin, branch: str) -> Home:
     """
     target = source.home.on(branch)
     target.refuse_links()
+    if source.is_staged:
+        for home in {source.home, source.home.on(None)}:
+            repair_newest(home, source.version)
     head = source.open() if not source.is_staged else source.home.open()
     with lance_errors(source.home.root, source.home.storage_options):
         # Opening takes two requests; the head of a staged version's home may be the root's.

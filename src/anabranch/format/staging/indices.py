@@ -17,6 +17,7 @@ __all__ = [
     "IndexKind",
     "VectorOptions",
     "drop_index",
+    "find_indexed_column",
     "index",
     "list_indices",
     "rebuild_indices",
@@ -116,6 +117,14 @@ def list_indices(pin: Pin) -> list[IndexInfo]:
         )
         for found in pin.open().describe_indices()
     ]
+
+
+def find_indexed_column(pin: Pin, uuid: str) -> str | None:
+    """Return the column of an index by the name of one of its folders; None if the version has no such index."""
+    for found in pin.open().describe_indices():
+        if any(segment.uuid == uuid for segment in found.segments) and found.field_names:
+            return str(found.field_names[0])
+    return None
 
 
 def drop_index(pin: Pin, name: str) -> Pin:

@@ -16,6 +16,7 @@ from anabranch.format.staging.expressions import quoted_column
 from anabranch.format.staging.incoming import Rows, as_reader, fit_rows, require_columns
 from anabranch.format.staging.pin import Pin
 from anabranch.format.staging.rows import Addresses, RowsChanged, delete_at, replace_at
+from anabranch.format.staging.scanning import iter_batches
 from anabranch.format.staging.uniqueness import are_surely_unique
 
 __all__ = ["delete_keys", "find_existing_keys", "upsert"]
@@ -144,7 +145,8 @@ def _match(
     wanted = given.select(keys).append_column(_POSITION, pa.array(np.arange(len(given), dtype=np.int64)))
     found = [pa.table({_POSITION: pa.array([], pa.int64()), "_rowid": _NO_IDS, "_rowaddr": _NO_IDS})]
     if len(given) and (within is None or within):  # no fragments would mean all to Lance
-        scan = dataset.scanner(
+        batches = iter_batches(
+            dataset,
             columns=list(keys),
             filter=_prefilter(given, keys),
             fragments=within,
@@ -152,7 +154,7 @@ def _match(
             with_row_address=True,
         )
         with lance_errors(pin.home.uri, pin.home.storage_options):
-            for part in _slices(scan):
+            for part in _slices(batches):
                 joined = part.join(wanted, keys=list(keys), join_type="inner")
                 found.append(joined.select([_POSITION, "_rowid", "_rowaddr"]))
     all_found = pa.concat_tables(found).sort_by("_rowaddr").combine_chunks()
@@ -196,9 +198,9 @@ def _literals(column: pa.ChunkedArray) -> list[str]:
     return []
 
 
-def _slices(scan: lance.LanceScanner) -> Iterator[pa.Table]:
+def _slices(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
     held: list[pa.RecordBatch] = []
-    for batch in scan.to_batches():
+    for batch in batches:
         held.append(batch)
         if sum(len(b) for b in held) >= _SLICE_ROWS:
             yield pa.Table.from_batches(held)

@@ -22,6 +22,7 @@ from anabranch.format.staging.expressions import (
 from anabranch.format.staging.fields import family_ids
 from anabranch.format.staging.incoming import Rows, cast_computed, require_columns, require_computable
 from anabranch.format.staging.pin import Pin, stage
+from anabranch.format.staging.scanning import iter_batches
 
 __all__ = [
     "Addresses",
@@ -64,8 +65,8 @@ def delete(pin: Pin, predicate: str) -> RowsChanged:
     dataset = pin.open()
     check_predicate(dataset, predicate)
     with lance_errors(pin.home.uri, pin.home.storage_options), expression_errors(dataset, predicate):
-        scan = dataset.scanner(columns=[], filter=enclosed(predicate), with_row_address=True)
-        found = [batch.column(_ROW_ADDRESS).to_numpy() for batch in scan.to_batches()]
+        batches = iter_batches(dataset, columns=[], filter=enclosed(predicate), with_row_address=True)
+        found = [batch.column(_ROW_ADDRESS).to_numpy() for batch in batches]
     return delete_at(pin, dataset, join_addresses(found), predicate=predicate)
 
 
@@ -177,14 +178,15 @@ class _Computed:
             name: enclosed(self.assignments[name]) if name in self.assignments else quoted_column(name)
             for name in schema.names
         }
-        scan = self.dataset.scanner(
+        batches = iter_batches(
+            self.dataset,
             columns=columns,
             filter=None if self.where is None else enclosed(self.where),
             with_row_id=True,
             with_row_address=True,
         )
         with expression_errors(self.dataset, *self.assignments.values(), *([] if self.where is None else [self.where])):
-            for batch in scan.to_batches():
+            for batch in batches:
                 self.row_ids.append(batch.column(_ROW_ID).to_numpy())
                 self.addresses.append(batch.column(_ROW_ADDRESS).to_numpy())
                 arrays = [cast_computed(batch.column(f.name), f) for f in schema]

@@ -7,13 +7,19 @@ our versions has properties that name the staged version it shows.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from uuid import uuid4
+from uuid import NAMESPACE_URL, uuid4, uuid5
 
-from anabranch.errors import ForeignWriteError, NotFoundError, ObjectNotFoundError, VersionNotFoundError
+from anabranch.errors import (
+    DamagedFileError,
+    ForeignWriteError,
+    NotFoundError,
+    ObjectNotFoundError,
+    VersionNotFoundError,
+)
 from anabranch.format.described_files import FileKind, files_of_fragment, folder_of_index, names_in_index
 from anabranch.format.home import Home, is_staged
 from anabranch.format.lance_errors import lance_errors
-from anabranch.format.manifest import BasePath, read_manifest, with_version
+from anabranch.format.manifest import BasePath, has_mark, read_manifest, with_version
 from anabranch.format.names import manifest_of_path, manifest_path
 from anabranch.format.recent import Recent
 from anabranch.format.settled_manifest import (
@@ -24,6 +30,7 @@ from anabranch.format.settled_manifest import (
     read_properties,
     settled_manifest,
 )
+from anabranch.format.wire import damaged
 from anabranch.storage import ObjectStore, find_object, open_store, put_once
 from anabranch.storage.uris import join_uri
 
@@ -31,13 +38,18 @@ __all__ = [
     "PreparedSettle",
     "Settled",
     "copy_ordinary",
+    "find_shown",
     "foreign_versions",
+    "is_damaged",
     "is_our_restore",
     "link",
     "newest_version",
     "prepare_settle",
     "put_prepared",
     "remember_settled",
+    "rebuild_staged",
+    "repair_newest",
+    "replace_damaged",
     "restored_version",
     "settle",
     "settle_by_force",
@@ -287,10 +299,74 @@ def _find_newest(home: Home, version: int, *, at_least: int) -> _Version:
     found = _find_version(home, known) if known == _NEWEST.find(home) else None
     if found is None:
         found = _find_version(home, _latest(home, version))
+    if found is not None and not has_mark(found.data):
+        replace_damaged(home, found.number, version)
+        found = _find_version(home, found.number)
     if found is None:
         raise VersionNotFoundError(f"{home.uri!r} has no ordinary version", hint="run 'anabranch doctor'")
     _NEWEST.keep(home, found.number)
     return found
+
+
+def is_damaged(home: Home, number: int) -> bool:
+    """Whether a manifest was cut off: it is empty or does not end with the mark of a Lance file."""
+    return not has_mark(home.store().get(_path(home, number)))
+
+
+def replace_damaged(home: Home, number: int, shown: int) -> bool:
+    """Replace an ordinary manifest that a power loss cut off; return whether there was one.
+
+    Live writers only link complete files, so no writer is about to finish it. It becomes a version without a change on
+    the one before it, whoever replaces it, so that a concurrent writer that builds on it loses nothing. Where that one
+    is gone too, it shows the version `shown`.
+    """
+    store, path = home.store(), _path(home, number)
+    if has_mark(store.get(path)):
+        return False
+    before = _find_version(home, number - 1)
+    if before is None or not has_mark(before.data):
+        data = _read_staged(home, shown)
+        parts = replace(read_parts(data, name=_path(home, shown)), version=number - 1)
+    else:
+        data, shown = before.data, shown_version(before.stamp) or number - 1
+        parts = read_parts(data, name=_path(home, number - 1))
+    made = settled_manifest(
+        parts,
+        parts,
+        parts,
+        properties={_SETTLED_FROM: str(shown)},
+        uuid=str(uuid5(NAMESPACE_URL, sha256(data).hexdigest())),
+        is_clean=False,
+    )
+    store.put(path, made.data)
+    return True
+
+
+def repair_newest(home: Home, shown: int) -> None:
+    """Replace the newest ordinary manifest of a home if it was cut off, before Lance opens it."""
+    number = newest_version(home)
+    if number and is_damaged(home, number):
+        replace_damaged(home, number, shown)
+
+
+def find_shown(home: Home, version: int) -> int | None:
+    """Return the newest ordinary version that shows a staged one, if there is one."""
+    for number in range(newest_version(home), 0, -1):
+        if (stamp := _find_stamp(home, number)) is not None and shown_version(stamp) == version:
+            return number
+    return None
+
+
+def rebuild_staged(home: Home, version: int) -> bool:
+    """Write the manifest of a staged version again from an ordinary version that shows it."""
+    number = find_shown(home, version)
+    if number is None:
+        return False
+    name = _path(home, number)
+    home.store().put(_path(home, version), with_version(home.store().get(name), version, name=name))
+    _STAGED.forget(lambda known: known == (home, version))
+    home.forget()
+    return True
 
 
 def _latest(home: Home, version: int) -> int:
@@ -303,7 +379,7 @@ def _find_version(home: Home, number: int) -> _Version | None:
         data = home.store().get(_path(home, number))
     except ObjectNotFoundError:
         return None
-    return _Version(number, data, _stamp_in(home, data, number) or {})
+    return _Version(number, data, (_stamp_in(home, data, number) or {}) if has_mark(data) else {})
 
 
 def _path(home: Home, version: int) -> str:
@@ -370,6 +446,8 @@ def _external(home: Home, *, since: int, until: int) -> tuple[int, ...]:
             stamp = _read_stamp(home, version)
         except NotFoundError:
             continue  # Collected. It was not the newest; if it was external, the next one is too.
+        except DamagedFileError:
+            continue  # The writer cannot be told from it, and no reader can open it.
         if stamp is None:
             found.add(version)
         else:
@@ -382,12 +460,15 @@ def _external(home: Home, *, since: int, until: int) -> tuple[int, ...]:
 def _find_stamp(home: Home, version: int) -> Mapping[str, str] | None:
     try:
         return _read_stamp(home, version)
-    except NotFoundError:
+    except (NotFoundError, DamagedFileError):
         return None
 
 
 def _read_stamp(home: Home, version: int) -> Mapping[str, str] | None:
-    return _stamp_in(home, home.store().get(_path(home, version)), version)
+    data = home.store().get(_path(home, version))
+    if not has_mark(data):
+        raise damaged(f"manifest {_path(home, version)!r}", "it does not end with the mark of a Lance file")
+    return _stamp_in(home, data, version)
 
 
 def _stamp_in(home: Home, data: bytes, version: int) -> Mapping[str, str] | None:

@@ -40,6 +40,7 @@ class FindingKind(StrEnum):
     MISSING_DELETION_FILE = "missing_deletion_file"
     DAMAGED_DELETION_FILE = "damaged_deletion_file"
     MISSING_INDEX = "missing_index"
+    DAMAGED_INDEX = "damaged_index"
     WRONG_SIZE = "wrong_size"
     STALE_BASE = "stale_base"
     MISSING_BASE = "missing_base"

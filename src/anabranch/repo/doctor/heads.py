@@ -7,6 +7,7 @@ from functools import partial
 from anabranch.errors import AnabranchError, StorageDeniedError, StorageUnavailableError
 from anabranch.format import staging
 from anabranch.format.home import Home
+from anabranch.format.names import manifest_path
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.doctor.findings import Case, FindingKind, Placement, RepositoryFinding
 from anabranch.repo.doctor.seen import Seen
@@ -59,9 +60,18 @@ def _diagnose_home(records: Records, branch: BranchName, table: tuple[TableKey, 
     key, entry = table
     home = records.context.dataset_root(entry.dataset).on(entry.home)
     subject = "/".join(filter(None, ["tables", entry.dataset, home.folder]))
+
+    def mend() -> bool:
+        settle_table(records, branch, key)
+        return True
+
     try:
-        strangers = staging.foreign_versions(home, since=entry.head)
-        if not strangers and _is_settled(home, entry.version):
+        newest = staging.newest_version(home)
+        if staging.is_damaged(home, newest):
+            return Case(finding=_damaged(key, subject, newest), mend=mend)
+        home.open()
+        external = staging.foreign_versions(home, since=entry.head)
+        if not external and _is_settled(home, newest, entry.version):
             return None
     except (StorageDeniedError, StorageUnavailableError):
         raise
@@ -74,8 +84,8 @@ def _diagnose_home(records: Records, branch: BranchName, table: tuple[TableKey, 
             tables=(str(key),),
         )
         return Case(finding=finding)
-    if strangers:
-        return Case(finding=_foreign_write(branch, key, subject, strangers))
+    if external:
+        return Case(finding=_foreign_write(branch, key, subject, external))
     finding = RepositoryFinding(
         kind=FindingKind.UNSETTLED_HOME,
         subject=subject,
@@ -84,16 +94,21 @@ def _diagnose_home(records: Records, branch: BranchName, table: tuple[TableKey, 
         tables=(str(key),),
         repairable=True,
     )
-
-    def mend() -> bool:
-        settle_table(records, branch, key)
-        return True
-
     return Case(finding=finding, mend=mend)
 
 
-def _is_settled(home: Home, version: int) -> bool:
-    newest = home.head_version()
+def _damaged(key: TableKey, subject: str, version: int) -> RepositoryFinding:
+    return RepositoryFinding(
+        kind=FindingKind.DAMAGED_MANIFEST,
+        subject=f"{subject}/{manifest_path(version)}",
+        explanation=f"the newest ordinary version of '{key}', which plain Lance readers see, was cut off",
+        remedy="a repair replaces it and settles what was published, as the next writer would",
+        tables=(str(key),),
+        repairable=True,
+    )
+
+
+def _is_settled(home: Home, newest: int, version: int) -> bool:
     return newest == version or staging.restored_version(home, newest) == version
 
 

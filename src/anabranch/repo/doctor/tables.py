@@ -4,30 +4,32 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from anabranch.errors import AnabranchError
 from anabranch.format.health.census import Census, VersionFacts, take_partial_census
 from anabranch.format.health.deletion_files import find_damaged_deletions
 from anabranch.format.health.elsewhere import Elsewhere, look_elsewhere
 from anabranch.format.health.files import mentioned_as
 from anabranch.format.health.lost_refs import can_write_ref, write_ref
-from anabranch.format.home import Home, branch_folder
+from anabranch.format.home import Home, branch_folder, is_staged
 from anabranch.format.layout import Layout, LayoutKind, lay_out
 from anabranch.format.names import ManifestName, branch_ref_path, manifest_path
 from anabranch.format.ref_files import RefFile, RefKind
 from anabranch.format.refs import BranchInfo, parse_branch, scan_refs
+from anabranch.format.staging import Pin, find_indexed_column, find_shown, rebuild_staged
 from anabranch.repo.context import TABLES, Context
 from anabranch.repo.doctor.findings import Case, FindingKind, Placement, RepositoryFinding
 from anabranch.repo.doctor.seen import Use
-from anabranch.storage import open_store
+from anabranch.storage import in_parallel, open_store
 from anabranch.storage.uris import relative_to
 
 __all__ = ["DatasetCheck", "look_at_dataset"]
 
 _MANIFESTS = frozenset({LayoutKind.MANIFEST, LayoutKind.DETACHED_MANIFEST})
 _FROM_BACKUP = "restore it from a backup"
+_MARK = b"LANC"
 _SAID = {
     FindingKind.MISSING_DATA_FILE: ("a data file is missing", "{} data files are missing"),
     FindingKind.MISSING_DELETION_FILE: ("a deletion file is missing", "{} deletion files are missing"),
-    FindingKind.MISSING_INDEX: ("an index is missing", "{} indices are missing"),
     FindingKind.WRONG_SIZE: ("a file has another size than told", "{} files have other sizes than told"),
 }
 
@@ -146,6 +148,11 @@ class _Check:
 
     def _unreadable(self, kind: FindingKind, path: str, said: str, home: str | None, version: int) -> Case:
         place = Placement(dataset=self._dataset, home=home, version=version)
+        at = self._root.on(home)
+        if is_staged(version) and find_shown(at, version) is not None:
+            remedy = "'anabranch doctor --repair' writes it again from the ordinary version that shows it"
+            finding = self.finding(kind, path, said, remedy, repairable=True)
+            return Case(finding=finding, mend=lambda: rebuild_staged(at, version), placements=frozenset({place}))
         return Case(finding=self.finding(kind, path, said, _FROM_BACKUP), placements=frozenset({place}))
 
     def _contents(self, census: Census) -> Iterator[Case]:
@@ -189,6 +196,7 @@ class _Check:
         present: Counter[str] = Counter()
         for file in self._files.files:
             present[mentioned_as(file)] += file.size
+        cut = self._indices_cut_off({uri for _, facts in sound for uri in facts.needs})
         wrong: dict[FindingKind, dict[str, set[Placement]]] = defaultdict(lambda: defaultdict(set))
         for place, facts in sound:
             for uri in facts.needs:
@@ -199,13 +207,47 @@ class _Check:
                 if is_missing:
                     wrong[_kind_of(uri)][below or uri].add(place)
                 elif None not in {size, told} and size != told:
-                    wrong[FindingKind.WRONG_SIZE][below or uri].add(place)
+                    wrong[_kind_of_size(uri)][below or uri].add(place)
+                elif below in cut:
+                    wrong[FindingKind.DAMAGED_INDEX][below].add(place)
+        for kind in (FindingKind.MISSING_INDEX, FindingKind.DAMAGED_INDEX):
+            for path, places in sorted(wrong.pop(kind, {}).items()):
+                yield self._wrong_index(kind, path, places)
         for kind, users in sorted(wrong.items()):
             paths = tuple(sorted(users))
             one, many = _SAID[kind]
             said = one if len(paths) == 1 else many.format(len(paths))
             finding = self.finding(kind, paths[0], said, "restore what is missing from a backup", paths=paths)
             yield Case(finding=finding, placements=frozenset().union(*users.values()))
+
+    def _indices_cut_off(self, needed: set[str]) -> set[str]:
+        """Find the index folders with a file that does not end with the mark of a Lance file, as after a power loss."""
+        folders = {relative_to(uri, self._root.root) for uri in needed}
+        files = [file for file in self._files.files if file.kind is LayoutKind.INDEX and mentioned_as(file) in folders]
+        files = [file for file in files if file.name.endswith(".lance") and file.size >= len(_MARK)]
+        store = self._root.store()
+        ends = in_parallel(lambda file: store.get_range(file.path, file.size - len(_MARK), len(_MARK)), files)
+        return {mentioned_as(file) for file, end in zip(files, ends, strict=True) if end != _MARK}
+
+    def _wrong_index(self, kind: FindingKind, path: str, places: set[Placement]) -> Case:
+        """Report an index that is missing or damaged: rows can be read without it, and it can be built again."""
+        place = min(places, key=repr)
+        table = min(self._uses[place].tables, default="TABLE")
+        column = self._indexed_column(place, path.rpartition("/")[2])
+        said = "is missing" if kind is FindingKind.MISSING_INDEX else "is damaged"
+        finding = self.finding(
+            kind,
+            path,
+            f"the index of column '{column}' {said}; rows can be read and written without it, but not found by it",
+            f"build it again with 'anabranch index {table} {column}'",
+        )
+        return Case(finding=finding, placements=frozenset(places))
+
+    def _indexed_column(self, place: Placement, uuid: str) -> str:
+        try:
+            return find_indexed_column(Pin(home=self._root.on(place.home), version=place.version), uuid) or "COLUMN"
+        except AnabranchError:
+            return "COLUMN"
 
     def _damaged_deletions(self, sound: list[tuple[Placement, VersionFacts]]) -> Iterator[Case]:
         users: dict[str, set[Placement]] = defaultdict(set)
@@ -247,6 +289,10 @@ class _Check:
 
     def _name(self, home: str | None) -> str:
         return f"dataset '{self._dataset}'" if home is None else f"branch '{home}' of dataset '{self._dataset}'"
+
+
+def _kind_of_size(uri: str) -> FindingKind:
+    return FindingKind.DAMAGED_INDEX if _kind_of(uri) is FindingKind.MISSING_INDEX else FindingKind.WRONG_SIZE
 
 
 def _kind_of(uri: str) -> FindingKind:
