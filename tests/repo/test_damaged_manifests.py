@@ -1,5 +1,6 @@
 """Manifests that were cut off or lost: ordinary ones follow from the log, staged ones from the ordinary ones."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,11 @@ from anabranch.format.names import manifest_path
 from anabranch.repo.doctor.findings import FindingKind as Kind
 from tests.repo.conftest import ORDERS, another, append, entry, ids, raw, rows, table
 
-DAMAGES = {"empty": lambda _: b"", "half": lambda data: data[: len(data) // 2], "zeros": lambda data: bytes(len(data))}
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda _: b"",
+    "half": lambda data: data[: len(data) // 2],
+    "zeros": lambda data: bytes(len(data)),
+}
 
 pytestmark = pytest.mark.local
 

@@ -32,7 +32,7 @@ from anabranch.errors import (
 from anabranch.storage.forks import check_process
 from anabranch.storage.options import redact
 
-__all__ = ["lance_errors"]
+__all__ = ["is_damaged_file", "lance_errors"]
 
 # First match wins: what Lance says, what we raise, what to do next.
 _TABLE: tuple[tuple[str, type[AnabranchError], str], ...] = (
@@ -77,6 +77,11 @@ _TABLE: tuple[tuple[str, type[AnabranchError], str], ...] = (
     ),
     (r"SQL|sql parser|Invalid user input|Error during planning", InvalidExpressionError, "correct the expression"),
 )
+
+
+def is_damaged_file(error: Exception) -> bool:
+    """Whether an error of Lance is about a file that is damaged or missing."""
+    return isinstance(_translate(str(error), uri="", options={}), DamagedFileError)
 
 
 @contextmanager

@@ -107,7 +107,7 @@ def draft_new(
 
 
 def _take_over(context: Context, branch: BranchName, dataset: str, schema: pa.Schema) -> tuple[Pin, Pin] | None:
-    """What an earlier table left behind, as it is and emptied; None if it is none of ours, or just being collected."""
+    """Return what an earlier table left behind, as it is and emptied; None if it cannot be used."""
     root = context.dataset_root(dataset)
     try:
         pin = Pin(home=root, version=root.head_version())
@@ -115,7 +115,7 @@ def _take_over(context: Context, branch: BranchName, dataset: str, schema: pa.Sc
             return None
         left = home_for_writing(context, branch, pin)
         return left, staging.overwrite(left, schema.empty_table())
-    except NotFoundError:
+    except (NotFoundError, DamagedFileError):
         return None
 
 

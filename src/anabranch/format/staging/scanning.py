@@ -6,8 +6,7 @@ from typing import Any
 import lance
 import pyarrow as pa
 
-from anabranch.errors import DamagedFileError
-from anabranch.format.lance_errors import lance_errors
+from anabranch.format.lance_errors import is_damaged_file
 
 __all__ = ["iter_batches"]
 
@@ -20,11 +19,10 @@ def iter_batches(dataset: lance.LanceDataset, **options: Any) -> Iterator[pa.Rec
     """
     has_begun = False
     try:
-        with lance_errors(dataset.uri):
-            for batch in dataset.scanner(**options).to_batches():
-                has_begun = True
-                yield batch
-    except DamagedFileError:
-        if has_begun or options.get("filter") is None:
+        for batch in dataset.scanner(**options).to_batches():
+            has_begun = True
+            yield batch
+    except (OSError, ValueError, RuntimeError) as err:
+        if has_begun or options.get("filter") is None or not is_damaged_file(err):
             raise
         yield from dataset.scanner(**options, use_scalar_index=False).to_batches()
