@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from uuid import UUID
 
 from anabranch.errors import ConflictError
-from anabranch.format.wire import WireField, bytes_field, damaged, iter_fields, varint_field
+from anabranch.format.wire import WireField, bytes_field, damaged, iter_fields, read_varint, varint_field
 
 __all__ = [
     "BasePath",
@@ -38,6 +38,8 @@ _VERSION = 3
 _BASE_PATHS = 18
 _FIELD, _FRAGMENT, _INDEX_SECTION = 1, 2, 6
 _HAS_BASE_PATHS = 16
+# Version, transaction, base paths and branch.
+_INFO = frozenset({3, 12, 18, 20})
 # The number of `base_id` in each message below a fragment that has one (data and deletion files), and in an index.
 _BASE_ID_IN_FRAGMENT = {2: 7, 3: 7}
 _BASE_ID_IN_INDEX = 9
@@ -65,7 +67,7 @@ class ManifestInfo:
 
 def read_manifest(data: bytes, *, name: str = "manifest") -> ManifestInfo:
     """Read version, branch, base paths and transaction; `name` is for the error's message."""
-    return _info_of(iter_fields(_message(data, name), _called(name)), name)
+    return _info_of(iter_fields(_message(data, name), _called(name), only=_INFO), name)
 
 
 def _info_of(fields: Iterable[WireField], name: str) -> ManifestInfo:
@@ -125,9 +127,9 @@ def read_contents(data: bytes, *, name: str = "manifest") -> Contents:
 
 
 def fragment_id(description: bytes) -> int:
-    """The id in a fragment's description; zero is left out there."""
-    first = next(iter_fields(description, "fragment"), None)
-    return first.value if first is not None and first.number == 1 and isinstance(first.value, int) else 0
+    """Return the id in a fragment's description; zero is left out there."""
+    # The id comes first, as field 1 with a varint. It is read for every fragment of a table at every commit.
+    return read_varint(description, 1)[0] if description[:1] == b"\x08" else 0
 
 
 def with_version(data: bytes, version: int, *, name: str = "manifest") -> bytes:

@@ -44,12 +44,14 @@ def settled_fragments(staged: Mapping[int, bytes], basis: Basis) -> dict[int, by
     left = [number for number, message in basis.base.items() if staged.get(number) != message]
     rows_before = _Rows(basis.before[number] for number in sorted(left) if number in basis.before)
     rows_base = rows_before if basis.base is basis.before else _Rows(basis.base[number] for number in sorted(left))
-    return {
-        number: message
-        if basis.base is basis.before and basis.before.get(number) == message
-        else _settled(message, basis.before.get(number), basis.base.get(number), basis, (rows_before, rows_base))
-        for number, message in staged.items()
-    }
+    settled: dict[int, bytes] = {}
+    for number, message in staged.items():
+        before, base = basis.before.get(number), basis.base.get(number)
+        if before is not None and message == base:
+            settled[number] = before  # unchanged, as most fragments are: nothing to parse
+        else:
+            settled[number] = _settled(message, before, base, basis, (rows_before, rows_base))
+    return settled
 
 
 def clamped_fragments(fragments: Mapping[int, bytes], number: int) -> dict[int, bytes]:

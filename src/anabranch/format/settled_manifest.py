@@ -75,8 +75,8 @@ def read_parts(data: bytes, *, name: str) -> SettledParts:
 def inline_transaction(data: bytes, *, name: str) -> bytes | None:
     """Return the transaction that a manifest holds; None if it is in a file of its own."""
     start, size = message_span(data, name)
-    for part in iter_fields(data[start : start + size], f"manifest {name!r}"):
-        if part.number == _TRANSACTION_SECTION and isinstance(part.value, int):
+    for part in iter_fields(data[start : start + size], f"manifest {name!r}", only={_TRANSACTION_SECTION}):
+        if isinstance(part.value, int):
             (length,) = struct.unpack_from("<I", data, part.value)
             return data[part.value + 4 : part.value + 4 + length]
     return None
@@ -128,7 +128,7 @@ def settled_manifest(
     known = old if base is before else base.fragments
     basis = Basis(before=old, base=known, next_row_id=before.next_row_id, number=number)
     fragments = settled_fragments(staged.fragments, basis)
-    is_restore = _needs_restore(before, staged)
+    is_restore = _needs_restore(before, base, staged)
     transaction = varint_field(_READ_VERSION, before.version) + bytes_field(_UUID, uuid.encode())
     for key, value in sorted(properties.items()):
         entry = bytes_field(1, key.encode()) + bytes_field(2, value.encode())
@@ -178,9 +178,11 @@ def _assembled(
 ) -> bytes:
     # What lies before the message (indices, dictionaries) is found by its position, so it stays where it is.
     section = struct.pack("<I", len(transaction)) + transaction
+    settled = iter(fragments.values())
     changes: dict[int, Callable[[WireField], bytes]] = {
         _VERSION: lambda _: varint_field(_VERSION, before.version + 1),
-        _FRAGMENT: lambda part: bytes_field(_FRAGMENT, fragments[fragment_id(_as_bytes(part.value))]),
+        # In the order of the message, as they were read.
+        _FRAGMENT: lambda _: bytes_field(_FRAGMENT, next(settled)),
         _TIMESTAMP: lambda part: bytes_field(_TIMESTAMP, _later(_as_bytes(part.value), before.timestamp)),
         _TRANSACTION_FILE: lambda _: b"",
         _TRANSACTION_SECTION: lambda _: b"",
@@ -193,7 +195,7 @@ def _assembled(
     return staged.prefix + section + struct.pack("<I", len(message)) + message + footer
 
 
-def _needs_restore(before: SettledParts, staged: SettledParts) -> bool:
+def _needs_restore(before: SettledParts, base: SettledParts, staged: SettledParts) -> bool:
     """Whether the change is more than rows and indices on top of what is there.
 
     An Update cannot express another schema. Where the version goes back to an older one, ids of fragments and rows are
@@ -205,7 +207,9 @@ def _needs_restore(before: SettledParts, staged: SettledParts) -> bool:
         return True
     for key, old in before.fragments.items():
         new = staged.fragments.get(key, old)
-        if new != old and _rows_of(new) != _rows_of(old):
+        if new in (old, base.fragments.get(key)):
+            continue
+        if _rows_of(new) != _rows_of(old):
             return True
     return False
 

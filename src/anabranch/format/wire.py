@@ -1,17 +1,16 @@
 """Protobuf messages as bytes: fields read one by one, and written back with their unknown neighbours untouched."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Container, Iterator
+from typing import NamedTuple
 
 from anabranch.errors import DamagedFileError
 
-__all__ = ["WireField", "bytes_field", "damaged", "iter_fields", "varint_field"]
+__all__ = ["WireField", "bytes_field", "damaged", "iter_fields", "read_varint", "varint_field"]
 
 _VARINT, _BYTES = 0, 2
 
 
-@dataclass(frozen=True, slots=True)
-class WireField:
+class WireField(NamedTuple):
     """One field: its number, its value (numbers unsigned), and the bytes it was read from."""
 
     number: int
@@ -19,29 +18,37 @@ class WireField:
     raw: bytes
 
 
-def iter_fields(message: bytes, what: str) -> Iterator[WireField]:
-    """Read a message field by field; `what` names it in the error."""
+def iter_fields(message: bytes, what: str, *, only: Container[int] | None = None) -> Iterator[WireField]:
+    """Read a message field by field; `what` names it in the error. Skip all numbers but `only`, if that is given."""
     at = 0
     try:
         while at < len(message):
             begin = at
-            key, at = _read_varint(message, at)
+            key = message[at]
+            if key < 128:  # one byte, as the keys of most fields are
+                at += 1
+            else:
+                key, at = read_varint(message, at)
             value: int | bytes
             match key & 7:
                 case 0:
-                    value, at = _read_varint(message, at)
+                    value, at = read_varint(message, at)
                 case 2:
-                    length, at = _read_varint(message, at)
+                    length = message[at]
+                    if length < 128:
+                        at += 1
+                    else:
+                        length, at = read_varint(message, at)
                     value, at = message[at : at + length], at + length
-                case 1:
-                    value, at = message[at : at + 8], at + 8
-                case 5:
-                    value, at = message[at : at + 4], at + 4
+                case 1 | 5 as fixed:
+                    length = 8 if fixed == 1 else 4
+                    value, at = message[at : at + length], at + length
                 case other:
                     raise damaged(what, f"it holds a field of the unknown wire type {other}")
             if at > len(message):
                 raise damaged(what, "a field runs past its end")
-            yield WireField(key >> 3, value, message[begin:at])
+            if only is None or key >> 3 in only:
+                yield WireField(key >> 3, value, message[begin:at])
     except IndexError:
         raise damaged(what, "it breaks off inside a field") from None
 
@@ -60,7 +67,8 @@ def damaged(what: str, problem: str) -> DamagedFileError:
     )
 
 
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+def read_varint(data: bytes, at: int) -> tuple[int, int]:
+    """Return the number at a position, and the position after it."""
     value = shift = 0
     while True:
         byte = data[at]

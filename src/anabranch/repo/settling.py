@@ -72,6 +72,8 @@ def settle_table(records: Records, branch: BranchName, key: TableKey, *, force: 
 
 def _settle(records: Records, branch: BranchName, key: TableKey, entry: TableEntry) -> None:
     home = records.context.home_of(entry)
+    if staging.is_newest(home, entry.version):
+        return  # a durable commit settles its tables itself
     prepared = staging.prepare_settle(home, entry.version, expected_head=entry.head)
     staging.link(prepared, is_current=lambda: not _find_newer(records, branch, {key: entry}))
 

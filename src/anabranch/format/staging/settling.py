@@ -41,6 +41,7 @@ __all__ = [
     "find_shown",
     "foreign_versions",
     "is_damaged",
+    "is_newest",
     "is_our_restore",
     "link",
     "newest_version",
@@ -199,6 +200,12 @@ def remember_settled(prepared: PreparedSettle) -> None:
     _NEWEST.keep(prepared.home, prepared.number)
     if is_staged(prepared.version):
         _SETTLED.keep((prepared.home, prepared.version), prepared.number)
+
+
+def is_newest(home: Home, version: int) -> bool:
+    """Return whether this process settled a staged version, and no ordinary version came after it. One request."""
+    number = _SETTLED.find((home, version))
+    return number is not None and find_object(home.store(), _path(home, number + 1)) is None
 
 
 def settle(home: Home, version: int, *, expected_head: int, stamp: Mapping[str, str] | None = None) -> Settled:
