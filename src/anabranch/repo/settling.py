@@ -45,7 +45,9 @@ def try_to_settle(records: Records, branch: BranchName, changes: Changes) -> tup
         settled = {}
         for key, entry in pending.items():
             try:
-                _settle(records, branch, key, entry)
+                # A durable commit settles its tables itself.
+                if not staging.is_newest(records.context.home_of(entry), entry.version):
+                    _settle(records, branch, key, entry)
             except ForeignWriteError as err:
                 found.append(ForeignWrite(table=str(key), home=str(branch), problem=err.problem))
             except AnabranchError:
@@ -72,8 +74,6 @@ def settle_table(records: Records, branch: BranchName, key: TableKey, *, force: 
 
 def _settle(records: Records, branch: BranchName, key: TableKey, entry: TableEntry) -> None:
     home = records.context.home_of(entry)
-    if staging.is_newest(home, entry.version):
-        return  # a durable commit settles its tables itself
     prepared = staging.prepare_settle(home, entry.version, expected_head=entry.head)
     staging.link(prepared, is_current=lambda: not _find_newer(records, branch, {key: entry}))
 
