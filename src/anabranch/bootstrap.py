@@ -169,7 +169,11 @@ def _with_durability(storage_options: Mapping[str, str] | None, durability: str 
 
 def _existing(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None, actor: str | None) -> Context:
     context = _context(uri, storage_options, actor)
-    return replace(context, made_at=check_repository(context).root)
+    return replace(context, made_at=_read_root(context), read_root=lambda: _read_root(context))
+
+
+def _read_root(context: Context) -> str:
+    return check_repository(context).root
 
 
 def _context(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None, actor: str | None) -> Context:
@@ -193,7 +197,8 @@ def _context(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | N
 
 def _restore(root: str, storage_options: Mapping[str, str], actor: str | None, made_at: str | None) -> Context:
     """Open the context of a pickled repository. Nothing is requested before it is used."""
-    return replace(_context(root, storage_options, actor), made_at=made_at)
+    context = _context(root, storage_options, actor)
+    return replace(context, made_at=made_at, read_root=lambda: _read_root(context))
 
 
 def _load_engine() -> SqlEngine:

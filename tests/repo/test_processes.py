@@ -52,11 +52,11 @@ if repo is not None:
 ACTS = ["read", "open again", "commit", "branches", "dataset"]
 
 
-def in_a_process(program: str, *args: str, given: bytes = b"") -> str:
+def in_a_process(program: str, *args: str, given: bytes = b"", seconds: float = 300) -> str:
     """Run a program in a new interpreter and return what it prints."""
     environment = {**os.environ, "PYTHONWARNINGS": "ignore", "PYTHONPATH": os.pathsep.join(sys.path)}
     ran = subprocess.run(
-        [sys.executable, "-c", program, *args], input=given, capture_output=True, timeout=300, env=environment
+        [sys.executable, "-c", program, *args], input=given, capture_output=True, timeout=seconds, env=environment
     )
     assert ran.returncode == 0, ran.stderr.decode()
     return ran.stdout.decode()

@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any, TypeVar
 
 import lance
 
@@ -22,7 +23,10 @@ from anabranch.storage.links import refuse_links
 from anabranch.storage.options import lance_options
 from anabranch.storage.uris import is_local, join_uri, normalise_uri, relative_to
 
-__all__ = ["Home", "branch_folder", "is_safe_branch", "is_staged"]
+__all__ = ["Home", "HomeKey", "branch_folder", "is_safe_branch", "is_staged", "new_home_cache"]
+
+
+V = TypeVar("V")
 
 
 def branch_folder(branch: str) -> str:
@@ -50,8 +54,23 @@ _FOLDERS = ("_versions", "_transactions", "data", "_deletions", "_indices")
 
 _REPAIR = "run 'anabranch doctor --repair', which writes a manifest again where another one has the same state"
 
-# Handles of staged versions: their ids are never used again, so they cannot go stale.
-_STAGED: Recent[tuple["Home", int], lance.LanceDataset] = Recent(limit=64)
+# What a handle may keep of the metadata and indices that it read. Handles that were staged on each other share one
+# cache, in which Lance keeps the manifest of every version of the chain: by default up to 1 GiB, and 6 GiB of indices.
+_METADATA_BYTES = 64 * 1024 * 1024
+_INDEX_BYTES = 512 * 1024 * 1024
+
+# Handles of staged versions, weighed by their fragments, since each handle holds its whole manifest. Ids are never used
+# again, so that a handle goes stale only if a relocation rewrites the manifest.
+_STAGED: "Recent[HomeKey, lance.LanceDataset]" = Recent(limit=64, capacity=100_000)
+# All caches of this process whose keys begin with a home.
+_CACHES: "list[Recent[Any, Any]]" = [_STAGED]
+
+
+def new_home_cache(*, limit: int) -> "Recent[HomeKey, V]":
+    """Return a cache for values by `Home.key`; `Home.forget` drops those of a dataset."""
+    cache: Recent[HomeKey, V] = Recent(limit=limit)
+    _CACHES.append(cache)
+    return cache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,11 +79,15 @@ class Home:
 
     Lance opens it by its folder: a handle that was checked out from the root keeps the root's address, and its
     writes go wrong after pickling.
+
+    `recorded_root` keeps what was cached before a relocation by another process apart from what is read after it.
     """
 
     root: str
     branch: str | None = None
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
+    # Where the repository says that it is, None if it was not asked; another value after a relocation.
+    recorded_root: str | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.branch is not None and not is_safe_branch(self.branch):
@@ -107,17 +130,22 @@ class Home:
             raise self._no_version(version)
         if not is_staged(version):
             return self._open(version)
-        known = _STAGED.find((self, version))
+        known = _STAGED.find(self.key(version))
         return known if known is not None else self.remember(self._open(version))
 
     def remember(self, staged: lance.LanceDataset) -> lance.LanceDataset:
-        """Keep a staged version's handle for the next one who opens it."""
-        _STAGED.keep((self, staged.version), staged)
+        """Keep the handle of a staged version for the next caller that opens it."""
+        _STAGED.keep(self.key(staged.version), staged, weight=len(staged.fragment_ids()))
         return staged
 
+    def key(self, version: int | None = None) -> "HomeKey":
+        """Return the key for what is cached of this home, or of one version of it."""
+        return self.recorded_root, self, version
+
     def forget(self) -> None:
-        """Drop the handles kept of this dataset, whose manifests are about to be rewritten."""
-        _STAGED.forget(lambda kept: relative_to(kept[0].root, self.root) is not None)
+        """Drop everything cached of this dataset, whose manifests are about to be rewritten, or were."""
+        for cache in _CACHES:
+            cache.forget(lambda kept: relative_to(kept[1].root, self.root) is not None)
 
     def refuse_links(self) -> None:
         """Raise LinkError if this home or one of its folders is a symbolic link: Lance would write through it."""
@@ -129,7 +157,13 @@ class Home:
             raise self._missing()
         try:
             with lance_errors(self.uri, self.storage_options):
-                opened = lance.dataset(self.uri, version=version, storage_options=self.lance_options())
+                opened = lance.dataset(
+                    self.uri,
+                    version=version,
+                    storage_options=self.lance_options(),
+                    metadata_cache_size_bytes=_METADATA_BYTES,
+                    index_cache_size_bytes=_INDEX_BYTES,
+                )
         except VersionNotFoundError:
             raise self._no_version(version) from None
         except DamagedFileError as err:
@@ -162,3 +196,7 @@ class Home:
         return BranchNotFoundError(
             f"dataset {self.root!r} has no branch {self.branch!r}", hint="list its branches to see which exist"
         )
+
+
+# The recorded root, the home, and a version or None.
+HomeKey = tuple[str | None, Home, int | None]

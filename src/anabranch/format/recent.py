@@ -1,4 +1,4 @@
-"""What was looked up last, kept at hand."""
+"""A cache with a bound: it keeps the values that were stored last."""
 
 import threading
 from collections import OrderedDict
@@ -12,25 +12,47 @@ V = TypeVar("V")
 
 
 class Recent(Generic[K, V]):
-    """The values kept last, at most `limit` of them; threads may share it."""
+    """The values kept last, at most `limit` of them; threads may share it.
 
-    def __init__(self, limit: int) -> None:
+    With a `capacity`, the weights of all kept values are at most that in sum, but the newest value is always kept.
+    """
+
+    def __init__(self, limit: int, *, capacity: int | None = None) -> None:
         self._limit = limit
+        self._capacity = capacity
         self._lock = threading.Lock()
-        self._values: OrderedDict[K, V] = OrderedDict()
+        self._values: OrderedDict[K, tuple[V, int]] = OrderedDict()
+        self._weight = 0
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    @property
+    def weight(self) -> int:
+        """The weights of all kept values in sum."""
+        return self._weight
 
     def find(self, key: K) -> V | None:
         with self._lock:
-            return self._values.get(key)
+            found = self._values.get(key)
+            return None if found is None else found[0]
 
-    def keep(self, key: K, value: V) -> None:
+    def keep(self, key: K, value: V, *, weight: int = 1) -> None:
         with self._lock:
-            self._values[key] = value
-            self._values.move_to_end(key)
-            while len(self._values) > self._limit:
-                self._values.popitem(last=False)
+            self._drop(key)
+            self._values[key] = (value, weight)
+            self._weight += weight
+            while len(self._values) > 1 and self._is_full():
+                self._drop(next(iter(self._values)))
 
     def forget(self, is_stale: Callable[[K], bool]) -> None:
         with self._lock:
             for key in [key for key in self._values if is_stale(key)]:
-                del self._values[key]
+                self._drop(key)
+
+    def _is_full(self) -> bool:
+        return len(self._values) > self._limit or (self._capacity is not None and self._weight > self._capacity)
+
+    def _drop(self, key: K) -> None:
+        if (found := self._values.pop(key, None)) is not None:
+            self._weight -= found[1]

@@ -80,6 +80,7 @@ class Context:
     find_large_comparer: "Callable[[], LargeComparer | None]" = lambda: None
     load_rewriter: "Callable[[], Rewriter] | None" = None
     find_loader: "Callable[[], Loader | None]" = lambda: None
+    read_root: Callable[[], str] | None = None
     restore: "Callable[[str, Mapping[str, str], str | None, str | None], Context] | None" = None
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -107,20 +108,28 @@ class Context:
     def home_at(self, path: str) -> Home:
         """Return the root home of the dataset at a path below the repository's root."""
         refuse_links(self.root, path)
-        return Home(root=join_uri(self.root, path), storage_options=self.storage_options)
+        return Home(root=join_uri(self.root, path), storage_options=self.storage_options, recorded_root=self.made_at)
 
     def home_of(self, entry: TableEntry) -> Home:
         """The home of a table, refused while it reads a place that the repository left."""
         home = self.dataset_root(entry.dataset).on(entry.home)
         if self.made_at is not None and self.made_at != self.root:
-            self._refuse_former_place(home, entry.version, former=self.made_at)
+            try:
+                self._refuse_former_place(home, entry.version, former=self.made_at)
+            except StaleBaseError:
+                # Another process may have relocated the repository since this handle was opened: read it again.
+                home.forget()
+                self._refuse_former_place(home, entry.version, former=self.made_at)
         return home
 
     def require_relocated(self) -> None:
         """Refuse what would take files for unused whose users still name the place that the repository left."""
-        if self.made_at is not None and follow_links(self.made_at) != follow_links(self.root):
+        recorded = self.made_at
+        if recorded is not None and recorded != self.root and self.read_root is not None:
+            recorded = self.read_root()  # it may have been relocated since this handle was opened
+        if recorded is not None and follow_links(recorded) != follow_links(self.root):
             raise StaleBaseError(
-                f"the repository at {self.root!r} was made at {self.made_at!r}, and branches may still read it there",
+                f"the repository at {self.root!r} was made at {recorded!r}, and branches may still read it there",
                 hint=_RELOCATE.format(self.root),
             )
 

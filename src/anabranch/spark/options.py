@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from anabranch.errors import InvalidInputError
 from anabranch.format.home import Home
@@ -150,13 +150,19 @@ class WriteOptions:
 def pinned_options(repository: Repository, table: Table) -> dict[str, str]:
     """What lets Spark read one table exactly as a snapshot has it."""
     home = table.pin.home
-    pin = {"root": home.root, "branch": home.branch, "version": str(table.pin.version)}
+    pin = {
+        "root": home.root,
+        "branch": home.branch,
+        "version": str(table.pin.version),
+        "recorded_root": home.recorded_root,
+    }
     return {"repo": repository.uri, "path": table.key, _PIN: json.dumps(pin)}
 
 
 def _parse_pin(text: str, storage_options: Mapping[str, str]) -> Pin:
     found = json.loads(text)
     home = Home.at(found["root"], storage_options).on(found["branch"])
+    home = replace(home, recorded_root=found.get("recorded_root"))
     return Pin(home=home, version=int(found["version"]))
 
 

@@ -17,7 +17,7 @@ from anabranch.errors import (
     VersionNotFoundError,
 )
 from anabranch.format.described_files import FileKind, files_of_fragment, folder_of_index, names_in_index
-from anabranch.format.home import Home, is_staged
+from anabranch.format.home import Home, HomeKey, is_staged, new_home_cache
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.manifest import BasePath, has_mark, read_manifest, with_version
 from anabranch.format.names import manifest_of_path, manifest_path
@@ -69,11 +69,11 @@ _SET_ASIDE = "anabranch.set_aside"
 _PUT_BACK = "anabranch.put_back"
 
 # The ordinary versions that staged ones became; staged ids are never used again, so this cannot go stale.
-_SETTLED: Recent[tuple[Home, int], int] = Recent(limit=256)
+_SETTLED: Recent[HomeKey, int] = new_home_cache(limit=256)
 # The newest ordinary version of a home that this process knows of. It is read again before it is built on.
-_NEWEST: Recent[Home, int] = Recent(limit=256)
+_NEWEST: Recent[HomeKey, int] = new_home_cache(limit=256)
 # Small staged manifests by their ids, which are never used again: each is the base of the next settle.
-_STAGED: Recent[tuple[Home, int], bytes] = Recent(limit=64)
+_STAGED: Recent[HomeKey, bytes] = new_home_cache(limit=64)
 _SMALL = 256 * 1024
 
 
@@ -197,14 +197,14 @@ def link(
 
 def remember_settled(prepared: PreparedSettle) -> None:
     """Remember that a prepared version was put, so that it is not searched for again."""
-    _NEWEST.keep(prepared.home, prepared.number)
+    _NEWEST.keep(prepared.home.key(), prepared.number)
     if is_staged(prepared.version):
-        _SETTLED.keep((prepared.home, prepared.version), prepared.number)
+        _SETTLED.keep(prepared.home.key(prepared.version), prepared.number)
 
 
 def is_newest(home: Home, version: int) -> bool:
     """Return whether this process settled a staged version, and no ordinary version came after it. One request."""
-    number = _SETTLED.find((home, version))
+    number = _SETTLED.find(home.key(version))
     return number is not None and find_object(home.store(), _path(home, number + 1)) is None
 
 
@@ -245,7 +245,7 @@ def settled_head(home: Home, *, published: int, since: int) -> int:
 
     Where this process settled the published version, that is the version it made, and nothing is read.
     """
-    if (settled := _SETTLED.find((home, published))) is not None:
+    if (settled := _SETTLED.find(home.key(published))) is not None:
         return settled
     newest = _find_newest(home, published, at_least=since).number
     external = _external(home, since=since, until=newest)
@@ -302,8 +302,8 @@ def _find_newest(home: Home, version: int, *, at_least: int) -> _Version:
 
     Versions are collected from the oldest on. So if a version exists and the next one does not, it is the newest.
     """
-    known = max(at_least, _NEWEST.find(home) or 0)
-    found = _find_version(home, known) if known == _NEWEST.find(home) else None
+    known = max(at_least, _NEWEST.find(home.key()) or 0)
+    found = _find_version(home, known) if known == _NEWEST.find(home.key()) else None
     if found is None:
         found = _find_version(home, _latest(home, version))
     if found is not None and not has_mark(found.data):
@@ -311,7 +311,7 @@ def _find_newest(home: Home, version: int, *, at_least: int) -> _Version:
         found = _find_version(home, found.number)
     if found is None:
         raise VersionNotFoundError(f"{home.uri!r} has no ordinary version", hint="run 'anabranch doctor'")
-    _NEWEST.keep(home, found.number)
+    _NEWEST.keep(home.key(), found.number)
     return found
 
 
@@ -371,7 +371,7 @@ def rebuild_staged(home: Home, version: int) -> bool:
         return False
     name = _path(home, number)
     home.store().put(_path(home, version), with_version(home.store().get(name), version, name=name))
-    _STAGED.forget(lambda known: known == (home, version))
+    _STAGED.forget(lambda known: known[1:] == (home, version))
     home.forget()
     return True
 
@@ -394,7 +394,7 @@ def _path(home: Home, version: int) -> str:
 
 
 def _read_staged(home: Home, version: int) -> bytes:
-    known = _STAGED.find((home, version))
+    known = _STAGED.find(home.key(version))
     if known is not None:
         return known
     try:
@@ -404,7 +404,7 @@ def _read_staged(home: Home, version: int) -> bytes:
             f"dataset {home.uri!r} has no version {version!r}", hint="list its versions to see which exist"
         ) from None
     if is_staged(version) and len(data) <= _SMALL:
-        _STAGED.keep((home, version), data)
+        _STAGED.keep(home.key(version), data)
     return data
 
 
@@ -423,7 +423,7 @@ def _shows(ordinary: _Version, version: int) -> bool:
 
 
 def _forget_newest(home: Home) -> None:
-    _NEWEST.forget(lambda known: known == home)
+    _NEWEST.forget(lambda known: known[1] == home)
 
 
 def shown_version(stamp: Mapping[str, str]) -> int | None:
