@@ -1,7 +1,11 @@
 """Every kind of damage that doctor is to name, really made."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
+from itertools import cycle, islice
+from random import Random
 from typing import Any
 
 import lance
@@ -386,3 +390,95 @@ DAMAGES = [
     Damage(Kind.DUPLICATE_KEYS, repeated_keys, options=("--rows",)),
     Damage(Kind.NULL_KEYS, keys_without_value, options=("--rows",)),
 ]
+
+
+class Harm(StrEnum):
+    """What becomes of the bytes of any file."""
+
+    FLIPPED = "flipped"
+    TRUNCATED = "truncated"
+    EMPTIED = "emptied"
+    ZEROS = "zeros"
+    DELETED = "deleted"
+    ANOTHERS = "anothers"
+
+
+# What kind of file a path is. The first pattern that is found in it decides.
+FILE_KINDS = {
+    "mark": r"^_repo\.json$",
+    "mark copy": r"^_repo_copy\.json$",
+    "hint": r"/hint$",
+    "log entry": r"^_versions/",
+    "commit": r"^_commits/",
+    "tag": r"^_tags/",
+    "run": r"^_runs/",
+    "history table": r"^_graph_",
+    "staged manifest": r"/_versions/d\d+\.manifest$",
+    "manifest": r"/_versions/\d+\.manifest$",
+    "version hint": r"/latest_version_hint\.json$",
+    "transaction": r"/_transactions/",
+    "branch ref": r"/_refs/branches/",
+    "deletion file": r"/_deletions/",
+    "index file": r"/_indices/",
+    "data file": r"/data/",
+}
+# Lance has no checksums: what one bit changes in its files shows, if at all, when they are read.
+OURS = frozenset({"mark", "mark copy", "hint", "log entry", "commit", "tag", "run"})
+
+
+def kind_of(path: str) -> str | None:
+    return next((kind for kind, pattern in FILE_KINDS.items() if re.search(pattern, path)), None)
+
+
+@dataclass(frozen=True)
+class AnyDamage:
+    """Something done to any one file of a repository."""
+
+    kind: str
+    harm: Harm
+    path: str
+
+    def do(self, files: Files, chance: Random) -> None:
+        data = files.get(self.path)
+        match self.harm:
+            case Harm.FLIPPED:
+                bit = chance.randrange(len(data) * 8)
+                flipped = bytes([data[bit // 8] ^ 1 << bit % 8])
+                files.put(self.path, data[: bit // 8] + flipped + data[bit // 8 + 1 :])
+            case Harm.TRUNCATED:
+                files.put(self.path, data[: chance.randrange(1, len(data))])
+            case Harm.EMPTIED:
+                files.put(self.path, b"")
+            case Harm.ZEROS:
+                files.put(self.path, bytes(len(data)))
+            case Harm.DELETED:
+                files.delete(self.path)
+            case Harm.ANOTHERS:
+                files.put(self.path, files.get(chance.choice(siblings(files, self.path))))
+
+
+def siblings(files: Files, path: str) -> list[str]:
+    """Files of the same kind with other bytes.
+
+    Those of Lance have another size: nothing shows that a data file holds the rows of another one of the same schema.
+    """
+    data, kind = files.get(path), kind_of(path)
+    others = [(other, files.get(other)) for other in files.list() if kind_of(other) == kind]
+    return [other for other, held in others if held != data and (kind in OURS or len(held) != len(data))]
+
+
+def any_damages(files: Files, count: int, chance: Random) -> list[AnyDamage]:
+    """Every kind of file with every harm in turn, each time another file."""
+    by_kind: dict[str, list[str]] = {}
+    for path in files.list():
+        if (kind := kind_of(path)) is not None and len(files.get(path)) > 1:
+            by_kind.setdefault(kind, []).append(path)
+    assert by_kind.keys() == FILE_KINDS.keys()
+    pairs = [(kind, harm) for harm in Harm for kind in by_kind if kind in OURS or harm is not Harm.FLIPPED]
+    chance.shuffle(pairs)
+    made = []
+    for kind, harm in islice(cycle(pairs), count):
+        path = chance.choice(by_kind[kind])
+        harm = Harm.ZEROS if harm is Harm.ANOTHERS and not siblings(files, path) else harm
+        made.append(AnyDamage(kind, harm, path))
+    return made
