@@ -1,6 +1,7 @@
 """What a repository from an untrusted source can do: nothing outside its root, and no crash but an error of ours."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -319,3 +320,32 @@ def test_column_names_and_values_of_a_hostile_table_are_data(local: ab.Repositor
         tx.create_table("in_c_sales.odd", pa.schema([("\x1b[2Jx", pa.string())]))
         tx.append("in_c_sales.odd", pa.table({"\x1b[2Jx": ["\x1b]0;title\x07"]}))
     assert json.dumps(local.snapshot()["in_c_sales.odd"].to_arrow().to_pylist()).isprintable()
+
+
+def test_doctor_reports_a_table_behind_a_link_and_checks_the_rest(local: ab.Repository, victim: Path) -> None:
+    folder = Path(local.uri, "tables/in_c_sales/orders.lance")
+    folder.rename(victim / "moved.lance")
+    folder.symlink_to(victim / "moved.lance")
+    found = ab.open(local.uri).doctor(repair=True, rows=True).findings
+    assert [(finding.kind.value, finding.subject) for finding in found] == [
+        ("symbolic_link", "tables/in_c_sales/orders.lance")
+    ]
+
+
+def test_history_table_of_other_columns_is_a_finding(local: ab.Repository) -> None:
+    local.history_sync()
+    folder = Path(local.uri, "_graph_commits.lance")
+    shutil.rmtree(folder)
+    lance.write_dataset(pa.table({"x": [1]}), str(folder))
+    found = ab.open(local.uri).doctor().findings
+    assert [finding.kind.value for finding in found] == ["damaged_history"]
+    ab.open(local.uri).doctor(repair=True)
+    assert not ab.open(local.uri).doctor().findings
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '[{"type": "no such"}]', '{"a": 1}', "7"])
+def test_hostile_notes_of_a_column_are_an_error(local: ab.Repository, text: str) -> None:
+    with local.transaction() as tx:
+        tx.annotate(ORDERS, {}, columns={"id": {"anabranch:indices": text}})
+    with pytest.raises(CorruptError, match="id"):
+        local.schema_show()

@@ -31,6 +31,8 @@ __all__ = [
     "read_history",
     "rebuild_history",
     "sync_history",
+    "COMMIT_COLUMNS",
+    "ACTOR_COLUMNS",
 ]
 
 _COMMITS = "_graph_commits.lance"
@@ -51,6 +53,8 @@ _COMMITS_SCHEMA = pa.schema(
 _ACTORS_SCHEMA = pa.schema(
     [pa.field("graph_commit_id", pa.string(), nullable=False), pa.field("actor_id", pa.string(), nullable=False)]
 )
+COMMIT_COLUMNS = tuple(_COMMITS_SCHEMA.names)
+ACTOR_COLUMNS = tuple(_ACTORS_SCHEMA.names)
 # The tables follow after main's first commit, its second entry, and then after so many entries of any branch. Not after
 # each branch's first: to write them costs more than to fork a table, and most branches are short.
 _FIRST = 2

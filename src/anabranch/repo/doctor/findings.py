@@ -31,6 +31,7 @@ class FindingKind(StrEnum):
     FUTURE_TIME = "future_time"
     BROKEN_TAG = "broken_tag"
     MISSING_DATASET = "missing_dataset"
+    SYMBOLIC_LINK = "symbolic_link"
     MISSING_HOME = "missing_home"
     MISSING_REF = "missing_ref"
     DAMAGED_REF = "damaged_ref"

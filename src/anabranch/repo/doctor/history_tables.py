@@ -33,6 +33,9 @@ def read_told_history(context: Context) -> ToldHistory:
         raise
     except AnabranchError as err:
         return ToldHistory(problem=f"they cannot be read: {err.problem}")
+    for table, names in ((commits, history.COMMIT_COLUMNS), (actors, history.ACTOR_COLUMNS)):
+        if table is not None and not set(names) <= set(table.column_names):
+            return ToldHistory(problem="they have other columns")
     return ToldHistory(commits=commits, actors=actors)
 
 

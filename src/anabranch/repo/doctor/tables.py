@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from anabranch.errors import AnabranchError
+from anabranch.errors import AnabranchError, LinkError
 from anabranch.format.health.census import Census, VersionFacts, take_partial_census
 from anabranch.format.health.deletion_files import find_damaged_deletions
 from anabranch.format.health.elsewhere import Elsewhere, look_elsewhere
@@ -48,8 +48,13 @@ class DatasetCheck:
 
 
 def look_at_dataset(context: Context, dataset: str, uses: Mapping[Placement, Use]) -> DatasetCheck:
-    """Look at the states of tables that lie in a dataset."""
-    root = context.dataset_root(dataset)
+    """Check the table states that are stored in a dataset."""
+    try:
+        root = context.dataset_root(dataset)
+        for home in {place.home for place in uses}:
+            root.on(home).refuse_links()
+    except LinkError as err:
+        return _behind_link(dataset, uses, err)
     files = lay_out(root.root, root.store().list())
     check = _Check(root, dataset, uses, files)
     if not files.files:
@@ -58,6 +63,16 @@ def look_at_dataset(context: Context, dataset: str, uses: Mapping[Placement, Use
         )
         return DatasetCheck(cases=(Case(finding=finding, placements=frozenset(uses)),))
     return DatasetCheck(cases=tuple(check.run()), stale=check.stale, gone=check.gone)
+
+
+def _behind_link(dataset: str, uses: Mapping[Placement, Use], err: LinkError) -> DatasetCheck:
+    finding = RepositoryFinding(
+        kind=FindingKind.SYMBOLIC_LINK,
+        subject=f"{TABLES}/{dataset}",
+        explanation=f"it cannot be read: {err.problem}",
+        remedy=err.hint,
+    )
+    return DatasetCheck(cases=(Case(finding=finding, placements=frozenset(uses)),))
 
 
 class _Check:

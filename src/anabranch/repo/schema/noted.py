@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from anabranch.errors import CorruptError
 from anabranch.format.staging import DEFAULT, DESCRIPTION, IndexKind
 from anabranch.repo.schema.state import Column, Index, TableSchema
 from anabranch.repo.schema.types import show_type
@@ -50,7 +51,13 @@ def read_description(schema: pa.Schema) -> str | None:
 
 def read_wished_indices(field: pa.Field) -> list[Index]:
     text = _find(field.metadata, _INDICES)
-    return [] if text is None else [_read_index(field.name, said) for said in json.loads(text)]
+    try:
+        return [] if text is None else [_read_index(field.name, said) for said in json.loads(text)]
+    except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as err:
+        raise CorruptError(
+            f"the note about indices of column {field.name!r} cannot be read: {text!r:.200}",
+            hint="write it again with schema apply, or remove it with annotate()",
+        ) from err
 
 
 def _write_index(index: Index) -> dict[str, Any]:
@@ -64,4 +71,4 @@ def _read_index(column: str, said: Mapping[str, Any]) -> Index:
 
 def _find(metadata: Mapping[bytes, bytes] | None, name: str) -> str | None:
     found = (metadata or {}).get(name.encode())
-    return None if found is None else found.decode()
+    return None if found is None else found.decode(errors="replace")
