@@ -1,5 +1,7 @@
 """What staging relies on in Lance, and the traps it works around; an upgrade that changes one of these fails here."""
 
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import lance
@@ -140,3 +142,24 @@ def test_restore_of_a_version_that_is_not_there(dataset: lance.LanceDataset) -> 
 def test_overwrite_continues_the_row_ids(dataset: lance.LanceDataset) -> None:
     staged = stage(dataset, LanceOperation.Overwrite(SCHEMA, write_fragments(rows((1, 1)), dataset, mode="overwrite")))
     assert staged.scanner(with_row_id=True).to_table().column("_rowid").to_pylist() == [2]
+
+
+def test_cleanup_is_refused_by_a_tag_on_an_old_version_of_the_root_only(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t.lance")
+    table = lance.write_dataset(pa.table({"id": [1]}), uri)
+    table.tags.create("held", 1)
+    lance.write_dataset(pa.table({"id": [2]}), uri, mode="append")
+    with pytest.raises(OSError, match="tagged version"):
+        lance.dataset(uri).cleanup_old_versions(timedelta(0))
+    lance.dataset(uri).create_branch("b", 2)
+    lance.write_dataset(pa.table({"id": [3]}), f"{uri}/tree/b", mode="append")
+    assert lance.dataset(f"{uri}/tree/b").cleanup_old_versions(timedelta(0)).old_versions == 1
+
+
+def test_manifest_of_zeros_opens_as_version_zero(tmp_path: Path) -> None:
+    uri = tmp_path / "t.lance"
+    lance.write_dataset(pa.table({"id": [1]}), str(uri))
+    (manifest,) = (uri / "_versions").glob("*.manifest")
+    manifest.write_bytes(bytes(manifest.stat().st_size))
+    opened = lance.dataset(str(uri))
+    assert (opened.version, opened.count_rows()) == (0, 0)

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import lance
@@ -13,6 +14,7 @@ import anabranch as ab
 from anabranch.storage.options import lance_options
 from tests.conftest import Place
 from tests.proof_log import record_proof
+from tests.repo.conftest import ORDERS, raw, table
 from tests.repo.programs.native_race import SCHEMA, TABLE, rows
 
 WRITERS = 2
@@ -60,6 +62,47 @@ def test_native_writers_and_commits_on_one_table_lose_nothing(place: Place, step
             counts[what] = counts.get(what, 0) + count
     counts["versions"] = seen.version
     record_proof("native writers beside commits", counts, seconds=time.monotonic() - began)
+
+
+NATIVE: dict[str, Callable[[Any], object]] = {
+    "append": lambda native: native.insert(table(50)),
+    "delete": lambda native: native.delete("id = 1"),
+    "update": lambda native: native.update({"v": "'theirs'"}, where="id = 2"),
+    "merge_insert": lambda native: (
+        native.merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(table(3, 51))
+    ),
+}
+
+
+@pytest.mark.parametrize("change", sorted(NATIVE))
+def test_native_writer_that_read_an_older_version_succeeds_after_a_commit(lake: ab.Repository, change: str) -> None:
+    native: Any = raw(lake)
+    with lake.transaction() as tx:
+        tx.append(ORDERS, table(4))
+        tx.update(ORDERS, {"v": "'ours'"}, where="id = 4")
+    NATIVE[change](native)
+    seen: Any = raw(lake)
+    seen.validate()
+    expected = {"append": [1, 2, 3, 4, 50], "delete": [2, 3, 4], "merge_insert": [1, 2, 3, 4, 51]}
+    assert sorted(seen.to_table()["id"].to_pylist()) == expected.get(change, [1, 2, 3, 4])
+    assert seen.to_table(filter="id = 4")["v"].to_pylist() == ["ours"]
+
+
+def test_row_versions_of_plain_readers_are_numbers_of_ordinary_versions(lake: ab.Repository) -> None:
+    first = raw(lake).version
+    with lake.transaction() as tx:
+        tx.append(ORDERS, table(4))
+        tx.upsert(ORDERS, table(2, 5, v="new"))
+    columns = ["id", "_row_created_at_version", "_row_last_updated_at_version"]
+    found = {row["id"]: (row[columns[1]], row[columns[2]]) for row in raw(lake).to_table(columns=columns).to_pylist()}
+    later = first + 1
+    assert found == {1: (first, first), 2: (first, later), 3: (first, first), 4: (later, later), 5: (later, later)}
+
+
+def test_new_empty_table_is_its_first_version(lake: ab.Repository) -> None:
+    with lake.transaction() as tx:
+        tx.create_table("shop.empty", SCHEMA)
+    assert raw(lake, "shop.empty").version == 1
 
 
 def assert_rows(found: Any, expected: dict[int, str]) -> None:

@@ -68,7 +68,8 @@ def test_an_unreadable_lance_tag_keeps_what_it_may_hold(lake: ab.Repository) -> 
     dataset.tags.create("kept", dataset.version)
     for number in (4, 5, 6):
         append(lake, number)
-    (path,) = files.list("tables/in_c_sales/orders.lance/_refs/tags")
+    tags = files.list("tables/in_c_sales/orders.lance/_refs/tags")
+    (path,) = (path for path in tags if not path.endswith("/anabranch-managed.json"))
     tag = files.get(path)
     files.put(path, b"")
     pass_time(lake)

@@ -12,10 +12,10 @@ from anabranch.format.descent import step_back
 from anabranch.format.home import Home, is_staged
 from anabranch.format.layout import Layout, LayoutFile, LayoutKind, lay_out
 from anabranch.format.mentions import Mentions
-from anabranch.format.names import ManifestName, branch_of_ref_path, branch_ref_path
+from anabranch.format.names import ManifestName, branch_of_ref_path, branch_ref_path, tag_ref_path
 from anabranch.format.refs import BranchInfo, find_branch
 from anabranch.format.staging.pin import Pin
-from anabranch.format.tags import list_tags
+from anabranch.format.tags import MANAGED_TAG, list_tags
 from anabranch.storage import in_parallel
 
 __all__ = ["DeadFile", "DeadReason", "Place", "Reach", "Wanted", "find_reach"]
@@ -26,6 +26,7 @@ Place = tuple[str | None, int]
 _OWN_HOME = re.compile(r".+/[0-9A-HJKMNP-TV-Z]{26}")
 _MANIFESTS = frozenset({LayoutKind.MANIFEST, LayoutKind.DETACHED_MANIFEST})
 _UNFINISHED = frozenset({LayoutKind.TEMPORARY, LayoutKind.PENDING_MANIFEST})
+_MANAGED_PATH = tag_ref_path(MANAGED_TAG)
 # No version has this number.
 _NOWHERE: Place = (None, -1)
 # Homes forked from each other in a longer line than this are taken for equally deep.
@@ -115,7 +116,7 @@ class _Survey:
         wanted = self._wanted.places | tagged
         homes = self._kept_homes({home for home, _ in wanted}, parents)
         foreign = tagged.union(self._foreign_places())
-        kept = {*wanted, *self._kept_ordinary(homes), *foreign}
+        kept = {*wanted, *self._kept_ordinary(homes), *foreign, *self._marked(homes)}
         users = self._users(kept, self._mentions.files_of)
         chained = self._chained(self._wanted.without_key & users.keys()) - kept
         # Their rows are read by nobody: it is enough to see what came from what.
@@ -151,7 +152,14 @@ class _Survey:
         tags = list_tags(self._root)
         # Nothing else says what an unreadable tag holds.
         self._missing.extend(file.path for file in tags.unreadable)
-        return frozenset((tag.branch, tag.version) for tag in tags)
+        return frozenset((tag.branch, tag.version) for tag in tags if tag.name != MANAGED_TAG)
+
+    def _marked(self, homes: frozenset[str | None]) -> frozenset[Place]:
+        """The version by which the dataset is marked as managed, while anything of it is needed."""
+        if not homes or not any(file.path == _MANAGED_PATH for file in self._files.files):
+            return frozenset()
+        marks = (tag for tag in list_tags(self._root) if tag.name == MANAGED_TAG)
+        return frozenset((tag.branch, tag.version) for tag in marks) & self._manifests.keys()
 
     def _kept_homes(self, used: set[str | None], parents: Mapping[str, str | None]) -> frozenset[str | None]:
         """The homes in use, those of strangers or of work in flight, and all that they were forked from."""
@@ -232,7 +240,7 @@ class _Survey:
         parents: Mapping[str, str | None],
     ) -> Iterator[DeadFile]:
         for file in self._files.files:
-            if self._is_young(file) or file.kind in _UNTOUCHED:
+            if self._is_young(file) or (file.kind in _UNTOUCHED and file.path != _MANAGED_PATH):
                 continue
             reason = self._reason(file, homes, kept, needed)
             if reason is not None:
@@ -243,7 +251,7 @@ class _Survey:
     ) -> DeadReason | None:
         if file.kind is LayoutKind.BRANCH_REF:
             return None if branch_of_ref_path(file.path) in homes else DeadReason.HOME
-        if file.path in needed:
+        if file.path in needed or (file.path == _MANAGED_PATH and homes):
             return None
         if file.branch not in homes:
             if not homes:

@@ -22,6 +22,7 @@ __all__ = [
     "read_parts",
     "read_properties",
     "settled_manifest",
+    "written_at",
 ]
 
 Properties = Mapping[str, str]
@@ -241,6 +242,12 @@ def _indices(data: bytes, position: int | None, name: str) -> tuple[bytes, ...]:
         return ()
     (length,) = struct.unpack_from("<I", data, position)
     return _values(tuple(iter_fields(data[position + 4 : position + 4 + length], f"manifest {name!r}")), 1)
+
+
+def written_at(parts: SettledParts) -> int:
+    """Return when a manifest was written, in microseconds."""
+    seconds, nanoseconds = _moment(parts.timestamp)
+    return seconds * 1_000_000 + nanoseconds // 1_000
 
 
 def _later(one: bytes, other: bytes) -> bytes:

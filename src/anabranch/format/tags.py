@@ -1,5 +1,6 @@
 """The tags of one dataset: names for versions of any branch, in `_refs/tags/` at its root."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -11,7 +12,7 @@ from anabranch.errors import (
 )
 from anabranch.format.home import Home
 from anabranch.format.lance_errors import lance_errors
-from anabranch.format.names import tag_ref_path
+from anabranch.format.names import manifest_path, tag_ref_path
 from anabranch.format.ref_files import (
     RefFile,
     RefKind,
@@ -23,19 +24,24 @@ from anabranch.format.ref_files import (
 )
 from anabranch.format.refs import Source, find_branch, find_ref, get_branch, scan_refs
 from anabranch.ids import TagName
-from anabranch.storage import find_object
+from anabranch.storage import find_object, put_once
 
 __all__ = [
+    "MANAGED_TAG",
     "TagInfo",
     "create_tag",
     "delete_tag",
     "find_tag",
     "get_tag",
     "list_tags",
+    "mark_managed",
     "parse_tag",
     "scan_tags",
     "update_tag",
 ]
+
+# On the first version of each table of a repository.
+MANAGED_TAG = "anabranch-managed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +118,23 @@ def create_tag(root: Home, name: str, source: Source) -> TagInfo:
         delete_tag(root, name)
         get_branch(root, tag.branch)
     return tag
+
+
+def mark_managed(root: Home, version: int, *, at: datetime) -> None:
+    """Tag the first version of a managed table: native cleanup then refuses to remove versions, unless it is forced.
+
+    This is all that Lance offers against cleanup. It holds for the root, and not for branches.
+    """
+    moment = at.isoformat().replace("+00:00", "Z")
+    fields: dict[str, object] = {
+        "branch": None,
+        "version": version,
+        "createdAt": moment,
+        "updatedAt": moment,
+        "manifestSize": root.store().head(manifest_path(version)).size,
+        "metadata": {},
+    }
+    put_once(root.store(), tag_ref_path(MANAGED_TAG), json.dumps(fields).encode())
 
 
 def update_tag(root: Home, name: str, source: Source) -> TagInfo:

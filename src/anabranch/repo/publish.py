@@ -23,6 +23,7 @@ from anabranch.repo.models import (
 from anabranch.repo.protection import refuse_ended, refuse_protected
 from anabranch.repo.records import Records
 from anabranch.repo.settlement import Settlement, prepare_settlement
+from anabranch.repo.staged_files import refuse_removed_files
 from anabranch.repo.views import shown
 from anabranch.storage import find_object
 from anabranch.storage.uris import is_local, join_uri
@@ -102,6 +103,7 @@ def _publish(
         ground = _ground(head, about, main)
         record, full_map = make_record(records, ground, changes, about, main)
         _inspect(records, head, record, full_map, about)
+        refuse_removed_files(records.context, head.home_branch, changes)
         records.commits.put(record, full_map, durable=False)
         entry = _next_entry(records.context, ground, record, changes, about)
         settlement = prepare_settlement(records, head, changes)

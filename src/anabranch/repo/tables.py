@@ -1,6 +1,7 @@
 """Where a table's data live: new datasets, homes, and forks of them."""
 
 from collections.abc import Container, Sequence
+from datetime import UTC, datetime
 
 import pyarrow as pa
 
@@ -15,6 +16,7 @@ from anabranch.errors import (
 from anabranch.format import scan, staging
 from anabranch.format.home import Home
 from anabranch.format.staging import Pin
+from anabranch.format.tags import mark_managed
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.checks import require_names
 from anabranch.repo.context import Context
@@ -91,19 +93,25 @@ def draft_new(
     if any(entry.dataset == dataset for entry in taken.values()):
         dataset = free_dataset(context, key)  # a renamed table keeps its folder
     try:
-        pin = staging.create_empty(context.dataset_root(dataset), schema)
+        pin = _create(context, dataset, schema)
     except DatasetExistsError:
         taken_over = _take_over(context, branch, dataset, schema)
         if taken_over is not None and not is_being_removed(context, dataset):
             left, emptied = taken_over
             return _new_draft(key, dataset, left, primary_key).then(one_time_step("create", emptied))
         dataset = free_dataset(context, key)
-        pin = staging.create_empty(context.dataset_root(dataset), schema)
+        pin = _create(context, dataset, schema)
     except DamagedFileError:
         # A creation that a power loss cut off left a torn manifest. No commit names the folder, and gc removes it.
         dataset = free_dataset(context, key)
-        pin = staging.create_empty(context.dataset_root(dataset), schema)
+        pin = _create(context, dataset, schema)
     return _new_draft(key, dataset, home_for_writing(context, branch, pin), primary_key)
+
+
+def _create(context: Context, dataset: str, schema: pa.Schema) -> Pin:
+    pin = staging.create_empty(context.dataset_root(dataset), schema)
+    mark_managed(pin.home, pin.version, at=datetime.fromtimestamp(context.clock() / 1e6, UTC))
+    return pin
 
 
 def _take_over(context: Context, branch: BranchName, dataset: str, schema: pa.Schema) -> tuple[Pin, Pin] | None:

@@ -46,6 +46,7 @@ from anabranch.format.staging.settling import (
     PreparedSettle,
     Settled,
     copy_ordinary,
+    find_missing_files,
     find_shown,
     foreign_versions,
     is_damaged,
@@ -62,6 +63,7 @@ from anabranch.format.staging.settling import (
     settle,
     settle_by_force,
     settled_head,
+    staged_at,
     versions_shown_by,
 )
 from anabranch.format.staging.uniqueness import are_surely_unique
@@ -104,6 +106,7 @@ __all__ = [
     "find_wrong_default",
     "foreign_versions",
     "find_indexed_column",
+    "find_missing_files",
     "find_shown",
     "fork",
     "has_same_fields",
@@ -134,6 +137,7 @@ __all__ = [
     "stage_rewritten",
     "update",
     "upsert",
+    "staged_at",
     "versions_shown_by",
     "write_fragments",
 ]

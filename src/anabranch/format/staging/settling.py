@@ -29,15 +29,17 @@ from anabranch.format.settled_manifest import (
     read_parts,
     read_properties,
     settled_manifest,
+    written_at,
 )
 from anabranch.format.wire import damaged
-from anabranch.storage import ObjectStore, find_object, open_store, put_once
-from anabranch.storage.uris import join_uri
+from anabranch.storage import ObjectStore, find_object, in_parallel, open_store, put_once
+from anabranch.storage.uris import join_uri, relative_to
 
 __all__ = [
     "PreparedSettle",
     "Settled",
     "copy_ordinary",
+    "find_missing_files",
     "find_shown",
     "foreign_versions",
     "is_damaged",
@@ -56,6 +58,7 @@ __all__ = [
     "settle_by_force",
     "settled_head",
     "shown_version",
+    "staged_at",
     "versions_shown_by",
 ]
 
@@ -250,6 +253,28 @@ def settled_head(home: Home, *, published: int, since: int) -> int:
     newest = _find_newest(home, published, at_least=since).number
     external = _external(home, since=since, until=newest)
     return external[0] - 1 if external else newest
+
+
+def staged_at(home: Home, version: int) -> int:
+    """Return when a version was written, in microseconds, by the clock of its writer."""
+    return written_at(read_parts(_read_staged(home, version), name=_path(home, version)))
+
+
+def find_missing_files(home: Home, version: int, *, expected_head: int) -> tuple[str, ...]:
+    """Return the files below the dataset's root that a version added to the home's newest ordinary one and are gone.
+
+    Native cleanup removes files that no ordinary version names.
+    """
+    before = _find_newest(home, version, at_least=expected_head)
+    staged = _read_staged(home, version)
+    parts = read_parts(before.data, name=_path(home, before.number))
+    there = read_parts(staged, name=_path(home, version))
+    made = settled_manifest(parts, parts, there, properties={}, uuid="", is_clean=True)
+    below = (relative_to(uri, home.root) for uri in _new_files(home, made, staged, version))
+    paths = [path for path in below if path]
+    store = home.store()
+    found = in_parallel(lambda path: find_object(store, path), paths)
+    return tuple(path for path, info in zip(paths, found, strict=True) if info is None)
 
 
 def copy_ordinary(home: Home, number: int) -> int:
