@@ -60,10 +60,11 @@ def in_a_process(*args: str, cwd: Path | None = None) -> subprocess.CompletedPro
 
 def test_the_commands_are_these() -> None:
     of_a_dataset = [
-        *("base add", "base list", "branch create", "branch delete", "branch list", "branch show"),
-        *("clone create", "clone drop", "clone list", "clone release"),
-        *("doctor", "layout", "move", "relocate", "report", "show"),
-        *("tag create", "tag delete", "tag list", "tag show", "tag update"),
+        *("base add", "base list", "base remove"),
+        *("branch create", "branch delete", "branch list", "branch metadata", "branch show"),
+        *("cleanup", "clone create", "clone drop", "clone list", "clone release", "compact"),
+        *("doctor", "layout", "move", "relocate", "report", "restore", "show", "versions"),
+        *("tag create", "tag delete", "tag list", "tag metadata", "tag show", "tag update"),
     ]
     of_a_repository = [
         *("branch create", "branch delete", "branch drift", "branch freeze", "branch list", "branch protect"),

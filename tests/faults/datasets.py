@@ -1,5 +1,6 @@
 """Every public write of one dataset's handle, and a lake beside which such a dataset lies."""
 
+from datetime import timedelta
 from pathlib import Path
 
 import lance
@@ -86,6 +87,10 @@ def _lose_a_ref(repo: ab.Repository) -> None:
     Path(_uri(repo, "stock"), "_refs/branches/lost.json").unlink()
 
 
+def _add_base(repo: ab.Repository) -> None:
+    stock(repo).base_add(f"{repo.uri}/aside/warm", name="warm")
+
+
 def _tag(repo: ab.Repository) -> None:
     stock(repo).tag_create(RIVAL)
 
@@ -101,8 +106,11 @@ DATASET_WRITES: dict[str, list[Write]] = {
         on_stock(lambda repo: stock(repo, "dev").append(_rows(50, 52), base="cold")),
     ],
     "base_add": [on_stock(lambda repo: stock(repo).base_add(f"{repo.uri}/aside/warm", name="warm"))],
+    "base_remove": [on_stock(lambda repo: stock(repo).base_remove("warm"), _add_base)],
     "branch_create": [on_stock(lambda repo: stock(repo).branch_create("new"))],
     "branch_delete": [on_stock(lambda repo: stock(repo).branch_delete("dev"))],
+    "branch_set_metadata": [on_stock(lambda repo: stock(repo).branch_set_metadata("dev", {"owner": "ada"}))],
+    "cleanup": [on_stock(lambda repo: stock(repo).cleanup(keep_last=1, grace=timedelta()))],
     "clone_drop": [on_stock(lambda repo: stock(repo).clone_drop(_uri(repo, "shallow")))],
     "clone_release": [on_stock(_release, held=True)],
     "compact": [on_stock(lambda repo: stock(repo).compact())],
@@ -111,12 +119,14 @@ DATASET_WRITES: dict[str, list[Write]] = {
     "fork_branch_from_state": [on_stock(lambda repo: stock(repo).fork_branch_from_state("main", "new", 1))],
     "move_fragments": [on_stock(lambda repo: stock(repo).move_fragments(to="cold", ids=[0, 2]))],
     "relocate": [on_stock(_relocate, _copy)],
+    "restore": [on_stock(lambda repo: stock(repo).restore(1))],
     "shallow_clone": [on_stock(lambda repo: stock(repo).shallow_clone(_uri(repo, "new")))],
     "tag_create": [on_stock(lambda repo: stock(repo).tag_create("new"))],
     "tag_delete": [on_stock(lambda repo: stock(repo).tag_delete("t"))],
+    "tag_set_metadata": [on_stock(lambda repo: stock(repo).tag_set_metadata("t", {"owner": "ada"}))],
     "tag_update": [on_stock(lambda repo: stock(repo).tag_update("t", ("dev", None)))],
 }
 DATASET_READS = names(
     "base_list branch branch_checkout branch_get branch_list clone_list count_rows deleted_offsets home layout open "
-    "schema storage_report tag_checkout tag_get tag_list to_arrow uri version version_list"
+    "schema storage_report tag_checkout tag_get tag_list to_arrow uri version version_list versions"
 )

@@ -36,7 +36,7 @@ def _create(tx: ab.Transaction) -> None:
     tx.append(NEW, table(1))
 
 
-def _publish(repo: ab.Repository) -> None:
+def _commit(repo: ab.Repository) -> None:
     tx = repo.transaction(message="written")
     tx.append(ORDERS, table(7))
     tx.commit()
@@ -58,6 +58,7 @@ TRANSACTION_WRITES: dict[str, list[Write]] = {
         in_transaction(lambda tx: tx.append(ORDERS, table(7)), branch="live"),
     ],
     "append_fragments": [in_transaction(_append_fragments)],
+    "commit": [Write(act=_commit)],
     "compact": [in_transaction(lambda tx: tx.compact(ORDERS))],
     "create_table": [in_transaction(_create), in_transaction(_create, branch="dev")],
     "delete": [in_transaction(lambda tx: tx.delete(ORDERS, "id < 3"))],
@@ -69,11 +70,10 @@ TRANSACTION_WRITES: dict[str, list[Write]] = {
     "overwrite_fragments": [in_transaction(_overwrite_fragments)],
     "prepare": [in_transaction(_append_fragments, branch="dev")],
     "prepare_new": [in_transaction(_prepare_new)],
-    "publish": [Write(act=_publish)],
     "rename_table": [in_transaction(lambda tx: tx.rename_table(ORDERS, NEW))],
     "set_primary_key": [in_transaction(lambda tx: tx.set_primary_key(CUSTOMERS, ["id"]))],
     "update": [in_transaction(lambda tx: tx.update(ORDERS, {"v": "'x'"}, where="id > 2"))],
     "upsert": [in_transaction(lambda tx: tx.upsert(ORDERS, table(2, 7, v="new")))],
     "upsert_fragments": [in_transaction(_upsert_fragments)],
 }
-TRANSACTION_READS = names("base_commit_id branch tables")
+TRANSACTION_READS = names("base_commit_id branch rollback tables")

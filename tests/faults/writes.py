@@ -266,5 +266,5 @@ REPOSITORY_READS = names(
     "published_snapshot_of reflog run_get run_list schema_plan schema_show snapshot snapshot_at_version snapshot_of "
     "sql sql_reader storage_options storage_report sync_branch tag_get tag_list uri"
 )
-RUN_READS = names("branch info snapshot snapshot_at_begin sql")
-MODULE_READS = names("dataset open spark_session tables")
+RUN_READS = names("branch info snapshot snapshot_at_begin sql warn_if_dropped with_checks")
+MODULE_READS = names("dataset doctor open spark_session tables")

@@ -13,13 +13,20 @@ _DEPTH = 3
 
 
 def find_repository(root: Home) -> str | None:
-    """The repository that a dataset is part of, by its path; None if there is none above it."""
+    """Return the repository that a dataset is part of, by its path; None if there is none above it.
+
+    A repository keeps its tables below `tables/` and its history tables directly in its root. A dataset in another
+    folder is not part of it.
+    """
     for start in dict.fromkeys([root.root, follow_links(root.root)]):
         folder = start
         for _ in range(_DEPTH):
             folder = folder.rpartition("/")[0]
             if not folder or (not is_local(folder) and not _has_bucket(folder)):
                 break
+            relative = start.removeprefix(f"{folder}/")
+            if "/" in relative and not relative.startswith("tables/"):
+                continue
             try:
                 if find_object(open_store(folder, root.storage_options), _REPOSITORY_MARK) is not None:
                     return folder
