@@ -254,7 +254,6 @@ def test_translating_twice_changes_nothing(text: str) -> None:
 BUILT = {
     ("arrow_dataset.py", "split.below"),
     ("entities.py", "known"),
-    ("staging/keys.py", "_prefilter(given, keys)"),
     ("staging/columns.py", "f'{path} IS NULL'"),
 }
 READS = {"scanner", "to_table", "to_batches", "count_rows", "delete", "update", "merge_columns", "add_columns", "take"}
