@@ -86,7 +86,7 @@ def _install(points: Points) -> None:
     original = lance.LanceDataset.commit
 
     def commit(*args: Any, **kwargs: Any) -> Any:
-        label = "stage" if kwargs.get("detached") else "settle"
+        label = "stage" if kwargs.get("detached") else "commit"
         return points.around(label, lambda: original(*args, **kwargs))
 
     _replace(lance.LanceDataset, "commit", staticmethod(commit))
