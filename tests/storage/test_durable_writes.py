@@ -10,6 +10,7 @@ import pytest
 
 from anabranch.errors import InvalidInputError, ObjectExistsError, StorageError, StorageFullError
 from anabranch.storage import ObjectStore, open_store
+from anabranch.storage.folders import remove_empty_folders
 from anabranch.storage.local_store import DurabilityWarning
 
 
@@ -105,6 +106,16 @@ def test_new_folders_are_synced_up_to_the_root_once(store: ObjectStore, root: Pa
     store.put_if_absent("tables/shop/orders.lance/_versions/2.manifest", b"x")
     folders = {path for kind, path in disk.events if kind == "sync" and "#" not in path}
     assert folders == {str(root / "tables/shop/orders.lance/_versions")}
+
+
+def test_parents_are_synced_again_after_folders_were_removed(store: ObjectStore, root: Path, disk: Disk) -> None:
+    """A new folder may get the name and the inode of a removed one, so nothing is taken as known after a removal."""
+    store.put_if_absent("tree/a/1.manifest", b"x")
+    (root / "tree" / "b").mkdir()
+    remove_empty_folders(str(root), "tree/b")
+    disk.events.clear()
+    store.put_if_absent("tree/a/2.manifest", b"x")
+    assert {("sync", str(root / "tree")), ("sync", str(root))} <= set(disk.events)
 
 
 def test_unimportant_objects_are_not_synced(store: ObjectStore, disk: Disk) -> None:

@@ -4,6 +4,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from anabranch.storage.local_files import forget_folders
 from anabranch.storage.uris import is_local
 
 __all__ = ["remove_empty_folders"]
@@ -23,3 +24,4 @@ def remove_empty_folders(root: str, folder: str) -> None:
     for path in [*inside, *above]:
         with suppress(OSError):
             path.rmdir()
+    forget_folders()
