@@ -88,6 +88,51 @@ def test_native_writer_that_read_an_older_version_succeeds_after_a_commit(lake: 
     assert seen.to_table(filter="id = 4")["v"].to_pylist() == ["ours"]
 
 
+@pytest.mark.parametrize("change", sorted(NATIVE))
+def test_native_writer_succeeds_after_a_commit_of_rows_and_an_index(lake: ab.Repository, change: str) -> None:
+    lake.index(ORDERS, "id", name="id_idx")
+    native: Any = raw(lake)
+    with lake.transaction() as tx:
+        tx.append(ORDERS, table(4))
+        tx.compact(ORDERS)  # builds the index again
+    NATIVE[change](native)
+    seen: Any = raw(lake)
+    seen.validate()
+    expected = {"append": [1, 2, 3, 4, 50], "delete": [2, 3, 4], "merge_insert": [1, 2, 3, 4, 51]}
+    assert sorted(seen.to_table()["id"].to_pylist()) == expected.get(change, [1, 2, 3, 4])
+    assert seen.to_table(filter="id = 4").num_rows == 1
+
+
+def test_native_index_beside_a_commit_of_rows_and_the_same_index_is_refused(lake: ab.Repository) -> None:
+    """With both, Lance calls the table corrupt: two indices of one name on the same fragments."""
+    native: Any = raw(lake)
+    with lake.transaction() as tx:
+        tx.append(ORDERS, table(4))
+        tx.index(ORDERS, "id", name="id_idx")
+    with pytest.raises(OSError, match="conflict"):
+        native.create_scalar_index("id", "BTREE", name="id_idx")
+    seen: Any = raw(lake)
+    seen.validate()
+    assert seen.to_table(filter="id = 4").num_rows == 1
+    assert lake.list_foreign_writes() == ()
+
+
+@pytest.mark.parametrize("change", sorted(NATIVE))
+def test_native_writer_is_refused_after_deleted_rows_came_back(lake: ab.Repository, change: str) -> None:
+    """Lance panics if a deletion file is gone that it wants to add to."""
+    native: Any = raw(lake)
+    with lake.transaction() as tx:
+        tx.delete(ORDERS, "id = 3")
+    lake.undo()
+    with pytest.raises(OSError, match="Restore"):
+        NATIVE[change](native)
+    raw(lake).validate()
+    assert sorted(raw(lake).to_table()["id"].to_pylist()) == [1, 2, 3]
+    NATIVE[change](raw(lake))
+    lake.adopt(ORDERS)
+    assert lake.snapshot()[ORDERS].count_rows() == raw(lake).count_rows()
+
+
 def test_row_versions_of_plain_readers_are_numbers_of_ordinary_versions(lake: ab.Repository) -> None:
     first = raw(lake).version
     with lake.transaction() as tx:

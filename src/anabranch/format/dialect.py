@@ -26,7 +26,7 @@ _NOT_CODE = re.compile(
 _CALL = re.compile(r"(?<![\w$@.])(ceil|floor|substr|substring|trim)(?=\s*\()", re.IGNORECASE)
 _EXTRACT = re.compile(r"(?<![\w$@.])extract\s*\(\s*([a-z]+)\s+from(?!\w)", re.IGNORECASE)
 # Types that Lance has under another name. One with a length is left alone: Lance would ignore the length.
-_TYPE = re.compile(r"(?<![\w$@.])(as\s+|::\s*)(varchar|text|real|numeric)(?![\w$@])(?!\s*\(\s*\d+\s*\))", re.IGNORECASE)
+_TYPE = re.compile(r"((?<![\w$@.])as\s+|::\s*)(varchar|text|real|numeric)(?![\w$@])(?!\s*\(\s*\d+\s*\))", re.IGNORECASE)
 _TYPES = {"varchar": "string", "text": "string", "real": "float", "numeric": "decimal"}
 
 # Values that make Lance panic: placeholders, and text with a prefix such as N'a'. X'61' is a binary value.

@@ -31,9 +31,11 @@ Properties = Mapping[str, str]
 _FIELD, _FRAGMENT, _VERSION, _INDEX_SECTION, _TIMESTAMP = 1, 2, 3, 6, 7
 _MAX_FRAGMENT_ID, _TRANSACTION_FILE, _NEXT_ROW_ID, _TRANSACTION_SECTION = 11, 12, 14, 23
 # Field numbers of its Transaction.
-_READ_VERSION, _UUID, _PROPERTIES, _CREATE_INDEX, _RESTORE, _UPDATE = 1, 2, 4, 103, 106, 108
+_READ_VERSION, _UUID, _PROPERTIES, _CREATE_INDEX, _REWRITE, _RESTORE, _UPDATE = 1, 2, 4, 103, 104, 106, 108
 # Field numbers of its DataFragment that may change while the rows stay where they are: deletions and row versions.
 _DELETION_FILE, _ROW_VERSIONS = 3, frozenset({7, 8, 9, 10})
+# Field number of its DeletionFile.
+_DELETED_ROWS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,7 +202,8 @@ def _needs_restore(before: SettledParts, base: SettledParts, staged: SettledPart
     """Whether the change is more than rows and indices on top of what is there.
 
     An Update cannot express another schema. Where the version goes back to an older one, ids of fragments and rows are
-    used a second time, and a native writer would merge its deletions into the wrong rows.
+    used a second time, and a native writer would merge its deletions into the wrong rows. Where deleted rows come back,
+    it panics, because it expects the deletion file that it read.
     """
     if before.fields != staged.fields:
         return True
@@ -210,7 +213,7 @@ def _needs_restore(before: SettledParts, base: SettledParts, staged: SettledPart
         new = staged.fragments.get(key, old)
         if new in (old, base.fragments.get(key)):
             continue
-        if _rows_of(new) != _rows_of(old):
+        if _rows_of(new) != _rows_of(old) or _has_rows_back(old, new):
             return True
     return False
 
@@ -220,8 +223,29 @@ def _rows_of(fragment: bytes) -> list[bytes]:
     return [part.raw for part in iter_fields(fragment, "fragment") if part.number not in changing]
 
 
+def _has_rows_back(old: bytes, new: bytes) -> bool:
+    """Whether deleted rows of a fragment came back: other changes only ever delete more of them."""
+    former, current = _deletions_of(old), _deletions_of(new)
+    return former is not None and former != current and (current is None or _deleted(current) <= _deleted(former))
+
+
+def _deletions_of(fragment: bytes) -> bytes | None:
+    return next((value for value in _values(tuple(iter_fields(fragment, "fragment")), _DELETION_FILE)), None)
+
+
+def _deleted(deletion_file: bytes) -> int:
+    """How many rows a deletion file names; 0 if it does not say, as those of old Lance releases do not."""
+    found = (part.value for part in iter_fields(deletion_file, "deletion file") if part.number == _DELETED_ROWS)
+    return next((value for value in found if isinstance(value, int)), 0)
+
+
 def _operation(before: SettledParts, staged: SettledParts, fragments: Mapping[int, bytes]) -> bytes:
-    """The change as an Update, or as a CreateIndex where only indices changed."""
+    """The change as an Update, as a CreateIndex where only indices changed, or as a Rewrite where both did.
+
+    A transaction has one operation, and Lance reads it only to judge concurrent writes. It lets an index pass an
+    Update, so that the table would have two indices of one name on the same fragments. A Rewrite of all fragments makes
+    such a writer, and those that change rows, try again; appends pass it.
+    """
     old = before.fragments
     update = b"".join(varint_field(1, key) for key in old if key not in fragments)
     update += b"".join(bytes_field(2, new) for key, new in fragments.items() if key in old and new != old[key])
@@ -230,7 +254,16 @@ def _operation(before: SettledParts, staged: SettledParts, fragments: Mapping[in
         added = (bytes_field(1, index) for index in staged.indices if index not in before.indices)
         removed = (bytes_field(2, index) for index in before.indices if index not in staged.indices)
         return bytes_field(_CREATE_INDEX, b"".join([*added, *removed]))
+    if _index_ids(before) != _index_ids(staged):
+        group = b"".join(bytes_field(1, fragment) for fragment in old.values())
+        group += b"".join(bytes_field(2, fragment) for fragment in fragments.values())
+        return bytes_field(_REWRITE, bytes_field(3, group))
     return bytes_field(_UPDATE, update)
+
+
+def _index_ids(parts: SettledParts) -> set[bytes]:
+    """The ids of the indices: an index whose covered fragments changed keeps its id."""
+    return {uuid for index in parts.indices for uuid in _values(tuple(iter_fields(index, "index")), 1)}
 
 
 def _values(message: tuple[WireField, ...], number: int) -> tuple[bytes, ...]:
