@@ -126,8 +126,9 @@ def test_native_writer_is_refused_after_deleted_rows_came_back(lake: ab.Reposito
     lake.undo()
     with pytest.raises(OSError, match="Restore"):
         NATIVE[change](native)
-    raw(lake).validate()
-    assert sorted(raw(lake).to_table()["id"].to_pylist()) == [1, 2, 3]
+    seen: Any = raw(lake)
+    seen.validate()
+    assert sorted(seen.to_table()["id"].to_pylist()) == [1, 2, 3]
     NATIVE[change](raw(lake))
     lake.adopt(ORDERS)
     assert lake.snapshot()[ORDERS].count_rows() == raw(lake).count_rows()

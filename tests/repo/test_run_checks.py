@@ -1,5 +1,6 @@
 """Checks see what a run makes of its target before anybody else does, and stop what is wrong."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow.compute as pc
@@ -40,6 +41,14 @@ def breaks(_: Snapshot) -> None:
     raise ZeroDivisionError("by zero")
 
 
+async def waits(_: Snapshot) -> bool:
+    return False
+
+
+def yields(_: Snapshot) -> Iterator[bool]:
+    yield False
+
+
 def select(where: str) -> str:
     return f"SELECT id FROM {ORDERS} WHERE {where} ORDER BY id"  # noqa: S608
 
@@ -56,6 +65,8 @@ def test_checks_that_find_nothing_let_the_run_pass(lake: Repository, run: Run) -
 @pytest.mark.parametrize(
     ("checks", "told"),
     [
+        ([waits], r"'waits' returned a coroutine and checked nothing"),
+        ([yields], r"'yields' returned a generator and checked nothing"),
         ([select("id > 3")], r"'SELECT id FROM .*' found rows, such as \{'id': 4\}"),
         ({"too many": select("id > 0")}, r"'too many' found rows, such as \{'id': 1\}, \{'id': 2\}, \{'id': 3\};"),
         ([fails], "the check 'fails' failed;"),

@@ -1,5 +1,6 @@
 """Checks on a state before anybody can see it: SQL that must return no rows, or Python."""
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -112,6 +113,14 @@ def _require_success(name: str, check: Callable[[Snapshot], object], snapshot: S
         raise CheckFailedError(
             f"the check {name!r} failed: {err!r}", hint="correct the data, then publish again"
         ) from err
+    if inspect.isawaitable(answer) or inspect.isgenerator(answer):
+        # The function has not run yet, so it has checked nothing.
+        if inspect.iscoroutine(answer):
+            answer.close()
+        raise CheckFailedError(
+            f"the check {name!r} returned a {type(answer).__name__} and checked nothing",
+            hint="give an ordinary function, not an async one or one that yields",
+        )
     if _is_false(answer):
         raise CheckFailedError(f"the check {name!r} failed", hint="correct the data, then publish again")
 
