@@ -1,5 +1,6 @@
 """Warnings of this product, and how a service collects those of one request."""
 
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,6 +34,14 @@ def warn_of_external_write(message: str) -> None:
     """Issue an ExternalWriteWarning, or hand it to the collector of the running block."""
     collected = _COLLECTED.get()
     if collected is None:
-        warnings.warn(message, ExternalWriteWarning, stacklevel=4)
+        warnings.warn(message, ExternalWriteWarning, stacklevel=_level_of_caller())
     elif message not in collected:
         collected.append(message)
+
+
+def _level_of_caller() -> int:
+    """Return the stack level of the code that called this package: a warning names that line, not one of ours."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "anabranch":
+        level, frame = level + 1, frame.f_back
+    return level

@@ -84,7 +84,7 @@ def test_a_missing_tree_is_named_and_repaired(run: Run, tmp_path: Path) -> None:
     assert (answer.code, answer.err) == (1, "")
     (finding,) = json.loads(answer.out)["findings"]
     assert (finding["kind"], finding["severity"], finding["repaired"]) == ("missing_tree", "error", False)
-    assert "0 repaired, 1 open, of which --repair can put right 1" in run("dataset", "doctor", str(uri)).out
+    assert "0 repaired, 1 open, of which --repair can repair 1" in run("dataset", "doctor", str(uri)).out
     repaired = run("dataset", "doctor", str(uri), "--repair", "--json").document
     assert (repaired["clean"], [one["repaired"] for one in repaired["findings"]]) == (True, [True])
     assert run("dataset", "doctor", str(uri), "--json").document["findings"] == []

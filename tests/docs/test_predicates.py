@@ -98,6 +98,20 @@ def test_unsupported_predicate_is_refused(table: Table, predicate: str, instead:
             table.to_arrow(filter=text)
 
 
+@pytest.mark.parametrize(
+    ("predicate", "instead"),
+    [
+        ("day = '2026-01-01'", "write DATE '2026-01-01'"),
+        ("at > '2026-01-01T10:00:00Z'", "write TIMESTAMP '2026-01-01T10:00:00Z'"),
+        ("id = 'x'", "write a value of the column's type"),
+    ],
+)
+def test_hint_says_what_to_write_instead_of_text(table: Table, predicate: str, instead: str) -> None:
+    with pytest.raises(InvalidExpressionError) as error:
+        table.to_arrow(filter=predicate)
+    assert instead in error.value.hint
+
+
 def test_every_function_allowed_over_http_is_shown() -> None:
     shown = {name.lower() for predicate, _ in PROMISED for name in re.findall(r"\w+", predicate)}
     assert shown >= FUNCTIONS

@@ -117,8 +117,15 @@ def test_a_direct_write_that_drops_the_key_is_not_adopted(lake: ab.Repository) -
 
 def commit_beside(repo: ab.Repository, branch: str, *numbers: int) -> None:
     """Commit while an external write waits for a decision."""
-    with pytest.warns(ab.ExternalWriteWarning, match=rf"adopt\('{ORDERS}'\)"):
+    with pytest.warns(ab.ExternalWriteWarning, match=rf"adopt\('{ORDERS}', branch='{branch}'\)"):
         append(repo, *numbers, branch=branch)
+
+
+def test_warning_names_the_line_of_the_caller(lake: ab.Repository) -> None:
+    strange_append(lake, "main", 99)
+    with pytest.warns(ab.ExternalWriteWarning) as caught, lake.transaction() as tx:
+        tx.append(ORDERS, table(7))
+    assert [warning.filename for warning in caught] == [__file__]
 
 
 def test_adopt_merges_a_direct_write_with_later_commits(lake: ab.Repository, branch: str) -> None:

@@ -22,4 +22,4 @@ def health_sentence(report: "Report[Any]") -> str:
     if not report.findings:
         return f"{report.root} is in order"
     repairable = sum(finding.repairable for finding in report.open)
-    return f"{len(report.repaired)} repaired, {len(report.open)} open, of which --repair can put right {repairable}"
+    return f"{len(report.repaired)} repaired, {len(report.open)} open, of which --repair can repair {repairable}"

@@ -146,7 +146,7 @@ class Dataset:
         Later versions stay in the history. Bases added since then stay listed.
         """
         self._refuse_pinned()
-        refuse_managed(self._root, "a restore", instead="reset")
+        refuse_managed(self._root, "a restore", instead="reset REF")
         return history.restore_version(self._home, version)
 
     # Branches
@@ -298,8 +298,9 @@ class Dataset:
         return replace(moved, pruned=done)
 
     def compact(self) -> base_compaction.CompactReport:
-        """Merge small fragments, each within the base it is kept in."""
+        """Merge small fragments, each within the base it is kept in. A table of a repository is refused."""
         self._refuse_pinned()
+        refuse_managed(self._root, "a compaction", instead="compact")
         return base_compaction.compact_bases(self._home)
 
     def cleanup(  # noqa: PLR0913 - what to keep, where to look, and how

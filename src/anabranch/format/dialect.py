@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 
 from anabranch.errors import InvalidExpressionError
 
-__all__ = ["DOCS", "find_unknown_column", "to_lance_dialect"]
+__all__ = ["find_unknown_column", "hint_for", "to_lance_dialect"]
 
-DOCS = "docs/predicates.md lists what SQL is supported"
+_DOCS = "docs/predicates.md lists what SQL is supported"
 
 # The parts of an expression that are not code. One pattern, because each may contain the characters that start another.
 # The same as in Lance: quotes are escaped by doubling, a backslash is an ordinary character, comments do not nest.
@@ -37,6 +37,10 @@ _NAMED = re.compile(r'No field named ("(?:[^"]|"")*"|[^\s.]*)\.')
 _IN_STRUCT = re.compile(r"Field (.+?) not found in struct")
 _SEE_SCHEMA = "see the table's schema; names in quotes are case sensitive"
 _MAX_LISTED = 50
+# Lance compares text with text only.
+_TEXT_WITH = re.compile(
+    r'Received literal Utf8\("(.*?)"\) and could not convert to literal of type \'(Date|Timestamp)?'
+)
 
 
 def to_lance_dialect(expression: str) -> str:
@@ -78,6 +82,17 @@ def _translate_code(code: str) -> str:
     code = _CALL.sub(lambda found: f"`{found[1].lower()}`", code)
     code = _EXTRACT.sub(lambda found: f"date_part('{found[1].lower()}', ", code)
     return _TYPE.sub(lambda found: found[1] + _TYPES[found[2].lower()], code)
+
+
+def hint_for(complaint: str) -> str:
+    """Return what to write instead of an expression that Lance refused with a complaint."""
+    found = _TEXT_WITH.search(complaint)
+    if found is None:
+        return f"correct it; {_DOCS}"
+    text, kind = found.groups()
+    if kind is None:
+        return f"text is not compared with other types: write a value of the column's type; {_DOCS}"
+    return f"text is not compared with other types: write {kind.upper()} '{text}'; {_DOCS}"
 
 
 def find_unknown_column(

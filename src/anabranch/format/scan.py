@@ -14,7 +14,7 @@ from anabranch.errors import (
 )
 from anabranch.format.arguments import checked_limit, require_names
 from anabranch.format.bases import fragments_of_base
-from anabranch.format.dialect import DOCS, find_unknown_column
+from anabranch.format.dialect import find_unknown_column, hint_for
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.staging.expressions import COMPUTING, enclosed
 from anabranch.format.staging.pin import Pin
@@ -139,4 +139,4 @@ def filter_errors(pin: Pin, condition: str | None) -> Iterator[None]:
             str(err.__cause__), [condition], columns=lambda: pin.schema.names, prefix=prefix
         ):
             raise unknown from err
-        raise InvalidExpressionError(f"{prefix}: {err.problem}", hint=f"correct it; {DOCS}") from err
+        raise InvalidExpressionError(f"{prefix}: {err.problem}", hint=hint_for(str(err.__cause__))) from err

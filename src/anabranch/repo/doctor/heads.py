@@ -117,7 +117,8 @@ def _foreign_write(branch: BranchName, key: TableKey, subject: str, strangers: t
     return RepositoryFinding(
         kind=FindingKind.FOREIGN_WRITE,
         subject=subject,
-        explanation=f"somebody wrote to '{key}' on branch '{branch}' with another tool: version {versions}",
-        remedy=f"take it in with adopt('{key}'), or set it aside with settle('{key}', force=True)",
+        explanation=f"another Lance tool wrote to '{key}' on branch '{branch}': version {versions}",
+        remedy=f"merge it with 'anabranch table adopt {key} --branch {branch}', or set it aside with"
+        f" 'anabranch table settle {key} --branch {branch} --force'",
         tables=(str(key),),
     )
