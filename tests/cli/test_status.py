@@ -81,7 +81,7 @@ def test_a_commit_beside_a_direct_write_warns_on_stderr(cli: Run, lake: ab.Repos
     assert (done.code, json.loads(done.out)["rows_loaded"]) == (0, 1)
     (line,) = done.err.splitlines()
     assert line.startswith("warning: the commit is published, but another Lance tool wrote to")
-    assert f"adopt('{ORDERS}')" in line
+    assert f"'anabranch table adopt {ORDERS} --branch main'" in line
     assert cli("table", "adopt", ORDERS).err == ""
     found = lake.snapshot_of("main")[ORDERS].to_arrow(columns=["id"]).column("id").to_pylist()
     assert sorted(found) == [2, 3, 77]
