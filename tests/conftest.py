@@ -1,5 +1,6 @@
 """Where tests put their data: a `place` is a fresh root on local disk or on a real S3 server. And one Spark for all."""
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import anabranch as ab
+from anabranch.storage import local_files
 from tests.moulds import Cast, Fill, Mould
 from tests.s3_server import s3_server
 
@@ -45,7 +47,29 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    settings.load_profile("proof" if config.getoption("--proof") else "quick")
+    proof = config.getoption("--proof")
+    settings.load_profile("proof" if proof else "quick")
+    if not proof:
+        _skip_syncs(pytest.MonkeyPatch())
+
+
+_SYNC_FILE, _SYNC_FILE_SYSTEM = os.fsync, local_files.sync_file_system
+
+
+def _skip_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do not wait for the disk: lakes of tests need not survive a power loss.
+
+    Everything else that a durable write does stays the same. The proof waits, and so do the tests of durability.
+    """
+    monkeypatch.setattr(os, "fsync", lambda _file: None)
+    monkeypatch.setattr(local_files, "sync_file_system", lambda _folder: None)
+
+
+@pytest.fixture
+def real_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait for the disk as a program outside the tests does."""
+    monkeypatch.setattr(os, "fsync", _SYNC_FILE)
+    monkeypatch.setattr(local_files, "sync_file_system", _SYNC_FILE_SYSTEM)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

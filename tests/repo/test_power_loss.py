@@ -40,6 +40,7 @@ def _find(program: str) -> str | None:
 
 pytestmark = [
     pytest.mark.proof,
+    pytest.mark.usefixtures("real_syncs"),
     pytest.mark.xdist_group("power_loss"),
     pytest.mark.skipif(not _may_mount(), reason="needs root, loop devices and mkfs.ext4 to simulate a power loss"),
 ]

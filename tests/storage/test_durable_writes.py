@@ -13,6 +13,8 @@ from anabranch.storage import ObjectStore, open_store
 from anabranch.storage.folders import remove_empty_folders
 from anabranch.storage.local_store import DurabilityWarning
 
+pytestmark = pytest.mark.usefixtures("real_syncs")
+
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
@@ -184,6 +186,12 @@ def test_prepared_object_does_not_replace_another_one(store: ObjectStore, root: 
 def test_discarded_object_leaves_nothing(store: ObjectStore, root: Path) -> None:
     store.discard(store.prepare("a", b"mine"))
     assert list(root.iterdir()) == []
+
+
+def test_whole_file_system_is_synced(store: ObjectStore) -> None:
+    store.put("a", b"1", durable=False)
+    store.sync_all()
+    assert store.get("a") == b"1"
 
 
 def test_unknown_durability_is_refused(root: Path) -> None:
