@@ -105,21 +105,33 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize("place", ["local", *remote], indirect=True)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep tests that share what their module makes in one worker, so that it is made once.
-
-    What reaches S3 through Spark is tested where Spark is; all else that does both is for the proof, and so is what
-    the command line does there: it is the library's.
-    """
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
+    """Mark tests for the proof and for one worker before others see them, then let xdist's groups take effect."""
     for item in items:
-        through_spark = item.get_closest_marker("spark") is not None and item.path.parent.name != "spark"
-        if _is_on_s3(item) and (through_spark or item.path.parent.name == "cli"):
-            item.add_marker(pytest.mark.proof)
-        if isinstance(item, pytest.Function) and item.get_closest_marker("xdist_group") is None:
-            definitions = item._fixtureinfo.name2fixturedefs.values()
-            if any(found[-1].scope == "module" for found in definitions):
-                item.add_marker(pytest.mark.xdist_group(item.path.name))
+        _mark(item)
+    yield
+    for item in items:
+        # pytest-xdist up to 3.8 writes the group into an attribute that pytest reads no more since 9.2
+        # (pytest-xdist issue 1386). Without this the groups have no effect, and no error says so.
+        named = vars(item).get("_nodeid")
+        if named is not None and named != item.nodeid:
+            item._id = type(item._id).parse(named)
+
+
+def _mark(item: pytest.Item) -> None:
+    """Keep tests that share a fixture of their module in one worker, so that the fixture is built once.
+
+    S3 through Spark is tested in the folder of Spark only. Other tests of both are for the proof, and so is the
+    command line on S3, because it calls the library.
+    """
+    through_spark = item.get_closest_marker("spark") is not None and item.path.parent.name != "spark"
+    if _is_on_s3(item) and (through_spark or item.path.parent.name == "cli"):
+        item.add_marker(pytest.mark.proof)
+    if isinstance(item, pytest.Function) and item.get_closest_marker("xdist_group") is None:
+        definitions = item._fixtureinfo.name2fixturedefs.values()
+        if any(found[-1].scope == "module" for found in definitions):
+            item.add_marker(pytest.mark.xdist_group(item.path.name))
 
 
 def _is_on_s3(item: pytest.Item) -> bool:
