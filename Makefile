@@ -50,13 +50,16 @@ bench: $(VENV)/.installed-bench ## run the benchmarks, each beside its peer
 	  echo "-- $$file took $$(($$(date +%s) - began)) s"; \
 	done; [ -z "$$failed" ] || { echo "failed, so that their results are older ones:$$failed"; exit 1; }
 
+# One proof may take hours; one that hangs still ends.
+PATIENT := -o faulthandler_timeout=21600
+
 .PHONY: proof
 proof: export ANABRANCH_PROOF_LOG := $(CURDIR)/proof.jsonl
 proof: $(INSTALLED) ## run the slow proofs, which takes hours: the whole suite on S3, long random runs
 	@rm -f $(ANABRANCH_PROOF_LOG)
 	@failed=; \
-	$(BIN)/pytest -q -n $(JOBS) --proof -m "not spark" || failed=yes; \
-	$(BIN)/pytest -q --proof -m spark || failed=yes; \
+	$(BIN)/pytest -q -n $(JOBS) --proof $(PATIENT) -m "not spark" || failed=yes; \
+	$(BIN)/pytest -q --proof $(PATIENT) -m spark || failed=yes; \
 	$(BIN)/python scripts/proof_figures.py $(ANABRANCH_PROOF_LOG); [ -z "$$failed" ]
 
 .PHONY: docs

@@ -2,7 +2,7 @@
 
 import json
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -109,10 +109,59 @@ CASES = [
 ]
 
 
+# A repair asks what a ref still says of the place it stands for, and of each other field. One case of each answer
+# runs in `make test`.
+REPAIRED = {
+    "as Lance writes it",
+    "snake case",
+    "byte order mark",
+    "UTF-16",
+    "empty",
+    "half a surrogate pair",
+    "no manifest size",
+    "negative manifest size",
+    "metadata of numbers",
+    "parent branch is a number",
+    "parent branch spelled out",
+    "no parent version",
+    "parent version as text",
+    "parent version as a fraction",
+    "parent version as a truth value",
+    "negative parent version",
+    "parent version twice",
+    "time of 65 bits",
+    "no identifier",
+    "identifier without ids",
+    "branch is a number",
+    "branch spelled out",
+    "version as text",
+    "version as a fraction",
+    "negative version",
+    "time of words",
+    "time out of range",
+}
+REPAIRS = [
+    pytest.param(
+        *case.values, id=case.id, marks=[] if str(case.id).partition(": ")[2] in REPAIRED else pytest.mark.proof
+    )
+    for case in CASES
+]
+
+
 @pytest.fixture
 def dataset(tmp_path: Path) -> ab.Dataset:
-    """Two versions, the branches dev and other, and a child of dev; the tags v1 and v2."""
-    plain = lance.write_dataset(rows(1, 2), str(tmp_path / "t.lance"))
+    return build(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> ab.Dataset:
+    """A dataset for tests that leave it as they found it."""
+    return build(tmp_path_factory.mktemp("shared"))
+
+
+def build(folder: Path) -> ab.Dataset:
+    """Make two versions, the branches dev and other, and a child of dev; the tags v1 and v2."""
+    plain = lance.write_dataset(rows(1, 2), str(folder / "t.lance"))
     plain.insert(rows(3))
     for name in ("dev", "other"):
         plain.create_branch(name)
@@ -149,23 +198,33 @@ def lance_lists(dataset: ab.Dataset, kind: RefKind) -> bool:
     return True
 
 
+@pytest.fixture
+def unchanged(shared: ab.Dataset) -> Iterator[ab.Dataset]:
+    """The shared dataset. Refs that a test changes or deletes are put back, and so are the files of `other`."""
+    store = shared.home.store()
+    before = {info.path: store.get(info.path) for top in ("_refs", "tree/other") for info in store.list(top)}
+    yield shared
+    for path, data in before.items():
+        store.put(path, data)
+
+
 @pytest.mark.parametrize(("kind", "change"), CASES)
-def test_a_ref_is_judged_as_lance_judges_it(dataset: ab.Dataset, kind: RefKind, change: Change) -> None:
-    data = change_ref(dataset, kind, change)
-    is_good = lance_lists(dataset, kind)
+def test_a_ref_is_judged_as_lance_judges_it(unchanged: ab.Dataset, kind: RefKind, change: Change) -> None:
+    data = change_ref(unchanged, kind, change)
+    is_good = lance_lists(unchanged, kind)
     assert (ref_problem(data, kind) is None) == is_good
-    found = [finding for finding in dataset.doctor().findings if finding.kind is FindingKind.DAMAGED_REF]
+    found = [finding for finding in unchanged.doctor().findings if finding.kind is FindingKind.DAMAGED_REF]
     assert [finding.subject for finding in found] == ([] if is_good else [path_of(kind)])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnreadableRefWarning)
-        branches, tags = dataset.branch_list(), dataset.tag_list()
+        branches, tags = unchanged.branch_list(), unchanged.tag_list()
     # The others are listed, and deleted.
     assert {"child", "other"} <= {branch.name for branch in branches}
     assert "v2" in {tag.name for tag in tags}
-    dataset.branch_delete("other")
+    unchanged.branch_delete("other")
 
 
-@pytest.mark.parametrize(("kind", "change"), CASES)
+@pytest.mark.parametrize(("kind", "change"), REPAIRS)
 def test_a_repair_writes_a_ref_as_lance_does(dataset: ab.Dataset, kind: RefKind, change: Change) -> None:
     change_ref(dataset, kind, change)
     was_good = lance_lists(dataset, kind)
