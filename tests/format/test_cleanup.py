@@ -370,3 +370,19 @@ def test_a_ref_made_while_a_cleanup_runs_keeps_its_version(local: ab.Dataset, ac
     assert ids(local.uri, 5) == expected[5]
     assert set(expected[5]) <= set(ids(local.uri))
     assert local.doctor().is_clean
+
+
+def test_writer_that_read_a_removed_version_does_not_write_below_the_newest(local: ab.Dataset, tmp_path: Path) -> None:
+    for name in ("one", "two", "three"):
+        (tmp_path / name).mkdir()
+        local.base_add(tmp_path / name, name=name)
+    native = lance.dataset(local.uri)
+    for name in ("one", "two", "three"):
+        local.base_remove(name)  # each is a version that Lance did not write, and does not move its version hint
+    local.cleanup(keep_last=1, grace=NOW)
+    before = ids(local.uri)
+    with pytest.raises(OSError, match="Restore"):
+        native.insert(rows(500))
+    assert ids(local.uri) == before
+    lance.dataset(local.uri).insert(rows(500))
+    assert ids(local.uri) == [*before, 500]

@@ -134,6 +134,22 @@ def test_a_branch_opens_without_its_hint(root: Path) -> None:
     assert opened(root).version == 1
 
 
+def test_writer_with_an_old_handle_searches_for_newer_versions_from_the_hint_on(root: Path) -> None:
+    """Where a version in between is gone, it writes below the newest version, and its rows are lost."""
+    hint = root / "_versions" / "latest_version_hint.json"
+    stale, another = opened(root), opened(root)
+    for number in range(4, 8):
+        opened(root).insert(rows(number))
+    for version in (2, 3):
+        (root / "_versions" / f"{2**64 - 1 - version}.manifest").unlink()
+    hint.write_text('{"version": 1}')
+    stale.insert(rows(50))
+    assert (stale.version, opened(root).version) == (2, 5)
+    hint.unlink()
+    another.insert(rows(51))
+    assert (another.version, opened(root).version) == (6, 6)
+
+
 def test_bookkeeping_poses_as_an_index_without_files(tmp_path: Path) -> None:
     root = tmp_path / "wal.lance"
     key = pa.field("id", pa.int64(), nullable=False, metadata={"lance-schema:unenforced-primary-key": "true"})

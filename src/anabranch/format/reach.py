@@ -31,6 +31,8 @@ _MANAGED_PATH = tag_ref_path(MANAGED_TAG)
 _NOWHERE: Place = (None, -1)
 # Homes forked from each other in a longer line than this are taken for equally deep.
 _DEEPEST = 1_000
+# The rank of files that go before all others.
+_FIRST = -1
 # Not ours to judge.
 _UNTOUCHED = frozenset({LayoutKind.STRANGER, LayoutKind.TAG_REF, LayoutKind.CLEANUP_RECORD, LayoutKind.MEM_WAL})
 
@@ -239,12 +241,27 @@ class _Survey:
         needed: frozenset[str],
         parents: Mapping[str, str | None],
     ) -> Iterator[DeadFile]:
+        shortened: set[str | None] = set()
         for file in self._files.files:
             if self._is_young(file) or (file.kind in _UNTOUCHED and file.path != _MANAGED_PATH):
                 continue
             reason = self._reason(file, homes, kept, needed)
             if reason is not None:
                 yield DeadFile(path=file.path, size=file.size, reason=reason, rank=_rank(file, parents))
+            if reason is DeadReason.VERSION and file.kind is LayoutKind.MANIFEST:
+                shortened.add(file.branch)
+        yield from self._old_hints(shortened)
+
+    def _old_hints(self, shortened: set[str | None]) -> Iterator[DeadFile]:
+        """The version hints of homes that lose ordinary versions.
+
+        A native writer that read an older version searches for newer ones from the hint on, and takes the first number
+        without a version. Our own versions do not move the hint, so it would write into the gap, below the newest
+        version, where no reader finds its rows. Without a hint it lists all versions.
+        """
+        for file in self._files.files:
+            if file.kind is LayoutKind.VERSION_HINT and file.branch in shortened and not self._is_young(file):
+                yield DeadFile(path=file.path, size=file.size, reason=DeadReason.VERSION, rank=_FIRST)
 
     def _reason(
         self, file: LayoutFile, homes: frozenset[str | None], kept: set[Place], needed: frozenset[str]

@@ -609,3 +609,16 @@ def test_temporary_file_of_a_killed_writer_is_collected_when_it_is_old(lake: Rep
     assert not old.exists()
     assert young.exists()
     assert raw(lake).count_rows() == 3
+
+
+def test_native_writer_that_read_a_collected_version_writes_after_the_newest(lake: Repository) -> None:
+    native = raw(lake)
+    for number in range(4, 9):
+        append(lake, number)
+    pass_time(lake)
+    collect(lake)
+    native.insert(table(50))
+    assert sorted(raw(lake).to_table()["id"].to_pylist()) == [*range(1, 9), 50]
+    assert [write.table for write in lake.list_foreign_writes()] == [ORDERS]
+    lake.adopt(ORDERS)
+    assert ids(lake) == [*range(1, 9), 50]

@@ -20,6 +20,7 @@ from anabranch.format.health.remedies import store_time
 from anabranch.format.home import Home
 from anabranch.format.layout import layout
 from anabranch.format.managed import refuse_managed
+from anabranch.format.names import VERSION_HINT
 from anabranch.ids import MAIN
 from anabranch.storage import iter_in_parallel, open_store
 
@@ -118,6 +119,7 @@ class _Sweep:
     def remove_manifests(self) -> None:
         self._progress(0, self._total)
         saved: dict[Place, bytes] = {}
+        self._remove_hints()
         for place, file in self._plan.manifests.items():
             # Concurrent cleanups remove the same versions.
             with suppress(ObjectNotFoundError):
@@ -126,6 +128,15 @@ class _Sweep:
             self._done(RemovedFile(path=file.path, bytes=file.size, reason=CleanupReason.VERSION))
         restored = self._restore_referenced(saved)
         self._versions = [place for place in self._plan.manifests if place not in restored]
+
+    def _remove_hints(self) -> None:
+        """Remove the version hints of branches that lose versions; Lance lists the versions then.
+
+        Versions that this product puts do not move the hint. From an old one, a writer that read an older version would
+        find the gap that this cleanup makes, and write its rows below the newest version.
+        """
+        for branch in {branch for branch, _ in self._plan.manifests}:
+            self._store.delete(f"{self._root.on(branch).folder}/{VERSION_HINT}".lstrip("/"))
 
     def _restore_referenced(self, saved: Mapping[Place, bytes]) -> set[Place]:
         """Put back versions that were tagged or branched from since the plan was made; their files are still there."""
