@@ -13,7 +13,9 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-$(INSTALLED): pyproject.toml requirements.lock scripts/install.sh
+JAVA := $(shell find src/spark-catalog -name "*.java")
+
+$(INSTALLED): pyproject.toml requirements.lock scripts/install.sh scripts/build_catalog.py $(JAVA)
 	@./scripts/install.sh $(VENV)
 	@touch $@
 

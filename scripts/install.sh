@@ -23,17 +23,18 @@ if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
   fi
 fi
 
-# Spark runs on Java 17 or newer.
+# Spark runs on Java 17 or newer, and its catalog is compiled.
 java_version() { "${JAVA_HOME:+$JAVA_HOME/bin/}java" -version 2>&1 | sed -n 's/.*version "\(1\.\)\{0,1\}\([0-9]*\).*/\2/p' | head -n 1; }
+has_compiler() { command -v "${JAVA_HOME:+$JAVA_HOME/bin/}javac" >/dev/null; }
 found=$(java_version || true)
-if [ "${found:-0}" -lt 17 ]; then
+if [ "${found:-0}" -lt 17 ] || ! has_compiler; then
   if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-    echo "Installing a Java runtime for Spark ..."
+    echo "Installing Java for Spark ..."
     apt-get update -qq
-    apt-get install -y -qq default-jre-headless >/dev/null
-    [ "$(java_version || true)" -ge 17 ] 2>/dev/null || apt-get install -y -qq openjdk-17-jre-headless >/dev/null
+    apt-get install -y -qq default-jdk-headless >/dev/null
+    [ "$(java_version || true)" -ge 17 ] 2>/dev/null || apt-get install -y -qq openjdk-17-jdk-headless >/dev/null
   else
-    echo "Spark needs Java 17 or newer: install the package openjdk-17-jre-headless (or default-jre-headless) and run this again." >&2
+    echo "Spark and its catalog need a JDK of Java 17 or newer: install the package openjdk-17-jdk-headless (or default-jdk-headless) and run this again." >&2
     exit 1
   fi
 fi
@@ -43,3 +44,4 @@ export PIP_DISABLE_PIP_VERSION_CHECK=1
 echo "Installing the locked versions into $venv ..."
 "$venv/bin/pip" install --quiet --requirement requirements.lock
 "$venv/bin/pip" install --quiet --no-deps --no-build-isolation --editable .
+"$venv/bin/python" scripts/build_catalog.py >/dev/null

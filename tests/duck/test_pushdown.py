@@ -1,7 +1,5 @@
 """Columns and filters reach Lance, and the rows are the same as if they had not."""
 
-# ruff: noqa: S608 - making SQL out of pieces is what these tests are about
-
 import datetime as dt
 import math
 from decimal import Decimal

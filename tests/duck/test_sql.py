@@ -1,7 +1,5 @@
 """SQL over the tables of a repository."""
 
-# ruff: noqa: S608 - making SQL out of pieces is what these tests are about
-
 import gc
 import subprocess
 import sys

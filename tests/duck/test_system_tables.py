@@ -72,6 +72,6 @@ def test_history_and_data_are_joined(shop: ab.Repository) -> None:
 
 @pytest.mark.parametrize("name", sorted(SYSTEM_TABLES))
 def test_each_is_also_found_in_its_own_bucket(shop: ab.Repository, name: str) -> None:
-    found = shop.sql(f"SELECT * FROM anabranch.{name}")  # noqa: S608 - one of ours
-    assert found == shop.sql(f"SELECT * FROM {name}")  # noqa: S608 - one of ours
-    assert found.schema.names == shop.sql(f"SELECT * FROM {name.upper()}").schema.names  # noqa: S608 - as above
+    found = shop.sql(f"SELECT * FROM anabranch.{name}")
+    assert found == shop.sql(f"SELECT * FROM {name}")
+    assert found.schema.names == shop.sql(f"SELECT * FROM {name.upper()}").schema.names

@@ -1,7 +1,5 @@
 """Several refs in one query."""
 
-# ruff: noqa: S608 - making SQL out of pieces is what these tests are about
-
 import pytest
 
 import anabranch as ab

@@ -1,7 +1,5 @@
 """Columns of every type that Lance stores."""
 
-# ruff: noqa: S608 - making SQL out of pieces is what these tests are about
-
 import datetime as dt
 import uuid
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """Pipelines that cannot work: what is written after the three lines that all begin with, where it is wrong, and why."""
 
-# ruff: noqa: S608 - the text of files, and no SQL that anybody runs
-
 SQL = 'pipeline.sql("gold.a", '
 
 # Each by the number of the line that is to be named; the head has three.

@@ -50,7 +50,7 @@ def yields(_: Snapshot) -> Iterator[bool]:
 
 
 def select(where: str) -> str:
-    return f"SELECT id FROM {ORDERS} WHERE {where} ORDER BY id"  # noqa: S608
+    return f"SELECT id FROM {ORDERS} WHERE {where} ORDER BY id"
 
 
 def test_checks_that_find_nothing_let_the_run_pass(lake: Repository, run: Run) -> None:
@@ -144,11 +144,11 @@ def test_checks_see_the_target_as_it_will_be_and_nobody_else_does(lake: Reposito
         assert ids(run.snapshot()) == [1, 2, 3, 4]
 
     system = {
-        "tables": f"SELECT 1 WHERE (SELECT count(*) FROM tables WHERE table_key = '{NEW}') <> 1",  # noqa: S608
+        "tables": f"SELECT 1 WHERE (SELECT count(*) FROM tables WHERE table_key = '{NEW}') <> 1",
         "commits": "SELECT 1 WHERE (SELECT first(message) FROM commits) <> 'checked'",
         "number": "SELECT 1 WHERE (SELECT count(*) FROM commits) <> 5",
-        "before": f"SELECT id FROM {ORDERS} AT 'main' WHERE id = 4",  # noqa: S608
-        "now": f"SELECT 1 WHERE (SELECT max(id) FROM {ORDERS}) <> 7",  # noqa: S608
+        "before": f"SELECT id FROM {ORDERS} AT 'main' WHERE id = 4",
+        "now": f"SELECT 1 WHERE (SELECT max(id) FROM {ORDERS}) <> 7",
     }
     commit = run.publish(checks={"look": look, **system})
     assert commit is not None

@@ -109,10 +109,10 @@ def seen_by_all(repo: Repository) -> dict[str, object]:
         "drift": handle.branch_drift("dev"),
         "foreign": handle.list_foreign_writes(),
         "sql": {
-            name: handle.sql(f"SELECT * FROM {name}").to_pylist()  # noqa: S608
+            name: handle.sql(f"SELECT * FROM {name}").to_pylist()
             for name in ("tables", "branches", "branch_tables", "commits", "tags", "refs")
         },
-        "at": handle.sql(f"SELECT * FROM {ORDERS} AT 'main' ORDER BY id").to_pylist(),  # noqa: S608
+        "at": handle.sql(f"SELECT * FROM {ORDERS} AT 'main' ORDER BY id").to_pylist(),
         "history tables": handle.history_sync().added,
     }
 
@@ -128,7 +128,7 @@ def seen_by_the_command_line(repo: Repository) -> list[str]:
         ["reflog"],
         ["cat", ORDERS],
         ["show", "main"],
-        ["sql", f"SELECT * FROM {ORDERS} ORDER BY id"],  # noqa: S608
+        ["sql", f"SELECT * FROM {ORDERS} ORDER BY id"],
     ]
     said = []
     for command in commands:
@@ -159,7 +159,7 @@ def test_run_is_seen_by_nobody_else_until_it_is_published_and_then_at_once(wide_
     assert [look(repo) for look in doors] == before
     assert_done(run.snapshot())
     assert_done(another(repo).run_get(run.id).snapshot())
-    assert run.sql(f"SELECT count(*) AS n FROM {ORDERS} WHERE v = 'secret'").to_pylist() == [{"n": 2}]  # noqa: S608
+    assert run.sql(f"SELECT count(*) AS n FROM {ORDERS} WHERE v = 'secret'").to_pylist() == [{"n": 2}]
 
     parent = repo.snapshot_of("main").commit
     commit = run.publish()
@@ -192,7 +192,7 @@ def test_commits_and_branches_of_a_run_are_no_refs(lake: Repository) -> None:
             lake.revert,
             lake.cherry_pick,
             lambda ref: lake.sql("SELECT * FROM tables", ref=ref),
-            lambda ref: lake.sql(f"SELECT * FROM {ORDERS} AT '{ref}'"),  # noqa: S608
+            lambda ref: lake.sql(f"SELECT * FROM {ORDERS} AT '{ref}'"),
         ):
             with pytest.raises(AnabranchError):
                 use(ref)
@@ -312,7 +312,7 @@ def test_exception_inside_a_run_forgets_it_and_is_told(lake: Repository) -> None
     run = lake.begin_run()
     with nothing_changes_on_main(lake), pytest.raises(CheckFailedError), run:  # noqa: PT012
         append_in(run, 4)
-        run.publish(checks={"no fours": f"SELECT * FROM {ORDERS} WHERE id = 4"})  # noqa: S608
+        run.publish(checks={"no fours": f"SELECT * FROM {ORDERS} WHERE id = 4"})
     assert run.info().state is RunPhase.FAILED
     assert "no fours" in (run.info().error or "")
 

@@ -1,6 +1,7 @@
 """A lake for each test, and how Spark reads and writes it."""
 
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import pyarrow as pa
@@ -39,6 +40,21 @@ def slow(*case: object) -> Any:
 
 def options(repo: ab.Repository) -> dict[str, str]:
     return {"repo": repo.uri, **{f"secret.{name}": value for name, value in repo.storage_options.items()}}
+
+
+_CATALOGS = count()
+
+
+@pytest.fixture
+def catalog(spark: SparkSession, lake: ab.Repository) -> str:
+    """The name under which the lake is in Spark SQL: another one for each test, because the session is shared."""
+    return add_catalog(lake)
+
+
+def add_catalog(repo: ab.Repository) -> str:
+    name = f"lake{next(_CATALOGS)}"
+    ab.spark_session(repo, catalog=name)
+    return name
 
 
 @pytest.fixture

@@ -13,7 +13,10 @@ from anabranch.format.staging.expressions import check_predicate, enclosed
 from anabranch.format.staging.incoming import require_columns
 from anabranch.format.staging.pin import Pin
 
-__all__ = ["Selection", "Split", "plan_splits", "read_split", "selected_schema"]
+__all__ = ["ROW_ADDRESS", "ROW_ID", "Selection", "Split", "plan_splits", "read_split", "selected_schema"]
+
+# Columns that every table has: where a row lies in its version, and its id, which stays when it moves.
+ROW_ADDRESS, ROW_ID = "_rowaddr", "_rowid"
 
 # Every part costs an engine a tenth of a second or more before its first row.
 _ROWS_PER_SPLIT = 1 << 21
@@ -25,11 +28,15 @@ _BYTES_PER_NARROW_ROW = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which columns and rows are wanted: all of them, unless said. With `bases`, only rows whose files lie there."""
+    """Which columns and rows to read: all of them by default. With `bases`, only rows whose files lie there.
+
+    `limit` is the most rows to read of each split.
+    """
 
     columns: tuple[str, ...] | None = None
     filter: str | None = None
     bases: tuple[str, ...] = ()
+    limit: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,9 +104,15 @@ def read_split(pin: Pin, split: Split, selection: Selection) -> Iterator[pa.Reco
             filter=None if selection.filter is None else enclosed(selection.filter),
             fragments=fragments,
             offset=split.offset if split.rows is not None else None,
-            limit=split.rows,
+            limit=_fewest(split.rows, selection.limit),
             batch_size=_batch_rows(fragments),
+            # Without any column Lance reads nothing unless it is asked for the ids.
+            with_row_id=selection.columns == (),
         ).to_batches()
+
+
+def _fewest(*limits: int | None) -> int | None:
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def _fragments(pin: Pin, bases: Sequence[str]) -> list[lance.LanceFragment]:

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, cast
 
 from anabranch.errors import InvalidInputError, MissingDependencyError
+from anabranch.spark.catalog import add_catalog, catalog_settings
 from anabranch.spark.java import require_java
 from anabranch.spark.shipping import lend, ship
 
@@ -35,23 +36,29 @@ _SETTINGS = {
 
 
 def get_session(
-    given: "SparkSession | None" = None,
+    given: "SparkSession | Repository | None" = None,
     *,
     repo: "Repository | None" = None,
+    catalog: str = "lake",
     master: str | None = None,
     config: Mapping[str, str] | None = None,
 ) -> "SparkSession":
-    """A session that can read and write tables on all its workers.
+    """Return a session that can read and write tables on all its workers.
 
-    The given one, else the one that runs already, else a new one: on this machine, or at a master such as
+    It is the given one, else the one that runs already, else a new one: on this machine, or at a master such as
     `spark://host:7077`, or at a Spark Connect server such as `sc://host:15002`. It is started once and kept.
-    With a repository it can reach that one as the handle does, by the same credentials.
+    With a repository, its tables are in Spark SQL under the name of `catalog`, as in `SELECT * FROM lake.shop.orders`,
+    and the session reaches it as the handle does, by the same credentials.
     """
+    from anabranch.repo.repository import Repository
+
+    if isinstance(given, Repository):
+        given, repo = None, given
     settings = dict(config or {})
     with _LOCK:
         session = given or _running()
         if session is None:
-            session = _start(master or _LOCAL, settings)
+            session = _start(master or _LOCAL, {**catalog_settings(), **settings})
         elif master is not None or settings:
             raise InvalidInputError(
                 "there is a Spark session already, which keeps its master and settings",
@@ -61,6 +68,7 @@ def get_session(
         ship(session)
         if repo is not None:
             lend(session, repo.uri, repo.storage_options)
+            add_catalog(session, catalog, repo)
         return session
 
 

@@ -12,8 +12,8 @@ from anabranch.errors import AnabranchError
 
 __all__ = ["spark_errors"]
 
-# What Python writes last into a traceback; Spark keeps the text alone.
-_LAST_LINE = re.compile(r"^anabranch\.errors\.(\w+): (.*); ([^;\n]*)$", re.MULTILINE)
+# The last line of a Python traceback, or of an exception of the catalog. Spark keeps only the text.
+_LAST_LINE = re.compile(r"(?:^|AnabranchException: )anabranch\.errors\.(\w+): (.*); ([^;\n]*)$", re.MULTILINE)
 
 
 @contextmanager

@@ -5,6 +5,7 @@ comes back is cast to the column's own type again. Only what is finer than a mic
 no type.
 """
 
+import json
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from pyspark.sql.types import DataType, StructField, StructType
 from anabranch.errors import SchemaMismatchError
 from anabranch.format.arrow_types import common_type
 
-__all__ = ["LIST_SIZE", "as_columns", "as_shown", "new_columns", "shown_columns", "shown_schema"]
+__all__ = ["LIST_SIZE", "as_columns", "as_shown", "new_columns", "shown_columns", "shown_schema", "struct_from_json"]
 
 # Where a column's metadata say that all its lists have one length, as vectors do.
 LIST_SIZE = "anabranch.list_size"
@@ -62,13 +63,22 @@ def as_shown(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[p
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def new_columns(given: StructType, existing: pa.Schema | None = None) -> pa.Schema:
+def struct_from_json(text: str) -> StructType:
+    """Columns as Spark writes them as JSON."""
+    return StructType.fromJson(json.loads(text))
+
+
+def new_columns(given: StructType, existing: pa.Schema | None = None, *, keep_nullability: bool = False) -> pa.Schema:
     """The columns of a table made from rows of Spark.
 
     A column that the table has already, and that Spark cannot tell from the given one, stays as it is; others are
-    nullable, as in every table that Spark makes.
+    nullable, unless `keep_nullability` is set: NOT NULL of a CREATE TABLE is meant, that of a DataFrame is a guess.
     """
-    return pa.schema([_kept_field(field, existing) or _new_field(field) for field in given])
+    columns = []
+    for field in given:
+        column = _kept_field(field, existing) or _new_field(field)
+        columns.append(column.with_nullable(field.nullable) if keep_nullability else column)
+    return pa.schema(columns)
 
 
 def as_columns(batches: Iterator[pa.RecordBatch], given: StructType, columns: pa.Schema) -> pa.RecordBatchReader:

@@ -1,0 +1,64 @@
+"""The names of tables in Spark SQL: `bucket.table`, then a state to read, then a metadata table."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from anabranch.errors import InvalidNameError, TableNotFoundError
+from anabranch.ids import TableKey
+
+__all__ = ["METADATA_TABLES", "TableName", "parse_name"]
+
+METADATA_TABLES = ("history", "changes", "files", "refs")
+_BRANCH, _TAG, _COMMIT = "branch_", "tag_", "commit_"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableName:
+    """A table, the state to read it at, and the metadata table that is meant, if any.
+
+    `branch` is the branch to write to; None for a state that never changes.
+    """
+
+    key: TableKey
+    ref: str
+    branch: str | None
+    metadata: str | None = None
+
+
+def parse_name(parts: list[str], *, branch: str, version: str | None = None, time: int | None = None) -> TableName:
+    """Parse `bucket.table[.branch_X | .tag_X | .commit_X][.history]`, with what VERSION or TIMESTAMP AS OF says.
+
+    `branch` is meant where the name has none. `time` is in microseconds since 1970.
+    """
+    if len(parts) < 2:
+        raise TableNotFoundError(f"{'.'.join(parts)!r} has no bucket", hint="name it 'bucket.table'")
+    key, rest = TableKey.parse(".".join(parts[:2])), parts[2:]
+    metadata = rest.pop() if rest and rest[-1] in METADATA_TABLES else None
+    selector = rest.pop(0) if rest else None
+    if rest:
+        raise TableNotFoundError(f"'{'.'.join(parts)}' has too many parts", hint="name it 'bucket.table.branch_dev'")
+    if selector is not None and not selector.startswith((_BRANCH, _TAG, _COMMIT)):
+        raise TableNotFoundError(
+            f"'{'.'.join(parts)}' ends with {selector!r}",
+            hint=f"end it with branch_NAME, tag_NAME, commit_ID, or {', '.join(METADATA_TABLES)}",
+        )
+    if selector is None or selector.startswith(_BRANCH):
+        branch = branch if selector is None else selector.removeprefix(_BRANCH)
+        return _on_branch(key, branch, metadata, version=version, time=time)
+    if version is not None or time is not None:
+        raise InvalidNameError(
+            f"{selector!r} is one state already, so that it has no version", hint="leave VERSION AS OF out"
+        )
+    ref = selector.removeprefix(_TAG).removeprefix(_COMMIT)
+    return TableName(key=key, ref=ref, branch=None, metadata=metadata)
+
+
+def _on_branch(key: TableKey, branch: str, metadata: str | None, *, version: str | None, time: int | None) -> TableName:
+    if time is not None:
+        moment = datetime.fromtimestamp(time / 1_000_000, UTC)
+        return TableName(key=key, ref=f"{branch}@{{{moment.isoformat()}}}", branch=None, metadata=metadata)
+    if version is None:
+        return TableName(key=key, ref=branch, branch=branch, metadata=metadata)
+    # A number is a version of the branch, as in 'main@v7'; anything else is a ref by itself.
+    ref = f"{branch}@v{version}" if version.isascii() and version.isdigit() else version
+    return TableName(key=key, ref=ref, branch=None, metadata=metadata)

@@ -1,0 +1,85 @@
+"""One request of the catalog: its arguments, and the ways to answer it."""
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from anabranch.repo.repository import Repository
+from anabranch.spark.gateway.frames import Frames
+from anabranch.spark.options import OpenRepository
+
+__all__ = ["Request"]
+
+
+class Request:
+    """The arguments of a request, by name. An argument that is missing is an error of the catalog, a KeyError."""
+
+    def __init__(self, arguments: Mapping[str, Any], frames: Frames, open_repository: OpenRepository) -> None:
+        self._arguments = arguments
+        self._frames = frames
+        self._open_repository = open_repository
+
+    def __getitem__(self, name: str) -> Any:
+        return self._arguments[name]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        found = self._arguments.get(name)
+        return default if found is None else found
+
+    @property
+    def storage_options(self) -> Mapping[str, str]:
+        options: Mapping[str, str] = self.get("storage_options", {})
+        return options
+
+    @cached_property
+    def repository(self) -> Repository:
+        return self._open_repository(self["repo"], actor=self.get("actor"), storage_options=self.storage_options)
+
+    def send_rows(self, batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> None:
+        """Answer with rows, each batch as soon as there is one."""
+        self._frames.send_arrow(schema.serialize())
+        for batch in batches:
+            self._frames.send_arrow(batch.serialize())
+        self._frames.send_end()
+
+    def read_rows(self) -> pa.RecordBatchReader:
+        """Read the rows that follow the request."""
+        return pa.ipc.open_stream(pa.PythonFile(_Pieces(self._frames.read_arrow()), mode="r"))
+
+
+class _Pieces:
+    """Pieces of bytes as a file that is read from its beginning to its end."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces = pieces
+        self._held = memoryview(b"")
+        self.closed = False
+
+    def read(self, count: int = -1) -> bytes:
+        parts: list[memoryview] = []
+        missing = count
+        while missing != 0:
+            if not self._held:
+                piece = next(self._pieces, None)
+                if piece is None:
+                    break
+                self._held = memoryview(piece)
+            part = self._held if missing < 0 else self._held[:missing]
+            self._held = self._held[len(part) :]
+            parts.append(part)
+            missing -= len(part) if missing > 0 else 0
+        return b"".join(parts)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return False
+
+    def writable(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        self.closed = True

@@ -1,0 +1,59 @@
+"""Scans: which parts of a pinned version there are to read, and their rows as Spark takes them."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from anabranch.format.splits import ROW_ADDRESS, ROW_ID, Selection, plan_splits, read_split
+from anabranch.format.staging import Pin
+from anabranch.spark.gateway.predicates import push_predicate
+from anabranch.spark.gateway.requests import Request
+from anabranch.spark.gateway.values import pin_from_json, split_from_json, split_to_json
+from anabranch.spark.types import as_shown, shown_columns, struct_from_json
+
+__all__ = ["plan_scan", "push_filters", "read_rows", "size_of"]
+
+_SMALLEST_SPLIT = 4 << 20
+_LARGEST_SPLIT = 128 << 20
+_METADATA = (ROW_ADDRESS, ROW_ID)
+
+
+def push_filters(request: Request) -> dict[str, Any]:
+    """Answer which of Spark's filters Lance can apply, and whether Spark must apply them again."""
+    schema = _pin(request).schema
+    pushed = [push_predicate(found, schema) for found in request["filters"]]
+    return {"pushed": [None if one is None else {"sql": one.sql, "exact": one.is_exact} for one in pushed]}
+
+
+def plan_scan(request: Request) -> dict[str, Any]:
+    """Answer the parts of a scan: enough of them to use all cores, and none too large for one task."""
+    pin, where = _pin(request), request.get("where")
+    size, cores = size_of(pin), max(1, request.get("cores", 1))
+    bytes_per_split = min(max(-(-size // cores), _SMALLEST_SPLIT), _LARGEST_SPLIT)
+    splits = plan_splits(pin, Selection(filter=where), bytes_per_split=bytes_per_split)
+    return {"splits": [split_to_json(split) for split in splits]}
+
+
+def read_rows(request: Request) -> None:
+    """Send the rows of one part."""
+    shown = struct_from_json(request["schema"])
+    selection = Selection(columns=tuple(shown.names), filter=request.get("where"), limit=request.get("limit"))
+    rows = read_split(_pin(request), split_from_json(request["split"]), selection)
+    request.send_rows(_as_read(rows, shown), shown_columns(shown))
+
+
+def size_of(pin: Pin) -> int:
+    """The bytes of all data files of a version."""
+    return sum(file.file_size_bytes or 0 for fragment in pin.open().get_fragments() for file in fragment.metadata.files)
+
+
+def _as_read(rows: Iterator[pa.RecordBatch], shown: StructType) -> Iterator[pa.RecordBatch]:
+    if not shown.names:
+        return (batch.select([]) for batch in rows)  # the rows are only counted
+    return as_shown(rows, shown_columns(shown))
+
+
+def _pin(request: Request) -> Pin:
+    return pin_from_json(request["pin"], request.storage_options)

@@ -1,0 +1,36 @@
+"""Pins, splits and schemas as JSON. The catalog keeps them as text and hands them back; it does not look inside."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from anabranch.format.home import Home
+from anabranch.format.splits import Split
+from anabranch.format.staging import Pin
+
+__all__ = ["pin_from_json", "pin_to_json", "split_from_json", "split_to_json"]
+
+
+def pin_to_json(pin: Pin) -> dict[str, Any]:
+    home = pin.home
+    return {
+        "root": home.root,
+        "branch": home.branch,
+        # As text: staged versions are larger than the integers that every JSON reader keeps exact.
+        "version": str(pin.version),
+        "recorded_root": home.recorded_root,
+    }
+
+
+def pin_from_json(found: Mapping[str, Any], storage_options: Mapping[str, str]) -> Pin:
+    home = Home.at(found["root"], storage_options).on(found["branch"])
+    home = replace(home, recorded_root=found["recorded_root"])
+    return Pin(home=home, version=int(found["version"]))
+
+
+def split_to_json(split: Split) -> dict[str, Any]:
+    return {"fragments": list(split.fragments), "offset": split.offset, "rows": split.rows}
+
+
+def split_from_json(found: Mapping[str, Any]) -> Split:
+    return Split(fragments=tuple(found["fragments"]), offset=found["offset"], rows=found["rows"])

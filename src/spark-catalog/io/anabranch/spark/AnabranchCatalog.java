@@ -1,0 +1,229 @@
+package io.anabranch.spark;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.TreeSet;
+import org.apache.spark.sql.catalyst.analysis.NoSuchNamespaceException;
+import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
+import org.apache.spark.sql.catalyst.analysis.TableAlreadyExistsException;
+import org.apache.spark.sql.connector.catalog.Identifier;
+import org.apache.spark.sql.connector.catalog.NamespaceChange;
+import org.apache.spark.sql.connector.catalog.SupportsNamespaces;
+import org.apache.spark.sql.connector.catalog.Table;
+import org.apache.spark.sql.connector.catalog.TableCatalog;
+import org.apache.spark.sql.connector.catalog.TableChange;
+import org.apache.spark.sql.connector.catalog.TableInfo;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+
+/**
+ * The tables of one repository in Spark SQL: {@code lake.bucket.table}, {@code lake.bucket.table.branch_dev}, VERSION
+ * AS OF and so on. The catalog itself knows nothing of Lance: it passes requests on to the gateway.
+ */
+public final class AnabranchCatalog implements TableCatalog, SupportsNamespaces {
+  private String name;
+  private Settings settings;
+  private final QueryCommits queryCommits = new QueryCommits();
+  /** Buckets that CREATE NAMESPACE named. A bucket exists in the repository from its first table on. */
+  private final Set<String> newBuckets = new HashSet<>();
+
+  @Override
+  public void initialize(String name, CaseInsensitiveStringMap options) {
+    SparkVersion.check();
+    this.name = name;
+    settings = new Settings(name, options);
+  }
+
+  @Override
+  public String name() {
+    return name;
+  }
+
+  // Tables
+
+  @Override
+  public Identifier[] listTables(String[] namespace) {
+    List<Identifier> found = new ArrayList<>();
+    if (namespace.length == 1) {
+      for (String key : listKeys()) {
+        String[] parts = key.split("\\.", 2);
+        if (parts[0].equals(namespace[0])) {
+          found.add(Identifier.of(namespace, parts[1]));
+        }
+      }
+    }
+    return found.toArray(new Identifier[0]);
+  }
+
+  @Override
+  public Table loadTable(Identifier identifier) throws NoSuchTableException {
+    return load(identifier, request("load_table", identifier));
+  }
+
+  @Override
+  public Table loadTable(Identifier identifier, String version) throws NoSuchTableException {
+    return load(identifier, request("load_table", identifier).put("version", version));
+  }
+
+  @Override
+  public Table loadTable(Identifier identifier, long microseconds) throws NoSuchTableException {
+    return load(identifier, request("load_table", identifier).put("time", microseconds));
+  }
+
+  @Override
+  public Table createTable(Identifier identifier, TableInfo info) throws TableAlreadyExistsException {
+    ObjectNode request = request("create_table", identifier);
+    request.put("schema", info.schema().json());
+    request.set("primary_key", Json.array(primaryKeyOf(info.properties())));
+    request.put("message", Statement.current("CREATE TABLE " + identifier));
+    try {
+      Gateway.call(settings, request);
+      return loadTable(identifier);
+    } catch (AnabranchException e) {
+      if (e.kind().equals("TableExistsError")) {
+        throw new TableAlreadyExistsException(identifier);
+      }
+      throw e;
+    } catch (NoSuchTableException e) {
+      throw new IllegalStateException(e);
+    }
+  }
+
+  @Override
+  public Table alterTable(Identifier identifier, TableChange... changes) {
+    throw new UnsupportedOperationException("ALTER TABLE");
+  }
+
+  @Override
+  public boolean dropTable(Identifier identifier) {
+    ObjectNode request = request("drop_table", identifier);
+    request.put("message", Statement.current("DROP TABLE " + identifier));
+    try {
+      Gateway.call(settings, request);
+      return true;
+    } catch (AnabranchException e) {
+      if (e.kind().equals("TableNotFoundError")) {
+        return false;
+      }
+      throw e;
+    }
+  }
+
+  @Override
+  public void renameTable(Identifier old, Identifier renamed) throws TableAlreadyExistsException {
+    ObjectNode request = request("rename_table", old);
+    request.set("new_parts", Json.array(partsOf(renamed)));
+    request.put("message", Statement.current("ALTER TABLE " + old + " RENAME TO " + renamed));
+    try {
+      Gateway.call(settings, request);
+    } catch (AnabranchException e) {
+      if (e.kind().equals("TableExistsError")) {
+        throw new TableAlreadyExistsException(renamed);
+      }
+      throw e;
+    }
+  }
+
+  // Buckets, which are Spark's namespaces
+
+  @Override
+  public String[][] listNamespaces() {
+    Set<String> buckets = new TreeSet<>(newBuckets);
+    for (String key : listKeys()) {
+      buckets.add(key.split("\\.", 2)[0]);
+    }
+    return buckets.stream().map(bucket -> new String[] {bucket}).toArray(String[][]::new);
+  }
+
+  @Override
+  public String[][] listNamespaces(String[] namespace) throws NoSuchNamespaceException {
+    if (namespace.length == 0) {
+      return listNamespaces();
+    }
+    if (!namespaceExists(namespace)) {
+      throw new NoSuchNamespaceException(namespace);
+    }
+    return new String[0][];
+  }
+
+  @Override
+  public boolean namespaceExists(String[] namespace) {
+    return namespace.length == 1
+        && Arrays.stream(listNamespaces()).anyMatch(bucket -> bucket[0].equals(namespace[0]));
+  }
+
+  @Override
+  public Map<String, String> loadNamespaceMetadata(String[] namespace) throws NoSuchNamespaceException {
+    if (!namespaceExists(namespace)) {
+      throw new NoSuchNamespaceException(namespace);
+    }
+    return Map.of();
+  }
+
+  @Override
+  public void createNamespace(String[] namespace, Map<String, String> metadata) {
+    if (namespace.length != 1) {
+      throw new IllegalArgumentException("a bucket has a name of one part, not " + String.join(".", namespace));
+    }
+    newBuckets.add(namespace[0]);
+  }
+
+  @Override
+  public void alterNamespace(String[] namespace, NamespaceChange... changes) {
+    throw new UnsupportedOperationException("a bucket has no properties: set those of its tables");
+  }
+
+  @Override
+  public boolean dropNamespace(String[] namespace, boolean cascade) {
+    if (namespace.length == 1 && listTables(namespace).length == 0) {
+      return newBuckets.remove(namespace[0]);
+    }
+    throw new UnsupportedOperationException(
+        "bucket " + String.join(".", namespace) + " has tables: drop them first, each is one commit");
+  }
+
+  // Requests
+
+  private Table load(Identifier identifier, ObjectNode request) throws NoSuchTableException {
+    request.set("commits", Json.of(queryCommits.current()));
+    try {
+      JsonNode loaded = Gateway.call(settings, request);
+      queryCommits.current().put(loaded.get("ref").asText(), loaded.get("commit").asText());
+      return new LakeTable(settings, name + "." + identifier, loaded);
+    } catch (AnabranchException e) {
+      if (e.kind().equals("TableNotFoundError")) {
+        throw new NoSuchTableException(identifier);
+      }
+      throw e;
+    }
+  }
+
+  private String[] listKeys() {
+    ObjectNode request = Gateway.request(settings, "list_tables").put("branch", settings.branch());
+    return Json.strings(Gateway.call(settings, request).get("tables"));
+  }
+
+  private ObjectNode request(String operation, Identifier identifier) {
+    ObjectNode request = Gateway.request(settings, operation);
+    request.set("parts", Json.array(partsOf(identifier)));
+    request.put("branch", settings.branch());
+    return request;
+  }
+
+  private static String[] partsOf(Identifier identifier) {
+    String[] parts = Arrays.copyOf(identifier.namespace(), identifier.namespace().length + 1);
+    parts[parts.length - 1] = identifier.name();
+    return parts;
+  }
+
+  /** The columns that TBLPROPERTIES or OPTIONS name as the primary key, with commas between them. */
+  private static String[] primaryKeyOf(Map<String, String> properties) {
+    String named = properties.getOrDefault("primaryKey", properties.getOrDefault("option.primaryKey", ""));
+    return Arrays.stream(named.split(",")).map(String::trim).filter(part -> !part.isEmpty()).toArray(String[]::new);
+  }
+}

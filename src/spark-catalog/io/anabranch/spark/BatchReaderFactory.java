@@ -1,0 +1,55 @@
+package io.anabranch.spark;
+
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.connector.read.InputPartition;
+import org.apache.spark.sql.connector.read.PartitionReader;
+import org.apache.spark.sql.connector.read.PartitionReaderFactory;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
+
+/** Opens the parts of a scan on the executors. The request travels as text; a part adds its split to it. */
+final class BatchReaderFactory implements PartitionReaderFactory {
+  private final Settings settings;
+  private final String request;
+  private final StructType columns;
+
+  BatchReaderFactory(Settings settings, String request, StructType columns) {
+    this.settings = settings;
+    this.request = request;
+    this.columns = columns;
+  }
+
+  /** One part of a scan, as the gateway of the driver planned it. */
+  record Part(String split) implements InputPartition {}
+
+  @Override
+  public boolean supportColumnarReads(InputPartition partition) {
+    return true;
+  }
+
+  @Override
+  public PartitionReader<InternalRow> createReader(InputPartition partition) {
+    throw new UnsupportedOperationException("this scan is columnar");
+  }
+
+  @Override
+  public PartitionReader<ColumnarBatch> createColumnarReader(InputPartition partition) {
+    ObjectNode full = (ObjectNode) Json.parse(request);
+    full.set("split", Json.parse(((Part) partition).split()));
+    try {
+      Connection connection = Gateway.of(settings).connect();
+      try {
+        connection.sendJson(full);
+        return new BatchReader(connection, columns);
+      } catch (IOException e) {
+        connection.close();
+        throw e;
+      }
+    } catch (IOException e) {
+      throw new UncheckedIOException(e);
+    }
+  }
+}

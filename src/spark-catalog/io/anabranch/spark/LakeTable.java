@@ -1,0 +1,98 @@
+package io.anabranch.spark;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import java.util.Arrays;
+import java.util.EnumSet;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import org.apache.spark.sql.connector.catalog.CatalogV2Util;
+import org.apache.spark.sql.connector.catalog.Column;
+import org.apache.spark.sql.connector.catalog.SupportsRead;
+import org.apache.spark.sql.connector.catalog.Table;
+import org.apache.spark.sql.connector.catalog.TableCapability;
+import org.apache.spark.sql.connector.read.ScanBuilder;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+
+/** One table, pinned to the commit that it was loaded from. */
+class LakeTable implements Table, SupportsRead {
+  final Settings settings;
+  final String key;
+  /** The branch to write to, or null for a state that never changes. */
+  final String branch;
+  /** The version that is read, as the gateway wrote it. */
+  final JsonNode pin;
+  final long rows;
+  final long bytes;
+  final String[] primaryKey;
+  private final String name;
+  private final String commit;
+  private final StructType schema;
+
+  LakeTable(Settings settings, String name, JsonNode loaded) {
+    this.settings = settings;
+    this.name = name;
+    key = loaded.get("key").asText();
+    branch = loaded.get("branch").isNull() ? null : loaded.get("branch").asText();
+    commit = loaded.get("commit").asText();
+    pin = loaded.get("pin");
+    rows = loaded.get("rows").asLong();
+    bytes = loaded.get("bytes").asLong();
+    primaryKey = Json.strings(loaded.get("primary_key"));
+    schema = withoutNullKeys((StructType) DataType.fromJson(loaded.get("schema").asText()), primaryKey);
+  }
+
+  @Override
+  public String name() {
+    return name;
+  }
+
+  @Override
+  public Column[] columns() {
+    return CatalogV2Util.structTypeToV2Columns(schema, false);
+  }
+
+  StructType structType() {
+    return schema;
+  }
+
+  @Override
+  public Map<String, String> properties() {
+    Map<String, String> properties = new HashMap<>();
+    properties.put("commit", commit);
+    if (branch != null) {
+      properties.put("branch", branch);
+    }
+    if (primaryKey.length > 0) {
+      properties.put("primaryKey", String.join(",", primaryKey));
+    }
+    return properties;
+  }
+
+  @Override
+  public Set<TableCapability> capabilities() {
+    return EnumSet.of(TableCapability.BATCH_READ);
+  }
+
+  @Override
+  public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
+    return new LakeScanBuilder(this);
+  }
+
+  /** The columns of a primary key are never null, whatever the table's schema says. */
+  private static StructType withoutNullKeys(StructType schema, String[] primaryKey) {
+    List<String> keys = Arrays.asList(primaryKey);
+    StructField[] fields = schema.fields().clone();
+    for (int n = 0; n < fields.length; n++) {
+      StructField field = fields[n];
+      if (keys.contains(field.name())) {
+        fields[n] = new StructField(field.name(), field.dataType(), false, field.metadata());
+      }
+    }
+    return new StructType(fields);
+  }
+}

@@ -1,0 +1,56 @@
+package io.anabranch.spark;
+
+import java.io.Serializable;
+import java.util.HashMap;
+import java.util.Locale;
+import java.util.Map;
+import org.apache.spark.SparkEnv;
+import org.apache.spark.sql.internal.SQLConf;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+
+/** The settings of one catalog: {@code spark.sql.catalog.NAME.*}. They travel with each task. */
+final class Settings implements Serializable {
+  private static final String SECRET = "secret.";
+  private static final String MAIN = "main";
+
+  final String catalog;
+  final String repository;
+  final String actor;
+  final String python;
+  private final HashMap<String, String> storageOptions = new HashMap<>();
+
+  Settings(String catalog, CaseInsensitiveStringMap options) {
+    this.catalog = catalog;
+    repository = options.get("repo");
+    if (repository == null) {
+      throw new IllegalArgumentException("the catalog '" + catalog + "' names no repository: set "
+          + "spark.sql.catalog." + catalog + ".repo to a folder or a URI");
+    }
+    actor = options.get("actor");
+    python = options.containsKey("python") ? options.get("python") : defaultPython();
+    for (Map.Entry<String, String> option : options.asCaseSensitiveMap().entrySet()) {
+      if (option.getKey().toLowerCase(Locale.ROOT).startsWith(SECRET)) {
+        storageOptions.put(option.getKey().substring(SECRET.length()), option.getValue());
+      }
+    }
+  }
+
+  /** The branch that names without a branch stand for. SET may change it during a session. */
+  String branch() {
+    return SQLConf.get().getConfString("spark.sql.catalog." + catalog + ".branch", MAIN);
+  }
+
+  Map<String, String> storageOptions() {
+    return storageOptions;
+  }
+
+  /** The Python that PySpark's own workers run with. */
+  private static String defaultPython() {
+    String configured = SparkEnv.get() == null ? null : SparkEnv.get().conf().get("spark.pyspark.python", null);
+    if (configured != null) {
+      return configured;
+    }
+    String variable = System.getenv("PYSPARK_PYTHON");
+    return variable == null ? "python3" : variable;
+  }
+}
