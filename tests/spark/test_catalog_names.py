@@ -86,7 +86,7 @@ def test_a_table_that_does_not_exist_is_refused(
         count(spark, f"{catalog}.{name}")
 
 
-@pytest.mark.parametrize(("name", "problem"), [("branch_nope", "no branch 'nope'"), ("tag_nope", "nope")])
+@pytest.mark.parametrize(("name", "problem"), [("branch_nope", "nope"), ("tag_nope", "nope")])
 def test_a_state_that_does_not_exist_is_refused(
     spark: SparkSession, dev: ab.Repository, catalog: str, name: str, problem: str
 ) -> None:
