@@ -5,6 +5,7 @@ again, because a branch or tag may have been made from such a version in between
 files that no version needs, which the next cleanup finds again.
 """
 
+import json
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -17,12 +18,12 @@ from anabranch.format.cleanup.record import read_record, write_record
 from anabranch.format.cleanup.report import CleanupReason, CleanupReport, RemovedFile, Retention
 from anabranch.format.cleanup.versions import Place, referenced_versions
 from anabranch.format.health.remedies import store_time
-from anabranch.format.home import Home
+from anabranch.format.home import Home, is_staged
 from anabranch.format.layout import layout
 from anabranch.format.managed import refuse_managed
 from anabranch.format.names import VERSION_HINT
 from anabranch.ids import MAIN
-from anabranch.storage import iter_in_parallel, open_store
+from anabranch.storage import find_object, iter_in_parallel, open_store
 
 __all__ = ["Progress", "cleanup"]
 
@@ -119,7 +120,7 @@ class _Sweep:
     def remove_manifests(self) -> None:
         self._progress(0, self._total)
         saved: dict[Place, bytes] = {}
-        self._remove_hints()
+        self._renew_hints()
         for place, file in self._plan.manifests.items():
             # Concurrent cleanups remove the same versions.
             with suppress(ObjectNotFoundError):
@@ -129,14 +130,24 @@ class _Sweep:
         restored = self._restore_referenced(saved)
         self._versions = [place for place in self._plan.manifests if place not in restored]
 
-    def _remove_hints(self) -> None:
-        """Remove the version hints of branches that lose versions; Lance lists the versions then.
+    def _renew_hints(self) -> None:
+        """Let the version hints of branches that lose versions name the newest version.
 
         Versions that this product puts do not move the hint. From an old one, a writer that read an older version would
         find the gap that this cleanup makes, and write its rows below the newest version.
         """
         for branch in {branch for branch, _ in self._plan.manifests}:
-            self._store.delete(f"{self._root.on(branch).folder}/{VERSION_HINT}".lstrip("/"))
+            path = f"{self._root.on(branch).folder}/{VERSION_HINT}".lstrip("/")
+            kept = self._plan.versions.kept
+            newest = max(number for other, number in kept if other == branch and not is_staged(number))
+            if find_object(self._store, path) is not None:
+                self._put_hint(path, newest)
+
+    def _put_hint(self, path: str, version: int) -> None:
+        try:
+            self._store.put(path, json.dumps({"version": version}).encode(), durable=False)
+        except StorageError:
+            self._store.delete(path)  # a full disk: without a hint, Lance lists the versions
 
     def _restore_referenced(self, saved: Mapping[Place, bytes]) -> set[Place]:
         """Put back versions that were tagged or branched from since the plan was made; their files are still there."""
