@@ -130,6 +130,7 @@ def test_a_shown_commit_tells_of_its_pipeline(cli: Run, lake: ab.Repository, mad
                 "kind": "sql",
                 "rows": 3,
                 "seconds": 1.25,
+                "code_hash": None,
             }
         ],
     }

@@ -40,6 +40,7 @@ def test_a_dry_run_tells_the_plan_and_does_nothing(cli: Run, lake: ab.Repository
         {
             "output": "out.dear",
             "kind": "sql",
+            "engine": "spark",
             "write": "rebuild",
             "creates": True,
             "inputs": [ORDERS],
@@ -51,6 +52,7 @@ def test_a_dry_run_tells_the_plan_and_does_nothing(cli: Run, lake: ab.Repository
         {
             "output": "out.items",
             "kind": "python",
+            "engine": "spark",
             "write": "append",
             "creates": True,
             "inputs": ["out.dear"],
@@ -112,6 +114,7 @@ def test_a_file_that_is_not_there(cli: Run, lake: ab.Repository) -> None:
 
 def test_the_help_of_run_tells_both_ways(run: Run) -> None:
     shown = run("run", "--help").out
-    assert shown.startswith("Usage: anabranch run FILE [OPTIONS]\n       anabranch run list|show|abort [OPTIONS]\n")
-    for word in ("pipeline", "list", "show", "abort"):
+    usage = "Usage: anabranch run FILE [OPTIONS]\n       anabranch run plan|backfill|list|show|abort [OPTIONS]\n"
+    assert shown.startswith(usage)
+    for word in ("pipeline", "plan", "backfill", "list", "show", "abort"):
         assert f"\n  {word} " in shown

@@ -83,7 +83,7 @@ BAD_FILES: dict[str, tuple[str, int, str]] = {
     "an incremental input that is none": (
         SQL + '"SELECT * FROM bronze.orders", write="append", incremental=["bronze.customers"])\n',
         4,
-        "'bronze.customers' is called incremental, and is no input of 'gold.a'",
+        "'bronze.customers' is called incremental, and is not an input of 'gold.a'",
     ),
     "an incremental input of what is rebuilt": (
         SQL + '"SELECT * FROM bronze.orders", incremental=["bronze.orders"])\n',

@@ -1,7 +1,7 @@
 """A lake with raw tables on main and dev, and files that declare pipelines on them."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -18,6 +18,7 @@ CUSTOMERS = "bronze.customers"
 HEAD = 'import anabranch as ab\n\npipeline = ab.Pipeline("shop", parameters={"since": "2026-01-01", "least": 1})\n'
 
 WriteFile = Callable[..., Path]
+WriteProject = Callable[..., Path]
 
 
 def orders(start: int, end: int, *, amount: float | None = None) -> pa.Table:
@@ -63,5 +64,20 @@ def write_file(tmp_path: Path) -> WriteFile:
         file = tmp_path / name
         file.write_text(head + dedent(text))
         return file
+
+    return write
+
+
+@pytest.fixture
+def write_project(tmp_path: Path) -> WriteProject:
+    """Write the files of a project, by their paths in it; `anabranch.yml` names DuckDB unless it is given."""
+
+    def write(files: Mapping[str, str], *, name: str = "project") -> Path:
+        folder = tmp_path / name
+        for path, text in {"anabranch.yml": "name: shop\nengine: duckdb\n", **files}.items():
+            file = folder / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(dedent(text))
+        return folder
 
     return write

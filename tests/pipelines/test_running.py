@@ -82,7 +82,15 @@ def test_all_outputs_are_one_commit_that_tells_how_it_was_made(lake: ab.Reposito
     assert told["pipeline.source_hash"] == pipeline.source.hash
     assert json.loads(told["pipeline.parameters"]) == {"since": "2026-01-01", "least": 2}
     outputs = json.loads(told["pipeline.outputs"])
-    assert list(outputs["gold.revenue"]) == ["inputs", "write", "rows", "seconds", "kind"]
+    assert list(outputs["gold.revenue"]) == [
+        "inputs",
+        "write",
+        "rows",
+        "seconds",
+        "kind",
+        "engine",
+        "code_hash",
+    ]
     assert outputs["gold.revenue"]["inputs"] == ["silver.orders", "silver.customers"]
     assert (outputs["gold.revenue"]["write"], outputs["gold.revenue"]["kind"]) == ("upsert", "python")
     assert outputs["silver.orders"]["rows"] == 18

@@ -4,21 +4,23 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from anabranch.cli.commits import short_id
-from anabranch.cli.output import Answer, Table, count
+from anabranch.cli.output import Answer, Line, Table, count
 
 if TYPE_CHECKING:
+    from anabranch.pipelines.backfill import Backfill
     from anabranch.pipelines.planning import Plan
     from anabranch.pipelines.reproduction import ComparedOutput, Reproduction
     from anabranch.pipelines.running import PipelineRun
 
-__all__ = ["plan_answer", "reproduction_answer", "run_answer"]
+__all__ = ["backfill_answer", "plan_answer", "reproduction_answer", "run_answer"]
 
 
-def plan_answer(plan: "Plan") -> Answer:
+def plan_answer(plan: "Plan", *, draws: bool = False, svg: str | None = None) -> Answer:
     steps = [
         {
             "output": step.key,
             "kind": step.output.kind,
+            "engine": step.output.engine.value,
             "write": step.output.write.value,
             "creates": step.creates,
             "inputs": list(step.output.inputs),
@@ -36,6 +38,8 @@ def plan_answer(plan: "Plan") -> Answer:
         "parameters": {name: str(value) for name, value in plan.parameters.items()},
         "steps": steps,
         "checks": [check.name for check in plan.checks],
+        "edges": [{"from": key, "to": step.key} for step in plan.steps for key in step.output.inputs],
+        **({} if svg is None else {"svg": svg}),
     }
     rows = tuple(
         (
@@ -50,14 +54,35 @@ def plan_answer(plan: "Plan") -> Answer:
         )
         for number, step in enumerate(plan.steps, start=1)
     )
-    tables = [Table(columns=("step", "output", "kind", "write", "reads"), rows=rows)]
+    tables = [Table(columns=("step", "output", "kind", "write", "reads"), rows=rows, empty="no output is selected")]
     if plan.parameters:
         values = tuple((name, str(value)) for name, value in plan.parameters.items())
         tables.append(Table(title="parameters", columns=("", ""), rows=values))
     if plan.checks:
         tables.append(Table(title="checks", columns=("",), rows=tuple((check.name,) for check in plan.checks)))
     sentence = f"{plan.pipeline} on {plan.branch}: {count(len(plan.steps), 'step')}; nothing was done"
-    return Answer(document=document, sentences=[sentence], tables=tables)
+    sentences = [sentence, *([] if svg is None else [f"drew the graph into {svg}"])]
+    # Two empty lines keep the drawing apart.
+    lines = [Line(""), *map(Line, plan.to_text().splitlines()), Line("")] if draws and plan.steps else []
+    return Answer(document=document, sentences=sentences, lines=lines, tables=tables)
+
+
+def backfill_answer(done: "Backfill") -> Answer:
+    built = len(done.runs)
+    published = [run.commit_id for run in done.runs if run.commit_id is not None]
+    sentence = f"ran {done.pipeline} on {done.branch} for {count(built, 'value')} of {done.parameter}"
+    if done.skipped:
+        sentence += f"; {count(len(done.skipped), 'value')} had been built before (--again builds them again)"
+    document = {
+        "pipeline": done.pipeline,
+        "branch": done.branch,
+        "parameter": done.parameter,
+        "values": [str(value) for value in done.values],
+        "skipped": [str(value) for value in done.skipped],
+        "commits": published,
+        "runs": [asdict(run) for run in done.runs],
+    }
+    return Answer(document=document, sentences=[sentence])
 
 
 def run_answer(done: "PipelineRun") -> Answer:

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from anabranch.cli.commits import short_id
+
 if TYPE_CHECKING:
+    from anabranch.pipelines.backfill import BackfillProgress
     from anabranch.pipelines.running import StepProgress
 
-__all__ = ["watched_steps"]
+__all__ = ["watched_steps", "watched_values"]
 
 
 @contextmanager
@@ -24,11 +27,22 @@ def watched_steps(*, as_json: bool) -> "Iterator[Callable[[StepProgress], None]]
         yield from _on_terminal()
 
 
+def watched_values(*, as_json: bool) -> "Callable[[BackfillProgress], None]":
+    """Return a function that prints a line for each value of a backfill."""
+
+    def watch(progress: "BackfillProgress") -> None:
+        commit = None if progress.run is None else progress.run.commit_id
+        result = "done before" if progress.run is None else "nothing changed" if commit is None else short_id(commit)
+        typer.echo(f"[{progress.number}/{progress.total}] {progress.value}: {result}", err=True)
+
+    return (lambda _progress: None) if as_json else watch
+
+
 def _on_terminal() -> "Iterator[Callable[[StepProgress], None]]":
     from rich.console import Console
 
     console, working = Console(stderr=True, highlight=False), dict[str, None]()
-    with console.status("starting Spark") as status:
+    with console.status("starting") as status:
 
         def watch(step: "StepProgress") -> None:
             if (line := _line(step)) is None:

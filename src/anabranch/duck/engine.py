@@ -43,12 +43,14 @@ class DuckEngine:
         ref: str,
         params: Parameters | None = None,
         snapshot: Snapshot | None = None,
+        replaced: Mapping[str, pa.Table] | None = None,
     ) -> pa.RecordBatchReader:
+        """Answer one statement. `replaced` are rows to read instead of those of a table, by its key."""
         _check(sql, params)
         session = self.database.session()
         try:
             statement = parse_statement(sql, session.connection)
-            sources = find_sources(statement, repository, ref, snapshot)
+            sources = find_sources(statement, repository, ref, snapshot, replaced=replaced or {})
             run = _Run(database=self.database, session=session, statement=statement, sources=sources, params=params)
             return run.begin()
         except BaseException:

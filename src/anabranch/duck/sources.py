@@ -1,5 +1,6 @@
 """The rows behind the tables that a statement names."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 
@@ -38,12 +39,22 @@ class _Target:
     table: str
     is_system: bool = False
 
+    @property
+    def key(self) -> str:
+        return f"{self.bucket}.{self.table}"
+
 
 def find_sources(
-    statement: Statement, repository: Repository, ref: str, snapshot: Snapshot | None = None
+    statement: Statement,
+    repository: Repository,
+    ref: str,
+    snapshot: Snapshot | None = None,
+    *,
+    replaced: Mapping[str, pa.Table],
 ) -> list[Source]:
-    """The source of each use of a table, in order; the same one for each use of the same table.
+    """Return the source of each use of a table, in order; the same one for each use of the same table.
 
+    A table without a ref of its own that is in `replaced` shows those rows instead of its own.
     A branch is looked up once per query, however often and in whichever form the query names it.
     """
     snapshots = _Snapshots(repository)
@@ -60,7 +71,8 @@ def find_sources(
             while schema.lower() in _RESERVED or (use.ref, schema.lower(), target.table.lower()) in taken:
                 schema += " "  # SQL ignores case, table keys do not
             taken.add((use.ref, schema.lower(), target.table.lower()))
-            rows = _rows(target, repository, snapshots.get(asked))
+            other = None if use.ref is not None or target.is_system else replaced.get(target.key)
+            rows = _rows(target, repository, snapshots.get(asked)) if other is None else other
             found[use.ref, target] = Source(ref=use.ref, schema=schema, table=target.table, rows=rows)
         sources.append(found[use.ref, target])
     return sources
@@ -116,4 +128,4 @@ def _not_found(wanted: str, snapshot: Snapshot, ref: str) -> TableNotFoundError:
 def _rows(target: _Target, repository: Repository, snapshot: Snapshot) -> ArrowDataset | pa.Table:
     if target.is_system:
         return SYSTEM_TABLES[target.table](repository, snapshot)
-    return snapshot[f"{target.bucket}.{target.table}"].to_dataset()
+    return snapshot[target.key].to_dataset()

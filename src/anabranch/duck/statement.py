@@ -40,11 +40,12 @@ class TableUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """A query, and what comes before it: nothing, or EXPLAIN."""
+    """A query, the tables and parameters that it names, and what comes before it: nothing, or EXPLAIN."""
 
     prefix: str
     body: bytes
     tables: tuple[TableUse, ...]
+    parameters: tuple[str, ...]
 
     def with_names(
         self, names: Sequence[str], connection: duckdb.DuckDBPyConnection, *, catalogs: Collection[str]
@@ -67,10 +68,12 @@ def parse_statement(sql: str, connection: duckdb.DuckDBPyConnection) -> Statemen
     explain = _EXPLAIN.match(sql)
     text = mark_refs(sql[explain.end() :] if explain else sql)
     body = text.encode()
-    found = {use.start: use for use in (_use_of(node, body) for node in _iter_tables(_parse(text, connection)))}
+    tree = _parse(text, connection)
+    found = {use.start: use for use in (_use_of(node, body) for node in _iter_tables(tree))}
     # Not as it was written: nobody has parsed that part.
     prefix = "" if explain is None else f"EXPLAIN {explain.group(1) or ''} "
-    return Statement(prefix=prefix, body=body, tables=tuple(found.values()))
+    parameters = tuple(sorted(set(_iter_parameters(tree))))
+    return Statement(prefix=prefix, body=body, tables=tuple(found.values()), parameters=parameters)
 
 
 def _parse(body: str, connection: duckdb.DuckDBPyConnection) -> Any:
@@ -90,7 +93,12 @@ def _parse(body: str, connection: duckdb.DuckDBPyConnection) -> Any:
 
 def _refusal(tree: Any, body: str) -> InvalidExpressionError:
     if tree.get("error_type") != "not implemented":
-        return InvalidExpressionError(f"the SQL does not work: {tree.get('error_message')}", hint="correct it")
+        before = body.encode()[: int(tree.get("position") or 0)]
+        return InvalidExpressionError(
+            f"the SQL does not work: {tree.get('error_message')}",
+            hint="correct it",
+            details={"line": 1 + before.count(b"\n")},
+        )
     match = _FIRST_WORD.match(body)
     word = match.group(1).upper() if match else ""
     if word not in _QUERIES:
@@ -124,6 +132,19 @@ def _iter_tables(tree: Any) -> Iterator[Any]:
             todo.append((entry["value"], with_itself if _is_recursive(entry) else visible))
             visible = with_itself
         todo += ((child, visible) for key, child in node.items() if key != "cte_map")
+
+
+def _iter_parameters(tree: Any) -> Iterator[str]:
+    """The names of `$name` parameters; a `?` is called by its number."""
+    todo = [tree]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, list):
+            todo += node
+        elif isinstance(node, dict):
+            if node.get("class") == "PARAMETER":
+                yield str(node["identifier"])
+            todo += node.values()
 
 
 def _is_recursive(entry: Any) -> bool:

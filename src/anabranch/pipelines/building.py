@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from anabranch.repo.repository import Repository
 
-__all__ = ["Builder"]
+__all__ = ["SparkBuilder"]
 
 _MODES = {
     WriteMode.REBUILD: LoadMode.OVERWRITE,
@@ -42,7 +42,7 @@ _MODES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Builder:
+class SparkBuilder:
     """Builds outputs inside one run, from any thread."""
 
     repo: "Repository"

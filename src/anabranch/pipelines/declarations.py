@@ -1,5 +1,7 @@
 """What a pipeline file declares, as values: outputs, checks, and where in the file they stand."""
 
+import hashlib
+import json
 import linecache
 import sys
 from collections.abc import Callable
@@ -12,7 +14,7 @@ from anabranch.ids import TableKey
 from anabranch.pipelines.statements import Statement
 from anabranch.repo.snapshots import Snapshot
 
-__all__ = ["DeclaredCheck", "Output", "Place", "WriteMode", "calling_place", "parse_key"]
+__all__ = ["DeclaredCheck", "Engine", "Output", "Place", "WriteMode", "calling_place", "parse_engine", "parse_key"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,11 +45,18 @@ class WriteMode(StrEnum):
     UPSERT = "upsert"
 
 
+class Engine(StrEnum):
+    """What builds an output: Spark, or DuckDB in this process."""
+
+    SPARK = "spark"
+    DUCKDB = "duckdb"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
     """A table that the pipeline makes: by a statement, or else by a function of its inputs.
 
-    Of `incremental` inputs it sees only what is new since it was last published.
+    Of `incremental` inputs it sees only what is new since it was last published. `code` is the text that computes it.
     """
 
     key: str
@@ -57,6 +66,8 @@ class Output:
     primary_key: tuple[str, ...]
     incremental: tuple[str, ...]
     description: str
+    engine: Engine = Engine.SPARK
+    code: str = ""
     statement: Statement | None = None
     function: Callable[..., Any] | None = None
     options: tuple[str, ...] = ()
@@ -65,15 +76,27 @@ class Output:
     def kind(self) -> str:
         return "python" if self.statement is None else "sql"
 
+    @property
+    def code_hash(self) -> str:
+        """A hash of what decides the rows of the output, apart from its inputs and the parameters."""
+        options = [self.kind, self.engine, self.write, self.inputs, self.primary_key, self.incremental, self.code]
+        return hashlib.sha256(json.dumps(options).encode()).hexdigest()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredCheck:
-    """What must hold before anything is published; SQL names the tables it looks at, a function does not."""
+    """What must hold before anything is published; SQL names the tables it reads, a function does not.
+
+    `owner` is the table that a ready-made check belongs to. The result of a check that `depends_on_time` may change
+    although the data does not.
+    """
 
     name: str
     place: Place
     check: str | Callable[[Snapshot], object]
     tables: tuple[str, ...] = ()
+    owner: str | None = None
+    depends_on_time: bool = False
 
 
 def calling_place(*, outwards: int) -> Place:
@@ -87,3 +110,9 @@ def parse_key(text: Any, place: Place) -> str:
         return str(TableKey.parse(text))
     except AnabranchError as err:
         place.fail(err.problem, hint=err.hint)
+
+
+def parse_engine(text: Any, place: Place) -> Engine:
+    if text not in list(Engine):
+        place.fail(f"the engine is {text!r}", hint=f"use {' or '.join(Engine)}")
+    return Engine(text)

@@ -2,18 +2,19 @@
 
 import re
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from anabranch.errors import AnabranchError, StepFailedError, StorageError
-from anabranch.pipelines.declarations import Output
+from anabranch.errors import AnabranchError, CheckFailedError, StepFailedError, StorageError
+from anabranch.pipelines.declarations import DeclaredCheck, Output
 from anabranch.storage import open_store
 from anabranch.storage.uris import join_uri
 
 if TYPE_CHECKING:
     from anabranch.repo.repository import Repository
 
-__all__ = ["RunLog", "failed", "list_logs", "reason_of"]
+__all__ = ["RunLog", "check_failed", "failed", "list_logs", "reason_of"]
 
 _FOLDER = "_logs"
 _LONGEST = 400
@@ -38,8 +39,15 @@ def failed(repo: "Repository", run_id: str, output: Output, error: BaseException
         store = open_store(repo.uri, repo.storage_options)
         store.put(path, "".join(traceback.format_exception(error)).encode(errors="replace"))
     except StorageError:
-        return StepFailedError(problem, hint="mend it and run again; its log could not be kept")
-    return StepFailedError(problem, hint=f"mend it and run again; its log is {join_uri(repo.uri, path)}")
+        return StepFailedError(problem, hint="fix it and run again; its log could not be kept")
+    return StepFailedError(problem, hint=f"fix it and run again; its log is {join_uri(repo.uri, path)}")
+
+
+def check_failed(checks: Sequence[DeclaredCheck], error: CheckFailedError) -> CheckFailedError:
+    """Return the error to raise instead of a failed check's own: a run of a pipeline is over, and has to run again."""
+    place = next((f"{check.place}: " for check in checks if check.name == error.details.get("check")), "")
+    hint = "correct the data, the model or the check, and run again; nothing was published"
+    return CheckFailedError(f"{place}{error.problem}", hint=hint, details=error.details)
 
 
 def list_logs(repo: "Repository", run_id: str) -> tuple[RunLog, ...]:

@@ -18,7 +18,7 @@ from anabranch.repo.snapshots import Snapshot
 if TYPE_CHECKING:
     from anabranch.repo.repository import Repository
 
-__all__ = ["find_last_builds", "input_snapshot", "iter_new_rows", "seen_input"]
+__all__ = ["find_last_builds", "input_snapshot", "iter_ancestors", "iter_new_rows", "seen_input"]
 
 
 def find_last_builds(
@@ -28,7 +28,7 @@ def find_last_builds(
     found: dict[str, GraphCommit] = {}
     # An output whose table is gone is built anew; of the others, those of pipelines that were merged in count, too.
     missing = {key for key in outputs if key in snapshot}
-    for commit in _iter_ancestors(repo, snapshot) if missing else ():
+    for commit in iter_ancestors(repo, snapshot) if missing else ():
         record = PipelineRecord.find(commit.metadata)
         if record is not None and record.name == pipeline:
             built = missing & set(record.outputs)
@@ -39,8 +39,8 @@ def find_last_builds(
     return found
 
 
-def _iter_ancestors(repo: "Repository", snapshot: Snapshot) -> Iterator[GraphCommit]:
-    """All commits that led to a state, newest first, the branches merged into it included."""
+def iter_ancestors(repo: "Repository", snapshot: Snapshot) -> Iterator[GraphCommit]:
+    """Yield all commits that led to a state, newest first, including those of merged branches."""
     lines = {0: snapshot.iter_commits()}
     first = next(lines[0])
     seen, queue = set[str](), [(-first.created_at, 0, first)]

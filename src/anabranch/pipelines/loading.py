@@ -13,15 +13,17 @@ from anabranch.errors import InvalidPipelineError, ObjectNotFoundError
 from anabranch.pipelines.declarations import Place
 from anabranch.storage import open_files
 
-__all__ = ["MODULE", "Source", "execute", "executed_source", "read_source"]
+__all__ = ["MODULE", "PROJECT_FILE", "Source", "execute", "executed_source", "read_source"]
 
 # How the names of the modules begin that pipeline files are executed as.
 MODULE = "anabranch_pipeline_"
+# What makes a folder a project.
+PROJECT_FILE = "anabranch.yml"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """The text of a pipeline file, and the path it is known by."""
+    """The text of a pipeline file, and the path it is known by; of a project, all its files as one JSON document."""
 
     file: str
     content: bytes
@@ -29,6 +31,10 @@ class Source:
     @property
     def name(self) -> str:
         return self.file.rpartition("/")[2]
+
+    @property
+    def is_project(self) -> bool:
+        return self.name == PROJECT_FILE
 
     @property
     def hash(self) -> str:

@@ -5,15 +5,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from anabranch.errors import InvalidPipelineError
-from anabranch.pipelines.checks import declare_check
-from anabranch.pipelines.declarations import DeclaredCheck, Output, Place, WriteMode, calling_place, parse_key
-from anabranch.pipelines.loading import Source, execute, executed_source, read_source
+from anabranch.pipelines.checks import declare_check, declare_ready_made
+from anabranch.pipelines.declarations import DeclaredCheck, Engine, Output, WriteMode, calling_place, parse_engine
+from anabranch.pipelines.loading import Source, execute, executed_source
+from anabranch.pipelines.outputs import Options, function_output, sql_output
 from anabranch.pipelines.parameters import Parameter, declare_parameters
 from anabranch.pipelines.planning import Plan, plan_pipeline
-from anabranch.pipelines.signatures import check_signature
-from anabranch.pipelines.statements import Statement, StatementError, parse_statement
+from anabranch.pipelines.project import declare_project, read_pipeline_source
+from anabranch.pipelines.selection import Selection
+from anabranch.pipelines.settings import Setting
 
 if TYPE_CHECKING:
+    from anabranch.pipelines.backfill import Backfill, OnValue
     from anabranch.pipelines.reproduction import Reproduction
     from anabranch.pipelines.running import OnStep, PipelineRun, Session
     from anabranch.repo.repository import Repository
@@ -29,11 +32,12 @@ class Pipeline:
     Declaring does nothing yet: `run` builds the outputs in their order and publishes all of them as one commit.
     """
 
-    def __init__(self, name: str, *, parameters: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, name: str, *, parameters: Mapping[str, Any] | None = None, engine: str = Engine.SPARK) -> None:
         self.place = calling_place(outwards=1)
         if not str(name).strip():
             self.place.fail(f"a pipeline cannot be called {name!r}", hint="give it a name, such as 'shop'")
         self.name = name
+        self.engine = parse_engine(engine, self.place)
         self.parameters: Mapping[str, Parameter] = declare_parameters(parameters or {}, self.place)
         self.outputs: dict[str, Output] = {}
         self.checks: dict[str, DeclaredCheck] = {}
@@ -44,12 +48,16 @@ class Pipeline:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, storage_options: Mapping[str, str] | None = None) -> Self:
-        """Execute a file and take the one pipeline that it declares."""
-        return cls.of_source(read_source(path, storage_options))
+        """Execute a file and take the one pipeline that it declares, or read the folder of a project."""
+        return cls.of_source(read_pipeline_source(path, storage_options))
 
     @classmethod
     def of_source(cls, source: Source) -> Self:
-        """The pipeline that a text declares, as if it were a file."""
+        """Return the pipeline that a text declares, as if it were a file."""
+        if source.is_project:
+            project = declare_project(cls, source)
+            project._source = source
+            return project
         found = {id(value): value for value in vars(execute(source)).values() if isinstance(value, cls)}
         if len(found) != 1:
             several = f"declares {len(found)} pipelines" if found else "declares no pipeline"
@@ -70,7 +78,7 @@ class Pipeline:
         """The text of its file."""
         return executed_source(self.place.file) if self._source is None else self._source
 
-    def sql(
+    def sql(  # noqa: PLR0913 - all but the SQL by their names
         self,
         key: str,
         sql: str,
@@ -78,29 +86,26 @@ class Pipeline:
         write: str = WriteMode.REBUILD,
         primary_key: Sequence[str] = (),
         incremental: Sequence[str] = (),
+        checks: Sequence[Mapping[str, Any]] = (),
         description: str = "",
+        engine: str | None = None,
     ) -> None:
-        """Declare an output by a SELECT in Spark's SQL over `bucket.table` names; `:name` is a parameter."""
-        place = calling_place(outwards=1)
-        statement = _parsed(sql, place)
-        for name in statement.parameters:
-            if name not in self.parameters:
-                known = f"the parameters are {', '.join(self.parameters)}" if self.parameters else "there are none"
-                place.fail(f"the SQL names the parameter ':{name}'", hint=f"declare it; {known}")
-        self._add(
-            Output(
-                key=parse_key(key, place),
-                place=place,
-                inputs=statement.inputs,
-                write=_mode(write, primary_key, place),
-                primary_key=_names(primary_key, "primary key", place),
-                incremental=_names(incremental, "list of incremental inputs", place),
-                description=description,
-                statement=statement,
-            )
-        )
+        """Declare an output by a SELECT over `bucket.table` names, in the SQL of its engine.
 
-    def table(
+        A parameter is written `:name` for Spark and `$name` for DuckDB. `checks` are ready-made ones, such as
+        `{"unique": "id"}`.
+        """
+        place = calling_place(outwards=1)
+        options = Options(
+            write=write,
+            primary_key=primary_key,
+            incremental=incremental,
+            description=description,
+            engine=engine or self.engine,
+        )
+        self._add(sql_output(key, sql, options, parameters=self.parameters, place=place), Setting.of(checks, place))
+
+    def table(  # noqa: PLR0913 - all but the key by their names
         self,
         key: str,
         *,
@@ -108,25 +113,27 @@ class Pipeline:
         write: str = WriteMode.REBUILD,
         primary_key: Sequence[str] = (),
         incremental: Sequence[str] = (),
+        checks: Sequence[Mapping[str, Any]] = (),
         description: str = "",
+        engine: str | None = None,
     ) -> Callable[[Function], Function]:
-        """Declare an output by a function of DataFrames: its inputs in order, then the parameters that it names."""
+        """Declare an output by a function of its inputs in order, then the parameters that it names.
+
+        It takes and returns DataFrames on Spark. With the engine `duckdb` it takes Arrow tables, and returns one, or a
+        pandas or polars frame.
+        """
         place = calling_place(outwards=1)
+        options = Options(
+            write=write,
+            primary_key=primary_key,
+            incremental=incremental,
+            description=description,
+            engine=engine or self.engine,
+        )
 
         def declare(function: Function) -> Function:
-            names = tuple(parse_key(name, place) for name in _names(inputs, "list of inputs", place))
-            output = Output(
-                key=parse_key(key, place),
-                place=place,
-                inputs=names,
-                write=_mode(write, primary_key, place),
-                primary_key=_names(primary_key, "primary key", place),
-                incremental=_names(incremental, "list of incremental inputs", place),
-                description=description or (function.__doc__ or "").strip(),
-                function=function,
-                options=check_signature(function, inputs=names, parameters=self.parameters, place=place),
-            )
-            self._add(output)
+            output = function_output(key, function, inputs, options, parameters=self.parameters, place=place)
+            self._add(output, Setting.of(checks, place))
             return function
 
         return declare
@@ -146,16 +153,25 @@ class Pipeline:
             self._add_check(declare_check(name, sql, place))
         return declare
 
-    def plan(
+    def plan(  # noqa: PLR0913 - all but the repository by their names
         self,
         repo: "Repository",
         *,
         branch: str | None = None,
         parameters: Mapping[str, Any] | None = None,
         only: Sequence[str] = (),
+        select: Sequence[str] = (),
+        exclude: Sequence[str] = (),
+        since: str | None = None,
     ) -> Plan:
-        """Say what a run would do; refuse what could not work. Nothing is changed, and no Spark is started."""
-        return plan_pipeline(self, repo, branch=branch, parameters=parameters or {}, only=only)
+        """Return what a run would do; refuse what could not work. Nothing is changed, and Spark is not started.
+
+        `select` and `exclude` are expressions: `orders` or `mart.orders`, `mart.*`, `+orders` with all that it reads,
+        `orders+` with all that reads it, and `state:changed` for the outputs whose code or inputs changed since they
+        were last built, as of the ref `since` (by default the branch).
+        """
+        selection = Selection(only=only, select=select, exclude=exclude, since=since)
+        return plan_pipeline(self, repo, branch=branch, parameters=parameters or {}, selection=selection)
 
     def run(  # noqa: PLR0913 - all but the repository by their names
         self,
@@ -164,21 +180,65 @@ class Pipeline:
         branch: str | None = None,
         parameters: Mapping[str, Any] | None = None,
         only: Sequence[str] = (),
+        select: Sequence[str] = (),
+        exclude: Sequence[str] = (),
+        since: str | None = None,
         jobs: int = 2,
         message: str | None = None,
         spark: "Session" = None,
         on_step: "OnStep | None" = None,
     ) -> "PipelineRun":
-        """Build the outputs on Spark and publish all of them as one commit of a branch, or nothing.
+        """Build the outputs and publish all of them as one commit of a branch, or nothing.
 
         Outputs that do not need each other are built at the same time, as many as there are `jobs`. `spark` is a
-        session, or a function that starts one; it is called when the pipeline is found to be well.
+        session, or a function that starts one; it is called after the pipeline was checked, and only if an output
+        needs Spark. What is built is chosen as in `plan`.
         """
-        plan = self.plan(repo, branch=branch, parameters=parameters, only=only)
-        # Only now: a pipeline that cannot work starts no Spark.
+        plan = self.plan(
+            repo, branch=branch, parameters=parameters, only=only, select=select, exclude=exclude, since=since
+        )
         from anabranch.pipelines.running import Manner, run_plan
 
         return run_plan(plan, repo, Manner(jobs=jobs, session=spark, on_step=on_step, message=message))
+
+    def backfill(  # noqa: PLR0913 - all but the repository by their names
+        self,
+        repo: "Repository",
+        parameter: str,
+        *,
+        start: Any,
+        end: Any,
+        step: str | int | None = None,
+        again: bool = False,
+        branch: str | None = None,
+        parameters: Mapping[str, Any] | None = None,
+        select: Sequence[str] = (),
+        exclude: Sequence[str] = (),
+        jobs: int = 2,
+        spark: "Session" = None,
+        on_step: "OnStep | None" = None,
+        on_value: "OnValue | None" = None,
+    ) -> "Backfill":
+        """Run the pipeline once for each value of a parameter from `start` to `end`; each value is one commit.
+
+        The parameter is a date or an int. `step` is a number, for dates also `7d`, `2w` or `1m`. The same call
+        continues after a failure: values that the branch already has a commit of are skipped, unless `again`.
+        """
+        from anabranch.pipelines.backfill import Request, run_backfill
+        from anabranch.pipelines.running import Manner
+
+        request = Request(
+            parameter=parameter,
+            start=start,
+            end=end,
+            step=step,
+            again=again,
+            branch=branch,
+            parameters=parameters or {},
+            selection=Selection(select=select, exclude=exclude),
+            on_value=on_value,
+        )
+        return run_backfill(self, repo, request, Manner(jobs=jobs, session=spark, on_step=on_step))
 
     def reproduce(
         self,
@@ -200,24 +260,16 @@ class Pipeline:
         commit = repo.published_snapshot_of(ref).commit
         return reproduce(self, repo, commit, branch=branch, manner=Manner(jobs=jobs, session=spark, on_step=on_step))
 
-    def _add(self, output: Output) -> None:
-        if output.incremental and output.write is WriteMode.REBUILD:
-            output.place.fail(
-                f"'{output.key}' is rebuilt, and would lose the rows that are not new in its incremental inputs",
-                hint="write it by 'append' or 'upsert'",
-            )
+    def _add(self, output: Output, checks: Setting) -> None:
         known = self.outputs.get(output.key)
         if known is not None:
             output.place.fail(
                 f"the output '{output.key}' is declared twice, first at {known.place}", hint="leave one out"
             )
-        for name in output.incremental:
-            if name not in output.inputs:
-                output.place.fail(
-                    f"'{name}' is called incremental, and is no input of '{output.key}'",
-                    hint=f"its inputs are {', '.join(output.inputs) or 'none'}",
-                )
+        declared = list(declare_ready_made(output.key, checks))
         self.outputs[output.key] = output
+        for check in declared:
+            self._add_check(check)
 
     def _add_check(self, check: DeclaredCheck) -> None:
         known = self.checks.get(check.name)
@@ -226,28 +278,3 @@ class Pipeline:
                 f"the check {check.name!r} is declared twice, first at {known.place}", hint="give one another name"
             )
         self.checks[check.name] = check
-
-
-def _parsed(sql: str, place: Place) -> Statement:
-    if not isinstance(sql, str):
-        place.fail(f"{sql!r} is no SQL", hint="give a SELECT as text")
-    try:
-        return parse_statement(sql)
-    except StatementError as err:
-        place.inside(sql, err.line).fail(err.problem, hint=err.hint)
-
-
-def _mode(write: str, primary_key: Sequence[str], place: Place) -> WriteMode:
-    if write not in list(WriteMode):
-        place.fail(f"an output cannot be written by {write!r}", hint=f"use {', '.join(WriteMode)}")
-    if write == WriteMode.UPSERT and not primary_key:
-        place.fail("an upsert needs a primary key", hint="add primary_key=[...], which tells one row from another")
-    return WriteMode(write)
-
-
-def _names(given: Any, what: str, place: Place) -> tuple[str, ...]:
-    if isinstance(given, str) or not isinstance(given, Sequence) or not all(isinstance(each, str) for each in given):
-        place.fail(f"the {what} is {given!r}", hint="give a list of names")
-    if len(set(given)) < len(given):
-        place.fail(f"the {what} names one twice: {', '.join(given)}", hint="leave one out")
-    return tuple(given)

@@ -1,13 +1,15 @@
 """What a run of a pipeline would do, found out before anything is started."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from anabranch.pipelines.declarations import DeclaredCheck, Output
-from anabranch.pipelines.graph import chosen_outputs, in_order, steps_before
+from anabranch.pipelines.drawing import draw_plan_svg, draw_plan_text
+from anabranch.pipelines.graph import in_order, steps_before
 from anabranch.pipelines.loading import Source
 from anabranch.pipelines.parameters import bind_parameters
+from anabranch.pipelines.selection import Selection, select_outputs
 from anabranch.repo.snapshots import Snapshot
 
 if TYPE_CHECKING:
@@ -48,29 +50,43 @@ class Plan:
         made = {step.key for step in self.steps}
         return tuple(dict.fromkeys(key for step in self.steps for key in step.output.inputs if key not in made))
 
+    def to_text(self) -> str:
+        """Draw the graph as a tree: each table above those that are made from it."""
+        return draw_plan_text(self)
+
+    def to_svg(self) -> str:
+        """Draw the graph as boxes and arrows."""
+        return draw_plan_svg(self)
+
 
 def plan_pipeline(
-    pipeline: "Pipeline", repo: "Repository", *, branch: str | None, parameters: Mapping[str, Any], only: Sequence[str]
+    pipeline: "Pipeline",
+    repo: "Repository",
+    *,
+    branch: str | None,
+    parameters: Mapping[str, Any],
+    selection: Selection,
 ) -> Plan:
+    """Find out what a run would do; refuse what could not work."""
     if not pipeline.outputs:
         pipeline.place.fail(f"the pipeline {pipeline.name!r} has no outputs", hint="declare one with .sql or .table")
     values = bind_parameters(pipeline.parameters, parameters, pipeline.place)
     order = in_order(pipeline.outputs)
-    chosen = chosen_outputs(pipeline.outputs, only, pipeline.place)
-    before = steps_before(chosen)
     snapshot = repo.snapshot_of(branch or repo.branch)
+    chosen = select_outputs(pipeline, repo, snapshot, selection)
+    before = steps_before(chosen)
     for output in order:
         if output.key in chosen:
-            _refuse_missing(output, chosen, snapshot)
+            _refuse_missing(output, chosen, snapshot, pipeline.outputs)
             _refuse_other_key(output, snapshot)
     steps = tuple(
         Step(output=output, after=before[output.key], creates=output.key not in snapshot)
         for output in order
         if output.key in chosen
     )
-    checks = [check for check in pipeline.checks.values() if not only or _concerns(check, chosen)]
+    checks = [check for check in pipeline.checks.values() if selection.is_all or _concerns(check, chosen, snapshot)]
     for check in checks:
-        _refuse_missing_in_check(check, chosen, snapshot)
+        _refuse_missing_in_check(check, chosen, snapshot, pipeline.outputs)
     return Plan(
         pipeline=pipeline.name,
         source=pipeline.source,
@@ -81,8 +97,15 @@ def plan_pipeline(
     )
 
 
-def _refuse_missing(output: Output, chosen: Mapping[str, Output], snapshot: Snapshot) -> None:
+def _refuse_missing(
+    output: Output, chosen: Mapping[str, Output], snapshot: Snapshot, declared: Mapping[str, Output]
+) -> None:
     for key in output.inputs:
+        if key not in chosen and key not in snapshot and key in declared:
+            output.place.fail(
+                f"'{output.key}' reads '{key}', which is neither selected nor a table of the branch",
+                hint=f"select '+{output.key}', which includes what it reads",
+            )
         if key not in chosen and key not in snapshot:
             output.place.fail(
                 f"'{output.key}' reads '{key}', which is neither an output nor a table of the branch",
@@ -90,8 +113,16 @@ def _refuse_missing(output: Output, chosen: Mapping[str, Output], snapshot: Snap
             )
 
 
-def _refuse_missing_in_check(check: DeclaredCheck, chosen: Mapping[str, Output], snapshot: Snapshot) -> None:
+def _refuse_missing_in_check(
+    check: DeclaredCheck, chosen: Mapping[str, Output], snapshot: Snapshot, declared: Mapping[str, Output]
+) -> None:
     for key in check.tables:
+        if key not in chosen and key not in snapshot and key in declared:
+            # Leaving the check out would publish what it might have refused.
+            check.place.fail(
+                f"the check {check.name!r} reads '{key}', which is neither selected nor a table of the branch",
+                hint=f"select '{key}', too",
+            )
         if key not in chosen and key not in snapshot:
             check.place.fail(
                 f"the check {check.name!r} reads '{key}', which is neither an output nor a table of the branch",
@@ -109,6 +140,8 @@ def _refuse_other_key(output: Output, snapshot: Snapshot) -> None:
         )
 
 
-def _concerns(check: DeclaredCheck, chosen: Mapping[str, Output]) -> bool:
-    """Whether a check may fail because of these outputs; what a function looks at is not known."""
-    return not check.tables or any(key in chosen for key in check.tables)
+def _concerns(check: DeclaredCheck, chosen: Mapping[str, Output], snapshot: Snapshot) -> bool:
+    """Whether a check may fail because of these outputs; what a function reads is not known."""
+    if check.owner is not None and check.owner not in chosen and check.owner not in snapshot:
+        return False  # the table that it is about does not exist yet
+    return (not check.tables and bool(chosen)) or any(key in chosen for key in check.tables)

@@ -29,6 +29,8 @@ class BuiltOutput:
     kind: str
     rows: int
     seconds: float
+    engine: str
+    code_hash: str
 
     @classmethod
     def of(cls, output: Output, *, rows: int, seconds: float) -> "BuiltOutput":
@@ -39,6 +41,8 @@ class BuiltOutput:
             kind=output.kind,
             rows=rows,
             seconds=round(seconds, 3),
+            engine=output.engine.value,
+            code_hash=output.code_hash,
         )
 
     def document(self) -> dict[str, Any]:
@@ -49,6 +53,8 @@ class BuiltOutput:
             "rows": self.rows,
             "seconds": self.seconds,
             "kind": self.kind,
+            "engine": self.engine,
+            "code_hash": self.code_hash,
         }
 
 
@@ -69,7 +75,7 @@ def published_metadata(input_id: str, built: Sequence[BuiltOutput]) -> dict[str,
 
 def keep_source(repo: "Repository", source: Source) -> None:
     """Keep the text of a pipeline by its hash, so that whoever has the commit can run it again."""
-    store, path = open_store(repo.uri, repo.storage_options), _path(source.hash)
+    store, path = open_store(repo.uri, repo.storage_options), _path(source.hash, file=source.file)
     if find_object(store, path) is None:
         store.put(path, source.content)
 
@@ -79,15 +85,16 @@ def find_source(repo: "Repository", source_hash: str, *, file: str) -> Source | 
     if not source_hash.isalnum():
         return None
     try:
-        content = open_store(repo.uri, repo.storage_options).get(_path(source_hash))
+        content = open_store(repo.uri, repo.storage_options).get(_path(source_hash, file=file))
     except ObjectNotFoundError:
         return None
     source = Source(file=file, content=content)
     return source if source.hash == source_hash else None
 
 
-def _path(source_hash: str) -> str:
-    return f"_pipelines/{source_hash}.py"
+def _path(source_hash: str, *, file: str) -> str:
+    is_project = Source(file=file, content=b"").is_project
+    return f"_pipelines/{source_hash}.{'json' if is_project else 'py'}"
 
 
 def _json(value: Mapping[str, Any]) -> str:

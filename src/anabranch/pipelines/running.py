@@ -2,24 +2,24 @@
 
 import sys
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from anabranch.errors import InvalidInputError, WriteConflictError
-from anabranch.pipelines.building import Builder
-from anabranch.pipelines.failures import failed
+from anabranch.errors import CheckFailedError, InvalidInputError, WriteConflictError
+from anabranch.pipelines.declarations import Engine, Output
+from anabranch.pipelines.duck_building import DuckBuilder
+from anabranch.pipelines.failures import check_failed, failed
 from anabranch.pipelines.incremental import find_last_builds
 from anabranch.pipelines.loading import MODULE
 from anabranch.pipelines.planning import Plan, Step
 from anabranch.pipelines.provenance import BuiltOutput, begun_metadata, keep_source, published_metadata
+from anabranch.repo.models import GraphCommit
 from anabranch.repo.run import Run
 from anabranch.repo.snapshots import Snapshot
 from anabranch.repo.state_checks import Check
-from anabranch.spark.session import get_session
-from anabranch.spark.shipping import ship_by_value
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,33 +68,44 @@ class PipelineRun:
 class Manner:
     """How a plan is carried out: how many steps at the same time, by which session, and who watches.
 
-    A session may also be given as a function that starts it.
+    A session may also be given as a function that starts it. The commit gets the `metadata` besides that of the plan.
     """
 
     jobs: int
     session: "Session"
     on_step: OnStep | None
     message: str | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.jobs < 1:
             raise InvalidInputError(f"there cannot be {self.jobs} jobs", hint="give a number from 1 on")
 
 
+class Builder(Protocol):
+    """Builds outputs with one engine."""
+
+    def build(self, output: Output) -> int: ...
+
+    def interrupt(self) -> None: ...
+
+
 def run_plan(plan: Plan, repo: "Repository", manner: Manner) -> PipelineRun:
-    given = manner.session() if callable(manner.session) else manner.session
-    spark = get_session(given, repo=repo)
-    _ship_functions(plan)
+    start_builders = _prepare_builders(plan, repo, manner)
     keep_source(repo, plan.source)
     text = f"Run the pipeline {plan.pipeline}" if manner.message is None else manner.message
     checks: dict[str, Check] = {check.name: check.check for check in plan.checks}
-    with repo.begin_run(plan.branch, message=text, metadata=begun_metadata(plan), checks=checks) as run:
+    metadata = {**begun_metadata(plan), **manner.metadata}
+    with repo.begin_run(plan.branch, message=text, metadata=metadata, checks=checks) as run:
         begun = run.snapshot()
         growing = [step.key for step in plan.steps if step.output.incremental]
         last_builds = find_last_builds(repo, begun, pipeline=plan.pipeline, outputs=growing)
-        builder = Builder(repo=repo, run=run, plan=plan, session=spark, last_builds=last_builds)
-        built = _Crew(plan, repo, run, builder, manner.on_step or _nobody_watches).build_all(manner.jobs)
-        commit = run.publish(checks=_unmoved(plan, run), metadata=published_metadata(begun.id, built))
+        builders = start_builders(run, last_builds)
+        built = _Crew(plan, repo, run, builders, manner.on_step or _nobody_watches).build_all(manner.jobs)
+        try:
+            commit = run.publish(checks=_unmoved(plan, run), metadata=published_metadata(begun.id, built))
+        except CheckFailedError as err:
+            raise check_failed(plan.checks, err) from err
     return PipelineRun(
         pipeline=plan.pipeline,
         branch=plan.branch,
@@ -106,8 +117,28 @@ def run_plan(plan: Plan, repo: "Repository", manner: Manner) -> PipelineRun:
     )
 
 
+StartBuilders = Callable[[Run, Mapping[str, GraphCommit]], dict[Engine, Builder]]
+
+
+def _prepare_builders(plan: Plan, repo: "Repository", manner: Manner) -> StartBuilders:
+    """Start the engines that the plan needs; Spark is neither imported nor started for DuckDB alone."""
+    if all(step.output.engine is Engine.DUCKDB for step in plan.steps):
+        return lambda run, last: {Engine.DUCKDB: DuckBuilder(repo=repo, run=run, plan=plan, last_builds=last)}
+    from anabranch.pipelines.building import SparkBuilder
+    from anabranch.spark.session import get_session
+
+    spark = get_session(manner.session() if callable(manner.session) else manner.session, repo=repo)
+    _ship_functions(plan)
+    return lambda run, last: {
+        Engine.DUCKDB: DuckBuilder(repo=repo, run=run, plan=plan, last_builds=last),
+        Engine.SPARK: SparkBuilder(repo=repo, run=run, plan=plan, session=spark, last_builds=last),
+    }
+
+
 def _ship_functions(plan: Plan) -> None:
-    """Let Spark's workers have the functions of a pipeline file, which they cannot import."""
+    """Send the functions of a pipeline file to Spark's workers, which cannot import it."""
+    from anabranch.spark.shipping import ship_by_value
+
     modules = {step.output.function.__module__ for step in plan.steps if step.output.function is not None}
     for name in modules:
         if name.startswith(MODULE) and name in sys.modules:
@@ -136,11 +167,13 @@ def _nobody_watches(_progress: StepProgress) -> None:
 class _Crew:
     """Builds steps as soon as those before them are done, several at the same time."""
 
-    def __init__(self, plan: Plan, repo: "Repository", run: Run, builder: Builder, on_step: OnStep) -> None:
+    def __init__(
+        self, plan: Plan, repo: "Repository", run: Run, builders: Mapping[Engine, Builder], on_step: OnStep
+    ) -> None:
         self._plan = plan
         self._repo = repo
         self._run = run
-        self._builder = builder
+        self._builders = builders
         self._on_step = on_step
         self._built: dict[str, BuiltOutput] = {}
 
@@ -166,7 +199,8 @@ class _Crew:
         """End the steps that nobody needs any more, also those that were just between two jobs of Spark."""
         left: Collection[Future[BuiltOutput]] = list(working)
         while left:
-            self._builder.interrupt()
+            for builder in self._builders.values():
+                builder.interrupt()
             _, left = wait(left, timeout=_BETWEEN_INTERRUPTS_SECONDS)
 
     def _ready(self, waiting: Sequence[Step]) -> list[Step]:
@@ -174,7 +208,7 @@ class _Crew:
 
     def _build(self, step: Step) -> BuiltOutput:
         began = time.monotonic()
-        rows = self._builder.build(step.output)
+        rows = self._builders[step.output.engine].build(step.output)
         return BuiltOutput.of(step.output, rows=rows, seconds=time.monotonic() - began)
 
     def _finish(self, step: Step, future: Future[BuiltOutput]) -> None:

@@ -1,4 +1,4 @@
-"""SQL of Spark over `bucket.table` names: what it reads, and how it reads as views."""
+"""SQL of Spark or DuckDB over `bucket.table` names: what it reads, and how Spark reads it as views."""
 
 import logging
 from collections.abc import Collection, Iterator, Mapping
@@ -8,10 +8,13 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import ParseError, SqlglotError
 
+from anabranch.duck.engine import default_engine
+from anabranch.duck.statement import TableUse
+from anabranch.duck.statement import parse_statement as parse_duck
 from anabranch.errors import AnabranchError
 from anabranch.ids import TableKey
 
-__all__ = ["Statement", "StatementError", "parse_statement"]
+__all__ = ["Statement", "StatementError", "parse_duck_statement", "parse_statement"]
 
 # It warns of what it takes for a command, which is refused here anyway.
 logging.getLogger("sqlglot").setLevel(logging.ERROR)
@@ -72,6 +75,46 @@ def parse_statement(text: str) -> Statement:
         parameters=tuple(sorted({_parameter_of(found) for found in tree.find_all(exp.Placeholder)})),
         uses=(*uses, *_iter_buckets(tree, whole_names)),
     )
+
+
+def parse_duck_statement(text: str) -> Statement:
+    """Read one query in DuckDB's SQL; refuse what does not parse, what writes, and names that are not `bucket.table`.
+
+    DuckDB itself replaces the names of the tables, so that the statement has no `uses`.
+    """
+    session = default_engine().database.session()
+    try:
+        found = parse_duck(text, session.connection)
+    except AnabranchError as err:
+        raise StatementError(err.problem, hint=_duck_hint(err), line=err.details.get("line", 1)) from None
+    finally:
+        session.close()
+    if found.prefix:
+        raise StatementError("the SQL is an EXPLAIN", hint="give a SELECT; its rows are written")
+    if any(name.isdigit() for name in found.parameters):
+        raise StatementError("there is a '?' without a name", hint="name the parameter, such as $since")
+    inputs = dict.fromkeys(_duck_key(use, found.body) for use in found.tables)
+    return Statement(text=text, inputs=tuple(inputs), parameters=found.parameters, uses=())
+
+
+def _duck_hint(error: AnabranchError) -> str:
+    if 'at or near ":"' in error.problem:
+        return "a parameter is written $name in DuckDB's SQL"
+    # What people write who come from dbt.
+    return "name tables as bucket.table, without templates" if 'near "{"' in error.problem else error.hint
+
+
+def _duck_key(use: TableUse, body: bytes) -> str:
+    line = 1 + body[: use.start].count(b"\n")
+    try:
+        key = TableKey.parse(use.table if use.bucket is None else f"{use.bucket}.{use.table}")
+    except AnabranchError as err:
+        raise StatementError(err.problem, hint=err.hint, line=line) from None
+    if use.ref is not None:
+        raise StatementError(
+            f"table '{key}' is asked for as of '{use.ref}'", hint="a pipeline reads its branch as it is", line=line
+        )
+    return str(key)
 
 
 def _parse(text: str) -> exp.Query:

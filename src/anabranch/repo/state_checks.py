@@ -92,6 +92,7 @@ def _require_no_rows(name: str, sql: str, snapshot: Snapshot, query: Query) -> N
         raise CheckFailedError(
             f"the check {name!r} found rows, such as {', '.join(map(str, rows))}",
             hint="correct them, then publish again",
+            details={"check": name},
         )
 
 
@@ -111,7 +112,9 @@ def _require_success(name: str, check: Callable[[Snapshot], object], snapshot: S
         raise
     except Exception as err:
         raise CheckFailedError(
-            f"the check {name!r} failed: {err!r}", hint="correct the data, then publish again"
+            f"the check {name!r} failed: {err!r}",
+            hint="correct the data, then publish again",
+            details={"check": name},
         ) from err
     if inspect.isawaitable(answer) or inspect.isgenerator(answer):
         # The function has not run yet, so it has checked nothing.
@@ -122,7 +125,9 @@ def _require_success(name: str, check: Callable[[Snapshot], object], snapshot: S
             hint="give an ordinary function, not an async one or one that yields",
         )
     if _is_false(answer):
-        raise CheckFailedError(f"the check {name!r} failed", hint="correct the data, then publish again")
+        raise CheckFailedError(
+            f"the check {name!r} failed", hint="correct the data, then publish again", details={"check": name}
+        )
 
 
 def _is_false(answer: object) -> bool:

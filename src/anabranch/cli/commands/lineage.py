@@ -9,7 +9,7 @@ from anabranch.cli.arguments import AsJson, RefOption, Repo, StorageOptions, Tab
 from anabranch.cli.output import Answer, Line, output_for
 from anabranch.cli.session import open_session
 
-__all__ = ["lineage"]
+__all__ = ["lineage", "write_drawing"]
 
 
 def lineage(
@@ -36,12 +36,13 @@ def lineage(
     if svg is None:
         output.show(Answer(document=found.to_dict(), lines=[Line(line) for line in found.to_text().splitlines()]))
         return
-    _write(svg, found.to_svg(), here.repository.storage_options)
+    write_drawing(svg, found.to_svg(), here.repository.storage_options)
     document = {**found.to_dict(), "svg": svg}
     output.show(Answer(document=document, sentences=[f"drew the lineage of {key} into {svg}"]))
 
 
-def _write(place: str, text: str, storage_options: Mapping[str, str]) -> None:
+def write_drawing(place: str, text: str, storage_options: Mapping[str, str]) -> None:
+    """Write a drawing to a local file, or to the store of the repository."""
     # Not at the top: a help text needs no store.
     from anabranch.storage import open_files
     from anabranch.storage.uris import normalise_uri

@@ -6,7 +6,7 @@ import typer
 from typer.core import TyperGroup
 
 from anabranch.cli.arguments import Actor, AsJson, BranchOption, Limit, Repo, StorageOptions, example
-from anabranch.cli.commands.run_pipeline import run_pipeline
+from anabranch.cli.commands.run_pipeline import backfill, plan, run_pipeline
 from anabranch.cli.commits import moment, short_id
 from anabranch.cli.output import Answer, Table, output_for
 from anabranch.cli.session import open_session
@@ -29,14 +29,16 @@ class _RunGroup(TyperGroup):
 
     def format_usage(self, ctx: Any, formatter: Any) -> None:
         formatter.write_usage(ctx.command_path, "FILE [OPTIONS]")
-        formatter.write_usage(ctx.command_path, "list|show|abort [OPTIONS]", prefix="       ")
+        formatter.write_usage(ctx.command_path, "plan|backfill|list|show|abort [OPTIONS]", prefix="       ")
 
 
 app = typer.Typer(
     cls=_RunGroup,
-    help="Run a pipeline file on Spark; list, show and abort runs: work that is published as one commit, or not at all."
-    " 'run pipeline --help' tells the options of a pipeline.",
-    epilog=example("run shop.py --branch dev", "run shop.py --dry-run", "run list"),
+    help="Run a pipeline file or a project; list, show and abort runs: work that is published as one commit, or not at"
+    " all. 'run pipeline --help' shows the options of a pipeline.",
+    epilog=example(
+        "run shop.py --branch dev", "run shop --select +orders", "run plan shop --svg graph.svg", "run list"
+    ),
 )
 app.command(
     _DEFAULT,
@@ -45,9 +47,18 @@ app.command(
         "run shop.py --branch dev --param since=2026-01-01",
         "run shop.py --only gold.revenue --dry-run",
         "run shop.py --master spark://host:7077",
+        "run shop --select state:changed+ --since main",
         "run --at main",
     ),
 )(run_pipeline)
+app.command("plan", epilog=example("run plan shop", "run plan shop --select mart.* --svg graph.svg"))(plan)
+app.command(
+    "backfill",
+    epilog=example(
+        "run backfill shop day --from 2026-01-01 --to 2026-01-31",
+        "run backfill shop month --from 2025-01-01 --to 2025-12-01 --step 1m --select revenue",
+    ),
+)(backfill)
 
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="The run's id.", show_default=False)]
 

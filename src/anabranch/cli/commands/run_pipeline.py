@@ -1,4 +1,4 @@
-"""`anabranch run FILE`: a pipeline, built on Spark and published as one commit."""
+"""`anabranch run FILE`: a pipeline or a project, planned, built and published as one commit, or value by value."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
@@ -6,17 +6,70 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from anabranch.cli.arguments import Actor, AsJson, BranchOption, Message, Repo, StorageOptions, parse_pairs
+from anabranch.cli.commands.lineage import write_drawing
 from anabranch.cli.exit_codes import DIFFERENT
 from anabranch.cli.output import output_for
-from anabranch.cli.pipeline_answers import plan_answer, reproduction_answer, run_answer
+from anabranch.cli.pipeline_answers import backfill_answer, plan_answer, reproduction_answer, run_answer
 from anabranch.cli.session import open_session
-from anabranch.cli.step_progress import watched_steps
+from anabranch.cli.step_progress import watched_steps, watched_values
 from anabranch.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["run_pipeline"]
+__all__ = ["backfill", "plan", "run_pipeline"]
+
+File = Annotated[
+    str, typer.Argument(metavar="FILE", show_default=False, help="A pipeline file, or the folder of a project.")
+]
+Param = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--param", "-p", metavar="NAME=VALUE", show_default=False, help="Value of a parameter; repeat it for more."
+    ),
+]
+Select = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--select",
+        "-s",
+        metavar="NAME",
+        show_default=False,
+        help="Build these outputs: orders, mart.*, +orders (and what it reads), orders+ (and what reads it), "
+        "state:changed; repeat it for more.",
+    ),
+]
+Exclude = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--exclude", metavar="NAME", show_default=False, help="Leave these outputs out, written as for --select."
+    ),
+]
+Since = Annotated[
+    str | None,
+    typer.Option(
+        "--since",
+        metavar="REF",
+        show_default=False,
+        help="State that state:changed compares with (default: the branch).",
+    ),
+]
+Jobs = Annotated[
+    int, typer.Option("--jobs", "-j", metavar="N", min=1, help="Maximum number of outputs built at the same time.")
+]
+Master = Annotated[
+    str | None,
+    typer.Option(
+        "--master",
+        metavar="URL",
+        show_default=False,
+        help="Where Spark is: local[4], spark://host:7077, sc://host:15002 for Spark Connect; by default here.",
+    ),
+]
+Conf = Annotated[
+    list[str] | None,
+    typer.Option("--conf", metavar="NAME=VALUE", show_default=False, help="A setting of Spark; repeat it for more."),
+]
 
 
 def run_pipeline(
@@ -25,7 +78,8 @@ def run_pipeline(
         typer.Argument(
             metavar="FILE",
             show_default=False,
-            help="A Python file that declares one pipeline; with --at, instead of the one that was recorded.",
+            help="A Python file that declares one pipeline, or the folder of a project; with --at, instead of the one"
+            " that was recorded.",
         ),
     ] = None,
     at: Annotated[
@@ -38,12 +92,10 @@ def run_pipeline(
             " (--branch names it), and say whether the outputs are the same; exits with 8 if they are not.",
         ),
     ] = None,
-    param: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--param", "-p", metavar="NAME=VALUE", show_default=False, help="A parameter's value; repeat it for more."
-        ),
-    ] = None,
+    param: Param = None,
+    select: Select = None,
+    exclude: Exclude = None,
+    since: Since = None,
     only: Annotated[
         list[str] | None,
         typer.Option(
@@ -54,24 +106,11 @@ def run_pipeline(
         ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check all of it and say what would be done; start no Spark.")
+        bool, typer.Option("--dry-run", help="Check everything and show what would be done; start no Spark.")
     ] = False,
-    jobs: Annotated[
-        int, typer.Option("--jobs", "-j", metavar="N", min=1, help="Build at most so many outputs at the same time.")
-    ] = 2,
-    master: Annotated[
-        str | None,
-        typer.Option(
-            "--master",
-            metavar="URL",
-            show_default=False,
-            help="Where Spark is: local[4], spark://host:7077, sc://host:15002 for Spark Connect; by default here.",
-        ),
-    ] = None,
-    conf: Annotated[
-        list[str] | None,
-        typer.Option("--conf", metavar="NAME=VALUE", show_default=False, help="A setting of Spark's; repeat it."),
-    ] = None,
+    jobs: Jobs = 2,
+    master: Master = None,
+    conf: Conf = None,
     message: Message = None,
     branch: BranchOption = None,
     repo: Repo = None,
@@ -79,12 +118,22 @@ def run_pipeline(
     storage_option: StorageOptions = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run a pipeline file: build its outputs on Spark and publish all of them as one commit, or nothing."""
+    """Run a pipeline: build its outputs and publish all of them as one commit, or nothing."""
     from anabranch import Pipeline
 
     output = output_for(as_json=as_json)
     if at is not None:
-        _refuse_with_at({"--param": param, "--only": only, "--dry-run": dry_run, "--message": message})
+        _refuse_with_at(
+            {
+                "--param": param,
+                "--only": only,
+                "--select": select,
+                "--exclude": exclude,
+                "--since": since,
+                "--dry-run": dry_run,
+                "--message": message,
+            }
+        )
         here = open_session(repo=repo, storage_options=storage_option, actor=actor)
         pipeline = Pipeline.recorded(here.repository, at) if file is None else Pipeline.load(file)
         with watched_steps(as_json=as_json) as watch:
@@ -99,19 +148,111 @@ def run_pipeline(
     parameters, pipeline = parse_pairs(param, option="--param"), Pipeline.load(file)
     with here.on_current_branch():
         if dry_run:
-            output.show(plan_answer(pipeline.plan(here.repository, parameters=parameters, only=only or ())))
+            found = pipeline.plan(
+                here.repository,
+                parameters=parameters,
+                only=only or (),
+                select=select or (),
+                exclude=exclude or (),
+                since=since,
+            )
+            output.show(plan_answer(found))
             return
         with watched_steps(as_json=as_json) as watch:
             done = pipeline.run(
                 here.repository,
                 parameters=parameters,
                 only=only or (),
+                select=select or (),
+                exclude=exclude or (),
+                since=since,
                 jobs=jobs,
                 message=message,
                 spark=lambda: _session(master, conf),
                 on_step=watch,
             )
     output.show(run_answer(done))
+
+
+def plan(
+    file: File,
+    param: Param = None,
+    select: Select = None,
+    exclude: Exclude = None,
+    since: Since = None,
+    svg: Annotated[
+        str | None,
+        typer.Option("--svg", metavar="FILE", show_default=False, help="Draw the graph into this file, too, as SVG."),
+    ] = None,
+    branch: BranchOption = None,
+    repo: Repo = None,
+    storage_option: StorageOptions = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a run would do, and draw the graph of its tables; change nothing."""
+    from anabranch import Pipeline
+
+    here = open_session(repo=repo, storage_options=storage_option, branch=branch)
+    parameters, pipeline = parse_pairs(param, option="--param"), Pipeline.load(file)
+    with here.on_current_branch():
+        found = pipeline.plan(
+            here.repository, parameters=parameters, select=select or (), exclude=exclude or (), since=since
+        )
+    if svg is not None:
+        write_drawing(svg, found.to_svg(), here.repository.storage_options)
+    output_for(as_json=as_json).show(plan_answer(found, draws=True, svg=svg))
+
+
+def backfill(
+    file: File,
+    parameter: Annotated[
+        str, typer.Argument(metavar="PARAMETER", show_default=False, help="A parameter that is a date or an int.")
+    ],
+    start: Annotated[str, typer.Option("--from", metavar="VALUE", show_default=False, help="First value.")],
+    end: Annotated[str, typer.Option("--to", metavar="VALUE", show_default=False, help="Last value.")],
+    step: Annotated[
+        str | None,
+        typer.Option(
+            "--step",
+            metavar="STEP",
+            show_default=False,
+            help="From one value to the next: 10, 7d, 2w, 1m (default: 1).",
+        ),
+    ] = None,
+    again: Annotated[bool, typer.Option("--again", help="Build all values again, also those that are done.")] = False,
+    param: Param = None,
+    select: Select = None,
+    exclude: Exclude = None,
+    jobs: Jobs = 2,
+    master: Master = None,
+    conf: Conf = None,
+    branch: BranchOption = None,
+    repo: Repo = None,
+    actor: Actor = None,
+    storage_option: StorageOptions = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run a pipeline for each value of a parameter; each is one commit. The same command continues after a failure."""
+    from anabranch import Pipeline
+
+    here = open_session(repo=repo, storage_options=storage_option, branch=branch, actor=actor)
+    parameters, pipeline = parse_pairs(param, option="--param"), Pipeline.load(file)
+    with here.on_current_branch():
+        done = pipeline.backfill(
+            here.repository,
+            parameter,
+            start=start,
+            end=end,
+            step=step,
+            again=again,
+            parameters=parameters,
+            select=select or (),
+            exclude=exclude or (),
+            jobs=jobs,
+            spark=lambda: _session(master, conf),
+            on_value=watched_values(as_json=as_json),
+        )
+    output_for(as_json=as_json).show(backfill_answer(done))
 
 
 def _refuse_with_at(given: Mapping[str, object]) -> None:

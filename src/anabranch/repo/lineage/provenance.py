@@ -13,6 +13,7 @@ from anabranch.ids import CommitId, TableKey
 from anabranch.repo.models import CommitKind, GraphCommit
 
 __all__ = [
+    "BACKFILL",
     "FILE",
     "INPUT",
     "NAME",
@@ -31,6 +32,7 @@ SOURCE_HASH = "pipeline.source_hash"
 PARAMETERS = "pipeline.parameters"
 INPUT = "pipeline.input"
 OUTPUTS = "pipeline.outputs"
+BACKFILL = "pipeline.backfill"
 # In seconds; what claims to have taken longer did not.
 _FOREVER = 1e12
 
@@ -44,6 +46,7 @@ class OutputRecord:
     kind: str | None = None
     rows: int | None = None
     seconds: float | None = None
+    code_hash: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +96,7 @@ def _output(found: Mapping[str, Any]) -> OutputRecord:
         kind=_text(found.get("kind")),
         rows=rows if isinstance(rows, int) and not isinstance(rows, bool) and rows >= 0 else None,
         seconds=_duration(found.get("seconds")),
+        code_hash=_text(found.get("code_hash")),
     )
 
 

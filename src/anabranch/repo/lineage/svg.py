@@ -1,14 +1,15 @@
-"""A lineage as a drawing."""
+"""Boxes and arrows as SVG, and a lineage drawn with them."""
 
 import unicodedata
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from xml.sax.saxutils import escape
 
 from anabranch.repo.lineage.layout import Arrow, Box, Size, lay_out
-from anabranch.repo.lineage.nodes import EdgeKind, LineageEdge, LineageNode
+from anabranch.repo.lineage.nodes import LineageEdge, LineageNode
 
-__all__ = ["draw_svg"]
+__all__ = ["DrawnBox", "DrawnEdge", "draw_boxes", "draw_svg"]
 
 _MARGIN = 24.0
 _PADDING = 12.0
@@ -45,55 +46,84 @@ _STYLE = """
 """
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawnBox:
+    """A box: its name, lines about it, and a title that is shown when the pointer is on it."""
+
+    id: str
+    style: str
+    name: str
+    about: tuple[str, ...]
+    title: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawnEdge:
+    """An arrow between two boxes, by their ids."""
+
+    source: str
+    target: str
+    style: str
+
+
 def draw_svg(nodes: Sequence[LineageNode], edges: Sequence[LineageEdge]) -> str:
-    """Draw boxes and arrows; the colours follow the reader's choice of dark or light."""
-    sizes = {node.id: _size(node) for node in nodes}
+    """Draw a lineage; its first node is the one whose lineage it is."""
+    boxes = [
+        DrawnBox(
+            id=node.id,
+            style=f"{node.kind.value} root" if node is nodes[0] else node.kind.value,
+            name=node.name,
+            # With the time on a line of its own, so that boxes are not too wide.
+            about=tuple(node.about.rsplit(" · ", 1)),
+            title=f"{node.name}: {node.about}, commit {node.commit_id}",
+        )
+        for node in nodes
+    ]
+    drawn = [DrawnEdge(source=edge.source, target=edge.target, style=edge.kind.value) for edge in edges]
+    return draw_boxes(boxes, drawn, title=f"The lineage of {nodes[0].name}")
+
+
+def draw_boxes(drawn: Sequence[DrawnBox], edges: Sequence[DrawnEdge], *, title: str) -> str:
+    """Draw boxes and arrows, the first box rightmost; the colours follow the reader's choice of dark or light."""
+    sizes = {each.id: _size(each) for each in drawn}
     boxes, arrows = lay_out(sizes, [(edge.source, edge.target) for edge in edges])
     is_swinging = any(arrow.is_back for arrow in arrows)
     width = max(box.x + box.width for box in boxes.values()) + 2 * _MARGIN
     height = max(box.y + box.height for box in boxes.values()) + 2 * _MARGIN + (_SWING if is_swinging else 0)
-    title = _text(f"The lineage of {nodes[0].name}")
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" class="lineage" role="img" width="{width:.0f}" '
         f'height="{height:.0f}" viewBox="{-_MARGIN:.0f} {-_MARGIN:.0f} {width:.0f} {height:.0f}">',
-        f"<title>{title}</title>",
+        f"<title>{_text(title)}</title>",
         f"<style>{_STYLE}</style>",
         '<defs><marker id="lineage-head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" '
         'orient="auto-start-reverse"><path class="head" d="M0,0 L8,4 L0,8 z"/></marker></defs>',
         f'<rect class="paper" x="{-_MARGIN:.0f}" y="{-_MARGIN:.0f}" width="100%" height="100%"/>',
-        *(_arrow_line(arrow, edge.kind) for arrow, edge in zip(arrows, edges, strict=True)),
-        *(line for node in nodes for line in _box_lines(node, boxes[node.id], is_root=node is nodes[0])),
+        *(_arrow_line(arrow, edge.style) for arrow, edge in zip(arrows, edges, strict=True)),
+        *(line for each in drawn for line in _box_lines(each, boxes[each.id])),
         "</svg>",
     ]
     return "\n".join(lines) + "\n"
 
 
-def _size(node: LineageNode) -> Size:
-    about = _about_lines(node)
-    widths = (_cells(_cut(node.name)) * _NAME_SIZE, *(_cells(line) * _ABOUT_SIZE for line in about))
-    return round(max(widths) * _ASPECT + 2 * _PADDING, 1), _LINE * (1 + len(about)) + _PADDING
+def _size(drawn: DrawnBox) -> Size:
+    widths = (_cells(_cut(drawn.name)) * _NAME_SIZE, *(_cells(_cut(line)) * _ABOUT_SIZE for line in drawn.about))
+    return round(max(widths) * _ASPECT + 2 * _PADDING, 1), _LINE * (1 + len(drawn.about)) + _PADDING
 
 
-def _about_lines(node: LineageNode) -> list[str]:
-    """What a node is about, with the time on a line of its own, so that boxes are not too wide."""
-    return [_cut(line) for line in node.about.rsplit(" · ", 1)]
-
-
-def _box_lines(node: LineageNode, box: Box, *, is_root: bool) -> Iterator[str]:
-    kind = f"{node.kind.value} root" if is_root else node.kind.value
+def _box_lines(drawn: DrawnBox, box: Box) -> Iterator[str]:
     x, y = box.x + _PADDING, box.y + _PADDING / 2 + _LINE * 0.75
-    yield f'<g class="{kind}"><title>{_text(f"{node.name}: {node.about}, commit {node.commit_id}")}</title>'
+    yield f'<g class="{drawn.style}"><title>{_text(drawn.title)}</title>'
     yield (
         f'<rect class="box" x="{box.x:.1f}" y="{box.y:.1f}" width="{box.width:.1f}" height="{box.height:.1f}" rx="7"/>'
     )
-    yield f'<text class="name" x="{x:.1f}" y="{y:.1f}">{_text(_cut(node.name))}</text>'
-    for number, line in enumerate(_about_lines(node), 1):
-        yield f'<text class="about" x="{x:.1f}" y="{y + number * _LINE:.1f}">{_text(line)}</text>'
+    yield f'<text class="name" x="{x:.1f}" y="{y:.1f}">{_text(_cut(drawn.name))}</text>'
+    for number, line in enumerate(drawn.about, 1):
+        yield f'<text class="about" x="{x:.1f}" y="{y + number * _LINE:.1f}">{_text(_cut(line))}</text>'
     yield "</g>"
 
 
-def _arrow_line(arrow: Arrow, kind: EdgeKind) -> str:
-    classes = f"edge {kind.value}{' back' if arrow.is_back else ''}"
+def _arrow_line(arrow: Arrow, style: str) -> str:
+    classes = f"edge {style}{' back' if arrow.is_back else ''}"
     return f'<path class="{classes}" marker-end="url(#lineage-head)" d="{_path(arrow)}"/>'
 
 

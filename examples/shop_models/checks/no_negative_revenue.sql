@@ -1,0 +1,1 @@
+SELECT * FROM mart.daily_revenue WHERE revenue < 0

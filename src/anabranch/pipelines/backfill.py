@@ -1,0 +1,217 @@
+"""A pipeline, run once for each value of a parameter; each value is a run and a commit of its own.
+
+Nothing but the commits remembers how far a backfill is: each records the backfill, its value and the range. So it
+continues after a failure or a kill, and on a branch that was reset it continues from there.
+"""
+
+import calendar
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import date, timedelta
+from typing import TYPE_CHECKING, Any
+
+from anabranch.errors import AnabranchError, InvalidInputError
+from anabranch.pipelines.incremental import iter_ancestors
+from anabranch.pipelines.parameters import bind_parameters, written
+from anabranch.pipelines.planning import Plan, plan_pipeline
+from anabranch.pipelines.running import Manner, PipelineRun, run_plan
+from anabranch.pipelines.selection import Selection
+from anabranch.repo.context import new_ulid
+from anabranch.repo.lineage.provenance import BACKFILL, NAME
+
+if TYPE_CHECKING:
+    from anabranch.pipelines.pipeline import Pipeline
+    from anabranch.repo.repository import Repository
+
+__all__ = ["Backfill", "BackfillProgress", "OnValue", "Request", "run_backfill"]
+
+_MOST_VALUES = 10_000
+_STEP = re.compile(r"(\d{1,6})([dwm])?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackfillProgress:
+    """One value of a backfill that is done; `run` is None if an earlier call has built it."""
+
+    value: Any
+    number: int
+    total: int
+    run: PipelineRun | None
+
+
+OnValue = Callable[[BackfillProgress], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backfill:
+    """What a backfill did: the runs of this call, and the values that an earlier call had built."""
+
+    pipeline: str
+    branch: str
+    parameter: str
+    values: tuple[Any, ...]
+    skipped: tuple[Any, ...]
+    runs: tuple[PipelineRun, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What is asked for: the range of a parameter, the values of the others, and what is built."""
+
+    parameter: str
+    start: Any
+    end: Any
+    step: str | int | None
+    again: bool = False
+    branch: str | None = None
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    selection: Selection = field(default_factory=Selection)
+    on_value: OnValue | None = None
+
+
+def run_backfill(pipeline: "Pipeline", repo: "Repository", request: Request, manner: Manner) -> Backfill:
+    branch = request.branch or repo.branch
+    values = _values(pipeline, request)
+    # Refuses what cannot work before the first value is built.
+    plan = _plan(pipeline, repo, request, values[0])
+    spec = _spec(plan.parameters, [step.key for step in plan.steps], values, request.parameter)
+    backfill_id, done = new_ulid(), frozenset[str]()
+    if not request.again:
+        backfill_id, done = _find_unfinished(pipeline, repo, branch, spec) or (backfill_id, done)
+    runs: list[PipelineRun] = []
+    for number, value in enumerate(values, start=1):
+        if str(value) in done:
+            run = None
+        else:
+            record = {"id": backfill_id, "spec": spec, "value": str(value), "number": number, "of": len(values)}
+            about = replace(
+                manner,
+                metadata={BACKFILL: json.dumps(record)},
+                message=f"Run the pipeline {pipeline.name} for {request.parameter}={value}",
+            )
+            run = _run_value(pipeline, repo, request, value, about, f"{number} of {len(values)}")
+            runs.append(run)
+        if request.on_value is not None:
+            request.on_value(BackfillProgress(value=value, number=number, total=len(values), run=run))
+    return Backfill(
+        pipeline=pipeline.name,
+        branch=branch,
+        parameter=request.parameter,
+        values=values,
+        skipped=tuple(value for value in values if str(value) in done),
+        runs=tuple(runs),
+    )
+
+
+def _plan(pipeline: "Pipeline", repo: "Repository", request: Request, value: Any) -> Plan:
+    return plan_pipeline(
+        pipeline,
+        repo,
+        branch=request.branch,
+        parameters={**request.parameters, request.parameter: value},
+        selection=request.selection,
+    )
+
+
+def _run_value(
+    pipeline: "Pipeline", repo: "Repository", request: Request, value: Any, manner: Manner, where: str
+) -> PipelineRun:
+    try:
+        return run_plan(_plan(pipeline, repo, request, value), repo, manner)
+    except AnabranchError as err:
+        problem = f"the backfill stopped at {request.parameter}={value} ({where}): {err.problem}"
+        hint = f"{err.hint}; the same command continues there"
+        raise type(err)(problem, hint=hint, details=err.details) from err
+
+
+def _values(pipeline: "Pipeline", request: Request) -> tuple[Any, ...]:
+    """Return the values of the range, both ends included."""
+    parameter = pipeline.parameters.get(request.parameter)
+    if parameter is None:
+        # Refuses the name, with those that there are.
+        bind_parameters(pipeline.parameters, {request.parameter: request.start}, pipeline.place)
+    if request.parameter in request.parameters:
+        raise InvalidInputError(
+            f"the parameter {request.parameter!r} has a value besides its range", hint="leave the value out"
+        )
+    if parameter is None or parameter.kind not in (date, int):
+        raise InvalidInputError(
+            f"the parameter {request.parameter!r} is not a date or an int", hint="declare it by such a default or type"
+        )
+    declared = {request.parameter: parameter}
+    start, end = (
+        bind_parameters(declared, {request.parameter: given}, pipeline.place)[request.parameter]
+        for given in (request.start, request.end)
+    )
+    if end < start:
+        raise InvalidInputError(f"the range ends at {end}, before it starts at {start}", hint="swap the two")
+    found: list[Any] = []
+    for value in _iter_range(start, end, request.step):
+        found.append(value)
+        if len(found) > _MOST_VALUES:
+            raise InvalidInputError(
+                f"there are more than {_MOST_VALUES:,} values from {start} to {end}", hint="use a larger step"
+            )
+    return tuple(found)
+
+
+def _iter_range(start: Any, end: Any, step: str | int | None) -> Iterator[Any]:
+    found = _STEP.fullmatch("1" if step is None else str(step))
+    count, unit = (int(found[1]), found[2]) if found else (0, None)
+    if count < 1 or (unit is not None and not isinstance(start, date)):
+        hint = "give a number from 1 on, for dates also such as 7d, 2w or 1m"
+        raise InvalidInputError(f"the step is {step!r}", hint=hint)
+    number, value = 0, start
+    while value <= end:
+        yield value
+        number += 1
+        try:
+            value = _moved(start, number * count, unit)
+        except (OverflowError, ValueError):  # beyond the year 9999
+            return
+
+
+def _moved(start: Any, count: int, unit: str | None) -> Any:
+    if not isinstance(start, date):
+        return start + count
+    if unit != "m":
+        return start + timedelta(weeks=count) if unit == "w" else start + timedelta(days=count)
+    years, month = divmod(start.month - 1 + count, 12)
+    year = start.year + years
+    return date(year, month + 1, min(start.day, calendar.monthrange(year, month + 1)[1]))
+
+
+def _spec(parameters: Mapping[str, Any], outputs: list[str], values: tuple[Any, ...], parameter: str) -> str:
+    """Return a hash of what makes two backfills the same; their code may differ, so that it can be fixed on the way."""
+    others = {name: value for name, value in written(parameters).items() if name != parameter}
+    parts = [parameter, [str(value) for value in values], others, outputs]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _find_unfinished(
+    pipeline: "Pipeline", repo: "Repository", branch: str, spec: str
+) -> tuple[str, frozenset[str]] | None:
+    """Return the newest backfill of this kind on the branch: its id, and the values that it has built."""
+    backfill_id, done = None, set[str]()
+    for commit in iter_ancestors(repo, repo.snapshot_of(branch)):
+        record = _read_record(commit.metadata, pipeline.name)
+        if record is None or record.get("spec") != spec or backfill_id not in (None, record.get("id")):
+            continue
+        backfill_id = str(record.get("id"))
+        done.add(str(record.get("value")))
+        if record.get("number") == 1:
+            break
+    return None if backfill_id is None else (backfill_id, frozenset(done))
+
+
+def _read_record(metadata: Mapping[str, str], pipeline: str) -> dict[str, Any] | None:
+    if metadata.get(NAME) != pipeline or BACKFILL not in metadata:
+        return None
+    try:
+        found = json.loads(metadata[BACKFILL])
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None

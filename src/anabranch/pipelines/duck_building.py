@@ -1,0 +1,105 @@
+"""One output, built by DuckDB in this process from tables as a run has them, and written into the run."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from anabranch.duck.engine import default_engine
+from anabranch.errors import InvalidInputError
+from anabranch.format.staging.incoming import as_reader
+from anabranch.pipelines.declarations import Output, WriteMode
+from anabranch.pipelines.incremental import iter_new_rows, seen_input
+from anabranch.pipelines.planning import Plan
+from anabranch.repo.models import GraphCommit
+from anabranch.repo.run import Run
+from anabranch.repo.snapshots import Snapshot
+
+if TYPE_CHECKING:
+    from anabranch.repo.repository import Repository
+
+__all__ = ["DuckBuilder"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DuckBuilder:
+    """Builds outputs inside one run, from any thread."""
+
+    repo: "Repository"
+    run: Run
+    plan: Plan
+    last_builds: Mapping[str, GraphCommit]
+
+    def build(self, output: Output) -> int:
+        """Build and write one output; return the number of rows that its table has then."""
+        snapshot = self.run.snapshot()
+        new = self._read_new(snapshot, output)
+        rows = self._call(output, snapshot, new) if output.statement is None else self._query(output, snapshot, new)
+        self._write(rows, output)
+        return self.run.snapshot()[output.key].count_rows()
+
+    def interrupt(self) -> None:
+        """Do nothing: a query in this process runs to its end, and the run discards what it wrote."""
+
+    def _read_new(self, snapshot: Snapshot, output: Output) -> dict[str, pa.Table]:
+        """Return the new rows of each incremental input, except of those that the last build did not see."""
+        last = self.last_builds.get(output.key)
+        found: dict[str, pa.Table] = {}
+        if last is None:
+            return found
+        for key in output.incremental:
+            before = seen_input(self.repo, last, key)
+            if key in before:
+                batches = iter_new_rows(key, before=before, after=snapshot)
+                found[key] = pa.Table.from_batches(batches, schema=snapshot[key].schema)
+        return found
+
+    def _query(self, output: Output, snapshot: Snapshot, new: Mapping[str, pa.Table]) -> pa.RecordBatchReader:
+        statement = output.statement
+        if statement is None:
+            raise InvalidInputError(f"'{output.key}' has no SQL", hint="declare it with .sql")
+        values = {name: self.plan.parameters[name] for name in statement.parameters}
+        return default_engine().query(
+            self.repo, statement.text, ref=self.run.branch, params=values or None, snapshot=snapshot, replaced=new
+        )
+
+    def _call(self, output: Output, snapshot: Snapshot, new: Mapping[str, pa.Table]) -> pa.RecordBatchReader:
+        tables = [new[key] if key in new else snapshot[key].to_arrow() for key in output.inputs]
+        options = {name: self.plan.parameters[name] for name in output.options}
+        made: Any = None if output.function is None else output.function(*tables, **options)
+        if not hasattr(made, "__arrow_c_stream__") and not isinstance(made, pa.RecordBatch):
+            raise InvalidInputError(
+                f"the function of '{output.key}' returned {type(made).__name__}",
+                hint="return a pyarrow.Table, or a pandas or polars frame",
+            )
+        return as_reader(made)
+
+    def _write(self, rows: pa.RecordBatchReader, output: Output) -> None:
+        key = output.key
+        with self.run.transaction(message=f"Build {key}") as tx:
+            if key not in tx:
+                tx.create_table(key, rows.schema, primary_key=output.primary_key)
+            elif output.write is not WriteMode.REBUILD:
+                rows = _as_columns(rows, tx[key].schema)
+            match output.write:
+                case WriteMode.REBUILD:
+                    tx.overwrite(key, rows)
+                case WriteMode.APPEND:
+                    tx.append(key, rows)
+                case WriteMode.UPSERT:
+                    tx.upsert(key, rows)
+
+
+def _as_columns(rows: pa.RecordBatchReader, schema: pa.Schema) -> pa.RecordBatchReader:
+    """Convert rows to the types that a table has, if the columns are the same; DuckDB has fewer types than Arrow."""
+    if set(rows.schema.names) != set(schema.names) or rows.schema.equals(schema):
+        return rows
+    wanted = pa.schema([schema.field(name) for name in rows.schema.names])
+    batches = (
+        pa.RecordBatch.from_arrays(
+            [column.cast(field.type) for column, field in zip(batch.columns, wanted, strict=True)], schema=wanted
+        )
+        for batch in rows
+    )
+    return pa.RecordBatchReader.from_batches(wanted, batches)

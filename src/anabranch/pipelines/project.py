@@ -1,0 +1,299 @@
+"""A project: a folder with `anabranch.yml`, a file for each model in `models/`, and checks in `checks/`."""
+
+import json
+import linecache
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import date
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from anabranch.errors import InvalidPipelineError, ObjectNotFoundError
+from anabranch.pipelines.checks import declare_check
+from anabranch.pipelines.declarations import Engine, Place, WriteMode, parse_engine, parse_key
+from anabranch.pipelines.loading import PROJECT_FILE, Source, execute, read_source
+from anabranch.pipelines.outputs import Options, function_output, sql_output
+from anabranch.pipelines.parameters import declare_parameters
+from anabranch.pipelines.settings import Setting, read_settings
+from anabranch.storage import ObjectInfo, open_files
+
+if TYPE_CHECKING:
+    from anabranch.pipelines.pipeline import Pipeline
+
+__all__ = ["declare_project", "read_pipeline_source"]
+
+_Kind = TypeVar("_Kind", bound="Pipeline")
+
+_FORMAT = 1
+_MODELS = "models"
+_CHECKS = "checks"
+_FUNCTION = "model"
+_COMMENTS = {".sql": "--", ".py": "#"}
+_YAML = (".yml", ".yaml")
+_MOST_FILES = 5_000
+_LONGEST_FILE = 1_000_000
+_KINDS: dict[str, type] = {"str": str, "int": int, "float": float, "bool": bool, "date": date}
+_MODEL_SETTINGS = (
+    "table",
+    "key",
+    "write",
+    "materialized",
+    "incremental",
+    "inputs",
+    "engine",
+    "description",
+    "checks",
+)
+# What people write who come from dbt.
+_MODEL_HINTS = {
+    "primary_key": "use 'key'",
+    "unique_key": "use 'key'",
+    "tests": "use 'checks'",
+    "data_tests": "use 'checks'",
+    "columns": "list the checks of all columns under 'checks'",
+    "config": "write the settings without 'config'",
+    "alias": "use 'table'",
+    "schema": "use 'table: bucket.name'",
+}
+
+
+def read_pipeline_source(path: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None) -> Source:
+    """Read a pipeline file, or all files of a project folder; local or in an object store."""
+    file = os.fspath(path)
+    folder, _, name = file.rpartition("/")
+    if name == PROJECT_FILE:
+        return _read_folder(folder or ".", storage_options)
+    if name.endswith(".py") or Path(file).is_file():
+        return read_source(path, storage_options)
+    return _read_folder(file.rstrip("/") or "/", storage_options)
+
+
+def _read_folder(folder: str, storage_options: Mapping[str, str] | None) -> Source:
+    store = open_files(folder, storage_options)
+    try:
+        content = {PROJECT_FILE: store.get(PROJECT_FILE)}
+    except ObjectNotFoundError:
+        raise ObjectNotFoundError(
+            f"there is neither a file {folder!r} nor a project: {folder}/{PROJECT_FILE} does not exist",
+            hint="name the file of a pipeline, or the folder of a project",
+        ) from None
+    found = [info for part in (_MODELS, _CHECKS) for info in store.list(part) if _belongs(info)]
+    if len(found) > _MOST_FILES:
+        raise InvalidPipelineError(f"{folder} has {len(found):,} files", hint=f"use at most {_MOST_FILES:,}")
+    content |= {info.path: store.get(info.path) for info in found}
+    texts = {path: _decoded(f"{folder}/{path}", data) for path, data in sorted(content.items())}
+    bundle = json.dumps({"format": _FORMAT, "files": texts}, ensure_ascii=False, indent=0)
+    return Source(file=f"{folder}/{PROJECT_FILE}", content=bundle.encode())
+
+
+def _belongs(info: ObjectInfo) -> bool:
+    path = PurePosixPath(info.path)
+    hidden = any(part.startswith((".", "__")) for part in path.parts)
+    return not hidden and path.suffix in (*_COMMENTS, *_YAML)
+
+
+def _decoded(file: str, data: bytes) -> str:
+    if len(data) > _LONGEST_FILE:
+        raise InvalidPipelineError(f"{file} has {len(data):,} bytes", hint=f"use at most {_LONGEST_FILE:,}")
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise InvalidPipelineError(f"{file} is not UTF-8", hint="save it as UTF-8") from None
+
+
+def declare_project(kind: "type[_Kind]", source: Source) -> "_Kind":
+    """Make the pipeline that the files of a project declare."""
+    folder = source.file.removesuffix(PROJECT_FILE)
+    files = {PurePosixPath(path): text for path, text in json.loads(source.content)["files"].items()}
+    for path, text in files.items():
+        # Where errors look up the lines of a file.
+        linecache.cache[f"{folder}{path}"] = (len(text), None, text.splitlines(keepends=True), f"{folder}{path}")
+    project = _read_project(files[PurePosixPath(PROJECT_FILE)], folder)
+    pipeline = kind(project.name, parameters=project.parameters, engine=project.engine)
+    pipeline.place = project.place
+    for model in _iter_models(files, folder):
+        _declare_model(pipeline, project, model)
+    for path, text in files.items():
+        if path.parts[0] == _CHECKS and path.suffix == ".sql":
+            place = Place(file=f"{folder}{path}", line=1)
+            pipeline._add_check(declare_check(path.stem, text, place))
+    return pipeline
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Project:
+    """What `anabranch.yml` says."""
+
+    name: str
+    place: Place
+    engine: Engine
+    bucket: str | None
+    parameters: Mapping[str, Any]
+
+
+def _read_project(text: str, folder: str) -> _Project:
+    file = f"{folder}{PROJECT_FILE}"
+    settings = read_settings(text, file=file)
+    found = settings.known("the project", ("name", "engine", "bucket", "parameters"))
+    if "name" not in found:
+        settings.fail("the project has no name", hint="add a line such as 'name: shop'")
+    engine = found.get("engine")
+    parameters = found["parameters"].entries("the list of parameters") if "parameters" in found else {}
+    values = {name: _parameter(name, given) for name, given in parameters.items()}
+    for name, given in parameters.items():
+        declare_parameters({name: values[name]}, given.place)
+    return _Project(
+        name=found["name"].text("the name of the project"),
+        place=Place(file=file, line=1),
+        engine=Engine.SPARK if engine is None else parse_engine(engine.value, engine.place),
+        bucket=found["bucket"].text("the bucket") if "bucket" in found else None,
+        parameters=values,
+    )
+
+
+def _parameter(name: str, given: Setting) -> Any:
+    """Read a default value, or `{type: date}` for a parameter that must be given."""
+    if not isinstance(given.value, dict):
+        return given.plain()
+    settings = given.known(f"the parameter {name!r}", ("type",))
+    kind = settings["type"].value if "type" in settings else None
+    if kind not in _KINDS:
+        given.fail(f"the type of the parameter {name!r} is {kind!r}", hint=f"use {', '.join(_KINDS)}")
+    return _KINDS[kind]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Model:
+    """A file of a model, and what is said about it in its header or beside it."""
+
+    path: PurePosixPath
+    text: str
+    place: Place
+    settings: Mapping[str, Setting]
+
+    def text_of(self, name: str, default: str) -> str:
+        return self.settings[name].text(f"the setting {name!r}") if name in self.settings else default
+
+    def names_of(self, name: str) -> tuple[str, ...]:
+        given = self.settings.get(name)
+        return () if given is None or given.value in (None, ()) else given.names(f"the setting {name!r}")
+
+
+def _iter_models(files: Mapping[PurePosixPath, str], folder: str) -> Iterator[_Model]:
+    beside = {path.with_suffix(""): path for path in files if path.parts[0] == _MODELS and path.suffix in _YAML}
+    for path, text in files.items():
+        if path.parts[0] != _MODELS or path.suffix not in _COMMENTS:
+            continue
+        file = f"{folder}{path}"
+        settings = _header(text, comment=_COMMENTS[path.suffix], file=file)
+        other = beside.pop(path.with_suffix(""), None)
+        if other is not None:
+            more = _known(read_settings(files[other], file=f"{folder}{other}"))
+            for name in more.keys() & settings.keys():
+                more[name].fail(f"{name!r} is also in the header of {file}", hint="keep one of them")
+            settings = settings | more
+        yield _Model(path=path, text=text, place=Place(file=file, line=1), settings=settings)
+    for path in beside.values():
+        raise InvalidPipelineError(
+            f"{folder}{path}:1: there is no model beside the file",
+            hint=f"name it like its model: {path.stem}.sql or {path.stem}.py",
+        )
+
+
+def _header(text: str, *, comment: str, file: str) -> dict[str, Setting]:
+    """Read the YAML between two lines `-- ---` (SQL) or `# ---` (Python) at the top of a file."""
+    lines, fence = text.splitlines(), f"{comment} ---"
+    first = next((number for number, line in enumerate(lines) if line.strip()), 0)
+    if not lines or lines[first].rstrip() != fence:
+        return {}
+    inside: list[str] = []
+    for number, line in enumerate(lines[first + 1 :], start=first + 2):
+        if line.rstrip() == fence:
+            return _known(read_settings("\n".join(inside), file=file, first_line=first + 2))
+        if not line.startswith(comment):
+            Place(file=file, line=number).fail(f"the header is not closed by {fence!r}", hint="add this line")
+        inside.append(line.removeprefix(comment).removeprefix(" "))
+    return Place(file=file, line=first + 1).fail(f"the header is not closed by {fence!r}", hint="add this line")
+
+
+def _known(settings: Setting) -> dict[str, Setting]:
+    return settings.known("a model", _MODEL_SETTINGS, hints=_MODEL_HINTS)
+
+
+def _declare_model(pipeline: "Pipeline", project: _Project, model: _Model) -> None:
+    key = _key(model, project)
+    engine = model.settings.get("engine")
+    options = Options(
+        primary_key=model.names_of("key"),
+        incremental=model.names_of("incremental"),
+        description=model.text_of("description", ""),
+        engine=project.engine if engine is None else parse_engine(engine.value, engine.place),
+    )
+    options = _written(model, options)
+    if model.path.suffix == ".sql":
+        if "inputs" in model.settings:
+            model.settings["inputs"].fail("a SQL model has 'inputs'", hint="leave it out; the SQL names them")
+        output = sql_output(key, model.text, options, parameters=pipeline.parameters, place=model.place)
+    else:
+        output = function_output(
+            key,
+            _function(model),
+            model.names_of("inputs"),
+            options,
+            parameters=pipeline.parameters,
+            place=model.place,
+            code=model.text,
+        )
+    if _is_incremental(model) and not output.incremental:
+        if len(output.inputs) != 1:
+            model.settings["materialized"].fail(
+                f"'{key}' is incremental, and reads {len(output.inputs)} tables",
+                hint="name those of which it reads the new rows only: 'incremental: [bucket.table]'",
+            )
+        output = replace(output, incremental=output.inputs)
+    pipeline._add(output, model.settings.get("checks", Setting(value=(), place=model.place)))
+
+
+def _key(model: _Model, project: _Project) -> str:
+    """Return the table of a model: as it says, else by its file: `bucket.table.sql`, or `bucket/table.sql`."""
+    if "table" in model.settings:
+        given = model.settings["table"]
+        return parse_key(given.text("the setting 'table'"), given.place)
+    if "." in model.path.stem:
+        return parse_key(model.path.stem, model.place)
+    bucket = model.path.parent.name if len(model.path.parts) > 2 else project.bucket
+    if bucket is None:
+        model.place.fail(
+            f"the bucket of the model {model.path.stem!r} is not known",
+            hint=f"move it to {_MODELS}/BUCKET/, or set 'bucket' in {PROJECT_FILE}, or 'table' in its header",
+        )
+    return parse_key(f"{bucket}.{model.path.stem}", model.place)
+
+
+def _is_incremental(model: _Model) -> bool:
+    return "materialized" in model.settings and model.settings["materialized"].value == "incremental"
+
+
+def _written(model: _Model, options: Options) -> Options:
+    """Read how the model is written: by `write`, or by dbt's word for it."""
+    write, given = model.settings.get("write"), model.settings.get("materialized")
+    if write is not None:
+        if given is not None:
+            given.fail("the model has both 'write' and 'materialized'", hint="keep one of them")
+        if write.value not in list(WriteMode):
+            write.fail(f"a model cannot be written by {write.shown()}", hint=f"use {', '.join(WriteMode)}")
+        return replace(options, write=write.value)
+    if given is None or given.value == "table":
+        return options
+    if given.value != "incremental":
+        given.fail(f"a model cannot be materialized as {given.shown()}", hint="use 'table' or 'incremental'")
+    return replace(options, write=WriteMode.UPSERT if options.primary_key else WriteMode.APPEND)
+
+
+def _function(model: _Model) -> Any:
+    source = Source(file=model.place.file, content=model.text.encode())
+    function = getattr(execute(source), _FUNCTION, None)
+    if not callable(function):
+        model.place.fail(f"the file defines no function {_FUNCTION!r}", hint=f"define one: def {_FUNCTION}(...)")
+    return function
