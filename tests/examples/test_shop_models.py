@@ -16,6 +16,15 @@ PROJECT = Path(__file__).parents[2] / "examples" / "shop_models"
 CHECK = "staging.orders: accepted_values (status)"
 
 
+def test_guide_shows_the_files_of_the_example() -> None:
+    guide = (PROJECT.parents[1] / "docs" / "pipelines.md").read_text()
+    assert (PROJECT / "models/staging/orders.sql").read_text() in guide
+    assert (PROJECT / "anabranch.yml").read_text() in guide
+    listing = guide.partition("shop_models/\n")[2].partition("```")[0]
+    files = {str(path.relative_to(PROJECT)) for path in PROJECT.rglob("*") if path.suffix in (".sql", ".yml", ".py")}
+    assert {line.split()[0] for line in listing.splitlines()} == files
+
+
 class Shop:
     """A lake with the raw tables of the example, and the commands on it."""
 

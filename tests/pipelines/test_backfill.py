@@ -1,5 +1,8 @@
 """Backfills: one commit for each value of a parameter, continued by the same call."""
 
+import signal
+import subprocess
+import sys
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -133,3 +136,34 @@ def test_command_names_the_values_and_the_failure(lake: ab.Repository, project: 
     again = invoke(*command, "--repo", lake.uri)
     assert "[3/5] 2026-01-03: done before" in again.err
     assert again.code == 10
+
+
+KILLER = """
+    # ---
+    # key: day
+    # write: upsert
+    # ---
+    import os
+    import signal
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    def model(*, day):
+        marker = Path(__file__).with_suffix(".killed")
+        if day.day == 3 and not marker.exists():
+            marker.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return pa.table({"day": [day]})
+"""
+
+
+def test_killed_backfill_is_continued(lake: ab.Repository, write_project: WriteProject) -> None:
+    folder = write_project({"anabranch.yml": PROJECT, "models/gold/days.py": KILLER})
+    command = [sys.executable, "-m", "anabranch.cli.main", "run", "backfill", str(folder), "day", "--branch", "dev"]
+    command += ["--from", "2026-01-01", "--to", "2026-01-04", "--repo", lake.uri]
+    killed = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (killed.returncode, days(lake)) == (-signal.SIGKILL, ["2026-01-01", "2026-01-02"])
+    again = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "ran days on dev for 2 values of day; 2 values had been built before" in again.stdout
+    assert days(lake) == ["2026-01-01", "2026-01-02", "2026-01-03", "2026-01-04"]

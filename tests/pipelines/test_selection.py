@@ -83,9 +83,14 @@ def test_changed_code_and_changed_inputs_are_selected(built: ab.Repository, writ
     other = {**FILES, "models/gold/best.py": FILES["models/gold/best.py"].replace("0, 1", "0, 2")}
     other["models/silver/customers.sql"] = "SELECT id, upper(name) AS name FROM bronze.customers"
     assert changed(other) == ["silver.customers", "gold.best"]
-    # Checks do not change the rows.
+    # Checks do not change the rows, beside the model or in its header.
     checked = {**FILES, "models/gold/revenue.yml": "checks: [{unique: customer}]"}
+    header = "-- ---\n-- checks: [{unique: id}]\n-- ---\n"
+    checked["models/silver/orders.sql"] = header + FILES["models/silver/orders.sql"]
     assert changed(checked) == []
+    written = {**FILES, "models/silver/orders.sql": header.replace("checks: [{unique: id}]", "write: append")}
+    written["models/silver/orders.sql"] += FILES["models/silver/orders.sql"]
+    assert changed(written) == ["silver.orders"]
     with built.transaction() as tx:
         tx.append(ORDERS, orders(50, 51))
     assert changed(FILES) == ["silver.orders"]

@@ -169,8 +169,14 @@ class _Model:
 
     path: PurePosixPath
     text: str
+    header_lines: int
     place: Place
     settings: Mapping[str, Setting]
+
+    @property
+    def code(self) -> str:
+        """The text without its header, whose checks and description do not decide what the rows are."""
+        return "".join(self.text.splitlines(keepends=True)[self.header_lines :])
 
     def text_of(self, name: str, default: str) -> str:
         return self.settings[name].text(f"the setting {name!r}") if name in self.settings else default
@@ -186,14 +192,15 @@ def _iter_models(files: Mapping[PurePosixPath, str], folder: str) -> Iterator[_M
         if path.parts[0] != _MODELS or path.suffix not in _COMMENTS:
             continue
         file = f"{folder}{path}"
-        settings = _header(text, comment=_COMMENTS[path.suffix], file=file)
+        settings, length = _header(text, comment=_COMMENTS[path.suffix], file=file)
         other = beside.pop(path.with_suffix(""), None)
         if other is not None:
             more = _known(read_settings(files[other], file=f"{folder}{other}"))
             for name in more.keys() & settings.keys():
                 more[name].fail(f"{name!r} is also in the header of {file}", hint="keep one of them")
             settings = settings | more
-        yield _Model(path=path, text=text, place=Place(file=file, line=1), settings=settings)
+        place = Place(file=file, line=1)
+        yield _Model(path=path, text=text, header_lines=length, place=place, settings=settings)
     for path in beside.values():
         raise InvalidPipelineError(
             f"{folder}{path}:1: there is no model beside the file",
@@ -201,16 +208,16 @@ def _iter_models(files: Mapping[PurePosixPath, str], folder: str) -> Iterator[_M
         )
 
 
-def _header(text: str, *, comment: str, file: str) -> dict[str, Setting]:
-    """Read the YAML between two lines `-- ---` (SQL) or `# ---` (Python) at the top of a file."""
+def _header(text: str, *, comment: str, file: str) -> tuple[dict[str, Setting], int]:
+    """Read the YAML between two lines `-- ---` (SQL) or `# ---` (Python) at the top of a file, and count its lines."""
     lines, fence = text.splitlines(), f"{comment} ---"
     first = next((number for number, line in enumerate(lines) if line.strip()), 0)
     if not lines or lines[first].rstrip() != fence:
-        return {}
+        return {}, 0
     inside: list[str] = []
     for number, line in enumerate(lines[first + 1 :], start=first + 2):
         if line.rstrip() == fence:
-            return _known(read_settings("\n".join(inside), file=file, first_line=first + 2))
+            return _known(read_settings("\n".join(inside), file=file, first_line=first + 2)), number
         if not line.startswith(comment):
             Place(file=file, line=number).fail(f"the header is not closed by {fence!r}", hint="add this line")
         inside.append(line.removeprefix(comment).removeprefix(" "))
@@ -234,7 +241,9 @@ def _declare_model(pipeline: "Pipeline", project: _Project, model: _Model) -> No
     if model.path.suffix == ".sql":
         if "inputs" in model.settings:
             model.settings["inputs"].fail("a SQL model has 'inputs'", hint="leave it out; the SQL names them")
-        output = sql_output(key, model.text, options, parameters=pipeline.parameters, place=model.place)
+        output = sql_output(
+            key, model.text, options, parameters=pipeline.parameters, place=model.place, code=model.code
+        )
     else:
         output = function_output(
             key,
@@ -243,7 +252,7 @@ def _declare_model(pipeline: "Pipeline", project: _Project, model: _Model) -> No
             options,
             parameters=pipeline.parameters,
             place=model.place,
-            code=model.text,
+            code=model.code,
         )
     if _is_incremental(model) and not output.incremental:
         if len(output.inputs) != 1:
