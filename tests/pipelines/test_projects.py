@@ -265,6 +265,29 @@ def test_duckdb_can_be_named_in_a_program(lake: ab.Repository) -> None:
         pipeline.table("gold.d")(lambda *, spark: spark)
 
 
+@pytest.mark.parametrize(
+    ("sql", "problem"),
+    [
+        ("SELECT 1.5 AS n, 'a' AS name", "column 'n' has type decimal128"),
+        ("SELECT 1e30 AS n, 'a' AS name", "column 'n' has type double, and a value does not fit into int32"),
+        ("SELECT '7' AS n, 'a' AS name", "column 'n'"),
+        ("SELECT 7 AS n, 'a' AS name, 1 AS more", "column 'more'"),
+    ],
+)
+def test_appended_rows_must_fit_the_table(lake: ab.Repository, sql: str, problem: str) -> None:
+    first = ab.Pipeline("grow", engine="duckdb")
+    first.sql("gold.a", "SELECT 1 AS n, 'x' AS name", write="append")
+    first.run(lake)
+    fitting = ab.Pipeline("grow", engine="duckdb")
+    fitting.sql("gold.a", "SELECT 'y' AS name, 2::BIGINT AS n", write="append")
+    fitting.run(lake)
+    other = ab.Pipeline("grow", engine="duckdb")
+    other.sql("gold.a", sql, write="append")
+    with pytest.raises(StepFailedError, match=problem):
+        other.run(lake)
+    assert lake.snapshot_of("main")["gold.a"].to_arrow().to_pylist() == [{"n": 1, "name": "x"}, {"n": 2, "name": "y"}]
+
+
 @pytest.mark.s3
 def test_project_may_be_in_an_object_store(lake: ab.Repository, place: object) -> None:
     from anabranch.storage import open_store

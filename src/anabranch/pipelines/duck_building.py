@@ -1,13 +1,13 @@
 """One output, built by DuckDB in this process from tables as a run has them, and written into the run."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from anabranch.duck.engine import default_engine
-from anabranch.errors import InvalidInputError
+from anabranch.errors import InvalidInputError, SchemaMismatchError
 from anabranch.format.staging.incoming import as_reader
 from anabranch.pipelines.declarations import Output, WriteMode
 from anabranch.pipelines.incremental import iter_new_rows, seen_input
@@ -20,6 +20,15 @@ if TYPE_CHECKING:
     from anabranch.repo.repository import Repository
 
 __all__ = ["DuckBuilder"]
+
+_KINDS: tuple[Callable[[pa.DataType], bool], ...] = (
+    lambda kind: pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind),
+    lambda kind: pa.types.is_timestamp(kind),
+    lambda kind: pa.types.is_time(kind),
+    lambda kind: pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_dictionary(kind),
+    lambda kind: pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind),
+    pa.types.is_nested,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,14 +101,35 @@ class DuckBuilder:
 
 
 def _as_columns(rows: pa.RecordBatchReader, schema: pa.Schema) -> pa.RecordBatchReader:
-    """Convert rows to the types that a table has, if the columns are the same; DuckDB has fewer types than Arrow."""
-    if set(rows.schema.names) != set(schema.names) or rows.schema.equals(schema):
-        return rows
-    wanted = pa.schema([schema.field(name) for name in rows.schema.names])
-    batches = (
-        pa.RecordBatch.from_arrays(
-            [column.cast(field.type) for column, field in zip(batch.columns, wanted, strict=True)], schema=wanted
-        )
-        for batch in rows
-    )
-    return pa.RecordBatchReader.from_batches(wanted, batches)
+    """Convert rows to the types that a table has: DuckDB has fewer types than Arrow.
+
+    Only between types of one kind: text does not become a number. What does not fit is left to the write to refuse.
+    """
+    fields = [
+        schema.field(field.name)
+        if field.name in schema.names and _are_alike(field, schema.field(field.name))
+        else field
+        for field in rows.schema
+    ]
+    wanted = pa.schema(fields)
+    return rows if wanted.equals(rows.schema) else pa.RecordBatchReader.from_batches(wanted, _iter_cast(rows, wanted))
+
+
+def _are_alike(one: pa.Field, other: pa.Field) -> bool:
+    return one.type == other.type or any(is_kind(one.type) and is_kind(other.type) for is_kind in _KINDS)
+
+
+def _iter_cast(rows: pa.RecordBatchReader, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for batch in rows:
+        columns = [_cast(column, field) for column, field in zip(batch.columns, wanted, strict=True)]
+        yield pa.RecordBatch.from_arrays(columns, schema=wanted)
+
+
+def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
+    try:
+        return column.cast(field.type)
+    except pa.ArrowInvalid as err:
+        raise SchemaMismatchError(
+            f"column '{field.name}' has type {column.type}, and a value does not fit into {field.type}: {err}",
+            hint="cast it in the model, or rebuild the table",
+        ) from err
