@@ -3,15 +3,16 @@
 import json
 from typing import Any
 
-from anabranch.errors import TableNotFoundError
+from anabranch.errors import InvalidInputError, TableNotFoundError
 from anabranch.repo.snapshots import Snapshot, Table
-from anabranch.spark.gateway.names import TableName, parse_name
+from anabranch.spark.gateway import alterations
+from anabranch.spark.gateway.definitions import PRIMARY_KEY, described_schema, parse_definition, properties_of
+from anabranch.spark.gateway.names import TableName, parse_name, parse_new_name
 from anabranch.spark.gateway.requests import Request
 from anabranch.spark.gateway.scans import size_of
 from anabranch.spark.gateway.values import pin_to_json
-from anabranch.spark.types import new_columns, shown_schema, struct_from_json
 
-__all__ = ["create_table", "drop_table", "list_tables", "load_table", "rename_table"]
+__all__ = ["alter_table", "create_table", "drop_table", "list_tables", "load_table", "rename_table"]
 
 
 def list_tables(request: Request) -> dict[str, Any]:
@@ -36,14 +37,22 @@ def load_table(request: Request) -> dict[str, Any]:
 
 def create_table(request: Request) -> dict[str, Any]:
     """Make an empty table, in one commit."""
-    name = _name(request)
-    columns = new_columns(struct_from_json(request["schema"]), keep_nullability=True)
+    name, defined = _name(request), parse_definition(request["definition"])
     with request.repository.transaction(_branch(name), message=request["message"]) as tx:
-        tx.create_table(str(name.key), columns, primary_key=request.get("primary_key", []))
+        tx.create_table(str(name.key), defined.schema, primary_key=defined.primary_key)
+    return {}
+
+
+def alter_table(request: Request) -> dict[str, Any]:
+    """Change columns, keys and properties of a table, in one commit."""
+    name = _name(request)
+    with request.repository.transaction(_branch(name), message=request["message"]) as tx:
+        alterations.alter_table(tx, str(name.key), request["changes"])
     return {}
 
 
 def drop_table(request: Request) -> dict[str, Any]:
+    """Remove a table from a branch, in one commit."""
     name = _name(request)
     with request.repository.transaction(_branch(name), message=request["message"]) as tx:
         tx.drop_table(str(name.key))
@@ -51,9 +60,11 @@ def drop_table(request: Request) -> dict[str, Any]:
 
 
 def rename_table(request: Request) -> dict[str, Any]:
-    old, new = _name(request), parse_name(request["new_parts"], branch=request["branch"])
+    """Give a table another name on its branch, in one commit."""
+    old = _name(request)
+    new = parse_new_name(request["new_parts"], old=request["parts"], catalog=request["catalog"])
     with request.repository.transaction(_branch(old), message=request["message"]) as tx:
-        tx.rename_table(str(old.key), str(new.key))
+        tx.rename_table(str(old.key), str(new))
     return {}
 
 
@@ -65,12 +76,15 @@ def _name(request: Request) -> TableName:
 
 def _branch(name: TableName) -> str:
     if name.branch is None or name.metadata is not None:
-        raise TableNotFoundError(f"'{name.key}' at '{name.ref}' cannot be changed", hint="name a table of a branch")
+        raise InvalidInputError(
+            f"'{name.key}' at '{name.ref}' is read-only", hint=f"name a table of a branch, as in {name.key}.branch_main"
+        )
     return name.branch
 
 
 def _describe(name: TableName, snapshot: Snapshot, table: Table) -> dict[str, Any]:
     pin = table.pin
+    size = size_of(pin)
     return {
         "key": table.key,
         "branch": name.branch,
@@ -78,7 +92,18 @@ def _describe(name: TableName, snapshot: Snapshot, table: Table) -> dict[str, An
         "commit": snapshot.id,
         "pin": pin_to_json(pin),
         "rows": table.count_rows(),
-        "bytes": size_of(pin),
+        "bytes": size,
         "primary_key": list(table.primary_key),
-        "schema": json.dumps(shown_schema(pin.schema).jsonValue()),
+        "schema": json.dumps(described_schema(pin.schema).jsonValue()),
+        "properties": {**properties_of(pin.schema), **_report(name, snapshot, table, size)},
     }
+
+
+def _report(name: TableName, snapshot: Snapshot, table: Table, size: int) -> dict[str, str]:
+    """Return what DESCRIBE EXTENDED and SHOW TBLPROPERTIES show beside the user's own properties."""
+    found = {"commit": snapshot.id, "rows": str(table.count_rows()), "bytes": str(size)}
+    if name.branch is not None:
+        found["branch"] = name.branch
+    if table.primary_key:
+        found[PRIMARY_KEY] = ",".join(table.primary_key)
+    return found

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from anabranch.errors import InvalidNameError, TableNotFoundError
+from anabranch.errors import InvalidInputError, InvalidNameError, TableNotFoundError
 from anabranch.ids import TableKey
 
-__all__ = ["METADATA_TABLES", "TableName", "parse_name"]
+__all__ = ["METADATA_TABLES", "TableName", "parse_name", "parse_new_name"]
 
 METADATA_TABLES = ("history", "changes", "files", "refs")
 _BRANCH, _TAG, _COMMIT = "branch_", "tag_", "commit_"
@@ -51,6 +51,26 @@ def parse_name(parts: list[str], *, branch: str, version: str | None = None, tim
         )
     ref = selector.removeprefix(_TAG).removeprefix(_COMMIT)
     return TableName(key=key, ref=ref, branch=None, metadata=metadata)
+
+
+def parse_new_name(parts: list[str], *, old: list[str], catalog: str) -> TableKey:
+    """Parse what follows RENAME TO: `table`, `bucket.table`, with the catalog in front, or with the same branch behind.
+
+    Spark puts what stands before the last part of the old name in front of a new name of one part.
+    """
+    is_short = len(parts) == len(old) and parts[:-1] == old[:-1]
+    if is_short and len(old) > 2 and not parts[-1].startswith(_BRANCH):
+        return TableKey.parse(f"{old[0]}.{parts[-1]}")
+    if len(parts) > 2 and parts[0] == catalog:
+        parts = parts[1:]
+    if len(parts) == 3 and parts[2] == (old[2] if len(old) > 2 else None):
+        parts = parts[:2]
+    if len(parts) != 2:
+        raise InvalidInputError(
+            f"a table cannot be renamed to '{'.'.join(parts)}'",
+            hint="a rename stays in the catalog and on the branch: write RENAME TO bucket.table",
+        )
+    return TableKey.parse(".".join(parts))
 
 
 def _on_branch(key: TableKey, branch: str, metadata: str | None, *, version: str | None, time: int | None) -> TableName:

@@ -29,6 +29,7 @@ _ANSWERS: Mapping[str, Callable[[Request], Mapping[str, Any]]] = {
     "list_tables": catalog.list_tables,
     "load_table": catalog.load_table,
     "create_table": catalog.create_table,
+    "alter_table": catalog.alter_table,
     "drop_table": catalog.drop_table,
     "rename_table": catalog.rename_table,
     "push_filters": scans.push_filters,

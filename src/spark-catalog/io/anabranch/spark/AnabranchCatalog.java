@@ -4,6 +4,7 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.EnumSet;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
@@ -17,6 +18,7 @@ import org.apache.spark.sql.connector.catalog.NamespaceChange;
 import org.apache.spark.sql.connector.catalog.SupportsNamespaces;
 import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.catalog.TableCatalog;
+import org.apache.spark.sql.connector.catalog.TableCatalogCapability;
 import org.apache.spark.sql.connector.catalog.TableChange;
 import org.apache.spark.sql.connector.catalog.TableInfo;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
@@ -42,6 +44,12 @@ public final class AnabranchCatalog implements TableCatalog, SupportsNamespaces 
   @Override
   public String name() {
     return name;
+  }
+
+  @Override
+  public Set<TableCatalogCapability> capabilities() {
+    return EnumSet.of(
+        TableCatalogCapability.SUPPORT_COLUMN_DEFAULT_VALUE, TableCatalogCapability.SUPPORT_TABLE_CONSTRAINT);
   }
 
   // Tables
@@ -78,8 +86,7 @@ public final class AnabranchCatalog implements TableCatalog, SupportsNamespaces 
   @Override
   public Table createTable(Identifier identifier, TableInfo info) throws TableAlreadyExistsException {
     ObjectNode request = request("create_table", identifier);
-    request.put("schema", info.schema().json());
-    request.set("primary_key", Json.array(primaryKeyOf(info.properties())));
+    request.set("definition", TableInfoJson.of(info));
     request.put("message", Statement.current("CREATE TABLE " + identifier));
     try {
       Gateway.call(settings, request);
@@ -95,8 +102,18 @@ public final class AnabranchCatalog implements TableCatalog, SupportsNamespaces 
   }
 
   @Override
-  public Table alterTable(Identifier identifier, TableChange... changes) {
-    throw new UnsupportedOperationException("ALTER TABLE");
+  public Table createTableLike(Identifier identifier, TableInfo info, Table source)
+      throws TableAlreadyExistsException {
+    return createTable(identifier, info);
+  }
+
+  @Override
+  public Table alterTable(Identifier identifier, TableChange... changes) throws NoSuchTableException {
+    ObjectNode request = request("alter_table", identifier);
+    request.set("changes", TableChangeJson.of(changes));
+    request.put("message", Statement.current("ALTER TABLE " + identifier));
+    Gateway.call(settings, request);
+    return loadTable(identifier);
   }
 
   @Override
@@ -116,7 +133,7 @@ public final class AnabranchCatalog implements TableCatalog, SupportsNamespaces 
 
   @Override
   public void renameTable(Identifier old, Identifier renamed) throws TableAlreadyExistsException {
-    ObjectNode request = request("rename_table", old);
+    ObjectNode request = request("rename_table", old).put("catalog", name);
     request.set("new_parts", Json.array(partsOf(renamed)));
     request.put("message", Statement.current("ALTER TABLE " + old + " RENAME TO " + renamed));
     try {
@@ -219,11 +236,5 @@ public final class AnabranchCatalog implements TableCatalog, SupportsNamespaces 
     String[] parts = Arrays.copyOf(identifier.namespace(), identifier.namespace().length + 1);
     parts[parts.length - 1] = identifier.name();
     return parts;
-  }
-
-  /** The columns that TBLPROPERTIES or OPTIONS name as the primary key, with commas between them. */
-  private static String[] primaryKeyOf(Map<String, String> properties) {
-    String named = properties.getOrDefault("primaryKey", properties.getOrDefault("option.primaryKey", ""));
-    return Arrays.stream(named.split(",")).map(String::trim).filter(part -> !part.isEmpty()).toArray(String[]::new);
   }
 }

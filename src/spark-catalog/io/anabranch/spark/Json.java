@@ -6,6 +6,7 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.ArrayList;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 
@@ -41,6 +42,12 @@ final class Json {
     List<String> values = new ArrayList<>();
     array.forEach(value -> values.add(value.asText()));
     return values.toArray(new String[0]);
+  }
+
+  static Map<String, String> map(JsonNode object) {
+    Map<String, String> values = new LinkedHashMap<>();
+    object.properties().forEach(field -> values.put(field.getKey(), field.getValue().asText()));
+    return values;
   }
 
   static JsonNode parse(String text) {

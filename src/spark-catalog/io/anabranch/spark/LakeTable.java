@@ -3,7 +3,6 @@ package io.anabranch.spark;
 import com.fasterxml.jackson.databind.JsonNode;
 import java.util.Arrays;
 import java.util.EnumSet;
-import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -12,6 +11,9 @@ import org.apache.spark.sql.connector.catalog.Column;
 import org.apache.spark.sql.connector.catalog.SupportsRead;
 import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.catalog.TableCapability;
+import org.apache.spark.sql.connector.catalog.constraints.Constraint;
+import org.apache.spark.sql.connector.expressions.Expressions;
+import org.apache.spark.sql.connector.expressions.NamedReference;
 import org.apache.spark.sql.connector.read.ScanBuilder;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructField;
@@ -30,19 +32,19 @@ class LakeTable implements Table, SupportsRead {
   final long bytes;
   final String[] primaryKey;
   private final String name;
-  private final String commit;
   private final StructType schema;
+  private final JsonNode properties;
 
   LakeTable(Settings settings, String name, JsonNode loaded) {
     this.settings = settings;
     this.name = name;
     key = loaded.get("key").asText();
     branch = loaded.get("branch").isNull() ? null : loaded.get("branch").asText();
-    commit = loaded.get("commit").asText();
     pin = loaded.get("pin");
     rows = loaded.get("rows").asLong();
     bytes = loaded.get("bytes").asLong();
     primaryKey = Json.strings(loaded.get("primary_key"));
+    properties = loaded.get("properties");
     schema = withoutNullKeys((StructType) DataType.fromJson(loaded.get("schema").asText()), primaryKey);
   }
 
@@ -62,15 +64,17 @@ class LakeTable implements Table, SupportsRead {
 
   @Override
   public Map<String, String> properties() {
-    Map<String, String> properties = new HashMap<>();
-    properties.put("commit", commit);
-    if (branch != null) {
-      properties.put("branch", branch);
+    return Json.map(properties);
+  }
+
+  @Override
+  public Constraint[] constraints() {
+    if (primaryKey.length == 0) {
+      return new Constraint[0];
     }
-    if (primaryKey.length > 0) {
-      properties.put("primaryKey", String.join(",", primaryKey));
-    }
-    return properties;
+    // Not enforced by Spark, and true all the same: the repository refuses rows that break it.
+    NamedReference[] columns = Arrays.stream(primaryKey).map(Expressions::column).toArray(NamedReference[]::new);
+    return new Constraint[] {Constraint.primaryKey("primary_key", columns).enforced(false).rely(true).build()};
   }
 
   @Override

@@ -1,6 +1,7 @@
 package io.anabranch.spark;
 
 import org.apache.spark.SparkContext;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.trees.CurrentOrigin;
 import org.apache.spark.sql.catalyst.trees.Origin;
 import org.apache.spark.sql.execution.QueryExecution;
@@ -31,7 +32,13 @@ final class Statement {
       return null;
     }
     QueryExecution execution = SQLExecution.getQueryExecution(Long.parseLong(id));
-    return execution == null ? null : textOf(execution.logical().origin());
+    return execution == null ? null : textOf(execution.logical());
+  }
+
+  /** The text at the root of a plan, or at its first part: a rule of Spark may make the root again without it. */
+  private static String textOf(LogicalPlan plan) {
+    String text = textOf(plan.origin());
+    return text != null || plan.children().isEmpty() ? text : textOf(plan.children().head());
   }
 
   private static String textOf(Origin origin) {
