@@ -17,6 +17,7 @@ from anabranch.repo.models import TableEntry
 __all__ = [
     "Draft",
     "Step",
+    "WrittenChange",
     "append_again",
     "append_fragments_step",
     "append_step",
@@ -25,6 +26,7 @@ __all__ = [
     "overwrite_fragments_step",
     "overwrite_step",
     "refuse_repeated",
+    "replace_fragments_step",
     "replayed",
     "upsert_fragments_step",
     "upsert_step",
@@ -162,6 +164,47 @@ def overwrite_fragments_step(
     if unique_by:
         refuse_repeated(scan.read_table(staged, columns=unique_by), unique_by)
     return one_time_step("overwrite", staged)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenChange:
+    """Rows of a version that are to go, by their addresses in it, and written rows that are to come.
+
+    `moved` rows keep the ids of rows that go, `fresh` ones are new. `may_repeat_keys` says that some bring a key which
+    another row may have.
+    """
+
+    read: Pin
+    addresses: staging.Addresses
+    moved: tuple[WrittenFragment, ...]
+    fresh: tuple[WrittenFragment, ...]
+    may_repeat_keys: bool
+
+
+def replace_fragments_step(pin: Pin, change: WrittenChange, *, primary_key: Sequence[str]) -> Step:
+    """Stage a change of single rows that are written already."""
+
+    def replaced(on: Pin) -> Pin:
+        _refuse_other_columns(pin, on)
+        staging.require_rows(change.read, on, change.addresses)
+        if change.may_repeat_keys and primary_key:
+            _check_written_keys(on, change, primary_key)
+        try:
+            return staging.replace_written(on, addresses=change.addresses, moved=change.moved, fresh=change.fresh)
+        except SchemaMismatchError as err:
+            # Another commit was the first to write the table on this branch, so that its files are in another folder.
+            raise WriteConflictError("its files were moved by another commit", hint="run the statement again") from err
+
+    return Step("change of rows", replaced(pin), replaced)
+
+
+def _check_written_keys(on: Pin, change: WrittenChange, primary_key: Sequence[str]) -> None:
+    """Refuse written rows that repeat a key among themselves, or have one of a row that stays."""
+    left = staging.delete_rows(on, change.addresses)
+    added = staging.append_fragments(left, (*change.moved, *change.fresh))
+    rows = scan.read_appended(left, added, columns=primary_key).read_all()
+    refuse_repeated(rows, primary_key)
+    _refuse_existing(left, rows, primary_key)
 
 
 def one_time_step(name: str, staged: Pin) -> Step:

@@ -21,11 +21,13 @@ from anabranch.repo.checks import checked_metadata, checked_text, require_names
 from anabranch.repo.draft import (
     Draft,
     Step,
+    WrittenChange,
     append_fragments_step,
     append_step,
     one_time_step,
     overwrite_fragments_step,
     overwrite_step,
+    replace_fragments_step,
     upsert_fragments_step,
     upsert_step,
 )
@@ -247,6 +249,11 @@ class Transaction:
             prepared,
             overwrite_fragments_step(prepared.pin, fragments, schema=schema, unique_by=prepared.primary_key),
         )
+
+    @atomic
+    def replace_fragments(self, prepared: Draft, change: WrittenChange) -> None:
+        """Remove rows of a prepared table by their addresses, and add rows that were written for it."""
+        self._take_in(prepared, replace_fragments_step(prepared.pin, change, primary_key=prepared.primary_key))
 
     def _take_in(self, prepared: Draft, step: Step) -> None:
         self._start(str(prepared.key))

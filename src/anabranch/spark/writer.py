@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from anabranch.errors import InvalidInputError
 from anabranch.format import staging
-from anabranch.format.staging import WrittenFragment
+from anabranch.format.staging import Pin, WrittenFragment
 from anabranch.format.staging.incoming import fit_rows
 from anabranch.repo.draft import Draft
 from anabranch.repo.repository import Repository
@@ -20,59 +20,84 @@ from anabranch.repo.transaction import Transaction
 from anabranch.spark.options import OpenRepository, WriteOptions
 from anabranch.spark.types import as_columns, new_columns
 
-__all__ = ["CommitWriter", "PreparedTable", "refuse_overwriting_upsert"]
+__all__ = ["CommitWriter", "FragmentWriter", "PreparedTable", "refuse_overwriting_upsert"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FragmentWriter:
+    """What a worker needs to write rows of Spark as data files of a prepared table."""
+
+    pin: Pin
+    given: StructType
+    columns: pa.Schema
+    is_overwrite: bool
+    prepared_at: float
+
+    def write(self, batches: Iterator[pa.RecordBatch], repository: Repository) -> tuple[str, ...]:
+        """Write rows into the table's folder; return the fragments as text."""
+        with repository.working(since=self.prepared_at):
+            written = staging.write_fragments(self.pin, self.fitted(batches), for_overwrite=self.is_overwrite)
+        return tuple(fragment.to_json() for fragment in written)
+
+    def fitted(self, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatchReader:
+        """Return the rows in the table's columns, with nulls where they are missing."""
+        rows = fit_rows(as_columns(batches, self.given, self.columns), self.columns)
+        return pa.RecordBatchReader.from_batches(rows.schema, rows.batches)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedTable:
-    """A table made ready for rows of Spark: by it workers write files, and the driver takes them in."""
+    """A table made ready for rows of Spark: workers write files by its writer, and the driver takes them in."""
 
     draft: Draft
-    given: StructType
-    columns: pa.Schema
-    is_overwrite: bool
+    writer: FragmentWriter
     is_upsert: bool
-    prepared_at: float
 
     @classmethod
     def make(cls, tx: Transaction, options: WriteOptions, given: StructType, *, is_overwrite: bool) -> Self:
         """Make a table ready by a transaction, which it does not change; refuse wrong types before the job begins."""
-        prepared_at, draft = time.time(), _prepare(tx, options, given)
+        prepared_at = time.time()
+        draft = _prepare(tx, options, given)
+        return cls.of(draft, given, is_overwrite=is_overwrite, is_upsert=options.is_upsert, prepared_at=prepared_at)
+
+    @classmethod
+    def of(
+        cls,
+        draft: Draft,
+        given: StructType,
+        *,
+        is_overwrite: bool,
+        is_upsert: bool = False,
+        columns: pa.Schema | None = None,
+        prepared_at: float,
+    ) -> Self:
+        """Make a draft ready for rows of Spark. With `columns`, an overwrite gives the table these."""
         existing = draft.pin.schema
-        columns = new_columns(given, existing) if is_overwrite else existing
+        if not is_overwrite:
+            columns = existing
+        elif columns is None:
+            columns = new_columns(given, existing)
         check_primary_key(draft.key, columns, draft.primary_key)
-        made = cls(
-            draft=draft,
-            given=given,
-            columns=columns,
-            is_overwrite=is_overwrite,
-            is_upsert=options.is_upsert,
-            prepared_at=prepared_at,
+        writer = FragmentWriter(
+            pin=draft.pin, given=given, columns=columns, is_overwrite=is_overwrite, prepared_at=prepared_at
         )
-        made._fitted(iter(()))
-        return made
+        writer.fitted(iter(()))
+        return cls(draft=draft, writer=writer, is_upsert=is_upsert)
 
     def write(self, batches: Iterator[pa.RecordBatch], repository: Repository) -> tuple[str, ...]:
-        """Write rows into the table's folder; the fragments as text."""
-        with repository.working(since=self.prepared_at):
-            written = staging.write_fragments(self.draft.pin, self._fitted(batches), for_overwrite=self.is_overwrite)
-        return tuple(fragment.to_json() for fragment in written)
+        """Write rows into the table's folder; return the fragments as text."""
+        return self.writer.write(batches, repository)
 
     def take_in(self, tx: Transaction, fragments: Iterable[str]) -> None:
         """Make what the workers wrote part of a transaction."""
         written = [WrittenFragment.from_json(text) for text in fragments]
         staging.require_files(self.draft.pin, written)
-        if self.is_overwrite:
-            tx.overwrite_fragments(self.draft, written, schema=self.columns)
+        if self.writer.is_overwrite:
+            tx.overwrite_fragments(self.draft, written, schema=self.writer.columns)
         elif self.is_upsert:
-            tx.upsert_fragments(self.draft, written, columns=self.given.names)
+            tx.upsert_fragments(self.draft, written, columns=self.writer.given.names)
         else:
             tx.append_fragments(self.draft, written)
-
-    def _fitted(self, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatchReader:
-        """The rows in the table's columns, with nulls where they are missing."""
-        rows = fit_rows(as_columns(batches, self.given, self.columns), self.columns)
-        return pa.RecordBatchReader.from_batches(rows.schema, rows.batches)
 
 
 @dataclass

@@ -41,7 +41,19 @@ from anabranch.format.staging.indices import (
 from anabranch.format.staging.keys import delete_keys, find_existing_keys, upsert
 from anabranch.format.staging.notes import DESCRIPTION, Notes, annotate, keep_notes, notes_of
 from anabranch.format.staging.pin import Pin, create_empty
-from anabranch.format.staging.rows import RowBatch, RowsChanged, delete, replace_rows, update
+from anabranch.format.staging.rows import (
+    Addresses,
+    RowBatch,
+    RowsChanged,
+    delete,
+    delete_rows,
+    find_rows,
+    replace_rows,
+    replace_written,
+    require_rows,
+    update,
+    write_moved_rows,
+)
 from anabranch.format.staging.settling import (
     PreparedSettle,
     Settled,
@@ -70,6 +82,7 @@ from anabranch.format.staging.uniqueness import are_surely_unique
 
 __all__ = [
     "TARGET_ROWS",
+    "Addresses",
     "ColumnChange",
     "DEFAULT",
     "DESCRIPTION",
@@ -98,6 +111,7 @@ __all__ = [
     "copy_ordinary",
     "delete",
     "delete_keys",
+    "delete_rows",
     "drop_columns",
     "drop_index",
     "find_appended",
@@ -107,6 +121,7 @@ __all__ = [
     "foreign_versions",
     "find_indexed_column",
     "find_missing_files",
+    "find_rows",
     "find_shown",
     "fork",
     "has_same_fields",
@@ -122,7 +137,9 @@ __all__ = [
     "overwrite",
     "overwrite_fragments",
     "replace_rows",
+    "replace_written",
     "require_files",
+    "require_rows",
     "prepare_settle",
     "put_prepared",
     "remember_settled",
@@ -140,4 +157,5 @@ __all__ = [
     "staged_at",
     "versions_shown_by",
     "write_fragments",
+    "write_moved_rows",
 ]

@@ -24,11 +24,14 @@ __all__ = [
     "WrittenFragment",
     "append",
     "append_fragments",
+    "as_metadata",
+    "as_written",
     "fingerprint",
     "has_same_fields",
     "overwrite",
     "overwrite_fragments",
     "require_files",
+    "require_same_fields",
     "write_fragments",
 ]
 
@@ -93,7 +96,18 @@ def write_fragments(
             mode="overwrite" if for_overwrite else "append",
             target_bases=None if base is None else [base],
         )
-    against = fingerprint(pin, dataset, fields)
+    return as_written(pin, dataset, written, fields=fields)
+
+
+def as_written(
+    pin: Pin,
+    dataset: lance.LanceDataset,
+    written: Sequence[FragmentMetadata],
+    *,
+    fields: LanceSchema | None = None,
+) -> tuple[WrittenFragment, ...]:
+    """Describe data files that were just written for a version, in other fields than its own if some are given."""
+    against = fingerprint(pin, dataset, dataset.lance_schema if fields is None else fields)
     return tuple(
         WrittenFragment(metadata=json.dumps(f.to_json()), rows=f.physical_rows, fingerprint=against) for f in written
     )
@@ -104,8 +118,13 @@ def append_fragments(pin: Pin, fragments: Sequence[WrittenFragment]) -> Pin:
     if not fragments:
         return pin
     dataset = pin.open()
+    require_same_fields(pin, dataset, fragments)
+    return stage(dataset, pin, lance.LanceOperation.Append(as_metadata(fragments)))
+
+
+def require_same_fields(pin: Pin, dataset: lance.LanceDataset, fragments: Sequence[WrittenFragment]) -> None:
+    """Refuse data files that were not written for this version or one like it."""
     _require_same(fragments, fingerprint(pin, dataset, dataset.lance_schema))
-    return stage(dataset, pin, lance.LanceOperation.Append(_metadata(fragments)))
 
 
 def append(pin: Pin, data: Any) -> Pin:
@@ -118,7 +137,7 @@ def overwrite_fragments(pin: Pin, fragments: Sequence[WrittenFragment], *, schem
     check_column_names(schema.names)
     dataset = pin.open()
     _require_same(fragments, fingerprint(pin, dataset, LanceSchema.from_pyarrow(schema)))
-    return stage(dataset, pin, lance.LanceOperation.Overwrite(schema, _metadata(fragments)))
+    return stage(dataset, pin, lance.LanceOperation.Overwrite(schema, as_metadata(fragments)))
 
 
 def overwrite(pin: Pin, data: Any) -> Pin:
@@ -146,7 +165,8 @@ def has_same_fields(one: Pin, other: Pin) -> bool:
     return one == other or describe_schema(one.open().lance_schema) == describe_schema(other.open().lance_schema)
 
 
-def _metadata(fragments: Sequence[WrittenFragment]) -> list[FragmentMetadata]:
+def as_metadata(fragments: Sequence[WrittenFragment]) -> list[FragmentMetadata]:
+    """Return the fragments as Lance has them."""
     return [FragmentMetadata.from_json(fragment.metadata) for fragment in fragments]
 
 

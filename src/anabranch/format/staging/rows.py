@@ -10,7 +10,7 @@ import pyarrow as pa
 from lance.fragment import FragmentMetadata, RowIdSequence
 from lance.fragment import write_fragments as lance_write_fragments
 
-from anabranch.errors import InvalidInputError
+from anabranch.errors import InvalidInputError, WriteConflictError
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.staging.expressions import (
     check_predicate,
@@ -20,6 +20,7 @@ from anabranch.format.staging.expressions import (
     quoted_column,
 )
 from anabranch.format.staging.fields import family_ids
+from anabranch.format.staging.fragments import WrittenFragment, as_metadata, as_written, require_same_fields
 from anabranch.format.staging.incoming import Rows, cast_computed, require_columns, require_computable
 from anabranch.format.staging.pin import Pin, stage
 from anabranch.format.staging.scanning import iter_batches
@@ -30,14 +31,20 @@ __all__ = [
     "RowsChanged",
     "delete",
     "delete_at",
+    "delete_rows",
+    "find_rows",
     "join_addresses",
     "replace_at",
     "replace_rows",
+    "replace_written",
+    "require_rows",
     "update",
+    "write_moved_rows",
 ]
 
 Addresses = npt.NDArray[np.uint64]
 _ROW_ID, _ROW_ADDRESS = "_rowid", "_rowaddr"
+_BY_ADDRESS = "rows by their address"
 _NOWHERE: Addresses = np.empty(0, dtype=np.uint64)
 
 
@@ -62,12 +69,16 @@ class RowBatch:
 
 def delete(pin: Pin, predicate: str) -> RowsChanged:
     """Stage the table without the rows for which the predicate is true."""
+    return delete_at(pin, pin.open(), find_rows(pin, predicate), predicate=predicate)
+
+
+def find_rows(pin: Pin, predicate: str) -> Addresses:
+    """Return the addresses of the rows for which the predicate is true."""
     dataset = pin.open()
     check_predicate(dataset, predicate)
     with lance_errors(pin.home.uri, pin.home.storage_options), expression_errors(dataset, predicate):
         batches = iter_batches(dataset, columns=[], filter=enclosed(predicate), with_row_address=True)
-        found = [batch.column(_ROW_ADDRESS).to_numpy() for batch in batches]
-    return delete_at(pin, dataset, join_addresses(found), predicate=predicate)
+        return join_addresses([batch.column(_ROW_ADDRESS).to_numpy() for batch in batches])
 
 
 def update(pin: Pin, assignments: Mapping[str, str], *, where: str | None = None) -> RowsChanged:
@@ -108,13 +119,88 @@ def replace_rows(pin: Pin, batches: Iterable[RowBatch]) -> RowsChanged:
     if (kept or fresh) and dataset.describe_indices():
         names = dataset.schema.names
         return replace_at(pin, dataset, [*kept, *fresh], row_ids=row_ids, addresses=addresses, changed_columns=names)
-    staged = delete_at(pin, dataset, addresses, predicate="rows by their address").pin
+    staged = delete_at(pin, dataset, addresses, predicate=_BY_ADDRESS).pin
     if kept or fresh:
         _give_ids(kept, row_ids)
         staged = stage(staged.open(), staged, lance.LanceOperation.Append([*kept, *fresh]))
     inserted = sum(fragment.physical_rows for fragment in fresh)
     deleted = len(addresses) - len(row_ids)
     return RowsChanged(pin=staged, inserted=inserted, updated=len(row_ids), deleted=deleted)
+
+
+def write_moved_rows(pin: Pin, batches: Iterable[tuple[pa.RecordBatch, Addresses]]) -> tuple[WrittenFragment, ...]:
+    """Write rows in the schema of the table as data files, in which they keep the row ids that come with them."""
+    dataset = pin.open()
+    row_ids: list[Addresses] = []
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        for batch, ids in batches:
+            row_ids.append(ids)
+            yield batch
+
+    written = _write(pin, dataset, rows())
+    if dataset.has_stable_row_ids:
+        _give_ids(written, join_addresses(row_ids))
+    return as_written(pin, dataset, written)
+
+
+def delete_rows(pin: Pin, addresses: Addresses) -> Pin:
+    """Stage the table without the rows at these addresses."""
+    return delete_at(pin, pin.open(), addresses, predicate=_BY_ADDRESS).pin
+
+
+def replace_written(
+    pin: Pin, *, addresses: Addresses, moved: Sequence[WrittenFragment], fresh: Sequence[WrittenFragment]
+) -> Pin:
+    """Stage the table without the rows at these addresses and with rows that are written already.
+
+    `moved` rows bring their ids with them, `fresh` ones are new.
+    """
+    dataset = pin.open()
+    require_same_fields(pin, dataset, [*moved, *fresh])
+    written = as_metadata([*moved, *fresh])
+    if written and dataset.describe_indices():
+        rows = _Replaced(written=written, moved=sum(fragment.rows for fragment in moved), addresses=addresses)
+        return _replace(pin, dataset, rows, changed_columns=dataset.schema.names)
+    staged = delete_at(pin, dataset, addresses, predicate=_BY_ADDRESS).pin
+    if not written:
+        return staged
+    return stage(staged.open(), staged, lance.LanceOperation.Append(written))
+
+
+def require_rows(read: Pin, now: Pin, addresses: Addresses) -> None:
+    """Refuse addresses of one version that do not name the same rows in another, or rows that it no longer has."""
+    if read == now or not len(addresses):
+        return
+    before = {fragment.fragment_id: fragment for fragment in read.open().get_fragments()}
+    dataset = now.open()
+    after = {fragment.fragment_id: fragment for fragment in dataset.get_fragments()}
+    owners = np.unique(addresses >> np.uint64(32)).tolist()
+    if any(owner not in after or _files(before[owner]) != _files(after[owner]) for owner in owners):
+        raise _changed_rows()
+    changed = [after[owner] for owner in owners if _deletions(before[owner]) != _deletions(after[owner])]
+    if not changed:
+        return
+    batches = iter_batches(dataset, columns=[], fragments=changed, with_row_address=True)
+    left = join_addresses([batch.column(_ROW_ADDRESS).to_numpy() for batch in batches])
+    in_changed = np.isin(addresses >> np.uint64(32), [fragment.fragment_id for fragment in changed])
+    if not np.isin(addresses[in_changed], left).all():
+        raise _changed_rows()
+
+
+def _files(fragment: lance.LanceFragment) -> tuple[str, ...]:
+    return tuple(file.path for file in fragment.metadata.files)
+
+
+def _deletions(fragment: lance.LanceFragment) -> str | None:
+    file = fragment.metadata.deletion_file
+    return None if file is None else str(file.path(fragment.fragment_id))
+
+
+def _changed_rows() -> WriteConflictError:
+    return WriteConflictError(
+        "rows that this statement changes were changed by another commit", hint="run the statement again"
+    )
 
 
 class _Batches:
@@ -218,25 +304,42 @@ def replace_at(
     new rows.
     Indices on other than the changed columns go on covering rows that only moved.
     """
-    inserted = sum(fragment.physical_rows for fragment in written) - len(row_ids)
     if not written:
         return RowsChanged(pin=pin)
-    # Lance would take new rows for moved ones, and count them as covered by indices that do not know them.
-    only_moved = dataset.has_stable_row_ids and not inserted
-    changed = changed_columns if only_moved else dataset.schema.names
     if dataset.has_stable_row_ids:
         _give_ids(written, row_ids)
+    rows = _Replaced(written=written, moved=len(row_ids), addresses=addresses)
+    staged = _replace(pin, dataset, rows, changed_columns=changed_columns)
+    return RowsChanged(pin=staged, inserted=rows.inserted, updated=rows.moved)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Replaced:
+    """Written rows, of which the first `moved` were at one of the addresses before."""
+
+    written: Sequence[FragmentMetadata]
+    moved: int
+    addresses: Addresses
+
+    @property
+    def inserted(self) -> int:
+        return sum(fragment.physical_rows for fragment in self.written) - self.moved
+
+
+def _replace(pin: Pin, dataset: lance.LanceDataset, rows: _Replaced, *, changed_columns: Sequence[str]) -> Pin:
+    # Lance would take new rows for moved ones, and count them as covered by indices that do not know them.
+    only_moved = dataset.has_stable_row_ids and not rows.inserted
+    changed = changed_columns if only_moved else dataset.schema.names
     with lance_errors(pin.home.uri, pin.home.storage_options):
-        left, gone = _cut(dataset, addresses)
+        left, gone = _cut(dataset, rows.addresses)
         change = lance.LanceOperation.Update(
             removed_fragment_ids=gone,
             updated_fragments=left,
-            new_fragments=list(written),
+            new_fragments=list(rows.written),
             fields_for_preserving_frag_bitmap=family_ids(dataset.lance_schema, changed),
             update_mode="rewrite_rows",
         )
-        staged = stage(dataset, pin, change)
-    return RowsChanged(pin=staged, inserted=inserted, updated=len(row_ids))
+        return stage(dataset, pin, change)
 
 
 def join_addresses(parts: Sequence[Addresses]) -> Addresses:

@@ -3,11 +3,11 @@
 import json
 from typing import Any
 
-from anabranch.errors import InvalidInputError, TableNotFoundError
+from anabranch.errors import TableNotFoundError
 from anabranch.repo.snapshots import Snapshot, Table
 from anabranch.spark.gateway import alterations
 from anabranch.spark.gateway.definitions import PRIMARY_KEY, described_schema, parse_definition, properties_of
-from anabranch.spark.gateway.names import TableName, parse_name, parse_new_name
+from anabranch.spark.gateway.names import TableName, branch_of, parse_name, parse_new_name
 from anabranch.spark.gateway.requests import Request
 from anabranch.spark.gateway.scans import size_of
 from anabranch.spark.gateway.values import pin_to_json
@@ -38,7 +38,7 @@ def load_table(request: Request) -> dict[str, Any]:
 def create_table(request: Request) -> dict[str, Any]:
     """Make an empty table, in one commit."""
     name, defined = _name(request), parse_definition(request["definition"])
-    with request.repository.transaction(_branch(name), message=request["message"]) as tx:
+    with request.repository.transaction(branch_of(name), message=request["message"]) as tx:
         tx.create_table(str(name.key), defined.schema, primary_key=defined.primary_key)
     return {}
 
@@ -46,7 +46,7 @@ def create_table(request: Request) -> dict[str, Any]:
 def alter_table(request: Request) -> dict[str, Any]:
     """Change columns, keys and properties of a table, in one commit."""
     name = _name(request)
-    with request.repository.transaction(_branch(name), message=request["message"]) as tx:
+    with request.repository.transaction(branch_of(name), message=request["message"]) as tx:
         alterations.alter_table(tx, str(name.key), request["changes"])
     return {}
 
@@ -54,7 +54,7 @@ def alter_table(request: Request) -> dict[str, Any]:
 def drop_table(request: Request) -> dict[str, Any]:
     """Remove a table from a branch, in one commit."""
     name = _name(request)
-    with request.repository.transaction(_branch(name), message=request["message"]) as tx:
+    with request.repository.transaction(branch_of(name), message=request["message"]) as tx:
         tx.drop_table(str(name.key))
     return {}
 
@@ -63,7 +63,7 @@ def rename_table(request: Request) -> dict[str, Any]:
     """Give a table another name on its branch, in one commit."""
     old = _name(request)
     new = parse_new_name(request["new_parts"], old=request["parts"], catalog=request["catalog"])
-    with request.repository.transaction(_branch(old), message=request["message"]) as tx:
+    with request.repository.transaction(branch_of(old), message=request["message"]) as tx:
         tx.rename_table(str(old.key), str(new))
     return {}
 
@@ -72,14 +72,6 @@ def _name(request: Request) -> TableName:
     return parse_name(
         request["parts"], branch=request["branch"], version=request.get("version"), time=request.get("time")
     )
-
-
-def _branch(name: TableName) -> str:
-    if name.branch is None or name.metadata is not None:
-        raise InvalidInputError(
-            f"'{name.key}' at '{name.ref}' is read-only", hint=f"name a table of a branch, as in {name.key}.branch_main"
-        )
-    return name.branch
 
 
 def _describe(name: TableName, snapshot: Snapshot, table: Table) -> dict[str, Any]:

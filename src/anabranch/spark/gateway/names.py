@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from anabranch.errors import InvalidInputError, InvalidNameError, TableNotFoundError
 from anabranch.ids import TableKey
 
-__all__ = ["METADATA_TABLES", "TableName", "parse_name", "parse_new_name"]
+__all__ = ["METADATA_TABLES", "TableName", "branch_of", "parse_name", "parse_new_name"]
 
 METADATA_TABLES = ("history", "changes", "files", "refs")
 _BRANCH, _TAG, _COMMIT = "branch_", "tag_", "commit_"
@@ -71,6 +71,15 @@ def parse_new_name(parts: list[str], *, old: list[str], catalog: str) -> TableKe
             hint="a rename stays in the catalog and on the branch: write RENAME TO bucket.table",
         )
     return TableKey.parse(".".join(parts))
+
+
+def branch_of(name: TableName) -> str:
+    """The branch to commit to; refuse a state that never changes, and a metadata table."""
+    if name.branch is None or name.metadata is not None:
+        raise InvalidInputError(
+            f"'{name.key}' at '{name.ref}' is read-only", hint=f"name a table of a branch, as in {name.key}.branch_main"
+        )
+    return name.branch
 
 
 def _on_branch(key: TableKey, branch: str, metadata: str | None, *, version: str | None, time: int | None) -> TableName:

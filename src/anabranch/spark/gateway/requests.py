@@ -20,6 +20,7 @@ class Request:
         self._arguments = arguments
         self._frames = frames
         self._open_repository = open_repository
+        self._pieces: Iterator[bytes] = iter(())
 
     def __getitem__(self, name: str) -> Any:
         return self._arguments[name]
@@ -46,7 +47,13 @@ class Request:
 
     def read_rows(self) -> pa.RecordBatchReader:
         """Read the rows that follow the request."""
-        return pa.ipc.open_stream(pa.PythonFile(_Pieces(self._frames.read_arrow()), mode="r"))
+        self._pieces = self._frames.read_arrow()
+        return pa.ipc.open_stream(pa.PythonFile(_Pieces(self._pieces), mode="r"))
+
+    def drain(self) -> None:
+        """Read what is left of the rows: Arrow knows their end before the frames do."""
+        for _ in self._pieces:
+            pass
 
 
 class _Pieces:

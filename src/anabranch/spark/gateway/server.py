@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from anabranch.errors import AnabranchError
-from anabranch.spark.gateway import catalog, scans
+from anabranch.spark.gateway import catalog, scans, writes
 from anabranch.spark.gateway.frames import Frames, ProtocolError
 from anabranch.spark.gateway.requests import Request
 from anabranch.spark.options import OpenRepository
@@ -34,6 +34,13 @@ _ANSWERS: Mapping[str, Callable[[Request], Mapping[str, Any]]] = {
     "rename_table": catalog.rename_table,
     "push_filters": scans.push_filters,
     "plan_scan": scans.plan_scan,
+    "begin_write": writes.begin_write,
+    "write_rows": writes.write_rows,
+    "write_moved": writes.write_moved,
+    "write_addresses": writes.write_addresses,
+    "commit_write": writes.commit_write,
+    "abort_write": writes.abort_write,
+    "delete_where": writes.delete_where,
 }
 # Operations that answer with rows, and send them themselves.
 _STREAMS: Mapping[str, Callable[[Request], None]] = {"read_rows": scans.read_rows}
@@ -85,7 +92,9 @@ class _Handler(socketserver.BaseRequestHandler):
             if op in _STREAMS:
                 _STREAMS[op](request)
             else:
-                frames.send_json(_ANSWERS[op](request))
+                answer = _ANSWERS[op](request)
+                request.drain()
+                frames.send_json(answer)
 
 
 def _send_error(frames: Frames, kind: str, problem: str, hint: str) -> None:

@@ -1,14 +1,17 @@
 """Pins, splits and schemas as JSON. The catalog keeps them as text and hands them back; it does not look inside."""
 
+import base64
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
+
+import pyarrow as pa
 
 from anabranch.format.home import Home
 from anabranch.format.splits import Split
 from anabranch.format.staging import Pin
 
-__all__ = ["pin_from_json", "pin_to_json", "split_from_json", "split_to_json"]
+__all__ = ["pin_from_json", "pin_to_json", "schema_from_text", "schema_to_text", "split_from_json", "split_to_json"]
 
 
 def pin_to_json(pin: Pin) -> dict[str, Any]:
@@ -34,3 +37,11 @@ def split_to_json(split: Split) -> dict[str, Any]:
 
 def split_from_json(found: Mapping[str, Any]) -> Split:
     return Split(fragments=tuple(found["fragments"]), offset=found["offset"], rows=found["rows"])
+
+
+def schema_to_text(schema: pa.Schema) -> str:
+    return base64.b64encode(schema.serialize()).decode()
+
+
+def schema_from_text(text: str) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))

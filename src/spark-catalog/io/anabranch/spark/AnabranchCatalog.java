@@ -15,9 +15,10 @@ import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
 import org.apache.spark.sql.catalyst.analysis.TableAlreadyExistsException;
 import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.connector.catalog.NamespaceChange;
+import org.apache.spark.sql.connector.catalog.StagedTable;
+import org.apache.spark.sql.connector.catalog.StagingTableCatalog;
 import org.apache.spark.sql.connector.catalog.SupportsNamespaces;
 import org.apache.spark.sql.connector.catalog.Table;
-import org.apache.spark.sql.connector.catalog.TableCatalog;
 import org.apache.spark.sql.connector.catalog.TableCatalogCapability;
 import org.apache.spark.sql.connector.catalog.TableChange;
 import org.apache.spark.sql.connector.catalog.TableInfo;
@@ -27,7 +28,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  * The tables of one repository in Spark SQL: {@code lake.bucket.table}, {@code lake.bucket.table.branch_dev}, VERSION
  * AS OF and so on. The catalog itself knows nothing of Lance: it passes requests on to the gateway.
  */
-public final class AnabranchCatalog implements TableCatalog, SupportsNamespaces {
+public final class AnabranchCatalog implements StagingTableCatalog, SupportsNamespaces {
   private String name;
   private Settings settings;
   private final QueryCommits queryCommits = new QueryCommits();
@@ -99,6 +100,36 @@ public final class AnabranchCatalog implements TableCatalog, SupportsNamespaces 
     } catch (NoSuchTableException e) {
       throw new IllegalStateException(e);
     }
+  }
+
+  // CREATE TABLE AS SELECT and REPLACE TABLE: one commit with all rows
+
+  @Override
+  public StagedTable stageCreate(Identifier identifier, TableInfo info) throws TableAlreadyExistsException {
+    if (tableExists(identifier)) {
+      throw new TableAlreadyExistsException(identifier);
+    }
+    return stage(identifier, info, "create");
+  }
+
+  @Override
+  public StagedTable stageReplace(Identifier identifier, TableInfo info) throws NoSuchTableException {
+    if (!tableExists(identifier)) {
+      throw new NoSuchTableException(identifier);
+    }
+    return stage(identifier, info, "replace");
+  }
+
+  @Override
+  public StagedTable stageCreateOrReplace(Identifier identifier, TableInfo info) {
+    return stage(identifier, info, "create_or_replace");
+  }
+
+  private StagedTable stage(Identifier identifier, TableInfo info, String mode) {
+    ObjectNode request = request("begin_write", identifier).put("mode", mode);
+    request.set("definition", TableInfoJson.of(info));
+    request.put("message", Statement.current("CREATE TABLE " + identifier));
+    return new StagedLakeTable(name + "." + identifier, settings, request, info);
   }
 
   @Override

@@ -27,10 +27,10 @@ final class ExpressionJson {
     ObjectNode object = Json.object();
     if (expression instanceof NamedReference reference) {
       object.put("op", "column").set("name", Json.array(reference.fieldNames()));
-    } else if (expression instanceof Literal<?> literal) {
-      putValue(object.put("op", "literal"), literal.value());
     } else if (expression instanceof GeneralScalarExpression scalar) {
       object.put("op", scalar.name()).set("args", of(scalar.children()));
+    } else if (expression instanceof Literal<?> literal) { // AlwaysTrue is both
+      putValue(object.put("op", "literal"), literal.value());
     } else {
       object.put("op", "unknown");
     }

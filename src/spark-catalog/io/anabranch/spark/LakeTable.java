@@ -1,6 +1,7 @@
 package io.anabranch.spark;
 
 import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.Arrays;
 import java.util.EnumSet;
 import java.util.List;
@@ -8,20 +9,42 @@ import java.util.Map;
 import java.util.Set;
 import org.apache.spark.sql.connector.catalog.CatalogV2Util;
 import org.apache.spark.sql.connector.catalog.Column;
+import org.apache.spark.sql.connector.catalog.MetadataColumn;
+import org.apache.spark.sql.connector.catalog.SupportsDeleteV2;
+import org.apache.spark.sql.connector.catalog.SupportsMetadataColumns;
 import org.apache.spark.sql.connector.catalog.SupportsRead;
+import org.apache.spark.sql.connector.catalog.SupportsRowLevelOperations;
+import org.apache.spark.sql.connector.catalog.SupportsWrite;
 import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.catalog.TableCapability;
 import org.apache.spark.sql.connector.catalog.constraints.Constraint;
 import org.apache.spark.sql.connector.expressions.Expressions;
 import org.apache.spark.sql.connector.expressions.NamedReference;
+import org.apache.spark.sql.connector.expressions.filter.Predicate;
 import org.apache.spark.sql.connector.read.ScanBuilder;
+import org.apache.spark.sql.connector.write.LogicalWriteInfo;
+import org.apache.spark.sql.connector.write.RowLevelOperationBuilder;
+import org.apache.spark.sql.connector.write.RowLevelOperationInfo;
+import org.apache.spark.sql.connector.write.WriteBuilder;
 import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /** One table, pinned to the commit that it was loaded from. */
-class LakeTable implements Table, SupportsRead {
+class LakeTable
+    implements Table,
+        SupportsRead,
+        SupportsWrite,
+        SupportsDeleteV2,
+        SupportsRowLevelOperations,
+        SupportsMetadataColumns {
+  /** Where a row lies in the version that is read. */
+  static final String ROW_ADDRESS = "_rowaddr";
+  /** The id of a row, which stays the same when the row is updated or moved. */
+  static final String ROW_ID = "_rowid";
+
   final Settings settings;
   final String key;
   /** The branch to write to, or null for a state that never changes. */
@@ -79,12 +102,74 @@ class LakeTable implements Table, SupportsRead {
 
   @Override
   public Set<TableCapability> capabilities() {
-    return EnumSet.of(TableCapability.BATCH_READ);
+    if (branch == null) {
+      return EnumSet.of(TableCapability.BATCH_READ);
+    }
+    return EnumSet.of(
+        TableCapability.BATCH_READ,
+        TableCapability.BATCH_WRITE,
+        TableCapability.TRUNCATE,
+        TableCapability.OVERWRITE_BY_FILTER);
   }
 
   @Override
   public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
     return new LakeScanBuilder(this);
+  }
+
+  @Override
+  public MetadataColumn[] metadataColumns() {
+    return new MetadataColumn[] {new RowColumn(ROW_ADDRESS), new RowColumn(ROW_ID)};
+  }
+
+  @Override
+  public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
+    return new LakeWriteBuilder(this, info);
+  }
+
+  @Override
+  public RowLevelOperationBuilder newRowLevelOperationBuilder(RowLevelOperationInfo info) {
+    return () -> new RowLevelChange(this, info);
+  }
+
+  /** Whether a DELETE needs no job, because Lance can decide alone which rows go. */
+  @Override
+  public boolean canDeleteWhere(Predicate[] predicates) {
+    ObjectNode request = request("delete_where").put("dry_run", true);
+    request.set("filters", ExpressionJson.of(predicates));
+    return Gateway.call(settings, request).get("can_delete").asBoolean();
+  }
+
+  @Override
+  public void deleteWhere(Predicate[] predicates) {
+    ObjectNode request = request("delete_where").put("message", Statement.current("DELETE FROM " + key));
+    request.set("filters", ExpressionJson.of(predicates));
+    Gateway.call(settings, request);
+  }
+
+  /** A request about this table, on the branch that it was loaded from. */
+  ObjectNode request(String operation) {
+    if (branch == null) {
+      throw new UnsupportedOperationException(
+          name + " is one state of the past, which cannot be changed: name the table on a branch");
+    }
+    String[] parts = key.split("\\.", 2);
+    ObjectNode request = Gateway.request(settings, operation).put("branch", branch);
+    request.set("parts", Json.array(parts[0], parts[1]));
+    return request;
+  }
+
+  /** A column that every table has. */
+  private record RowColumn(String name) implements MetadataColumn {
+    @Override
+    public DataType dataType() {
+      return DataTypes.LongType;
+    }
+
+    @Override
+    public boolean isNullable() {
+      return false;
+    }
   }
 
   /** The columns of a primary key are never null, whatever the table's schema says. */

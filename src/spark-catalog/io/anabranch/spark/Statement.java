@@ -1,12 +1,15 @@
 package io.anabranch.spark;
 
+import java.util.ArrayList;
+import java.util.List;
 import org.apache.spark.SparkContext;
-import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.trees.CurrentOrigin;
 import org.apache.spark.sql.catalyst.trees.Origin;
+import org.apache.spark.sql.catalyst.trees.TreeNode;
 import org.apache.spark.sql.execution.QueryExecution;
 import org.apache.spark.sql.execution.SQLExecution;
 import scala.Option;
+import scala.jdk.javaapi.CollectionConverters;
 
 /** The SQL statement that is being run, which becomes the message of its commit. */
 final class Statement {
@@ -35,14 +38,21 @@ final class Statement {
     return execution == null ? null : textOf(execution.logical());
   }
 
-  /** The text at the root of a plan, or at its first part: a rule of Spark may make the root again without it. */
-  private static String textOf(LogicalPlan plan) {
+  /** The text of the first node that has one: some nodes that the analysis makes have none. */
+  private static String textOf(TreeNode<?> plan) {
     String text = textOf(plan.origin());
-    return text != null || plan.children().isEmpty() ? text : textOf(plan.children().head());
+    List<TreeNode<?>> parts = new ArrayList<>();
+    CollectionConverters.asJava(plan.children()).forEach(child -> parts.add((TreeNode<?>) child));
+    // The query of CREATE TABLE AS SELECT is among the inner children.
+    CollectionConverters.asJava(plan.innerChildren()).forEach(child -> parts.add((TreeNode<?>) child));
+    for (TreeNode<?> part : parts) {
+      text = text == null ? textOf(part) : text;
+    }
+    return text;
   }
 
   private static String textOf(Origin origin) {
     Option<String> text = origin.sqlText();
-    return text.isDefined() ? text.get().strip() : null;
+    return text.isDefined() && !text.get().isBlank() ? text.get().strip() : null;
   }
 }

@@ -1,0 +1,277 @@
+"""Writes: the driver begins one, tasks write data files, and the driver publishes them as one commit.
+
+What the driver knows of a write stays in its own process. Tasks get what they need as JSON.
+"""
+
+import base64
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from threading import Lock
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap64
+
+from anabranch.errors import BusyError, InvalidExpressionError, TableNotFoundError
+from anabranch.format import staging
+from anabranch.format.staging import Addresses, Pin, WrittenFragment
+from anabranch.repo.draft import Draft, WrittenChange
+from anabranch.repo.repository import Repository
+from anabranch.repo.transaction import Transaction
+from anabranch.spark.gateway.definitions import TableDefinition, parse_definition
+from anabranch.spark.gateway.names import branch_of, parse_name
+from anabranch.spark.gateway.predicates import push_predicate
+from anabranch.spark.gateway.requests import Request
+from anabranch.spark.gateway.values import pin_from_json, pin_to_json, schema_from_text, schema_to_text
+from anabranch.spark.types import struct_from_json
+from anabranch.spark.writer import FragmentWriter, PreparedTable
+
+__all__ = [
+    "abort_write",
+    "begin_write",
+    "commit_write",
+    "delete_where",
+    "write_addresses",
+    "write_moved",
+    "write_rows",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Write:
+    """A write that was begun: what it does to which table, and what the message of its commit will be."""
+
+    repository: Repository
+    branch: str
+    message: str
+    metadata: Mapping[str, str]
+    table: PreparedTable
+    read: Pin | None
+    where: str | None
+
+
+class _Writes:
+    """The writes that were begun in this process and have not ended."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._begun: dict[str, _Write] = {}
+
+    def add(self, write: _Write) -> str:
+        key = uuid4().hex
+        with self._lock:
+            self._begun[key] = write
+        return key
+
+    def get(self, key: str) -> _Write:
+        with self._lock:
+            found = self._begun.get(key)
+        if found is None:
+            raise BusyError("the process that began this write has ended", hint="run the statement again")
+        return found
+
+    def remove(self, key: str) -> None:
+        with self._lock:
+            self._begun.pop(key, None)
+
+
+_WRITES = _Writes()
+
+
+def begin_write(request: Request) -> dict[str, Any]:
+    """Make a table ready for rows; answer the id of the write, and what its tasks need.
+
+    `mode` is append, overwrite, change (rows by their address in `pin`), create, replace or create_or_replace; the last
+    three have a `definition`. With `filters`, rows that they match are removed in the same commit.
+    """
+    name = parse_name(request["parts"], branch=request["branch"])
+    branch, mode, given = branch_of(name), request["mode"], struct_from_json(request["schema"])
+    defined = parse_definition(request["definition"]) if request.get("definition") else None
+    prepared_at = time.time()
+    with request.repository.transaction(branch) as tx:  # without changes, so that it publishes nothing
+        draft = _prepare(tx, str(name.key), mode, defined)
+        is_overwrite = mode in {"overwrite", "replace", "create_or_replace"} and draft.origin is not None
+        columns = None if defined is None else defined.schema
+        table = PreparedTable.of(draft, given, is_overwrite=is_overwrite, columns=columns, prepared_at=prepared_at)
+    write = _Write(
+        repository=request.repository,
+        branch=branch,
+        message=request["message"],
+        metadata=request.get("metadata", {}),
+        table=table,
+        read=_read_pin(request),
+        where=_where(request, draft.pin),
+    )
+    return {"write": _WRITES.add(write), "writer": _writer_to_json(table.writer, request["schema"])}
+
+
+def write_rows(request: Request) -> dict[str, Any]:
+    """Write the rows that follow as data files; answer their fragments."""
+    writer = _writer_from_json(request["writer"], request.storage_options)
+    return {"fragments": list(writer.write(iter(request.read_rows()), request.repository))}
+
+
+def write_moved(request: Request) -> dict[str, Any]:
+    """Write rows that take the place of others.
+
+    Behind the columns of a row come its id, the address of the one that goes, and the values of that one's key.
+    """
+    writer, keys = _writer_from_json(request["writer"], request.storage_options), request["primary_key"]
+    moved = _MovedRows(writer=writer, keys=keys, gone=BitMap64())
+    with request.repository.working(since=writer.prepared_at):
+        written = staging.write_moved_rows(writer.pin, moved.read(iter(request.read_rows())))
+    return {
+        "moved": [fragment.to_json() for fragment in written],
+        "addresses": _encode(moved.gone),
+        "rekeyed": moved.rekeyed,
+    }
+
+
+def write_addresses(request: Request) -> dict[str, Any]:
+    """Note the addresses, in the first column of the rows that follow, of rows that go."""
+    gone = BitMap64()
+    for batch in request.read_rows():
+        gone.update(batch.column(0).to_pylist())
+    return {"addresses": _encode(gone)}
+
+
+def commit_write(request: Request) -> dict[str, Any]:
+    """Publish what all tasks wrote as one commit; answer its id, None if nothing changed."""
+    write = _WRITES.get(request["write"])
+    tasks: Sequence[Mapping[str, Any]] = request["tasks"]
+    fresh = [text for task in tasks for text in task.get("fragments", ())]
+    with write.repository.transaction(write.branch, message=write.message, metadata=write.metadata) as tx:
+        if write.read is None and write.where is None:
+            write.table.take_in(tx, fresh)
+        else:
+            tx.replace_fragments(write.table.draft, _change(write, tasks, fresh))
+    _WRITES.remove(request["write"])
+    return {"commit": None if tx.published is None else tx.published.graph_commit_id}
+
+
+def abort_write(request: Request) -> dict[str, Any]:
+    """Forget a write. Its files belong to no commit, and garbage collection removes them."""
+    _WRITES.remove(request["write"])
+    return {}
+
+
+def delete_where(request: Request) -> dict[str, Any]:
+    """Delete the rows that filters match without a job, where Lance can decide it alone; answer whether it could."""
+    name = parse_name(request["parts"], branch=request["branch"])
+    branch, key = branch_of(name), str(name.key)
+    snapshot = request.repository.published_snapshot_of(branch)
+    where = _exact(request["filters"], snapshot[key].schema)
+    if where is None or request.get("dry_run"):
+        return {"can_delete": where is not None}
+    with request.repository.transaction(branch, message=request["message"]) as tx:
+        tx.delete(key, where)
+    return {"can_delete": True}
+
+
+def _prepare(tx: Transaction, key: str, mode: str, defined: TableDefinition | None) -> Draft:
+    if defined is not None and (mode == "create" or (mode == "create_or_replace" and key not in tx)):
+        return tx.prepare_new(key, defined.schema, primary_key=defined.primary_key)
+    if key not in tx:
+        raise TableNotFoundError(f"there is no table '{key}' on '{tx.branch}'", hint="create it first")
+    draft = tx.prepare(key)
+    return draft if defined is None else replace(draft, primary_key=defined.primary_key)
+
+
+def _change(write: _Write, tasks: Sequence[Mapping[str, Any]], fresh: Sequence[str]) -> WrittenChange:
+    draft = write.table.draft
+    addresses = _decode([text for task in tasks for text in task.get("addresses", ())])
+    if write.where is not None:
+        addresses = staging.find_rows(draft.pin, write.where)
+    moved = [text for task in tasks for text in task.get("moved", ())]
+    change = WrittenChange(
+        read=draft.pin if write.read is None else write.read,
+        addresses=addresses,
+        moved=tuple(map(WrittenFragment.from_json, moved)),
+        fresh=tuple(map(WrittenFragment.from_json, fresh)),
+        may_repeat_keys=bool(fresh) or any(task.get("rekeyed") for task in tasks),
+    )
+    staging.require_files(draft.pin, [*change.moved, *change.fresh])
+    return change
+
+
+@dataclass(slots=True, kw_only=True)
+class _MovedRows:
+    """Rows with what follows their columns; addresses and changed keys are counted as they pass."""
+
+    writer: FragmentWriter
+    keys: Sequence[str]
+    gone: BitMap64
+    rekeyed: int = 0
+
+    def read(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, Addresses]]:
+        width = len(self.writer.given.names)
+        for batch in batches:
+            row_ids, addresses = batch.column(width), batch.column(width + 1)
+            self.gone.update(addresses.to_pylist())
+            for number, key in enumerate(self.keys):
+                old, new = batch.column(width + 2 + number), batch.column(self.writer.given.names.index(key))
+                self.rekeyed += pc.sum(pc.not_equal(old, new)).as_py() or 0
+            rows = pa.RecordBatch.from_arrays(batch.columns[:width], names=self.writer.given.names)
+            for fitted in self.writer.fitted(iter([rows])):
+                yield fitted, row_ids.to_numpy().astype(np.uint64)
+
+
+def _read_pin(request: Request) -> Pin | None:
+    return pin_from_json(request["pin"], request.storage_options) if request["mode"] == "change" else None
+
+
+def _where(request: Request, pin: Pin) -> str | None:
+    filters = request.get("filters")
+    if filters is None:
+        return None
+    where = _exact(filters, pin.schema)
+    if where is None:
+        raise InvalidExpressionError(
+            "the condition of the overwrite cannot be decided by the table itself",
+            hint="compare columns with literals, or delete the rows first",
+        )
+    return where
+
+
+def _exact(filters: Sequence[Mapping[str, Any]], schema: pa.Schema) -> str | None:
+    """Filters as one predicate, or None unless Lance decides all of them exactly as Spark does."""
+    pushed = [push_predicate(found, schema) for found in filters]
+    if any(one is None or not one.is_exact for one in pushed):
+        return None
+    return " AND ".join(one.sql for one in pushed if one is not None) or "true"
+
+
+def _writer_to_json(writer: FragmentWriter, schema: str) -> dict[str, Any]:
+    return {
+        "pin": pin_to_json(writer.pin),
+        "schema": schema,
+        "columns": schema_to_text(writer.columns),
+        "is_overwrite": writer.is_overwrite,
+        "prepared_at": writer.prepared_at,
+    }
+
+
+def _writer_from_json(found: Mapping[str, Any], storage_options: Mapping[str, str]) -> FragmentWriter:
+    return FragmentWriter(
+        pin=pin_from_json(found["pin"], storage_options),
+        given=struct_from_json(found["schema"]),
+        columns=schema_from_text(found["columns"]),
+        is_overwrite=found["is_overwrite"],
+        prepared_at=found["prepared_at"],
+    )
+
+
+def _encode(addresses: BitMap64) -> list[str]:
+    addresses.run_optimize()
+    return [base64.b64encode(addresses.serialize()).decode()] if addresses else []
+
+
+def _decode(texts: Sequence[str]) -> Addresses:
+    merged = BitMap64()
+    for text in texts:
+        merged |= BitMap64.deserialize(base64.b64decode(text))
+    return np.fromiter(merged, dtype=np.uint64, count=len(merged))

@@ -1,0 +1,86 @@
+package io.anabranch.spark;
+
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import org.apache.spark.sql.connector.expressions.filter.AlwaysTrue;
+import org.apache.spark.sql.connector.expressions.filter.Predicate;
+import org.apache.spark.sql.connector.write.BatchWrite;
+import org.apache.spark.sql.connector.write.DataWriterFactory;
+import org.apache.spark.sql.connector.write.LogicalWriteInfo;
+import org.apache.spark.sql.connector.write.PhysicalWriteInfo;
+import org.apache.spark.sql.connector.write.SupportsOverwriteV2;
+import org.apache.spark.sql.connector.write.Write;
+import org.apache.spark.sql.connector.write.WriteBuilder;
+import org.apache.spark.sql.connector.write.WriterCommitMessage;
+
+/** INSERT and INSERT OVERWRITE: new rows, after some or all of the old ones are removed. */
+final class LakeWriteBuilder implements WriteBuilder, SupportsOverwriteV2 {
+  private final LakeTable table;
+  private final LogicalWriteInfo info;
+  private String mode = "append";
+  private Predicate[] removed;
+
+  LakeWriteBuilder(LakeTable table, LogicalWriteInfo info) {
+    this.table = table;
+    this.info = info;
+  }
+
+  @Override
+  public WriteBuilder truncate() {
+    mode = "overwrite";
+    return this;
+  }
+
+  @Override
+  public WriteBuilder overwrite(Predicate[] predicates) {
+    if (predicates.length == 0 || (predicates.length == 1 && predicates[0] instanceof AlwaysTrue)) {
+      return truncate();
+    }
+    removed = predicates;
+    return this;
+  }
+
+  @Override
+  public Write build() {
+    String message = Statement.current("Write '" + table.key + "' with Spark");
+    return new Write() {
+      @Override
+      public String description() {
+        return "anabranch " + mode + " " + table.key;
+      }
+
+      @Override
+      public BatchWrite toBatch() {
+        ObjectNode request = table.request("begin_write").put("mode", mode);
+        WriteOptions.put(request, info.options(), message);
+        if (removed != null) {
+          request.set("filters", ExpressionJson.of(removed));
+        }
+        return new RowBatchWrite(BegunWrite.begin(table.settings, request, info.schema()));
+      }
+    };
+  }
+
+  /** A job that adds rows. Spark lets one attempt of each task commit. */
+  static final class RowBatchWrite implements BatchWrite {
+    private final BegunWrite write;
+
+    RowBatchWrite(BegunWrite write) {
+      this.write = write;
+    }
+
+    @Override
+    public DataWriterFactory createBatchWriterFactory(PhysicalWriteInfo physical) {
+      return new RowWriter.Factory(write.settings(), write.taskRequest("write_rows"), write.schema());
+    }
+
+    @Override
+    public void commit(WriterCommitMessage[] messages) {
+      write.commit(messages);
+    }
+
+    @Override
+    public void abort(WriterCommitMessage[] messages) {
+      write.abort();
+    }
+  }
+}

@@ -1,0 +1,101 @@
+package io.anabranch.spark;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import java.io.Closeable;
+import java.io.IOException;
+import org.apache.arrow.memory.BufferAllocator;
+import org.apache.arrow.vector.VectorSchemaRoot;
+import org.apache.arrow.vector.ipc.ArrowStreamWriter;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.execution.arrow.ArrowWriter;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.ArrowUtils;
+
+/** Rows of a task on their way to the gateway, as one request that is answered after the last row. */
+final class RowSink implements Closeable {
+  private static final int ROWS_PER_BATCH = 1 << 15;
+  private static final long BYTES_PER_BATCH = 64L << 20;
+  private static final int ROWS_PER_LOOK = 64;
+
+  private final Connection connection;
+  private final BufferAllocator memory;
+  private final VectorSchemaRoot root;
+  private final ArrowWriter batch;
+  private final ArrowStreamWriter output;
+  private int rows;
+  private boolean isClosed;
+
+  RowSink(Settings settings, String request, StructType schema) throws IOException {
+    connection = Gateway.of(settings).connect();
+    memory = ArrowUtils.rootAllocator().newChildAllocator("anabranch write", 0, Long.MAX_VALUE);
+    root = VectorSchemaRoot.create(ArrowUtils.toArrowSchema(schema, "UTC", true, false, false), memory);
+    batch = ArrowWriter.create(root);
+    output = new ArrowStreamWriter(root, null, connection.arrowOutput());
+    try {
+      connection.sendJson(Json.parse(request));
+      output.start();
+    } catch (IOException e) {
+      close();
+      throw e;
+    }
+  }
+
+  void add(InternalRow row) throws IOException {
+    batch.write(row);
+    rows++;
+    // A row may be large, so that the number of rows alone does not bound a batch.
+    boolean isLarge = rows % ROWS_PER_LOOK == 0 && memory.getAllocatedMemory() > BYTES_PER_BATCH;
+    if (rows == ROWS_PER_BATCH || isLarge) {
+      flush();
+    }
+  }
+
+  /** Send what is left, and return the answer. */
+  JsonNode finish() throws IOException {
+    try {
+      if (rows > 0) {
+        flush();
+      }
+      output.end();
+      connection.sendEnd();
+    } catch (IOException e) {
+      throw explained(e);
+    }
+    return connection.readJson();
+  }
+
+  @Override
+  public void close() throws IOException {
+    if (isClosed) {
+      return;
+    }
+    isClosed = true;
+    try {
+      connection.close();
+    } finally {
+      root.close();
+      memory.close();
+    }
+  }
+
+  private void flush() throws IOException {
+    batch.finish();
+    try {
+      output.writeBatch();
+    } catch (IOException e) {
+      throw explained(e);
+    }
+    batch.reset();
+    rows = 0;
+  }
+
+  /** The error that the gateway reported before it stopped to read, if it did. */
+  private IOException explained(IOException failure) {
+    try {
+      connection.readJson();
+    } catch (IOException e) {
+      failure.addSuppressed(e);
+    }
+    return failure;
+  }
+}
