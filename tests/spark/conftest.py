@@ -1,6 +1,7 @@
 """A lake for each test, and how Spark reads and writes it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import count
 from typing import Any
 
@@ -55,6 +56,23 @@ def add_catalog(repo: ab.Repository) -> str:
     name = f"lake{next(_CATALOGS)}"
     ab.spark_session(repo, catalog=name)
     return name
+
+
+@contextmanager
+def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
+    before = spark.conf.get(name)
+    spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        spark.conf.set(name, str(before))
+
+
+@pytest.fixture
+def large(spark: SparkSession) -> Iterator[None]:
+    """Treat every table as one that is too large to be broadcast: only then filters are left to Lance alone."""
+    with setting(spark, "spark.sql.autoBroadcastJoinThreshold", "-1"):
+        yield
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import lance
 import pyarrow as pa
+from lance.dataset import ColumnOrdering
 
 from anabranch.format.bases import fragments_of_base
 from anabranch.format.scan import filter_errors
@@ -13,7 +14,7 @@ from anabranch.format.staging.expressions import check_predicate, enclosed
 from anabranch.format.staging.incoming import require_columns
 from anabranch.format.staging.pin import Pin
 
-__all__ = ["ROW_ADDRESS", "ROW_ID", "Selection", "Split", "plan_splits", "read_split", "selected_schema"]
+__all__ = ["ROW_ADDRESS", "ROW_ID", "Order", "Selection", "Split", "plan_splits", "read_split", "selected_schema"]
 
 # Columns that every table has: where a row lies in its version, and its id, which stays when it moves.
 ROW_ADDRESS, ROW_ID = "_rowaddr", "_rowid"
@@ -27,16 +28,31 @@ _BYTES_PER_NARROW_ROW = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """One column to sort by."""
+
+    column: str
+    is_ascending: bool
+    nulls_first: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
     """Which columns and rows to read: all of them by default. With `bases`, only rows whose files lie there.
 
-    `limit` is the most rows to read of each split.
+    `limit` is the maximum number of rows of each split: the first in `order`, if that is given.
     """
 
     columns: tuple[str, ...] | None = None
     filter: str | None = None
     bases: tuple[str, ...] = ()
     limit: int | None = None
+    order: tuple[Order, ...] = ()
+
+    @property
+    def takes_first_rows(self) -> bool:
+        """Whether any rows will do, as long as there are enough of them."""
+        return self.limit is not None and self.filter is None and not self.order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,17 +84,18 @@ def plan_splits(
     rows_per_split: int = _ROWS_PER_SPLIT,
     bytes_per_split: int = _BYTES_PER_SPLIT,
 ) -> list[Split]:
-    """Parts of about that size. Small fragments share one; a large one is cut, unless a filter is given.
+    """Plan parts of about that size. Small fragments share one; a large one is cut, unless a filter or order is given.
 
     Lance counts offsets after a filter, so that every part of a cut fragment would have to be filtered from the start.
     """
     splits: list[Split] = []
     held: list[int] = []
     held_rows = held_bytes = 0
-    for fragment in _fragments(pin, selection.bases):
+    can_cut = selection.filter is None and selection.limit is None
+    for fragment in _enough_fragments(_fragments(pin, selection.bases), selection):
         rows, size = int(fragment.count_rows()), _size(fragment)
         parts = max(-(-rows // rows_per_split), -(-size // bytes_per_split))
-        if parts > 1 and selection.filter is None:
+        if parts > 1 and can_cut:
             splits += _cut(fragment.fragment_id, rows, parts)
             continue
         if held and (held_rows + rows > rows_per_split or held_bytes + size > bytes_per_split):
@@ -106,9 +123,20 @@ def read_split(pin: Pin, split: Split, selection: Selection) -> Iterator[pa.Reco
             offset=split.offset if split.rows is not None else None,
             limit=_fewest(split.rows, selection.limit),
             batch_size=_batch_rows(fragments),
+            order_by=[ColumnOrdering(one.column, one.is_ascending, one.nulls_first) for one in selection.order] or None,
             # Without any column Lance reads nothing unless it is asked for the ids.
             with_row_id=selection.columns == (),
         ).to_batches()
+
+
+def _enough_fragments(fragments: Sequence[lance.LanceFragment], selection: Selection) -> Iterator[lance.LanceFragment]:
+    """Leave out the fragments that are not needed to reach a limit."""
+    rows = 0
+    for fragment in fragments:
+        yield fragment
+        rows += int(fragment.count_rows())
+        if selection.limit is not None and selection.takes_first_rows and rows >= selection.limit:
+            return
 
 
 def _fewest(*limits: int | None) -> int | None:

@@ -56,10 +56,9 @@ def shown_columns(shown: StructType) -> pa.Schema:
 
 
 def as_shown(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Rows of a table in the types that `shown_columns` asks for."""
+    """Convert rows of a table to the types that `shown_columns` asks for. Fields of structs may be left out."""
     for batch in batches:
-        # Unsafe only where it must be: nanoseconds are cut off. Everything else becomes wider, or stays.
-        arrays = [pc.cast(batch.column(field.name), field.type, safe=False) for field in schema]
+        arrays = [_shown_array(batch.column(field.name), field.type) for field in schema]
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
@@ -107,6 +106,11 @@ def _shown_type(kind: pa.DataType) -> pa.DataType:
         return _shown_type(kind.storage_type)
     common = common_type(kind)
     return next((change(common) for is_kind, change in _WIDER if is_kind(common)), common)
+
+
+def _shown_array(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    # Unsafe only where it must be: nanoseconds are cut off. Everything else becomes wider, or stays.
+    return values if values.type == kind else pc.cast(values, kind, safe=False)
 
 
 def _shown_field(field: pa.Field) -> pa.Field:

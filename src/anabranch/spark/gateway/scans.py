@@ -6,18 +6,18 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from anabranch.format.splits import ROW_ADDRESS, ROW_ID, Selection, plan_splits, read_split
+from anabranch.format.splits import Order, Selection, plan_splits, read_split
 from anabranch.format.staging import Pin
+from anabranch.spark.gateway.aggregates import aggregate_rows
 from anabranch.spark.gateway.predicates import push_predicate
 from anabranch.spark.gateway.requests import Request
 from anabranch.spark.gateway.values import pin_from_json, split_from_json, split_to_json
-from anabranch.spark.types import as_shown, shown_columns, struct_from_json
+from anabranch.spark.types import as_shown, shown_columns, shown_schema, struct_from_json
 
 __all__ = ["plan_scan", "push_filters", "read_rows", "size_of"]
 
 _SMALLEST_SPLIT = 4 << 20
 _LARGEST_SPLIT = 128 << 20
-_METADATA = (ROW_ADDRESS, ROW_ID)
 
 
 def push_filters(request: Request) -> dict[str, Any]:
@@ -29,24 +29,40 @@ def push_filters(request: Request) -> dict[str, Any]:
 
 def plan_scan(request: Request) -> dict[str, Any]:
     """Answer the parts of a scan: enough of them to use all cores, and none too large for one task."""
-    pin, where = _pin(request), request.get("where")
+    pin = _pin(request)
     size, cores = size_of(pin), max(1, request.get("cores", 1))
     bytes_per_split = min(max(-(-size // cores), _SMALLEST_SPLIT), _LARGEST_SPLIT)
-    splits = plan_splits(pin, Selection(filter=where), bytes_per_split=bytes_per_split)
+    splits = plan_splits(pin, _selection(request), bytes_per_split=bytes_per_split)
     return {"splits": [split_to_json(split) for split in splits]}
 
 
 def read_rows(request: Request) -> None:
-    """Send the rows of one part."""
-    shown = struct_from_json(request["schema"])
-    selection = Selection(columns=tuple(shown.names), filter=request.get("where"), limit=request.get("limit"))
-    rows = read_split(_pin(request), split_from_json(request["split"]), selection)
-    request.send_rows(_as_read(rows, shown), shown_columns(shown))
+    """Send the rows of one part, or the one row of its aggregates."""
+    pin, split = _pin(request), split_from_json(request["split"])
+    aggregates = request.get("aggregates")
+    if aggregates is None:
+        shown = struct_from_json(request["schema"])
+        rows = read_split(pin, split, _selection(request, tuple(shown.names)))
+        request.send_rows(_as_read(rows, shown), shown_columns(shown))
+        return
+    names = tuple(dict.fromkeys(one["column"] for one in aggregates if "column" in one))
+    columns = shown_schema(pa.schema([pin.schema.field(name) for name in names]))
+    answer = shown_columns(struct_from_json(request["schema"]))
+    rows = _as_read(read_split(pin, split, _selection(request, names)), columns)
+    request.send_rows(iter(aggregate_rows(rows, aggregates, answer).to_batches()), answer)
 
 
 def size_of(pin: Pin) -> int:
     """The bytes of all data files of a version."""
     return sum(file.file_size_bytes or 0 for fragment in pin.open().get_fragments() for file in fragment.metadata.files)
+
+
+def _selection(request: Request, columns: tuple[str, ...] | None = None) -> Selection:
+    order = tuple(
+        Order(column=one["column"], is_ascending=one["ascending"], nulls_first=one["nulls_first"])
+        for one in request.get("order", [])
+    )
+    return Selection(columns=columns, filter=request.get("where"), limit=request.get("limit"), order=order)
 
 
 def _as_read(rows: Iterator[pa.RecordBatch], shown: StructType) -> Iterator[pa.RecordBatch]:

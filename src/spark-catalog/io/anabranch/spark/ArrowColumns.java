@@ -65,7 +65,18 @@ final class ArrowColumns {
     if (vector instanceof BitVector) {
       return new BooleanColumn(vector, type);
     }
-    return new ArrowColumnVector(vector);
+    return new NestedColumn(vector);
+  }
+
+  /** A column of another type. Spark closes each batch that it has read, and its class would drop the vector's parts. */
+  private static final class NestedColumn extends ArrowColumnVector {
+    NestedColumn(FieldVector vector) {
+      super(vector);
+    }
+
+    /** The reader frees the memory of all its batches. */
+    @Override
+    public void close() {}
   }
 
   /** A column of values that have no parts. Each subclass reads one type; the other types are errors of the caller. */

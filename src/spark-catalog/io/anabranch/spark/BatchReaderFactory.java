@@ -10,20 +10,18 @@ import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
-/** Opens the parts of a scan on the executors. The request travels as text; a part adds its split to it. */
+/** Opens the parts of a scan on the executors. Requests travel as text. */
 final class BatchReaderFactory implements PartitionReaderFactory {
   private final Settings settings;
-  private final String request;
   private final StructType columns;
 
-  BatchReaderFactory(Settings settings, String request, StructType columns) {
+  BatchReaderFactory(Settings settings, StructType columns) {
     this.settings = settings;
-    this.request = request;
     this.columns = columns;
   }
 
-  /** One part of a scan, as the gateway of the driver planned it. */
-  record Part(String split) implements InputPartition {}
+  /** One part of a scan: the request that all parts share, and the split as the gateway of the driver planned it. */
+  record Part(String request, String split) implements InputPartition {}
 
   @Override
   public boolean supportColumnarReads(InputPartition partition) {
@@ -37,8 +35,9 @@ final class BatchReaderFactory implements PartitionReaderFactory {
 
   @Override
   public PartitionReader<ColumnarBatch> createColumnarReader(InputPartition partition) {
-    ObjectNode full = (ObjectNode) Json.parse(request);
-    full.set("split", Json.parse(((Part) partition).split()));
+    Part part = (Part) partition;
+    ObjectNode full = (ObjectNode) Json.parse(part.request());
+    full.set("split", Json.parse(part.split()));
     try {
       Connection connection = Gateway.of(settings).connect();
       try {
