@@ -39,6 +39,7 @@ _ANSWERS: Mapping[str, Callable[[Request], Mapping[str, Any]]] = {
     "write_moved": writes.write_moved,
     "write_addresses": writes.write_addresses,
     "commit_write": writes.commit_write,
+    "commit_batch": writes.commit_batch,
     "abort_write": writes.abort_write,
     "delete_where": writes.delete_where,
 }

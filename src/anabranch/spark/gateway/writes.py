@@ -16,11 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
-from anabranch.errors import BusyError, InvalidExpressionError, TableNotFoundError
+from anabranch.errors import BusyError, InvalidExpressionError, InvalidInputError, TableNotFoundError
 from anabranch.format import staging
 from anabranch.format.staging import Addresses, Pin, WrittenFragment
 from anabranch.repo.draft import Draft, WrittenChange
 from anabranch.repo.repository import Repository
+from anabranch.repo.streams import StreamBatch
 from anabranch.repo.transaction import Transaction
 from anabranch.spark.gateway.definitions import TableDefinition, parse_definition
 from anabranch.spark.gateway.names import branch_of, parse_name
@@ -33,6 +34,7 @@ from anabranch.spark.writer import FragmentWriter, PreparedTable
 __all__ = [
     "abort_write",
     "begin_write",
+    "commit_batch",
     "commit_write",
     "delete_where",
     "write_addresses",
@@ -85,8 +87,8 @@ _WRITES = _Writes()
 def begin_write(request: Request) -> dict[str, Any]:
     """Make a table ready for rows; answer the id of the write, and what its tasks need.
 
-    `mode` is append, overwrite, change (rows by their address in `pin`), create, replace or create_or_replace; the last
-    three have a `definition`. With `filters`, rows that they match are removed in the same commit.
+    `mode` is append, upsert, overwrite, change (rows by their address in `pin`), create, replace or create_or_replace;
+    the last three have a `definition`. With `filters`, rows that they match are removed in the same commit.
     """
     name = parse_name(request["parts"], branch=request["branch"])
     branch, mode, given = branch_of(name), request["mode"], struct_from_json(request["schema"])
@@ -96,7 +98,14 @@ def begin_write(request: Request) -> dict[str, Any]:
         draft = _prepare(tx, str(name.key), mode, defined)
         is_overwrite = mode in {"overwrite", "replace", "create_or_replace"} and draft.origin is not None
         columns = None if defined is None else defined.schema
-        table = PreparedTable.of(draft, given, is_overwrite=is_overwrite, columns=columns, prepared_at=prepared_at)
+        table = PreparedTable.of(
+            draft,
+            given,
+            is_overwrite=is_overwrite,
+            is_upsert=mode == "upsert",
+            columns=columns,
+            prepared_at=prepared_at,
+        )
     write = _Write(
         repository=request.repository,
         branch=branch,
@@ -143,7 +152,7 @@ def commit_write(request: Request) -> dict[str, Any]:
     """Publish what all tasks wrote as one commit; answer its id, None if nothing changed."""
     write = _WRITES.get(request["write"])
     tasks: Sequence[Mapping[str, Any]] = request["tasks"]
-    fresh = [text for task in tasks for text in task.get("fragments", ())]
+    fresh = _fresh(tasks)
     with write.repository.transaction(write.branch, message=write.message, metadata=write.metadata) as tx:
         if write.read is None and write.where is None:
             write.table.take_in(tx, fresh)
@@ -151,6 +160,22 @@ def commit_write(request: Request) -> dict[str, Any]:
             tx.replace_fragments(write.table.draft, _change(write, tasks, fresh))
     _WRITES.remove(request["write"])
     return {"commit": None if tx.published is None else tx.published.graph_commit_id}
+
+
+def commit_batch(request: Request) -> dict[str, Any]:
+    """Publish one batch of a stream as one commit, unless the branch has it already."""
+    write = _WRITES.get(request["write"])
+    fragments, table = _fresh(request["tasks"]), write.table
+    if fragments or table.writer.is_overwrite:
+        write.repository.stream_publish(
+            StreamBatch(query=request["query"], epoch=request["epoch"], table=table.draft.key),
+            lambda tx: table.take_in(tx, fragments),
+            branch=write.branch,
+            message=write.message,
+            metadata=write.metadata,
+        )
+    _WRITES.remove(request["write"])
+    return {}
 
 
 def abort_write(request: Request) -> dict[str, Any]:
@@ -178,7 +203,14 @@ def _prepare(tx: Transaction, key: str, mode: str, defined: TableDefinition | No
     if key not in tx:
         raise TableNotFoundError(f"there is no table '{key}' on '{tx.branch}'", hint="create it first")
     draft = tx.prepare(key)
+    if mode == "upsert" and not draft.primary_key:
+        raise InvalidInputError(f"table '{key}' has no primary key", hint="leave the option 'upsert' out")
     return draft if defined is None else replace(draft, primary_key=defined.primary_key)
+
+
+def _fresh(tasks: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The fragments of new rows that all tasks wrote."""
+    return [text for task in tasks for text in task.get("fragments", ())]
 
 
 def _change(write: _Write, tasks: Sequence[Mapping[str, Any]], fresh: Sequence[str]) -> WrittenChange:

@@ -43,18 +43,30 @@ final class BegunWrite {
   }
 
   void commit(WriterCommitMessage[] messages) {
+    ObjectNode request = Gateway.request(settings, "commit_write").put("write", id);
+    request.set("tasks", tasksOf(messages));
+    Gateway.call(settings, request);
+  }
+
+  /** Commit one batch of a stream, unless an earlier attempt has done so. */
+  void commitBatch(String query, long epoch, WriterCommitMessage[] messages) {
+    ObjectNode request = Gateway.request(settings, "commit_batch").put("write", id);
+    request.put("query", query).put("epoch", epoch);
+    request.set("tasks", tasksOf(messages));
+    Gateway.call(settings, request);
+  }
+
+  void abort() {
+    Gateway.call(settings, Gateway.request(settings, "abort_write").put("write", id));
+  }
+
+  private static ArrayNode tasksOf(WriterCommitMessage[] messages) {
     ArrayNode tasks = Json.array();
     for (WriterCommitMessage message : messages) {
       if (message instanceof TaskResult result) {
         tasks.add(Json.parse(result.json()));
       }
     }
-    ObjectNode request = Gateway.request(settings, "commit_write").put("write", id);
-    request.set("tasks", tasks);
-    Gateway.call(settings, request);
-  }
-
-  void abort() {
-    Gateway.call(settings, Gateway.request(settings, "abort_write").put("write", id));
+    return tasks;
   }
 }

@@ -108,6 +108,7 @@ class LakeTable
     return EnumSet.of(
         TableCapability.BATCH_READ,
         TableCapability.BATCH_WRITE,
+        TableCapability.STREAMING_WRITE,
         TableCapability.TRUNCATE,
         TableCapability.OVERWRITE_BY_FILTER);
   }

@@ -11,9 +11,11 @@ import org.apache.spark.sql.connector.write.SupportsOverwriteV2;
 import org.apache.spark.sql.connector.write.Write;
 import org.apache.spark.sql.connector.write.WriteBuilder;
 import org.apache.spark.sql.connector.write.WriterCommitMessage;
+import org.apache.spark.sql.connector.write.streaming.StreamingWrite;
+import org.apache.spark.sql.internal.connector.SupportsStreamingUpdateAsAppend;
 
 /** INSERT and INSERT OVERWRITE: new rows, after some or all of the old ones are removed. */
-final class LakeWriteBuilder implements WriteBuilder, SupportsOverwriteV2 {
+final class LakeWriteBuilder implements WriteBuilder, SupportsOverwriteV2, SupportsStreamingUpdateAsAppend {
   private final LakeTable table;
   private final LogicalWriteInfo info;
   private String mode = "append";
@@ -50,14 +52,25 @@ final class LakeWriteBuilder implements WriteBuilder, SupportsOverwriteV2 {
 
       @Override
       public BatchWrite toBatch() {
-        ObjectNode request = table.request("begin_write").put("mode", mode);
-        WriteOptions.put(request, info.options(), message);
-        if (removed != null) {
-          request.set("filters", ExpressionJson.of(removed));
-        }
-        return new RowBatchWrite(BegunWrite.begin(table.settings, request, info.schema()));
+        return new RowBatchWrite(begin(message));
+      }
+
+      /** Spark builds a write for each batch of a stream. */
+      @Override
+      public StreamingWrite toStreaming() {
+        return new StreamBatchWrite(begin("Batch of a stream into '" + table.key + "'"), info.queryId());
       }
     };
+  }
+
+  private BegunWrite begin(String message) {
+    ObjectNode request = table.request("begin_write");
+    request.put("mode", WriteOptions.isUpsert(info.options(), mode) ? "upsert" : mode);
+    WriteOptions.put(request, info.options(), message);
+    if (removed != null) {
+      request.set("filters", ExpressionJson.of(removed));
+    }
+    return BegunWrite.begin(table.settings, request, info.schema());
   }
 
   /** A job that adds rows. Spark lets one attempt of each task commit. */
