@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from anabranch.repo.transaction import Transaction
     from anabranch.spark.session import get_session as spark_session
     from anabranch.spark.views import register_tables as tables
-    from anabranch.warnings import ExternalWriteWarning
+    from anabranch.warnings import DurabilityWarning, ExternalWriteWarning
 
 __version__ = "0.1.0"
 __all__ = [
@@ -35,6 +35,7 @@ __all__ = [
     "ColumnChange",
     "Conflict",
     "Dataset",
+    "DurabilityWarning",
     "ExportReport",
     "ExternalWriteWarning",
     "GraphCommit",
@@ -63,6 +64,7 @@ _PUBLIC = {
     "Conflict": ("anabranch.repo.merging.conflicts", "Conflict"),
     "Dataset": ("anabranch.format.dataset", "Dataset"),
     "ExportReport": ("anabranch.repo.loading.values", "ExportReport"),
+    "DurabilityWarning": ("anabranch.warnings", "DurabilityWarning"),
     "ExternalWriteWarning": ("anabranch.warnings", "ExternalWriteWarning"),
     "GraphCommit": ("anabranch.repo.models", "GraphCommit"),
     "LoadProgress": ("anabranch.repo.loading.values", "LoadProgress"),

@@ -6,9 +6,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-__all__ = ["ExternalWriteWarning", "collect_warnings", "warn_of_external_write"]
+__all__ = ["DurabilityWarning", "ExternalWriteWarning", "collect_warnings", "warn_of_external_write"]
 
 _COLLECTED: ContextVar[list[str] | None] = ContextVar("anabranch_warnings", default=None)
+
+
+class DurabilityWarning(UserWarning):
+    """A change is visible to all readers, and the disk failed before it confirmed that it keeps the change.
+
+    The change may be lost with a power loss. Check the disk, and then whether the change is there.
+    """
 
 
 class ExternalWriteWarning(UserWarning):

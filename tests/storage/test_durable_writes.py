@@ -11,7 +11,7 @@ import pytest
 from anabranch.errors import InvalidInputError, ObjectExistsError, StorageError, StorageFullError
 from anabranch.storage import ObjectStore, open_store
 from anabranch.storage.folders import remove_empty_folders
-from anabranch.storage.local_store import DurabilityWarning
+from anabranch.warnings import DurabilityWarning
 
 pytestmark = pytest.mark.usefixtures("real_syncs")
 

@@ -17,12 +17,9 @@ from anabranch.storage.links import iter_files, list_entries, refuse_links
 from anabranch.storage.objects import ObjectInfo, PreparedObject
 from anabranch.storage.obstore_store import ObstoreBackedStore
 from anabranch.storage.options import Durability, durability_of
+from anabranch.warnings import DurabilityWarning
 
-__all__ = ["DurabilityWarning", "LocalFolderStore"]
-
-
-class DurabilityWarning(UserWarning):
-    """A write is visible, but the disk did not confirm that it survives a power loss."""
+__all__ = ["LocalFolderStore"]
 
 
 class LocalFolderStore(ObstoreBackedStore):

@@ -3,13 +3,15 @@
 python -m tests.repo.programs.power_loss write URI NAME SEED    one line of JSON for each change that succeeded
 python -m tests.repo.programs.power_loss storm FOLDER           write and sync files without a pause
 
-The first line of a writer is "ready". It stops at the first error, which the failing disk causes.
+The first line of a writer is "ready". It stops at the first error, which the failing disk causes, and at the first
+DurabilityWarning: a change that comes with one is not acknowledged.
 """
 
 import json
 import os
 import random
 import sys
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -139,6 +141,7 @@ def _say(line: str) -> None:
 
 
 def write(uri: str, name: str, seed: int) -> None:
+    warnings.simplefilter("error", ab.DurabilityWarning)
     writer = Writer(uri, name, seed)
     _say("ready")
     while True:
@@ -146,7 +149,7 @@ def write(uri: str, name: str, seed: int) -> None:
             done = writer.step()
         except (BusyError, ConflictError):
             continue
-        except AnabranchError as err:
+        except (AnabranchError, ab.DurabilityWarning) as err:
             _say(json.dumps({"stopped": f"{type(err).__name__}: {err}"}))
             return
         if done is not None:
