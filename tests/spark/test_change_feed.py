@@ -28,7 +28,7 @@ from anabranch.spark.spark_errors import spark_errors
 from anabranch.storage.wrappers import CountingStore
 from pyspark_anabranch import DefaultSource
 from tests.conftest import Place
-from tests.spark.conftest import ORDERS, Read, options, orders, rows
+from tests.spark.conftest import ORDERS, Read, options, orders, rows, slow
 from tests.spark.following import changes, follow, read_batches, replay, write_down
 
 pytestmark = pytest.mark.spark
@@ -146,7 +146,6 @@ def test_a_running_stream_takes_what_is_committed_meanwhile(small: ab.Repository
     assert changes(read_batches(follower.folder)) == [("insert", 3, "before"), ("insert", 4, "meanwhile")]
 
 
-@pytest.mark.s3
 def test_a_stream_since_the_latest_tells_only_what_comes(small: ab.Repository, follower: Follower) -> None:
     put(small, 3, "before")
     frame = follower.load(small, branch="main", since="latest")
@@ -232,15 +231,15 @@ def test_a_reset_below_what_was_read_ends_a_stream(small: ab.Repository, followe
     ("given", "error", "problem"),
     [
         ({}, InvalidInputError, "not said which branch the stream follows; give the option 'branch'"),
-        ({"until": "main"}, InvalidInputError, "a stream has no end"),
-        ({"branch": "main", "until": "main"}, InvalidInputError, "both 'branch' and 'until' say where changes end"),
-        ({"branch": "nowhere"}, BranchNotFoundError, "nowhere"),
+        slow({"until": "main"}, InvalidInputError, "a stream has no end"),
+        slow({"branch": "main", "until": "main"}, InvalidInputError, "both 'branch' and 'until' say where changes end"),
+        slow({"branch": "nowhere"}, BranchNotFoundError, "nowhere"),
         ({"since": "main@v9"}, VersionNotFoundError, "has no version 9"),
-        ({"since": "dev"}, InvalidInputError, "'dev' comes after 'main'"),
+        slow({"since": "dev"}, InvalidInputError, "'dev' comes after 'main'"),
         ({"branch": "other", "since": "dev"}, NotInHistoryError, "is not in the history of 'other'"),
-        ({"branch": "main", "ref": "main"}, InvalidInputError, "the option 'ref' is not known here"),
-        ({"branch": "main", "maxcommitsperbatch": "0"}, InvalidInputError, "'maxCommitsPerBatch' is '0'"),
-        ({"branch": "main", "table": "s.none"}, InvalidInputError, r"two tables are named, s\.none and s\.small"),
+        slow({"branch": "main", "ref": "main"}, InvalidInputError, "the option 'ref' is not known here"),
+        slow({"branch": "main", "maxcommitsperbatch": "0"}, InvalidInputError, "'maxCommitsPerBatch' is '0'"),
+        slow({"branch": "main", "table": "s.none"}, InvalidInputError, r"two tables are named, s\.none and s\.small"),
         ({"branch": "main", "path": "s.none"}, TableNotFoundError, r"there is no table 's\.none' in 'main'"),
         ({"branch": "main", "path": "s.taken"}, SchemaMismatchError, r"'s\.taken' has a column '_Commit'"),
     ],

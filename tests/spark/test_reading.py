@@ -15,7 +15,7 @@ from anabranch.errors import (
     TableNotFoundError,
 )
 from anabranch.spark.spark_errors import spark_errors
-from tests.spark.conftest import ORDERS, Read, options, orders
+from tests.spark.conftest import ORDERS, Read, options, orders, slow
 
 pytestmark = pytest.mark.spark
 
@@ -130,12 +130,12 @@ def test_rows_of_some_bases_only(lake: ab.Repository, read: Read) -> None:
     ("key", "given", "kind", "said"),
     [
         ("s.nothing", {}, TableNotFoundError, "there is no table 's.nothing' in 'main'"),
-        (ORDERS, {"ref": "gone"}, BranchNotFoundError, "'gone'"),
-        (ORDERS, {"columns": "id,x"}, SchemaMismatchError, "there is no column 'x'"),
-        (ORDERS, {"filter": "id >"}, InvalidExpressionError, "'id >'"),
+        slow(ORDERS, {"ref": "gone"}, BranchNotFoundError, "'gone'"),
+        slow(ORDERS, {"columns": "id,x"}, SchemaMismatchError, "there is no column 'x'"),
+        slow(ORDERS, {"filter": "id >"}, InvalidExpressionError, "'id >'"),
         (ORDERS, {"filter": "price > 1"}, InvalidExpressionError, "price"),
         (ORDERS, {"filters": "id > 1"}, InvalidInputError, "the option 'filters' is not known here"),
-        ("orders", {}, InvalidNameError, "orders"),
+        slow("orders", {}, InvalidNameError, "orders"),
     ],
 )
 def test_what_cannot_be_read_is_said_at_once(
