@@ -12,7 +12,16 @@ from anabranch.format.manifest import BasePath
 from anabranch.storage import open_store
 from anabranch.storage.uris import normalise_uri
 
-__all__ = ["BaseUsage", "LiveFile", "StorageReport", "Usage", "list_live_files", "storage_report"]
+__all__ = [
+    "BaseUsage",
+    "DataFile",
+    "LiveFile",
+    "StorageReport",
+    "Usage",
+    "list_data_files",
+    "list_live_files",
+    "storage_report",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +102,37 @@ def list_live_files(home: Home, dataset: lance.LanceDataset) -> tuple[LiveFile, 
         indices = dataset.describe_indices()
     found.extend(live(part.uuid, FileKind.INDEX, part.base_id) for index in indices for part in index.segments)
     return tuple(found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataFile:
+    """A data file of one fragment. Rows and deletions are those of the fragment, which may have several files."""
+
+    fragment: int
+    uri: str
+    rows: int
+    deletions: int
+    bytes: int | None
+
+
+def list_data_files(home: Home, dataset: lance.LanceDataset) -> list[DataFile]:
+    """List the data files of an opened version, wherever they are."""
+    by_id = {base.id: base for base in bases_of(dataset)}
+    found = []
+    for fragment in dataset.get_fragments():
+        metadata = fragment.metadata
+        for file in [*metadata.files, *(overlay.data_file for overlay in metadata.overlays)]:
+            where = resolve_path(file.path, FileKind.DATA, file.base_id, bases=by_id, dataset_root=home.uri)
+            found.append(
+                DataFile(
+                    fragment=fragment.fragment_id,
+                    uri=normalise_uri(where),
+                    rows=metadata.physical_rows or 0,
+                    deletions=metadata.num_deletions,
+                    bytes=file.file_size_bytes,
+                )
+            )
+    return found
 
 
 def storage_report(home: Home, version: int | None = None) -> StorageReport:

@@ -4,7 +4,7 @@ Offsets are commits, which never change; so a batch that is read again has the s
 commits alone, and the workers compare.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -25,7 +25,7 @@ from anabranch.repo.table_line import TableChange
 from anabranch.spark.options import LATEST, FeedOptions, OpenRepository
 from anabranch.spark.types import as_shown, shown_columns, shown_schema
 
-__all__ = ["ChangeReader", "ChangeStreamReader", "PinnedFeed"]
+__all__ = ["ChangeReader", "ChangeStreamReader", "Piece", "PinnedFeed", "plan_pieces", "read_pieces"]
 
 _ABOUT = (
     StructField("_change", StringType()),
@@ -79,15 +79,40 @@ class PinnedFeed:
 
 
 @dataclass(frozen=True, slots=True)
-class _Piece:
+class Piece:
     """What one commit did, or, where a table came or went as a whole, a part of its rows."""
 
     change: TableChange
     split: Split | None = None
 
 
+def plan_pieces(feed: TableFeed, changes: Sequence[TableChange]) -> list[tuple[Piece, ...]]:
+    """Divide changes into parts, each for one task."""
+    compared, whole = [], []
+    for change in changes:
+        if change.before is not None and change.after is not None:
+            compared.append(Piece(change))
+        elif (table := _only_side(feed.compare(change))) is not None:
+            whole += [Piece(change, split) for split in plan_splits(table.pin, _ALL)]
+    parts = min(_PARTS, len(compared))
+    cuts = pairwise(len(compared) * number // parts for number in range(parts + 1)) if parts else ()
+    return [tuple(compared[start:end]) for start, end in cuts] + [(piece,) for piece in whole]
+
+
+def read_pieces(pinned: PinnedFeed, feed: TableFeed, pieces: Iterable[Piece]) -> Iterator[pa.RecordBatch]:
+    """Read the rows of one part, in the columns that the feed shows."""
+    for piece in pieces:
+        step = feed.compare(piece.change)
+        for table in (step.diff.before, step.diff.after):
+            if table is not None:
+                _check_columns(pinned, step.commit, table)
+        rows = _iter_compared(step) if piece.split is None else _iter_whole(step, piece.split)
+        shown = (_fitted(pinned, step, labels, batch) for labels, batch in rows)
+        yield from as_shown(shown, shown_columns(pinned.shown))
+
+
 class _Part(InputPartition):
-    def __init__(self, pieces: Sequence[_Piece]) -> None:
+    def __init__(self, pieces: Sequence[Piece]) -> None:
         super().__init__(tuple(pieces))
         self.pieces = tuple(pieces)
 
@@ -107,28 +132,11 @@ class _Reading:
         return self.open().change_feed(self.pinned.options.place.key)
 
     def plan(self, feed: TableFeed, changes: Sequence[TableChange]) -> Sequence[InputPartition]:
-        compared, whole = [], []
-        for change in changes:
-            if change.before is not None and change.after is not None:
-                compared.append(_Piece(change))
-            elif (table := _only_side(feed.compare(change))) is not None:
-                whole += [_Piece(change, split) for split in plan_splits(table.pin, _ALL)]
-        parts = min(_PARTS, len(compared))
-        cuts = pairwise(len(compared) * number // parts for number in range(parts + 1)) if parts else ()
-        return [_Part(compared[start:end]) for start, end in cuts] + [_Part([piece]) for piece in whole]
+        return [_Part(pieces) for pieces in plan_pieces(feed, changes)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, _Part):
-            return  # Spark makes up a part where there is none
-        feed = self.feed()
-        for piece in partition.pieces:
-            step = feed.compare(piece.change)
-            for table in (step.diff.before, step.diff.after):
-                if table is not None:
-                    _check_columns(self.pinned, step.commit, table)
-            rows = _iter_compared(step) if piece.split is None else _iter_whole(step, piece.split)
-            shown = (_fitted(self.pinned, step, labels, batch) for labels, batch in rows)
-            yield from as_shown(shown, shown_columns(self.pinned.shown))
+        if isinstance(partition, _Part):  # Spark makes up a part where there is none
+            yield from read_pieces(self.pinned, self.feed(), partition.pieces)
 
 
 class ChangeReader(DataSourceReader):

@@ -7,7 +7,8 @@ from anabranch.errors import TableNotFoundError
 from anabranch.repo.snapshots import Snapshot, Table
 from anabranch.spark.gateway import alterations
 from anabranch.spark.gateway.definitions import PRIMARY_KEY, described_schema, parse_definition, properties_of
-from anabranch.spark.gateway.names import TableName, branch_of, parse_name, parse_new_name
+from anabranch.spark.gateway.metadata import load_metadata
+from anabranch.spark.gateway.names import TableName, branch_of, is_selector, parse_name, parse_new_name
 from anabranch.spark.gateway.requests import Request
 from anabranch.spark.gateway.scans import size_of
 from anabranch.spark.gateway.values import pin_to_json
@@ -32,6 +33,8 @@ def load_table(request: Request) -> dict[str, Any]:
         raise TableNotFoundError(
             f"there is no table '{name.key}' in '{name.ref}'", hint="list the tables with SHOW TABLES"
         )
+    if name.metadata is not None:
+        return load_metadata(name, request.repository, snapshot)
     return _describe(name, snapshot, snapshot[str(name.key)])
 
 
@@ -62,7 +65,7 @@ def drop_table(request: Request) -> dict[str, Any]:
 def rename_table(request: Request) -> dict[str, Any]:
     """Give a table another name on its branch, in one commit."""
     old = _name(request)
-    new = parse_new_name(request["new_parts"], old=request["parts"], catalog=request["catalog"])
+    new = parse_new_name(request["new_parts"], old=_full_parts(request), catalog=request["catalog"])
     with request.repository.transaction(branch_of(old), message=request["message"]) as tx:
         tx.rename_table(str(old.key), str(new))
     return {}
@@ -70,8 +73,21 @@ def rename_table(request: Request) -> dict[str, Any]:
 
 def _name(request: Request) -> TableName:
     return parse_name(
-        request["parts"], branch=request["branch"], version=request.get("version"), time=request.get("time")
+        _full_parts(request), branch=request["branch"], version=request.get("version"), time=request.get("time")
     )
+
+
+def _full_parts(request: Request) -> list[str]:
+    """Return the parts of a name with its bucket in front: after USE, `orders.history` may lack it.
+
+    A table `history` of a bucket `orders` wins.
+    """
+    parts, namespace = request["parts"], request.get("namespace", [])
+    if len(namespace) == 1 and len(parts) in (2, 3) and is_selector(parts[-1]) and is_selector(parts[1]):
+        key = ".".join(parts[:2])
+        if key not in request.repository.published_snapshot_of(request["branch"]):
+            return [*namespace, *parts]
+    return list(parts)
 
 
 def _describe(name: TableName, snapshot: Snapshot, table: Table) -> dict[str, Any]:

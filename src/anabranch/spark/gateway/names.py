@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from anabranch.errors import InvalidInputError, InvalidNameError, TableNotFoundError
 from anabranch.ids import TableKey
 
-__all__ = ["METADATA_TABLES", "TableName", "branch_of", "parse_name", "parse_new_name"]
+__all__ = ["METADATA_TABLES", "TableName", "branch_of", "is_selector", "parse_name", "parse_new_name"]
 
 METADATA_TABLES = ("history", "changes", "files", "refs")
 _BRANCH, _TAG, _COMMIT = "branch_", "tag_", "commit_"
@@ -23,6 +23,11 @@ class TableName:
     ref: str
     branch: str | None
     metadata: str | None = None
+
+
+def is_selector(part: str) -> bool:
+    """Return whether a part of a name may stand behind a table: a state, or a metadata table."""
+    return part in METADATA_TABLES or part.startswith((_BRANCH, _TAG, _COMMIT))
 
 
 def parse_name(parts: list[str], *, branch: str, version: str | None = None, time: int | None = None) -> TableName:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from anabranch.errors import AnabranchError
-from anabranch.spark.gateway import catalog, scans, writes
+from anabranch.spark.gateway import catalog, metadata, scans, writes
 from anabranch.spark.gateway.frames import Frames, ProtocolError
 from anabranch.spark.gateway.requests import Request
 from anabranch.spark.options import OpenRepository
@@ -34,6 +34,7 @@ _ANSWERS: Mapping[str, Callable[[Request], Mapping[str, Any]]] = {
     "rename_table": catalog.rename_table,
     "push_filters": scans.push_filters,
     "plan_scan": scans.plan_scan,
+    "plan_metadata": metadata.plan_metadata,
     "begin_write": writes.begin_write,
     "write_rows": writes.write_rows,
     "write_moved": writes.write_moved,
@@ -44,7 +45,10 @@ _ANSWERS: Mapping[str, Callable[[Request], Mapping[str, Any]]] = {
     "delete_where": writes.delete_where,
 }
 # Operations that answer with rows, and send them themselves.
-_STREAMS: Mapping[str, Callable[[Request], None]] = {"read_rows": scans.read_rows}
+_STREAMS: Mapping[str, Callable[[Request], None]] = {
+    "read_rows": scans.read_rows,
+    "read_metadata": metadata.read_metadata,
+}
 
 
 def serve(path: str, open_repository: OpenRepository) -> None:

@@ -13,6 +13,8 @@ import java.util.TreeSet;
 import org.apache.spark.sql.catalyst.analysis.NoSuchNamespaceException;
 import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
 import org.apache.spark.sql.catalyst.analysis.TableAlreadyExistsException;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.connector.catalog.CatalogManager;
 import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.connector.catalog.NamespaceChange;
 import org.apache.spark.sql.connector.catalog.StagedTable;
@@ -23,6 +25,7 @@ import org.apache.spark.sql.connector.catalog.TableCatalogCapability;
 import org.apache.spark.sql.connector.catalog.TableChange;
 import org.apache.spark.sql.connector.catalog.TableInfo;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import scala.Option;
 
 /**
  * The tables of one repository in Spark SQL: {@code lake.bucket.table}, {@code lake.bucket.table.branch_dev}, VERSION
@@ -242,6 +245,9 @@ public final class AnabranchCatalog implements StagingTableCatalog, SupportsName
     try {
       JsonNode loaded = Gateway.call(settings, request);
       queryCommits.current().put(loaded.get("ref").asText(), loaded.get("commit").asText());
+      if (loaded.has("metadata")) {
+        return new MetadataTable(settings, name + "." + identifier, loaded);
+      }
       return new LakeTable(settings, name + "." + identifier, loaded);
     } catch (AnabranchException e) {
       if (e.kind().equals("TableNotFoundError")) {
@@ -259,8 +265,19 @@ public final class AnabranchCatalog implements StagingTableCatalog, SupportsName
   private ObjectNode request(String operation, Identifier identifier) {
     ObjectNode request = Gateway.request(settings, operation);
     request.set("parts", Json.array(partsOf(identifier)));
+    request.set("namespace", Json.array(currentNamespace()));
     request.put("branch", settings.branch());
     return request;
+  }
+
+  /** The bucket that USE named, if this is the current catalog: {@code orders.branch_dev} may lack it. */
+  private String[] currentNamespace() {
+    Option<SparkSession> session = SparkSession.getActiveSession();
+    if (session.isEmpty()) {
+      return new String[0];
+    }
+    CatalogManager catalogs = session.get().sessionState().catalogManager();
+    return catalogs.currentCatalog() == this ? catalogs.currentNamespace() : new String[0];
   }
 
   private static String[] partsOf(Identifier identifier) {

@@ -1,0 +1,251 @@
+"""The metadata tables: `bucket.table.history`, `.changes`, `.files` and `.refs`, computed when they are read."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from anabranch.errors import InvalidInputError
+from anabranch.format.storage_report import list_data_files
+from anabranch.repo.changes import TableFeed
+from anabranch.repo.repository import Repository
+from anabranch.repo.snapshots import Snapshot
+from anabranch.repo.table_line import TableChange
+from anabranch.spark.change_feed import Piece, PinnedFeed, plan_pieces, read_pieces
+from anabranch.spark.gateway.names import TableName
+from anabranch.spark.gateway.requests import Request
+from anabranch.spark.gateway.values import split_from_json, split_to_json
+from anabranch.spark.options import FeedOptions, Place
+from anabranch.spark.types import as_shown, shown_columns, shown_schema, struct_from_json
+
+__all__ = ["load_metadata", "plan_metadata", "read_metadata"]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_TIME = pa.timestamp("us", tz="UTC")
+_CHANGES = "changes"
+_CHANGES_OPTIONS = ("since", "until")
+# Options that Spark itself reads, and passes on.
+_TIME_TRAVEL = ("timestampasof", "versionasof")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Source:
+    """The table that a metadata table is about, at one commit."""
+
+    repository: Repository
+    key: str
+    commit: str
+
+    @property
+    def feed(self) -> TableFeed:
+        return self.repository.change_feed(self.key)
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return self.repository.snapshot_of(self.commit)
+
+
+def load_metadata(name: TableName, repository: Repository, snapshot: Snapshot) -> dict[str, Any]:
+    """Answer a metadata table, pinned to the commit of its table."""
+    source = _Source(repository=repository, key=str(name.key), commit=snapshot.id)
+    shown = _feed_at(source).shown if name.metadata == _CHANGES else shown_schema(_TABLES[name.metadata or ""].schema)
+    return {
+        "key": f"{name.key}.{name.metadata}",
+        "ref": name.ref,
+        "commit": snapshot.id,
+        "schema": json.dumps(shown.jsonValue()),
+        "metadata": {"kind": name.metadata, "key": str(name.key), "commit": snapshot.id},
+    }
+
+
+def plan_metadata(request: Request) -> dict[str, Any]:
+    """Answer the parts of a metadata table: one, but for changes."""
+    kind, options = request["metadata"]["kind"], request["options"]
+    known = _CHANGES_OPTIONS if kind == _CHANGES else ()
+    for name in options:
+        if name not in (*known, *_TIME_TRAVEL):
+            raise InvalidInputError(
+                f"the option {name!r} is not known to the metadata table '{kind}'",
+                hint=f"the options are {', '.join(known)}" if known else "leave it out",
+            )
+    if kind != _CHANGES:
+        return {"splits": [{}]}
+    source = _source(request)
+    until = options.get("until", source.commit)
+    changes = list(source.feed.iter_states(since=options.get("since"), until=until))
+    return {"splits": [[_piece_to_json(piece) for piece in part] for part in plan_pieces(source.feed, changes)]}
+
+
+def read_metadata(request: Request) -> None:
+    """Send the rows of one part."""
+    source, kind, shown = _source(request), request["metadata"]["kind"], struct_from_json(request["schema"])
+    if kind == _CHANGES:
+        feed = source.feed
+        pieces = (_piece_from_json(feed, source.repository, found) for found in request["split"])
+        batches: Iterator[pa.RecordBatch] = read_pieces(_feed_at(source), feed, pieces)
+    else:
+        table = _TABLES[kind]
+        batches = iter(pa.Table.from_pylist(table.rows(source), table.schema).to_batches())
+    request.send_rows(_selected(batches, shown), shown_columns(shown))
+
+
+def _source(request: Request) -> _Source:
+    about = request["metadata"]
+    return _Source(repository=request.repository, key=about["key"], commit=about["commit"])
+
+
+def _selected(batches: Iterator[pa.RecordBatch], shown: StructType) -> Iterator[pa.RecordBatch]:
+    if not shown.names:
+        return (batch.select([]) for batch in batches)  # the rows are only counted
+    return as_shown(batches, shown_columns(shown))
+
+
+# Changes
+
+
+def _feed_at(source: _Source) -> PinnedFeed:
+    """Return the feed in the columns that the table has at the commit."""
+    place = Place(repository=source.repository.uri, key=source.key)
+    return PinnedFeed.find(FeedOptions(place=place, until=source.commit), source.repository)
+
+
+def _piece_to_json(piece: Piece) -> dict[str, Any]:
+    split = None if piece.split is None else split_to_json(piece.split)
+    return {"commit": piece.change.commit.graph_commit_id, "split": split}
+
+
+def _piece_from_json(feed: TableFeed, repository: Repository, found: Mapping[str, Any]) -> Piece:
+    commit = repository.get_commit(found["commit"])
+    change = feed.state_at(commit.graph_commit_id)
+    if commit.parent_commit_id is not None:
+        before = feed.state_at(commit.parent_commit_id)
+        change = replace(change, before=before.after)
+    return Piece(change, None if found["split"] is None else split_from_json(found["split"]))
+
+
+# The others
+
+
+def _history(source: _Source) -> list[dict[str, Any]]:
+    changes = list(source.feed.iter_states(since=None, until=source.commit))
+    return [_history_row(change) for change in reversed(changes)]
+
+
+def _history_row(change: TableChange) -> dict[str, Any]:
+    commit = change.commit
+    return {
+        "commit": commit.graph_commit_id,
+        "branch": commit.branch,
+        "version": commit.manifest_version,
+        "time": _time(commit.created_at),
+        "actor": commit.actor_id,
+        "kind": str(commit.kind),
+        "message": commit.message,
+        "metadata": list(commit.metadata.items()),
+        "parent": commit.parent_commit_id,
+        "merged_parent": commit.merged_parent_commit_id,
+        "rows_before": None if change.before is None else change.before.rows,
+        "rows_after": None if change.after is None else change.after.rows,
+    }
+
+
+def _files(source: _Source) -> list[dict[str, Any]]:
+    pin = source.snapshot[source.key].pin
+    return [
+        {
+            "path": file.uri,
+            "rows": file.rows,
+            "bytes": file.bytes,
+            "deletions": file.deletions,
+            "fragment": file.fragment,
+        }
+        for file in list_data_files(pin.home, pin.open())
+    ]
+
+
+def _refs(source: _Source) -> list[dict[str, Any]]:
+    branches = [
+        {
+            "name": info.name,
+            "type": "branch",
+            "commit": info.head_commit_id,
+            "version": info.version,
+            "mode": info.mode.value,
+            "parent": info.parent,
+            "protected": info.is_protected,
+            "created": _time(info.created_at),
+            "description": info.description,
+        }
+        for info in source.repository.branch_list()
+    ]
+    tags = [
+        {
+            "name": info.name,
+            "type": "tag",
+            "commit": info.commit_id,
+            "created": _time(info.created_at),
+            "description": info.description,
+        }
+        for info in source.repository.tag_list()
+    ]
+    return [*branches, *tags]
+
+
+def _time(microseconds: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=microseconds)
+
+
+@dataclass(frozen=True, slots=True)
+class _MetadataTable:
+    schema: pa.Schema
+    rows: Callable[[_Source], Sequence[dict[str, Any]]]
+
+
+_TEXT, _LONG = pa.string(), pa.int64()
+_TABLES: Mapping[str, _MetadataTable] = {
+    "history": _MetadataTable(
+        pa.schema(
+            [
+                ("commit", _TEXT),
+                ("branch", _TEXT),
+                ("version", _LONG),
+                ("time", _TIME),
+                ("actor", _TEXT),
+                ("kind", _TEXT),
+                ("message", _TEXT),
+                ("metadata", pa.map_(_TEXT, _TEXT)),
+                ("parent", _TEXT),
+                ("merged_parent", _TEXT),
+                ("rows_before", _LONG),
+                ("rows_after", _LONG),
+            ]
+        ),
+        _history,
+    ),
+    "files": _MetadataTable(
+        pa.schema(
+            [("path", _TEXT), ("rows", _LONG), ("bytes", _LONG), ("deletions", _LONG), ("fragment", _LONG)],
+        ),
+        _files,
+    ),
+    "refs": _MetadataTable(
+        pa.schema(
+            [
+                ("name", _TEXT),
+                ("type", _TEXT),
+                ("commit", _TEXT),
+                ("version", _LONG),
+                ("mode", _TEXT),
+                ("parent", _TEXT),
+                ("protected", pa.bool_()),
+                ("created", _TIME),
+                ("description", _TEXT),
+            ]
+        ),
+        _refs,
+    ),
+}
