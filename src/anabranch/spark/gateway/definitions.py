@@ -46,6 +46,8 @@ _CLOCKS = {
     "current_timestamp": "now()",
     "now": "now()",
 }
+# To Spark, a constant of this kind is a filter.
+_TRUTHS = {"ALWAYS_TRUE": "true", "ALWAYS_FALSE": "false"}
 _CALL = re.compile(r"^(\w+)\s*(\(\s*\))?$")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -122,6 +124,8 @@ def default_of(found: Mapping[str, Any], field: pa.Field) -> str:
     if call and call[1] in _CLOCKS:
         return _CLOCKS[call[1]]
     literal = found.get("literal")
+    if literal is not None and literal["op"] in _TRUTHS:
+        return _TRUTHS[literal["op"]]
     if literal is None or literal["op"] != "literal":
         raise InvalidInputError(
             f"the default {found.get('sql')!r} of column {field.name!r} is not a constant",
