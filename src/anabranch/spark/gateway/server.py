@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from anabranch.errors import AnabranchError
-from anabranch.spark.gateway import catalog, metadata, scans, writes
+from anabranch.spark.gateway import catalog, metadata, procedures, scans, writes
 from anabranch.spark.gateway.frames import Frames, ProtocolError
 from anabranch.spark.gateway.requests import Request
 from anabranch.spark.options import OpenRepository
@@ -35,6 +35,7 @@ _ANSWERS: Mapping[str, Callable[[Request], Mapping[str, Any]]] = {
     "push_filters": scans.push_filters,
     "plan_scan": scans.plan_scan,
     "plan_metadata": metadata.plan_metadata,
+    "list_procedures": procedures.list_procedures,
     "begin_write": writes.begin_write,
     "write_rows": writes.write_rows,
     "write_moved": writes.write_moved,
@@ -48,6 +49,7 @@ _ANSWERS: Mapping[str, Callable[[Request], Mapping[str, Any]]] = {
 _STREAMS: Mapping[str, Callable[[Request], None]] = {
     "read_rows": scans.read_rows,
     "read_metadata": metadata.read_metadata,
+    "call_procedure": procedures.call_procedure,
 }
 
 

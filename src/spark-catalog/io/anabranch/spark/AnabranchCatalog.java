@@ -10,6 +10,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.TreeSet;
+import java.util.stream.Collectors;
 import org.apache.spark.sql.catalyst.analysis.NoSuchNamespaceException;
 import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
 import org.apache.spark.sql.catalyst.analysis.TableAlreadyExistsException;
@@ -19,11 +20,13 @@ import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.connector.catalog.NamespaceChange;
 import org.apache.spark.sql.connector.catalog.StagedTable;
 import org.apache.spark.sql.connector.catalog.StagingTableCatalog;
+import org.apache.spark.sql.connector.catalog.ProcedureCatalog;
 import org.apache.spark.sql.connector.catalog.SupportsNamespaces;
 import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.catalog.TableCatalogCapability;
 import org.apache.spark.sql.connector.catalog.TableChange;
 import org.apache.spark.sql.connector.catalog.TableInfo;
+import org.apache.spark.sql.connector.catalog.procedures.UnboundProcedure;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import scala.Option;
 
@@ -31,7 +34,9 @@ import scala.Option;
  * The tables of one repository in Spark SQL: {@code lake.bucket.table}, {@code lake.bucket.table.branch_dev}, VERSION
  * AS OF and so on. The catalog itself knows nothing of Lance: it passes requests on to the gateway.
  */
-public final class AnabranchCatalog implements StagingTableCatalog, SupportsNamespaces {
+public final class AnabranchCatalog implements StagingTableCatalog, SupportsNamespaces, ProcedureCatalog {
+  private static final String[] SYSTEM = {"system"};
+
   private String name;
   private Settings settings;
   private final QueryCommits queryCommits = new QueryCommits();
@@ -236,6 +241,31 @@ public final class AnabranchCatalog implements StagingTableCatalog, SupportsName
     }
     throw new UnsupportedOperationException(
         "bucket " + String.join(".", namespace) + " has tables: drop them first, each is one commit");
+  }
+
+  // Procedures
+
+  @Override
+  public Identifier[] listProcedures(String[] namespace) {
+    if (namespace.length > 0 && !Arrays.equals(namespace, SYSTEM)) {
+      return new Identifier[0];
+    }
+    return LakeProcedure.list(settings).stream()
+        .map(procedure -> Identifier.of(SYSTEM, procedure.name()))
+        .toArray(Identifier[]::new);
+  }
+
+  @Override
+  public UnboundProcedure loadProcedure(Identifier identifier) {
+    List<LakeProcedure> all = LakeProcedure.list(settings);
+    for (LakeProcedure procedure : all) {
+      if (Arrays.equals(identifier.namespace(), SYSTEM) && procedure.name().equalsIgnoreCase(identifier.name())) {
+        return procedure;
+      }
+    }
+    throw new AnabranchException("InvalidInputError", "there is no procedure '" + identifier + "'",
+        "the procedures of system are "
+            + all.stream().map(LakeProcedure::name).collect(Collectors.joining(", ")));
   }
 
   // Requests

@@ -1,0 +1,156 @@
+"""CALL lake.system.NAME(...): the procedures of the catalog, with named arguments and rows as answers."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import Row, SparkSession
+
+import anabranch as ab
+from anabranch.errors import (
+    AnabranchError,
+    BranchExistsError,
+    BranchNotFoundError,
+    InvalidInputError,
+    MergeConflictError,
+    TableNotFoundError,
+)
+from anabranch.spark.spark_errors import spark_errors
+from tests.spark.conftest import ORDERS
+
+pytestmark = pytest.mark.spark
+
+Call = Callable[[str], list[Row]]
+
+
+@pytest.fixture
+def call(spark: SparkSession, lake: ab.Repository, catalog: str) -> Call:
+    """Run a procedure and return its rows."""
+
+    def run(text: str) -> list[Row]:
+        with spark_errors():
+            return spark.sql(f"CALL {catalog}.system.{text}").collect()
+
+    return run
+
+
+def change(repo: ab.Repository, branch: str, value: str, *, where: str = "id = 1") -> str:
+    """Change an order on a branch, and return the commit."""
+    with repo.transaction(branch, message=f"to {value}") as tx:
+        tx.update(ORDERS, {"v": f"'{value}'"}, where=where)
+    return repo.head_commit_id_for_branch(branch)
+
+
+@pytest.mark.s3
+def test_a_branch_is_created_compared_and_merged(call: Call, lake: ab.Repository) -> None:
+    main = lake.head_commit_id_for_branch("main")
+    made = call("create_branch('dev', description => 'try it')")
+    assert [(row.branch, row.commit, row.mode, row.parent) for row in made] == [("dev", main, "pinned", "main")]
+    change(lake, "dev", "new", where="id < 10")
+    rows = call("diff(before => 'main', after => 'dev')")
+    assert [(row.table, row.change, row.updated, row.inserted) for row in rows] == [(ORDERS, "changed", 10, 0)]
+    rows = call(f"diff_rows(table => '{ORDERS}', before => 'main', after => 'dev', limit => 3)")
+    assert [(row.change, row.columns) for row in rows] == [("updated", "v")] * 3
+    assert '"v": "new"' in rows[0].after
+    tried = call("merge(source => 'dev', dry_run => true)")
+    assert (tried[0].commit, tried[0].updated, lake.head_commit_id_for_branch("main")) == (None, 10, main)
+    merged = call("merge(source => 'dev', into => 'main', message => 'bring it in', squash => true)")
+    head = lake.snapshot_of("main").commit
+    assert [(row.commit, row.table, row.updated) for row in merged] == [(head.graph_commit_id, ORDERS, 10)]
+    assert (head.message, head.parent_commit_id) == ("bring it in", main)
+    assert call("merge('dev')")[0].commit is None  # there is nothing left to merge
+    assert [row.branch for row in call("delete_branch('dev')")] == ["dev"]
+    assert [row.branch for row in call("restore_branch('dev')")] == ["dev"]
+
+
+def test_conflicts_are_listed_and_a_strategy_decides(call: Call, lake: ab.Repository) -> None:
+    call("create_branch(name => 'dev', source => 'main')")
+    change(lake, "dev", "theirs")
+    head = change(lake, "main", "ours")
+    rows = call("conflicts('dev')")
+    assert [(row.key, row.column, row.base, row.source, row.target) for row in rows] == [
+        ('{"id": 1}', "v", '"old"', '"theirs"', '"ours"')
+    ]
+    with pytest.raises(MergeConflictError, match="1 conflict"):
+        call("merge('dev')")
+    assert lake.head_commit_id_for_branch("main") == head
+    call("merge('dev', strategy => 'source-wins')")
+    assert lake.snapshot_of("main")[ORDERS].to_arrow(filter="id = 1").to_pylist() == [{"id": 1, "v": "theirs"}]
+
+
+@pytest.mark.parametrize("branch", ["main", "dev"])
+def test_history_is_moved_on_one_branch_alone(call: Call, lake: ab.Repository, branch: str) -> None:
+    call("create_branch('dev')")
+    other = "dev" if branch == "main" else "main"
+    untouched, first = lake.head_commit_id_for_branch(other), lake.head_commit_id_for_branch(branch)
+    changed = change(lake, branch, "new")
+    row = call(f"revert('{changed}', branch => '{branch}')")[0]
+    assert (row.commit, row.tables) == (lake.head_commit_id_for_branch(branch), ORDERS)
+    assert lake.get_commit(row.commit).parent_commit_id == changed
+    row = call(f"cherry_pick(commit => '{changed}', branch => '{branch}', message => 'again')")[0]
+    assert row.message == "again"
+    assert call(f"undo('{branch}')")[0].commit != row.commit
+    assert call(f"reset(branch => '{branch}', to => '{first}')")[0].commit == first
+    row = call(f"tag('v1', ref => '{branch}', description => 'one')")[0]
+    assert (row.tag, row.commit, lake.tag_get("v1").description) == ("v1", first, "one")
+    assert call("delete_tag('v1')")[0].tag == "v1"
+    assert lake.tag_list() == ()
+    row = call(f"protect_branch(name => '{branch}', checks => map('rows', 'FROM s.orders WHERE id < 0'))")[0]
+    assert (row.branch, row.protected) == (branch, True)
+    assert not call(f"unprotect_branch('{branch}')")[0].protected
+    assert lake.head_commit_id_for_branch(other) == untouched
+
+
+@pytest.mark.parametrize("branch", ["main", "dev"])
+def test_tables_are_loaded_compacted_and_indexed_in_one_commit_each(
+    call: Call, spark: SparkSession, lake: ab.Repository, catalog: str, branch: str, tmp_path: Path
+) -> None:
+    call("create_branch('dev')")
+    other = "dev" if branch == "main" else "main"
+    untouched = lake.head_commit_id_for_branch(other)
+    file = tmp_path / "orders.csv"
+    file.write_text("id;v\n200;a\n201;b\n")
+    spark.sql(f"SET spark.sql.catalog.{catalog}.branch = {branch}")  # the branch of calls without one
+    try:
+        for text, parent in (
+            (f"load('{ORDERS}', '{file}', delimiter => ';')", lake.head_commit_id_for_branch(branch)),
+            (f"compact(tables => array('{ORDERS}'))", None),
+            (f"index(table => '{ORDERS}', column => 'id')", None),
+        ):
+            expected = parent or lake.head_commit_id_for_branch(branch)
+            row = call(text)[0]
+            commit = lake.snapshot_of(branch).commit
+            assert (row.commit, commit.parent_commit_id) == (commit.graph_commit_id, expected)
+    finally:
+        spark.sql(f"RESET spark.sql.catalog.{catalog}.branch")
+    table = lake.snapshot_of(branch)[ORDERS]
+    assert (table.count_rows(), [index.name for index in table.indices]) == (102, ["id_idx"])
+    assert lake.head_commit_id_for_branch(other) == untouched
+    row = call("gc(keep_last => 1, dry_run => true)")[0]
+    assert row.dry_run
+    assert row.damaged == 0
+
+
+def test_procedures_are_listed(spark: SparkSession, lake: ab.Repository, catalog: str) -> None:
+    names = {row.procedure_name for row in spark.sql(f"SHOW PROCEDURES IN {catalog}.system").collect()}
+    assert {"create_branch", "merge", "diff", "tag", "revert", "undo", "compact", "index", "gc", "load"} < names
+    assert "create_branch" in str(spark.sql(f"DESCRIBE PROCEDURE {catalog}.system.create_branch").collect())
+
+
+def test_wrong_calls_are_our_errors(call: Call, lake: ab.Repository) -> None:
+    head = lake.head_commit_id_for_branch("main")
+    refused: list[tuple[str, type[AnabranchError]]] = [
+        ("create_branch('main')", BranchExistsError),
+        ("create_branch(name => null)", InvalidInputError),
+        ("merge('nope')", AnabranchError),
+        ("delete_branch('nope')", BranchNotFoundError),
+        ("index('s.nope', 'id')", TableNotFoundError),
+        ("index('s.orders', 'id', type => 'x')", InvalidInputError),
+    ]
+    for text, kind in refused:
+        with pytest.raises(kind):
+            call(text)
+    with pytest.raises(AnalysisException, match="FAILED_TO_LOAD_ROUTINE"):
+        call("nope()")
+    assert lake.head_commit_id_for_branch("main") == head
