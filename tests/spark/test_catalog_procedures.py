@@ -13,6 +13,7 @@ from anabranch.errors import (
     BranchExistsError,
     BranchNotFoundError,
     InvalidInputError,
+    InvalidNameError,
     MergeConflictError,
     TableNotFoundError,
 )
@@ -140,8 +141,10 @@ def test_procedures_are_listed(spark: SparkSession, lake: ab.Repository, catalog
 
 def test_wrong_calls_are_our_errors(call: Call, lake: ab.Repository) -> None:
     head = lake.head_commit_id_for_branch("main")
+    lake.branch_create("dev")
     refused: list[tuple[str, type[AnabranchError]]] = [
-        ("create_branch('main')", BranchExistsError),
+        ("create_branch('main')", InvalidNameError),
+        ("create_branch('dev')", BranchExistsError),
         ("create_branch(name => null)", InvalidInputError),
         ("merge('nope')", AnabranchError),
         ("delete_branch('nope')", BranchNotFoundError),
