@@ -84,6 +84,23 @@ def test_refs_are_branches_and_tags(spark: SparkSession, dev: ab.Repository, cat
     ]
 
 
+def test_nearest_finds_the_rows_with_the_nearest_vectors(spark: SparkSession, dev: ab.Repository, catalog: str) -> None:
+    vectors = pa.array([[float(n), 0.0] for n in range(10)], pa.list_(pa.float32(), 2))
+    with dev.transaction("dev") as tx:
+        tx.create_table("s.points", pa.schema([("id", pa.int64()), ("v", vectors.type)]))
+        tx.append("s.points", pa.table({"id": pa.array(range(10), pa.int64()), "v": vectors}))
+    nearest = f"{catalog}.s.points.branch_dev.nearest"
+    options = "'column' = 'v', 'vector' = '[4.2, 0]'"
+    rows = spark.sql(f"SELECT id, _distance FROM {nearest} WITH ({options}, 'k' = '3')").collect()
+    assert [row.id for row in rows] == [4, 5, 3]
+    assert rows[0]._distance == pytest.approx(0.04, abs=0.001)
+    rows = spark.sql(f"SELECT id, v FROM {nearest} WITH ({options}, 'k' = '1', 'filter' = 'id > 6')").collect()
+    assert rows == [(7, [7.0, 0.0])]
+    for wrong in ("'column' = 'v'", "'column' = 'v', 'vector' = 'x'", "'column' = 'v', 'vector' = '[1]'"):
+        with pytest.raises(InvalidInputError), spark_errors():
+            spark.sql(f"SELECT id FROM {nearest} WITH ({wrong})").collect()
+
+
 def test_a_real_table_of_the_name_wins(spark: SparkSession, dev: ab.Repository, catalog: str) -> None:
     before = spark.sql("SELECT current_catalog(), current_schema()").first()
     assert before is not None

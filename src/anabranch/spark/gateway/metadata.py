@@ -1,4 +1,4 @@
-"""The metadata tables: `bucket.table.history`, `.changes`, `.files` and `.refs`, computed when they are read."""
+"""The metadata tables: `bucket.table.history`, `.changes`, `.files`, `.refs` and `.nearest`, computed when read."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.types import StructType
+from pyspark.sql.types import FloatType, StructField, StructType
 
 from anabranch.errors import InvalidInputError
 from anabranch.format.storage_report import list_data_files
@@ -27,7 +27,8 @@ __all__ = ["load_metadata", "plan_metadata", "read_metadata"]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TIME = pa.timestamp("us", tz="UTC")
 _CHANGES = "changes"
-_CHANGES_OPTIONS = ("since", "until")
+_NEAREST = "nearest"
+_OPTIONS = {_CHANGES: ("since", "until"), _NEAREST: ("column", "vector", "k", "filter")}
 # Options that Spark itself reads, and passes on.
 _TIME_TRAVEL = ("timestampasof", "versionasof")
 
@@ -52,7 +53,7 @@ class _Source:
 def load_metadata(name: TableName, repository: Repository, snapshot: Snapshot) -> dict[str, Any]:
     """Answer a metadata table, pinned to the commit of its table."""
     source = _Source(repository=repository, key=str(name.key), commit=snapshot.id)
-    shown = _feed_at(source).shown if name.metadata == _CHANGES else shown_schema(_TABLES[name.metadata or ""].schema)
+    shown = _shown(source, name.metadata or "")
     return {
         "key": f"{name.key}.{name.metadata}",
         "ref": name.ref,
@@ -65,13 +66,15 @@ def load_metadata(name: TableName, repository: Repository, snapshot: Snapshot) -
 def plan_metadata(request: Request) -> dict[str, Any]:
     """Answer the parts of a metadata table: one, but for changes."""
     kind, options = request["metadata"]["kind"], request["options"]
-    known = _CHANGES_OPTIONS if kind == _CHANGES else ()
+    known = _OPTIONS.get(kind, ())
     for name in options:
         if name not in (*known, *_TIME_TRAVEL):
             raise InvalidInputError(
                 f"the option {name!r} is not known to the metadata table '{kind}'",
                 hint=f"the options are {', '.join(known)}" if known else "leave it out",
             )
+    if kind == _NEAREST:
+        _parse_nearest(options)
     if kind != _CHANGES:
         return {"splits": [{}]}
     source = _source(request)
@@ -87,10 +90,23 @@ def read_metadata(request: Request) -> None:
         feed = source.feed
         pieces = (_piece_from_json(feed, source.repository, found) for found in request["split"])
         batches: Iterator[pa.RecordBatch] = read_pieces(_feed_at(source), feed, pieces)
+    elif kind == _NEAREST:
+        wanted = _parse_nearest(request["options"])
+        found = source.snapshot[source.key].nearest(wanted.column, wanted.vector, k=wanted.k, filter=wanted.filter)
+        batches = iter(found.to_batches())
     else:
         table = _TABLES[kind]
         batches = iter(pa.Table.from_pylist(table.rows(source), table.schema).to_batches())
     request.send_rows(_selected(batches, shown), shown_columns(shown))
+
+
+def _shown(source: _Source, kind: str) -> StructType:
+    if kind == _CHANGES:
+        return _feed_at(source).shown
+    if kind == _NEAREST:
+        columns = shown_schema(source.snapshot[source.key].schema)
+        return StructType([*columns.fields, StructField("_distance", FloatType())])
+    return shown_schema(_TABLES[kind].schema)
 
 
 def _source(request: Request) -> _Source:
@@ -102,6 +118,36 @@ def _selected(batches: Iterator[pa.RecordBatch], shown: StructType) -> Iterator[
     if not shown.names:
         return (batch.select([]) for batch in batches)  # the rows are only counted
     return as_shown(batches, shown_columns(shown))
+
+
+# Nearest rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Nearest:
+    column: str
+    vector: list[float]
+    k: int
+    filter: str | None
+
+
+def _parse_nearest(options: Mapping[str, str]) -> _Nearest:
+    """Read the options of a vector search."""
+    for name in ("column", "vector"):
+        if name not in options:
+            raise InvalidInputError(
+                f"the option {name!r} of the metadata table 'nearest' is missing",
+                hint="write WITH ('column' = 'v', 'vector' = '[0.1, 0.2]', 'k' = '10')",
+            )
+    try:
+        vector = [float(number) for number in json.loads(options["vector"])]
+        k = int(options.get("k", "10"))
+    except (TypeError, ValueError) as err:
+        raise InvalidInputError(
+            f"the vector {options['vector']!r} or k {options.get('k')!r} is not made of numbers",
+            hint="write the vector as '[0.1, 0.2]' and k as '10'",
+        ) from err
+    return _Nearest(column=options["column"], vector=vector, k=k, filter=options.get("filter"))
 
 
 # Changes

@@ -8,7 +8,7 @@ from anabranch.ids import TableKey
 
 __all__ = ["METADATA_TABLES", "TableName", "branch_of", "is_selector", "parse_name", "parse_new_name"]
 
-METADATA_TABLES = ("history", "changes", "files", "refs")
+METADATA_TABLES = ("history", "changes", "files", "refs", "nearest")
 _BRANCH, _TAG, _COMMIT = "branch_", "tag_", "commit_"
 
 
