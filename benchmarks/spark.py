@@ -1,4 +1,4 @@
-"""What it costs to read, write and rewrite tables with Spark, beside Spark on parquet files of the same rows.
+"""What it costs to query, read, write and rewrite tables with Spark, beside Spark on parquet files of the same rows.
 
 Everything runs in one session with a heap of 2 GB, the contestants by turns, so that whatever else the machine does
 hits all alike. Ratios of medians are what counts; they go into the section of this benchmark in RESULTS.md.
@@ -6,12 +6,13 @@ hits all alike. Ratios of medians are what counts; they go into the section of t
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
 from _comparison import bold, medians, take_turns, to_section, working_folder, write_section
+from _tpch import compare_queries, make_tables
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
@@ -65,21 +66,40 @@ def main() -> None:
     parser.add_argument("--folder", help="where to work; a temporary folder by default")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--rows", type=int, default=8_000_000)
+    parser.add_argument("--scale", type=float, default=1, help="the scale factor of TPC-H")
+    parser.add_argument("--parts", nargs="+", choices=("source", "sql"), default=("source", "sql"))
+    parser.add_argument("--queries", nargs="*", default=(), help="only these queries of TPC-H, such as q01 '2 columns'")
+    parser.add_argument("--dry-run", action="store_true", help="print the results, and leave RESULTS.md as it is")
     chosen = parser.parse_args()
     spark = ab.spark_session(config={"spark.driver.memory": "2g"})
+    sections = {}
     with working_folder(chosen.folder) as folder:
-        lake = make_lake(spark, folder, rows=chosen.rows)
-        speeds = [
-            *compare_reading(lake, rounds=chosen.rounds),
-            *compare_writing(lake, folder, rounds=chosen.rounds),
-            *compare_rewriting(lake, rounds=chosen.rounds),
-        ]
+        if "source" in chosen.parts:
+            sections["spark"] = compare_source(spark, folder, rows=chosen.rows, rounds=chosen.rounds)
+        if "sql" in chosen.parts:
+            sections["spark-sql"] = compare_sql(
+                spark, folder, scale=chosen.scale, rounds=chosen.rounds, queries=chosen.queries
+            )
         spark.stop()
-    section = to_section(
+    for name, section in sections.items():
+        sys.stdout.write(section)
+        if not chosen.dry_run:
+            write_section(name, section)
+
+
+def compare_source(spark: SparkSession, folder: Path, *, rows: int, rounds: int) -> str:
+    """Compare the Python data source with parquet files."""
+    lake = make_lake(spark, folder, rows=rows)
+    speeds = [
+        *compare_reading(lake, rounds=rounds),
+        *compare_writing(lake, folder, rounds=rounds),
+        *compare_rewriting(lake, rounds=rounds),
+    ]
+    return to_section(
         "Spark (`spark.py`)",
         [
-            f"{chosen.rows:,} rows of 8 columns, in {FRAGMENTS} fragments, or in as many parquet files of Spark's own.",
-            f"Medians of {chosen.rounds} rounds after {WARM_UP} to warm up, the contestants by turns in one session on",
+            f"{rows:,} rows of 8 columns, in {FRAGMENTS} fragments, or in as many parquet files of Spark's own.",
+            f"Medians of {rounds} rounds after {WARM_UP} to warm up, the contestants by turns in one session on",
             "this machine with a heap of 2 GB, each from `load` or `save` to the end. *Speed* is how fast ours is",
             "beside the other one: at 0.5 it takes twice as long. Rows that are written are computed on the way;",
             "written *nowhere*, they are computed only.",
@@ -89,8 +109,24 @@ def main() -> None:
         packages=("pyspark", "pylance", "pyarrow"),
         folder=folder,
     )
-    sys.stdout.write(section)
-    write_section("spark", section)
+
+
+def compare_sql(spark: SparkSession, folder: Path, *, scale: float, rounds: int, queries: Sequence[str]) -> str:
+    """Compare queries on catalog tables with the same queries on parquet files."""
+    make_tables(spark, folder, scale=scale)
+    findings = compare_queries(spark, rounds=rounds, warm_up=WARM_UP, only=queries)
+    return to_section(
+        "Spark SQL (`spark.py`)",
+        [
+            f"The queries of TPC-H at scale factor {scale:g}, and two aggregates over lineitem, on tables of the",
+            f"catalog and on parquet files of `tpchgen-cli`. Medians of {rounds} rounds after {WARM_UP} to warm up,",
+            "by turns in one session with a heap of 2 GB. The milliseconds of the geometric mean are the sum of all",
+            "queries on parquet, and that sum times the mean.",
+        ],
+        [finding.to_row() for finding in findings],
+        packages=("pyspark", "pylance", "pyarrow"),
+        folder=folder,
+    )
 
 
 def make_lake(spark: SparkSession, folder: Path, *, rows: int) -> Lake:

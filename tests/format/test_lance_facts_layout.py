@@ -164,3 +164,12 @@ def test_lance_puts_a_branch_elsewhere_where_the_root_has_a_question_mark(tmp_pa
     made.create_branch("dev")
     assert not (tmp_path / "a?b" / "t.lance" / "tree").exists()
     assert (tmp_path / "a" / "tree").is_dir()
+
+
+def test_a_slice_of_structs_in_structs_makes_the_writer_panic(tmp_path: Path) -> None:
+    kind = pa.struct([("deep", pa.struct([("m", pa.int64())]))])
+    rows = pa.table({"s": pa.array([{"deep": {"m": 1}}, {"deep": None}, None], kind)})
+    with pytest.raises(BaseException, match="assertion failed: end <= self"):
+        lance.write_dataset(rows.slice(1), tmp_path / "slice.lance")
+    taken = rows.take(pa.array([1, 2]))  # the same rows, copied
+    assert lance.write_dataset(taken, tmp_path / "copy.lance").to_table().equals(taken)

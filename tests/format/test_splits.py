@@ -8,7 +8,7 @@ import pytest
 from anabranch.errors import BaseNotFoundError, InvalidExpressionError, SchemaMismatchError
 from anabranch.format import staging
 from anabranch.format.home import Home
-from anabranch.format.splits import Selection, Split, plan_splits, read_split, selected_schema
+from anabranch.format.splits import Order, Selection, Split, plan_splits, read_split, selected_schema
 from anabranch.format.staging import Pin
 
 
@@ -101,3 +101,19 @@ def test_bases_choose_the_fragments_that_lie_there(tmp_path: Path, pin: Pin) -> 
     for bases, expected in ((("cold",), [5, 6, 7]), (("root",), [0, 1, 2, 3, 4]), (("root", "cold"), [*range(8)])):
         selection = Selection(bases=bases)
         assert joined(ids(based, plan_splits(based, selection), selection)) == expected
+
+
+def test_a_limit_without_a_filter_plans_no_more_fragments_than_it_needs(pin: Pin) -> None:
+    selection = Selection(limit=105)
+    assert plan_splits(pin, selection, rows_per_split=1) == [Split(fragments=(0,)), Split(fragments=(1,))]
+    assert len(plan_splits(pin, Selection(limit=105, filter="id >= 0"), rows_per_split=1)) == 4
+
+
+def test_each_part_gives_the_first_rows_of_an_order(pin: Pin) -> None:
+    order = (
+        Order(column="v", is_ascending=False, nulls_first=True),
+        Order(column="id", is_ascending=True, nulls_first=True),
+    )
+    selection = Selection(columns=("id", "v"), filter="id <> 99", limit=2, order=order)
+    splits = plan_splits(pin, selection, rows_per_split=25)
+    assert ids(pin, splits, selection) == [[98, 97], [119, 118], [129, 128]]

@@ -25,6 +25,8 @@ _BYTES_PER_SPLIT = 256 << 20
 # Engines take larger batches than Lance's own faster, as long as they are not large in bytes.
 _ROWS_PER_BATCH = 1 << 15
 _BYTES_PER_NARROW_ROW = 256
+# Values up to this size are read together with a filter's columns: looking them up row by row costs more.
+_NARROW_BITS = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +125,7 @@ def read_split(pin: Pin, split: Split, selection: Selection) -> Iterator[pa.Reco
             offset=split.offset if split.rows is not None else None,
             limit=_fewest(split.rows, selection.limit),
             batch_size=_batch_rows(fragments),
+            late_materialization=None if selection.filter is None else _wide_columns(opened.schema, selection),
             order_by=[ColumnOrdering(one.column, one.is_ascending, one.nulls_first) for one in selection.order] or None,
             # Without any column Lance reads nothing unless it is asked for the ids.
             with_row_id=selection.columns == (),
@@ -156,6 +159,16 @@ def _name_or_id(base: str) -> str | int:
 
 def _size(fragment: lance.LanceFragment) -> int:
     return sum(file.file_size_bytes or 0 for file in fragment.metadata.files)
+
+
+def _wide_columns(schema: pa.Schema, selection: Selection) -> list[str]:
+    """Name the chosen columns that are read only for the rows that a filter keeps."""
+    chosen = [field for field in schema if selection.columns is None or field.name in selection.columns]
+    return [field.name for field in chosen if not _is_narrow(field.type)]
+
+
+def _is_narrow(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_primitive(kind) or pa.types.is_decimal(kind)) and kind.bit_width <= _NARROW_BITS
 
 
 def _batch_rows(fragments: Sequence[lance.LanceFragment]) -> int | None:

@@ -1,0 +1,107 @@
+"""The 22 queries of TPC-H and two aggregates over lineitem: catalog tables beside parquet files, in one session."""
+
+import math
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import pyarrow.parquet as pq
+from _comparison import Finding, medians, take_turns
+from pyspark.sql import SparkSession
+
+import anabranch as ab
+
+__all__ = ["AGGREGATES", "compare_queries", "find_generator", "make_tables"]
+
+QUERIES = Path(__file__).parent.parent / "tests" / "spark" / "tpch"
+KEYS = {
+    "customer": ["c_custkey"],
+    "lineitem": ["l_orderkey", "l_linenumber"],
+    "nation": ["n_nationkey"],
+    "orders": ["o_orderkey"],
+    "part": ["p_partkey"],
+    "partsupp": ["ps_partkey", "ps_suppkey"],
+    "region": ["r_regionkey"],
+    "supplier": ["s_suppkey"],
+}
+AGGREGATES = {
+    "9 columns": (
+        "SELECT sum(l_orderkey), sum(l_partkey), sum(l_suppkey), sum(l_quantity), sum(l_extendedprice), "
+        "sum(l_discount), max(l_shipdate), max(l_shipmode), max(l_comment) FROM lineitem"
+    ),
+    "2 columns": "SELECT l_returnflag, sum(l_extendedprice) FROM lineitem GROUP BY l_returnflag",
+}
+BUCKET = "tpch"
+LAKE = "tpch_lake"
+# Where Spark finds the tables of each side by their plain names.
+SIDES = {"lake": f"{LAKE}.{BUCKET}", "parquet": "spark_catalog.tpch_parquet"}
+MOST_OF_MEAN, MOST_OF_QUERY, MOST_OF_AGGREGATE = "at most 0.95x", "at most 1.4x", "at most 1.0x"
+
+
+def find_generator() -> str | None:
+    """The program that makes the rows, from this environment or from the PATH."""
+    return shutil.which("tpchgen-cli", path=str(Path(sys.executable).parent)) or shutil.which("tpchgen-cli")
+
+
+def make_tables(spark: SparkSession, folder: Path, *, scale: float) -> None:
+    """Make the tables of both sides."""
+    generator = find_generator()
+    if generator is None:
+        raise SystemExit("tpchgen-cli is not installed: pip install tpchgen-cli")
+    files = folder / "tpch"
+    arguments = [generator, "parquet", "-s", str(scale), "--output-dir", str(files)]
+    subprocess.run(arguments, check=True, capture_output=True)  # noqa: S603 - the arguments are our own
+    repo = ab.init(folder / "tpch-lake", actor="bench")
+    ab.spark_session(repo, catalog=LAKE)
+    with repo.transaction(message="load") as tx:
+        for name, key in KEYS.items():
+            rows = pq.ParquetFile(files / f"{name}.parquet")
+            tx.create_table(f"{BUCKET}.{name}", rows.schema_arrow, primary_key=key)
+            tx.append(f"{BUCKET}.{name}", pq.read_table(files / f"{name}.parquet"))
+    spark.sql(f"CREATE DATABASE {SIDES['parquet']} LOCATION '{folder / 'tpch-database'}'")
+    for name in KEYS:
+        location = files / f"{name}.parquet"
+        spark.sql(f"CREATE TABLE {SIDES['parquet']}.{name} USING parquet LOCATION '{location}'")
+
+
+def compare_queries(spark: SparkSession, *, rounds: int, warm_up: int, only: Sequence[str] = ()) -> list[Finding]:
+    """Time each query on both sides by turns; first the geometric mean and the worst, then all of them."""
+    queries = {file.stem: file.read_text() for file in sorted(QUERIES.glob("q*.sql"))} | AGGREGATES
+    chosen = {name: query for name, query in queries.items() if not only or name in only}
+    took = medians(take_turns(_contestants(spark, chosen), rounds=rounds, warm_up=warm_up))
+    findings = [
+        Finding(
+            name,
+            took[f"lake {name}"],
+            "parquet",
+            took[f"parquet {name}"],
+            MOST_OF_AGGREGATE if name in AGGREGATES else MOST_OF_QUERY,
+        )
+        for name in chosen
+    ]
+    of_queries = [finding for finding in findings if finding.what not in AGGREGATES]
+    return [*_summary(of_queries), *findings] if of_queries else findings
+
+
+def _contestants(spark: SparkSession, queries: Mapping[str, str]) -> dict[str, Callable[[], object]]:
+    def runner(side: str, query: str) -> Callable[[], object]:
+        def run() -> object:
+            spark.sql(f"USE {SIDES[side]}")
+            return spark.sql(query).collect()
+
+        return run
+
+    return {f"{side} {name}": runner(side, query) for name, query in queries.items() for side in SIDES}
+
+
+def _summary(findings: Sequence[Finding]) -> list[Finding]:
+    """The geometric mean of all ratios, as a total of milliseconds that has it, and the worst of them."""
+    mean = math.exp(sum(math.log(finding.ratio) for finding in findings) / len(findings))
+    total = sum(finding.baseline for finding in findings)
+    worst = max(findings, key=lambda finding: finding.ratio)
+    return [
+        Finding(f"{len(findings)} queries, geometric mean", mean * total, "parquet", total, MOST_OF_MEAN),
+        Finding(f"the worst of them, {worst.what}", worst.milliseconds, "parquet", worst.baseline, MOST_OF_QUERY),
+    ]
