@@ -70,7 +70,8 @@ def build(jar: Path) -> None:
             "UTF-8",
         ]
         classpath = str(Path(spark.origin).parent / "jars" / "*")
-        subprocess.run([compiler, *options, "-cp", classpath, "-d", folder, *sources], check=True)
+        if subprocess.run([compiler, *options, "-cp", classpath, "-d", folder, *sources]).returncode:
+            raise SystemExit("The Spark catalog does not compile.")
         jar.parent.mkdir(exist_ok=True)
         unfinished = jar.with_suffix(".tmp")
         with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_DEFLATED) as archive:

@@ -1,4 +1,4 @@
-"""Streams into tables by name: one commit for each batch, exactly once."""
+"""Streams into and out of tables by name: one commit for each batch, exactly once, and every commit once."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 import anabranch as ab
 from anabranch.errors import InvalidInputError
 from anabranch.spark.spark_errors import spark_errors
-from tests.spark.conftest import ORDERS, rows
+from tests.spark.conftest import ORDERS, orders, rows
 
 pytestmark = pytest.mark.spark
 
@@ -83,3 +83,41 @@ def test_an_upsert_without_a_key_is_refused(
         frame.writeTo(f"{catalog}.s.plain").option("upsert", "true").append()
     frame.writeTo(f"{catalog}.{ORDERS}").option("upsert", "true").append()
     assert next(row["v"] for row in rows(lake) if row["id"] == 1) == "a"
+
+
+def test_a_stream_follows_the_changes_or_the_new_rows_of_a_branch(
+    spark: SparkSession, lake: ab.Repository, catalog: str, tmp_path: Path
+) -> None:
+    table = f"{catalog}.{ORDERS}"
+    first = lake.head_commit_id_for_branch("main")
+
+    def follow(name: str, source: str, **options: str) -> list[tuple[object, ...]]:
+        """Read what a stream has not read yet."""
+        found: list[tuple[object, ...]] = []
+        frame = spark.readStream.options(**options).table(source)
+        writer = frame.writeStream.foreachBatch(lambda batch, _: found.extend(map(tuple, batch.collect())))
+        writer = writer.option("checkpointLocation", str(tmp_path / name))
+        with spark_errors():
+            writer.trigger(availableNow=True).start().awaitTermination()
+        return sorted(found, key=repr)
+
+    assert len(follow("rows", table)) == 100
+    assert follow("changes", f"{table}.changes", since=first) == []
+    assert follow("skipping", table, since=first, skipChanges="true") == []
+    with lake.transaction() as tx:
+        tx.append(ORDERS, orders(100, 102))
+    assert follow("rows", table) == [(100, "old"), (101, "old")]
+    with lake.transaction() as tx:
+        tx.update(ORDERS, {"v": "'new'"}, where="id = 7")
+        tx.delete(ORDERS, "id = 8")
+    changes = follow("changes", f"{table}.changes", since=first, maxCommitsPerBatch="1")
+    assert [(row[2], row[0], row[1]) for row in changes] == [
+        ("insert", 100, "old"),
+        ("insert", 101, "old"),
+        ("update_after", 7, "new"),
+        ("update_before", 7, "old"),
+        ("delete", 8, "old"),
+    ]
+    assert follow("skipping", table, since=first, skipChanges="true") == [(100, "old"), (101, "old")]
+    with pytest.raises(InvalidInputError, match=r"updates or deletes rows.*s\.orders\.changes"):
+        follow("rows", table)

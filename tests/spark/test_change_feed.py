@@ -276,8 +276,10 @@ def test_a_stream_that_waits_does_not_read_the_history_again(small: ab.Repositor
     start = reader.initialOffset()
     waiting = [put(small, number, "elsewhere", key=OTHER) for number in range(70)]
     assert reader.latestOffset(start, ReadAllAvailable()) == start
-    store = CountingStore(reader._opened()._context.store)
-    reader._repository = Repository(replace(reader._opened()._context, store=store))
+    follower = reader._follower()
+    store = CountingStore(small._context.store)
+    follower._repository = Repository(replace(small._context, store=store))
+    follower._feed = follower._repository.change_feed(SMALL)
     put(small, 70, "elsewhere", key=OTHER)
     assert reader.latestOffset(start, ReadAllAvailable()) == start
     read = [path for _, path in store.requests if path.startswith("_commits/")]

@@ -25,18 +25,32 @@ from anabranch.repo.table_line import TableChange
 from anabranch.spark.options import LATEST, FeedOptions, OpenRepository
 from anabranch.spark.types import as_shown, shown_columns, shown_schema
 
-__all__ = ["ChangeReader", "ChangeStreamReader", "Piece", "PinnedFeed", "plan_pieces", "read_pieces"]
+__all__ = [
+    "CHANGE",
+    "COMMIT",
+    "ChangeReader",
+    "ChangeStreamReader",
+    "FeedFollower",
+    "INSERT",
+    "Piece",
+    "PinnedFeed",
+    "plan_pieces",
+    "read_pieces",
+]
 
+CHANGE, COMMIT = "_change", "_commit"
+# What a new row is called.
+INSERT = "insert"
 _ABOUT = (
-    StructField("_change", StringType()),
-    StructField("_commit", StringType()),
+    StructField(CHANGE, StringType()),
+    StructField(COMMIT, StringType()),
     StructField("_version", LongType()),
     StructField("_generation", LongType()),
     StructField("_time", TimestampType()),
 )
 # What a row is called by the side it is on.
 _BEFORE = {"deleted": "delete", "updated": "update_before"}
-_AFTER = {"inserted": "insert", "updated": "update_after"}
+_AFTER = {"inserted": INSERT, "updated": "update_after"}
 # So many parts for the commits of one batch: each costs a tenth of a second or more before its first row.
 _PARTS = 16
 _ALL = Selection()
@@ -157,68 +171,62 @@ class ChangeReader(DataSourceReader):
         return self._reading.read(partition)
 
 
-class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Follows a branch. An offset is the last commit that was read; before the first one nothing was."""
+class FeedFollower:
+    """Follows the changes of a table on a branch, from offset to offset.
 
-    def __init__(self, pinned: PinnedFeed, open_repository: OpenRepository) -> None:
+    An offset is the last commit that was read, as a dict; before the first one nothing was.
+    """
+
+    def __init__(self, pinned: PinnedFeed, repository: Repository) -> None:
         if pinned.options.until is not None:
             raise InvalidInputError(
                 "a stream has no end", hint="leave the option 'until' out, or read without a stream"
             )
-        self._reading = _Reading(pinned, open_repository)
-        # What only the driver's side has, when it is first asked.
-        self._repository: Repository | None = None
-        self._end: str | None = None
-        self._newest: GraphCommit | None = None
+        self.newest: GraphCommit | None = None
+        self._pinned = pinned
+        self._repository = repository
+        self._feed = repository.change_feed(pinned.options.place.key)
         self._idle: tuple[str, str] | None = None
 
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        since = self._reading.pinned.since
-        return {"commit": ""} if since is None else _offset(self._opened().get_commit(since))
+    @property
+    def feed(self) -> TableFeed:
+        return self._feed
 
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        self._end = self._head()
+    def first(self) -> dict[str, Any]:
+        """Return the offset to begin with."""
+        since = self._pinned.since
+        return {"commit": ""} if since is None else _offset(self._repository.get_commit(since))
 
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        # Spark knows rows, bytes and files; a commit is the file of a history.
-        return ReadMaxFiles(self._reading.pinned.options.most_commits)
+    def head(self) -> str:
+        """Return the commit that the branch is at."""
+        return self._repository.head_commit_id_for_branch(self._pinned.options.branch)
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        until = self._end or self._head()
-        repository = self._opened()
+    def latest(self, start: Mapping[str, Any], *, until: str, most: int | None) -> dict[str, Any]:
+        """Return the offset to read up to next, at most that many commits after another one."""
         if not start["commit"]:
-            self._newest = repository.get_commit(until)
-            return _offset(self._newest)
+            self.newest = self._repository.get_commit(until)
+            return _offset(self.newest)
         commits = self._list_new(start["commit"], until)
         if not commits:
-            return start
-        self._newest = commits[-1]
-        most = limit.max_files if isinstance(limit, ReadMaxFiles) else len(commits)
+            return dict(start)
+        self.newest = commits[-1]
         return _offset(commits[:most][-1])
 
-    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
-        return None if self._newest is None else _offset(self._newest)
-
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+    def changes(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[TableChange]:
+        """Return what the commits between two offsets did to the table."""
         if start["commit"] == end["commit"]:
             return []
-        feed = self._feed()
         if start["commit"]:
-            changes = list(feed.iter_states(since=start["commit"], until=end["commit"]))
-        else:
-            changes = [feed.state_at(end["commit"])]
-        return self._reading.plan(feed, changes)
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return self._reading.read(partition)
+            return list(self._feed.iter_states(since=start["commit"], until=end["commit"]))
+        return [self._feed.state_at(end["commit"])]
 
     def _list_new(self, start: str, until: str) -> list[GraphCommit]:
-        """The commits to be read; what was looked at before, and had none, is not looked at again."""
+        """Return the commits to read. What was searched before, and had none, is not searched again."""
         looked = self._idle[1] if self._idle is not None and self._idle[0] == start else start
         if looked == until:
             return []
         try:
-            commits = self._feed().list_commits(since=looked, until=until)
+            commits = self._feed.list_commits(since=looked, until=until)
         except (InvalidInputError, NotInHistoryError):
             commits = self._list_all_new(start, until)
         if not commits:
@@ -226,27 +234,59 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return commits
 
     def _list_all_new(self, start: str, until: str) -> list[GraphCommit]:
-        feed, branch = self._feed(), self._reading.pinned.options.branch
+        branch = self._pinned.options.branch
         try:
-            return feed.list_commits(since=start, until=until)
+            return self._feed.list_commits(since=start, until=until)
         except (InvalidInputError, NotInHistoryError) as err:
-            common = feed.newest_common(start, until).graph_commit_id
+            common = self._feed.newest_common(start, until).graph_commit_id
             raise NotInHistoryError(
                 f"branch '{branch}' no longer has commit {start}, up to which this stream has read",
                 hint=f"undo the reset, or begin a stream with a new checkpoint since {common}, the newest commit that "
                 "it has read and the branch still has",
             ) from err
 
-    def _opened(self) -> Repository:
-        if self._repository is None:
-            self._repository = self._reading.open()
-        return self._repository
 
-    def _feed(self) -> TableFeed:
-        return self._opened().change_feed(self._reading.pinned.options.place.key)
+class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Follows a branch for Spark's own interface of sources written in Python."""
 
-    def _head(self) -> str:
-        return self._opened().head_commit_id_for_branch(self._reading.pinned.options.branch)
+    def __init__(self, pinned: PinnedFeed, open_repository: OpenRepository) -> None:
+        self._reading = _Reading(pinned, open_repository)
+        # What only the driver's side has, when it is first asked.
+        self._known: FeedFollower | None = None
+        self._end: str | None = None
+        if pinned.options.until is not None:
+            self._follower()  # refuses it
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        return self._follower().first()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        self._end = self._follower().head()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        # Spark knows rows, bytes and files; a commit is the file of a history.
+        return ReadMaxFiles(self._reading.pinned.options.most_commits)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        follower = self._follower()
+        most = limit.max_files if isinstance(limit, ReadMaxFiles) else None
+        return follower.latest(start, until=self._end or follower.head(), most=most)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
+        newest = self._follower().newest
+        return None if newest is None else _offset(newest)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        follower = self._follower()
+        return self._reading.plan(follower.feed, follower.changes(start, end))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return self._reading.read(partition)
+
+    def _follower(self) -> FeedFollower:
+        if self._known is None:
+            self._known = FeedFollower(self._reading.pinned, self._reading.open())
+        return self._known
 
 
 def _offset(commit: GraphCommit) -> dict[str, Any]:

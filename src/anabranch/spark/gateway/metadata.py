@@ -4,9 +4,11 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from threading import Lock
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.types import FloatType, StructField, StructType
 
 from anabranch.errors import InvalidInputError
@@ -15,20 +17,42 @@ from anabranch.repo.changes import TableFeed
 from anabranch.repo.repository import Repository
 from anabranch.repo.snapshots import Snapshot
 from anabranch.repo.table_line import TableChange
-from anabranch.spark.change_feed import Piece, PinnedFeed, plan_pieces, read_pieces
+from anabranch.spark.change_feed import (
+    CHANGE,
+    COMMIT,
+    INSERT,
+    FeedFollower,
+    Piece,
+    PinnedFeed,
+    plan_pieces,
+    read_pieces,
+)
 from anabranch.spark.gateway.names import TableName
 from anabranch.spark.gateway.requests import Request
 from anabranch.spark.gateway.values import split_from_json, split_to_json
 from anabranch.spark.options import FeedOptions, Place
 from anabranch.spark.types import as_shown, shown_columns, shown_schema, struct_from_json
 
-__all__ = ["load_metadata", "plan_metadata", "read_metadata"]
+__all__ = [
+    "begin_stream",
+    "find_head",
+    "find_offset",
+    "load_metadata",
+    "plan_metadata",
+    "plan_stream",
+    "read_metadata",
+]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TIME = pa.timestamp("us", tz="UTC")
 _CHANGES = "changes"
 _NEAREST = "nearest"
 _OPTIONS = {_CHANGES: ("since", "until"), _NEAREST: ("column", "vector", "k", "filter")}
+# Options of a stream that do not say which changes are read.
+_STREAMING = ("skipchanges", "path")
+_MOST_FOLLOWERS = 64
+_FOLLOWERS: dict[str, tuple[FeedFollower, PinnedFeed]] = {}
+_FOLLOWERS_LOCK = Lock()
 # Options that Spark itself reads, and passes on.
 _TIME_TRAVEL = ("timestampasof", "versionasof")
 
@@ -59,7 +83,7 @@ def load_metadata(name: TableName, repository: Repository, snapshot: Snapshot) -
         "ref": name.ref,
         "commit": snapshot.id,
         "schema": json.dumps(shown.jsonValue()),
-        "metadata": {"kind": name.metadata, "key": str(name.key), "commit": snapshot.id},
+        "metadata": {"kind": name.metadata, "key": str(name.key), "commit": snapshot.id, "branch": name.branch},
     }
 
 
@@ -90,6 +114,8 @@ def read_metadata(request: Request) -> None:
         feed = source.feed
         pieces = (_piece_from_json(feed, source.repository, found) for found in request["split"])
         batches: Iterator[pa.RecordBatch] = read_pieces(_feed_at(source), feed, pieces)
+        if (mode := request.get("rows")) is not None:
+            batches = _only_inserted(batches, source.key, skip_others=mode == "skip")
     elif kind == _NEAREST:
         wanted = _parse_nearest(request["options"])
         found = source.snapshot[source.key].nearest(wanted.column, wanted.vector, k=wanted.k, filter=wanted.filter)
@@ -107,6 +133,19 @@ def _shown(source: _Source, kind: str) -> StructType:
         columns = shown_schema(source.snapshot[source.key].schema)
         return StructType([*columns.fields, StructField("_distance", FloatType())])
     return shown_schema(_TABLES[kind].schema)
+
+
+def _only_inserted(batches: Iterator[pa.RecordBatch], key: str, *, skip_others: bool) -> Iterator[pa.RecordBatch]:
+    """Pass new rows on; refuse updates and deletions, which a stream of rows cannot tell, or leave them out."""
+    for batch in batches:
+        is_new = pc.equal(batch.column(CHANGE), INSERT)
+        if not skip_others and not pc.all(is_new).as_py():
+            commit = batch.filter(pc.invert(is_new)).column(COMMIT)[0].as_py()
+            raise InvalidInputError(
+                f"commit {commit} updates or deletes rows of '{key}', and this is a stream of new rows",
+                hint=f"read {key}.changes, or set the option skipChanges to true",
+            )
+        yield batch.filter(is_new)
 
 
 def _source(request: Request) -> _Source:
@@ -157,6 +196,56 @@ def _feed_at(source: _Source) -> PinnedFeed:
     """Return the feed in the columns that the table has at the commit."""
     place = Place(repository=source.repository.uri, key=source.key)
     return PinnedFeed.find(FeedOptions(place=place, until=source.commit), source.repository)
+
+
+def begin_stream(request: Request) -> dict[str, Any]:
+    """Answer the offset to begin with, and the most commits of a batch."""
+    follower, pinned = _follower(request)
+    return {"offset": follower.first(), "most": pinned.options.most_commits}
+
+
+def find_head(request: Request) -> dict[str, Any]:
+    """Answer the commit that the branch of a stream is at."""
+    return {"commit": _follower(request)[0].head()}
+
+
+def find_offset(request: Request) -> dict[str, Any]:
+    """Answer the offset to read up to next: to the commit `until`, or to the head of the branch."""
+    follower, _ = _follower(request)
+    until = request.get("until") or follower.head()
+    return {"offset": follower.latest(request["start"], until=until, most=request.get("most"))}
+
+
+def plan_stream(request: Request) -> dict[str, Any]:
+    """Answer the parts of what happened between two offsets."""
+    follower, _ = _follower(request)
+    changes = follower.changes(request["start"], request["end"])
+    return {"splits": [[_piece_to_json(piece) for piece in part] for part in plan_pieces(follower.feed, changes)]}
+
+
+def _follower(request: Request) -> tuple[FeedFollower, PinnedFeed]:
+    """Return who follows the stream of a request: one for all its batches, because it knows what it has searched."""
+    key = json.dumps([request["repo"], request["metadata"], request["options"]], sort_keys=True)
+    with _FOLLOWERS_LOCK:
+        if key not in _FOLLOWERS:
+            _FOLLOWERS[key] = _make_follower(request)
+        if len(_FOLLOWERS) > _MOST_FOLLOWERS:
+            _FOLLOWERS.pop(next(iter(_FOLLOWERS)))
+        return _FOLLOWERS[key]
+
+
+def _make_follower(request: Request) -> tuple[FeedFollower, PinnedFeed]:
+    source, branch = _source(request), request["metadata"]["branch"]
+    if branch is None:
+        raise InvalidInputError(
+            f"'{source.key}' is one state of the past, which a stream cannot follow", hint="name it on a branch"
+        )
+    given = {name: value for name, value in request["options"].items() if name not in _STREAMING}
+    given |= {"repo": source.repository.uri, "table": source.key, "branch": branch}
+    options = FeedOptions.parse(given)
+    # The columns are those of the commit at which the table was loaded; the branch may have moved since.
+    pinned = replace(PinnedFeed.find(options, source.repository), columns=_feed_at(source).columns)
+    return FeedFollower(pinned, source.repository), pinned
 
 
 def _piece_to_json(piece: Piece) -> dict[str, Any]:

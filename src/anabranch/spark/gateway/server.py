@@ -42,6 +42,10 @@ _ANSWERS: Mapping[str, Callable[[Request], Mapping[str, Any]]] = {
     "write_addresses": writes.write_addresses,
     "commit_write": writes.commit_write,
     "commit_batch": writes.commit_batch,
+    "begin_stream": metadata.begin_stream,
+    "find_head": metadata.find_head,
+    "find_offset": metadata.find_offset,
+    "plan_stream": metadata.plan_stream,
     "abort_write": writes.abort_write,
     "delete_where": writes.delete_where,
 }

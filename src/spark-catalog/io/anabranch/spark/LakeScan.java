@@ -19,17 +19,21 @@ import org.apache.spark.sql.connector.read.Statistics;
 import org.apache.spark.sql.connector.read.SupportsReportStatistics;
 import org.apache.spark.sql.connector.read.SupportsRuntimeV2Filtering;
 import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /** A scan of some columns and rows of one pinned table. */
 final class LakeScan implements Scan, Batch, SupportsReportStatistics, SupportsRuntimeV2Filtering {
   private final LakeTable table;
+  private final CaseInsensitiveStringMap options;
   private final Pushed pushed;
   /** What the other side of a join leaves to be read, known when the query runs. */
   private String runtimeWhere = "";
 
-  LakeScan(LakeTable table, Pushed pushed) {
+  LakeScan(LakeTable table, CaseInsensitiveStringMap options, Pushed pushed) {
     this.table = table;
+    this.options = options;
     this.pushed = pushed;
   }
 
@@ -46,6 +50,13 @@ final class LakeScan implements Scan, Batch, SupportsReportStatistics, SupportsR
   @Override
   public Batch toBatch() {
     return this;
+  }
+
+  /** The new rows of each commit. Spark pushes nothing into a stream. */
+  @Override
+  public MicroBatchStream toMicroBatchStream(String checkpoint) {
+    String rows = options.getBoolean("skipChanges", false) ? "skip" : "new";
+    return new ChangeStream(table.settings, table.followed(), options, pushed.columns(), rows);
   }
 
   @Override

@@ -16,6 +16,7 @@ import org.apache.spark.sql.connector.read.SupportsPushDownTopN;
 import org.apache.spark.sql.connector.read.SupportsPushDownV2Filters;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /** Collects what a query needs of a table: columns, filters, aggregates, a limit and an order. */
 final class LakeScanBuilder
@@ -36,9 +37,11 @@ final class LakeScanBuilder
   private PushedAggregates aggregates;
   private PushedOrder order;
   private Integer limit;
+  private final CaseInsensitiveStringMap options;
 
-  LakeScanBuilder(LakeTable table) {
+  LakeScanBuilder(LakeTable table, CaseInsensitiveStringMap options) {
     this.table = table;
+    this.options = options;
     columns = table.structType();
   }
 
@@ -131,6 +134,6 @@ final class LakeScanBuilder
       return new CountScan(table, aggregates);
     }
     StructType read = aggregates == null ? columns : aggregates.columns();
-    return new LakeScan(table, new Pushed(read, String.join(" AND ", where), limit, order, aggregates));
+    return new LakeScan(table, options, new Pushed(read, String.join(" AND ", where), limit, order, aggregates));
   }
 }

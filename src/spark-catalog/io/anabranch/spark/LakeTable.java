@@ -55,6 +55,7 @@ class LakeTable
   final long bytes;
   final String[] primaryKey;
   private final String name;
+  private final String commit;
   private final StructType schema;
   private final JsonNode properties;
 
@@ -63,6 +64,7 @@ class LakeTable
     this.name = name;
     key = loaded.get("key").asText();
     branch = loaded.get("branch").isNull() ? null : loaded.get("branch").asText();
+    commit = loaded.get("commit").asText();
     pin = loaded.get("pin");
     rows = loaded.get("rows").asLong();
     bytes = loaded.get("bytes").asLong();
@@ -107,6 +109,7 @@ class LakeTable
     }
     return EnumSet.of(
         TableCapability.BATCH_READ,
+        TableCapability.MICRO_BATCH_READ,
         TableCapability.BATCH_WRITE,
         TableCapability.STREAMING_WRITE,
         TableCapability.TRUNCATE,
@@ -115,7 +118,7 @@ class LakeTable
 
   @Override
   public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
-    return new LakeScanBuilder(this);
+    return new LakeScanBuilder(this, options);
   }
 
   @Override
@@ -146,6 +149,11 @@ class LakeTable
     ObjectNode request = request("delete_where").put("message", Statement.current("DELETE FROM " + key));
     request.set("filters", ExpressionJson.of(predicates));
     Gateway.call(settings, request);
+  }
+
+  /** What a stream of this table follows. */
+  ObjectNode followed() {
+    return Json.object().put("kind", "changes").put("key", key).put("commit", commit).put("branch", branch);
   }
 
   /** A request about this table, on the branch that it was loaded from. */

@@ -45,7 +45,10 @@ final class MetadataTable implements Table, SupportsRead {
 
   @Override
   public Set<TableCapability> capabilities() {
-    return EnumSet.of(TableCapability.BATCH_READ);
+    // What happened can be followed; what is there can only be read.
+    return loaded.get("metadata").get("kind").asText().equals("changes")
+        ? EnumSet.of(TableCapability.BATCH_READ, TableCapability.MICRO_BATCH_READ)
+        : EnumSet.of(TableCapability.BATCH_READ);
   }
 
   @Override
