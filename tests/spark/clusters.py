@@ -48,7 +48,8 @@ def python_without_us(folder: Path) -> str:
     # A path named in a .pth file is searched, but no .pth file in it, such as that of an editable install, is read.
     (folder / "lib" / version / "site-packages" / "others.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
     python = str(folder / "bin" / "python")
-    lacks = subprocess.run([python, "-c", "import pyspark, lance; import anabranch"], capture_output=True, text=True)
+    imports = [python, "-c", "import pyspark, lance; import anabranch"]
+    lacks = subprocess.run(imports, env=cluster_environment(python), capture_output=True, text=True)
     assert "No module named 'anabranch'" in lacks.stderr, lacks.stderr
     return python
 

@@ -12,10 +12,17 @@ import pytest
 
 import anabranch as ab
 from tests.spark.clusters import Cluster, cluster_environment, connect_server, standalone_cluster
+from tests.spark.programs.catalog_sql import STATEMENTS
 
 pytestmark = pytest.mark.spark
 
 PROJECT = Path(__file__).parents[2]
+# The sources of this folder, which the driver alone knows. A PYTHONPATH would reach the processes that it starts.
+DRIVER = """import runpy, sys
+sys.path.insert(0, "src")
+module = sys.argv.pop(1)
+runpy.run_module(module, run_name="__main__")
+"""
 SEEN = {
     "rows": 100,
     "some": 10,
@@ -25,6 +32,15 @@ SEEN = {
     "diff": {"inserted": 100, "updated": 10, "deleted": 0},
     "columns": [["inserted", []], ["updated", ["v"]]],
 }
+
+SQL_SEEN = [
+    [[10, 945]],
+    [["m", 2, 0, 1], ["n", 1, 3000, 3000], ["old", 147, 2, 2099], ["old!", 50, 2000, 2098]],
+    [[200]],
+    [[100]],
+    [[1, "one", 7]],
+    [["s", "orders", False]],
+]
 
 
 def make_lake(folder: Path) -> ab.Repository:
@@ -38,7 +54,7 @@ def make_lake(folder: Path) -> ab.Repository:
 
 
 def run(program: str, *arguments: str, environment: dict[str, str]) -> str:
-    command = [sys.executable, "-m", f"tests.spark.programs.{program}", *arguments]
+    command = [sys.executable, "-c", DRIVER, f"tests.spark.programs.{program}", *arguments]
     answer = subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True, check=False)
     assert answer.returncode == 0, answer.stderr[-5000:] + answer.stdout[-2000:]
     return answer.stdout
@@ -62,6 +78,20 @@ def test_workers_without_this_package_read_and_write(
     repo = make_lake(tmp_path)
     with start(tmp_path / "cluster") as cluster:
         check(repo, run("read_and_write", cluster.master, repo.uri, "{}", environment=cluster.environment))
+        check_sql(tmp_path / "sql", cluster)
+
+
+def check_sql(folder: Path, cluster: Cluster) -> None:
+    """Check that each statement on a table of the catalog is one commit, and that queries answer what it wrote."""
+    repo = make_lake(folder)
+    main, before = repo.head_commit_id_for_branch("main"), len(repo.list_commits("dev"))
+    output = run("catalog_sql", cluster.master, repo.uri, "{}", environment=cluster.environment)
+    seen = next(line for line in output.splitlines() if line.startswith("SEEN "))
+    assert list(json.loads(seen.removeprefix("SEEN ")).values()) == SQL_SEEN
+    commits = repo.list_commits("dev")
+    assert len(commits) == before + len(STATEMENTS)
+    assert [commit.message for commit in commits[: len(STATEMENTS)]] == list(reversed(STATEMENTS))
+    assert repo.head_commit_id_for_branch("main") == main
 
 
 @pytest.mark.proof

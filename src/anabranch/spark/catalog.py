@@ -1,6 +1,7 @@
 """The Spark catalog of a session: the jar that has it, and the settings that name a repository."""
 
 import re
+import sys
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,6 +43,8 @@ def add_catalog(session: "SparkSession", name: str, repo: "Repository") -> None:
     prefix = f"spark.sql.catalog.{name}"
     wanted = {f"{prefix}.repo": repo.uri}
     wanted |= {f"{prefix}.secret.{option}": value for option, value in repo.storage_options.items()}
+    if getattr(session, "_sc", None) is not None:  # over Spark Connect, this Python is not on the driver's machine
+        wanted[f"{prefix}.driverPython"] = sys.executable
     if repo.actor is not None:
         wanted[f"{prefix}.actor"] = repo.actor
     conf: Any = session.conf

@@ -58,7 +58,7 @@ def get_session(
     with _LOCK:
         session = given or _running()
         if session is None:
-            session = _start(master or _LOCAL, {**catalog_settings(), **settings})
+            session = _start(master or _LOCAL, settings)
         elif master is not None or settings:
             raise InvalidInputError(
                 "there is a Spark session already, which keeps its master and settings",
@@ -119,7 +119,7 @@ def _start(master: str, settings: Mapping[str, str]) -> "SparkSession":
         builder = builder.remote(master)
     else:
         require_java()
-        defaults = {**_SETTINGS, **(_local_settings() if master.startswith("local") else {})}
+        defaults = {**_SETTINGS, **catalog_settings(), **(_local_settings() if master.startswith("local") else {})}
         builder = builder.master(master)
     for name, value in {**defaults, **settings}.items():
         builder = builder.config(name, value)

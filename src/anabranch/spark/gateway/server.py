@@ -1,14 +1,18 @@
 """The process itself: it answers requests on a Unix socket until the JVM that started it ends."""
 
 import os
+import select
 import socket
 import socketserver
+import struct
 import sys
 import threading
+import time
 import traceback
 import warnings
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from anabranch.errors import AnabranchError
@@ -22,6 +26,8 @@ __all__ = ["PROTOCOL", "serve"]
 # Raised with every change that an older jar would misunderstand.
 PROTOCOL = 1
 _SEND_BUFFER = 4 << 20
+# Process, user and group of the other side of a Unix socket.
+_CREDENTIALS = struct.Struct("3i")
 
 # Operations that answer with one JSON object.
 _ANSWERS: Mapping[str, Callable[[Request], Mapping[str, Any]]] = {
@@ -57,15 +63,39 @@ _STREAMS: Mapping[str, Callable[[Request], None]] = {
 }
 
 
-def serve(path: str, open_repository: OpenRepository) -> None:
-    """Answer requests at a socket until standard input ends, which it does when the JVM does."""
+def serve(path: str, open_repository: OpenRepository, *, idle_seconds: int = 0) -> None:
+    """Answer requests at a socket until standard input ends, which it does when the JVM does.
+
+    With `idle_seconds`, also end after that time without a request, unless a write was begun and has not ended.
+    """
     with _Server(path, open_repository) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         sys.stdout.write("ready\n")
         sys.stdout.flush()
-        sys.stdin.buffer.read()
-    # Requests may be in the middle of something that nobody waits for any more.
+        _wait_for_end(server, idle_seconds)
+        _remove_files(path)
+    # Threads may still work on requests whose callers have gone.
     os._exit(0)
+
+
+def _wait_for_end(server: "_Server", idle_seconds: int) -> None:
+    stdin = sys.stdin.fileno()
+    timeout = max(idle_seconds / 10, 0.1) if idle_seconds else None
+    while True:
+        readable, _, _ = select.select([stdin], [], [], timeout)
+        if readable and not os.read(stdin, 1):
+            return
+        if idle_seconds and server.idle_for() > idle_seconds and not writes.has_begun():
+            return
+
+
+def _remove_files(path: str) -> None:
+    """Remove the socket, the packages beside it and their folder: a JVM that was killed does not."""
+    socket_file = Path(path)
+    for file in (socket_file, *socket_file.parent.glob("anabranch-*.zip")):
+        file.unlink(missing_ok=True)
+    with suppress(OSError):  # something else is in it
+        socket_file.parent.rmdir()
 
 
 class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
@@ -75,6 +105,33 @@ class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     def __init__(self, path: str, open_repository: OpenRepository) -> None:
         super().__init__(path, _Handler)
         self.open_repository = _cached(open_repository)
+        self._lock = threading.Lock()
+        self._active = 0
+        self._last_end = time.monotonic()
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:  # noqa: ARG002 - of socketserver
+        """Refuse other users. The folder of the socket keeps them out already, if its mode was not changed."""
+        if not hasattr(socket, "SO_PEERCRED"):
+            return True  # not Linux
+        credentials = request.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        _, user, _ = _CREDENTIALS.unpack(credentials)
+        return bool(user == os.getuid())
+
+    def idle_for(self) -> float:
+        """Return the seconds since the last request ended, 0 while one is being answered."""
+        with self._lock:
+            return 0 if self._active else time.monotonic() - self._last_end
+
+    @contextmanager
+    def busy(self) -> Iterator[None]:
+        with self._lock:
+            self._active += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._active -= 1
+                self._last_end = time.monotonic()
 
 
 class _Handler(socketserver.BaseRequestHandler):
@@ -85,7 +142,8 @@ class _Handler(socketserver.BaseRequestHandler):
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
         frames = Frames(connection)
         try:
-            self._answer(frames)
+            with self.server.busy():
+                self._answer(frames)
         except (BrokenPipeError, ConnectionResetError, ProtocolError):
             pass  # the task was cancelled, or its JVM has gone
         except AnabranchError as err:

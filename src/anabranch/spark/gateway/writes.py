@@ -37,6 +37,7 @@ __all__ = [
     "commit_batch",
     "commit_write",
     "delete_where",
+    "has_begun",
     "write_addresses",
     "write_moved",
     "write_rows",
@@ -76,12 +77,21 @@ class _Writes:
             raise BusyError("the process that began this write has ended", hint="run the statement again")
         return found
 
+    def __len__(self) -> int:
+        with self._lock:
+            return len(self._begun)
+
     def remove(self, key: str) -> None:
         with self._lock:
             self._begun.pop(key, None)
 
 
 _WRITES = _Writes()
+
+
+def has_begun() -> bool:
+    """Whether a write was begun in this process and has not ended."""
+    return len(_WRITES) > 0
 
 
 def begin_write(request: Request) -> dict[str, Any]:

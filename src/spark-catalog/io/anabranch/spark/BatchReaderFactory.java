@@ -39,7 +39,7 @@ final class BatchReaderFactory implements PartitionReaderFactory {
     ObjectNode full = (ObjectNode) Json.parse(part.request());
     full.set("split", Json.parse(part.split()));
     try {
-      Connection connection = Gateway.of(settings).connect();
+      Connection connection = Gateway.connect(settings);
       try {
         connection.sendJson(full);
         return new BatchReader(connection, columns);

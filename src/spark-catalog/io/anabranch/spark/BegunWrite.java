@@ -63,8 +63,8 @@ final class BegunWrite {
   private static ArrayNode tasksOf(WriterCommitMessage[] messages) {
     ArrayNode tasks = Json.array();
     for (WriterCommitMessage message : messages) {
-      if (message instanceof TaskResult result) {
-        tasks.add(Json.parse(result.json()));
+      if (message != null) {
+        tasks.add(TaskResult.fromMessage(message));
       }
     }
     return tasks;

@@ -59,6 +59,12 @@ final class ChangeWriter implements DeltaWriter<InternalRow> {
       return all;
     }
 
+    /** Without the requests, which hold credentials. */
+    @Override
+    public String toString() {
+      return "anabranch changes";
+    }
+
     @Override
     public DeltaWriter<InternalRow> createWriter(int partition, long task) {
       return new ChangeWriter(this);
@@ -104,7 +110,7 @@ final class ChangeWriter implements DeltaWriter<InternalRow> {
       }
     }
     result.set("addresses", addresses);
-    return new TaskResult(result.toString());
+    return TaskResult.toMessage(result);
   }
 
   @Override

@@ -9,6 +9,7 @@ import java.io.InputStreamReader;
 import java.io.UncheckedIOException;
 import java.net.StandardProtocolFamily;
 import java.net.UnixDomainSocketAddress;
+import java.nio.channels.ClosedByInterruptException;
 import java.nio.channels.SocketChannel;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
@@ -17,53 +18,97 @@ import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.Objects;
-import org.apache.spark.SparkFiles;
+import java.util.concurrent.TimeUnit;
 
 /**
  * The Python process that answers the requests of this JVM. There is one for each Python that the catalogs of the JVM
- * use. It is started with the first request and ends with the JVM, because its standard input does.
+ * use, and for each set of packages that drivers sent here. It is started with the first request and ends with the JVM,
+ * because its standard input does.
  */
 final class Gateway {
   static final int PROTOCOL = 1;
   private static final Map<String, Gateway> RUNNING = new HashMap<>();
+  /** The path of a Unix socket has at most 107 bytes. */
+  private static final int LONGEST_FOLDER = 90;
+  /** How long a process that does not answer may take to end. */
+  private static final int END_SECONDS = 5;
+  /**
+   * How long the process of a Connect session stays without work. Each session has its own class loader, and so its own
+   * process, which would otherwise stay as long as the server.
+   */
+  private static final int IDLE_SECONDS = 600;
 
   private final Process process;
   private final Path socket;
+  private final ErrorOutput errors;
 
-  private Gateway(String python) throws IOException {
-    // Only this user may enter the folder, and so connect to the socket.
-    Path folder = Files.createTempDirectory("anabranch-");
-    folder.toFile().deleteOnExit();
+  private Gateway(String python, List<Path> packages, int idleSeconds) throws IOException {
+    Path folder = makeFolder();
     socket = folder.resolve("socket");
     socket.toFile().deleteOnExit();
-    ProcessBuilder builder = new ProcessBuilder(python, "-m", "pyspark_anabranch.gateway", socket.toString());
-    builder.environment().merge("PYTHONPATH", shippedPackages(), Gateway::joinPaths);
-    builder.redirectError(ProcessBuilder.Redirect.INHERIT);
+    ProcessBuilder builder = new ProcessBuilder(
+        python, "-m", "pyspark_anabranch.gateway", socket.toString(), String.valueOf(idleSeconds));
+    String shipped = copy(packages, folder);
+    if (!shipped.isEmpty()) {
+      builder.environment().merge("PYTHONPATH", shipped, (given, added) -> added + File.pathSeparator + given);
+    }
     process = startProcess(builder, python);
-    awaitReady(python);
-    checkProtocol();
+    errors = ErrorOutput.of(process);
+    try {
+      awaitReady(python);
+      checkProtocol();
+    } catch (IOException | RuntimeException e) {
+      process.destroyForcibly(); // nothing refers to it, so that nothing else would end it before the JVM ends
+      throw e;
+    }
   }
 
-  /** The process for these settings. One that has ended is replaced. */
-  static Gateway of(Settings settings) {
+  /** Connect to the process for these settings. One that has ended, or ends just now, is replaced. */
+  static Connection connect(Settings settings) throws IOException {
+    Gateway gateway = of(settings);
+    try {
+      return gateway.connect();
+    } catch (ClosedByInterruptException e) {
+      throw e; // the task was cancelled
+    } catch (IOException e) {
+      if (gateway.isUsable() && !gateway.ends()) {
+        throw e;
+      }
+      return of(settings).connect();
+    }
+  }
+
+  private static Gateway of(Settings settings) throws IOException {
+    List<Path> packages = ShippedPackages.find(settings.artifacts);
+    // Packages are named after their content, so that two sessions with the same release share a process.
+    String key = packages.stream().map(path -> path.getFileName().toString()).sorted().toList() + settings.pythonHere();
     synchronized (RUNNING) {
-      Gateway found = RUNNING.get(settings.python);
-      if (found == null || !found.process.isAlive()) {
-        try {
-          found = new Gateway(settings.python);
-        } catch (IOException e) {
-          throw new UncheckedIOException(e);
-        }
-        RUNNING.put(settings.python, found);
+      Gateway found = RUNNING.get(key);
+      if (found == null || !found.isUsable()) {
+        found = new Gateway(settings.pythonHere(), packages, settings.artifacts == null ? 0 : IDLE_SECONDS);
+        RUNNING.put(key, found);
       }
       return found;
     }
   }
 
+  /** A process that ends by itself removes its socket first. */
+  private boolean isUsable() {
+    return process.isAlive() && Files.exists(socket);
+  }
+
+  private boolean ends() {
+    try {
+      return process.waitFor(END_SECONDS, TimeUnit.SECONDS);
+    } catch (InterruptedException e) {
+      Thread.currentThread().interrupt();
+      return false;
+    }
+  }
+
   /** Send a request that is answered with one JSON object. */
   static JsonNode call(Settings settings, ObjectNode request) {
-    try (Connection connection = Gateway.of(settings).connect()) {
+    try (Connection connection = Gateway.connect(settings)) {
       connection.sendJson(request);
       return connection.readJson();
     } catch (IOException e) {
@@ -81,7 +126,7 @@ final class Gateway {
     return request;
   }
 
-  Connection connect() throws IOException {
+  private Connection connect() throws IOException {
     SocketChannel channel = SocketChannel.open(StandardProtocolFamily.UNIX);
     try {
       channel.connect(UnixDomainSocketAddress.of(socket));
@@ -105,9 +150,9 @@ final class Gateway {
     BufferedReader output =
         new BufferedReader(new InputStreamReader(process.getInputStream(), StandardCharsets.UTF_8));
     if (!"ready".equals(output.readLine())) {
-      process.destroyForcibly();
       throw new IOException("'" + python + " -m pyspark_anabranch.gateway' did not start: install anabranch[spark] "
-          + "in that Python, or set PYSPARK_PYTHON or spark.pyspark.python to one that has it");
+          + "in that Python, or set PYSPARK_PYTHON or spark.pyspark.python to one that has it. It wrote:\n"
+          + errors.lastLines());
     }
   }
 
@@ -118,26 +163,32 @@ final class Gateway {
       connection.sendJson(hello);
       int found = connection.readJson().get("protocol").asInt();
       if (found != PROTOCOL) {
-        process.destroyForcibly();
         throw new IOException("the jar speaks protocol " + PROTOCOL + " and the installed anabranch " + found
             + ": use the jar of the installed release");
       }
     }
   }
 
-  /** The packages that the driver sent to this machine with {@code addPyFile}, as a PYTHONPATH. */
-  private static String shippedPackages() {
-    List<String> found = new ArrayList<>();
-    File[] files = new File(SparkFiles.getRootDirectory()).listFiles();
-    for (File file : Objects.requireNonNullElse(files, new File[0])) {
-      if (file.getName().startsWith("anabranch-") && file.getName().endsWith(".zip")) {
-        found.add(file.getPath());
-      }
+  /** A folder that only this user may enter, so that only this user can connect to a socket in it. */
+  private static Path makeFolder() throws IOException {
+    Path folder = Files.createTempDirectory("anabranch-");
+    if (folder.toString().getBytes(StandardCharsets.UTF_8).length > LONGEST_FOLDER) {
+      // The temporary folder of a YARN container, for example.
+      Files.delete(folder);
+      folder = Files.createTempDirectory(Path.of("/tmp"), "anabranch-");
     }
-    return String.join(File.pathSeparator, found);
+    folder.toFile().deleteOnExit();
+    return folder;
   }
 
-  private static String joinPaths(String given, String shipped) {
-    return shipped.isEmpty() ? given : shipped + File.pathSeparator + given;
+  /** Copy packages: those of a session are deleted with it, and Python reads them until it ends. */
+  private static String copy(List<Path> packages, Path folder) throws IOException {
+    List<String> copies = new ArrayList<>();
+    for (Path file : packages) {
+      Path copied = Files.copy(file, folder.resolve(file.getFileName()));
+      copied.toFile().deleteOnExit();
+      copies.add(copied.toString());
+    }
+    return String.join(File.pathSeparator, copies);
   }
 }

@@ -3,10 +3,12 @@ package io.anabranch.spark;
 import com.fasterxml.jackson.databind.JsonNode;
 import java.io.Closeable;
 import java.io.IOException;
+import java.nio.channels.ClosedByInterruptException;
 import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.arrow.vector.ipc.ArrowStreamWriter;
 import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.execution.arrow.ArrowWriter;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.ArrowUtils;
@@ -23,10 +25,11 @@ final class RowSink implements Closeable {
   private final ArrowWriter batch;
   private final ArrowStreamWriter output;
   private int rows;
+  private long bytes;
   private boolean isClosed;
 
   RowSink(Settings settings, String request, StructType schema) throws IOException {
-    connection = Gateway.of(settings).connect();
+    connection = Gateway.connect(settings);
     memory = ArrowUtils.rootAllocator().newChildAllocator("anabranch write", 0, Long.MAX_VALUE);
     root = VectorSchemaRoot.create(ArrowUtils.toArrowSchema(schema, "UTC", true, false, false), memory);
     batch = ArrowWriter.create(root);
@@ -44,8 +47,12 @@ final class RowSink implements Closeable {
     batch.write(row);
     rows++;
     // A row may be large, so that the number of rows alone does not bound a batch.
-    boolean isLarge = rows % ROWS_PER_LOOK == 0 && memory.getAllocatedMemory() > BYTES_PER_BATCH;
-    if (rows == ROWS_PER_BATCH || isLarge) {
+    if (row instanceof UnsafeRow unsafe) {
+      bytes += unsafe.getSizeInBytes();
+    } else if (rows % ROWS_PER_LOOK == 0) {
+      bytes = memory.getAllocatedMemory();
+    }
+    if (rows == ROWS_PER_BATCH || bytes > BYTES_PER_BATCH) {
       flush();
     }
   }
@@ -87,15 +94,19 @@ final class RowSink implements Closeable {
     }
     batch.reset();
     rows = 0;
+    bytes = 0;
   }
 
-  /** The error that the gateway reported before it stopped to read, if it did. */
+  /** Throw the error that the gateway reported before it stopped to read; return another one if it did not. */
   private IOException explained(IOException failure) {
+    if (failure instanceof ClosedByInterruptException) {
+      return failure; // the task was cancelled
+    }
     try {
       connection.readJson();
     } catch (IOException e) {
       failure.addSuppressed(e);
     }
-    return failure;
+    return new IOException("the Anabranch process of this JVM ended in the middle of a write", failure);
   }
 }

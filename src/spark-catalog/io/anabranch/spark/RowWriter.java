@@ -18,6 +18,12 @@ final class RowWriter implements DataWriter<InternalRow> {
 
   /** Makes a writer for each task. */
   record Factory(Settings settings, String request, StructType schema) implements DataWriterFactory {
+    /** Without the requests, which hold credentials. */
+    @Override
+    public String toString() {
+      return "anabranch rows";
+    }
+
     @Override
     public DataWriter<InternalRow> createWriter(int partition, long task) {
       return new RowWriter(this);
@@ -34,7 +40,7 @@ final class RowWriter implements DataWriter<InternalRow> {
 
   @Override
   public WriterCommitMessage commit() throws IOException {
-    return new TaskResult(sink == null ? "{}" : sink.finish().toString());
+    return TaskResult.toMessage(sink == null ? Json.object() : sink.finish());
   }
 
   @Override

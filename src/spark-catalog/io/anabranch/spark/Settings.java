@@ -4,6 +4,7 @@ import java.io.Serializable;
 import java.util.HashMap;
 import java.util.Locale;
 import java.util.Map;
+import org.apache.spark.SparkContext$;
 import org.apache.spark.SparkEnv;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
@@ -16,7 +17,10 @@ final class Settings implements Serializable {
   final String catalog;
   final String repository;
   final String actor;
-  final String python;
+  /** The session that sent the packages to use, on a Connect server; else null. */
+  final String artifacts;
+  private final String python;
+  private final String driverPython;
   private final HashMap<String, String> storageOptions = new HashMap<>();
 
   Settings(String catalog, CaseInsensitiveStringMap options) {
@@ -27,7 +31,9 @@ final class Settings implements Serializable {
           + "spark.sql.catalog." + catalog + ".repo to a folder or a URI");
     }
     actor = options.get("actor");
+    artifacts = ShippedPackages.currentArtifacts();
     python = options.containsKey("python") ? options.get("python") : defaultPython();
+    driverPython = options.getOrDefault("driverPython", python);
     for (Map.Entry<String, String> option : options.asCaseSensitiveMap().entrySet()) {
       if (option.getKey().toLowerCase(Locale.ROOT).startsWith(SECRET)) {
         storageOptions.put(option.getKey().substring(SECRET.length()), option.getValue());
@@ -42,6 +48,13 @@ final class Settings implements Serializable {
 
   Map<String, String> storageOptions() {
     return storageOptions;
+  }
+
+  /** The Python to use in this JVM. That of the executors may be at a path that the driver does not have. */
+  String pythonHere() {
+    SparkEnv environment = SparkEnv.get();
+    boolean isDriver = environment != null && SparkContext$.MODULE$.DRIVER_IDENTIFIER().equals(environment.executorId());
+    return isDriver ? driverPython : python;
   }
 
   /** The Python that PySpark's own workers run with. */
