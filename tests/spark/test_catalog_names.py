@@ -101,3 +101,16 @@ def test_all_tables_of_a_query_come_from_one_commit(spark: SparkSession, dev: ab
         tx.delete(ORDERS, "true")
     assert plan.count() == 100  # a DataFrame stays as it was made
     assert count(spark, table) == 0
+
+
+def test_a_query_on_a_live_branch_sees_main(spark: SparkSession, dev: ab.Repository, catalog: str) -> None:
+    with dev.transaction() as tx:
+        tx.create_table("s.more", orders(0, 1).schema)
+    dev.branch_create_from("main", "live", mode="live")
+    with dev.transaction("live") as tx:
+        tx.append(ORDERS, orders(100, 105))
+    with dev.transaction() as tx:
+        tx.append("s.more", orders(0, 3))
+    joined = f"{catalog}.{ORDERS}.branch_live JOIN {catalog}.s.more.branch_live USING (id)"
+    assert count(spark, joined) == 3
+    assert count(spark, f"{catalog}.s.more.branch_live JOIN {catalog}.{ORDERS}.branch_live USING (id)") == 3

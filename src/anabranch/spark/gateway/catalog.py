@@ -24,7 +24,8 @@ def list_tables(request: Request) -> dict[str, Any]:
 def load_table(request: Request) -> dict[str, Any]:
     """Answer one table, pinned.
 
-    `commits` has the commits that the query has read already, by ref: all its tables of one branch come from one.
+    `commits` has the commits that the query has read already, by ref: all its tables of one branch come from one,
+    unless the branch is live.
     """
     name = _name(request)
     commits = request.get("commits", {})
@@ -33,9 +34,11 @@ def load_table(request: Request) -> dict[str, Any]:
         raise TableNotFoundError(
             f"there is no table '{name.key}' in '{name.ref}'", hint="list the tables with SHOW TABLES"
         )
+    # The commit of a live branch does not say which tables of main it shows.
+    is_pinned = snapshot.main_commit_id is None
     if name.metadata is not None:
-        return load_metadata(name, request.repository, snapshot)
-    return _describe(name, snapshot, snapshot[str(name.key)])
+        return {**load_metadata(name, request.repository, snapshot), "is_pinned": is_pinned}
+    return {**_describe(name, snapshot, snapshot[str(name.key)]), "is_pinned": is_pinned}
 
 
 def create_table(request: Request) -> dict[str, Any]:

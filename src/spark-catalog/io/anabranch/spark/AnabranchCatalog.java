@@ -274,7 +274,9 @@ public final class AnabranchCatalog implements StagingTableCatalog, SupportsName
     request.set("commits", Json.of(queryCommits.current()));
     try {
       JsonNode loaded = Gateway.call(settings, request);
-      queryCommits.current().put(loaded.get("ref").asText(), loaded.get("commit").asText());
+      if (loaded.get("is_pinned").asBoolean()) {
+        queryCommits.current().put(loaded.get("ref").asText(), loaded.get("commit").asText());
+      }
       if (loaded.has("metadata")) {
         return new MetadataTable(settings, name + "." + identifier, loaded);
       }
