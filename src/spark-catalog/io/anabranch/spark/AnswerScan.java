@@ -25,7 +25,7 @@ final class AnswerScan implements LocalScan {
   static InternalRow[] readRows(Settings settings, ObjectNode request, StructType columns) {
     List<InternalRow> rows = new ArrayList<>();
     try {
-      Connection connection = Gateway.of(settings).connect();
+      Connection connection = Gateway.connect(settings);
       try (BatchReader reader = new BatchReader(connection, columns)) {
         connection.sendJson(request);
         while (reader.next()) {
