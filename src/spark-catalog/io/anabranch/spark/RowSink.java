@@ -38,8 +38,9 @@ final class RowSink implements Closeable {
       connection.sendJson(Json.parse(request));
       output.start();
     } catch (IOException e) {
+      IOException explained = explained(e);
       close();
-      throw e;
+      throw explained;
     }
   }
 
