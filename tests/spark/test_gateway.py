@@ -3,9 +3,9 @@
 import json
 import os
 import socket
-import stat
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -114,20 +114,19 @@ def test_idle_process_ends_unless_a_write_was_begun(tmp_path: Path, lake: ab.Rep
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
-def test_other_users_are_not_answered(gateway: Gateway) -> None:
+def test_other_users_are_not_answered() -> None:
     program = (
-        "import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]);"
+        "import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); print('connected');"
         "s.sendall(b'J' + (15).to_bytes(4, 'big') + b'{\"op\": \"hello\"}'); print(s.recv(5))"
     )
-    command = [sys.executable, "-c", program, str(gateway.path)]
-    gateway.ask("hello")
-    gateway.path.chmod(0o777)  # as if the folder did not keep others out
-    for folder in gateway.path.parents[:3]:
-        folder.chmod(stat.S_IMODE(folder.stat().st_mode) | 0o755)
-    answer = subprocess.run(
-        ["/usr/bin/python3" if os.path.exists("/usr/bin/python3") else sys.executable, *command[1:]],
-        user=65534, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    python = "/usr/bin/python3" if os.path.exists("/usr/bin/python3") else sys.executable
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder, started(Path(folder) / "gateway") as gateway:
+        assert gateway.ask("hello") == {"protocol": 1}
+        # As if the folder did not keep others out.
+        for path, mode in ((gateway.path, 0o777), (gateway.path.parent, 0o755), (Path(folder), 0o755)):
+            path.chmod(mode)
+        answer = subprocess.run([python, "-c", program, str(gateway.path)], user=65534, capture_output=True, text=True)
+    assert answer.stdout.startswith("connected"), answer.stderr
     assert "J" not in answer.stdout
 
 

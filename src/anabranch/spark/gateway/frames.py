@@ -22,8 +22,10 @@ from typing import Any
 __all__ = ["Frame", "Frames", "ProtocolError"]
 
 _HEADER = 5
-# Java holds the length of an array in 31 bits.
-_MOST_BYTES = 1 << 26
+# Rows are sent in frames of this size at most, so that neither side holds many copies of a large batch.
+_ROW_BYTES = 1 << 26
+# A longer frame is a mistake. The request that ends a job of many tasks names all their files.
+_MOST_BYTES = 1 << 30
 
 
 class Frame(bytes, Enum):
@@ -71,8 +73,8 @@ class Frames:
     def send_arrow(self, piece: Any) -> None:
         """Send bytes of an Arrow stream, in frames of bounded length."""
         view = memoryview(piece).cast("B")
-        for start in range(0, len(view), _MOST_BYTES):
-            self._send(Frame.ARROW, view[start : start + _MOST_BYTES])
+        for start in range(0, len(view), _ROW_BYTES):
+            self._send(Frame.ARROW, view[start : start + _ROW_BYTES])
 
     def send_end(self) -> None:
         self._send(Frame.END, b"")
