@@ -4,6 +4,7 @@ import pyarrow as pa
 
 import anabranch as ab
 from anabranch.format import staging
+from anabranch.repo.draft import WrittenChange
 from tests.faults.writes import Write, in_transaction, names
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, table
 
@@ -29,6 +30,18 @@ def _overwrite_fragments(tx: ab.Transaction) -> None:
     prepared = tx.prepare(ORDERS)
     written = staging.write_fragments(prepared.pin, table(7), for_overwrite=True)
     tx.overwrite_fragments(prepared, written, schema=SCHEMA)
+
+
+def _replace_fragments(tx: ab.Transaction) -> None:
+    prepared = tx.prepare(ORDERS)
+    change = WrittenChange(
+        read=prepared.pin,
+        addresses=staging.find_rows(prepared.pin, "id = 2"),
+        moved=(),
+        fresh=staging.write_fragments(prepared.pin, table(7, v="new")),
+        may_repeat_keys=True,
+    )
+    tx.replace_fragments(prepared, change)
 
 
 def _create(tx: ab.Transaction) -> None:
@@ -71,6 +84,7 @@ TRANSACTION_WRITES: dict[str, list[Write]] = {
     "prepare": [in_transaction(_append_fragments, branch="dev")],
     "prepare_new": [in_transaction(_prepare_new)],
     "rename_table": [in_transaction(lambda tx: tx.rename_table(ORDERS, NEW))],
+    "replace_fragments": [in_transaction(_replace_fragments)],
     "set_primary_key": [in_transaction(lambda tx: tx.set_primary_key(CUSTOMERS, ["id"]))],
     "update": [in_transaction(lambda tx: tx.update(ORDERS, {"v": "'x'"}, where="id > 2"))],
     "upsert": [in_transaction(lambda tx: tx.upsert(ORDERS, table(2, 7, v="new")))],
