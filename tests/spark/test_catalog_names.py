@@ -1,11 +1,13 @@
 """Tables by name in Spark SQL: branches, tags, commits, versions and times."""
 
+from pathlib import Path
+
 import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 import anabranch as ab
-from anabranch.errors import AnabranchError
+from anabranch.errors import AnabranchError, InvalidInputError
 from anabranch.spark.spark_errors import spark_errors
 from tests.spark.conftest import ORDERS, orders
 
@@ -114,3 +116,15 @@ def test_a_query_on_a_live_branch_sees_main(spark: SparkSession, dev: ab.Reposit
     joined = f"{catalog}.{ORDERS}.branch_live JOIN {catalog}.s.more.branch_live USING (id)"
     assert count(spark, joined) == 3
     assert count(spark, f"{catalog}.s.more.branch_live JOIN {catalog}.{ORDERS}.branch_live USING (id)") == 3
+
+
+def test_a_name_of_a_catalog_is_taken_once(
+    spark: SparkSession, lake: ab.Repository, catalog: str, tmp_path: Path
+) -> None:
+    other = ab.init(tmp_path / "other")
+    ab.spark_session(lake, catalog=catalog)  # again, with the same repository
+    with pytest.raises(InvalidInputError, match=f"'{catalog}' of this session is the repository at .*lake"):
+        ab.spark_session(other, catalog=catalog)
+    ab.spark_session(other, catalog=None)
+    with pytest.raises(InvalidInputError, match="not a name of SQL"):
+        ab.spark_session(other, catalog="my lake")

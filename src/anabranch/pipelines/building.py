@@ -59,7 +59,7 @@ class SparkBuilder:
 
     def build(self, output: Output) -> int:
         """Build and write one output; how many rows its table has then."""
-        with stoppable(get_session(self.session, repo=self.repo), self._tag), spark_errors():
+        with stoppable(get_session(self.session, repo=self.repo, catalog=None), self._tag), spark_errors():
             self._make(output)
         return self.run.snapshot()[output.key].count_rows()
 

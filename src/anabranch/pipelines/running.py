@@ -127,7 +127,7 @@ def _prepare_builders(plan: Plan, repo: "Repository", manner: Manner) -> StartBu
     from anabranch.pipelines.building import SparkBuilder
     from anabranch.spark.session import get_session
 
-    spark = get_session(manner.session() if callable(manner.session) else manner.session, repo=repo)
+    spark = get_session(manner.session() if callable(manner.session) else manner.session, repo=repo, catalog=None)
     _ship_functions(plan)
     return lambda run, last: {
         Engine.DUCKDB: DuckBuilder(repo=repo, run=run, plan=plan, last_builds=last),

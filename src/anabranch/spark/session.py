@@ -39,7 +39,7 @@ def get_session(
     given: "SparkSession | Repository | None" = None,
     *,
     repo: "Repository | None" = None,
-    catalog: str = "lake",
+    catalog: str | None = "lake",
     master: str | None = None,
     config: Mapping[str, str] | None = None,
 ) -> "SparkSession":
@@ -48,7 +48,7 @@ def get_session(
     It is the given one, else the one that runs already, else a new one: on this machine, or at a master such as
     `spark://host:7077`, or at a Spark Connect server such as `sc://host:15002`. It is started once and kept.
     With a repository, its tables are in Spark SQL under the name of `catalog`, as in `SELECT * FROM lake.shop.orders`,
-    and the session reaches it as the handle does, by the same credentials.
+    and the session reaches it as the handle does, by the same credentials. `catalog=None` makes no catalog.
     """
     from anabranch.repo.repository import Repository
 
@@ -68,7 +68,8 @@ def get_session(
         ship(session)
         if repo is not None:
             lend(session, repo.uri, repo.storage_options)
-            add_catalog(session, catalog, repo)
+            if catalog is not None:
+                add_catalog(session, catalog, repo)
         return session
 
 

@@ -15,7 +15,7 @@ __all__ = ["register_tables"]
 
 def register_tables(session: "SparkSession", repository: Repository, *, ref: str | None = None) -> list[str]:
     """Make a temporary view `bucket__table` of every table, all as one snapshot has them; return their names."""
-    spark = get_session(session, repo=repository)
+    spark = get_session(session, repo=repository, catalog=None)
     snapshot = repository.published_snapshot_of(ref or repository.branch)
     names = {key: key.replace(".", "__") for key in snapshot}
     _refuse_equal(names)
