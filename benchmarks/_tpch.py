@@ -1,8 +1,6 @@
 """The 22 queries of TPC-H and two aggregates over lineitem: catalog tables beside parquet files, in one session."""
 
 import math
-import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -13,19 +11,11 @@ from pyspark.sql import SparkSession
 
 import anabranch as ab
 
-__all__ = ["AGGREGATES", "compare_queries", "find_generator", "make_tables"]
+sys.path.append(str(Path(__file__).parent.parent))
+from tests.spark.tpch import KEYS, QUERIES, find_generator, generate
 
-QUERIES = Path(__file__).parent.parent / "tests" / "spark" / "tpch"
-KEYS = {
-    "customer": ["c_custkey"],
-    "lineitem": ["l_orderkey", "l_linenumber"],
-    "nation": ["n_nationkey"],
-    "orders": ["o_orderkey"],
-    "part": ["p_partkey"],
-    "partsupp": ["ps_partkey", "ps_suppkey"],
-    "region": ["r_regionkey"],
-    "supplier": ["s_suppkey"],
-}
+__all__ = ["AGGREGATES", "compare_queries", "make_tables"]
+
 AGGREGATES = {
     "9 columns": (
         "SELECT sum(l_orderkey), sum(l_partkey), sum(l_suppkey), sum(l_quantity), sum(l_extendedprice), "
@@ -40,19 +30,13 @@ SIDES = {"lake": f"{LAKE}.{BUCKET}", "parquet": "spark_catalog.tpch_parquet"}
 MOST_OF_MEAN, MOST_OF_QUERY, MOST_OF_AGGREGATE = "at most 0.95x", "at most 1.4x", "at most 1.0x"
 
 
-def find_generator() -> str | None:
-    """The program that makes the rows, from this environment or from the PATH."""
-    return shutil.which("tpchgen-cli", path=str(Path(sys.executable).parent)) or shutil.which("tpchgen-cli")
-
-
 def make_tables(spark: SparkSession, folder: Path, *, scale: float) -> None:
     """Make the tables of both sides."""
     generator = find_generator()
     if generator is None:
         raise SystemExit("tpchgen-cli is not installed: pip install tpchgen-cli")
     files = folder / "tpch"
-    arguments = [generator, "parquet", "-s", str(scale), "--output-dir", str(files)]
-    subprocess.run(arguments, check=True, capture_output=True)  # noqa: S603 - the arguments are our own
+    generate(generator, files, scale)
     repo = ab.init(folder / "tpch-lake", actor="bench")
     ab.spark_session(repo, catalog=LAKE)
     with repo.transaction(message="load") as tx:
@@ -68,7 +52,7 @@ def make_tables(spark: SparkSession, folder: Path, *, scale: float) -> None:
 
 def compare_queries(spark: SparkSession, *, rounds: int, warm_up: int, only: Sequence[str] = ()) -> list[Finding]:
     """Time each query on both sides by turns; first the geometric mean and the worst, then all of them."""
-    queries = {file.stem: file.read_text() for file in sorted(QUERIES.glob("q*.sql"))} | AGGREGATES
+    queries = {**QUERIES, **AGGREGATES}
     chosen = {name: query for name, query in queries.items() if not only or name in only}
     took = medians(take_turns(_contestants(spark, chosen), rounds=rounds, warm_up=warm_up))
     findings = [

@@ -44,8 +44,7 @@ def tpch(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Lake:
 def make_lake(folder: Path, *, scale: float) -> Lake:
     """Main has the generated rows; on the branch `dev`, rows are deleted, changed and added in one commit."""
     generator = find_generator()
-    if generator is None:
-        pytest.skip("tpchgen-cli is not installed")
+    assert generator is not None, "tpchgen-cli is not installed: run make install"
     generate(generator, folder / "parquet", scale)
     repo = ab.init(folder / "lake", actor="tester")
     tables = {name: pq.read_table(folder / "parquet" / f"{name}.parquet") for name in KEYS}

@@ -14,10 +14,8 @@ from anabranch.format.staging.expressions import check_predicate, enclosed
 from anabranch.format.staging.incoming import require_columns
 from anabranch.format.staging.pin import Pin
 
-__all__ = ["ROW_ADDRESS", "ROW_ID", "Order", "Selection", "Split", "plan_splits", "read_split", "selected_schema"]
+__all__ = ["Order", "Selection", "Split", "plan_splits", "read_split", "selected_schema"]
 
-# Columns that every table has: where a row lies in its version, and its id, which stays when it moves.
-ROW_ADDRESS, ROW_ID = "_rowaddr", "_rowid"
 
 # Every part costs an engine a tenth of a second or more before its first row.
 _ROWS_PER_SPLIT = 1 << 21

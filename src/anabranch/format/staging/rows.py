@@ -178,13 +178,18 @@ def require_rows(read: Pin, now: Pin, addresses: Addresses) -> None:
     owners = np.unique(addresses >> np.uint64(32)).tolist()
     if any(owner not in after or _files(before[owner]) != _files(after[owner]) for owner in owners):
         raise _changed_rows()
+    # Only fragments with other deletions than before may have lost rows, and are read.
     changed = [after[owner] for owner in owners if _deletions(before[owner]) != _deletions(after[owner])]
-    if not changed:
-        return
-    batches = iter_batches(dataset, columns=[], fragments=changed, with_row_address=True)
+    if changed:
+        _require_left(dataset, changed, addresses)
+
+
+def _require_left(dataset: lance.LanceDataset, fragments: Sequence[lance.LanceFragment], addresses: Addresses) -> None:
+    """Refuse addresses in these fragments whose rows are deleted."""
+    batches = iter_batches(dataset, columns=[], fragments=list(fragments), with_row_address=True)
     left = join_addresses([batch.column(_ROW_ADDRESS).to_numpy() for batch in batches])
-    in_changed = np.isin(addresses >> np.uint64(32), [fragment.fragment_id for fragment in changed])
-    if not np.isin(addresses[in_changed], left).all():
+    inside = np.isin(addresses >> np.uint64(32), [fragment.fragment_id for fragment in fragments])
+    if not np.isin(addresses[inside], left).all():
         raise _changed_rows()
 
 

@@ -136,7 +136,7 @@ def _shown(source: _Source, kind: str) -> StructType:
 
 
 def _only_inserted(batches: Iterator[pa.RecordBatch], key: str, *, skip_others: bool) -> Iterator[pa.RecordBatch]:
-    """Pass new rows on; refuse updates and deletions, which a stream of rows cannot tell, or leave them out."""
+    """Pass new rows on; refuse updates and deletions, which a stream of rows cannot express, or leave them out."""
     for batch in batches:
         is_new = pc.equal(batch.column(CHANGE), INSERT)
         if not skip_others and not pc.all(is_new).as_py():

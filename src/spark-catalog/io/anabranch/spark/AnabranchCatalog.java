@@ -32,7 +32,7 @@ import scala.Option;
 
 /**
  * The tables of one repository in Spark SQL: {@code lake.bucket.table}, {@code lake.bucket.table.branch_dev}, VERSION
- * AS OF and so on. The catalog itself knows nothing of Lance: it passes requests on to the gateway.
+ * AS OF and so on. The catalog does not read Lance itself: it passes requests on to the gateway.
  */
 public final class AnabranchCatalog implements StagingTableCatalog, SupportsNamespaces, ProcedureCatalog {
   private static final String[] SYSTEM = {"system"};
