@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import lance
 import pyarrow as pa
 import pytest
 
@@ -50,12 +51,14 @@ class Gateway:
 
 
 @contextmanager
-def started(folder: Path, *arguments: str) -> Iterator[Gateway]:
+def started(folder: Path, *arguments: str, errors: int | None = None) -> Iterator[Gateway]:
     folder.mkdir(mode=0o700)
     path = folder / "socket"
     command = [sys.executable, "-m", "pyspark_anabranch.gateway", str(path), *arguments]
     environment = os.environ | {"PYTHONPATH": str(PROJECT / "src")}
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=environment
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
         try:
@@ -168,3 +171,16 @@ def test_closed_connection_ends_the_scan(gateway: Gateway, lake: ab.Repository) 
         assert gateway.sockets() == 2
     wait_until(lambda: gateway.sockets() == 1)
     assert gateway.ask("hello") == {"protocol": 1}
+
+
+def test_commit_after_an_external_write_warns_on_standard_error(tmp_path: Path, lake: ab.Repository) -> None:
+    lance.write_dataset(orders(900, 901), lake.snapshot()[ORDERS].uri, mode="append")
+    with started(tmp_path / "gateway", errors=subprocess.PIPE) as gateway:
+        column = {"op": "column", "name": ["id"]}
+        filters = [{"op": "=", "args": [column, {"op": "literal", "value": 1}]}]
+        common = {"repo": lake.uri, "storage_options": {}, "parts": ORDERS.split("."), "branch": "main"}
+        assert gateway.ask("delete_where", filters=filters, message="one", **common) == {"can_delete": True}
+        assert gateway.process.stdin is not None
+        assert gateway.process.stderr is not None
+        gateway.process.stdin.close()
+        assert b"ExternalWriteWarning" in gateway.process.stderr.read()

@@ -20,6 +20,7 @@ from anabranch.spark.gateway import catalog, metadata, procedures, scans, writes
 from anabranch.spark.gateway.frames import Frames, ProtocolError
 from anabranch.spark.gateway.requests import Request
 from anabranch.spark.options import OpenRepository
+from anabranch.warnings import DurabilityWarning, ExternalWriteWarning
 
 __all__ = ["PROTOCOL", "serve"]
 
@@ -68,6 +69,7 @@ def serve(path: str, open_repository: OpenRepository, *, idle_seconds: int = 0) 
 
     With `idle_seconds`, also end after that time without a request, unless a write was begun and has not ended.
     """
+    _show_own_warnings()
     with _Server(path, open_repository) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         sys.stdout.write("ready\n")
@@ -76,6 +78,13 @@ def serve(path: str, open_repository: OpenRepository, *, idle_seconds: int = 0) 
         _remove_files(path)
     # Threads may still work on requests whose callers have gone.
     os._exit(0)
+
+
+def _show_own_warnings() -> None:
+    """Show warnings about commits on standard error, which is that of the JVM, and no warnings of libraries."""
+    warnings.simplefilter("ignore")
+    for kind in (DurabilityWarning, ExternalWriteWarning):
+        warnings.simplefilter("always", kind)
 
 
 def _wait_for_end(server: "_Server", idle_seconds: int) -> None:
@@ -156,14 +165,12 @@ class _Handler(socketserver.BaseRequestHandler):
         arguments = frames.read_json()
         request = Request(arguments, frames, self.server.open_repository)
         op = arguments["op"]
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            if op in _STREAMS:
-                _STREAMS[op](request)
-            else:
-                answer = _ANSWERS[op](request)
-                request.drain()
-                frames.send_json(answer)
+        if op in _STREAMS:
+            _STREAMS[op](request)
+        else:
+            answer = _ANSWERS[op](request)
+            request.drain()
+            frames.send_json(answer)
 
 
 def _send_error(frames: Frames, kind: str, problem: str, hint: str) -> None:
