@@ -22,9 +22,9 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 import anabranch as ab
 from anabranch.ids import MAIN, BranchName, TableKey
-from anabranch.repo.models import CommitKind, LogEntry, TableEntry
-from anabranch.repo.publish import Changes, Description, publish
+from anabranch.repo.log.entries import CommitKind, LogEntry, TableEntry
 from anabranch.repo.repository import Repository
+from anabranch.repo.write.publish import Changes, Description, publish
 from anabranch.storage.wrappers import CountingStore
 
 T = TypeVar("T")

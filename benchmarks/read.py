@@ -18,10 +18,10 @@ from _comparison import Finding, medians, take_turns, to_section, working_folder
 import anabranch as ab
 from anabranch.format.staging import IndexKind, Pin, index
 from anabranch.ids import MAIN, BranchName, TableKey
-from anabranch.repo.entities import EntityChange
-from anabranch.repo.models import CommitKind, LogEntry
-from anabranch.repo.publish import Changes, Description, publish
+from anabranch.repo.history.entities import EntityChange
+from anabranch.repo.log.entries import CommitKind, LogEntry
 from anabranch.repo.repository import Repository
+from anabranch.repo.write.publish import Changes, Description, publish
 
 KEY = "bench.orders"
 OTHER = "bench.others"

@@ -3,9 +3,9 @@
 import json
 from typing import Any
 
-from anabranch.repo.log import NumberedLog
-from anabranch.repo.seal import seal
+from anabranch.repo.log.numbered import NumberedLog
 from anabranch.storage import ObjectStore
+from anabranch.storage.sealed import seal
 
 
 class _NoStore:

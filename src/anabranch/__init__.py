@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from anabranch.format.dataset import open_dataset as dataset
     from anabranch.format.staging import ColumnChange
     from anabranch.pipelines.pipeline import Pipeline
-    from anabranch.repo.loading.values import ExportReport, LoadProgress, LoadReport
-    from anabranch.repo.merging.conflicts import Conflict
-    from anabranch.repo.merging.plan import MergePlan, MergeResult
-    from anabranch.repo.models import GraphCommit
+    from anabranch.repo.io.values import ExportReport, LoadProgress, LoadReport
+    from anabranch.repo.log.entries import GraphCommit
+    from anabranch.repo.merge.conflicts import Conflict
+    from anabranch.repo.merge.plan import MergePlan, MergeResult
     from anabranch.repo.repository import Repository
-    from anabranch.repo.snapshots import Snapshot
+    from anabranch.repo.snapshot import Snapshot
     from anabranch.repo.transaction import Transaction
     from anabranch.spark.session import get_session as spark_session
     from anabranch.spark.views import register_tables as tables
@@ -61,19 +61,19 @@ __all__ = [
 _PUBLIC = {
     "AnabranchError": ("anabranch.errors", "AnabranchError"),
     "ColumnChange": ("anabranch.format.staging", "ColumnChange"),
-    "Conflict": ("anabranch.repo.merging.conflicts", "Conflict"),
+    "Conflict": ("anabranch.repo.merge.conflicts", "Conflict"),
     "Dataset": ("anabranch.format.dataset", "Dataset"),
-    "ExportReport": ("anabranch.repo.loading.values", "ExportReport"),
+    "ExportReport": ("anabranch.repo.io.values", "ExportReport"),
     "DurabilityWarning": ("anabranch.warnings", "DurabilityWarning"),
     "ExternalWriteWarning": ("anabranch.warnings", "ExternalWriteWarning"),
-    "GraphCommit": ("anabranch.repo.models", "GraphCommit"),
-    "LoadProgress": ("anabranch.repo.loading.values", "LoadProgress"),
-    "LoadReport": ("anabranch.repo.loading.values", "LoadReport"),
-    "MergePlan": ("anabranch.repo.merging.plan", "MergePlan"),
-    "MergeResult": ("anabranch.repo.merging.plan", "MergeResult"),
+    "GraphCommit": ("anabranch.repo.log.entries", "GraphCommit"),
+    "LoadProgress": ("anabranch.repo.io.values", "LoadProgress"),
+    "LoadReport": ("anabranch.repo.io.values", "LoadReport"),
+    "MergePlan": ("anabranch.repo.merge.plan", "MergePlan"),
+    "MergeResult": ("anabranch.repo.merge.plan", "MergeResult"),
     "Pipeline": ("anabranch.pipelines.pipeline", "Pipeline"),
     "Repository": ("anabranch.repo.repository", "Repository"),
-    "Snapshot": ("anabranch.repo.snapshots", "Snapshot"),
+    "Snapshot": ("anabranch.repo.snapshot", "Snapshot"),
     "Transaction": ("anabranch.repo.transaction", "Transaction"),
     "clone": ("anabranch.bootstrap", "clone_repository"),
     "dataset": ("anabranch.format.dataset", "open_dataset"),

@@ -8,15 +8,15 @@ from importlib.util import find_spec
 from anabranch.format.dataset import open_damaged_dataset
 from anabranch.format.health.findings import DoctorReport
 from anabranch.ids import MAIN
-from anabranch.repo import cloning, relocation
-from anabranch.repo.clones import CloneKind
-from anabranch.repo.comparing import LargeComparer, RowComparer
-from anabranch.repo.context import BRANCHES, Context
-from anabranch.repo.creation import MARK, check_repository, create_repository
+from anabranch.repo.clone import clone, relocate
+from anabranch.repo.clone.relocate import Relocation
 from anabranch.repo.doctor.findings import RepositoryReport
 from anabranch.repo.engine import Loader, Rewriter, SqlEngine
-from anabranch.repo.records import Records
-from anabranch.repo.relocation import Relocation
+from anabranch.repo.history.comparing import LargeComparer, RowComparer
+from anabranch.repo.log.clones import CloneKind
+from anabranch.repo.log.config import BRANCHES, Context
+from anabranch.repo.log.creation import MARK, check_repository, create_repository
+from anabranch.repo.log.store import Records
 from anabranch.repo.repository import Repository
 from anabranch.storage import find_object, open_store
 from anabranch.storage.options import DURABILITY, clock_tolerance_of
@@ -130,14 +130,14 @@ def clone_repository(  # noqa: PLR0913 - one call for one clone, whose every cho
     options = storage_options if target_storage_options is None else target_storage_options
     context = _context(target, options, actor)
     repository = Repository(context)  # refuses a bad actor before anything is made
-    request = cloning.request_clone(
+    request = clone.request_clone(
         Records.of(_existing(source, storage_options, actor)),
         context,
         ref=ref,
         tables=tables,
         kind=CloneKind.SHALLOW if shallow else CloneKind.DEEP,
     )
-    cloning.clone_repository(request, progress or _say_nothing)
+    clone.clone_repository(request, progress or _say_nothing)
     return repository
 
 
@@ -153,7 +153,7 @@ def relocate_repository(
     `mapping` (old prefix to new) is for places that moved besides: tiers, or the source of a shallow clone. It may be
     cut off and done again. `progress` is called with the number of tables done and to do.
     """
-    return relocation.relocate_repository(
+    return relocate.relocate_repository(
         _context(uri, storage_options, None), mapping=mapping, progress=progress or _say_nothing
     )
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 
-from anabranch.repo.models import BranchEvent
+from anabranch.repo.log.entries import BranchEvent
 from tests.concurrency import marked
 from tests.concurrency.evidence import Entry, Evidence
 from tests.concurrency.marked import Change, Rows

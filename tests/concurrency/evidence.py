@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from anabranch.errors import CollectedError
-from anabranch.repo.models import BranchEvent, CommitKind, GraphCommit
+from anabranch.repo.log.entries import BranchEvent, CommitKind, GraphCommit
 from anabranch.repo.repository import Repository
 from tests.concurrency import marked
 from tests.concurrency.marked import Rows

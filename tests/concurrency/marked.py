@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from anabranch.repo.repository import Repository
-from anabranch.repo.snapshots import Snapshot
+from anabranch.repo.snapshot import Snapshot
 from anabranch.repo.transaction import Transaction
 
 TABLES = ("shared.orders", "shared.events", "shared.stock")

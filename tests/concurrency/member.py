@@ -11,7 +11,7 @@ import anabranch as ab
 from anabranch.errors import BranchNotFoundError
 from anabranch.repo.gc.policy import safe_grace
 from anabranch.repo.repository import Repository
-from anabranch.repo.snapshots import Snapshot
+from anabranch.repo.snapshot import Snapshot
 from tests.concurrency import marked
 from tests.concurrency.marked import COMMON, FIRST_OWN, Change, Do
 from tests.concurrency.recording import Answer, Recorder

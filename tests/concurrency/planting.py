@@ -5,12 +5,12 @@ from dataclasses import replace
 from typing import Any
 
 from anabranch.errors import WriteConflictError
-from anabranch.repo import log as numbered
 from anabranch.repo import transaction
 from anabranch.repo.handles.base import Handle
-from anabranch.repo.heads import Heads
-from anabranch.repo.models import LogEntry
-from anabranch.repo.snapshots import Snapshot
+from anabranch.repo.log import numbered as numbered
+from anabranch.repo.log.entries import LogEntry
+from anabranch.repo.log.heads import Heads
+from anabranch.repo.snapshot import Snapshot
 from anabranch.storage import once
 
 PUBLISH = "publish"  # as a transaction calls it

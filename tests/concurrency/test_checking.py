@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from anabranch.errors import BranchNotFoundError, StorageUnavailableError
-from anabranch.repo.models import BranchEvent, CommitKind
+from anabranch.repo.log.entries import BranchEvent, CommitKind
 from tests.concurrency import marked
 from tests.concurrency.checking import SETUP, Fault, find_violations
 from tests.concurrency.evidence import Commit, Entry, Evidence

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import anabranch as ab
-from anabranch.repo.diff import RowChange, TableCounts
+from anabranch.repo.history.diff import RowChange, TableCounts
 
 NOON = dt.datetime(2024, 2, 29, 12)
 

@@ -6,8 +6,8 @@ import lance
 
 import anabranch as ab
 from anabranch.ids import BranchName
-from anabranch.repo.models import RunPhase, TableEntry
-from anabranch.repo.tables import owns
+from anabranch.repo.log.entries import RunPhase, TableEntry
+from anabranch.repo.write.homes import owns
 from anabranch.storage.options import lance_options
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, append, raw, rows, table
 

@@ -4,7 +4,7 @@ import pyarrow as pa
 
 import anabranch as ab
 from anabranch.format import staging
-from anabranch.repo.draft import WrittenChange
+from anabranch.repo.write.staged_table import WrittenChange
 from tests.faults.writes import Write, in_transaction, names
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, table
 

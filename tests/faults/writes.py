@@ -11,7 +11,7 @@ import anabranch as ab
 from anabranch.errors import RepositoryNotFoundError
 from anabranch.ids import TableKey
 from anabranch.repo.run import Run
-from anabranch.repo.streams import StreamBatch
+from anabranch.repo.runs.streams import StreamBatch
 from tests.faults.lakes import RIVAL, STRANGE, State, look, look_at_heads
 from tests.repo.conftest import CUSTOMERS, ORDERS, append, table
 from tests.repo.gc.passing import pass_time

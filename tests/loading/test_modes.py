@@ -8,7 +8,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import InvalidInputError, KeyConflictError, ObjectNotFoundError, SchemaMismatchError
-from anabranch.repo.loading.values import LoadProgress
+from anabranch.repo.io.values import LoadProgress
 from tests.conftest import Place
 from tests.loading.conftest import ORDERS, Put, rows, types
 

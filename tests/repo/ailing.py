@@ -9,7 +9,7 @@ import anabranch as ab
 from anabranch.errors import AnabranchError
 from anabranch.ids import TableKey
 from anabranch.repo.doctor.findings import RepositoryFinding
-from anabranch.repo.models import TableEntry
+from anabranch.repo.log.entries import TableEntry
 from anabranch.storage import open_store
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, append, rows, table
 from tests.sealing import reseal, with_fields

@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import anabranch as ab
-from anabranch.repo.context import now_in_microseconds
+from anabranch.repo.log.config import now_in_microseconds
 from anabranch.storage import ObjectInfo
 from anabranch.storage.wrappers import CountingStore
 

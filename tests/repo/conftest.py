@@ -11,8 +11,8 @@ import pytest
 
 import anabranch as ab
 from anabranch.ids import TableKey
-from anabranch.repo.models import TableEntry
-from anabranch.repo.snapshots import Snapshot, Table
+from anabranch.repo.log.entries import TableEntry
+from anabranch.repo.snapshot import Snapshot, Table
 from anabranch.storage import open_store
 from anabranch.storage.options import lance_options
 from tests.conftest import Place

@@ -6,11 +6,11 @@ from itertools import count
 
 import anabranch as ab
 from anabranch.ids import MAIN, BranchName, TableKey
-from anabranch.repo.models import BranchMode, CommitKind, CommitRecord, GraphCommit, LogEntry, TableEntry
-from anabranch.repo.publish import Changes, Description, publish
-from anabranch.repo.records import Records
-from anabranch.repo.tables import owns
-from anabranch.repo.views import view
+from anabranch.repo.log.entries import BranchMode, CommitKind, CommitRecord, GraphCommit, LogEntry, TableEntry
+from anabranch.repo.log.store import Records
+from anabranch.repo.refs.live import view
+from anabranch.repo.write.homes import owns
+from anabranch.repo.write.publish import Changes, Description, publish
 
 T = TableKey.parse("s.t")
 U = TableKey.parse("s.u")

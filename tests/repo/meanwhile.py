@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import anabranch as ab
-from anabranch.repo.context import now_in_microseconds
+from anabranch.repo.log.config import now_in_microseconds
 from anabranch.repo.repository import Repository
 
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 import anabranch as ab
 from anabranch.ids import MAIN, BranchName
-from anabranch.repo.ancestry import Ancestry, find_merge_bases, is_ancestor
-from anabranch.repo.models import CommitRecord
-from anabranch.repo.records import Records
+from anabranch.repo.history.ancestry import Ancestry, find_merge_bases, is_ancestor
+from anabranch.repo.log.entries import CommitRecord
+from anabranch.repo.log.store import Records
 from tests.conftest import Place
 from tests.repo.conftest import another, objects
 from tests.repo.graphs import Graph, T, U, ancestors, lowest

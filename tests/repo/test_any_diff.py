@@ -11,8 +11,8 @@ from hypothesis import event, given
 
 import anabranch as ab
 from anabranch.errors import AnabranchError
-from anabranch.repo.diff import RowChange, RowChangeKind, TableChangeKind, TableDiff
-from anabranch.repo.snapshots import Table
+from anabranch.repo.history.diff import RowChange, RowChangeKind, TableChangeKind, TableDiff
+from anabranch.repo.snapshot import Table
 from anabranch.testing.operations import TYPES
 from anabranch.testing.strategies import operations
 

@@ -12,8 +12,8 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import CorruptError
-from anabranch.repo.gc.reserve import RESERVE
-from anabranch.repo.working import Work
+from anabranch.repo.leases.work import Work
+from anabranch.repo.log.reserve import RESERVE
 from tests.conftest import Place
 from tests.moulds import build
 from tests.proof_log import record_proof

@@ -9,8 +9,8 @@ import pytest
 import anabranch as ab
 from anabranch.errors import BranchExistsError, BranchInUseError, InvalidNameError
 from anabranch.ids import BranchName, TableKey
-from anabranch.repo.branches import create_branch
-from anabranch.repo.refs import Resolved
+from anabranch.repo.refs.branches import create_branch
+from anabranch.repo.refs.resolve import Resolved
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, another, append, data_files, entry, ids, objects, raw, table
 
 

@@ -10,12 +10,12 @@ import pytest
 
 import anabranch as ab
 from anabranch.ids import MAIN, BranchName, TableKey
-from anabranch.repo.commits import is_due_for_full_map
-from anabranch.repo.context import Context
-from anabranch.repo.creation import check_repository
-from anabranch.repo.models import CommitKind, LogEntry, TableEntry
-from anabranch.repo.publish import Changes, Description, publish
+from anabranch.repo.log.commits import is_due_for_full_map
+from anabranch.repo.log.config import Context
+from anabranch.repo.log.creation import check_repository
+from anabranch.repo.log.entries import CommitKind, LogEntry, TableEntry
 from anabranch.repo.repository import Repository
+from anabranch.repo.write.publish import Changes, Description, publish
 from anabranch.storage import open_store
 from anabranch.storage.wrappers import CountingStore
 from tests.conftest import Place

@@ -11,8 +11,8 @@ import pytest
 import anabranch as ab
 from anabranch.duck.comparing import default_comparer
 from anabranch.errors import InvalidInputError, InvalidNameError, NotFoundError, NotInHistoryError, TableNotFoundError
-from anabranch.repo.changes import CommitChanges
-from anabranch.repo.diff import TableChangeKind, TableCounts
+from anabranch.repo.history.changes import CommitChanges
+from anabranch.repo.history.diff import TableChangeKind, TableCounts
 from anabranch.repo.repository import Repository
 from tests.conftest import Place
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, append, ids, table

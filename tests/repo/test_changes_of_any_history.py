@@ -9,8 +9,8 @@ from hypothesis import event, given
 
 import anabranch as ab
 from anabranch.errors import AnabranchError, InvalidInputError, NotInHistoryError, TableNotFoundError
-from anabranch.repo.changes import CommitChanges
-from anabranch.repo.diff import RowChangeKind
+from anabranch.repo.history.changes import CommitChanges
+from anabranch.repo.history.diff import RowChangeKind
 from tests.repo.test_any_diff import Frozen, begin, freeze, names_of, padded, rename, rows_of, take_step
 
 

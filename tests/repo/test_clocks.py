@@ -9,8 +9,8 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import AnabranchError, InvalidInputError
-from anabranch.repo.context import Context
-from anabranch.repo.creation import create_repository
+from anabranch.repo.log.config import Context
+from anabranch.repo.log.creation import create_repository
 from anabranch.storage import open_store
 from anabranch.storage.wrappers import CountingStore
 from tests.repo.clocks import at_store_time, with_clock

@@ -10,11 +10,11 @@ import pytest
 import anabranch as ab
 from anabranch.errors import CollectedError, NotFoundError
 from anabranch.ids import TableKey
-from anabranch.repo.clones import CloneKind, Clones, CloneState
-from anabranch.repo.cloning import clone_repository, request_clone
-from anabranch.repo.context import Context
-from anabranch.repo.gc.marks import mark_collected
-from anabranch.repo.records import Records
+from anabranch.repo.clone.clone import clone_repository, request_clone
+from anabranch.repo.log.clones import CloneKind, Clones, CloneState
+from anabranch.repo.log.collected import mark_collected
+from anabranch.repo.log.config import Context
+from anabranch.repo.log.store import Records
 from anabranch.storage import open_store
 from anabranch.storage.wrappers import _WrappedStore
 from tests.conftest import Place

@@ -19,7 +19,7 @@ from anabranch.errors import (
     RepositoryNotFoundError,
     TableNotFoundError,
 )
-from anabranch.repo import codec
+from anabranch.repo.log import codec
 from anabranch.storage import open_store
 from tests.conftest import Place
 from tests.repo.conftest import CUSTOMERS, ORDERS, append, data_files, fill_lake, ids, objects, rows, table

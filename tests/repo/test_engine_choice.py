@@ -13,8 +13,8 @@ import anabranch as ab
 from anabranch.duck.comparing import default_comparer
 from anabranch.errors import InvalidInputError, MissingDependencyError
 from anabranch.format.difference import ColumnPair
-from anabranch.repo.choosing import MANY_ROWS, ChoosingComparer, choose_comparer
-from anabranch.repo.comparing import LargeComparer, RowComparison, RowMerge, Rows, TableCounts
+from anabranch.repo.history.choosing import MANY_ROWS, ChoosingComparer, choose_comparer
+from anabranch.repo.history.comparing import LargeComparer, RowComparison, RowMerge, Rows, TableCounts
 from anabranch.spark.packing import HeldRows
 from tests.repo.conftest import ORDERS, append
 

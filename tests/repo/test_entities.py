@@ -18,7 +18,7 @@ from anabranch.errors import (
 )
 from anabranch.format.entities import find_row
 from anabranch.format.staging import Pin
-from anabranch.repo.entities import EntityChange
+from anabranch.repo.history.entities import EntityChange
 from tests.conftest import Place
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, another, append, entry, table
 from tests.repo.test_budgets import MARK, open_counted

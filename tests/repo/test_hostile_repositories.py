@@ -13,7 +13,7 @@ import pytest
 import anabranch as ab
 from anabranch.bootstrap import open_damaged_repository
 from anabranch.errors import AnabranchError, CorruptError, InvalidNameError, LinkError
-from anabranch.repo import codec
+from anabranch.repo.log import codec
 from tests.repo.conftest import CUSTOMERS, ORDERS, append, fill_lake, ids, table
 from tests.repo.gc.passing import pass_time
 

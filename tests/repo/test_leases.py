@@ -11,12 +11,12 @@ import pytest
 import anabranch as ab
 from anabranch.errors import BranchInUseError, BranchNotFoundError, BusyError, StorageDeniedError
 from anabranch.ids import BranchName
-from anabranch.repo.leases import Lease, list_alive
-from anabranch.repo.models import RunPhase
+from anabranch.repo.leases.lease import Lease, list_alive
+from anabranch.repo.leases.work import Work
+from anabranch.repo.log.entries import RunPhase
 from anabranch.repo.repository import Repository
 from anabranch.repo.run import Run
-from anabranch.repo.runs import get_run, put_run, run_state
-from anabranch.repo.working import Work
+from anabranch.repo.runs.runs import get_run, put_run, run_state
 from anabranch.storage.wrappers import CountingStore, Fault, FaultyStore
 from tests.repo.conftest import ORDERS, another, ids, objects, table
 from tests.repo.leases import expire

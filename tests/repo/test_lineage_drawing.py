@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import anabranch as ab
-from anabranch.repo.lineage.graph import Lineage
-from anabranch.repo.lineage.layout import Box, lay_out
-from anabranch.repo.lineage.nodes import EdgeKind, LineageEdge, LineageNode, NodeKind
+from anabranch.repo.history.lineage.graph import Lineage
+from anabranch.repo.history.lineage.layout import Box, lay_out
+from anabranch.repo.history.lineage.nodes import EdgeKind, LineageEdge, LineageNode, NodeKind
 from tests.repo.test_lineage import load, run, write
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -18,9 +18,9 @@ from anabranch.errors import (
     WriteConflictError,
 )
 from anabranch.ids import BranchName
-from anabranch.repo.context import Context
-from anabranch.repo.creation import create_repository
-from anabranch.repo.records import Records
+from anabranch.repo.log.config import Context
+from anabranch.repo.log.creation import create_repository
+from anabranch.repo.log.store import Records
 from anabranch.storage import open_store
 from tests.conftest import Place
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, another, append, ids, nothing_changes, objects, table

@@ -10,8 +10,8 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import InvalidInputError, ObjectExistsError, StorageUnavailableError
-from anabranch.repo.context import Context
-from anabranch.repo.creation import create_repository
+from anabranch.repo.log.config import Context
+from anabranch.repo.log.creation import create_repository
 from anabranch.repo.repository import Repository
 from anabranch.storage import ObjectStore, open_store
 from anabranch.storage.wrappers import Fault, FaultyStore, _WrappedStore

@@ -5,9 +5,9 @@ import pytest
 import anabranch as ab
 from anabranch.errors import CommitNotFoundError
 from anabranch.ids import BranchName, TableKey
-from anabranch.repo.models import CommitKind
-from anabranch.repo.publish import Description, publish
-from anabranch.repo.records import Records
+from anabranch.repo.log.entries import CommitKind
+from anabranch.repo.log.store import Records
+from anabranch.repo.write.publish import Description, publish
 from tests.repo.conftest import ORDERS, append, entry
 from tests.repo.test_history_tables import expected, recorded
 

@@ -16,7 +16,7 @@ import anabranch as ab
 from anabranch.errors import AnabranchError, InvalidExpressionError
 from anabranch.format.dialect import to_lance_dialect
 from anabranch.format.staging import DEFAULT
-from anabranch.repo.snapshots import Table
+from anabranch.repo.snapshot import Table
 from tests.moulds import Cast
 
 KEY = "in_c_sales.items"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import anabranch as ab
-from anabranch.repo.models import GraphCommit
+from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.repository import Repository
 from tests.conftest import Place
 from tests.repo.programs import ledger

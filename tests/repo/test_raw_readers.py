@@ -10,12 +10,12 @@ import pytest
 import anabranch as ab
 from anabranch.format.staging import ColumnChange
 from anabranch.ids import BranchName
-from anabranch.repo.models import CommitKind, LogEntry
-from anabranch.repo.publish import Changes, Description
-from anabranch.repo.records import Records
+from anabranch.repo.log.entries import CommitKind, LogEntry
+from anabranch.repo.log.store import Records
 from anabranch.repo.repository import Repository
-from anabranch.repo.settling import try_to_settle
 from anabranch.repo.transaction import Transaction
+from anabranch.repo.write.publish import Changes, Description
+from anabranch.repo.write.settle import try_to_settle
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, append, entry, ids, raw, rows, table
 
 Change = Callable[[Transaction], object]

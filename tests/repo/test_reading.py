@@ -7,7 +7,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import InvalidExpressionError, InvalidInputError, InvalidNameError, SchemaMismatchError
-from anabranch.repo.snapshots import Table
+from anabranch.repo.snapshot import Table
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, another, append, ids, table
 
 

@@ -14,9 +14,9 @@ from anabranch.errors import (
     VersionNotFoundError,
 )
 from anabranch.ids import BranchName
-from anabranch.repo.models import TableMap
+from anabranch.repo.log.entries import TableMap
 from anabranch.repo.repository import Repository
-from anabranch.repo.tables import owns
+from anabranch.repo.write.homes import owns
 from tests.moulds import Cast
 from tests.repo.conftest import (
     CUSTOMERS,

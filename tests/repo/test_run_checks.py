@@ -13,11 +13,11 @@ from anabranch.errors import (
     MergeConflictError,
     TableNotFoundError,
 )
-from anabranch.repo.models import CommitKind, RunPhase
+from anabranch.repo.log.entries import CommitKind, RunPhase
 from anabranch.repo.repository import Repository
 from anabranch.repo.run import Run
-from anabranch.repo.snapshots import Snapshot
-from anabranch.repo.state_checks import Check, Checks
+from anabranch.repo.snapshot import Snapshot
+from anabranch.repo.write.checks import Check, Checks
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, another, append, ids, raw, rows, table
 
 NEW = "in_c_sales.new"

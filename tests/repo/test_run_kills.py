@@ -6,9 +6,9 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import BranchInUseError, BranchNotFoundError, RunEndedError
-from anabranch.repo.models import RunPhase
+from anabranch.repo.log.entries import RunPhase
 from anabranch.repo.repository import Repository
-from anabranch.repo.runs import RUN_ID, RunInfo
+from anabranch.repo.runs.runs import RUN_ID, RunInfo
 from tests.repo.leases import expire
 from tests.repo.programs import ledger, runs
 from tests.repo.programs.running import Program

@@ -14,11 +14,11 @@ from anabranch.errors import (
     RunEndedError,
 )
 from anabranch.ids import BranchName
-from anabranch.repo import run_publishing
-from anabranch.repo.merging.combining import Combiner
-from anabranch.repo.models import CommitKind, RunPhase
+from anabranch.repo.log.entries import CommitKind, RunPhase
+from anabranch.repo.merge import run_publish
+from anabranch.repo.merge.combining import Combiner
 from anabranch.repo.repository import Repository
-from anabranch.repo.runs import RUN_ID
+from anabranch.repo.runs.runs import RUN_ID
 from tests.conftest import Place
 from tests.repo.leases import expire
 from tests.repo.meanwhile import meanwhile
@@ -191,12 +191,12 @@ def _refuse(branch: BranchName) -> Combiner:
 def test_abort_at_the_moment_at_which_a_publisher_succeeds_that_seemed_dead(lake: Repository) -> None:
     """The abort looks for the commit before it is there, and puts its entry after."""
     (run_id,) = prepared_runs(lake, 1)
-    announced, _ = run_publishing._announce(lake._records, run_id)
+    announced, _ = run_publish._announce(lake._records, run_id)
     expire(lake)
 
     def publish(other: Repository) -> None:
-        carrier = run_publishing._Carrier(other._records, announced, _refuse)
-        run_publishing._publish(other._records, carrier, inspect=None, metadata={})
+        carrier = run_publish._Carrier(other._records, announced, _refuse)
+        run_publish._publish(other._records, carrier, inspect=None, metadata={})
 
     aborting = meanwhile(lake, publish)
     with pytest.raises(RunEndedError, match="published"):

@@ -9,9 +9,9 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import BranchNotFoundError, BusyError
-from anabranch.repo.models import CommitKind
+from anabranch.repo.log.entries import CommitKind
+from anabranch.repo.refs.schema_lock import LOCK, holding_schema_lock
 from anabranch.repo.repository import Repository
-from anabranch.repo.schema_lock import LOCK, holding_schema_lock
 from tests.repo.conftest import objects
 from tests.repo.leases import expire
 from tests.repo.meanwhile import meanwhile

@@ -8,7 +8,7 @@ import pytest
 import anabranch as ab
 from anabranch.ids import TableKey
 from anabranch.repo.repository import Repository
-from anabranch.repo.streams import StreamBatch
+from anabranch.repo.runs.streams import StreamBatch
 from anabranch.repo.transaction import Transaction
 from anabranch.storage.wrappers import CountingStore
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, another, append, ids, nothing_changes, table

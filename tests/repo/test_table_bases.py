@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import anabranch as ab
 from anabranch.ids import MAIN, BranchName, TableKey
-from anabranch.repo.ancestry import Ancestry, find_merge_bases
+from anabranch.repo.history.ancestry import Ancestry, find_merge_bases
 from tests.repo.conftest import CUSTOMERS, ORDERS, append, entry, table
 from tests.repo.graphs import Graph, T, U, ancestors, lowest
 

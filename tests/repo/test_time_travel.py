@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import anabranch as ab
 from anabranch.errors import AnabranchError, BranchNotFoundError, CommitNotFoundError
-from anabranch.repo.models import TableMap
+from anabranch.repo.log.entries import TableMap
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, append, entry, ids, table
 
 BRANCHES = ("dev", "live")

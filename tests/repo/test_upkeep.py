@@ -9,7 +9,7 @@ import pytest
 import anabranch as ab
 from anabranch.errors import InvalidInputError, SchemaMismatchError, TableNotFoundError
 from anabranch.format.staging import VectorOptions
-from anabranch.repo.snapshots import Table
+from anabranch.repo.snapshot import Table
 from tests.repo.conftest import CUSTOMERS, ORDERS, append, ids, nothing_changes, raw, rows, table
 from tests.repo.meanwhile import meanwhile
 

@@ -8,8 +8,8 @@ from itertools import permutations
 import pytest
 
 import anabranch as ab
-from anabranch.repo.queue import Writer, WriterQueue, queue_of_this_process
 from anabranch.repo.repository import Repository
+from anabranch.repo.write.queue import Writer, WriterQueue, queue_of_this_process
 from tests.conftest import Place
 from tests.repo.programs import ledger
 

@@ -16,7 +16,7 @@ from anabranch.errors import (
 )
 from anabranch.format import staging
 from anabranch.format.staging import WrittenFragment
-from anabranch.repo.draft import Draft
+from anabranch.repo.write.staged_table import Draft
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, append, ids, nothing_changes, rows, table
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import anabranch as ab
 from anabranch.errors import AnabranchError
-from anabranch.repo.creation import check_repository
-from anabranch.repo.origins import find_origin
+from anabranch.repo.log.creation import check_repository
+from anabranch.repo.log.origins import find_origin
 from anabranch.storage.wrappers import CountingStore
 
 OWN = ("_clones/", "_commits/", "_gc/", "_leases/", "_origin/", "_repo", "_runs/", "_tags/", "_versions/")

@@ -14,8 +14,8 @@ import anabranch as ab
 from anabranch.duck.comparing import default_comparer, single_comparer
 from anabranch.errors import DamagedFileError, MissingDependencyError
 from anabranch.format.difference import ColumnPair
-from anabranch.repo.comparing import BucketingComparer, ColumnTriple, RowComparison, RowMerge
-from anabranch.repo.diff import RowChange, TableCounts
+from anabranch.repo.history.comparing import BucketingComparer, ColumnTriple, RowComparison, RowMerge
+from anabranch.repo.history.diff import RowChange, TableCounts
 from anabranch.spark.comparing import Sizes, SparkComparer
 from anabranch.spark.packing import HeldRows
 from anabranch.spark.session import can_start

@@ -8,7 +8,7 @@ from anabranch.cli.output import Line, Table, count
 from anabranch.cli.rows import json_value, text_value
 
 if TYPE_CHECKING:
-    from anabranch.repo.diff import TableDiff
+    from anabranch.repo.history.diff import TableDiff
 
 __all__ = ["ChangedRow", "column_table", "difference_document", "iter_row_lines", "list_changed_rows"]
 

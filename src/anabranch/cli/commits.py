@@ -4,11 +4,11 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from anabranch.cli.output import count
-from anabranch.repo.models import BranchMode
+from anabranch.repo.log.entries import BranchMode
 
 if TYPE_CHECKING:
-    from anabranch.repo.branches import BranchInfo
-    from anabranch.repo.models import GraphCommit
+    from anabranch.repo.log.entries import GraphCommit
+    from anabranch.repo.refs.branches import BranchInfo
 
 __all__ = ["commit_document", "mode_text", "moment", "short_id", "subject"]
 

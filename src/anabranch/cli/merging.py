@@ -13,7 +13,7 @@ from anabranch.cli.rows import json_value, text_value
 from anabranch.errors import InvalidInputError, MergeConflictError
 
 if TYPE_CHECKING:
-    from anabranch.repo.merging.conflicts import Conflict
+    from anabranch.repo.merge.conflicts import Conflict
 
 __all__ = [
     "CheckFiles",

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from anabranch.repo.loading.values import LoadProgress
+    from anabranch.repo.io.values import LoadProgress
 
 __all__ = ["rows_bar"]
 

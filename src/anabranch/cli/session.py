@@ -11,10 +11,10 @@ from anabranch.errors import BranchNotFoundError
 from anabranch.ids import MAIN
 
 if TYPE_CHECKING:
-    from anabranch.repo.branches import BranchInfo
-    from anabranch.repo.models import GraphCommit
+    from anabranch.repo.log.entries import GraphCommit
+    from anabranch.repo.refs.branches import BranchInfo
     from anabranch.repo.repository import Repository
-    from anabranch.repo.snapshots import Snapshot
+    from anabranch.repo.snapshot import Snapshot
 
 __all__ = ["Session", "notes_on", "open_session"]
 

@@ -16,7 +16,7 @@ from anabranch.errors import AnabranchError, InvalidInputError
 from anabranch.format.arrow_dataset import ArrowDataset
 from anabranch.repo.engine import Parameters
 from anabranch.repo.repository import Repository
-from anabranch.repo.snapshots import Snapshot
+from anabranch.repo.snapshot import Snapshot
 
 __all__ = ["DuckEngine", "default_engine"]
 

@@ -13,7 +13,7 @@ from anabranch.errors import CommitNotFoundError, InvalidExpressionError, TableN
 from anabranch.format.arrow_dataset import ArrowDataset
 from anabranch.ids import Ref
 from anabranch.repo.repository import Repository
-from anabranch.repo.snapshots import Snapshot
+from anabranch.repo.snapshot import Snapshot
 
 __all__ = ["Source", "find_sources"]
 

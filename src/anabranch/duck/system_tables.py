@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from anabranch.ids import BranchName
 from anabranch.repo.repository import Repository
-from anabranch.repo.snapshots import Snapshot
-from anabranch.repo.tables import owns
+from anabranch.repo.snapshot import Snapshot
+from anabranch.repo.write.homes import owns
 
 __all__ = ["SYSTEM_TABLES"]
 

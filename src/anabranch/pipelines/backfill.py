@@ -19,8 +19,8 @@ from anabranch.pipelines.parameters import bind_parameters, written
 from anabranch.pipelines.planning import Plan, plan_pipeline
 from anabranch.pipelines.running import Manner, PipelineRun, run_plan
 from anabranch.pipelines.selection import Selection
-from anabranch.repo.context import new_ulid
-from anabranch.repo.lineage.provenance import BACKFILL, NAME
+from anabranch.repo.history.lineage.provenance import BACKFILL, NAME
+from anabranch.repo.log.config import new_ulid
 
 if TYPE_CHECKING:
     from anabranch.pipelines.pipeline import Pipeline

@@ -13,13 +13,13 @@ from anabranch.pipelines.incremental import iter_new_rows, seen_input
 from anabranch.pipelines.parameters import RESERVED
 from anabranch.pipelines.planning import Plan
 from anabranch.pipelines.statements import Statement
-from anabranch.repo.draft import Draft
-from anabranch.repo.loading.taking_in import take_in
-from anabranch.repo.loading.values import LoadMode
-from anabranch.repo.models import GraphCommit
+from anabranch.repo.io.taking_in import take_in
+from anabranch.repo.io.values import LoadMode
+from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.run import Run
-from anabranch.repo.snapshots import Snapshot
+from anabranch.repo.snapshot import Snapshot
 from anabranch.repo.transaction import Transaction
+from anabranch.repo.write.staged_table import Draft
 from anabranch.spark.loading import SparkLoader
 from anabranch.spark.options import FORMAT, pinned_options
 from anabranch.spark.session import get_session

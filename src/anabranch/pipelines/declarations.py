@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from anabranch.errors import AnabranchError, InvalidPipelineError
 from anabranch.ids import TableKey
 from anabranch.pipelines.statements import Statement
-from anabranch.repo.snapshots import Snapshot
+from anabranch.repo.snapshot import Snapshot
 
 __all__ = ["DeclaredCheck", "Engine", "Output", "Place", "WriteMode", "calling_place", "parse_engine", "parse_key"]
 

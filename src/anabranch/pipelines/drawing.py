@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from anabranch.repo.lineage.svg import DrawnBox, DrawnEdge, draw_boxes
+from anabranch.repo.history.lineage.svg import DrawnBox, DrawnEdge, draw_boxes
 
 if TYPE_CHECKING:
     from anabranch.pipelines.planning import Plan, Step

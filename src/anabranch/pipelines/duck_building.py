@@ -12,9 +12,9 @@ from anabranch.format.staging.incoming import as_reader
 from anabranch.pipelines.declarations import Output, WriteMode
 from anabranch.pipelines.incremental import iter_new_rows, seen_input
 from anabranch.pipelines.planning import Plan
-from anabranch.repo.models import GraphCommit
+from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.run import Run
-from anabranch.repo.snapshots import Snapshot
+from anabranch.repo.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from anabranch.repo.repository import Repository

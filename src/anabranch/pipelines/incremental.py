@@ -9,11 +9,11 @@ import pyarrow.compute as pc
 
 from anabranch.duck.comparing import default_comparer
 from anabranch.errors import CommitNotFoundError
-from anabranch.repo.diff import RowChangeKind, diff_snapshots
-from anabranch.repo.lineage.provenance import PipelineRecord
-from anabranch.repo.models import GraphCommit
-from anabranch.repo.runs import RUN_ID
-from anabranch.repo.snapshots import Snapshot
+from anabranch.repo.history.diff import RowChangeKind, diff_snapshots
+from anabranch.repo.history.lineage.provenance import PipelineRecord
+from anabranch.repo.log.entries import GraphCommit
+from anabranch.repo.runs.runs import RUN_ID
+from anabranch.repo.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from anabranch.repo.repository import Repository

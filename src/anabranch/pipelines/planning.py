@@ -10,7 +10,7 @@ from anabranch.pipelines.graph import in_order, steps_before
 from anabranch.pipelines.loading import Source
 from anabranch.pipelines.parameters import bind_parameters
 from anabranch.pipelines.selection import Selection, select_outputs
-from anabranch.repo.snapshots import Snapshot
+from anabranch.repo.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from anabranch.pipelines.pipeline import Pipeline

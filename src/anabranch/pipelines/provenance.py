@@ -9,7 +9,7 @@ from anabranch.errors import ObjectNotFoundError
 from anabranch.pipelines.declarations import Output
 from anabranch.pipelines.loading import Source
 from anabranch.pipelines.parameters import written
-from anabranch.repo.lineage.provenance import FILE, INPUT, NAME, OUTPUTS, PARAMETERS, SOURCE_HASH
+from anabranch.repo.history.lineage.provenance import FILE, INPUT, NAME, OUTPUTS, PARAMETERS, SOURCE_HASH
 from anabranch.storage import find_object, open_store
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from anabranch.pipelines.declarations import Output
 from anabranch.pipelines.loading import Source
 from anabranch.pipelines.provenance import find_source
 from anabranch.pipelines.running import Manner, PipelineRun, run_plan
-from anabranch.repo.diff import TableDiff
-from anabranch.repo.lineage.provenance import PipelineRecord
-from anabranch.repo.models import GraphCommit
-from anabranch.repo.snapshots import Snapshot
+from anabranch.repo.history.diff import TableDiff
+from anabranch.repo.history.lineage.provenance import PipelineRecord
+from anabranch.repo.log.entries import GraphCommit
+from anabranch.repo.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from anabranch.pipelines.pipeline import Pipeline

@@ -16,10 +16,10 @@ from anabranch.pipelines.incremental import find_last_builds
 from anabranch.pipelines.loading import MODULE
 from anabranch.pipelines.planning import Plan, Step
 from anabranch.pipelines.provenance import BuiltOutput, begun_metadata, keep_source, published_metadata
-from anabranch.repo.models import GraphCommit
+from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.run import Run
-from anabranch.repo.snapshots import Snapshot
-from anabranch.repo.state_checks import Check
+from anabranch.repo.snapshot import Snapshot
+from anabranch.repo.write.checks import Check
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,9 +11,9 @@ from anabranch.errors import InvalidInputError, NotFoundError
 from anabranch.pipelines.declarations import Output
 from anabranch.pipelines.graph import chosen_outputs, steps_before
 from anabranch.pipelines.incremental import find_last_builds, seen_input
-from anabranch.repo.lineage.provenance import PipelineRecord
-from anabranch.repo.models import GraphCommit
-from anabranch.repo.snapshots import Snapshot
+from anabranch.repo.history.lineage.provenance import PipelineRecord
+from anabranch.repo.log.entries import GraphCommit
+from anabranch.repo.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from anabranch.pipelines.pipeline import Pipeline

@@ -7,9 +7,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from anabranch.format.staging import Pin, RewriteTask, RewrittenFragments
-    from anabranch.repo.loading.values import LoadTask, OnProgress, WrittenRows
+    from anabranch.repo.io.values import LoadTask, OnProgress, WrittenRows
     from anabranch.repo.repository import Repository
-    from anabranch.repo.snapshots import Snapshot
+    from anabranch.repo.snapshot import Snapshot
 
 __all__ = ["Loader", "Parameters", "Rewriter", "SqlEngine"]
 

@@ -5,20 +5,20 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from anabranch.ids import BranchName
-from anabranch.repo import runs
-from anabranch.repo.checks import checked_limit, checked_metadata, checked_text
 from anabranch.repo.engine import Parameters
 from anabranch.repo.handles.branching import BranchingHandle
 from anabranch.repo.handles.housekeeping import HousekeepingHandle
 from anabranch.repo.handles.loading import LoadingHandle
 from anabranch.repo.handles.merging import MergingHandle
 from anabranch.repo.handles.reading import ReadingHandle
-from anabranch.repo.leases import Lease
-from anabranch.repo.merging.resolving import Strategy
+from anabranch.repo.leases.lease import Lease
+from anabranch.repo.log.arguments import checked_limit, checked_metadata, checked_text
+from anabranch.repo.merge.resolving import Strategy
 from anabranch.repo.run import Run
-from anabranch.repo.runs import RunInfo
-from anabranch.repo.snapshots import Snapshot
-from anabranch.repo.state_checks import Checks, NamedCheck, checked_checks, recorded_checks
+from anabranch.repo.runs import runs
+from anabranch.repo.runs.runs import RunInfo
+from anabranch.repo.snapshot import Snapshot
+from anabranch.repo.write.checks import Checks, NamedCheck, checked_checks, recorded_checks
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -15,10 +15,18 @@ from anabranch.format import staging
 from anabranch.format.staging import ColumnChange, IndexKind, Notes, VectorOptions, WrittenFragment
 from anabranch.format.staging.incoming import as_reader
 from anabranch.ids import BranchName, TableKey
-from anabranch.repo import columns as shape
-from anabranch.repo.atomic import atomic, new_lock
-from anabranch.repo.checks import checked_metadata, checked_text, require_names
-from anabranch.repo.draft import (
+from anabranch.repo.engine import Rewriter
+from anabranch.repo.leases.work import Work
+from anabranch.repo.log.arguments import checked_metadata, checked_text, require_names
+from anabranch.repo.log.entries import GraphCommit, LogEntry
+from anabranch.repo.log.store import Records
+from anabranch.repo.snapshot import Table
+from anabranch.repo.write import columns as shape
+from anabranch.repo.write.atomic import atomic, new_lock
+from anabranch.repo.write.homes import check_primary_key, draft_new
+from anabranch.repo.write.publish import Changes, Description, publish
+from anabranch.repo.write.queue import Writer, queue_of_this_process
+from anabranch.repo.write.staged_table import (
     Draft,
     Step,
     WrittenChange,
@@ -31,15 +39,7 @@ from anabranch.repo.draft import (
     upsert_fragments_step,
     upsert_step,
 )
-from anabranch.repo.drafts import Drafts
-from anabranch.repo.engine import Rewriter
-from anabranch.repo.models import GraphCommit, LogEntry
-from anabranch.repo.publish import Changes, Description, publish
-from anabranch.repo.queue import Writer, queue_of_this_process
-from anabranch.repo.records import Records
-from anabranch.repo.snapshots import Table
-from anabranch.repo.tables import check_primary_key, draft_new
-from anabranch.repo.working import Work
+from anabranch.repo.write.write_set import Drafts
 
 __all__ = ["Transaction"]
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from anabranch.repo.models import GraphCommit
+from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.repository import Repository
 
 __all__ = ["IDEMPOTENCY_KEY", "JOB_ID", "Attempt", "find_commit"]

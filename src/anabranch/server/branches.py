@@ -10,8 +10,8 @@ from itertools import takewhile
 
 from anabranch.errors import AnabranchError, BranchNotFoundError
 from anabranch.ids import MAIN, TableKey
-from anabranch.repo.branches import BranchInfo
-from anabranch.repo.models import BranchMode, CommitKind
+from anabranch.repo.log.entries import BranchMode, CommitKind
+from anabranch.repo.refs.branches import BranchInfo
 from anabranch.repo.repository import Repository
 from anabranch.server.access import DEFAULT_BRANCH, Token
 from anabranch.server.attempts import Attempt

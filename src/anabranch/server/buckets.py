@@ -7,7 +7,7 @@ from datetime import datetime
 
 from anabranch.errors import BucketExistsError, BucketNotEmptyError, BucketNotFoundError
 from anabranch.ids import MAIN, TableKey
-from anabranch.repo.snapshots import Snapshot
+from anabranch.repo.snapshot import Snapshot
 from anabranch.repo.transaction import Transaction
 from anabranch.server.access import DEFAULT_BRANCH
 from anabranch.server.branches import OpenBranch

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from anabranch.repo.models import CommitKind
+from anabranch.repo.log.entries import CommitKind
 from anabranch.repo.transaction import Transaction
 from anabranch.server.attempts import IDEMPOTENCY_KEY
 from anabranch.server.branches import Branches, OpenBranch

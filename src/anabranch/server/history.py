@@ -9,10 +9,10 @@ from typing import Any
 from anabranch.errors import CommitNotFoundError
 from anabranch.files.plain_rows import json_value
 from anabranch.ids import MAIN, CommitId, TableKey
-from anabranch.repo.diff import RowChange, TableDiff
-from anabranch.repo.live import TableDrift
-from anabranch.repo.models import GraphCommit
-from anabranch.repo.tags import TagInfo
+from anabranch.repo.history.diff import RowChange, TableDiff
+from anabranch.repo.log.entries import GraphCommit
+from anabranch.repo.refs.tags import TagInfo
+from anabranch.repo.write.pull import TableDrift
 from anabranch.server.access import DEFAULT_BRANCH
 from anabranch.server.branches import OpenBranch, moment
 from anabranch.server.reading import is_visible, snapshot_at

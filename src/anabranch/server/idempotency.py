@@ -23,7 +23,7 @@ from anabranch.errors import (
     NotFoundError,
 )
 from anabranch.ids import MAIN
-from anabranch.repo.models import GraphCommit
+from anabranch.repo.log.entries import GraphCommit
 from anabranch.server.access import DEFAULT_BRANCH, Needs
 from anabranch.server.attempts import IDEMPOTENCY_KEY, Attempt, find_commit
 from anabranch.server.envelope import answer_error, status_of, without_place

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from anabranch.errors import InvalidInputError
 from anabranch.files.plain_rows import csv_lines, json_value, plain_rows
 from anabranch.format.staging.incoming import require_columns
-from anabranch.repo.snapshots import Table
+from anabranch.repo.snapshot import Table
 from anabranch.server.tables import ColumnInfo, column_infos
 
 if TYPE_CHECKING:

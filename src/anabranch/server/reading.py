@@ -4,8 +4,8 @@ from datetime import datetime
 
 from anabranch.errors import CommitNotFoundError, InvalidNameError, TagNotFoundError
 from anabranch.ids import MAIN, CommitId, TagName
-from anabranch.repo.models import GraphCommit
-from anabranch.repo.snapshots import Snapshot
+from anabranch.repo.log.entries import GraphCommit
+from anabranch.repo.snapshot import Snapshot
 from anabranch.server.branches import OpenBranch
 
 __all__ = ["is_visible", "snapshot_at"]

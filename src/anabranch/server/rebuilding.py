@@ -7,8 +7,8 @@ from pathlib import Path
 import anabranch
 from anabranch.errors import AnabranchError, CorruptError
 from anabranch.ids import MAIN
-from anabranch.repo.branches import BranchInfo
-from anabranch.repo.models import BranchMode
+from anabranch.repo.log.entries import BranchMode
+from anabranch.repo.refs.branches import BranchInfo
 from anabranch.repo.repository import Repository
 from anabranch.server.branches import moment, name_and_description, note_copies
 from anabranch.server.metadata.branches import Branch, BranchRows

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from anabranch.errors import InvalidInputError, TableNotFoundError
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.schema.types import show_type, to_arrow
-from anabranch.repo.snapshots import Snapshot, Table
-from anabranch.repo.tables import owns
+from anabranch.repo.snapshot import Snapshot, Table
+from anabranch.repo.write.homes import owns
 from anabranch.server.branches import OpenBranch
 from anabranch.server.buckets import Buckets
 from anabranch.server.changing import Changed, Changing

@@ -17,11 +17,11 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType, Tim
 
 from anabranch.errors import InvalidInputError, NotInHistoryError, SchemaMismatchError, TableNotFoundError
 from anabranch.format.splits import Selection, Split, plan_splits, read_split
-from anabranch.repo.changes import CommitChanges, TableFeed
-from anabranch.repo.models import GraphCommit
+from anabranch.repo.history.changes import CommitChanges, TableFeed
+from anabranch.repo.history.table_line import TableChange
+from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.repository import Repository
-from anabranch.repo.snapshots import Table
-from anabranch.repo.table_line import TableChange
+from anabranch.repo.snapshot import Table
 from anabranch.spark.options import LATEST, FeedOptions, OpenRepository
 from anabranch.spark.types import as_shown, shown_columns, shown_schema
 

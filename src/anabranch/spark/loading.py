@@ -13,8 +13,8 @@ from anabranch.files.spans import cut_file
 from anabranch.format import staging
 from anabranch.format.staging import Pin, WrittenFragment
 from anabranch.format.staging.incoming import fit_rows
-from anabranch.repo.loading.local import write_rows
-from anabranch.repo.loading.values import LoadProgress, LoadTask, OnProgress, WrittenRows
+from anabranch.repo.io.local import write_rows
+from anabranch.repo.io.values import LoadProgress, LoadTask, OnProgress, WrittenRows
 from anabranch.spark.session import get_session
 from anabranch.spark.spark_errors import spark_errors
 from anabranch.spark.tasks import do_on_workers

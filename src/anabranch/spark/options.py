@@ -10,7 +10,7 @@ from anabranch.format.splits import Selection
 from anabranch.format.staging import Pin
 from anabranch.ids import MAIN, TableKey
 from anabranch.repo.repository import Repository
-from anabranch.repo.snapshots import Table
+from anabranch.repo.snapshot import Table
 
 __all__ = [
     "FORMAT",

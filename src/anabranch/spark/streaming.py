@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 from anabranch.errors import InvalidInputError
 from anabranch.ids import TableKey
 from anabranch.repo.repository import Repository
-from anabranch.repo.streams import StreamBatch
+from anabranch.repo.runs.streams import StreamBatch
 from anabranch.spark.options import OpenRepository, WriteOptions
 from anabranch.spark.writer import PreparedTable, refuse_overwriting_upsert
 

@@ -13,10 +13,10 @@ from anabranch.errors import InvalidInputError
 from anabranch.format import staging
 from anabranch.format.staging import Pin, WrittenFragment
 from anabranch.format.staging.incoming import fit_rows
-from anabranch.repo.draft import Draft
 from anabranch.repo.repository import Repository
-from anabranch.repo.tables import check_primary_key
 from anabranch.repo.transaction import Transaction
+from anabranch.repo.write.homes import check_primary_key
+from anabranch.repo.write.staged_table import Draft
 from anabranch.spark.options import OpenRepository, WriteOptions
 from anabranch.spark.types import as_columns, new_columns
 

@@ -8,10 +8,10 @@ import pyarrow as pa
 
 from anabranch.errors import AnabranchError, CollectedError, CommitNotFoundError
 from anabranch.ids import BranchName, TableKey
-from anabranch.repo.models import CommitKind, RunPhase
+from anabranch.repo.log.entries import CommitKind, RunPhase
 from anabranch.repo.repository import Repository
-from anabranch.repo.snapshots import Snapshot, Table
-from anabranch.repo.tables import owns
+from anabranch.repo.snapshot import Snapshot, Table
+from anabranch.repo.write.homes import owns
 from anabranch.testing.model import ModelCommit, ModelRepository, ModelRun, ModelTable, ModelView, Row
 from anabranch.testing.model_history import Tables
 from anabranch.testing.witness import state_of

@@ -13,7 +13,7 @@ from anabranch.errors import (
     InvalidInputError,
     WriteConflictError,
 )
-from anabranch.repo.models import RunPhase
+from anabranch.repo.log.entries import RunPhase
 from anabranch.testing.model_graph import has_merged_live, is_ancestor
 from anabranch.testing.model_history import ModelCommit, ModelEntry, ModelTransaction, ModelView, Tables
 from anabranch.testing.model_keeping import ModelKeeping

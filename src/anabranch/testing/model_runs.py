@@ -4,7 +4,7 @@ from collections.abc import Set
 from dataclasses import dataclass, field
 
 from anabranch.errors import KeyConflictError, RunEndedError
-from anabranch.repo.models import RunPhase
+from anabranch.repo.log.entries import RunPhase
 from anabranch.testing.model_history import ModelCommit, ModelEntry, ModelTransaction, Tables
 from anabranch.testing.model_merge import subsets
 from anabranch.testing.model_merges import Merge, merge_tables

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 
 from anabranch.errors import AnabranchError, CheckFailedError, InvalidInputError, MergeConflictError
 from anabranch.ids import TableKey
-from anabranch.repo.models import TableEntry
-from anabranch.repo.snapshots import Snapshot
+from anabranch.repo.log.entries import TableEntry
+from anabranch.repo.snapshot import Snapshot
 from anabranch.testing.model_history import Tables
 from anabranch.testing.model_merge import content_of
 from anabranch.testing.model_table import ModelTable, new_ids

@@ -10,7 +10,7 @@ import lance
 import anabranch as ab
 from anabranch.errors import CollectedError
 from anabranch.format.home import Home
-from anabranch.repo.models import TableEntry
+from anabranch.repo.log.entries import TableEntry
 
 _MANIFEST = re.compile(r"(?P<staged>d?)(?P<number>\d+)\.manifest")
 _OWN_HOME = re.compile(r".+/[0-9A-Z]{26}")

@@ -13,13 +13,13 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import BusyError, CollectedError, InvalidInputError
-from anabranch.repo.context import Context, now_in_microseconds
-from anabranch.repo.creation import create_repository
 from anabranch.repo.gc.report import GcReport
-from anabranch.repo.models import RunPhase
+from anabranch.repo.leases.work import _KEEPER
+from anabranch.repo.log.config import Context, now_in_microseconds
+from anabranch.repo.log.creation import create_repository
+from anabranch.repo.log.entries import RunPhase
 from anabranch.repo.repository import Repository
 from anabranch.repo.run import Run
-from anabranch.repo.working import _KEEPER
 from anabranch.storage import open_store
 from tests.repo.clocks import at_store_time
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, another, append, entry, ids, objects, raw, table

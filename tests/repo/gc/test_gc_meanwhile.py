@@ -12,9 +12,9 @@ import anabranch as ab
 from anabranch.errors import BusyError, CollectedError
 from anabranch.format import staging
 from anabranch.format.staging import Pin
-from anabranch.repo.commits import commit_path
+from anabranch.repo.leases.work import _KEEPER
+from anabranch.repo.log.commits import commit_path
 from anabranch.repo.repository import Repository
-from anabranch.repo.working import _KEEPER
 from tests.moulds import Cast
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, another, append, fill_lake, ids, table
 from tests.repo.gc.interrupting import interrupted

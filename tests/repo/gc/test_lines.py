@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from anabranch.ids import BranchName
-from anabranch.repo import commits
-from anabranch.repo.commits import Commits
 from anabranch.repo.gc.lines import Lines
+from anabranch.repo.log import commits
+from anabranch.repo.log.commits import Commits
 from anabranch.repo.repository import Repository
 from anabranch.storage.wrappers import CountingStore
 from tests.repo.conftest import append

@@ -7,7 +7,7 @@ from functools import partial
 import hypothesis.strategies as st
 
 from anabranch.errors import BranchNotFoundError
-from anabranch.repo.models import RunPhase
+from anabranch.repo.log.entries import RunPhase
 from anabranch.repo.repository import Repository
 from anabranch.testing.invariants import check_present, check_runs, check_tags
 from anabranch.testing.model import ModelCommit

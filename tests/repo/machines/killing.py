@@ -10,10 +10,10 @@ import hypothesis.strategies as st
 import anabranch as ab
 from anabranch.errors import AnabranchError, BranchNotFoundError
 from anabranch.ids import BranchName
-from anabranch.repo.models import RunPhase
+from anabranch.repo.log.entries import RunPhase
+from anabranch.repo.refs.schema_lock import LOCK
 from anabranch.repo.repository import Repository
-from anabranch.repo.schema_lock import LOCK
-from anabranch.repo.snapshots import Snapshot
+from anabranch.repo.snapshot import Snapshot
 from anabranch.testing.invariants import check_present, check_run, check_runs
 from anabranch.testing.model import ModelCommit, ModelRun
 from anabranch.testing.operations import Operation

@@ -15,10 +15,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant
 
 import anabranch as ab
 from anabranch.errors import AnabranchError, CollectedError, WriteConflictError
-from anabranch.repo.models import RunPhase
+from anabranch.repo.log.entries import RunPhase
 from anabranch.repo.repository import Repository
 from anabranch.repo.run import Run
-from anabranch.repo.snapshots import Snapshot
+from anabranch.repo.snapshot import Snapshot
 from anabranch.testing.invariants import (
     check_branch,
     check_branches,

@@ -7,8 +7,8 @@ import hypothesis.strategies as st
 
 from anabranch.errors import CollectedError
 from anabranch.ids import BranchName
-from anabranch.repo.context import as_segment
-from anabranch.repo.models import RunPhase
+from anabranch.repo.log.config import as_segment
+from anabranch.repo.log.entries import RunPhase
 from anabranch.testing.invariants import check_ref, check_run, check_runs, check_snapshot
 from anabranch.testing.model import ModelRun, ModelView
 from anabranch.testing.strategies import BRANCHES, branch_names, desired_schemas, refs

@@ -8,9 +8,9 @@ from hypothesis.stateful import initialize
 
 import anabranch as ab
 from anabranch.errors import CheckFailedError, WriteConflictError
-from anabranch.repo.models import RunPhase
+from anabranch.repo.log.entries import RunPhase
 from anabranch.repo.run import Run
-from anabranch.repo.snapshots import Snapshot
+from anabranch.repo.snapshot import Snapshot
 from anabranch.testing.invariants import check_branch, check_run, check_snapshot, check_table
 from anabranch.testing.model import ModelCommit, ModelEntry, ModelRun, ModelTransaction
 from anabranch.testing.operations import Append, Create, Operation

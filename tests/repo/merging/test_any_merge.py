@@ -9,7 +9,7 @@ from hypothesis import event, given, settings
 
 import anabranch as ab
 from anabranch.errors import AnabranchError, MergeConflictError
-from anabranch.repo.merging.plan import MergeOutcome
+from anabranch.repo.merge.plan import MergeOutcome
 from tests.repo.test_any_diff import begin, freeze, take_step
 
 FEW = settings(max_examples=settings().max_examples // 5)

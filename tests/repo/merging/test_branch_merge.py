@@ -12,9 +12,9 @@ from anabranch.errors import (
     NotFoundError,
     WriteConflictError,
 )
-from anabranch.repo.merging.plan import MergeOutcome
-from anabranch.repo.models import CommitKind
-from anabranch.repo.snapshots import Snapshot
+from anabranch.repo.log.entries import CommitKind
+from anabranch.repo.merge.plan import MergeOutcome
+from anabranch.repo.snapshot import Snapshot
 from tests.repo.conftest import CUSTOMERS, ORDERS, append, ids, nothing_changes, objects, table
 from tests.repo.meanwhile import meanwhile
 

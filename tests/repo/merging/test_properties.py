@@ -7,7 +7,7 @@ import hypothesis.strategies as st
 from hypothesis import event, given, settings
 
 from anabranch.errors import MergeConflictError
-from anabranch.repo.merging.plan import MergeOutcome
+from anabranch.repo.merge.plan import MergeOutcome
 from tests.repo.merging.histories import BRANCHES, COLUMNS, TABLES, History, rows_of
 
 # A history takes long to make; these are long enough for each step to meet any other.

@@ -10,8 +10,8 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import MergeConflictError
-from anabranch.repo.merging.conflicts import Conflict, ConflictKind
-from anabranch.repo.merging.plan import MergePlan
+from anabranch.repo.merge.conflicts import Conflict, ConflictKind
+from anabranch.repo.merge.plan import MergePlan
 from tests.repo.conftest import nothing_changes
 from tests.repo.merging.grids import Grid, parse_grid
 

@@ -7,7 +7,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import MergeConflictError
-from anabranch.repo.merging.plan import MergeOutcome
+from anabranch.repo.merge.plan import MergeOutcome
 from tests.repo.conftest import nothing_changes
 
 T = "s.t"

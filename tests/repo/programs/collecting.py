@@ -14,7 +14,7 @@ from anabranch.errors import AnabranchError, BranchNotFoundError, BusyError, Col
 from anabranch.repo.gc.policy import safe_grace
 from anabranch.repo.repository import Repository
 from anabranch.repo.run import Run
-from anabranch.repo.snapshots import Snapshot
+from anabranch.repo.snapshot import Snapshot
 from anabranch.repo.transaction import Transaction
 
 # Every commit writes the same rows to both: the one has a key, the other none.

@@ -18,7 +18,7 @@ import anabranch as ab
 from anabranch import bootstrap
 from anabranch.format import clone_files, home, moving
 from anabranch.format.staging import fragments, keys, rows
-from anabranch.repo import cloning
+from anabranch.repo.clone import clone
 from anabranch.storage import ObjectStore, open_store
 from anabranch.storage.wrappers import _WrappedStore
 from tests.repo.programs import ledger
@@ -73,7 +73,7 @@ def _install(points: Points) -> None:
     def open_fatal(*args: Any, **kwargs: Any) -> ObjectStore:
         return FatalStore(open_store(*args, **kwargs), points)
 
-    for module in (bootstrap, home, moving, cloning, clone_files):
+    for module in (bootstrap, home, moving, clone, clone_files):
         _replace(module, "open_store", open_fatal)
     for module in (fragments, keys, rows):
         _surround(points, module, "lance_write_fragments")

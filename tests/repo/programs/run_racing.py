@@ -5,7 +5,7 @@ from typing import Any
 
 from anabranch.errors import AnabranchError
 from anabranch.repo.repository import Repository
-from anabranch.repo.snapshots import Snapshot
+from anabranch.repo.snapshot import Snapshot
 from tests.repo.programs import ledger, schemas
 from tests.repo.programs.racing import Course
 from tests.repo.programs.runs import APPENDED

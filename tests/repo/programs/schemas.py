@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 import anabranch as ab
+from anabranch.repo.refs.schema_lock import holding_schema_lock
 from anabranch.repo.repository import Repository
-from anabranch.repo.schema_lock import holding_schema_lock
 
 OLD = {"first": ["id", "mark"], "second": ["id", "mark"]}
 NEW = {"first": ["id", "label", "price"], "second": ["id", "mark", "note"], "third": ["id"]}

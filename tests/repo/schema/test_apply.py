@@ -19,7 +19,7 @@ from anabranch.errors import (
     SchemaMismatchError,
 )
 from anabranch.format.staging import list_indices
-from anabranch.repo.snapshots import Snapshot
+from anabranch.repo.snapshot import Snapshot
 from tests.repo.conftest import CUSTOMERS, ORDERS, another, ids, nothing_changes, raw, rows, table
 
 COLUMNS = {"id": "int64", "v": "string"}

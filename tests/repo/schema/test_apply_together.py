@@ -10,9 +10,9 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import BusyError, SchemaMismatchError, WriteConflictError
-from anabranch.repo.context import new_ulid
+from anabranch.repo.log.config import new_ulid
+from anabranch.repo.refs.schema_lock import holding_schema_lock
 from anabranch.repo.repository import Repository
-from anabranch.repo.schema_lock import holding_schema_lock
 from tests.repo.conftest import CUSTOMERS, ORDERS, another, append, ids, nothing_changes, raw, rows, table
 
 COLUMNS = {"id": "int64", "v": "string"}

@@ -12,10 +12,10 @@ from anabranch.cli.output import Answer, Table, count, output_for
 from anabranch.cli.session import open_session
 from anabranch.errors import InvalidInputError
 from anabranch.ids import MAIN
-from anabranch.repo.models import BranchMode
+from anabranch.repo.log.entries import BranchMode
 
 if TYPE_CHECKING:
-    from anabranch.repo.branches import BranchInfo
+    from anabranch.repo.refs.branches import BranchInfo
 
 __all__ = ["app"]
 

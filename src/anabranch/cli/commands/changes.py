@@ -18,7 +18,7 @@ from anabranch.cli.output import Answer, Line, Table, count, output_for
 from anabranch.cli.session import open_session
 
 if TYPE_CHECKING:
-    from anabranch.repo.changes import CommitChanges
+    from anabranch.repo.history.changes import CommitChanges
 
 __all__ = ["changes"]
 

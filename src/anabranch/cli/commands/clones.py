@@ -10,7 +10,7 @@ from anabranch.cli.output import Answer, Table, count, output_for
 from anabranch.cli.session import open_session
 
 if TYPE_CHECKING:
-    from anabranch.repo.clones import CloneInfo
+    from anabranch.repo.log.clones import CloneInfo
 
 __all__ = ["app"]
 

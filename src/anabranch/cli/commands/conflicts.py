@@ -22,7 +22,7 @@ from anabranch.cli.session import open_session
 from anabranch.errors import TableNotFoundError
 
 if TYPE_CHECKING:
-    from anabranch.repo.merging.conflicts import Conflict
+    from anabranch.repo.merge.conflicts import Conflict
 
 __all__ = ["conflicts"]
 

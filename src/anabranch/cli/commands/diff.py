@@ -17,7 +17,7 @@ from anabranch.cli.output import Answer, Line, Table, output_for
 from anabranch.cli.session import open_session
 
 if TYPE_CHECKING:
-    from anabranch.repo.diff import Diff, TableDiff
+    from anabranch.repo.history.diff import Diff, TableDiff
 
 __all__ = ["diff"]
 

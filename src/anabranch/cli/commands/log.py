@@ -12,7 +12,7 @@ from anabranch.cli.session import Session, open_session
 from anabranch.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from anabranch.repo.models import GraphCommit
+    from anabranch.repo.log.entries import GraphCommit
 
 __all__ = ["log"]
 

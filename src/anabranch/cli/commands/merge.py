@@ -25,7 +25,7 @@ from anabranch.cli.session import open_session
 from anabranch.errors import MergeConflictError
 
 if TYPE_CHECKING:
-    from anabranch.repo.merging.plan import MergePlan, MergeResult, TablePlan
+    from anabranch.repo.merge.plan import MergePlan, MergeResult, TablePlan
 
 __all__ = ["merge"]
 
@@ -138,7 +138,7 @@ def _table_document(table: "TablePlan") -> dict[str, object]:
 
 
 def _sentence(done: "MergeResult", *, dry_run: bool) -> str:
-    from anabranch.repo.merging.plan import MergeOutcome
+    from anabranch.repo.merge.plan import MergeOutcome
 
     plan = done.plan
     match plan.outcome:

@@ -11,7 +11,7 @@ from anabranch.cli.output import Answer, Table, count, output_for
 from anabranch.cli.session import open_session
 
 if TYPE_CHECKING:
-    from anabranch.repo.models import GraphCommit
+    from anabranch.repo.log.entries import GraphCommit
 
 __all__ = ["rebase"]
 

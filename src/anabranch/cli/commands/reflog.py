@@ -10,7 +10,7 @@ from anabranch.cli.output import Answer, Table, count, output_for
 from anabranch.cli.session import open_session
 
 if TYPE_CHECKING:
-    from anabranch.repo.rewinding import Movement
+    from anabranch.repo.refs.reflog import Movement
 
 __all__ = ["movement_document", "reflog"]
 

@@ -12,7 +12,7 @@ from anabranch.cli.output import Answer, Table, output_for
 from anabranch.cli.session import open_session
 
 if TYPE_CHECKING:
-    from anabranch.repo.runs import RunInfo
+    from anabranch.repo.runs.runs import RunInfo
 
 __all__ = ["app"]
 

@@ -13,9 +13,9 @@ from anabranch.cli.session import open_session
 from anabranch.ids import TableKey
 
 if TYPE_CHECKING:
-    from anabranch.repo.lineage.provenance import PipelineRecord
-    from anabranch.repo.models import GraphCommit
-    from anabranch.repo.snapshots import Snapshot
+    from anabranch.repo.history.lineage.provenance import PipelineRecord
+    from anabranch.repo.log.entries import GraphCommit
+    from anabranch.repo.snapshot import Snapshot
 
 __all__ = ["show"]
 
@@ -38,7 +38,7 @@ def show(
 ) -> None:
     """Show a commit, the tables it changed, and the pipeline that made it, if one did."""
     # Not at the top: a help text needs none of it.
-    from anabranch.repo.lineage.provenance import PipelineRecord
+    from anabranch.repo.history.lineage.provenance import PipelineRecord
 
     here = open_session(repo=repo, storage_options=storage_option)
     after = here.snapshot(ref)

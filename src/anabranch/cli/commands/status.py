@@ -8,9 +8,9 @@ from anabranch.cli.output import Answer, Table, count, output_for
 from anabranch.cli.session import open_session
 
 if TYPE_CHECKING:
-    from anabranch.repo.branches import BranchInfo
-    from anabranch.repo.settling import ForeignWrite
-    from anabranch.repo.snapshots import Snapshot
+    from anabranch.repo.refs.branches import BranchInfo
+    from anabranch.repo.snapshot import Snapshot
+    from anabranch.repo.write.settle import ForeignWrite
 
 __all__ = ["status"]
 

@@ -22,8 +22,8 @@ from anabranch.errors import InvalidInputError, TableNotFoundError
 from anabranch.ids import TableKey
 
 if TYPE_CHECKING:
-    from anabranch.repo.models import GraphCommit
-    from anabranch.repo.snapshots import Table as SnapshotTable
+    from anabranch.repo.log.entries import GraphCommit
+    from anabranch.repo.snapshot import Table as SnapshotTable
 
 __all__ = ["app"]
 
@@ -83,7 +83,7 @@ def history(
 ) -> None:
     """List the commits that changed a table, newest first: what made each, and the rows after it."""
     # Not at the top: a help text needs none of it.
-    from anabranch.repo.lineage.provenance import made_by
+    from anabranch.repo.history.lineage.provenance import made_by
 
     here = open_session(repo=repo, storage_options=storage_option)
     found = _history(here, TableKey.parse(key), ref, limit=limit + 1)

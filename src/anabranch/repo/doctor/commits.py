@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 
 from anabranch.errors import AnabranchError, CorruptError, ObjectNotFoundError, UnsupportedFormatError
 from anabranch.ids import MAIN
-from anabranch.repo import codec
-from anabranch.repo.commits import commit_path
 from anabranch.repo.doctor.findings import Case, FindingKind, RepositoryFinding
 from anabranch.repo.doctor.rebuilding import Rebuilder
 from anabranch.repo.doctor.seen import Broken, CommitFacts, Seen, name_of
-from anabranch.repo.models import BranchMode, CommitRecord, LogEntry
-from anabranch.repo.records import Records
+from anabranch.repo.log import codec
+from anabranch.repo.log.commits import commit_path
+from anabranch.repo.log.entries import BranchMode, CommitRecord, LogEntry
+from anabranch.repo.log.store import Records
 from anabranch.storage import in_parallel
 
 __all__ = ["diagnose_commits", "look_at_object", "look_at_rest"]

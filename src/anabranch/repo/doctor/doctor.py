@@ -13,7 +13,6 @@ from anabranch.errors import (
     TableNotFoundError,
 )
 from anabranch.ids import TableKey
-from anabranch.repo.context import TABLES, Context
 from anabranch.repo.doctor.commits import diagnose_commits, look_at_rest
 from anabranch.repo.doctor.effects import with_effects
 from anabranch.repo.doctor.findings import (
@@ -31,9 +30,10 @@ from anabranch.repo.doctor.rows import diagnose_rows
 from anabranch.repo.doctor.seen import Seen, Use
 from anabranch.repo.doctor.surroundings import diagnose_leases, diagnose_mark, diagnose_names, diagnose_records
 from anabranch.repo.doctor.tables import DatasetCheck, look_at_dataset
-from anabranch.repo.records import Records
-from anabranch.repo.steps import Steps
+from anabranch.repo.log.config import TABLES, Context
+from anabranch.repo.log.store import Records
 from anabranch.storage import in_parallel
+from anabranch.storage.steps import Steps
 
 __all__ = ["Progress", "Scope", "check_repository"]
 

@@ -8,9 +8,9 @@ from anabranch.errors import AnabranchError
 from anabranch.ids import MAIN, TableKey
 from anabranch.repo.doctor.findings import Case, Placement
 from anabranch.repo.doctor.seen import Seen, name_of, placement_of
-from anabranch.repo.models import BranchMode, CommitRecord
-from anabranch.repo.records import Records
-from anabranch.repo.views import shown
+from anabranch.repo.log.entries import BranchMode, CommitRecord
+from anabranch.repo.log.store import Records
+from anabranch.repo.refs.live import shown
 from anabranch.storage import in_parallel
 
 __all__ = ["with_effects"]

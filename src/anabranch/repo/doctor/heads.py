@@ -11,10 +11,10 @@ from anabranch.format.names import manifest_path
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.doctor.findings import Case, FindingKind, Placement, RepositoryFinding
 from anabranch.repo.doctor.seen import Seen
-from anabranch.repo.models import LogEntry, TableEntry
-from anabranch.repo.records import Records
-from anabranch.repo.settling import settle_table
-from anabranch.repo.tables import owns
+from anabranch.repo.log.entries import LogEntry, TableEntry
+from anabranch.repo.log.store import Records
+from anabranch.repo.write.homes import owns
+from anabranch.repo.write.settle import settle_table
 from anabranch.storage import in_parallel
 
 __all__ = ["diagnose_homes"]

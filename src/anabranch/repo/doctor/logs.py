@@ -9,23 +9,23 @@ from urllib.parse import unquote
 
 from anabranch.errors import AnabranchError, CorruptError, InvalidNameError, UnsupportedFormatError
 from anabranch.ids import MAIN, BranchName
-from anabranch.repo import codec
-from anabranch.repo.clocks import as_text, store_microseconds
-from anabranch.repo.clones import CLONES
-from anabranch.repo.context import BRANCHES, RUNS, Context
 from anabranch.repo.doctor.commits import look_at_object
 from anabranch.repo.doctor.findings import Case, FindingKind, RepositoryFinding, unknown_file
 from anabranch.repo.doctor.history_tables import ToldHistory
 from anabranch.repo.doctor.rebuilding import Entry, OtherEntry, find_copy, rebuild_entry, rebuild_newest
 from anabranch.repo.doctor.seen import Seen, name_of
-from anabranch.repo.log import NumberedLog
-from anabranch.repo.models import BranchMode, LogEntry
-from anabranch.repo.origins import ORIGIN
-from anabranch.repo.records import Records
-from anabranch.repo.seal import is_torn
-from anabranch.repo.tags import TAGS, TagInfo, decode_tag
-from anabranch.repo.working import working_alone
+from anabranch.repo.leases.work import working_alone
+from anabranch.repo.log import codec
+from anabranch.repo.log.clocks import as_text, store_microseconds
+from anabranch.repo.log.clones import CLONES
+from anabranch.repo.log.config import BRANCHES, RUNS, Context
+from anabranch.repo.log.entries import BranchMode, LogEntry
+from anabranch.repo.log.numbered import NumberedLog
+from anabranch.repo.log.origins import ORIGIN
+from anabranch.repo.log.store import Records
+from anabranch.repo.refs.tags import TAGS, TagInfo, decode_tag
 from anabranch.storage import in_parallel, put_once
+from anabranch.storage.sealed import is_torn
 
 __all__ = ["LogPlace", "diagnose_branches", "list_logs", "look_at_log"]
 

@@ -5,15 +5,23 @@ from dataclasses import dataclass, replace
 
 from anabranch.errors import AnabranchError, CorruptError, NotFoundError, UnsupportedFormatError
 from anabranch.ids import BranchName, TableKey
-from anabranch.repo import codec
-from anabranch.repo.commits import commit_path
 from anabranch.repo.doctor.seen import Seen
-from anabranch.repo.gc.marks import find_record
-from anabranch.repo.log import NumberedLog
-from anabranch.repo.models import BranchEvent, BranchMode, CommitKind, CommitRecord, GraphCommit, LogEntry, TableMap
-from anabranch.repo.records import Records
-from anabranch.repo.seal import is_sealed
-from anabranch.repo.tags import TagInfo
+from anabranch.repo.log import codec
+from anabranch.repo.log.collected import find_record
+from anabranch.repo.log.commits import commit_path
+from anabranch.repo.log.entries import (
+    BranchEvent,
+    BranchMode,
+    CommitKind,
+    CommitRecord,
+    GraphCommit,
+    LogEntry,
+    TableMap,
+)
+from anabranch.repo.log.numbered import NumberedLog
+from anabranch.repo.log.store import Records
+from anabranch.repo.refs.tags import TagInfo
+from anabranch.storage.sealed import is_sealed
 
 __all__ = ["Entry", "OtherEntry", "Rebuilder", "find_copy", "rebuild_entry", "rebuild_newest"]
 

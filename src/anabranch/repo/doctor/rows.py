@@ -10,9 +10,9 @@ from anabranch.format import staging
 from anabranch.format.home import branch_folder
 from anabranch.format.scan import iter_batches
 from anabranch.format.staging import Pin
-from anabranch.repo.context import TABLES, Context
 from anabranch.repo.doctor.findings import Case, FindingKind, Placement, RepositoryFinding
 from anabranch.repo.doctor.seen import Use
+from anabranch.repo.log.config import TABLES, Context
 
 __all__ = ["diagnose_rows"]
 

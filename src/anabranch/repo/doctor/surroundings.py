@@ -10,11 +10,15 @@ from anabranch.errors import (
     UnsupportedFormatError,
 )
 from anabranch.ids import MAIN
-from anabranch.repo import history
-from anabranch.repo.clones import CLONES
-from anabranch.repo.commits import COMMITS
-from anabranch.repo.context import BRANCHES, RUNS, TABLES, Context
-from anabranch.repo.creation import (
+from anabranch.repo.doctor.findings import Case, FindingKind, RepositoryFinding, unknown_file
+from anabranch.repo.doctor.seen import Seen
+from anabranch.repo.history import tables
+from anabranch.repo.leases.lease import CLOCK, LEASES, store_time
+from anabranch.repo.log.clones import CLONES
+from anabranch.repo.log.collected import COPY, GC, RECORD, decode_record
+from anabranch.repo.log.commits import COMMITS
+from anabranch.repo.log.config import BRANCHES, RUNS, TABLES, Context
+from anabranch.repo.log.creation import (
     MARK,
     MARK_COPY,
     Mark,
@@ -23,12 +27,8 @@ from anabranch.repo.creation import (
     replace_mark,
     write_mark_copy,
 )
-from anabranch.repo.doctor.findings import Case, FindingKind, RepositoryFinding, unknown_file
-from anabranch.repo.doctor.seen import Seen
-from anabranch.repo.gc.marks import COPY, GC, RECORD, decode_record
-from anabranch.repo.leases import CLOCK, LEASES, store_time
-from anabranch.repo.origins import ORIGIN, refuse_unfinished
-from anabranch.repo.tags import TAGS
+from anabranch.repo.log.origins import ORIGIN, refuse_unfinished
+from anabranch.repo.refs.tags import TAGS
 from anabranch.storage import find_object
 
 __all__ = ["diagnose_leases", "diagnose_mark", "diagnose_names", "diagnose_records"]
@@ -36,7 +36,7 @@ __all__ = ["diagnose_leases", "diagnose_mark", "diagnose_names", "diagnose_recor
 # Pipelines keep their texts, and what failed steps said, beside what a repository itself has.
 _OF_PIPELINES = ("_logs", "_pipelines")
 _OWN = (BRANCHES, CLOCK, CLONES, COMMITS, GC, LEASES, MARK, MARK_COPY, ORIGIN, RUNS, TABLES, TAGS)
-_KNOWN = frozenset({*_OWN, *history.HISTORY_TABLES, *_OF_PIPELINES})
+_KNOWN = frozenset({*_OWN, *tables.HISTORY_TABLES, *_OF_PIPELINES})
 # After one lease of silence work counts as dead; the others are for slow stores.
 _DEAD_LEASES = 3
 

@@ -16,9 +16,9 @@ from anabranch.format.names import ManifestName, branch_ref_path, manifest_path
 from anabranch.format.ref_files import RefFile, RefKind
 from anabranch.format.refs import BranchInfo, parse_branch, scan_refs
 from anabranch.format.staging import Pin, find_indexed_column, find_shown, rebuild_staged
-from anabranch.repo.context import TABLES, Context
 from anabranch.repo.doctor.findings import Case, FindingKind, Placement, RepositoryFinding
 from anabranch.repo.doctor.seen import Use
+from anabranch.repo.log.config import TABLES, Context
 from anabranch.storage import in_parallel, open_store
 from anabranch.storage.uris import relative_to
 

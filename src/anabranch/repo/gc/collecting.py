@@ -7,19 +7,19 @@ from datetime import datetime, timedelta
 
 from anabranch.format.reach import Reach, Wanted, find_reach
 from anabranch.ids import BranchName
-from anabranch.repo.context import TABLES, Context
 from anabranch.repo.gc.dead import delete_wave, iter_history_reach, iter_loose, iter_waves
 from anabranch.repo.gc.ending import end_dead_runs, end_expired_branches, list_dead_runs, list_expired_branches
-from anabranch.repo.gc.marks import list_collected, mark_collected, record_collected, unmark_collected
 from anabranch.repo.gc.policy import Policy
-from anabranch.repo.gc.removing import being_removed
 from anabranch.repo.gc.report import CollectedObject, GcReport, GcStage
 from anabranch.repo.gc.roots import Roots, find_roots
 from anabranch.repo.gc.wanted import find_wanted
-from anabranch.repo.leases import store_time
-from anabranch.repo.models import CommitRecord
-from anabranch.repo.records import Records
-from anabranch.repo.working import begin_of_oldest_work, working_alone
+from anabranch.repo.leases.lease import store_time
+from anabranch.repo.leases.work import begin_of_oldest_work, working_alone
+from anabranch.repo.log.collected import list_collected, mark_collected, record_collected, unmark_collected
+from anabranch.repo.log.config import TABLES, Context
+from anabranch.repo.log.entries import CommitRecord
+from anabranch.repo.log.store import Records
+from anabranch.repo.write.removal import being_removed
 from anabranch.storage import in_parallel, iter_in_parallel
 
 __all__ = ["Progress", "collect_garbage", "find_horizon", "list_datasets"]

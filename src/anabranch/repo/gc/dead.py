@@ -5,12 +5,12 @@ from datetime import datetime
 from itertools import groupby
 
 from anabranch.format.reach import Reach, Wanted, find_reach
-from anabranch.repo.commits import COMMITS
-from anabranch.repo.context import Context
-from anabranch.repo.gc.removing import REMOVING
 from anabranch.repo.gc.report import CollectedObject
-from anabranch.repo.history import history_homes
-from anabranch.repo.leases import LEASES
+from anabranch.repo.history.tables import history_homes
+from anabranch.repo.leases.lease import LEASES
+from anabranch.repo.log.commits import COMMITS
+from anabranch.repo.log.config import Context
+from anabranch.repo.write.removal import REMOVING
 from anabranch.storage import ObjectInfo, ObjectStore, in_parallel
 
 __all__ = ["delete_wave", "iter_history_reach", "iter_loose", "iter_waves"]

@@ -4,12 +4,12 @@ from datetime import datetime
 
 from anabranch.errors import BranchInUseError, BranchProtectedError, BusyError, RunEndedError
 from anabranch.ids import MAIN
-from anabranch.repo.branches import delete_branch
-from anabranch.repo.clocks import store_microseconds
-from anabranch.repo.leases import list_alive
-from anabranch.repo.models import LogEntry, RunPhase
-from anabranch.repo.records import Records
-from anabranch.repo.runs import abort_run, run_state
+from anabranch.repo.leases.lease import list_alive
+from anabranch.repo.log.clocks import store_microseconds
+from anabranch.repo.log.entries import LogEntry, RunPhase
+from anabranch.repo.log.store import Records
+from anabranch.repo.refs.branches import delete_branch
+from anabranch.repo.runs.runs import abort_run, run_state
 from anabranch.storage import find_object
 
 __all__ = ["end_dead_runs", "end_expired_branches", "list_dead_runs", "list_expired_branches"]

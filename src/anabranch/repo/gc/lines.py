@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 
-from anabranch.repo.commits import Commits
-from anabranch.repo.models import CommitRecord, GraphCommit
+from anabranch.repo.log.commits import Commits
+from anabranch.repo.log.entries import CommitRecord, GraphCommit
 
 __all__ = ["Lines"]
 

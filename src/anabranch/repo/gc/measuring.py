@@ -10,18 +10,18 @@ from anabranch.format.names import VERSION_HINT, branch_of_ref_path
 from anabranch.format.reach import Place, Reach, Wanted, find_reach
 from anabranch.format.storage_report import Usage
 from anabranch.ids import MAIN, BranchName, TableKey
-from anabranch.repo.context import TABLES, Context
 from anabranch.repo.gc.collecting import Progress, find_horizon, list_datasets
 from anabranch.repo.gc.dead import iter_history_reach, iter_loose, iter_waves
-from anabranch.repo.gc.marks import list_collected
 from anabranch.repo.gc.policy import Policy
 from anabranch.repo.gc.report import CollectedObject, GcStage
 from anabranch.repo.gc.roots import Roots, find_roots
 from anabranch.repo.gc.usage import FileGroup, HolderKind, RepositoryStorage, TableUsage, measure_holders
 from anabranch.repo.gc.wanted import find_wanted, iter_held_entries
-from anabranch.repo.models import BranchMode, CommitRecord, TableEntry
-from anabranch.repo.records import Records
-from anabranch.repo.views import shown
+from anabranch.repo.log.collected import list_collected
+from anabranch.repo.log.config import TABLES, Context
+from anabranch.repo.log.entries import BranchMode, CommitRecord, TableEntry
+from anabranch.repo.log.store import Records
+from anabranch.repo.refs.live import shown
 from anabranch.storage import in_parallel, iter_in_parallel
 
 __all__ = ["Part", "measure_storage"]

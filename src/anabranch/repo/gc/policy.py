@@ -6,7 +6,7 @@ from typing import Any
 
 from anabranch.errors import InvalidInputError
 from anabranch.format.arguments import checked_number
-from anabranch.repo.context import Context
+from anabranch.repo.log.config import Context
 
 __all__ = ["DEFAULT_GRACE", "Policy", "checked_policy", "safe_grace"]
 

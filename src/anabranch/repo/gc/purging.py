@@ -8,18 +8,18 @@ from datetime import UTC, datetime, timedelta
 from anabranch.format.names import branch_of_ref_path
 from anabranch.format.reach import Wanted, find_reach
 from anabranch.ids import BranchName
-from anabranch.repo.context import TABLES
 from anabranch.repo.gc.dead import delete_wave, iter_waves
-from anabranch.repo.gc.marks import list_collected, mark_collected, record_collected, unmark_collected
 from anabranch.repo.gc.policy import Policy
-from anabranch.repo.gc.removing import being_removed
 from anabranch.repo.gc.roots import Roots, find_roots
 from anabranch.repo.gc.wanted import find_wanted
-from anabranch.repo.history import commits_since
-from anabranch.repo.leases import store_time
-from anabranch.repo.models import CommitRecord, LogEntry
-from anabranch.repo.records import Records
-from anabranch.repo.tables import owns
+from anabranch.repo.history.tables import commits_since
+from anabranch.repo.leases.lease import store_time
+from anabranch.repo.log.collected import list_collected, mark_collected, record_collected, unmark_collected
+from anabranch.repo.log.config import TABLES
+from anabranch.repo.log.entries import CommitRecord, LogEntry
+from anabranch.repo.log.store import Records
+from anabranch.repo.write.homes import owns
+from anabranch.repo.write.removal import being_removed
 from anabranch.storage import ObjectInfo, in_parallel
 
 __all__ = ["purge_branch"]

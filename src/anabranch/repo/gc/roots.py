@@ -5,15 +5,15 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from anabranch.ids import MAIN, BranchName
-from anabranch.repo.ancestry import Ancestry
-from anabranch.repo.clones import Clones
 from anabranch.repo.gc.lines import Lines
 from anabranch.repo.gc.policy import Policy
-from anabranch.repo.models import BranchMode, CommitRecord, GraphCommit, LogEntry
-from anabranch.repo.records import Records
-from anabranch.repo.tags import iter_tagged_since
-from anabranch.repo.views import shown
-from anabranch.repo.working import list_held_commits
+from anabranch.repo.history.ancestry import Ancestry
+from anabranch.repo.leases.work import list_held_commits
+from anabranch.repo.log.clones import Clones
+from anabranch.repo.log.entries import BranchMode, CommitRecord, GraphCommit, LogEntry
+from anabranch.repo.log.store import Records
+from anabranch.repo.refs.live import shown
+from anabranch.repo.refs.tags import iter_tagged_since
 from anabranch.storage import in_parallel
 
 __all__ = ["Roots", "find_roots"]

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from anabranch.format.reach import Place, Wanted
 from anabranch.ids import TableKey
 from anabranch.repo.gc.roots import Roots
-from anabranch.repo.models import CommitRecord, TableEntry
-from anabranch.repo.records import Records
-from anabranch.repo.tables import owns
+from anabranch.repo.log.entries import CommitRecord, TableEntry
+from anabranch.repo.log.store import Records
+from anabranch.repo.write.homes import owns
 
 __all__ = ["HeldEntry", "find_wanted", "iter_held_entries"]
 

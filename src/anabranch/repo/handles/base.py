@@ -6,19 +6,21 @@ from typing import TYPE_CHECKING, cast
 
 from anabranch.errors import AnabranchError, InvalidInputError
 from anabranch.ids import MAIN, BranchName, Ref
-from anabranch.repo import history, rewinding, settling
-from anabranch.repo.checks import checked_text
-from anabranch.repo.choosing import choose_comparer
-from anabranch.repo.comparing import RowComparer
-from anabranch.repo.context import Context
 from anabranch.repo.engine import Parameters, SqlEngine
-from anabranch.repo.loading.values import Choice
-from anabranch.repo.models import LogEntry
-from anabranch.repo.publish import Changes
-from anabranch.repo.records import Records
-from anabranch.repo.refs import Resolved, refuse_internal, require_kept, require_published, resolve
-from anabranch.repo.snapshots import Snapshot
-from anabranch.repo.views import view
+from anabranch.repo.history import tables
+from anabranch.repo.history.choosing import choose_comparer
+from anabranch.repo.history.comparing import RowComparer
+from anabranch.repo.io.values import Choice
+from anabranch.repo.log.arguments import checked_text
+from anabranch.repo.log.config import Context
+from anabranch.repo.log.entries import LogEntry
+from anabranch.repo.log.store import Records
+from anabranch.repo.refs import reflog
+from anabranch.repo.refs.live import view
+from anabranch.repo.refs.resolve import Resolved, refuse_internal, require_kept, require_published, resolve
+from anabranch.repo.snapshot import Snapshot
+from anabranch.repo.write import settle
+from anabranch.repo.write.publish import Changes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,7 +42,7 @@ class Handle:
         self._cached: Snapshot | None = None
         self._seen: dict[BranchName, int] = {}  # where this handle last looked at, or put, a branch
         self._moving = threading.Lock()
-        self.foreign_writes: tuple[settling.ForeignWrite, ...] = ()
+        self.foreign_writes: tuple[settle.ForeignWrite, ...] = ()
 
     def __repr__(self) -> str:
         return f"Repository({self.uri!r}, branch={self.branch!r})"
@@ -109,8 +111,8 @@ class Handle:
 
     def _on_published(self, entry: LogEntry, changes: Changes) -> None:
         self._move_to(entry)
-        self.foreign_writes = settling.try_to_settle(self._records, entry.branch, changes)
-        settling.warn_of_external_writes(self.foreign_writes)
+        self.foreign_writes = settle.try_to_settle(self._records, entry.branch, changes)
+        settle.warn_of_external_writes(self.foreign_writes)
 
     def _on_moved(self, after: LogEntry) -> None:
         """After a movement that was no transaction: show it, also to raw Lance readers.
@@ -119,7 +121,7 @@ class Handle:
         """
         try:
             before = self._records.heads.get_numbered(after.branch, after.number - 1)
-            changes = rewinding.changed_tables(self._records, before, after)
+            changes = reflog.changed_tables(self._records, before, after)
         except AnabranchError:
             changes = {}  # it is done all the same; the next writer lets raw readers see it
         self._on_published(after, changes)
@@ -131,7 +133,7 @@ class Handle:
             is_newer = self._cached is None or self._cached.version < entry.number
             if entry.branch == self._branch and is_newer:
                 self._cached = self._find_snapshot(entry)
-        history.follow_history(self._records, entry)
+        tables.follow_history(self._records, entry)
 
     def _find_snapshot(self, entry: LogEntry) -> Snapshot | None:
         """What was just published; None if it cannot be read now, which takes nothing back: who asks reads it then."""

@@ -4,18 +4,19 @@ from datetime import timedelta
 
 from anabranch.errors import InvalidInputError
 from anabranch.ids import BranchName, TableKey, TagName
-from anabranch.repo import branches, live, protection, rewinding, tags
-from anabranch.repo.branches import BranchInfo
-from anabranch.repo.checks import checked_expiry, checked_mode, checked_text
-from anabranch.repo.clocks import store_microseconds
 from anabranch.repo.gc.purging import purge_branch
-from anabranch.repo.gc.reserve import freeing_space
 from anabranch.repo.handles.base import Handle
-from anabranch.repo.models import BranchMode, LogEntry
-from anabranch.repo.refs import Resolved
-from anabranch.repo.state_checks import Checks, checked_checks
-from anabranch.repo.tags import TagInfo
-from anabranch.repo.views import view
+from anabranch.repo.log.arguments import checked_expiry, checked_mode, checked_text
+from anabranch.repo.log.clocks import store_microseconds
+from anabranch.repo.log.entries import BranchMode, LogEntry
+from anabranch.repo.log.reserve import freeing_space
+from anabranch.repo.refs import branches, protection, reflog, tags
+from anabranch.repo.refs.branches import BranchInfo
+from anabranch.repo.refs.live import view
+from anabranch.repo.refs.resolve import Resolved
+from anabranch.repo.refs.tags import TagInfo
+from anabranch.repo.write import pull
+from anabranch.repo.write.checks import Checks, checked_checks
 
 __all__ = ["BranchingHandle"]
 
@@ -105,14 +106,14 @@ class BranchingHandle(Handle):
     def branch_pull(self, name: str, key: str) -> bool:
         """Let a table of a branch follow its source again; whether the branch had a copy of its own."""
         target = TableKey.parse(key)
-        entry, was_local = live.pull_table(self._records, BranchName.parse_public(name), target)
+        entry, was_local = pull.pull_table(self._records, BranchName.parse_public(name), target)
         if was_local:
             self._on_moved(entry)
         return was_local
 
     def branch_freeze(self, name: str) -> BranchInfo:
         """Make a live branch pinned at what it shows now."""
-        entry = live.freeze_branch(self._records, BranchName.parse_public(name))
+        entry = pull.freeze_branch(self._records, BranchName.parse_public(name))
         self._move_to(entry)
         return BranchInfo.of(entry)
 
@@ -139,9 +140,9 @@ class BranchingHandle(Handle):
         """Let a branch move freely again."""
         return self._protect(BranchName.parse_public(name), protect=False)
 
-    def branch_drift(self, name: str) -> tuple[live.TableDrift, ...]:
+    def branch_drift(self, name: str) -> tuple[pull.TableDrift, ...]:
         """What main did since the branch took its copies, table by table."""
-        return live.branch_drift(self._records, BranchName.parse_public(name))
+        return pull.branch_drift(self._records, BranchName.parse_public(name))
 
     def tag_create(self, name: str, *, ref: str | None = None, description: str = "") -> TagInfo:
         """Name the commit that a ref stands for; by default the newest of the bound branch.
@@ -173,7 +174,7 @@ class BranchingHandle(Handle):
     def reset(self, branch: str, *, to: str) -> None:
         """Put a branch on what a ref stands for. Nothing is lost: the reflog has where it was."""
         name = BranchName.parse_public(branch)
-        self._on_moved(rewinding.reset_branch(self._records, name, self._resolve_published(to)))
+        self._on_moved(reflog.reset_branch(self._records, name, self._resolve_published(to)))
 
     def undo(self, branch: str | None = None) -> None:
         """Take back the last movement of a branch, whatever it was, by a new entry of its log.
@@ -188,7 +189,7 @@ class BranchingHandle(Handle):
         3
         """
         target = self._named(branch)
-        self._on_moved(rewinding.undo_last(self._records, target, seen=self._seen.get(target)))
+        self._on_moved(reflog.undo_last(self._records, target, seen=self._seen.get(target)))
 
     def _protect(self, name: BranchName, *, protect: bool, checks: tuple[tuple[str, str], ...] = ()) -> BranchInfo:
         entry, has_moved = protection.set_protection(self._records, name, protect=protect, checks=checks)

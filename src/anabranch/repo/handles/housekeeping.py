@@ -4,17 +4,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 
-from anabranch.repo.clones import CloneInfo, Clones
 from anabranch.repo.doctor.doctor import Scope, check_repository
 from anabranch.repo.doctor.findings import RepositoryReport
 from anabranch.repo.gc.collecting import Progress, collect_garbage
 from anabranch.repo.gc.measuring import Part, measure_storage
 from anabranch.repo.gc.policy import checked_policy
 from anabranch.repo.gc.report import GcReport
-from anabranch.repo.gc.reserve import freeing_space
 from anabranch.repo.gc.usage import RepositoryStorage
 from anabranch.repo.handles.base import Handle
-from anabranch.repo.working import working
+from anabranch.repo.leases.work import working
+from anabranch.repo.log.clones import CloneInfo, Clones
+from anabranch.repo.log.reserve import freeing_space
 
 __all__ = ["HousekeepingHandle"]
 

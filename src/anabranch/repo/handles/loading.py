@@ -13,14 +13,13 @@ from anabranch.files.formats import checked_format
 from anabranch.files.rows import Reading
 from anabranch.files.writing import Target
 from anabranch.ids import TableKey
-from anabranch.repo.checks import checked_limit, checked_text
 from anabranch.repo.engine import Loader
 from anabranch.repo.handles.writing import WritingHandle
-from anabranch.repo.loading.exporting import Wanted, export_table
-from anabranch.repo.loading.frames import load_frame
-from anabranch.repo.loading.loading import load_files
-from anabranch.repo.loading.local import write_rows
-from anabranch.repo.loading.values import (
+from anabranch.repo.io.export import Wanted, export_table
+from anabranch.repo.io.frames import load_frame
+from anabranch.repo.io.load import load_files
+from anabranch.repo.io.local import write_rows
+from anabranch.repo.io.values import (
     Choice,
     ExportReport,
     FrameRequest,
@@ -34,7 +33,8 @@ from anabranch.repo.loading.values import (
     checked_key,
     checked_schema,
 )
-from anabranch.repo.models import CommitKind
+from anabranch.repo.log.arguments import checked_limit, checked_text
+from anabranch.repo.log.entries import CommitKind
 
 __all__ = ["LoadingHandle"]
 

@@ -6,23 +6,24 @@ from dataclasses import replace
 from typing import Protocol
 
 from anabranch.ids import BranchName, TableKey
-from anabranch.repo import picking, settling
-from anabranch.repo.checks import checked_metadata, checked_text
-from anabranch.repo.gc.marks import require_uncollected
 from anabranch.repo.handles.base import Handle
-from anabranch.repo.loading.values import Choice
-from anabranch.repo.merging.combining import Combiner
-from anabranch.repo.merging.conflicts import Conflict
-from anabranch.repo.merging.merge import BranchMerge, iter_conflicts, merge_branch, plan_merge
-from anabranch.repo.merging.plan import MergeResult
-from anabranch.repo.merging.rebasing import rebase_branch
-from anabranch.repo.merging.resolving import Resolver, Strategy, parse_resolution
-from anabranch.repo.models import CommitRecord, GraphCommit, LogEntry, TableMap
-from anabranch.repo.publish import Inspect
-from anabranch.repo.records import Records
-from anabranch.repo.snapshots import Snapshot
-from anabranch.repo.state_checks import Checks, NamedCheck, checked_checks, run_checks
-from anabranch.repo.working import working
+from anabranch.repo.io.values import Choice
+from anabranch.repo.leases.work import working
+from anabranch.repo.log.arguments import checked_metadata, checked_text
+from anabranch.repo.log.collected import require_uncollected
+from anabranch.repo.log.entries import CommitRecord, GraphCommit, LogEntry, TableMap
+from anabranch.repo.log.store import Records
+from anabranch.repo.merge import cherry_pick
+from anabranch.repo.merge.combining import Combiner
+from anabranch.repo.merge.conflicts import Conflict
+from anabranch.repo.merge.merge import BranchMerge, iter_conflicts, merge_branch, plan_merge
+from anabranch.repo.merge.plan import MergeResult
+from anabranch.repo.merge.rebasing import rebase_branch
+from anabranch.repo.merge.resolving import Resolver, Strategy, parse_resolution
+from anabranch.repo.snapshot import Snapshot
+from anabranch.repo.write import settle
+from anabranch.repo.write.checks import Checks, NamedCheck, checked_checks, run_checks
+from anabranch.repo.write.publish import Inspect
 
 __all__ = ["MergingHandle"]
 
@@ -92,7 +93,7 @@ class MergingHandle(Handle):
         head = self._records.heads.get(branch).head
         keys = [TableKey.parse(key) for key in head.commit.tables]
         changes = {key: self._records.commits.find_table(head, key) for key in keys}
-        self.foreign_writes = settling.try_to_settle(self._records, branch, changes)
+        self.foreign_writes = settle.try_to_settle(self._records, branch, changes)
 
     def conflicts(
         self,
@@ -127,7 +128,7 @@ class MergingHandle(Handle):
     ) -> GraphCommit:
         """Take back one commit by another; what others did to its rows since is kept, or a conflict."""
         combiner = self._combiner(self._named(branch), strategy=strategy, resolvers=resolvers)
-        return self._pick(picking.revert_commit, commit, message, combiner)
+        return self._pick(cherry_pick.revert_commit, commit, message, combiner)
 
     def cherry_pick(
         self,
@@ -140,7 +141,7 @@ class MergingHandle(Handle):
     ) -> GraphCommit:
         """Make one commit's change on a branch, too; its rows are merged with what is there."""
         combiner = self._combiner(self._named(branch), strategy=strategy, resolvers=resolvers)
-        return self._pick(picking.cherry_pick, commit, message, combiner)
+        return self._pick(cherry_pick.cherry_pick, commit, message, combiner)
 
     def rebase(
         self, branch: str, *, onto: str, strategy: str = Strategy.FAIL, resolvers: Resolvers | None = None

@@ -7,17 +7,18 @@ from typing import Any
 from anabranch.errors import InvalidInputError
 from anabranch.format.arguments import require_names
 from anabranch.ids import BranchName, CommitId, Ref, TableKey
-from anabranch.repo import entities, history, rewinding
-from anabranch.repo.changes import CommitChanges, TableFeed
-from anabranch.repo.checks import checked_limit, checked_version
-from anabranch.repo.diff import Diff, diff_snapshots
 from anabranch.repo.handles.base import Handle
-from anabranch.repo.lineage.graph import Lineage
-from anabranch.repo.lineage.tracing import trace_lineage
-from anabranch.repo.loading.values import Choice
-from anabranch.repo.models import CommitRecord, GraphCommit
-from anabranch.repo.refs import Resolved
-from anabranch.repo.snapshots import Snapshot
+from anabranch.repo.history import entities, tables
+from anabranch.repo.history.changes import CommitChanges, TableFeed
+from anabranch.repo.history.diff import Diff, diff_snapshots
+from anabranch.repo.history.lineage.graph import Lineage
+from anabranch.repo.history.lineage.tracing import trace_lineage
+from anabranch.repo.io.values import Choice
+from anabranch.repo.log.arguments import checked_limit, checked_version
+from anabranch.repo.log.entries import CommitRecord, GraphCommit
+from anabranch.repo.refs import reflog
+from anabranch.repo.refs.resolve import Resolved
+from anabranch.repo.snapshot import Snapshot
 
 __all__ = ["ReadingHandle"]
 
@@ -142,21 +143,21 @@ class ReadingHandle(Handle):
         """What a table came from: tables, pipelines and loads, each as it was when it was read."""
         return trace_lineage(self._records, self._resolve(self._ref(ref)).record, TableKey.parse(key))
 
-    def reflog(self, branch: str | None = None, *, limit: int | None = 50) -> list[rewinding.Movement]:
+    def reflog(self, branch: str | None = None, *, limit: int | None = 50) -> list[reflog.Movement]:
         """Every movement of a branch, newest first: commits, resets, deletes, with actor and time."""
         target = self._named(branch)
-        return rewinding.list_movements(self._records, target, limit=limit)
+        return reflog.list_movements(self._records, target, limit=limit)
 
-    def history_sync(self) -> history.HistoryTables:
+    def history_sync(self) -> tables.HistoryTables:
         """Bring `_graph_commits.lance` and `_graph_commit_actors.lance` up to date with every branch's log.
 
         They follow by themselves, a few commits behind, and nothing here reads them.
         """
-        return history.sync_history(self._records)
+        return tables.sync_history(self._records)
 
-    def history_rebuild(self) -> history.HistoryTables:
+    def history_rebuild(self) -> tables.HistoryTables:
         """Make both tables anew from the logs, for when they were damaged or lost."""
-        return history.rebuild_history(self._records)
+        return tables.rebuild_history(self._records)
 
     def _at(self, version: int | None, ref: str | None) -> Resolved:
         if version is None:

@@ -7,19 +7,23 @@ from anabranch.format.arguments import require_names
 from anabranch.format.home import Home
 from anabranch.format.staging import TARGET_ROWS, IndexKind, VectorOptions
 from anabranch.ids import BranchName, TableKey
-from anabranch.repo import adoption, settling, strangers, streams, upkeep
-from anabranch.repo.checks import checked_kind, checked_metadata, checked_text
 from anabranch.repo.engine import Rewriter
+from anabranch.repo.gc import compact
 from anabranch.repo.handles.base import Handle
-from anabranch.repo.merging.combining import Combiner
-from anabranch.repo.merging.resolving import Strategy, parse_resolution
-from anabranch.repo.models import CommitKind, GraphCommit
-from anabranch.repo.publish import Description
+from anabranch.repo.log.arguments import checked_kind, checked_metadata, checked_text
+from anabranch.repo.log.entries import CommitKind, GraphCommit
+from anabranch.repo.merge import adoption
+from anabranch.repo.merge.combining import Combiner
+from anabranch.repo.merge.resolving import Strategy, parse_resolution
+from anabranch.repo.runs import streams
 from anabranch.repo.schema.apply import SchemaApplied, apply_schema, plan_on, show_schema
 from anabranch.repo.schema.desired import Desired, read_desired
 from anabranch.repo.schema.plan import SchemaPlan
 from anabranch.repo.schema.state import SchemaState
 from anabranch.repo.transaction import Transaction
+from anabranch.repo.write import external
+from anabranch.repo.write.publish import Description
+from anabranch.repo.write.settle import ForeignWrite, settle_table
 
 __all__ = ["WritingHandle"]
 
@@ -81,13 +85,13 @@ class WritingHandle(Handle):
             raise TableNotFoundError(
                 f"there is no table '{key}' on branch '{target}'", hint="list the tables to see which exist"
             )
-        settling.settle_table(self._records, target, parsed, force=force)
+        settle_table(self._records, target, parsed, force=force)
         self._forget_foreign_writes(parsed)
 
-    def list_foreign_writes(self, *, branch: str | None = None) -> tuple[settling.ForeignWrite, ...]:
+    def list_foreign_writes(self, *, branch: str | None = None) -> tuple[ForeignWrite, ...]:
         """Tables whose newest Lance version somebody else made; each table of the branch is looked at."""
         target = self._named(branch)
-        return strangers.list_foreign_writes(self._records, target)
+        return external.list_foreign_writes(self._records, target)
 
     def adopt(
         self, key: str, uri: str | None = None, *, branch: str | None = None, primary_key: Sequence[str] = ()
@@ -123,7 +127,7 @@ class WritingHandle(Handle):
         engine: str = "local",
         target_rows_per_fragment: int = TARGET_ROWS,
         on_progress: Callable[[int, int], None] = lambda _done, _of: None,
-    ) -> upkeep.Compaction:
+    ) -> compact.Compaction:
         """Rewrite small and half-deleted files of tables as larger ones, in one commit; no row changes.
 
         By default all tables that the branch has written. The work is done in this process, or by Spark if `engine` is
@@ -132,9 +136,9 @@ class WritingHandle(Handle):
         target = self._named(branch)
         if keys is not None:
             require_names(keys)
-        return upkeep.compact_tables(
+        return compact.compact_tables(
             self.transaction(str(target), message="Compact", kind=CommitKind.COMPACT),
-            upkeep.list_written(self._records, target) if keys is None else keys,
+            compact.list_written(self._records, target) if keys is None else keys,
             target_rows_per_fragment=target_rows_per_fragment,
             rewriter=self._rewriter(engine),
             on_progress=on_progress,

@@ -15,8 +15,9 @@ from anabranch.format import staging
 from anabranch.format.staging import ColumnChange
 from anabranch.format.staging.incoming import cast_computed
 from anabranch.ids import TableKey
-from anabranch.repo.models import GraphCommit
-from anabranch.repo.records import Records
+from anabranch.repo.log.entries import GraphCommit
+from anabranch.repo.log.store import Records
+from anabranch.repo.refs.schema_lock import holding_schema_lock
 from anabranch.repo.schema.current import CurrentTable, built_indices, read_current, state_of
 from anabranch.repo.schema.noted import notes_of_column, notes_of_table
 from anabranch.repo.schema.plan import SchemaPlan, plan_schema
@@ -35,10 +36,9 @@ from anabranch.repo.schema.steps import (
     RenameTable,
     Step,
 )
-from anabranch.repo.schema_lock import holding_schema_lock
-from anabranch.repo.snapshots import Snapshot, Table
-from anabranch.repo.tables import check_unique
+from anabranch.repo.snapshot import Snapshot, Table
 from anabranch.repo.transaction import Transaction
+from anabranch.repo.write.homes import check_unique
 
 __all__ = ["SchemaApplied", "apply_schema", "plan_on", "show_schema"]
 

@@ -7,7 +7,7 @@ from anabranch.format.staging import IndexInfo, IndexKind, Pin, list_indices
 from anabranch.ids import TableKey
 from anabranch.repo.schema.noted import read_column, read_description, read_wished_indices
 from anabranch.repo.schema.state import Index, SchemaState, TableSchema
-from anabranch.repo.snapshots import Table
+from anabranch.repo.snapshot import Table
 from anabranch.storage.parallel import in_parallel
 
 __all__ = ["CurrentTable", "built_indices", "is_built_as", "read_current", "state_of"]

@@ -10,11 +10,11 @@ from anabranch.errors import InvalidInputError, InvalidSchemaError
 from anabranch.format.staging import IndexKind
 from anabranch.format.staging.fields import check_column_names
 from anabranch.ids import TableKey
-from anabranch.repo.checks import checked_text
+from anabranch.repo.log.arguments import checked_text
 from anabranch.repo.schema.reading import Node, read_values, read_yaml
 from anabranch.repo.schema.state import Column, Index, SchemaState, TableSchema
 from anabranch.repo.schema.types import canonical_type
-from anabranch.repo.tables import check_primary_key
+from anabranch.repo.write.homes import check_primary_key
 from anabranch.storage import open_files
 
 __all__ = ["Desired", "read_desired"]

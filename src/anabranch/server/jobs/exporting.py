@@ -12,8 +12,8 @@ from anabranch.files.formats import FileFormat
 from anabranch.files.writing import Target
 from anabranch.format.staging.incoming import require_columns
 from anabranch.ids import TableKey
-from anabranch.repo.loading.exporting import Wanted, export_table
-from anabranch.repo.loading.values import ExportReport
+from anabranch.repo.io.export import Wanted, export_table
+from anabranch.repo.io.values import ExportReport
 from anabranch.server.branches import Branches, OpenBranch
 from anabranch.server.files import Files
 from anabranch.server.jobs.jobs import Jobs, Report, at_work, telling

@@ -18,9 +18,9 @@ from anabranch.errors import (
 )
 from anabranch.files.formats import FileFormat, format_of_name
 from anabranch.ids import MAIN, TableKey
-from anabranch.repo.loading.values import Choice, LoadMode, LoadReport, OnDuplicate
+from anabranch.repo.io.values import Choice, LoadMode, LoadReport, OnDuplicate
 from anabranch.repo.repository import Repository
-from anabranch.repo.snapshots import Table
+from anabranch.repo.snapshot import Table
 from anabranch.server.access import DEFAULT_BRANCH
 from anabranch.server.attempts import JOB_ID, find_commit
 from anabranch.server.branches import Branches, OpenBranch

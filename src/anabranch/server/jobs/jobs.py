@@ -20,7 +20,7 @@ from anabranch.errors import (
     ProjectNotFoundError,
     TooManyRequestsError,
 )
-from anabranch.repo.loading.values import LoadProgress, OnProgress
+from anabranch.repo.io.values import LoadProgress, OnProgress
 from anabranch.server.branches import Branches, OpenBranch
 from anabranch.server.envelope import SURPRISE, envelope_of, status_of, without_place
 from anabranch.server.jobs.models import Job, JobKind, JobState, Progress

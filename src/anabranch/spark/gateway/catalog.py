@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from anabranch.errors import TableNotFoundError
-from anabranch.repo.snapshots import Snapshot, Table
+from anabranch.repo.snapshot import Snapshot, Table
 from anabranch.spark.gateway import alterations
 from anabranch.spark.gateway.definitions import PRIMARY_KEY, described_schema, parse_definition, properties_of
 from anabranch.spark.gateway.metadata import load_metadata

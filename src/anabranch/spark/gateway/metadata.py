@@ -13,10 +13,10 @@ from pyspark.sql.types import FloatType, StructField, StructType
 
 from anabranch.errors import InvalidInputError
 from anabranch.format.storage_report import list_data_files
-from anabranch.repo.changes import TableFeed
+from anabranch.repo.history.changes import TableFeed
+from anabranch.repo.history.table_line import TableChange
 from anabranch.repo.repository import Repository
-from anabranch.repo.snapshots import Snapshot
-from anabranch.repo.table_line import TableChange
+from anabranch.repo.snapshot import Snapshot
 from anabranch.spark.change_feed import (
     CHANGE,
     COMMIT,

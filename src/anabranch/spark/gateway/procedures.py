@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from anabranch.errors import InvalidInputError
 from anabranch.format.staging import IndexKind, VectorOptions
-from anabranch.repo.branches import BranchInfo
-from anabranch.repo.loading.values import Choice
-from anabranch.repo.merging.resolving import Strategy
-from anabranch.repo.models import GraphCommit
+from anabranch.repo.io.values import Choice
+from anabranch.repo.log.entries import GraphCommit
+from anabranch.repo.merge.resolving import Strategy
+from anabranch.repo.refs.branches import BranchInfo
 from anabranch.repo.repository import Repository
 from anabranch.spark.gateway.requests import Request
 from anabranch.spark.types import as_shown, shown_columns, shown_schema

@@ -19,10 +19,10 @@ from pyroaring import BitMap64
 from anabranch.errors import BusyError, InvalidExpressionError, InvalidInputError, TableNotFoundError
 from anabranch.format import staging
 from anabranch.format.staging import Addresses, Pin, WrittenFragment
-from anabranch.repo.draft import Draft, WrittenChange
 from anabranch.repo.repository import Repository
-from anabranch.repo.streams import StreamBatch
+from anabranch.repo.runs.streams import StreamBatch
 from anabranch.repo.transaction import Transaction
+from anabranch.repo.write.staged_table import Draft, WrittenChange
 from anabranch.spark.gateway.definitions import TableDefinition, parse_definition
 from anabranch.spark.gateway.names import branch_of, parse_name
 from anabranch.spark.gateway.predicates import push_predicate

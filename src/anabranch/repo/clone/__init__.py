@@ -1,0 +1,1 @@
+"""Copies of whole repositories, and repositories that were moved."""

@@ -1,0 +1,310 @@
+"""A new repository from one commit of another: tables first, then their commit, then the mark that makes it one.
+
+The source is told before anything of it is read. Whatever dies halfway leaves a place that is no repository, and that
+the next attempt clears.
+"""
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from anabranch.errors import (
+    AnabranchError,
+    ConflictError,
+    InvalidInputError,
+    InvalidPathError,
+    RepositoryExistsError,
+    RepositoryNotFoundError,
+    StorageDeniedError,
+    TableNotFoundError,
+)
+from anabranch.format.clone import draft_clone, put_clone, refuse_mixed_stores
+from anabranch.format.clone_files import Draft
+from anabranch.format.staging import Pin
+from anabranch.ids import Ref, TableKey
+from anabranch.repo.log.clones import CloneKind, Clones
+from anabranch.repo.log.collected import require_uncollected
+from anabranch.repo.log.commits import Commits
+from anabranch.repo.log.config import Context
+from anabranch.repo.log.creation import Mark, check_repository, first_entry, has_mark, put_mark
+from anabranch.repo.log.entries import CommitKind, CommitRecord, GraphCommit, TableEntry, TableMap
+from anabranch.repo.log.heads import Heads
+from anabranch.repo.log.origins import (
+    Attempt,
+    AttemptState,
+    Registration,
+    begin,
+    find_origin,
+    finish,
+    refuse_overtaken,
+)
+from anabranch.repo.log.store import Records
+from anabranch.repo.refs.resolve import refuse_internal, require_kept, require_published, resolve
+from anabranch.repo.write.homes import free_dataset
+from anabranch.storage import in_parallel, is_below_file, open_store
+from anabranch.storage.steps import Steps
+from anabranch.storage.uris import relative_to
+
+__all__ = ["CloneRequest", "Progress", "UnregisteredCloneWarning", "clone_repository", "request_clone"]
+
+
+class UnregisteredCloneWarning(UserWarning):
+    """The source of a shallow clone cannot be written to, so its garbage collection does not know of the clone."""
+
+
+# Called with what is done and what there is to do: tables of a shallow clone, files of a deep one.
+Progress = Callable[[int, int], None]
+
+_ORIGIN = "_origin/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloneRequest:
+    """Which tables of which commit are to be cloned, and where to."""
+
+    source: Records
+    commit: GraphCommit
+    tables: TableMap
+    kind: CloneKind
+    target: Context
+
+
+def request_clone(
+    source: Records, target: Context, *, ref: str, tables: Sequence[str] | None, kind: CloneKind
+) -> CloneRequest:
+    """Say what is to be cloned: all tables of a ref, or those that are named."""
+    found = require_kept(require_published(resolve(Ref.parse(ref), source), source), source)
+    refuse_internal(found)
+    return CloneRequest(
+        source=source,
+        commit=found.get_commit(),
+        tables=_chosen(source.commits.tables_of(found.record), tables),
+        kind=kind,
+        target=target,
+    )
+
+
+def _chosen(tables: TableMap, wanted: Sequence[str] | None) -> TableMap:
+    if wanted is None:
+        return tables
+    if isinstance(wanted, str):
+        raise InvalidInputError(f"the tables {wanted!r} are no list", hint=f"give [{wanted!r}]")
+    keys = [TableKey.parse(key) for key in wanted]
+    for key in keys:
+        if key not in tables:
+            raise TableNotFoundError(f"there is no table '{key}' to clone", hint="list the tables of that ref")
+    return {key: tables[key] for key in keys}
+
+
+def clone_repository(request: CloneRequest, progress: Progress = lambda _done, _total: None) -> None:
+    """Make a repository whose main begins with one commit: the tables of the source's.
+
+    Where a clone was cut off, this begins anew; where all but the last step was done, it does that.
+    """
+    target, options = request.target, request.source.context.storage_options
+    before = find_origin(target)
+    if before is not None and before.state is AttemptState.FINISHED and not has_mark(target):
+        _complete(target, before, options)
+        if before.makes_the_same_as(_attempt(request, before, ())):
+            return
+    _refuse_taken(request, is_unfinished=before is not None)
+    attempt = _attempt(request, before, _register(request))
+    try:
+        begin(target, attempt)
+        _clear(target, before, options)
+        record, tables = _clone_tables(request, attempt, progress)
+        target.store.sync_all()  # the tables must be durable before the log that refers to them
+        Commits(target).put(record, tables)
+    except BaseException as err:
+        # If this fails as well, the registrations stay: they do no harm, and they are listed.
+        with suppress(AnabranchError):
+            _release(attempt.registrations, options, target=target.root)
+        if isinstance(err, AnabranchError):
+            refuse_overtaken(target, attempt)
+        raise
+    _complete(target, finish(target, attempt, first_commit_id=record.commit.graph_commit_id), options)
+
+
+def _attempt(request: CloneRequest, before: Attempt | None, registrations: tuple[Registration, ...]) -> Attempt:
+    source = request.source.context
+    return Attempt(
+        number=1 if before is None else before.number + 1,
+        state=AttemptState.BEGUN,
+        source=source.root,
+        source_id=check_repository(source).id,
+        commit_id=request.commit.graph_commit_id,
+        kind=request.kind,
+        tables=tuple(sorted(map(str, request.tables))),
+        registrations=registrations,
+        repository_id=request.target.new_id(),
+    )
+
+
+def _refuse_taken(request: CloneRequest, *, is_unfinished: bool) -> None:
+    source, target = request.source.context, request.target
+    if request.kind is CloneKind.SHALLOW:
+        refuse_mixed_stores(source.root, target.root)
+    for inner, outer in ((source.root, target.root), (target.root, source.root)):
+        if relative_to(inner, outer) is not None:
+            raise InvalidPathError(
+                f"clone {target.root!r} and its source {source.root!r} would lie in one another",
+                hint="choose a place outside of it",
+            )
+    if is_below_file(target.root):
+        raise InvalidPathError(f"clone {target.root!r} is a file, or lies below one", hint="choose another place")
+    if has_mark(target):
+        raise RepositoryExistsError(f"there is a repository at {target.root!r} already", hint="choose another place")
+    if not is_unfinished and any(True for _ in target.store.list()):
+        raise ConflictError(f"there is something at {target.root!r} already", hint="choose an empty place")
+
+
+def _register(request: CloneRequest) -> tuple[Registration, ...]:
+    """Record the clone in the source, and for a shallow clone in the source's own sources: their files are read too.
+
+    A source that cannot be written to gets no record, so its garbage collection does not know of the clone.
+    """
+    source, target = request.source.context, request.target.root
+    try:
+        held = Clones(source).register(
+            target=target, kind=request.kind, commit_id=request.commit.graph_commit_id, keys=tuple(request.tables)
+        )
+    except StorageDeniedError:
+        if request.kind is CloneKind.SHALLOW:
+            _warn_unregistered(source.root)
+        return ()
+    made = [Registration(repository=source.root, clone_id=held.id)]
+    try:
+        require_uncollected(source, request.commit.graph_commit_id)
+        for other in _held_by(source) if request.kind is CloneKind.SHALLOW else ():
+            above = Clones(_at(other.repository, source.storage_options, actor=source.actor))
+            theirs = above.get(other.clone_id)
+            if theirs.is_held:
+                keys = [TableKey.parse(key) for key in theirs.tables]
+                again = above.register(target=target, kind=request.kind, commit_id=theirs.commit_id, keys=keys)
+                made.append(Registration(repository=other.repository, clone_id=again.id))
+                require_uncollected(above.context, theirs.commit_id)
+    except BaseException:
+        with suppress(AnabranchError):
+            _release(made, source.storage_options, target=target)
+        raise
+    return tuple(made)
+
+
+def _warn_unregistered(source: str) -> None:
+    warnings.warn(
+        f"{source!r} cannot be written to, so it does not know of this clone: "
+        "garbage collection there may delete files that the clone reads",
+        UnregisteredCloneWarning,
+        stacklevel=2,
+    )
+
+
+def _held_by(source: Context) -> tuple[Registration, ...]:
+    """Where the source itself is registered as a shallow clone."""
+    origin = find_origin(source)
+    if origin is None or origin.kind is not CloneKind.SHALLOW:
+        return ()
+    for each in origin.registrations:
+        if not has_mark(_at(each.repository, source.storage_options)):
+            raise RepositoryNotFoundError(
+                f"{source.root!r} is a shallow clone of {each.repository!r}, which is not there",
+                hint="put it back, or relocate the clone, before you clone it in turn",
+            )
+    return origin.registrations
+
+
+def _at(root: str, storage_options: Mapping[str, str], actor: str | None = None) -> Context:
+    return Context(root=root, store=open_store(root, storage_options), storage_options=storage_options, actor=actor)
+
+
+def _release(registrations: Sequence[Registration], storage_options: Mapping[str, str], *, target: str) -> None:
+    """Release the registrations of a clone at `target`.
+
+    Those of other clones are left alone: the list may come from a folder that was copied from elsewhere, and it must
+    not take away what protects another clone.
+    """
+    for each in registrations:
+        clones = Clones(_at(each.repository, storage_options))
+        if clones.get(each.clone_id).target == target:
+            clones.release(each.clone_id)
+
+
+def _clear(target: Context, before: Attempt | None, storage_options: Mapping[str, str]) -> None:
+    """Remove what an earlier attempt left, here and in its source; it can no longer finish."""
+    if before is None:
+        return
+    paths = [info.path for info in target.store.list() if not info.path.startswith(_ORIGIN)]
+    in_parallel(target.store.delete, paths)
+    for each in before.registrations:
+        # Its source may be gone, or out of reach from here.
+        with suppress(AnabranchError):
+            _release([each], storage_options, target=target.root)
+
+
+def _clone_tables(request: CloneRequest, attempt: Attempt, progress: Progress) -> tuple[CommitRecord, TableMap]:
+    places = {key: _dataset_of(request.target, key, attempt) for key in sorted(request.tables)}
+    is_deep = request.kind is CloneKind.DEEP
+    name = attempt.clone_id
+
+    def draft(key: TableKey) -> tuple[Pin, Draft]:
+        entry = request.tables[key]
+        pin = Pin(home=request.source.context.home_of(entry), version=entry.version)
+        return pin, draft_clone(pin, name=name, is_deep=is_deep)
+
+    drafts = dict(zip(places, in_parallel(draft, places), strict=True))
+    files = sum(len(drawn.copies) for _, drawn in drafts.values())
+    step = Steps(progress, files if is_deep else len(drafts))
+
+    def put(key: TableKey) -> TableEntry:
+        pin, drawn = drafts[key]
+        root = request.target.dataset_root(places[key])
+        made = put_clone(pin.home, root, drawn, on_copied=step.done if is_deep else lambda: None)
+        if not is_deep:
+            step.done()
+        old = request.tables[key]
+        return replace(old, dataset=places[key], home=None, version=made.version, head=made.version, forked_from=None)
+
+    # The files of a table are copied many at a time already.
+    made = map(put, places) if is_deep else in_parallel(put, places)
+    tables = dict(zip(places, made, strict=True))
+    return _first_record(request, attempt), tables
+
+
+def _dataset_of(target: Context, key: TableKey, attempt: Attempt) -> str:
+    """The folder of a table; a second attempt never writes where one that seems dead may still write."""
+    return f"{key.bucket}/{key.table}.lance" if attempt.number == 1 else free_dataset(target, key)
+
+
+def _first_record(request: CloneRequest, attempt: Attempt) -> CommitRecord:
+    context = request.target
+    commit = GraphCommit(
+        graph_commit_id=context.new_id(),
+        manifest_branch=None,
+        manifest_version=1,
+        parent_commit_id=None,
+        merged_parent_commit_id=None,
+        actor_id=context.actor,
+        created_at=max(context.clock(), request.commit.created_at),
+        message=f"Clone {attempt.source}",
+        kind=CommitKind.CLONE,
+        metadata={
+            "source": attempt.source,
+            "source_id": attempt.source_id,
+            "source_commit_id": attempt.commit_id,
+            "clone_id": attempt.clone_id,
+        },
+        tables=attempt.tables,
+        generation=0,
+    )
+    return CommitRecord(commit=commit, base=commit.graph_commit_id, changes={}, recent=(), older=None)
+
+
+def _complete(target: Context, finished: Attempt, storage_options: Mapping[str, str]) -> None:
+    """Begin main with the commit of a finished attempt, then put the mark; whoever does this does the same."""
+    record = Commits(target).get(str(finished.first_commit_id))
+    if not Heads(target).append(first_entry(record)):
+        raise RepositoryExistsError(f"somebody else began a repository at {target.root!r}", hint="choose another place")
+    put_mark(target, Mark(id=finished.repository_id, root=target.root, created_at=record.commit.created_at))
+    if finished.kind is CloneKind.DEEP:
+        _release(finished.registrations, storage_options, target=target.root)

@@ -1,0 +1,1 @@
+"""What happened before: ancestry, diffs, changes by commit, rows through time, lineage. Reads only."""

@@ -1,0 +1,320 @@
+"""What differs between two states: tables, columns, and rows with their values before and after.
+
+Equal pointers are equal tables. Otherwise only the rows are read that the two versions may differ in, and matched by
+their key, or, without one, by their values and then by the ids that Lance gave them.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from anabranch.errors import TableNotFoundError
+from anabranch.format.difference import ColumnPair, Difference, compare_versions, find_filled
+from anabranch.format.parts import Part, all_parts, count_parts
+from anabranch.format.python_values import python_values
+from anabranch.ids import TableKey
+from anabranch.repo.history.comparing import RowComparer, RowComparison, RowSide, TableCounts
+from anabranch.repo.log.entries import TableMap
+from anabranch.repo.snapshot import Snapshot, Table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = [
+    "Diff",
+    "RowChange",
+    "RowChangeKind",
+    "SchemaChange",
+    "TableChangeKind",
+    "TableCounts",
+    "TableDiff",
+    "diff_snapshots",
+    "find_renamed",
+]
+
+
+_NO_ROWS = TableCounts(inserted=0, updated=0, deleted=0)
+
+
+class TableChangeKind(StrEnum):
+    """What happened to a table."""
+
+    ADDED = "added"
+    REMOVED = "removed"
+    CHANGED = "changed"
+
+
+class RowChangeKind(StrEnum):
+    """What happened to a row."""
+
+    INSERTED = "inserted"
+    UPDATED = "updated"
+    DELETED = "deleted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaChange:
+    """A column that was added, removed, renamed, retyped or changed in whether it may be null."""
+
+    change: str
+    column: str
+    before: str | None
+    after: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowChange:
+    """One row before and after; `columns` are those whose values differ, of an updated row."""
+
+    table: str
+    change: RowChangeKind
+    before: Mapping[str, Any] | None
+    after: Mapping[str, Any] | None
+    columns: tuple[str, ...]
+
+
+class TableDiff:
+    """One table that differs. Rows are compared when somebody asks for them, and again for each who does."""
+
+    def __init__(
+        self, key: str, *, before: Table | None, after: Table | None, load_comparer: Callable[[], RowComparer]
+    ) -> None:
+        self.key = key
+        self.before = before
+        self.after = after
+        self._load_comparer = load_comparer
+
+    def __repr__(self) -> str:
+        return f"TableDiff({self.key!r}, {self.change.value})"
+
+    @property
+    def change(self) -> TableChangeKind:
+        """Whether the table came, went or changed."""
+        if self.before is None:
+            return TableChangeKind.ADDED
+        return TableChangeKind.REMOVED if self.after is None else TableChangeKind.CHANGED
+
+    @property
+    def renamed_from(self) -> str | None:
+        """The name it had before, if that was another."""
+        return self.before.key if self.before is not None and self.before.key != self.key else None
+
+    @cached_property
+    def columns(self) -> tuple[SchemaChange, ...]:
+        """How the schema differs; of a table that was added or removed, nothing is said."""
+        if self.before is None or self.after is None:
+            return ()
+        return tuple(_iter_column_changes(self.before, self.after, self._difference.columns))
+
+    @cached_property
+    def counts(self) -> TableCounts:
+        """How many rows differ; their values are not kept."""
+        if self.before is None or self.after is None:
+            return TableCounts(
+                inserted=0 if self.after is None else self.after.count_rows(),
+                updated=0,
+                deleted=0 if self.before is None else self.before.count_rows(),
+            )
+        if not self.rows_to_compare:
+            return _NO_ROWS
+        if not self._keys:
+            return self._load_comparer().count(self._comparison(with_filled=True))
+        found = self._load_comparer().count(self._comparison(with_filled=False))
+        # A key is in one row only: those that got or lost a value in a new or old column have changed, and no other.
+        return replace(found, updated=found.updated + count_parts(older for older, _ in self._filled))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to see, as of a table that was only rewritten."""
+        if self.change is not TableChangeKind.CHANGED or self.renamed_from is not None or self.columns:
+            return False
+        if count_parts(self._difference.older) != count_parts(self._difference.newer):
+            return False  # the rest is in both, so that rows came or went, whatever is in them
+        return not self.counts.total
+
+    @property
+    def rows_to_compare(self) -> int:
+        """How many rows are read whole to find those that differ."""
+        filled = sum(older.rows + newer.rows for older, newer in self._filled)
+        return count_parts(self._difference.older) + count_parts(self._difference.newer) + filled
+
+    @property
+    def appended(self) -> RowSide | None:
+        """The rows that came, if nothing else can differ: there is nothing to compare then."""
+        if self.before is None or self._difference.older or self._filled:
+            return None
+        return _side(self.after, self._difference.newer, with_row_ids=False)
+
+    def iter_batches(self) -> "pa.RecordBatchReader":
+        """The rows that differ: `change`, `columns`, and `before` and `after` as structs."""
+        return self._load_comparer().compare(self._comparison(with_filled=True))
+
+    def iter_rows(self) -> Iterator[RowChange]:
+        """Read the rows that differ, in no order."""
+        for batch in self.iter_batches():
+            for row in python_values(batch.to_struct_array()):
+                yield RowChange(
+                    table=self.key,
+                    change=RowChangeKind(row["change"]),
+                    before=row["before"],
+                    after=row["after"],
+                    columns=tuple(row["columns"]),
+                )
+
+    def to_arrow(self) -> "pa.Table":
+        """The rows that differ as one table, with a column that says what happened to each."""
+        return self.iter_batches().read_all()
+
+    @cached_property
+    def _difference(self) -> Difference:
+        if self.before is not None and self.after is not None:
+            return compare_versions(self.before.pin, self.after.pin)
+        return _all_of(self.before, self.after)
+
+    @cached_property
+    def _filled(self) -> "tuple[tuple[Part, Part], ...]":
+        if self.before is None or self.after is None:
+            return ()
+        return find_filled(self.before.pin, self.after.pin, self._difference)
+
+    @cached_property
+    def _keys(self) -> tuple[ColumnPair, ...]:
+        """The primary key as pairs of columns, if both versions have the same."""
+        if self.before is None or self.after is None:
+            return ()
+        by_newer = {pair.newer: pair for pair in self._difference.columns}
+        pairs = tuple(by_newer[name] for name in self.after.primary_key)
+        return pairs if tuple(pair.older for pair in pairs) == self.before.primary_key else ()
+
+    def _comparison(self, *, with_filled: bool) -> RowComparison:
+        difference, filled = self._difference, self._filled if with_filled else ()
+        has_row_ids = (
+            not self._keys
+            and self.before is not None
+            and self.after is not None
+            and self.before.entry.dataset == self.after.entry.dataset
+        )
+        return RowComparison(
+            older=_side(self.before, (*difference.older, *(older for older, _ in filled)), with_row_ids=has_row_ids),
+            newer=_side(self.after, (*difference.newer, *(newer for _, newer in filled)), with_row_ids=has_row_ids),
+            columns=difference.columns,
+            keys=self._keys,
+            has_row_ids=has_row_ids,
+        )
+
+
+class Diff:
+    """All that differs between two states, by table."""
+
+    def __init__(self, before: Snapshot, after: Snapshot, tables: tuple[TableDiff, ...]) -> None:
+        self.before = before
+        self.after = after
+        self.tables = tables
+
+    def __repr__(self) -> str:
+        return f"Diff({self.before.id!r}, {self.after.id!r}, tables={len(self.tables)})"
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to see: a table that was only rewritten has no differences."""
+        return all(table.is_empty for table in self.tables)
+
+    def summary(self) -> dict[str, TableCounts]:
+        """How many rows of each table differ."""
+        return {table.key: table.counts for table in self.tables if not table.is_empty}
+
+    def iter_rows(self) -> Iterator[RowChange]:
+        """Read the rows that differ, table by table, in no order."""
+        for table in self.tables:
+            yield from table.iter_rows()
+
+    def to_arrow(self) -> "dict[str, pa.Table]":
+        """The rows that differ, as one Arrow table for each table of the repository."""
+        return {table.key: table.to_arrow() for table in self.tables}
+
+
+def diff_snapshots(
+    before: Snapshot, after: Snapshot, *, keys: Sequence[str] | None, load_comparer: Callable[[], RowComparer]
+) -> Diff:
+    """Compare two snapshots, related or not; no row is read before somebody asks for it."""
+    old, new = before.entries, after.entries
+    wanted = None if keys is None else {TableKey.parse(key) for key in keys}
+    for key in wanted or ():
+        if key not in old and key not in new:
+            raise TableNotFoundError(f"there is no table '{key}' on either side", hint="list the tables of both")
+    renamed = find_renamed(old, new)
+    tables = []
+    for key in sorted({*old, *new}):
+        was = renamed.get(key, key)
+        is_gone = key in old and key not in new and key in renamed.values()
+        if is_gone or (wanted is not None and key not in wanted and was not in wanted):
+            continue
+        left = before[str(was)] if was in old else None
+        right = after[str(key)] if key in new else None
+        if left is None or right is None or key in renamed or left.entry != right.entry:
+            tables.append(TableDiff(str(key), before=left, after=right, load_comparer=load_comparer))
+    return Diff(before, after, tuple(tables))
+
+
+def find_renamed(before: TableMap, after: TableMap) -> dict[TableKey, TableKey]:
+    """The tables that have another name by now, {new: old}: the dataset is the same, and its old name is free."""
+    gone = _names_by_dataset(before, besides=after)
+    come = _names_by_dataset(after, besides=before)
+    # A dataset may be there by several names, at several states; each is one table at most on the other side.
+    return {new: old for dataset, names in come.items() for new, old in zip(names, gone.get(dataset, ()), strict=False)}
+
+
+def _names_by_dataset(tables: TableMap, *, besides: TableMap) -> dict[str, list[TableKey]]:
+    found: dict[str, list[TableKey]] = {}
+    for key in sorted(tables):
+        if key not in besides:
+            found.setdefault(tables[key].dataset, []).append(key)
+    return found
+
+
+def _side(table: Table | None, parts: Sequence[Part], *, with_row_ids: bool) -> RowSide | None:
+    if table is None:
+        return None
+    return RowSide(pin=table.pin, parts=tuple(parts), with_row_ids=with_row_ids)
+
+
+def _all_of(before: Table | None, after: Table | None) -> Difference:
+    """Every row of a table that is on one side only."""
+    table = after if before is None else before
+    if table is None:
+        return Difference(columns=(), older=(), newer=())
+    names = table.schema.names
+    parts = all_parts(table.pin)
+    if before is None:
+        pairs = tuple(ColumnPair(older=None, newer=name) for name in names)
+        return Difference(columns=pairs, older=(), newer=parts)
+    return Difference(columns=tuple(ColumnPair(older=name, newer=None) for name in names), older=parts, newer=())
+
+
+def _iter_column_changes(before: Table, after: Table, pairs: Sequence[ColumnPair]) -> Iterator[SchemaChange]:
+    old, new = before.schema, after.schema
+    for pair in pairs:
+        if pair.older is None and pair.newer is not None:
+            yield SchemaChange(change="added", column=pair.newer, before=None, after=str(new.field(pair.newer).type))
+        elif pair.newer is None and pair.older is not None:
+            yield SchemaChange(change="removed", column=pair.older, before=str(old.field(pair.older).type), after=None)
+        elif pair.older is not None and pair.newer is not None:
+            left, right = old.field(pair.older), new.field(pair.newer)
+            if pair.older != pair.newer:
+                yield SchemaChange(change="renamed", column=pair.newer, before=pair.older, after=pair.newer)
+            if left.type != right.type:
+                yield SchemaChange(change="type", column=pair.newer, before=str(left.type), after=str(right.type))
+            if left.nullable != right.nullable:
+                yield SchemaChange(
+                    change="nullable", column=pair.newer, before=str(left.nullable), after=str(right.nullable)
+                )
+    names = {pair.older: pair.newer for pair in pairs}
+    if tuple(names.get(name) for name in before.primary_key) != after.primary_key:
+        yield SchemaChange(
+            change="primary key",
+            column=", ".join(after.primary_key),
+            before=", ".join(before.primary_key),
+            after=", ".join(after.primary_key),
+        )

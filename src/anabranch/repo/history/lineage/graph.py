@@ -1,0 +1,52 @@
+"""The graph of what a table came from, as a value."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from anabranch.repo.history.lineage.nodes import LineageEdge, LineageNode, NodeKind
+from anabranch.repo.history.lineage.svg import draw_svg
+from anabranch.repo.history.lineage.text import draw_text
+
+__all__ = ["Lineage"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lineage:
+    """All that a table at one commit came from.
+
+    The first node is the table itself. A pipeline that reads what it wrote before makes a cycle.
+    """
+
+    table: str
+    commit_id: str
+    nodes: tuple[LineageNode, ...]
+    edges: tuple[LineageEdge, ...]
+
+    def to_text(self) -> str:
+        """Draw a tree: below each table what made it, below that what it was made from."""
+        return draw_text(self.nodes, self.edges)
+
+    def to_svg(self) -> str:
+        """Draw the graph from left to right, as one SVG file that needs nothing else."""
+        return draw_svg(self.nodes, self.edges)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The graph in values that JSON holds."""
+        return {
+            "table": self.table,
+            "commit_id": self.commit_id,
+            "nodes": [_node_document(node) for node in self.nodes],
+            "edges": [{"source": edge.source, "target": edge.target, "kind": edge.kind.value} for edge in self.edges],
+        }
+
+
+def _node_document(node: LineageNode) -> dict[str, Any]:
+    names = ["id", "kind", "name", "table", "commit_id", "created_at"]
+    match node.kind:
+        case NodeKind.TABLE:
+            names += ["rows"]
+        case NodeKind.PIPELINE:
+            names += ["commits", "message", "write"]
+        case NodeKind.LOAD | NodeKind.CHANGE:
+            names += ["commits", "message"]
+    return {**{name: getattr(node, name) for name in names}, "kind": node.kind.value}

@@ -1,0 +1,155 @@
+"""Boxes and arrows as SVG, and a lineage drawn with them."""
+
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from xml.sax.saxutils import escape
+
+from anabranch.repo.history.lineage.layout import Arrow, Box, Size, lay_out
+from anabranch.repo.history.lineage.nodes import LineageEdge, LineageNode
+
+__all__ = ["DrawnBox", "DrawnEdge", "draw_boxes", "draw_svg"]
+
+_MARGIN = 24.0
+_PADDING = 12.0
+_NAME_SIZE = 13.0
+_ABOUT_SIZE = 11.0
+# Of the fonts named below, a character is as wide as this part of its height.
+_ASPECT = 0.62
+_LINE = 16.0
+# So many characters are shown; the whole text is in the title of the box.
+_SHOWN = 44
+# Edges against the others swing below the boxes.
+_SWING = 44.0
+
+_STYLE = """
+.lineage { --paper: #ffffff; --ink: #1f2328; --faint: #59636e; --line: #8c959f;
+  --table: #ddf4ff; --table-edge: #0969da; --pipeline: #dafbe1; --pipeline-edge: #1a7f37;
+  --load: #fff1e5; --load-edge: #bc4c00; --change: #f6f8fa; --change-edge: #818b98; }
+@media (prefers-color-scheme: dark) { .lineage { --paper: #0d1117; --ink: #e6edf3; --faint: #9198a1; --line: #6e7681;
+  --table: #121d2f; --table-edge: #4493f8; --pipeline: #12261e; --pipeline-edge: #3fb950;
+  --load: #2a1d12; --load-edge: #db6d28; --change: #161b22; --change-edge: #6e7681; } }
+.lineage .paper { fill: var(--paper); }
+.lineage text { font-family: ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace; fill: var(--ink); }
+.lineage .name { font-size: 13px; font-weight: 600; }
+.lineage .about { font-size: 11px; fill: var(--faint); }
+.lineage .edge { fill: none; stroke: var(--line); stroke-width: 1.5; }
+.lineage .back, .lineage .renamed { stroke-dasharray: 5 4; }
+.lineage .head { fill: var(--line); }
+.lineage .box { stroke-width: 1.5; }
+.lineage .root .box { stroke-width: 3; }
+.lineage .table .box { fill: var(--table); stroke: var(--table-edge); }
+.lineage .pipeline .box { fill: var(--pipeline); stroke: var(--pipeline-edge); }
+.lineage .load .box { fill: var(--load); stroke: var(--load-edge); }
+.lineage .change .box { fill: var(--change); stroke: var(--change-edge); }
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawnBox:
+    """A box: its name, lines about it, and a title that is shown when the pointer is on it."""
+
+    id: str
+    style: str
+    name: str
+    about: tuple[str, ...]
+    title: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawnEdge:
+    """An arrow between two boxes, by their ids."""
+
+    source: str
+    target: str
+    style: str
+
+
+def draw_svg(nodes: Sequence[LineageNode], edges: Sequence[LineageEdge]) -> str:
+    """Draw a lineage; its first node is the one whose lineage it is."""
+    boxes = [
+        DrawnBox(
+            id=node.id,
+            style=f"{node.kind.value} root" if node is nodes[0] else node.kind.value,
+            name=node.name,
+            # With the time on a line of its own, so that boxes are not too wide.
+            about=tuple(node.about.rsplit(" · ", 1)),
+            title=f"{node.name}: {node.about}, commit {node.commit_id}",
+        )
+        for node in nodes
+    ]
+    drawn = [DrawnEdge(source=edge.source, target=edge.target, style=edge.kind.value) for edge in edges]
+    return draw_boxes(boxes, drawn, title=f"The lineage of {nodes[0].name}")
+
+
+def draw_boxes(drawn: Sequence[DrawnBox], edges: Sequence[DrawnEdge], *, title: str) -> str:
+    """Draw boxes and arrows, the first box rightmost; the colours follow the reader's choice of dark or light."""
+    sizes = {each.id: _size(each) for each in drawn}
+    boxes, arrows = lay_out(sizes, [(edge.source, edge.target) for edge in edges])
+    is_swinging = any(arrow.is_back for arrow in arrows)
+    width = max(box.x + box.width for box in boxes.values()) + 2 * _MARGIN
+    height = max(box.y + box.height for box in boxes.values()) + 2 * _MARGIN + (_SWING if is_swinging else 0)
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="lineage" role="img" width="{width:.0f}" '
+        f'height="{height:.0f}" viewBox="{-_MARGIN:.0f} {-_MARGIN:.0f} {width:.0f} {height:.0f}">',
+        f"<title>{_text(title)}</title>",
+        f"<style>{_STYLE}</style>",
+        '<defs><marker id="lineage-head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" '
+        'orient="auto-start-reverse"><path class="head" d="M0,0 L8,4 L0,8 z"/></marker></defs>',
+        f'<rect class="paper" x="{-_MARGIN:.0f}" y="{-_MARGIN:.0f}" width="100%" height="100%"/>',
+        *(_arrow_line(arrow, edge.style) for arrow, edge in zip(arrows, edges, strict=True)),
+        *(line for each in drawn for line in _box_lines(each, boxes[each.id])),
+        "</svg>",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _size(drawn: DrawnBox) -> Size:
+    widths = (_cells(_cut(drawn.name)) * _NAME_SIZE, *(_cells(_cut(line)) * _ABOUT_SIZE for line in drawn.about))
+    return round(max(widths) * _ASPECT + 2 * _PADDING, 1), _LINE * (1 + len(drawn.about)) + _PADDING
+
+
+def _box_lines(drawn: DrawnBox, box: Box) -> Iterator[str]:
+    x, y = box.x + _PADDING, box.y + _PADDING / 2 + _LINE * 0.75
+    yield f'<g class="{drawn.style}"><title>{_text(drawn.title)}</title>'
+    yield (
+        f'<rect class="box" x="{box.x:.1f}" y="{box.y:.1f}" width="{box.width:.1f}" height="{box.height:.1f}" rx="7"/>'
+    )
+    yield f'<text class="name" x="{x:.1f}" y="{y:.1f}">{_text(_cut(drawn.name))}</text>'
+    for number, line in enumerate(drawn.about, 1):
+        yield f'<text class="about" x="{x:.1f}" y="{y + number * _LINE:.1f}">{_text(_cut(line))}</text>'
+    yield "</g>"
+
+
+def _arrow_line(arrow: Arrow, style: str) -> str:
+    classes = f"edge {style}{' back' if arrow.is_back else ''}"
+    return f'<path class="{classes}" marker-end="url(#lineage-head)" d="{_path(arrow)}"/>'
+
+
+def _path(arrow: Arrow) -> str:
+    (x, y), *_ = arrow.points
+    path = f"M{x:.1f},{y:.1f}"
+    for (x1, y1), (x2, y2) in pairwise(arrow.points):
+        if arrow.is_back:
+            low = max(y1, y2) + _SWING
+            path += f" C{x1:.1f},{low:.1f} {x2:.1f},{low:.1f} {x2:.1f},{y2:.1f}"
+        else:
+            middle = (x1 + x2) / 2
+            path += f" C{middle:.1f},{y1:.1f} {middle:.1f},{y2:.1f} {x2:.1f},{y2:.1f}"
+    return path
+
+
+def _cut(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"
+
+
+def _cells(text: str) -> int:
+    """How many columns a text takes: some characters take two."""
+    return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in text)
+
+
+def _text(text: str) -> str:
+    """Text as XML holds it; control characters cannot be in it, not even escaped."""
+    return escape("".join(character if character.isprintable() else "\ufffd" for character in " ".join(text.split())))

@@ -1,1 +1,0 @@
-"""Rows that come from files and go to files, as one commit and from one snapshot."""

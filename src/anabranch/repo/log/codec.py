@@ -1,0 +1,336 @@
+"""Stored objects as canonical JSON with a format version and a checksum.
+
+An object of a newer format is refused, not guessed at. One whose checksum is wrong is refused before it is parsed.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from anabranch.errors import CorruptError, InvalidNameError, UnsupportedFormatError
+from anabranch.ids import BranchName, TableKey
+from anabranch.repo.log import validation
+from anabranch.repo.log.entries import (
+    BranchEvent,
+    BranchMode,
+    BranchState,
+    CommitKind,
+    CommitRecord,
+    GraphCommit,
+    LogEntry,
+    Origin,
+    Parent,
+    RunPhase,
+    RunState,
+    TableEntry,
+)
+from anabranch.storage.sealed import SealError, open_sealed, seal
+
+__all__ = [
+    "FORMAT",
+    "check_identity",
+    "damage_named",
+    "decode_commit",
+    "decode_entry",
+    "decode_full_map",
+    "dump",
+    "encode_commit",
+    "encode_entry",
+    "encode_summary",
+    "iter_origins",
+    "iter_summaries",
+    "load",
+    "weigh_summary",
+]
+
+# 2: summaries hold more fields. A reader of 1 would take them for damaged. 3: every object carries a checksum.
+FORMAT = 3
+
+# A commit among those before another one: by position and without its parent, which follows from its place, since every
+# commit repeats a page of them.
+_SUMMARY = (
+    "graph_commit_id",
+    "manifest_branch",
+    "manifest_version",
+    "merged_parent_commit_id",
+    "actor_id",
+    "created_at",
+    "kind",
+    "message",
+    "metadata",
+    "tables",
+    "generation",
+    "made_on",
+    "taken_from",
+)
+
+
+def dump(fields: Mapping[str, Any]) -> bytes:
+    """Encode an object in the current format, with its checksum."""
+    versioned = {**fields, "format": FORMAT}
+    return seal(json.dumps(versioned, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode())
+
+
+@contextmanager
+def damage_named(path: str) -> Iterator[None]:
+    """Raise any error in decoding an object as a CorruptError that names the object."""
+    hint = "run doctor on the repository"
+    try:
+        yield
+    except SealError as err:
+        raise CorruptError(f"{path!r} is damaged: {err}", hint=hint) from err
+    except RecursionError:
+        raise CorruptError(f"{path!r} is damaged: it is nested too deeply", hint=hint) from None
+    except (ArithmeticError, AttributeError, InvalidNameError, LookupError, TypeError, ValueError) as err:
+        raise CorruptError(f"{path!r} is damaged: {err!r}", hint=hint) from err
+
+
+def check_identity(path: str, found: object, expected: object) -> None:
+    """Raise CorruptError if an object says that it is another one than the one that belongs at its path."""
+    if found != expected:
+        raise CorruptError(
+            f"{path!r} holds another object: it says {found!r}, not {expected!r}", hint="run doctor on the repository"
+        )
+
+
+def load(data: bytes, *, path: str) -> dict[str, Any]:
+    """Decode an object of this format or an earlier one; `path` is named in the error if it is damaged."""
+    with damage_named(path):
+        fields = open_sealed(data)
+        version = fields["format"]
+    if not isinstance(version, int) or version > FORMAT:
+        raise UnsupportedFormatError(
+            f"{path!r} has the format {version}, and this version of Anabranch knows {FORMAT}",
+            hint="upgrade Anabranch to read this repository",
+        )
+    return fields
+
+
+def encode_table(entry: TableEntry) -> dict[str, Any]:
+    # Staged versions exceed what JSON readers elsewhere hold in a number.
+    fields: dict[str, Any] = {
+        "dataset": entry.dataset,
+        "version": str(entry.version),
+        "head": str(entry.head),
+        "rows": entry.rows,
+    }
+    # There are many entries: what most of them do not have is left out.
+    if entry.home is not None:
+        fields["home"] = entry.home
+    if entry.primary_key:
+        fields["primary_key"] = list(entry.primary_key)
+    if entry.forked_from is not None:
+        fields["forked_from"] = [entry.forked_from[0], str(entry.forked_from[1])]
+    return fields
+
+
+def decode_table(fields: Mapping[str, Any]) -> TableEntry:
+    forked = fields.get("forked_from")
+    entry = TableEntry(
+        dataset=fields["dataset"],
+        home=fields.get("home"),
+        version=int(fields["version"]),
+        head=int(fields["head"]),
+        primary_key=tuple(fields.get("primary_key", ())),
+        rows=fields["rows"],
+        forked_from=None if forked is None else (forked[0], int(forked[1])),
+    )
+    return validation.check_table(entry)
+
+
+def encode_graph_commit(commit: GraphCommit) -> dict[str, Any]:
+    return {
+        "graph_commit_id": commit.graph_commit_id,
+        "manifest_branch": commit.manifest_branch,
+        "manifest_version": commit.manifest_version,
+        "parent_commit_id": commit.parent_commit_id,
+        "merged_parent_commit_id": commit.merged_parent_commit_id,
+        "actor_id": commit.actor_id,
+        "created_at": commit.created_at,
+        "message": commit.message,
+        "kind": commit.kind,
+        "metadata": dict(commit.metadata),
+        "tables": list(commit.tables),
+        "generation": commit.generation,
+    }
+
+
+def decode_graph_commit(fields: Mapping[str, Any]) -> GraphCommit:
+    commit = GraphCommit(
+        graph_commit_id=fields["graph_commit_id"],
+        manifest_branch=fields["manifest_branch"],
+        manifest_version=fields["manifest_version"],
+        parent_commit_id=fields["parent_commit_id"],
+        merged_parent_commit_id=fields["merged_parent_commit_id"],
+        actor_id=fields["actor_id"],
+        created_at=fields["created_at"],
+        message=fields["message"],
+        kind=CommitKind(fields["kind"]),
+        metadata=fields["metadata"],
+        tables=tuple(fields["tables"]),
+        generation=fields["generation"],
+    )
+    return validation.check_commit(commit)
+
+
+def encode_summary(record: CommitRecord) -> tuple[Any, ...]:
+    beside = {"made_on": record.made_on, "taken_from": record.taken_from}
+    fields = {**encode_graph_commit(record.commit), **beside}
+    return tuple(fields[name] for name in _SUMMARY)
+
+
+def weigh_summary(summary: tuple[Any, ...]) -> int:
+    """About how many bytes a summary takes."""
+    fields = dict(zip(_SUMMARY, summary, strict=True))
+    texts = (fields["message"], fields["made_on"] or "", fields["taken_from"] or "", *fields["tables"])
+    return 130 + sum(map(len, texts)) + sum(len(key) + len(value) for key, value in fields["metadata"].items())
+
+
+def iter_summaries(record: CommitRecord) -> Iterator[GraphCommit]:
+    """The commits before one, back to the start of its page, newest first."""
+    return (origin.commit for origin in iter_origins(record))
+
+
+def iter_origins(record: CommitRecord) -> Iterator[Origin]:
+    """The commits before one, back to the start of its page, newest first, with what they were made from."""
+    parents = (*(summary[0] for summary in record.recent), record.older)[1:]
+    for summary, parent in zip(record.recent, parents, strict=True):
+        fields = dict(zip(_SUMMARY, summary, strict=True))
+        commit = decode_graph_commit({**fields, "parent_commit_id": parent})
+        yield Origin(commit=commit, made_on=fields["made_on"], taken_from=fields["taken_from"])
+
+
+def _decode_summary(summary: Sequence[Any], *, generation: int) -> tuple[Any, ...]:
+    """A summary, given the generation that follows from its place, for those of format 1; they knew no merges."""
+    return tuple(summary) if len(summary) == len(_SUMMARY) else (*summary, generation, None, None)
+
+
+def encode_commit(record: CommitRecord, full_map: Mapping[TableKey, TableEntry] | None = None) -> dict[str, Any]:
+    """A commit's fields; a commit that is a base for others also gets the full map."""
+    fields: dict[str, Any] = {
+        "commit": encode_graph_commit(record.commit),
+        "base": record.base,
+        "changes": {str(key): entry and encode_table(entry) for key, entry in record.changes.items()},
+        "recent": list(record.recent),
+        "older": record.older,
+        "saw": record.saw,
+        "made_on": record.made_on,
+        "taken_from": record.taken_from,
+    }
+    if full_map is not None:
+        fields["full_map"] = {str(key): encode_table(entry) for key, entry in full_map.items()}
+    return fields
+
+
+def decode_commit(fields: Mapping[str, Any]) -> CommitRecord:
+    changes = {TableKey.parse(key): entry and decode_table(entry) for key, entry in fields["changes"].items()}
+    commit = decode_graph_commit(fields["commit"])
+    recent = tuple(
+        _decode_summary(summary, generation=commit.generation - place)
+        for place, summary in enumerate(fields["recent"], start=1)
+    )
+    record = CommitRecord(
+        commit=commit,
+        base=fields["base"],
+        changes=changes,
+        recent=recent,
+        older=fields["older"],
+        saw=fields["saw"],
+        made_on=fields.get("made_on", fields["saw"]),
+        taken_from=fields.get("taken_from"),
+        collected_at=fields.get("collected_at"),
+    )
+    return validation.check_record(record)
+
+
+def decode_full_map(fields: Mapping[str, Any]) -> dict[TableKey, TableEntry]:
+    return {TableKey.parse(key): decode_table(entry) for key, entry in fields["full_map"].items()}
+
+
+def encode_run(run: RunState) -> dict[str, Any]:
+    return {
+        "target": str(run.target),
+        "target_created_as": run.target_created_as,
+        "origin": run.origin,
+        "phase": run.phase,
+        "metadata": dict(run.metadata),
+        "saw": run.saw,
+        "published_after": run.published_after,
+        "commit_id": run.commit_id,
+        "error": run.error,
+    }
+
+
+def decode_run(fields: Mapping[str, Any]) -> RunState:
+    run = RunState(
+        target=BranchName(fields["target"]),
+        target_created_as=fields["target_created_as"],
+        origin=fields["origin"],
+        phase=RunPhase(fields["phase"]),
+        metadata=fields["metadata"],
+        saw=fields["saw"],
+        published_after=fields["published_after"],
+        commit_id=fields["commit_id"],
+        error=fields["error"],
+    )
+    return validation.check_run(run)
+
+
+def encode_entry(entry: LogEntry) -> bytes:
+    state, parent = entry.state, entry.state.parent
+    return dump(
+        {
+            "branch": str(entry.branch),
+            "number": entry.number,
+            "event": entry.event,
+            "at": entry.at,
+            "actor": entry.actor,
+            "state": {
+                "mode": state.mode,
+                "parent": parent and {"branch": parent.branch and str(parent.branch), "commit": parent.commit},
+                "created_at": state.created_at,
+                "created_by": state.created_by,
+                "created_as": state.created_as,
+                "description": state.description,
+                "expires_at": state.expires_at,
+                "is_deleted": state.is_deleted,
+                "is_protected": state.is_protected,
+                "own": [str(key) for key in state.own],
+                **({"checks": [list(check) for check in state.checks]} if state.checks else {}),
+                **({} if state.run is None else {"run": encode_run(state.run)}),
+            },
+            "head": encode_commit(entry.head),
+        }
+    )
+
+
+def decode_entry(data: bytes, *, path: str) -> LogEntry:
+    fields = load(data, path=path)
+    with damage_named(path):
+        state = fields["state"]
+        parent = state["parent"]
+        entry = LogEntry(
+            branch=BranchName(fields["branch"]),
+            number=fields["number"],
+            event=BranchEvent(fields["event"]),
+            at=fields["at"],
+            actor=fields["actor"],
+            state=BranchState(
+                mode=BranchMode(state["mode"]),
+                parent=parent
+                and Parent(branch=parent["branch"] and BranchName(parent["branch"]), commit=parent["commit"]),
+                created_at=state["created_at"],
+                created_by=state["created_by"],
+                created_as=state["created_as"],
+                description=state["description"],
+                expires_at=state["expires_at"],
+                is_deleted=state["is_deleted"],
+                is_protected=state["is_protected"],
+                own=tuple(TableKey.parse(key) for key in state["own"]),
+                checks=tuple((name, sql) for name, sql in state.get("checks", ())),
+                run=decode_run(state["run"]) if "run" in state else None,
+            ),
+            head=decode_commit(fields["head"]),
+        )
+        return validation.check_entry(entry)

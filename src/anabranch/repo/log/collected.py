@@ -1,0 +1,141 @@
+"""The mark on commits whose data garbage collection lets go.
+
+A commit's object stays, so that the history can be told; the mark in it says that its tables cannot be read any more.
+It is put before the logs are read a last time and before anything is deleted. Whoever makes an old commit reachable
+again puts its ref first, and looks for the mark then: one of two that come together always notices. What goes for good
+is recorded besides, so that nobody judges it again.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from anabranch.errors import CollectedError, DamagedFileError, NotFoundError, StorageError
+from anabranch.repo.log import codec, validation
+from anabranch.repo.log.commits import commit_path, read_commit_fields
+from anabranch.repo.log.config import Context
+from anabranch.repo.log.entries import CommitRecord
+from anabranch.storage import in_parallel
+
+__all__ = [
+    "COPY",
+    "GC",
+    "RECORD",
+    "CollectionRecord",
+    "decode_record",
+    "find_record",
+    "list_collected",
+    "mark_collected",
+    "record_collected",
+    "refuse_collected",
+    "require_uncollected",
+    "telling_collected",
+    "unmark_collected",
+]
+
+GC = "_gc"
+RECORD, COPY = ".json", ".copy"
+_MARK = "collected_at"
+
+
+def mark_collected(context: Context, commit_id: str, *, at: int) -> None:
+    _rewrite(context, commit_id, lambda fields: {**fields, _MARK: at})
+
+
+def unmark_collected(context: Context, commit_id: str) -> None:
+    _rewrite(context, commit_id, lambda fields: {name: value for name, value in fields.items() if name != _MARK})
+
+
+def _rewrite(context: Context, commit_id: str, change: Any) -> None:
+    """Replace a commit object by one that differs in the mark only. Two concurrent calls write the same bytes."""
+    fields = read_commit_fields(context, commit_id)
+    changed = change(fields)
+    if changed != fields:
+        context.store.put(commit_path(commit_id), codec.dump(changed))
+
+
+def list_collected(context: Context) -> frozenset[str]:
+    """Return the commits whose data earlier collections removed."""
+    paths = [info.path for info in context.store.list(GC) if info.path.endswith(RECORD)]
+    found = in_parallel(lambda path: decode_record(context.store.get(path), path=path).commits, paths)
+    return frozenset().union(*found)
+
+
+def find_record(context: Context, commit_id: str) -> "CollectionRecord | None":
+    """Return the newest record of a collection that removed a commit's data."""
+    paths = sorted((info.path for info in context.store.list(GC) if info.path.endswith(RECORD)), reverse=True)
+    found = (decode_record(context.store.get(path), path=path) for path in paths)
+    return next((record for record in found if commit_id in record.commits), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectionRecord:
+    """Which commits one collection removed the data of, and when."""
+
+    commits: frozenset[str]
+    at: int
+
+
+def decode_record(data: bytes, *, path: str) -> CollectionRecord:
+    """Decode a record of a collection, or the copy of one."""
+    fields = codec.load(data, path=path)
+    record_id = path.rpartition("/")[2].partition(".")[0]
+    with codec.damage_named(path):
+        # Records of earlier formats do not repeat their name.
+        codec.check_identity(path, fields.get("id", record_id), record_id)
+        return CollectionRecord(
+            commits=validation.check_collected(fields["commits"]), at=validation.check_time(fields["at"], "time")
+        )
+
+
+def record_collected(context: Context, commits: frozenset[str], *, at: int) -> None:
+    """Record for good which commits are collected. Must be called before the first of their files is deleted."""
+    if not commits:
+        return
+    record_id = context.new_id()
+    data = codec.dump({"id": record_id, "commits": sorted(commits), "at": at, "actor": context.actor})
+    context.store.put(f"{GC}/{record_id}{RECORD}", data)
+    try:
+        # Nothing else says which commits these were, so that doctor could not repair the record without a copy.
+        context.store.put(f"{GC}/{record_id}{COPY}", data)
+    except StorageError:
+        return
+
+
+def require_uncollected(context: Context, commit_id: str) -> None:
+    """Refuse a commit that is collected, or is about to be; to be called after the ref on it was put."""
+    if _is_marked(context, commit_id):
+        raise collected(commit_id)
+
+
+def _is_marked(context: Context, commit_id: str) -> bool:
+    return read_commit_fields(context, commit_id).get(_MARK) is not None
+
+
+def refuse_collected(record: CommitRecord) -> None:
+    if record.collected_at is not None:
+        raise collected(record.commit.graph_commit_id)
+
+
+def collected(commit_id: str) -> CollectedError:
+    return CollectedError(
+        f"commit {commit_id} was collected: its tables were let go", hint="read a newer commit, or restore a backup"
+    )
+
+
+@contextmanager
+def telling_collected(context: Context, list_commits: Callable[[], Iterable[str]]) -> Iterator[None]:
+    """Where something is not there because one of some commits was collected, say so.
+
+    Nobody is asked before something is missing: what is read from a log alone costs no request more.
+    """
+    try:
+        yield
+    except CollectedError:
+        raise
+    except (DamagedFileError, NotFoundError) as err:
+        for commit_id in list_commits():
+            if _is_marked(context, commit_id):
+                raise collected(commit_id) from err
+        raise

@@ -1,0 +1,139 @@
+"""Commit objects: immutable, named by ULID, outliving the branch they were made on."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from anabranch.errors import CommitNotFoundError, CorruptError, ObjectNotFoundError
+from anabranch.format.recent import Recent
+from anabranch.ids import TableKey
+from anabranch.repo.log import codec
+from anabranch.repo.log.config import Context
+from anabranch.repo.log.entries import CommitRecord, GraphCommit, Origin, TableEntry, TableMap
+from anabranch.storage import put_once
+
+__all__ = ["COMMITS", "Commits", "commit_path", "next_page", "read_commit_fields"]
+
+COMMITS = "_commits"
+
+# A commit repeats the summaries of the commits before it, back to the start of its page, so that a log of n commits
+# costs n/_PAGE requests. A commit of very many tables is not worth repeating, and ends its page.
+_PAGE = 64
+_PAGE_BYTES = 16 * 1024
+# So few changes are written in any case.
+_ALWAYS_CHANGES = 16
+
+
+class Commits:
+    """The repository's commit objects."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        # Bases never change; a handle rarely looks at more than the newest few.
+        self._full_maps: Recent[str, TableMap] = Recent(limit=8)
+
+    def get(self, commit_id: str) -> CommitRecord:
+        fields = self._read(commit_id)
+        with codec.damage_named(commit_path(commit_id)):
+            return codec.decode_commit(fields)
+
+    def list_by_prefix(self, prefix: str) -> list[CommitRecord]:
+        """The commit objects whose id starts so, published or not."""
+        paths = (info.path for info in self._context.store.list(COMMITS))
+        ids = [path.rpartition("/")[2].removesuffix(".json") for path in paths if path.endswith(".json")]
+        return [self.get(commit_id) for commit_id in ids if commit_id.startswith(prefix)]
+
+    def put(self, record: CommitRecord, full_map: TableMap | None, *, durable: bool = True) -> None:
+        """Store a new commit; `full_map` is given where the commit is its own base.
+
+        Give `durable=False` if the commit is synced together with what refers to it.
+        """
+        data = codec.dump(codec.encode_commit(record, full_map))
+        path = commit_path(record.commit.graph_commit_id)
+        if not put_once(self._context.store, path, data, durable=durable):
+            raise CorruptError(f"another commit lies at {path!r}", hint="try again: ids are made by chance")
+        if full_map is not None:
+            self._full_maps.keep(record.base, dict(full_map))
+
+    def tables_of(self, record: CommitRecord) -> dict[TableKey, TableEntry]:
+        """The full map of a commit: its base's, with its changes on top. At most one request."""
+        tables = dict(self._full_map(record.base))
+        for key, entry in record.changes.items():
+            if entry is None:
+                tables.pop(key, None)
+            else:
+                tables[key] = entry
+        return tables
+
+    def find_table(self, record: CommitRecord, key: TableKey) -> TableEntry | None:
+        if key in record.changes:
+            return record.changes[key]
+        return self._full_map(record.base).get(key)
+
+    def iter_history(self, record: CommitRecord) -> Iterator[GraphCommit]:
+        """A commit and its first parents, newest first; one request for each page of them."""
+        while True:
+            yield record.commit
+            yield from (origin.commit for origin in self.list_page(record))
+            if record.older is None:
+                return
+            record = self.get(record.older)
+
+    def list_page(self, record: CommitRecord) -> tuple[Origin, ...]:
+        """The commits before one, newest first, as far as it tells of them itself."""
+        with codec.damage_named(commit_path(record.commit.graph_commit_id)):
+            return tuple(codec.iter_origins(record))
+
+    def _full_map(self, base: str) -> TableMap:
+        known = self._full_maps.find(base)
+        if known is None:
+            try:
+                fields = self._read(base)
+            except CommitNotFoundError:
+                raise CorruptError(
+                    f"commit {base!r}, which others build on, is missing", hint="run doctor on the repository"
+                ) from None
+            with codec.damage_named(commit_path(base)):
+                known = codec.decode_full_map(fields)
+            self._full_maps.keep(base, known)
+        return known
+
+    def _read(self, commit_id: str) -> dict[str, Any]:
+        try:
+            return read_commit_fields(self._context, commit_id)
+        except ObjectNotFoundError:
+            raise CommitNotFoundError(
+                f"there is no commit {commit_id!r}", hint="list the commits to see which exist"
+            ) from None
+
+
+def commit_path(commit_id: str) -> str:
+    return f"{COMMITS}/{commit_id}.json"
+
+
+def read_commit_fields(context: Context, commit_id: str) -> dict[str, Any]:
+    """Read a commit object; raise ObjectNotFoundError if there is none, CorruptError if it is damaged or another's."""
+    path = commit_path(commit_id)
+    fields = codec.load(context.store.get(path), path=path)
+    with codec.damage_named(path):
+        found = fields["commit"]["graph_commit_id"]
+    codec.check_identity(path, found, commit_id)
+    return fields
+
+
+def is_due_for_full_map(*, new: int, since_base: int, tables: int) -> bool:
+    """Whether a commit of `new` changes should hold the full map, being `since_base` changes away from its base.
+
+    Each commit repeats the changes since its base, so up to the next full map they cost their number squared: it is due
+    when that outweighs the map. A commit that changes a good part of the tables is best written as a map at once.
+    """
+    if since_base <= _ALWAYS_CHANGES:
+        return False
+    return since_base * since_base > tables * new or 3 * since_base > tables
+
+
+def next_page(parent: CommitRecord) -> tuple[tuple[tuple[Any, ...], ...], str | None]:
+    """The `recent` and `older` of a commit on top of `parent`."""
+    page = (codec.encode_summary(parent), *parent.recent)
+    if len(page) >= _PAGE or sum(map(codec.weigh_summary, page)) > _PAGE_BYTES:
+        return (), parent.commit.graph_commit_id
+    return page, parent.older

@@ -1,0 +1,164 @@
+"""Make a repository, and find out whether there is one."""
+
+from dataclasses import dataclass
+
+from anabranch.errors import (
+    CorruptError,
+    ObjectNotFoundError,
+    RepositoryExistsError,
+    RepositoryNotFoundError,
+    StorageError,
+)
+from anabranch.ids import MAIN, BranchName
+from anabranch.repo.log import codec, validation
+from anabranch.repo.log.commits import Commits
+from anabranch.repo.log.config import Context
+from anabranch.repo.log.entries import (
+    BranchEvent,
+    BranchMode,
+    BranchState,
+    CommitKind,
+    CommitRecord,
+    GraphCommit,
+    LogEntry,
+)
+from anabranch.repo.log.heads import Heads
+from anabranch.repo.log.origins import refuse_unfinished
+from anabranch.repo.log.reserve import keep_reserve
+from anabranch.storage import put_once
+
+__all__ = [
+    "MARK",
+    "MARK_COPY",
+    "Mark",
+    "check_repository",
+    "create_repository",
+    "find_mark_copy",
+    "first_entry",
+    "has_mark",
+    "put_mark",
+    "replace_mark",
+    "write_mark_copy",
+]
+
+MARK = "_repo.json"
+MARK_COPY = "_repo_copy.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """What says that there is a repository: its id, where it was made or last relocated to, and when it was made."""
+
+    id: str
+    root: str
+    created_at: int
+
+
+def create_repository(context: Context) -> None:
+    """Make main with an empty first commit, then the mark that says that there is a repository.
+
+    The mark comes last, so that whoever dies halfway has made nothing, and may simply try again.
+    """
+    heads = Heads(context)
+    if has_mark(context):
+        raise _exists(context)
+    refuse_unfinished(context)
+    if heads.find(BranchName(MAIN)) is None:
+        record = _first_record(context)
+        Commits(context).put(record, {})
+        heads.append(first_entry(record))
+    put_mark(context, Mark(id=context.new_id(), root=context.root, created_at=context.clock()))
+    keep_reserve(context)
+
+
+def check_repository(context: Context) -> Mark:
+    """Make sure that there is a repository that this version can read."""
+    try:
+        return _decode(context.store.get(MARK), path=MARK)
+    except ObjectNotFoundError:
+        refuse_unfinished(context)
+        raise RepositoryNotFoundError(
+            f"there is no repository at {context.root!r}", hint="make one there first, or check the path"
+        ) from None
+
+
+def put_mark(context: Context, mark: Mark) -> None:
+    """Put the object that makes the folder a repository."""
+    if not put_once(context.store, MARK, _encode(mark)):
+        raise _exists(context)
+    write_mark_copy(context, mark)
+
+
+def replace_mark(context: Context, mark: Mark) -> None:
+    """Record another root, in place and in one step. This is the last step of a relocation."""
+    context.store.put(MARK, _encode(mark))
+    write_mark_copy(context, mark)
+
+
+def write_mark_copy(context: Context, mark: Mark) -> None:
+    """Leave a copy from which doctor can restore the mark. Only doctor reads it, so a failed write is ignored."""
+    try:
+        context.store.put(MARK_COPY, _encode(mark))
+    except StorageError:
+        return
+
+
+def find_mark_copy(context: Context) -> Mark | None:
+    """Return the copy of the mark; None if it is missing or damaged."""
+    try:
+        return _decode(context.store.get(MARK_COPY), path=MARK_COPY)
+    except (CorruptError, ObjectNotFoundError):
+        return None
+
+
+def _decode(data: bytes, *, path: str) -> Mark:
+    fields = codec.load(data, path=path)
+    with codec.damage_named(path):
+        return Mark(
+            id=validation.check_commit_id(fields["id"], "repository id"),
+            root=validation.check_root(fields["root"], "root"),
+            created_at=validation.check_time(fields["created_at"], "time"),
+        )
+
+
+def _encode(mark: Mark) -> bytes:
+    return codec.dump({"id": mark.id, "root": mark.root, "created_at": mark.created_at})
+
+
+def has_mark(context: Context) -> bool:
+    try:
+        context.store.head(MARK)
+    except ObjectNotFoundError:
+        return False
+    return True
+
+
+def _first_record(context: Context) -> CommitRecord:
+    commit = GraphCommit(
+        graph_commit_id=context.new_id(),
+        manifest_branch=None,
+        manifest_version=1,
+        parent_commit_id=None,
+        merged_parent_commit_id=None,
+        actor_id=context.actor,
+        created_at=context.clock(),
+        message="Begin the repository",
+        kind=CommitKind.INIT,
+        metadata={},
+        tables=(),
+        generation=0,
+    )
+    return CommitRecord(commit=commit, base=commit.graph_commit_id, changes={}, recent=(), older=None)
+
+
+def first_entry(record: CommitRecord) -> LogEntry:
+    """The entry that begins main with a commit, which says all of it."""
+    at, actor = record.commit.created_at, record.commit.actor_id
+    state = BranchState(mode=BranchMode.PINNED, parent=None, created_at=at, created_by=actor, created_as=1)
+    return LogEntry(
+        branch=BranchName(MAIN), number=1, event=BranchEvent.CREATED, at=at, actor=actor, state=state, head=record
+    )
+
+
+def _exists(context: Context) -> RepositoryExistsError:
+    return RepositoryExistsError(f"there is a repository at {context.root!r} already", hint="open it")

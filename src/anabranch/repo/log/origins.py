@@ -1,0 +1,176 @@
+"""Where a repository was cloned from: a numbered log of the attempts to make it, of which one may finish.
+
+An attempt begins with an entry and ends with another. Whoever begins anew takes the number that the attempt before
+would have ended with, so that of two at once only one can finish, however long the other sleeps in between.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from anabranch.errors import BusyError, RepositoryNotFoundError
+from anabranch.repo.log import codec, validation
+from anabranch.repo.log.clones import CloneKind
+from anabranch.repo.log.config import Context
+from anabranch.repo.log.numbered import NumberedLog
+
+__all__ = [
+    "ORIGIN",
+    "Attempt",
+    "AttemptState",
+    "Registration",
+    "begin",
+    "find_origin",
+    "finish",
+    "follow_source",
+    "refuse_overtaken",
+    "refuse_unfinished",
+]
+
+ORIGIN = "_origin"
+
+
+class AttemptState(StrEnum):
+    BEGUN = "begun"
+    FINISHED = "finished"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registration:
+    """Where and as what a clone is registered: in its source, and in whatever that one reads in turn."""
+
+    repository: str
+    clone_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One attempt to make a repository from another; `first_commit_id` is what it has finished with."""
+
+    number: int
+    state: AttemptState
+    source: str
+    source_id: str
+    commit_id: str
+    kind: CloneKind
+    tables: tuple[str, ...]
+    registrations: tuple[Registration, ...]
+    repository_id: str
+    first_commit_id: str | None = None
+
+    @property
+    def clone_id(self) -> str:
+        """The id that the source knows the clone by. A source that cannot be written to knows of none."""
+        return self.registrations[0].clone_id if self.registrations else self.repository_id
+
+    def makes_the_same_as(self, other: "Attempt") -> bool:
+        made = [(each.source_id, each.commit_id, each.kind, each.tables) for each in (self, other)]
+        return made[0] == made[1]
+
+
+def find_origin(context: Context) -> Attempt | None:
+    """The newest attempt to clone a repository to here; None for one that was made empty."""
+    log = _log(context)
+    # Most have none, and this is one request then.
+    if log.find(1) is None:
+        return None
+    found = log.find_head()
+    if found is None:
+        return None
+    number, data = found
+    attempt = _decode(codec.load(data, path=log.path(number)), path=log.path(number))
+    codec.check_identity(log.path(number), attempt.number, number)
+    return attempt
+
+
+def refuse_unfinished(context: Context) -> None:
+    """Refuse a place that holds half a clone."""
+    origin = find_origin(context)
+    if origin is not None:
+        raise RepositoryNotFoundError(
+            f"there is an unfinished clone of {origin.source!r} at {context.root!r}, and no repository",
+            hint="clone to there once more, or remove it",
+        )
+
+
+def refuse_overtaken(context: Context, attempt: Attempt) -> None:
+    """Refuse to go on where another attempt was begun meanwhile, which clears away what this one has made."""
+    newest = find_origin(context)
+    if newest is not None and newest.number > attempt.number:
+        raise _overtaken(context)
+
+
+def begin(context: Context, attempt: Attempt) -> None:
+    """Begin an attempt; whatever was begun before can no longer finish."""
+    _append(context, attempt)
+
+
+def finish(context: Context, attempt: Attempt, *, first_commit_id: str) -> Attempt:
+    """Decide that this attempt is the one, unless another was begun meanwhile."""
+    finished = replace(attempt, number=attempt.number + 1, state=AttemptState.FINISHED, first_commit_id=first_commit_id)
+    _append(context, finished)
+    return finished
+
+
+def follow_source(context: Context, moved: Callable[[str], str]) -> None:
+    """Record where the source of a clone went, and what that reads in turn."""
+    origin = find_origin(context)
+    if origin is None or origin.state is not AttemptState.FINISHED:
+        return
+    registrations = tuple(replace(each, repository=moved(each.repository)) for each in origin.registrations)
+    turned = replace(origin, source=moved(origin.source), registrations=registrations)
+    if turned != origin:
+        _append(context, replace(turned, number=origin.number + 1))
+
+
+def _append(context: Context, attempt: Attempt) -> None:
+    data = codec.dump(
+        {
+            "number": attempt.number,
+            "state": attempt.state,
+            "source": attempt.source,
+            "source_id": attempt.source_id,
+            "commit_id": attempt.commit_id,
+            "kind": attempt.kind,
+            "tables": list(attempt.tables),
+            "registrations": [[each.repository, each.clone_id] for each in attempt.registrations],
+            "repository_id": attempt.repository_id,
+            "first_commit_id": attempt.first_commit_id,
+            "at": context.clock(),
+            "actor": context.actor,
+        }
+    )
+    if not _log(context).append(attempt.number, data):
+        raise _overtaken(context)
+
+
+def _overtaken(context: Context) -> BusyError:
+    return BusyError(f"somebody else began to clone to {context.root!r}", hint="let them finish, and look at it")
+
+
+def _log(context: Context) -> NumberedLog:
+    return NumberedLog(context.store, ORIGIN)
+
+
+def _decode(fields: Mapping[str, Any], *, path: str) -> Attempt:
+    with codec.damage_named(path):
+        validation.check_tables(fields["tables"])
+        return Attempt(
+            number=validation.check_integer(fields["number"], "number"),
+            state=AttemptState(fields["state"]),
+            source=validation.check_root(fields["source"], "source"),
+            source_id=validation.check_commit_id(fields["source_id"], "repository id"),
+            commit_id=validation.check_commit_id(fields["commit_id"]),
+            kind=CloneKind(fields["kind"]),
+            tables=tuple(fields["tables"]),
+            registrations=tuple(
+                Registration(
+                    repository=validation.check_root(repository, "repository"),
+                    clone_id=validation.check_commit_id(clone_id, "clone id"),
+                )
+                for repository, clone_id in fields["registrations"]
+            ),
+            repository_id=validation.check_commit_id(fields["repository_id"], "repository id"),
+            first_commit_id=validation.check_optional_id(fields["first_commit_id"], "first commit"),
+        )

@@ -1,0 +1,43 @@
+"""Disk space set aside, so that space can be freed on a full disk.
+
+Freeing space begins with writes: a tombstone, marks on commits, a lease. On a disk without a free byte they fail. So a
+local repository keeps a file that holds some space, and gives it up for them.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TypeVar
+
+from anabranch.errors import StorageError, StorageFullError
+from anabranch.repo.log.config import Context
+from anabranch.storage import find_object
+from anabranch.storage.uris import is_local
+
+__all__ = ["RESERVE", "freeing_space", "keep_reserve"]
+
+RESERVE = "_gc/reserve"
+_BYTES = 256 << 10
+
+T = TypeVar("T")
+
+
+def freeing_space(context: Context, operation: Callable[[], T]) -> T:
+    """Run an operation that frees space. If the disk is full, delete the reserve and run it a second time."""
+    try:
+        done = operation()
+    except StorageFullError:
+        if find_object(context.store, RESERVE) is None:
+            raise
+        context.store.delete(RESERVE)
+        done = operation()
+    keep_reserve(context)
+    return done
+
+
+def keep_reserve(context: Context) -> None:
+    """Write the reserve if it is missing. A disk that is still full gets it the next time that space is freed."""
+    if not is_local(context.root):
+        return
+    with suppress(StorageError):
+        if find_object(context.store, RESERVE) is None:
+            context.store.put(RESERVE, bytes(_BYTES), durable=False)

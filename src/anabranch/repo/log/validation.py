@@ -1,0 +1,203 @@
+"""Checks on values that were read from a repository, before anything uses them as a path, a name or a number.
+
+A repository may be a copy from an untrusted source. Each function returns its argument, or raises ValueError or
+InvalidNameError; the decoder turns that into a CorruptError that names the file.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from anabranch.ids import BranchName, TableKey, TagName
+from anabranch.repo.log.entries import CommitRecord, GraphCommit, LogEntry, RunState, TableEntry
+
+__all__ = [
+    "check_collected",
+    "check_commit",
+    "check_commit_id",
+    "check_entry",
+    "check_held",
+    "check_integer",
+    "check_optional_id",
+    "check_optional_text",
+    "check_record",
+    "check_root",
+    "check_run",
+    "check_table",
+    "check_tables",
+    "check_tag",
+    "check_text",
+    "check_time",
+]
+
+# `{bucket}/{table}.lance` below `tables/`; a table that replaces another has a suffix, see `free_dataset`.
+_DATASET = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,254}/[A-Za-z0-9_][A-Za-z0-9_-]{0,254}\.lance")
+_ID = re.compile(r"[0-9A-Za-z]{1,64}")
+_MAX_NUMBER = 2**64 - 1
+# The last moment that `datetime` can hold, in microseconds.
+_MAX_TIME = 253_402_300_799_999_999
+# A URI that is longer than any file system or store accepts.
+_LONGEST_ROOT = 8192
+
+
+def check_text(value: Any, what: str) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{what} {value!r:.100} is not text")
+    return value
+
+
+def check_optional_text(value: Any, what: str) -> str | None:
+    return None if value is None else check_text(value, what)
+
+
+def check_integer(value: Any, what: str, *, most: int = _MAX_NUMBER) -> int:
+    # A bool is an int for Python.
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
+        raise ValueError(f"{what} {value!r:.100} is not an integer from 0 to {most}")
+    return value
+
+
+def check_time(value: Any, what: str) -> int:
+    return check_integer(value, what, most=_MAX_TIME)
+
+
+def check_commit_id(value: Any, what: str = "commit id") -> str:
+    """Accept letters and digits only: an id becomes a file name."""
+    if not isinstance(value, str) or not _ID.fullmatch(value):
+        raise ValueError(f"{what} {value!r:.100} is not an id")
+    return value
+
+
+def check_optional_id(value: Any, what: str) -> str | None:
+    return None if value is None else check_commit_id(value, what)
+
+
+def check_root(value: Any, what: str) -> str:
+    """Accept the URI of a repository; whether to open it is for the caller to decide."""
+    text = check_text(value, what)
+    if not text or len(text) > _LONGEST_ROOT or not text.isprintable():
+        raise ValueError(f"{what} {text!r:.100} is not a URI")
+    return text
+
+
+def check_tables(keys: Iterable[Any]) -> None:
+    for key in keys:
+        TableKey.parse(key)
+
+
+def check_metadata(metadata: Any) -> None:
+    if not isinstance(metadata, Mapping):
+        raise ValueError(f"metadata {metadata!r:.100} is not a mapping")
+    for name, value in metadata.items():
+        check_text(name, "metadata key")
+        check_text(value, f"metadata {name!r:.100}")
+
+
+def check_home(home: str | None) -> None:
+    """Accept None, or a Lance branch name, which becomes a path below `tree/` of the dataset."""
+    if home is not None:
+        BranchName.parse(home)
+
+
+def check_table(entry: TableEntry) -> TableEntry:
+    """Accept only a dataset below `tables/` of the repository and a home below that dataset."""
+    if not _DATASET.fullmatch(check_text(entry.dataset, "dataset")):
+        raise ValueError(f"dataset {entry.dataset!r:.200} is not of the form 'bucket/table.lance'")
+    check_home(entry.home)
+    check_integer(entry.version, "version")
+    check_integer(entry.head, "head")
+    check_integer(entry.rows, "rows")
+    for column in entry.primary_key:
+        check_text(column, "key column")
+    if entry.forked_from is not None:
+        check_home(entry.forked_from[0])
+        check_integer(entry.forked_from[1], "version")
+    return entry
+
+
+def check_commit(commit: GraphCommit) -> GraphCommit:
+    check_commit_id(commit.graph_commit_id)
+    if commit.manifest_branch is not None:
+        BranchName.parse(commit.manifest_branch)
+    check_integer(commit.manifest_version, "version")
+    check_optional_id(commit.parent_commit_id, "parent")
+    check_optional_id(commit.merged_parent_commit_id, "merged parent")
+    check_optional_text(commit.actor_id, "actor")
+    check_time(commit.created_at, "time")
+    check_text(commit.message, "message")
+    check_metadata(commit.metadata)
+    check_tables(commit.tables)
+    check_integer(commit.generation, "generation")
+    return commit
+
+
+def check_record(record: CommitRecord) -> CommitRecord:
+    """Check what a commit record holds beside its commit and its table entries."""
+    check_commit_id(record.base, "base commit")
+    named = {
+        "older commit": record.older,
+        "commit of main": record.saw,
+        "commit below": record.made_on,
+        "source commit": record.taken_from,
+    }
+    for what, value in named.items():
+        check_optional_id(value, what)
+    if record.collected_at is not None:
+        check_time(record.collected_at, "time of collection")
+    return record
+
+
+def check_run(run: RunState) -> RunState:
+    BranchName.parse(run.target.value)
+    check_integer(run.target_created_as, "log entry")
+    check_commit_id(run.origin, "origin")
+    check_optional_id(run.saw, "commit of main")
+    check_optional_id(run.commit_id, "commit id")
+    if run.published_after is not None:
+        check_integer(run.published_after, "version")
+    check_optional_text(run.error, "error")
+    check_metadata(run.metadata)
+    return run
+
+
+def check_entry(entry: LogEntry) -> LogEntry:
+    """Check what a log entry holds beside its head, its run and its table keys."""
+    BranchName.parse(entry.branch.value)
+    check_integer(entry.number, "number")
+    check_time(entry.at, "time")
+    check_optional_text(entry.actor, "actor")
+    state = entry.state
+    if state.parent is not None:
+        if state.parent.branch is not None:
+            BranchName.parse(state.parent.branch.value)
+        check_commit_id(state.parent.commit)
+    check_time(state.created_at, "time")
+    check_optional_text(state.created_by, "actor")
+    check_integer(state.created_as, "log entry")
+    check_text(state.description, "description")
+    if state.expires_at is not None:
+        check_time(state.expires_at, "time of expiry")
+    for name, sql in state.checks:
+        check_text(name, "check")
+        check_text(sql, "check")
+    return entry
+
+
+def check_tag(*, name: Any, commit_id: Any, created_at: Any, number: Any) -> None:
+    TagName.parse(name)
+    check_commit_id(commit_id)
+    check_time(created_at, "time")
+    check_integer(number, "number")
+
+
+def check_held(*, clone_id: Any, commit_id: Any, tables: Iterable[Any]) -> None:
+    """Check what a clone holds in its source."""
+    check_commit_id(clone_id, "clone id")
+    check_commit_id(commit_id)
+    check_tables(tables)
+
+
+def check_collected(commits: Any) -> frozenset[str]:
+    if not isinstance(commits, list):
+        raise ValueError(f"commits {commits!r:.100} is not a list")
+    return frozenset(check_commit_id(commit_id) for commit_id in commits)

@@ -1,0 +1,105 @@
+"""Adopt what other Lance tools wrote: an external write to a managed table, or a whole Lance table."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from anabranch.errors import ConflictError, NotFoundError, SchemaMismatchError, TableExistsError, WriteConflictError
+from anabranch.format import clone, staging
+from anabranch.format.home import Home
+from anabranch.format.staging import Pin
+from anabranch.ids import BranchName, TableKey
+from anabranch.repo.log.entries import CommitKind, LogEntry, TableEntry
+from anabranch.repo.log.store import Records
+from anabranch.repo.merge.combining import Combiner, Sides
+from anabranch.repo.refs.live import view
+from anabranch.repo.write.homes import check_primary_key, check_unique, free_dataset, home_for_writing, owns
+from anabranch.repo.write.publish import Changes, Description, publish
+
+__all__ = ["adopt_table", "adopt_write"]
+
+
+def adopt_write(records: Records, branch: BranchName, key: TableKey, combiner: Combiner) -> LogEntry:
+    """Publish what external writers did to a table's home, merged with what was committed since.
+
+    The published version is a staged copy of theirs: native cleanup removes ordinary versions.
+    """
+
+    def changes_on(head: LogEntry) -> Changes:
+        entry = records.commits.tables_of(head.head).get(key)
+        if entry is None or not owns(branch, entry.home):
+            raise NotFoundError(
+                f"branch '{branch}' has no home of its own for '{key}'", hint="give the Lance table's URI to take it in"
+            )
+        return {key: _with_external_write(records, branch, key, entry, combiner)}
+
+    head = records.heads.get(branch)
+    about = Description(message=f"Adopt a direct write to {key}", kind=CommitKind.ADOPT, metadata={})
+    return publish(records, expected=head, changes=changes_on(head), about=about, rebase=changes_on)
+
+
+def _with_external_write(
+    records: Records, branch: BranchName, key: TableKey, entry: TableEntry, combiner: Combiner
+) -> TableEntry:
+    home = records.context.home_of(entry)
+    external = staging.foreign_versions(home, since=entry.head)
+    if not external:
+        raise NotFoundError(f"no external writer changed '{key}' on '{branch}'", hint="there is nothing to adopt")
+    newest = staging.newest_version(home)
+    pin = Pin(home=home, version=staging.copy_ordinary(home, newest))
+    check_primary_key(key, pin.schema, entry.primary_key)
+    check_unique(pin, entry.primary_key)
+    theirs = replace(entry, version=pin.version, head=newest, rows=pin.count_rows())
+    shown = staging.versions_shown_by(home, external[0] - 1)
+    if entry.version in shown:
+        return theirs
+    if not shown:
+        raise ConflictError(
+            f"the version of '{key}' that the external write was made on is gone",
+            hint="read their version and apply it as a change, then settle by force",
+        )
+    # Ours is replayed on top of theirs, so that the result follows the home's newest ordinary version.
+    sides = Sides(base={key: replace(entry, version=shown[0])}, source={key: entry}, target={key: theirs})
+    combined = combiner.stage(sides)
+    combined.conflicts.refuse_any(f"the external write to '{key}' on '{branch}'")
+    return combined.changes.get(key) or theirs
+
+
+def adopt_table(
+    records: Records, branch: BranchName, key: TableKey, *, source: Home, primary_key: Sequence[str]
+) -> LogEntry:
+    """Publish an existing Lance table as a new one, without copying its data: as a shallow clone of it."""
+    head = records.heads.get(branch)
+    if records.commits.find_table(view(records, head).head, key) is not None:
+        raise TableExistsError(f"there is a table '{key}' already", hint="choose another name")
+    there = Pin(home=source, version=source.head_version())
+    if not there.open().has_stable_row_ids:
+        raise SchemaMismatchError(
+            f"the table at {source.uri!r} has no stable row ids, which managed tables need", hint="load a copy of it"
+        )
+    check_primary_key(key, there.schema, primary_key)
+    check_unique(there, primary_key)
+    dataset = free_dataset(records.context, key)
+    root = records.context.dataset_root(dataset)
+    clone.shallow_clone(source, root.root, storage_options=records.context.storage_options)
+    pin = home_for_writing(records.context, branch, Pin(home=root, version=root.head_version()))
+    entry = TableEntry(
+        dataset=dataset,
+        home=pin.home.branch,
+        version=pin.version,
+        head=pin.version,
+        primary_key=tuple(primary_key),
+        rows=pin.count_rows(),
+    )
+    return _publish(records, head, key, entry, message=f"Adopt {source.uri} as {key}")
+
+
+def _publish(records: Records, head: LogEntry, key: TableKey, entry: TableEntry, *, message: str) -> LogEntry:
+    before = records.commits.find_table(view(records, head).head, key)
+
+    def rebase(newer: LogEntry) -> Changes:
+        if records.commits.find_table(view(records, newer).head, key) != before:
+            raise WriteConflictError(f"'{key}' was changed by another commit meanwhile", hint="look at it again")
+        return {key: entry}
+
+    about = Description(message=message, kind=CommitKind.ADOPT, metadata={})
+    return publish(records, expected=head, changes={key: entry}, about=about, rebase=rebase)

@@ -1,0 +1,377 @@
+"""One table of a merge: what it comes to, and the same staged on the target."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from anabranch.errors import SchemaMismatchError
+from anabranch.format import staging
+from anabranch.format.descent import descends_from
+from anabranch.format.difference import Difference, compare_versions, find_filled, match_fragments
+from anabranch.format.moving import copy_version
+from anabranch.format.parts import Part, all_parts, take_at
+from anabranch.format.staging import ColumnChange, Pin
+from anabranch.format.staging.expressions import quoted_column
+from anabranch.format.staging.incoming import cast_computed
+from anabranch.format.staging.rows import Addresses, join_addresses
+from anabranch.ids import BranchName, TableKey
+from anabranch.repo.history.comparing import RowComparer, RowMerge, RowSide, TableCounts
+from anabranch.repo.history.diff import RowChangeKind, TableDiff
+from anabranch.repo.log.config import Context
+from anabranch.repo.log.entries import TableMap
+from anabranch.repo.merge.conflicts import Conflict, ConflictKind
+from anabranch.repo.merge.notes import MergedNotes, merge_notes
+from anabranch.repo.merge.resolving import Resolution
+from anabranch.repo.merge.rows import RowMerging
+from anabranch.repo.merge.shapes import SchemaSides, Shape, merge_shapes
+from anabranch.repo.merge.tables import Place, TableAction, TableMerge
+from anabranch.repo.snapshot import Table
+from anabranch.repo.write.homes import check_unique, draft_existing, draft_new
+from anabranch.repo.write.staged_table import Draft, one_time_step
+
+__all__ = ["MergedTable", "TableMerger"]
+
+_NOTHING = TableCounts(inserted=0, updated=0, deleted=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergedTable:
+    """What a table comes to: how many rows and which columns of the target change, and the draft, if it was staged."""
+
+    merge: TableMerge
+    counts: TableCounts
+    added_columns: tuple[str, ...] = ()
+    dropped_columns: tuple[str, ...] = ()
+    altered_columns: tuple[str, ...] = ()
+    draft: Draft | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableMerger:
+    """Merges tables into a branch, one by one. Conflicts that nobody resolves go to `on_conflict`, all of them."""
+
+    context: Context
+    branch: BranchName
+    comparer: RowComparer
+    resolution: Resolution
+    on_conflict: Callable[[Conflict], None]
+
+    def measure(self, merge: TableMerge) -> MergedTable:
+        """Find out what a table comes to, and stage nothing."""
+        if merge.action is TableAction.MERGED:
+            return _RowsOfTable(self, merge).measure()
+        return MergedTable(merge=merge, counts=_whole_counts(merge))
+
+    def stage(self, merge: TableMerge, taken: TableMap) -> MergedTable:
+        """Stage what a table comes to in the branch's home; `taken` are the tables of the branch."""
+        draft = None
+        match merge.action:
+            case TableAction.MERGED:
+                return _RowsOfTable(self, merge).stage()
+            case TableAction.ADDED:
+                draft = self._copy(merge, taken)
+            case TableAction.RENAMED:
+                draft = self.draft(merge)
+        return MergedTable(merge=merge, counts=_whole_counts(merge), draft=draft)
+
+    def iter_conflicts(self, merge: TableMerge) -> Iterator[Conflict]:
+        """The conflicts of a table, found while they are asked for."""
+        if merge.action is TableAction.MERGED:
+            found: list[Conflict] = []
+            merger = replace(self, on_conflict=found.append)
+            for _ in _RowsOfTable(merger, merge).iter_measured():
+                yield from found
+                found.clear()
+
+    def draft(self, merge: TableMerge) -> Draft:
+        assert merge.target is not None  # noqa: S101 - else there is nothing to build on
+        found = draft_existing(self.context, self.branch, merge.target.key, merge.target.entry)
+        return replace(found, key=merge.key)
+
+    def table(self, place: Place) -> Table:
+        return Table(self.context, place.key, place.entry)
+
+    def _copy(self, merge: TableMerge, taken: TableMap) -> Draft:
+        assert merge.source is not None  # noqa: S101 - it is what comes
+        source = self.table(merge.source)
+        draft = draft_new(
+            self.context, self.branch, merge.key, schema=source.schema, primary_key=source.primary_key, taken=taken
+        )
+        return draft.then(one_time_step("merge", copy_version(source.pin, onto=draft.pin)))
+
+
+class _RowsOfTable:
+    """A table that both sides have, merged by rows."""
+
+    def __init__(self, merger: TableMerger, merge: TableMerge) -> None:
+        assert merge.source is not None  # noqa: S101 - the action says so
+        assert merge.target is not None  # noqa: S101
+        self._merger, self._merge = merger, merge
+        self._key: TableKey = merge.key
+        self._base = None if merge.base is None else merger.table(merge.base)
+        self._source, self._target = merger.table(merge.source), merger.table(merge.target)
+        self._side = merger.resolution.for_table(merge.key)
+        self._conflicts = 0
+        self._is_unmatched = False
+        self._notes = MergedNotes()
+        self._differences: dict[tuple[str, str | None, int], Difference] = {}
+
+    def measure(self) -> MergedTable:
+        *_, last = self.iter_measured()
+        return last
+
+    def iter_measured(self) -> Iterator[MergedTable]:
+        """What is known of the table after its shape, and after each batch of rows."""
+        shape = self._merge_shapes()
+        whole = self._as_a_whole(shape)
+        yield self._done(shape, whole or _NOTHING)
+        if whole is None:
+            yield from self._measure_rows(shape)
+
+    def _measure_rows(self, shape: Shape) -> Iterator[MergedTable]:
+        rows = self._rows(shape, pa.schema([column.field for column in shape.columns]))
+        touched = []
+        try:
+            for batch in rows.batches(self._merger.comparer):
+                touched.append(batch.addresses)
+                yield self._done(shape, rows.counts)
+            if not self._conflicts:
+                self._check_kept(shape, join_addresses(touched))
+        except SchemaMismatchError as err:
+            self._refuse(shape, err)
+            yield self._done(shape, rows.counts)
+
+    def stage(self) -> MergedTable:
+        shape = self._merge_shapes()
+        whole = self._as_a_whole(shape)
+        if self._conflicts and whole is None:
+            self._tell_all(shape)
+        if self._conflicts or whole is _NOTHING:  # by identity: an empty table may be replaced by an empty one
+            return self._done(shape, _NOTHING)
+        draft = self._merger.draft(self._merge)
+        if whole is not None:
+            copied = copy_version(self._source.pin, onto=draft.pin)
+            changed = replace(draft, primary_key=self._source.primary_key)
+            return self._done(shape, whole, draft=changed.then(one_time_step("merge", copied)))
+        try:
+            staged, counts = self._stage(draft.pin, shape)
+        except SchemaMismatchError as err:
+            if not self._conflicts:
+                self._tell_all(shape)
+            if not self._conflicts:
+                self._refuse(shape, err)
+            return self._done(shape, _NOTHING)
+        if staged != draft.pin or shape.primary_key != draft.primary_key:
+            draft = replace(draft, primary_key=shape.primary_key).then(one_time_step("merge", staged))
+        return self._done(shape, counts, draft=draft)
+
+    def _done(self, shape: Shape, counts: TableCounts, *, draft: Draft | None = None) -> MergedTable:
+        return MergedTable(
+            merge=self._merge,
+            counts=counts,
+            added_columns=tuple(column.name for column in shape.columns if column.is_new),
+            dropped_columns=tuple(shape.dropped),
+            altered_columns=tuple(change.path for change in shape.altered),
+            draft=draft,
+        )
+
+    def _merge_shapes(self) -> Shape:
+        base = self._base
+        sides = SchemaSides(
+            base=base,
+            source=self._source,
+            target=self._target,
+            of_source=() if base is None else self._difference(base, self._source).columns,
+            of_target=() if base is None else self._difference(base, self._target).columns,
+        )
+        shape = merge_shapes(str(self._key), sides, side=self._side, is_used=self._is_used)
+        self._notes = merge_notes(sides, shape.columns, self._decide_on_note)
+        for conflict in shape.conflicts:
+            self._report(conflict)
+        return shape.loosened() if self._merger.resolution.any_cell is not None else shape
+
+    def _decide_on_note(self, column: str | None, told: tuple[str | None, str | None, str | None]) -> str:
+        if self._side is None:
+            base, source, target = told
+            conflict = self._conflict(ConflictKind.SCHEMA, "both sides changed what is noted there")
+            self._report(replace(conflict, column=column, base=base, source=source, target=target))
+        return self._side or "target"
+
+    def _is_used(self, table: Table, column: str) -> bool:
+        """Whether rows that changed since the base have new values in a column."""
+        diff = TableDiff(str(self._key), before=self._base, after=table, load_comparer=lambda: self._merger.comparer)
+        for row in diff.iter_rows():
+            if row.change is RowChangeKind.UPDATED and column in row.columns:
+                return True
+            if row.change is RowChangeKind.INSERTED and row.after is not None and row.after[column] is not None:
+                return True
+        return False
+
+    def _as_a_whole(self, shape: Shape) -> TableCounts | None:
+        """What becomes of a table whose rows need not, or cannot, be matched one by one; None if they can.
+
+        Where the target did nothing and the source left nothing as it was, the table is the source's.
+        """
+        if self._merge.is_untouched:
+            base = self._base
+            is_new = base is None or (base.count_rows() and not match_fragments(base.pin, self._source.pin))
+            # Rows without a key are known by their ids, which a copy would not have.
+            return self._replaced() if is_new and not self._can_match_ids() else None
+        if shape.matched_by or self._can_match_ids():
+            return None
+        self._is_unmatched = self._only_appends()
+        if self._is_unmatched:
+            return None
+        has_keys = bool(self._source.primary_key or self._target.primary_key)
+        problem = "its key was changed, and rows on both sides" if has_keys else "its rows cannot be told apart"
+        if self._side is None and not shape.conflicts:
+            self._report(self._conflict(ConflictKind.SCHEMA if has_keys else ConflictKind.KEYLESS, problem))
+        return self._replaced() if self._side == "source" else _NOTHING
+
+    def _can_match_ids(self) -> bool:
+        if self._base is None or self._source.primary_key or self._target.primary_key:
+            return False
+        base = self._base.pin
+        return descends_from(self._source.pin, base) and descends_from(self._target.pin, base)
+
+    def _only_appends(self) -> bool:
+        """Whether all that the source did was to add rows to a table without a key: these need no match."""
+        if self._base is None or self._base.primary_key or self._source.primary_key or self._target.primary_key:
+            return False
+        found = self._difference(self._base, self._source)
+        return not found.older and not found.reshaped
+
+    def _replaced(self) -> TableCounts:
+        return TableCounts(inserted=self._source.count_rows(), updated=0, deleted=self._target.count_rows())
+
+    def _stage(self, pin: Pin, shape: Shape) -> tuple[Pin, TableCounts]:
+        """Stage the columns, then the rows, then what only holds with these rows."""
+        if shape.dropped:
+            pin = staging.drop_columns(pin, shape.dropped)
+        loose = [
+            replace(change, nullable=None if change.nullable is False else change.nullable) for change in shape.altered
+        ]
+        if any(change != ColumnChange(path=change.path) for change in loose):
+            pin = staging.alter_columns(pin, [change for change in loose if change != ColumnChange(path=change.path)])
+        if shape.added:
+            pin = staging.add_columns(pin, pa.schema([new.with_nullable(nullable=True) for new in shape.added]))
+        if self._notes:
+            pin = staging.annotate(pin, self._notes.table, columns=self._notes.columns)
+        rows = self._rows(shape, pin.schema)
+        pin = staging.replace_rows(pin, rows.batches(self._merger.comparer)).pin
+        strict = [change.name or change.path for change in shape.altered if change.nullable is False]
+        strict += [new.name for new in shape.added if not new.nullable]
+        if strict and not self._conflicts:
+            pin = staging.alter_columns(pin, [ColumnChange(path=name, nullable=False) for name in strict])
+        if shape.primary_key != self._target.primary_key:
+            check_unique(pin, shape.primary_key)
+        return pin, rows.counts
+
+    def _tell_all(self, shape: Shape) -> None:
+        """Report the conflicts of rows too, where nothing is staged."""
+        for _ in self._measure_rows(shape):
+            pass
+
+    def _refuse(self, shape: Shape, err: SchemaMismatchError) -> None:
+        """Values of one side do not fit the other side's columns any more; conflicts of the shape tell that already."""
+        if not shape.conflicts:
+            self._report(self._conflict(ConflictKind.SCHEMA, err.problem))
+
+    def _check_kept(self, shape: Shape, touched: Addresses) -> None:
+        """Refuse what staging would refuse: rows that stay, but do not fit the columns that the source gave them."""
+        for change in shape.altered:
+            if change.type is not None:
+                wanted = pa.field(change.path, change.type)
+                for batch in self._target.scan(columns=[change.path]):
+                    cast_computed(batch.column(0), wanted)
+        strict = [change.path for change in shape.altered if change.nullable is False]
+        replaced = take_at(self._target.pin, touched) if strict and len(touched) else None
+        for name in strict:
+            nulls = self._target.count_rows(f"{quoted_column(name)} IS NULL")
+            _refuse_nulls(name, nulls - (0 if replaced is None else replaced.column(name).null_count))
+        for new in shape.added:
+            if not new.nullable:
+                _refuse_nulls(new.name, self._target.count_rows() - len(touched))
+
+    def _rows(self, shape: Shape, schema: pa.Schema) -> RowMerging:
+        base = self._base
+        return RowMerging(
+            key=self._key,
+            question=self._question(shape),
+            columns=shape.columns,
+            key_names=shape.primary_key if shape.matched_by else (),
+            pin=self._target.pin,
+            schema=schema,
+            fragments={} if base is None else match_fragments(base.pin, self._target.pin),
+            resolution=self._merger.resolution,
+            on_conflict=self._report,
+        )
+
+    def _question(self, shape: Shape) -> RowMerge:
+        is_whole = bool(shape.restored)
+        both_added = any(
+            column.triple.base is None and column.triple.source and column.triple.target for column in shape.columns
+        )
+        older, source = self._sides(self._source, is_whole=is_whole, with_filled=True, by_ids=not shape.matched_by)
+        base, target = (None, None)
+        if not self._merge.is_untouched and not self._is_unmatched:
+            base, target = self._sides(
+                self._target, is_whole=False, with_filled=both_added, by_ids=not shape.matched_by
+            )
+        return RowMerge(
+            base_of_source=older,
+            source=source,
+            base_of_target=base,
+            target=target,
+            columns=[column.triple for column in shape.columns],
+            keys=shape.matched_by,
+        )
+
+    def _difference(self, base: Table, table: Table) -> Difference:
+        """What may differ between the base and a side, which both the columns and the rows ask for."""
+        state = table.entry.dataset, table.entry.home, table.entry.version  # a name may be another dataset's by now
+        if state not in self._differences:
+            self._differences[state] = compare_versions(base.pin, table.pin)
+        return self._differences[state]
+
+    def _sides(
+        self, table: Table, *, is_whole: bool, with_filled: bool, by_ids: bool
+    ) -> tuple[RowSide | None, RowSide]:
+        """The rows of the base and of a side that may differ."""
+        newer: tuple[Part, ...]
+        if self._base is None or is_whole:
+            older, newer = () if self._base is None else all_parts(self._base.pin), all_parts(table.pin)
+        else:
+            found = self._difference(self._base, table)
+            # Of columns that were dropped there is nothing to merge.
+            only_added = tuple(replace(part, dropped=()) for part in found.reshaped if part.added and with_filled)
+            filled = find_filled(self._base.pin, table.pin, replace(found, reshaped=only_added))
+            older = (*found.older, *(part for part, _ in filled))
+            newer = (*found.newer, *(part for _, part in filled))
+        before = None
+        if self._base is not None:
+            before = RowSide(pin=self._base.pin, parts=older, with_row_ids=by_ids, with_addresses=True)
+        is_target = table is self._target
+        return before, RowSide(pin=table.pin, parts=newer, with_row_ids=by_ids or is_target, with_addresses=is_target)
+
+    def _conflict(self, kind: ConflictKind, problem: str) -> Conflict:
+        return Conflict(table=str(self._key), kind=kind, problem=problem)
+
+    def _report(self, conflict: Conflict) -> None:
+        self._conflicts += 1
+        self._merger.on_conflict(conflict)
+
+
+def _refuse_nulls(column: str, number: int) -> None:
+    if number:
+        raise SchemaMismatchError(f"column {column!r} holds {number} nulls", hint="fill them first")
+
+
+def _whole_counts(merge: TableMerge) -> TableCounts:
+    match merge.action:
+        case TableAction.ADDED if merge.source is not None:
+            return TableCounts(inserted=merge.source.entry.rows, updated=0, deleted=0)
+        case TableAction.DROPPED if merge.target is not None:
+            return TableCounts(inserted=0, updated=0, deleted=merge.target.entry.rows)
+    return _NOTHING

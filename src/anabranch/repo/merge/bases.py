@@ -1,0 +1,86 @@
+"""What the tables of two sides were when they parted."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from anabranch.ids import TableKey
+from anabranch.repo.history.ancestry import Ancestry, TableBase
+from anabranch.repo.log.entries import CommitRecord, TableEntry
+from anabranch.repo.log.store import Records
+from anabranch.repo.merge.combining import Combiner
+from anabranch.repo.merge.conflicts import Conflict
+from anabranch.repo.merge.plan import ConflictLog
+from anabranch.repo.merge.resolving import Cells, Resolution, Strategy
+from anabranch.repo.merge.tables import Place, TableAction, TableMerge, is_same_state
+
+__all__ = ["Bases"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bases:
+    """Finds the common base of tables of two commits.
+
+    Where both sides were merged with each other before, a table may have several; then these are merged themselves, and
+    what they cannot agree on is nobody's: whatever the two sides made of it since, they both changed it.
+    """
+
+    records: Records
+    ancestry: Ancestry
+    combiner: Combiner
+
+    def find(self, source: CommitRecord, target: CommitRecord, key: TableKey) -> TableEntry | None:
+        return self._merge(self.ancestry.find_table_bases(source, target, key), key)
+
+    def _merge(self, bases: tuple[TableBase, ...], key: TableKey) -> TableEntry | None:
+        if not bases:
+            return None
+        first, *others = bases
+        entry = first.entry
+        for other in others:
+            lower = self._merge(self.ancestry.find_table_bases(self._record(other), self._record(first), key), key)
+            entry = self._merge_two(key, base=lower, source=other.entry, target=entry)
+        return entry
+
+    def _record(self, base: TableBase) -> CommitRecord:
+        return self.records.commits.get(base.commit.graph_commit_id)
+
+    def _merge_two(
+        self, key: TableKey, *, base: TableEntry | None, source: TableEntry | None, target: TableEntry | None
+    ) -> TableEntry | None:
+        """Two states of a table merged into a third that nobody publishes."""
+        if source is None or target is None:
+            return source or target
+        if is_same_state(base, source) or is_same_state(source, target):
+            return target
+        merge = TableMerge(
+            key=key,
+            action=TableAction.MERGED,
+            base=None if base is None else Place(key, base),
+            source=Place(key, source),
+            target=Place(key, target),
+        )
+        conflicts = ConflictLog()
+        merged = replace(self.combiner, resolution=_NEITHER).merger(conflicts.add).stage(merge, {})
+        conflicts.refuse_any(f"what '{key}' was before both sides were merged with each other")
+        return target if merged.draft is None else merged.draft.to_entry()
+
+
+def _neither(cells: Cells) -> tuple[pa.Array, None]:
+    """Null, or where one of the sides is that, what it was before, which both have changed."""
+    nulls = pa.nulls(len(cells.target), cells.target.type)
+    has_null = pc.or_(cells.source.is_null(), cells.target.is_null()).to_numpy(zero_copy_only=False)
+    chosen = np.arange(len(nulls)) + np.where(has_null, len(nulls), 0)
+    return pa.concat_arrays([nulls, cells.base]).take(pa.array(chosen)), None
+
+
+def _only_the_key(conflict: Conflict) -> Any:
+    key = conflict.key or {}
+    return key if "_rowaddr" not in key else conflict.target
+
+
+# What two bases do not agree on becomes a cell, or a row of nothing but its key, different from what either has.
+_NEITHER = Resolution(strategy=Strategy.DEST_WINS, resolvers={}, any_cell=_neither, any_row=_only_the_key)

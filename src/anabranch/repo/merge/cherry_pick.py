@@ -1,0 +1,145 @@
+"""One commit's change taken back, or made once more elsewhere.
+
+A table that has not changed since points to another of its states; of all others the rows are merged.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, replace
+
+from anabranch.errors import CommitNotFoundError, InvalidInputError, WriteConflictError
+from anabranch.ids import BranchName, TableKey
+from anabranch.repo.log.collected import require_uncollected
+from anabranch.repo.log.entries import BranchMode, CommitKind, CommitRecord, LogEntry, TableEntry, TableMap
+from anabranch.repo.log.store import Records
+from anabranch.repo.merge.combining import Combiner, Sides
+from anabranch.repo.refs.live import shown, view
+from anabranch.repo.refs.resolve import is_made_by
+from anabranch.repo.write.homes import owns
+from anabranch.repo.write.publish import Changes, Description, publish
+
+__all__ = ["cherry_pick", "revert_commit"]
+
+Tables = Mapping[TableKey, TableEntry | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sides:
+    """The tables that a commit changed, before and after it; `followed` are those that followed main before it."""
+
+    before: Tables
+    after: Tables
+    followed: frozenset[TableKey]
+
+
+def revert_commit(
+    records: Records, branch: BranchName, commit: CommitRecord, *, message: str | None, combiner: Combiner
+) -> LogEntry:
+    """Take back what a commit did to its tables; what followed main before does again if it is as it was left."""
+    sides = _sides(records, commit)
+    text = message or f"Revert {commit.commit.message or commit.commit.graph_commit_id}"
+    about = _about(commit, message=text, kind=CommitKind.REVERT)
+    expected = records.heads.get(branch)
+    if expected.state.mode is BranchMode.LIVE and commit.commit.branch == str(branch):
+        tables = records.commits.tables_of(expected.head)
+        still = (key for key in sides.followed if tables.get(key) == sides.after[key])
+        about = replace(about, released=frozenset(still))
+    return _merge(records, expected, sides=(sides.after, sides.before), about=about, combiner=combiner)
+
+
+def cherry_pick(
+    records: Records, branch: BranchName, commit: CommitRecord, *, message: str | None, combiner: Combiner
+) -> LogEntry:
+    """Make what a commit did to its tables on another branch, too."""
+    sides = _sides(records, commit)
+    about = _about(commit, message=message or commit.commit.message, kind=CommitKind.CHERRY_PICK)
+    expected = records.heads.get(branch)
+    return _merge(records, expected, sides=(sides.before, sides.after), about=about, combiner=combiner)
+
+
+def _about(commit: CommitRecord, *, message: str, kind: CommitKind) -> Description:
+    return Description(message=message, kind=kind, metadata={"commit": commit.commit.graph_commit_id})
+
+
+def _sides(records: Records, record: CommitRecord) -> _Sides:
+    """Look into the log: it alone has a branch just as the commit found it, be it live or made from a live one."""
+    commit = record.commit
+    if not commit.tables:
+        raise InvalidInputError(
+            f"commit {commit.graph_commit_id} changed no tables", hint="choose one that changed tables"
+        )
+    branch = BranchName(commit.branch)
+    after = records.heads.get_numbered(branch, commit.manifest_version)
+    if not is_made_by(after, commit, records):
+        raise CommitNotFoundError(
+            f"commit {commit.graph_commit_id} was never published", hint="list the commits to see which exist"
+        )
+    if after.head.commit.graph_commit_id != commit.graph_commit_id:
+        after = replace(after, head=records.commits.get(commit.graph_commit_id))  # one of many that a rebase made
+    before = records.heads.get_numbered(branch, commit.manifest_version - 1)
+    found = before.head
+    if found.commit.graph_commit_id != commit.parent_commit_id and commit.parent_commit_id is not None:
+        found = records.commits.get(commit.parent_commit_id)
+    elif before.state.mode is BranchMode.LIVE and after.head.saw is not None:
+        found = shown(before, records.commits.get(after.head.saw)).head
+    # A table that was not changed since may be made to point there.
+    require_uncollected(records.context, found.commit.graph_commit_id)
+    keys = [TableKey.parse(key) for key in commit.tables]
+    is_live = before.state.mode is BranchMode.LIVE
+    return _Sides(
+        before={key: records.commits.find_table(found, key) for key in keys},
+        after={key: records.commits.find_table(after.head, key) for key in keys},
+        followed=frozenset(key for key in keys if is_live and key not in before.state.own),
+    )
+
+
+def _merge(
+    records: Records, expected: LogEntry, *, sides: tuple[Tables, Tables], about: Description, combiner: Combiner
+) -> LogEntry:
+    """Publish what turns the first of two states into the second, as it is on top of what a branch has."""
+    before, after = sides
+
+    def changes_on(entry: LogEntry) -> Changes:
+        if entry.state.mode is not expected.state.mode:
+            raise WriteConflictError(
+                f"branch '{entry.branch}' became {entry.state.mode} meanwhile", hint="look at it and try again"
+            )
+        tables = records.commits.tables_of(view(records, entry).head)
+        if any(tables.get(key) != before[key] for key in about.released):
+            raise WriteConflictError(f"branch '{entry.branch}' moved meanwhile", hint="look at it and try again")
+        moved = _movable(entry.home_branch, tables, before, _without(after, about.released))
+        merged = {key for key in before if key not in moved and key not in about.released}
+        changes = {**moved, **_merge_rows(tables, sides, merged, combiner)}
+        if not changes and not about.released:
+            raise InvalidInputError(
+                f"branch '{entry.branch}' has all that would come of commit {about.metadata['commit']}",
+                hint="there is nothing to do",
+            )
+        return changes
+
+    return publish(records, expected=expected, changes=changes_on(expected), about=about, rebase=changes_on)
+
+
+def _without(tables: Tables, released: Set[TableKey]) -> Tables:
+    return {key: table for key, table in tables.items() if key not in released}
+
+
+def _movable(branch: BranchName, tables: TableMap, before: Tables, after: Tables) -> dict[TableKey, TableEntry | None]:
+    """The tables that are just as they were, and need only point to another state in a home of the branch."""
+    found = {
+        key: wanted
+        for key, wanted in after.items()
+        if tables.get(key) == before[key] and (wanted is None or owns(branch, wanted.home))
+    }
+    # Another table, renamed meanwhile, may have the folder.
+    places = Counter((entry.dataset, entry.home) for entry in {**tables, **found}.values() if entry is not None)
+    return {key: entry for key, entry in found.items() if entry is None or places[entry.dataset, entry.home] == 1}
+
+
+def _merge_rows(tables: TableMap, sides: tuple[Tables, Tables], keys: Set[TableKey], combiner: Combiner) -> Changes:
+    if not keys:
+        return {}
+    base, source = ({key: table for key in keys if (table := side[key]) is not None} for side in sides)
+    combined = combiner.stage(Sides(base=base, source=source, target=tables))
+    combined.conflicts.refuse_any(f"the change on '{combiner.branch}'")
+    return combined.changes

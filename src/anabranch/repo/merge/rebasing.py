@@ -1,0 +1,130 @@
+"""A branch's own commits made once more on top of another state."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+from anabranch.errors import BusyError, InvalidInputError
+from anabranch.ids import TableKey
+from anabranch.repo.history.ancestry import Ancestry
+from anabranch.repo.log.collected import require_uncollected, telling_collected
+from anabranch.repo.log.entries import BranchEvent, BranchMode, CommitKind, CommitRecord, GraphCommit, LogEntry
+from anabranch.repo.log.store import Records
+from anabranch.repo.merge.combining import Combiner, Sides
+from anabranch.repo.refs.protection import refuse_protected
+from anabranch.repo.write.publish import Description, append_awake, make_record
+from anabranch.storage import in_parallel
+
+__all__ = ["REBASED_FROM", "Rebased", "rebase_branch"]
+
+REBASED_FROM = "rebased_from"
+_MAX_ATTEMPTS = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rebased:
+    """The entry that put a branch on its new commits, None if it was there already, and these commits, oldest first."""
+
+    entry: LogEntry | None
+    commits: tuple[GraphCommit, ...]
+
+
+def rebase_branch(records: Records, onto: CommitRecord, combiner: Combiner) -> Rebased:
+    """Make what each own commit of a branch did once more, on top of another state, by one entry of its log.
+
+    All of them or none: where one has conflicts nothing happens. A commit whose change is there already is left out.
+    """
+    for _ in range(_MAX_ATTEMPTS):
+        head = records.heads.get(combiner.branch)
+        refuse_protected(head)
+        if head.state.mode is BranchMode.LIVE:
+            raise InvalidInputError(
+                f"live branch '{head.branch}' follows main by itself", hint="freeze it first, or merge main into it"
+            )
+        ancestry = Ancestry(records)
+        if ancestry.is_ancestor(onto, head.head):
+            return Rebased(entry=None, commits=())
+        own = [
+            (_before(records, ancestry, commit, onto), commit) for commit in _own_commits(records, ancestry, head, onto)
+        ]
+        _hold(records, [commit.commit.graph_commit_id for _, commit in own])
+        with telling_collected(records.context, partial(_iter_ids, own)):
+            made = _replay(records, head, onto, own, combiner)
+        entry = replace(
+            head,
+            number=head.number + 1,
+            event=BranchEvent.REBASED,
+            at=max(records.context.clock(), head.at, made[-1].commit.created_at),
+            actor=records.context.actor,
+            head=replace(made[-1], saw=None),
+        )
+        records.context.store.sync_all()  # the tables of many commits: one call instead of one for each file
+        if append_awake(records, head, entry, made[1:]):
+            return Rebased(entry=entry, commits=tuple(record.commit for record in made[1:]))
+    raise BusyError(f"branch '{combiner.branch}' moved {_MAX_ATTEMPTS} times meanwhile", hint="try again")
+
+
+def _hold(records: Records, commits: list[str]) -> None:
+    """Keep commits out of garbage collection: what is made of them may point to their tables."""
+    if records.work is not None:
+        records.work.hold(commits)
+    in_parallel(partial(require_uncollected, records.context), commits)
+
+
+def _iter_ids(commits: list[tuple[CommitRecord, CommitRecord]]) -> Iterator[str]:
+    return (record.commit.graph_commit_id for both in commits for record in both)
+
+
+def _own_commits(records: Records, ancestry: Ancestry, head: LogEntry, onto: CommitRecord) -> list[CommitRecord]:
+    """The commits of a branch that another state does not have, oldest first."""
+    own = []
+    for commit in records.commits.iter_history(head.head):
+        record = records.commits.get(commit.graph_commit_id)
+        if ancestry.is_ancestor(record, onto):
+            break
+        own.append(record)
+    return own[::-1]
+
+
+def _before(records: Records, ancestry: Ancestry, commit: CommitRecord, onto: CommitRecord) -> CommitRecord:
+    """What a commit's change is measured from: of a merge of what the other state has anyway, from what was merged."""
+    merged = commit.commit.merged_parent_commit_id
+    if merged is not None and commit.taken_from is None:
+        record = records.commits.get(merged)
+        if ancestry.is_ancestor(record, onto):
+            return record
+    return records.commits.get(commit.commit.parent_commit_id or "")
+
+
+def _replay(
+    records: Records,
+    head: LogEntry,
+    onto: CommitRecord,
+    commits: list[tuple[CommitRecord, CommitRecord]],
+    combiner: Combiner,
+) -> list[CommitRecord]:
+    """The state to build on, and each commit, given with the one before it, as it is on top of that state."""
+    made = [onto]
+    for before, commit in commits:
+        tables = records.commits.tables_of(made[-1])
+        keys = [TableKey.parse(key) for key in commit.commit.tables]
+        base, source = (
+            {key: entry for key in keys if (entry := records.commits.find_table(side, key)) is not None}
+            for side in (before, commit)
+        )
+        combined = combiner.stage(Sides(base=base, source=source, target=tables))
+        told = f"commit {commit.commit.graph_commit_id} on top of {onto.commit.graph_commit_id}"
+        combined.conflicts.refuse_any(told)
+        if combined.changes:
+            ground = replace(head, head=made[-1])
+            record, full_map = make_record(records, ground, combined.changes, _about(commit.commit), None)
+            records.commits.put(record, full_map, durable=False)
+            made.append(record)
+    return made
+
+
+def _about(commit: GraphCommit) -> Description:
+    kind = CommitKind.CHANGE if commit.kind is CommitKind.MERGE else commit.kind
+    return Description(
+        message=commit.message, kind=kind, metadata={**commit.metadata, REBASED_FROM: commit.graph_commit_id}
+    )

@@ -1,0 +1,318 @@
+"""The columns and the key of a table on both sides of a merge, and what becomes of them."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, TypeVar
+
+from anabranch.errors import SchemaMismatchError
+from anabranch.format.difference import ColumnPair
+from anabranch.format.staging import ColumnChange
+from anabranch.format.staging.incoming import require_computable
+from anabranch.repo.history.comparing import ColumnTriple
+from anabranch.repo.merge.conflicts import Conflict, ConflictKind
+from anabranch.repo.snapshot import Table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["MergedColumn", "SchemaSides", "Shape", "merge_shapes"]
+
+_Value = TypeVar("_Value")
+# Whether rows that changed since the base have new values in a column of a table.
+IsUsed = Callable[[Table, str], bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergedColumn:
+    """A column of the result, and what it was called before."""
+
+    triple: ColumnTriple
+    field: "pa.Field"
+
+    @property
+    def name(self) -> str:
+        return str(self.field.name)
+
+    @property
+    def is_new(self) -> bool:
+        return self.triple.target is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaSides:
+    """A table on every side of a merge, and what became of the base's columns on two of them."""
+
+    base: Table | None
+    source: Table
+    target: Table
+    of_source: Sequence[ColumnPair] = ()
+    of_target: Sequence[ColumnPair] = ()
+
+
+@dataclass(slots=True, kw_only=True)
+class Shape:
+    """What becomes of a table's columns and key, and what cannot.
+
+    `altered` and `dropped` are about columns of the target, by their names there. Those that are `restored`, because
+    the target dropped them, may have values in any row of the source. Rows are `matched_by` the key if all have one.
+    """
+
+    columns: list[MergedColumn] = field(default_factory=list)
+    dropped: list[str] = field(default_factory=list)
+    altered: list[ColumnChange] = field(default_factory=list)
+    restored: list[str] = field(default_factory=list)
+    primary_key: tuple[str, ...] = ()
+    matched_by: tuple[ColumnTriple, ...] = ()
+    conflicts: list[Conflict] = field(default_factory=list)
+
+    @property
+    def added(self) -> "list[pa.Field]":
+        return [column.field for column in self.columns if column.is_new]
+
+    def loosened(self) -> "Shape":
+        """The same with nulls allowed in every column but those of the key."""
+        strict = [c for c in self.columns if not c.field.nullable and c.name not in self.primary_key]
+        changes = {change.path: change for change in self.altered}
+        for path in [column.triple.target for column in strict if column.triple.target is not None]:
+            changes[path] = replace(changes.get(path, ColumnChange(path=path)), nullable=True)
+        columns = [
+            replace(column, field=column.field.with_nullable(True)) if column in strict else column  # noqa: FBT003
+            for column in self.columns
+        ]
+        return replace(self, columns=columns, altered=list(changes.values()))
+
+
+def merge_shapes(key: str, sides: SchemaSides, *, side: str | None, is_used: IsUsed) -> Shape:
+    """Merge the columns; `side` is right where both sides changed the same thing.
+
+    A column that one side dropped is a conflict only if the other changed it, or `is_used` says that it has new values.
+    """
+    merging = _Shapes(key, sides.base, sides.source, sides.target, side=side, is_used=is_used)
+    for triple in _triples(sides):
+        merging.merge_column(triple)
+    merging.refuse_same_names()
+    merging.merge_keys()
+    return merging.shape
+
+
+def _triples(sides: SchemaSides) -> Iterator[ColumnTriple]:
+    """Which column is which: in the target's order, then those that only the base or the source has."""
+    base, source, target = sides.base, sides.source, sides.target
+    if base is None:
+        ours: dict[str, str] = {}
+        theirs: dict[str, str] = {}
+        new_ours, new_theirs = source.schema.names, target.schema.names
+    else:
+        ours, new_ours = _followed(sides.of_source)
+        theirs, new_theirs = _followed(sides.of_target)
+    was = {now: before for before, now in theirs.items()}
+    for name in target.schema.names:
+        before = was.get(name)
+        new_here = name if before is None and name in new_ours else None
+        yield ColumnTriple(base=before, source=new_here if before is None else ours.get(before), target=name)
+    for name in () if base is None else base.schema.names:
+        if name not in theirs:
+            yield ColumnTriple(base=name, source=ours.get(name), target=None)
+    for name in new_ours:
+        if name not in new_theirs:
+            yield ColumnTriple(base=None, source=name, target=None)
+
+
+def _followed(pairs: Sequence[ColumnPair]) -> tuple[dict[str, str], list[str]]:
+    """What became of the base's columns, and those that were added."""
+    kept = {pair.older: pair.newer for pair in pairs if pair.older is not None and pair.newer is not None}
+    return kept, [pair.newer for pair in pairs if pair.older is None and pair.newer is not None]
+
+
+class _Shapes:
+    def __init__(
+        self, key: str, base: Table | None, source: Table, target: Table, *, side: str | None, is_used: IsUsed
+    ) -> None:
+        self._key = key
+        self._base, self._source, self._target = base, source, target
+        self._side = side
+        self._is_used = is_used
+        self.shape = Shape()
+        self._names: dict[ColumnTriple, str] = {}
+
+    def merge_column(self, triple: ColumnTriple) -> None:
+        if triple.source is None and triple.target is None:
+            return
+        if triple.base is None:
+            self._merge_new(triple)
+        elif triple.source is None:
+            self._drop(triple)
+        elif triple.target is None:
+            self._keep_dropped(triple)
+        else:
+            self._merge_kept(triple)
+
+    def _merge_new(self, triple: ColumnTriple) -> None:
+        if triple.source is None:
+            self._keep(triple, self._field(self._target, triple.target))
+        elif triple.target is None:
+            self._keep(triple, self._field(self._source, triple.source))
+        else:
+            source, target = self._field(self._source, triple.source), self._field(self._target, triple.target)
+            if source.type == target.type:
+                self._keep(triple, target.with_nullable(source.nullable or target.nullable))
+                return
+            # Of two columns that have nothing but their name in common, one is left.
+            wins = self._decide(target.name, "both sides added it", None, str(source.type), str(target.type))
+            if wins == "source":
+                self.shape.dropped.append(target.name)
+                self._keep(ColumnTriple(base=None, source=source.name, target=None), source)
+            else:
+                self._keep(ColumnTriple(base=None, source=None, target=target.name), target)
+
+    def _merge_kept(self, triple: ColumnTriple) -> None:
+        base, source, target = (
+            self._field(self._base, triple.base),
+            self._field(self._source, triple.source),
+            self._field(self._target, triple.target),
+        )
+        name = self._pick("its name", base.name, source.name, target.name, column=base.name)
+        kind = self._pick("its type", base.type, source.type, target.type, column=base.name)
+        for maker, made, left in (("source", source, target), ("target", target, source)):
+            if kind == made.type and self._is_another(made, left):
+                self._replace(triple, name, maker=maker)
+                return
+        nullable = self._pick("its nulls", base.nullable, source.nullable, target.nullable, column=base.name)
+        self._change(triple, target.with_name(name).with_type(kind).with_nullable(nullable))
+
+    def _is_another(self, made: "pa.Field", left: "pa.Field") -> bool:
+        """Whether a column, no part of a key, was dropped and added again as one that cannot have the old values."""
+        if {made.name, left.name} & {*self._source.primary_key, *self._target.primary_key}:
+            return False
+        try:
+            require_computable(left.type, made)
+        except SchemaMismatchError:
+            return True
+        return False
+
+    def _replace(self, triple: ColumnTriple, name: str, *, maker: str) -> None:
+        """Keep the column that one side made anew, with all its values, unless the other side used the old one."""
+        base, source = self._field(self._base, triple.base), self._field(self._source, triple.source)
+        target = self._field(self._target, triple.target)
+        table, left = (self._target, target) if maker == "source" else (self._source, source)
+        wins = maker
+        if self._is_changed(base, left) or self._is_used(table, left.name):
+            told = map(_told, (base, source, target))
+            wins = self._decide(base.name, f"the {maker} made another column of it", *told)
+        if wins == "target":
+            was = None if maker == "target" else triple.base
+            self._keep(ColumnTriple(base=was, source=None, target=triple.target), target)
+        else:
+            self.shape.dropped.append(target.name)
+            self._keep(ColumnTriple(base=None, source=triple.source, target=None), source.with_name(name))
+            self.shape.restored.append(name)
+
+    def _change(self, triple: ColumnTriple, wanted: "pa.Field") -> None:
+        """Keep a column of the target, under the name, type and nullability that it is to have."""
+        target = self._field(self._target, triple.target)
+        self._keep(triple, wanted)
+        if (wanted.name, wanted.type, wanted.nullable) != (target.name, target.type, target.nullable):
+            self.shape.altered.append(
+                ColumnChange(
+                    path=target.name,
+                    name=None if wanted.name == target.name else wanted.name,
+                    type=None if wanted.type == target.type else wanted.type,
+                    nullable=None if wanted.nullable == target.nullable else wanted.nullable,
+                )
+            )
+
+    def _drop(self, triple: ColumnTriple) -> None:
+        """The source dropped it."""
+        base, target = self._field(self._base, triple.base), self._field(self._target, triple.target)
+        if self._is_changed(base, target) or self._is_used(self._target, target.name):
+            wins = self._decide(base.name, "the source dropped it", _told(base), None, _told(target))
+            if wins == "target":
+                self._keep(triple, target)
+                return
+        self.shape.dropped.append(target.name)
+
+    def _keep_dropped(self, triple: ColumnTriple) -> None:
+        """The target dropped it."""
+        base, source = self._field(self._base, triple.base), self._field(self._source, triple.source)
+        if self._is_changed(base, source) or self._is_used(self._source, source.name):
+            wins = self._decide(base.name, "the target dropped it", _told(base), _told(source), None)
+            if wins == "source":
+                self._keep(ColumnTriple(base=None, source=triple.source, target=None), source)
+                self.shape.restored.append(source.name)
+
+    def _keep(self, triple: ColumnTriple, wanted: "pa.Field") -> None:
+        self._names[triple] = wanted.name
+        self.shape.columns.append(MergedColumn(triple=triple, field=wanted))
+
+    def refuse_same_names(self) -> None:
+        names = [column.name for column in self.shape.columns]
+        for name in sorted({name for name in names if names.count(name) > 1}):
+            self._conflict(name, "two columns would have this name", None, name, name)
+
+    def merge_keys(self) -> None:
+        """The key as columns that both sides know, whatever they are called."""
+        source = self._identities("source", self._source.primary_key)
+        target = self._identities("target", self._target.primary_key)
+        base = target if self._base is None else self._identities("base", self._base.primary_key)
+        shape, triples = self.shape, list(self._names)
+        if source == target == base:
+            shape.matched_by = tuple(triples[number] for number in target if number is not None)
+        if source in (base, target):
+            chosen = target
+        elif target == base and self._base is not None:
+            chosen = source
+        else:
+            if self._side is None:
+                keys = (", ".join(self._source.primary_key), ", ".join(self._target.primary_key))
+                self._conflict(None, "both sides have keys of their own", None, *keys)
+            chosen = source if self._side == "source" else target
+        if None in chosen:
+            self._conflict(None, "a column of its key was dropped", None, *map(str, (source, target)))
+            return
+        shape.primary_key = tuple(self._names[triples[number]] for number in chosen if number is not None)
+
+    def _identities(self, attribute: str, key: Sequence[str]) -> tuple[int | None, ...]:
+        known = {getattr(triple, attribute): number for number, triple in enumerate(self._names)}
+        return tuple(known.get(name) for name in key)
+
+    def _pick(self, what: str, base: _Value, source: _Value, target: _Value, *, column: str) -> _Value:
+        if source in (base, target):
+            return target
+        if target == base:
+            return source
+        wins = self._decide(column, f"both sides changed {what}", str(base), str(source), str(target))
+        return source if wins == "source" else target
+
+    def _decide(self, column: str, problem: str, base: str | None, source: str | None, target: str | None) -> str:
+        if self._side is None:
+            self._conflict(column, problem, base, source, target)
+        return self._side or "target"
+
+    def _conflict(
+        self, column: str | None, problem: str, base: str | None, source: str | None, target: str | None
+    ) -> None:
+        self.shape.conflicts.append(
+            Conflict(
+                table=self._key,
+                kind=ConflictKind.SCHEMA,
+                column=column,
+                base=base,
+                source=source,
+                target=target,
+                problem=problem,
+            )
+        )
+
+    @staticmethod
+    def _is_changed(before: "pa.Field", after: "pa.Field") -> bool:
+        return (before.name, before.type, before.nullable) != (after.name, after.type, after.nullable)
+
+    @staticmethod
+    def _field(table: Table | None, name: str | None) -> "pa.Field":
+        assert table is not None  # noqa: S101 - only columns that a side has are asked for
+        assert name is not None  # noqa: S101
+        return table.schema.field(name)
+
+
+def _told(column: "pa.Field") -> str:
+    return f"{column.name} {column.type}" + ("" if column.nullable else " not null")

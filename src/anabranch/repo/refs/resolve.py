@@ -1,0 +1,240 @@
+"""What a ref stands for: a branch, a tag, a commit id or a unique prefix of one, `main~3`, `main@v7`, `main@{time}`."""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from itertools import islice, takewhile
+
+from anabranch.errors import (
+    BranchNotFoundError,
+    CommitNotFoundError,
+    InvalidInputError,
+    NotFoundError,
+    VersionNotFoundError,
+)
+from anabranch.ids import MAIN, BranchName, CommitId, Ref, TagName
+from anabranch.repo.log.clocks import StampedAhead, find_stamped_ahead
+from anabranch.repo.log.collected import refuse_collected, require_uncollected
+from anabranch.repo.log.entries import BranchMode, CommitRecord, GraphCommit, LogEntry
+from anabranch.repo.log.store import Records
+from anabranch.repo.refs.live import is_recorded, shown, view
+from anabranch.repo.refs.tags import TagInfo, find_tag
+
+__all__ = ["Resolved", "is_made_by", "refuse_internal", "require_kept", "require_published", "resolve"]
+
+_PREFIX = re.compile(r"[0-9A-HJKMNP-TV-Z]{4,25}", re.IGNORECASE)
+
+
+class Resolved:
+    """A commit, with the branch and version by which it was found, if it was.
+
+    `is_head` says that a branch was named as it is now, `is_old` that the commit was found in the log of a branch that
+    need not exist any more. Where `is_recorded` is false, a live branch shows main as no commit of its own has it.
+    """
+
+    def __init__(
+        self,
+        record: CommitRecord,
+        *,
+        branch: BranchName | None,
+        version: int,
+        is_head: bool = False,
+        is_old: bool = False,
+        is_recorded: bool = True,
+    ) -> None:
+        self.record = record
+        self.branch = branch
+        self.version = version
+        self.is_head = is_head
+        self.is_old = is_old
+        self.is_recorded = is_recorded
+
+    @classmethod
+    def of_entry(
+        cls, entry: LogEntry, *, is_head: bool = False, is_old: bool = False, is_recorded: bool = True
+    ) -> "Resolved":
+        return cls(
+            entry.head,
+            branch=entry.branch,
+            version=entry.number,
+            is_head=is_head,
+            is_old=is_old,
+            is_recorded=is_recorded,
+        )
+
+    @classmethod
+    def of_commit(cls, record: CommitRecord) -> "Resolved":
+        return cls(record, branch=None, version=record.commit.manifest_version)
+
+    def get_commit(self) -> GraphCommit:
+        """The commit that holds exactly these tables."""
+        if not self.is_recorded:
+            raise InvalidInputError(
+                f"live branch '{self.branch}' shows tables of main that no commit of its own records",
+                hint="name a commit or main, or make a pinned branch from it first",
+            )
+        return self.record.commit
+
+
+def resolve(ref: Ref, records: Records) -> Resolved:
+    if ref.version is not None:
+        return Resolved.of_entry(records.heads.get_numbered(BranchName.parse(ref.name), ref.version), is_old=True)
+    if ref.at is not None:
+        entry = _entry_at(ref, records)
+        at_that_time = _shown_at(entry, ref, records)
+        return Resolved.of_entry(at_that_time, is_old=True, is_recorded=is_recorded(entry, at_that_time))
+    start = _resolve_name(ref.name, records)
+    return start if ref.back == 0 else _back(start, ref, records)
+
+
+def _resolve_name(name: str, records: Records) -> Resolved:
+    """A full commit id is one request; anything else is a branch first, then a tag."""
+    try:
+        return Resolved.of_commit(records.commits.get(CommitId.parse(name).value))
+    except NotFoundError:
+        raise
+    except InvalidInputError:
+        pass
+    branch = BranchName.parse(name)
+    entry = records.heads.find(branch)
+    if entry is not None and not entry.state.is_deleted:
+        now = view(records, entry)
+        return Resolved.of_entry(now, is_head=True, is_recorded=is_recorded(entry, now))
+    if (tag := _find_tag(name, records)) is not None:
+        return Resolved.of_commit(records.commits.get(tag.commit_id))
+    if _PREFIX.fullmatch(name) and (record := _by_prefix(name.upper(), records)) is not None:
+        return Resolved.of_commit(record)
+    if entry is not None:
+        records.heads.get(branch)  # says that it was deleted
+    raise BranchNotFoundError(
+        f"there is no branch, tag or commit '{name}'", hint="list the branches, tags and commits to see which exist"
+    )
+
+
+def _find_tag(name: str, records: Records) -> TagInfo | None:
+    return None if "/" in name else find_tag(records, TagName.parse(name))
+
+
+def _by_prefix(prefix: str, records: Records) -> CommitRecord | None:
+    # A commit object may be one that lost its race or died before publishing: only the log makes it real. And one that
+    # only a run knows of is in nobody's way.
+    objects = records.commits.list_by_prefix(prefix)
+    public = [record for record in objects if not BranchName(record.commit.branch).is_internal]
+    found = [record for record in public if _is_published(record, records)]
+    if len(found) > 1:
+        ids = ", ".join(record.commit.graph_commit_id for record in found[:3])
+        raise InvalidInputError(f"commit {prefix!r} is ambiguous: {ids}", hint="give more characters")
+    return found[0] if found else None
+
+
+def refuse_internal(found: Resolved) -> None:
+    """Refuse what only a run knows of: its hidden branch, and the commits on it."""
+    commit = found.record.commit
+    if any(BranchName(name).is_internal for name in (commit.branch, str(found.branch or MAIN))):
+        raise CommitNotFoundError(
+            f"commit {commit.graph_commit_id} is inside a run", hint="read it through the run, by run_get"
+        )
+
+
+def require_published(found: Resolved, records: Records) -> Resolved:
+    """Refuse a commit that only its object knows of: its writer lost a race, or died before publishing."""
+    if found.branch is None and not _is_published(found.record, records):
+        raise CommitNotFoundError(
+            f"commit {found.record.commit.graph_commit_id} was never published",
+            hint="list the commits to see which exist",
+        )
+    return found
+
+
+def require_kept(found: Resolved, records: Records) -> Resolved:
+    """Refuse a commit that garbage collection let go; a log does not tell, so that one named by it is looked up."""
+    refuse_collected(found.record)
+    if found.is_old:
+        require_uncollected(records.context, found.record.commit.graph_commit_id)
+        if found.record.saw is not None and not found.is_recorded:
+            require_uncollected(records.context, found.record.saw)
+    return found
+
+
+def _is_published(record: CommitRecord, records: Records) -> bool:
+    commit = record.commit
+    try:
+        entry = records.heads.get_numbered(BranchName(commit.branch), commit.manifest_version)
+    except VersionNotFoundError:
+        return False
+    return is_made_by(entry, commit, records)
+
+
+def is_made_by(entry: LogEntry, commit: GraphCommit, records: Records) -> bool:
+    """Whether an entry published a commit: as its head, or below it, since a rebase makes many at once."""
+    made = takewhile(lambda found: found.manifest_version == entry.number, records.commits.iter_history(entry.head))
+    return any(found.graph_commit_id == commit.graph_commit_id for found in made)
+
+
+def _back(start: Resolved, ref: Ref, records: Records) -> Resolved:
+    commit = next(islice(records.commits.iter_history(start.record), ref.back, None), None)
+    if commit is None:
+        raise CommitNotFoundError(f"{ref} goes back before the first commit", hint="go back less far")
+    found = Resolved.of_commit(records.commits.get(commit.graph_commit_id))
+    return Resolved(found.record, branch=start.branch, version=found.version)
+
+
+def _shown_at(entry: LogEntry, ref: Ref, records: Records) -> LogEntry:
+    """A branch as it showed itself at a time, given its newest entry at that time."""
+    if entry.state.mode is not BranchMode.LIVE:
+        return entry
+    return shown(entry, _entry_at(replace(ref, name=MAIN), records).head)
+
+
+def _entry_at(ref: Ref, records: Records) -> LogEntry:
+    """Return the newest entry of a branch's log that is not younger than a time, by bisection.
+
+    Times never decrease along a log. Entries that a clock ahead of the store has dated are found by the store's times.
+    """
+    wanted = _microseconds(ref)
+    head = records.heads.find(BranchName.parse(ref.name))
+    if head is None:
+        raise BranchNotFoundError(f"there is no branch '{ref.name}'", hint="list the branches to see which exist")
+    low = _last(records, head, 0, lambda entry: entry.at <= wanted)
+    if 0 < low < head.number and (ahead := _find_ahead(records, head, low)) is not None:
+        low = _last(records, head, low, lambda entry: ahead.is_made_by(entry, wanted))
+    if low == 0:
+        raise CommitNotFoundError(f"branch '{ref.name}' did not exist at {ref.at}", hint="give a later time")
+    entry = records.heads.get_numbered(head.branch, low)
+    if entry.state.is_deleted:
+        raise BranchNotFoundError(f"branch '{ref.name}' was deleted at {ref.at}", hint="give another time")
+    return entry
+
+
+def _last(records: Records, head: LogEntry, low: int, is_made: Callable[[LogEntry], bool]) -> int:
+    """Return the number of the last entry, `low` if none after it, for which something holds that holds up to there."""
+    high = head.number
+    while low < high:
+        middle = (low + high + 1) // 2
+        if is_made(records.heads.get_numbered(head.branch, middle)):
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _find_ahead(records: Records, head: LogEntry, low: int) -> StampedAhead | None:
+    """Return the entries after `low` that were dated by a clock that was ahead, if there are any right after it."""
+
+    def find(number: int) -> LogEntry | None:
+        return records.heads.get_numbered(head.branch, number) if number <= head.number else None
+
+    before, first = records.heads.get_numbered(head.branch, low), records.heads.get_numbered(head.branch, low + 1)
+    return find_stamped_ahead(records.context, before, first, find)
+
+
+def _microseconds(ref: Ref) -> int:
+    try:
+        time = datetime.fromisoformat(ref.at or "")
+    except ValueError:
+        raise InvalidInputError(
+            f"{ref.at!r} in the ref {str(ref)!r} is not a time", hint="write it like 2026-11-15T10:00:00Z"
+        ) from None
+    aware = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+    return (aware - datetime.fromtimestamp(0, UTC)) // timedelta(microseconds=1)

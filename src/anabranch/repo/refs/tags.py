@@ -1,0 +1,174 @@
+"""Tags of the repository: names that do not move, each a numbered log, so that deleting and re-creating never cross."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from anabranch.errors import (
+    AnabranchError,
+    BusyError,
+    InvalidInputError,
+    TagExistsError,
+    TagNotFoundError,
+)
+from anabranch.ids import BranchName, TagName
+from anabranch.repo.log import codec, validation
+from anabranch.repo.log.collected import require_uncollected
+from anabranch.repo.log.numbered import NumberedLog
+from anabranch.repo.log.store import Records
+from anabranch.storage import in_parallel
+
+__all__ = [
+    "TAGS",
+    "TagInfo",
+    "create_tag",
+    "decode_tag",
+    "delete_tag",
+    "find_tag",
+    "get_tag",
+    "is_tag",
+    "iter_tagged_since",
+    "list_tags",
+]
+
+TAGS = "_tags"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TagInfo:
+    """A tag as it is now, or, if deleted, as it was."""
+
+    name: str
+    commit_id: str
+    description: str
+    created_at: int
+    created_by: str | None
+    number: int
+    is_deleted: bool = False
+
+
+def create_tag(records: Records, name: TagName, *, commit_id: str, description: str) -> TagInfo:
+    """Name a commit; a branch that takes the name at the same moment looks after its put, as this does."""
+    _refuse_name_of_branch(records, name)
+    before = _find_newest(records, name)
+    if before is not None and not before.is_deleted:
+        raise TagExistsError(
+            f"there is a tag '{name}' already, on {before.commit_id}", hint="delete it first, or choose another name"
+        )
+    tag = TagInfo(
+        name=str(name),
+        commit_id=commit_id,
+        description=description,
+        created_at=records.context.clock(),
+        created_by=records.context.actor,
+        number=1 if before is None else before.number + 1,
+    )
+    if not _append(records, tag):
+        raise TagExistsError(f"someone just made a tag '{name}'", hint="choose another name")
+    try:
+        _refuse_name_of_branch(records, name)
+        require_uncollected(records.context, commit_id)
+    except AnabranchError:
+        # Where the number is taken, somebody else deleted the tag.
+        _append(records, replace(tag, number=tag.number + 1, is_deleted=True))
+        raise
+    return tag
+
+
+def _refuse_name_of_branch(records: Records, name: TagName) -> None:
+    if (branch := records.heads.find(BranchName(str(name)))) is not None and not branch.state.is_deleted:
+        raise InvalidInputError(f"'{name}' is the name of a branch", hint="choose another name for the tag")
+
+
+def delete_tag(records: Records, name: TagName) -> None:
+    tag = get_tag(records, name)
+    if not _append(records, replace(tag, number=tag.number + 1, is_deleted=True)):
+        raise BusyError(f"tag '{name}' was changed meanwhile", hint="look at it and try again")
+
+
+def find_tag(records: Records, name: TagName) -> TagInfo | None:
+    tag = _find_newest(records, name)
+    return None if tag is None or tag.is_deleted else tag
+
+
+def is_tag(records: Records, name: TagName) -> bool:
+    """Whether there is such a tag; one request if there never was."""
+    return _log(records, name).find(1) is not None and find_tag(records, name) is not None
+
+
+def get_tag(records: Records, name: TagName) -> TagInfo:
+    tag = find_tag(records, name)
+    if tag is None:
+        raise TagNotFoundError(f"there is no tag '{name}'", hint="list the tags to see which exist")
+    return tag
+
+
+def list_tags(records: Records) -> tuple[TagInfo, ...]:
+    names = sorted(folder.rpartition("/")[2] for folder in records.context.store.list_folders(TAGS))
+    found = in_parallel(lambda name: find_tag(records, TagName(name)), names)
+    return tuple(tag for tag in found if tag is not None)
+
+
+def iter_tagged_since(records: Records, since: datetime) -> Iterator[TagInfo]:
+    """Every tag that exists, or did at some time since then, by the store's clock."""
+    for folder in records.context.store.list_folders(TAGS):
+        log = NumberedLog(records.context.store, folder)
+        listed = ((log.number_of(info.path), info.modified) for info in records.context.store.list(folder))
+        times = {number: modified for number, modified in listed if number is not None}
+        for number in sorted(times, reverse=True):
+            tag = _decode_own(log, folder.rpartition("/")[2], number, records.context.store.get(log.path(number)))
+            # A tombstone tells what was tagged until then.
+            if not tag.is_deleted or times[number] >= since:
+                yield tag
+            if times[number] < since:
+                break
+
+
+def _log(records: Records, name: TagName) -> NumberedLog:
+    return NumberedLog(records.context.store, f"{TAGS}/{name}")
+
+
+def _find_newest(records: Records, name: TagName) -> TagInfo | None:
+    log = _log(records, name)
+    found = log.find_head()
+    return None if found is None else _decode_own(log, str(name), *found)
+
+
+def _decode_own(log: NumberedLog, name: str, number: int, data: bytes) -> TagInfo:
+    tag = decode_tag(data, path=log.path(number))
+    codec.check_identity(log.path(number), (tag.name, tag.number), (name, number))
+    return tag
+
+
+def decode_tag(data: bytes, *, path: str) -> TagInfo:
+    """One entry of a tag's log."""
+    fields = codec.load(data, path=path)
+    with codec.damage_named(path):
+        named = {name: fields[name] for name in ("name", "commit_id", "created_at", "number")}
+        validation.check_tag(**named)
+        return TagInfo(
+            name=fields["name"],
+            commit_id=fields["commit_id"],
+            description=validation.check_text(fields["description"], "description"),
+            created_at=fields["created_at"],
+            created_by=validation.check_optional_text(fields["created_by"], "actor"),
+            number=fields["number"],
+            is_deleted=fields["is_deleted"],
+        )
+
+
+def _append(records: Records, tag: TagInfo) -> bool:
+    data = codec.dump(
+        {
+            "name": tag.name,
+            "commit_id": tag.commit_id,
+            "description": tag.description,
+            "created_at": tag.created_at,
+            "created_by": tag.created_by,
+            "number": tag.number,
+            "is_deleted": tag.is_deleted,
+            # Two entries that say the same would be taken for one put twice.
+            "nonce": records.context.new_id(),
+        }
+    )
+    return _log(records, TagName(tag.name)).append(tag.number, data)

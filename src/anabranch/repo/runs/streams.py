@@ -1,0 +1,80 @@
+"""Batches of streams: each becomes one commit of a branch, however often and by however many it is tried.
+
+The commits are the only record of what was published: each names its query and epoch in its metadata.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from itertools import islice
+
+from anabranch.ids import BranchName, TableKey
+from anabranch.repo.log.entries import CommitRecord, GraphCommit, LogEntry, TableMap
+from anabranch.repo.log.store import Records
+from anabranch.repo.refs.live import view
+from anabranch.repo.transaction import Transaction
+from anabranch.repo.write.publish import Changes, Description
+
+__all__ = ["EPOCH", "QUERY", "StreamBatch", "publish_batch"]
+
+# The keys by which a commit's metadata name the batch that it came from.
+QUERY = "stream.query"
+EPOCH = "stream.epoch"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamBatch:
+    """What a query has for a table at one time; it numbers its batches upwards, by epochs."""
+
+    query: str
+    epoch: int
+    table: TableKey
+
+
+class _AlreadyPublishedError(Exception):
+    """Somebody else published the same batch meanwhile."""
+
+
+def publish_batch(
+    records: Records,
+    branch: BranchName,
+    batch: StreamBatch,
+    change: Callable[[Transaction], None],
+    *,
+    about: Description,
+    on_published: Callable[[LogEntry, Changes], None],
+) -> GraphCommit | None:
+    """Publish what `change` does; None if the branch has the batch already, or if it changes nothing.
+
+    A branch has a batch if one of the commits that led to its head is of this epoch of the query, or of a later one.
+    They are looked through back to the query's last one; for its first batch, if the table is older, all of them.
+    """
+    head = view(records, records.heads.get(branch)).head
+    if records.commits.find_table(head, batch.table) is not None and _is_in(
+        records.commits.iter_history(head), batch, until=None
+    ):
+        return None
+
+    def inspect(record: CommitRecord, _tables: TableMap) -> None:
+        before = islice(records.commits.iter_history(record), 1, None)
+        if _is_in(before, batch, until=head.commit.graph_commit_id):
+            raise _AlreadyPublishedError
+
+    named = {**about.metadata, QUERY: batch.query, EPOCH: str(batch.epoch)}
+    about = replace(about, metadata=named, inspect=inspect)
+    tx = Transaction(records, branch=branch, about=about, on_published=on_published)
+    try:
+        with tx:
+            change(tx)
+    except _AlreadyPublishedError:
+        return None
+    return tx.published
+
+
+def _is_in(commits: Iterable[GraphCommit], batch: StreamBatch, *, until: str | None) -> bool:
+    """Whether a batch is among commits, newest first; those from a given one on are known not to have it."""
+    for commit in commits:
+        if commit.graph_commit_id == until:
+            return False
+        if commit.metadata.get(QUERY) == batch.query and str(batch.table) in commit.tables:
+            return int(commit.metadata.get(EPOCH, -1)) >= batch.epoch
+    return False

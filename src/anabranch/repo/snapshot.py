@@ -1,0 +1,208 @@
+"""One consistent view across all tables, and the tables in it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Self
+
+from anabranch.errors import InvalidNameError, TableNotFoundError
+from anabranch.format.arrow_dataset import ArrowDataset
+from anabranch.format.scan import count_rows, iter_batches, read_nearest, read_table
+from anabranch.format.staging import IndexInfo, Pin, list_indices
+from anabranch.ids import TableKey
+from anabranch.repo.log.collected import telling_collected
+from anabranch.repo.log.config import Context
+from anabranch.repo.log.entries import CommitRecord, GraphCommit, TableEntry, TableMap
+from anabranch.repo.log.store import Records
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+    import pyarrow as pa
+
+__all__ = ["Snapshot", "Table"]
+
+
+class Table:
+    """One table as it is in one snapshot."""
+
+    def __init__(self, context: Context, key: TableKey, entry: TableEntry, *, commit_id: str | None = None) -> None:
+        self._context = context
+        self._key = key
+        self._commit_id = commit_id
+        self.entry = entry
+
+    def __repr__(self) -> str:
+        return f"Table({str(self._key)!r}, rows={self.entry.rows})"
+
+    @property
+    def key(self) -> str:
+        """Its name, `bucket.table`."""
+        return str(self._key)
+
+    @property
+    def uri(self) -> str:
+        """Where any Lance tool finds the table, as this branch of the repository last published it."""
+        return self._context.dataset_root(self.entry.dataset).on(self.entry.home).uri
+
+    @property
+    def primary_key(self) -> tuple[str, ...]:
+        """The columns of its primary key; none of them if it has none."""
+        return self.entry.primary_key
+
+    @cached_property
+    def schema(self) -> "pa.Schema":
+        # Merges ask for one column after the other, and each time all of them would be made anew.
+        return self.pin.schema
+
+    def count_rows(self, filter: str | None = None) -> int:  # noqa: A002 - Arrow's and Lance's name
+        """How many rows there are, or how many a filter lets through."""
+        return self.entry.rows if filter is None else count_rows(self.pin, filter)
+
+    def scan(
+        self,
+        *,
+        columns: Sequence[str] | None = None,
+        filter: str | None = None,  # noqa: A002 - Arrow's and Lance's name
+        limit: int | None = None,
+    ) -> "Iterator[pa.RecordBatch]":
+        """Read the rows batch by batch."""
+        return iter_batches(self.pin, columns=columns, filter=filter, limit=limit)
+
+    def to_dataset(self) -> ArrowDataset:
+        """The table for engines that push columns and filters down, such as DuckDB."""
+        return ArrowDataset(self.pin)
+
+    def to_arrow(
+        self,
+        *,
+        columns: Sequence[str] | None = None,
+        filter: str | None = None,  # noqa: A002 - Arrow's and Lance's name
+        limit: int | None = None,
+    ) -> "pa.Table":
+        """Read rows into memory; `filter` is SQL over the columns.
+
+        >>> repo.snapshot()["shop.orders"].to_arrow(columns=["item"], filter="amount > 10").to_pydict()
+        {'item': ['tea', 'pot']}
+        """
+        return read_table(self.pin, columns=columns, filter=filter, limit=limit)
+
+    def to_pandas(
+        self,
+        *,
+        columns: Sequence[str] | None = None,
+        filter: str | None = None,  # noqa: A002 - Arrow's and Lance's name
+        limit: int | None = None,
+    ) -> "pd.DataFrame":
+        """Like `to_arrow`, as a pandas frame."""
+        return self.to_arrow(columns=columns, filter=filter, limit=limit).to_pandas()
+
+    def to_polars(
+        self,
+        *,
+        columns: Sequence[str] | None = None,
+        filter: str | None = None,  # noqa: A002 - Arrow's and Lance's name
+        limit: int | None = None,
+    ) -> "pl.DataFrame":
+        """Like `to_arrow`, as a polars frame."""
+        import polars
+
+        frame = polars.from_arrow(self.to_arrow(columns=columns, filter=filter, limit=limit))
+        assert isinstance(frame, polars.DataFrame)  # noqa: S101 - a table never becomes a series
+        return frame
+
+    @property
+    def indices(self) -> tuple[IndexInfo, ...]:
+        """The indices that the table has here."""
+        return tuple(list_indices(self.pin))
+
+    def nearest(
+        self,
+        column: str,
+        vector: "Sequence[float]",
+        *,
+        k: int = 10,
+        columns: Sequence[str] | None = None,
+        filter: str | None = None,  # noqa: A002 - Arrow's and Lance's name
+    ) -> "pa.Table":
+        """The rows whose vectors are nearest to the given one, nearest first, with their `_distance`."""
+        return read_nearest(self.pin, column, vector, k=k, columns=columns, filter=filter)
+
+    @property
+    def pin(self) -> Pin:
+        """The version of the dataset that holds these rows, for engines that read by themselves."""
+        commits = [] if self._commit_id is None else [self._commit_id]
+        with telling_collected(self._context, lambda: commits):
+            pin = Pin(home=self._context.home_of(self.entry), version=self.entry.version)
+            pin.open()
+        return pin
+
+
+class Snapshot(Mapping[str, Table]):
+    """All tables as of one commit."""
+
+    def __init__(self, records: Records, record: CommitRecord, *, version: int, tables: TableMap) -> None:
+        self._records = records
+        self._record = record
+        self._tables = tables
+        self.version = version
+
+    @classmethod
+    def of(cls, records: Records, record: CommitRecord, *, version: int) -> Self:
+        """The snapshot of a commit."""
+        return cls(records, record, version=version, tables=records.commits.tables_of(record))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle the commit, the map of its tables, and what opens the repository: the copy shows the same rows."""
+        return _restore, (self._records.context, self._record, self.version, dict(self._tables))
+
+    def __repr__(self) -> str:
+        return f"Snapshot({self.id!r}, version={self.version}, tables={len(self)})"
+
+    @property
+    def commit(self) -> GraphCommit:
+        """The commit that the snapshot is of."""
+        return self._record.commit
+
+    @property
+    def id(self) -> str:
+        """The id of its commit."""
+        return self.commit.graph_commit_id
+
+    @property
+    def main_commit_id(self) -> str | None:
+        """The commit of main that a live branch was seen on."""
+        return self._record.saw
+
+    def __getitem__(self, key: str) -> Table:
+        parsed = TableKey.parse(key)
+        entry = self._tables.get(parsed)
+        if entry is None:
+            raise TableNotFoundError(
+                f"there is no table '{key}' in the snapshot {self.id}", hint="list its tables to see which exist"
+            )
+        return Table(self._records.context, parsed, entry, commit_id=self.id)
+
+    def __contains__(self, key: Any) -> bool:
+        try:
+            return isinstance(key, str) and TableKey.parse(key) in self._tables
+        except InvalidNameError:
+            return False
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(str(key) for key in self._tables))
+
+    def __len__(self) -> int:
+        return len(self._tables)
+
+    def iter_commits(self) -> Iterator[GraphCommit]:
+        """Its commit and those that led to it, newest first."""
+        return self._records.commits.iter_history(self._record)
+
+    @property
+    def entries(self) -> TableMap:
+        """Where each table lies, by its key."""
+        return self._tables
+
+
+def _restore(context: Context, record: CommitRecord, version: int, tables: TableMap) -> Snapshot:
+    return Snapshot(Records.of(context), record, version=version, tables=tables)

@@ -1,0 +1,146 @@
+"""Checks on a state before anybody can see it: SQL that must return no rows, or Python."""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from anabranch.errors import (
+    AnabranchError,
+    CheckFailedError,
+    InvalidExpressionError,
+    InvalidInputError,
+    TableNotFoundError,
+)
+from anabranch.repo.engine import Parameters
+from anabranch.repo.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = [
+    "Check",
+    "Checks",
+    "NamedCheck",
+    "Query",
+    "callable_checks",
+    "checked_checks",
+    "recorded_checks",
+    "run_checks",
+]
+
+# SQL, or a function of the snapshot that returns False or raises if something is wrong.
+Check = str | Callable[[Snapshot], object]
+Checks = Sequence[Check] | Mapping[str, Check]
+NamedCheck = tuple[str, Check]
+Query = Callable[[str, Snapshot, Parameters | None], "pa.RecordBatchReader"]
+
+_ROWS_SHOWN = 3
+_LONGEST_NAME = 80
+
+
+def checked_checks(given: object) -> tuple[NamedCheck, ...]:
+    """The checks with their names; those given without one are called by their text or function, as several may be."""
+    if isinstance(given, Mapping):
+        named = list(given.items())
+    elif isinstance(given, Sequence) and not isinstance(given, str):
+        named = [(_name(check), check) for check in given]
+    else:
+        raise InvalidInputError(f"{given!r} is no list of checks", hint="give a list, or a dict of names to checks")
+    for name, check in named:
+        if not isinstance(name, str) or not (isinstance(check, str) or callable(check)):
+            raise InvalidInputError(f"the check {check!r} is neither SQL nor a function", hint="give one of them")
+    return tuple(named)
+
+
+def recorded_checks(checks: Sequence[NamedCheck]) -> tuple[tuple[str, str], ...]:
+    """The checks as a log entry records them. A function has no text: it is recorded by its name, with empty SQL."""
+    for name, check in checks:
+        if isinstance(check, str) and not check.strip():
+            raise InvalidInputError(f"the check {name!r} is empty", hint="give SQL, or a function")
+    return tuple((name, check if isinstance(check, str) else "") for name, check in checks)
+
+
+def callable_checks(checks: Sequence[NamedCheck]) -> tuple[NamedCheck, ...]:
+    """The checks, if this process can run all of them; a function of another process it cannot run."""
+    for name, check in checks:
+        if check == "":
+            raise InvalidInputError(
+                f"the check {name!r} is a function of the process that began the run",
+                hint="publish the run there, or begin it with checks in SQL",
+            )
+    return tuple(checks)
+
+
+def run_checks(checks: Sequence[NamedCheck], snapshot: Snapshot, query: Query) -> None:
+    """Raise at the first check that finds something."""
+    for name, check in checks:
+        if isinstance(check, str):
+            _require_no_rows(name, check, snapshot, query)
+        else:
+            _require_success(name, check, snapshot)
+
+
+def _require_no_rows(name: str, sql: str, snapshot: Snapshot, query: Query) -> None:
+    rows: list[object] = []
+    with _naming(name), query(sql, snapshot, None) as found:
+        for batch in found:
+            rows += batch.slice(0, _ROWS_SHOWN - len(rows)).to_pylist()
+            if len(rows) >= _ROWS_SHOWN:
+                break
+    if rows:
+        raise CheckFailedError(
+            f"the check {name!r} found rows, such as {', '.join(map(str, rows))}",
+            hint="correct them, then publish again",
+            details={"check": name},
+        )
+
+
+@contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Say which check it is that cannot be asked."""
+    try:
+        yield
+    except (InvalidExpressionError, TableNotFoundError) as err:
+        raise type(err)(f"the check {name!r} cannot be run: {err.problem}", hint=err.hint) from err
+
+
+def _require_success(name: str, check: Callable[[Snapshot], object], snapshot: Snapshot) -> None:
+    try:
+        answer = check(snapshot)
+    except AnabranchError:
+        raise
+    except Exception as err:
+        raise CheckFailedError(
+            f"the check {name!r} failed: {err!r}",
+            hint="correct the data, then publish again",
+            details={"check": name},
+        ) from err
+    if inspect.isawaitable(answer) or inspect.isgenerator(answer):
+        # The function has not run yet, so it has checked nothing.
+        if inspect.iscoroutine(answer):
+            answer.close()
+        raise CheckFailedError(
+            f"the check {name!r} returned a {type(answer).__name__} and checked nothing",
+            hint="give an ordinary function, not an async one or one that yields",
+        )
+    if _is_false(answer):
+        raise CheckFailedError(
+            f"the check {name!r} failed", hint="correct the data, then publish again", details={"check": name}
+        )
+
+
+def _is_false(answer: object) -> bool:
+    """Whether it is False, be it Python's, numpy's or Arrow's; what is only empty or 0 is not."""
+    import numpy as np
+    import pyarrow as pa
+
+    plain = answer.as_py() if isinstance(answer, pa.BooleanScalar) else answer
+    return isinstance(plain, bool | np.bool_) and not plain
+
+
+def _name(check: object) -> str:
+    if isinstance(check, str):
+        text = " ".join(check.split())
+        return text if len(text) <= _LONGEST_NAME else text[: _LONGEST_NAME - 3] + "..."
+    return str(getattr(check, "__name__", check))

@@ -1,0 +1,114 @@
+"""Changes of a table other than its rows, inside a transaction; each gives the draft that follows."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from anabranch.errors import InvalidInputError
+from anabranch.format import staging
+from anabranch.format.staging import ColumnChange, IndexKind, Notes, Pin, VectorOptions
+from anabranch.repo.engine import Rewriter
+from anabranch.repo.log.arguments import require_names
+from anabranch.repo.write.homes import check_primary_key, check_unique
+from anabranch.repo.write.staged_table import Draft, Step, one_time_step
+
+__all__ = [
+    "add_columns",
+    "alter_columns",
+    "annotate",
+    "compact",
+    "drop_columns",
+    "drop_index",
+    "index_column",
+    "require_expressions",
+    "set_primary_key",
+]
+
+
+def add_columns(draft: Draft, columns: Mapping[str, str] | pa.Schema) -> Draft:
+    if not isinstance(columns, pa.Schema):
+        require_expressions(columns)
+    return _after(draft, "add columns", staging.add_columns(draft.pin, columns))
+
+
+def alter_columns(draft: Draft, changes: Sequence[ColumnChange]) -> Draft:
+    """The primary key follows columns that are renamed."""
+    _require_changes(changes)
+    names = {change.path: change.name for change in changes if change.name is not None}
+    primary_key = tuple(names.get(name, name) for name in draft.primary_key)
+    staged = staging.alter_columns(draft.pin, changes)
+    check_primary_key(draft.key, staged.schema, primary_key)
+    return _after(replace(draft, primary_key=primary_key), "alter columns", staged)
+
+
+def drop_columns(draft: Draft, columns: Sequence[str]) -> Draft:
+    require_names(columns)
+    for name in columns:
+        if name in draft.primary_key:
+            raise InvalidInputError(
+                f"column {name!r} is part of the primary key of '{draft.key}'", hint="set another key first"
+            )
+    return _after(draft, "drop columns", staging.drop_columns(draft.pin, columns))
+
+
+def set_primary_key(draft: Draft, columns: Sequence[str]) -> Draft:
+    """No data is written; the rows must be a table of this key already."""
+    check_primary_key(draft.key, draft.pin.schema, columns)
+    if tuple(columns) == draft.primary_key:
+        return draft
+    check_unique(draft.pin, columns)
+    return replace(draft, primary_key=tuple(columns)).then(one_time_step("set the primary key", draft.pin))
+
+
+def index_column(
+    draft: Draft, column: str, *, kind: str, name: str | None = None, vector: VectorOptions | None = None
+) -> Draft:
+    staged = staging.index(draft.pin, column, IndexKind.parse(kind), name=name, vector=vector)
+    return _after(draft, "index", staged)
+
+
+def drop_index(draft: Draft, name: str) -> Draft:
+    return _after(draft, "drop the index", staging.drop_index(draft.pin, name))
+
+
+def compact(draft: Draft, *, target_rows_per_fragment: int, rewriter: Rewriter | None = None) -> Draft:
+    """The rows stay, so that it means the same on any other version."""
+
+    def compacted(pin: Pin) -> Pin:
+        if rewriter is None:
+            return staging.compact(pin, target_rows_per_fragment=target_rows_per_fragment)
+        tasks = staging.plan_compaction(pin, target_rows_per_fragment=target_rows_per_fragment)
+        return staging.stage_rewritten(pin, rewriter.rewrite(pin, tasks) if tasks else [])
+
+    staged = compacted(draft.pin)
+    return draft if staged == draft.pin else draft.then(Step("compact", staged, compacted))
+
+
+def annotate(draft: Draft, notes: Notes, *, columns: Mapping[str, Notes]) -> Draft:
+    for given in (notes, *columns.values()):
+        _require_notes(given)
+    return _after(draft, "annotate", staging.annotate(draft.pin, notes, columns=columns))
+
+
+def require_expressions(given: object) -> None:
+    if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+        raise InvalidInputError(
+            f"{given!r} does not map columns to expressions", hint="give a dict such as {'price': 'price * 2'}"
+        )
+
+
+def _require_changes(given: object) -> None:
+    if not isinstance(given, Sequence) or not all(isinstance(change, ColumnChange) for change in given):
+        raise InvalidInputError(f"{given!r} is no list of column changes", hint="give a list of ColumnChange")
+
+
+def _require_notes(given: Any) -> None:
+    for name, text in given.items():
+        if not isinstance(name, str) or not (text is None or isinstance(text, str)):
+            raise InvalidInputError(f"the note {name!r}: {text!r} is not text", hint="use text, or None to remove it")
+
+
+def _after(draft: Draft, name: str, staged: Pin) -> Draft:
+    return draft if staged == draft.pin else draft.then(one_time_step(name, staged))

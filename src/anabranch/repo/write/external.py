@@ -1,0 +1,29 @@
+"""Find what strangers wrote to the tables of a branch with other tools."""
+
+from anabranch.format import staging
+from anabranch.ids import BranchName, TableKey
+from anabranch.repo.log.entries import TableEntry
+from anabranch.repo.log.store import Records
+from anabranch.repo.write.homes import owns
+from anabranch.repo.write.settle import ForeignWrite
+from anabranch.storage import in_parallel
+
+__all__ = ["list_foreign_writes"]
+
+
+def list_foreign_writes(records: Records, branch: BranchName) -> tuple[ForeignWrite, ...]:
+    """The direct writes that nobody has adopted or set aside, by table. Each table of the branch is opened."""
+    tables = records.commits.tables_of(records.heads.get(branch).head)
+    owned = [key for key in sorted(tables) if owns(branch, tables[key].home)]
+    found = in_parallel(lambda key: _find(records, branch, key, tables[key]), owned)
+    return tuple(write for write in found if write is not None)
+
+
+def _find(records: Records, branch: BranchName, key: TableKey, entry: TableEntry) -> ForeignWrite | None:
+    home = records.context.home_of(entry)
+    strangers = staging.foreign_versions(home, since=entry.head)
+    if not strangers:
+        return None
+    versions = ", ".join(map(str, strangers))
+    problem = f"an external writer changed {home.uri!r}: version {versions}"
+    return ForeignWrite(table=str(key), home=str(branch), problem=problem)

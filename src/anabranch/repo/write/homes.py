@@ -1,0 +1,200 @@
+"""Where a table's data live: new datasets, homes, and forks of them."""
+
+from collections.abc import Container, Sequence
+from datetime import UTC, datetime
+
+import pyarrow as pa
+
+from anabranch.errors import (
+    DamagedFileError,
+    DatasetExistsError,
+    InvalidInputError,
+    NotFoundError,
+    SchemaMismatchError,
+    WriteConflictError,
+)
+from anabranch.format import scan, staging
+from anabranch.format.home import Home
+from anabranch.format.staging import Pin
+from anabranch.format.tags import mark_managed
+from anabranch.ids import MAIN, BranchName, TableKey
+from anabranch.repo.log.arguments import require_names
+from anabranch.repo.log.config import Context
+from anabranch.repo.log.entries import TableEntry, TableMap
+from anabranch.repo.write.removal import is_being_removed
+from anabranch.repo.write.staged_table import Draft, one_time_step, refuse_repeated
+
+__all__ = [
+    "check_primary_key",
+    "check_unique",
+    "draft_existing",
+    "draft_new",
+    "free_dataset",
+    "home_for_writing",
+    "is_home_shared",
+    "owns",
+    "refuse_shared_home",
+]
+
+_MAIN_HOMES = "__main__"  # no graph branch can have this name
+
+
+def owns(branch: BranchName, home: str | None) -> bool:
+    """Whether a home is one that this graph branch writes to: `{branch}/{ulid}`, and for main at first the root."""
+    if home is None:
+        return str(branch) == MAIN
+    return home.rpartition("/")[0] in (str(branch), _homes_folder(branch))
+
+
+def _homes_folder(branch: BranchName) -> str:
+    """The name below which a graph branch gets its homes.
+
+    Not below `main/`: Lance removes the whole dataset with the last branch there. Older versions of Anabranch put the
+    homes of main there, which are still its homes.
+    """
+    first, separator, rest = str(branch).partition("/")
+    return f"{_MAIN_HOMES}{separator}{rest}" if first == MAIN else str(branch)
+
+
+def draft_existing(context: Context, branch: BranchName, key: TableKey, entry: TableEntry) -> Draft:
+    """Make a table of the snapshot ready for writing on a branch, which is where it is forked."""
+    pin = Pin(home=context.home_of(entry), version=entry.version)
+    forked_from = entry.forked_from
+    if owns(branch, entry.home):
+        head = staging.settled_head(pin.home, published=entry.version, since=entry.head)
+    else:
+        pin = _fork(context, branch, pin)
+        head, forked_from = pin.version, (entry.home, entry.version)
+    return Draft(
+        key=key,
+        origin=entry,
+        dataset=entry.dataset,
+        pin=pin,
+        head=head,
+        primary_key=entry.primary_key,
+        forked_from=forked_from,
+    )
+
+
+def draft_new(
+    context: Context,
+    branch: BranchName,
+    key: TableKey,
+    *,
+    schema: pa.Schema,
+    primary_key: Sequence[str],
+    taken: TableMap,
+) -> Draft:
+    """Make an empty table: a new dataset, or one that an earlier table of that name left behind."""
+    if not isinstance(schema, pa.Schema):
+        raise InvalidInputError(f"the schema of '{key}' is a {type(schema).__name__!r}", hint="give a pyarrow.Schema")
+    check_primary_key(key, schema, primary_key)
+    dataset = f"{key.bucket}/{key.table}.lance"
+    if any(entry.dataset == dataset for entry in taken.values()):
+        dataset = free_dataset(context, key)  # a renamed table keeps its folder
+    try:
+        pin = _create(context, dataset, schema)
+    except DatasetExistsError:
+        taken_over = _take_over(context, branch, dataset, schema)
+        if taken_over is not None and not is_being_removed(context, dataset):
+            left, emptied = taken_over
+            return _new_draft(key, dataset, left, primary_key).then(one_time_step("create", emptied))
+        dataset = free_dataset(context, key)
+        pin = _create(context, dataset, schema)
+    except DamagedFileError:
+        # A creation that a power loss cut off left a torn manifest. No commit names the folder, and gc removes it.
+        dataset = free_dataset(context, key)
+        pin = _create(context, dataset, schema)
+    return _new_draft(key, dataset, home_for_writing(context, branch, pin), primary_key)
+
+
+def _create(context: Context, dataset: str, schema: pa.Schema) -> Pin:
+    pin = staging.create_empty(context.dataset_root(dataset), schema)
+    mark_managed(pin.home, pin.version, at=datetime.fromtimestamp(context.clock() / 1e6, UTC))
+    return pin
+
+
+def _take_over(context: Context, branch: BranchName, dataset: str, schema: pa.Schema) -> tuple[Pin, Pin] | None:
+    """Return what an earlier table left behind, as it is and emptied; None if it cannot be used."""
+    root = context.dataset_root(dataset)
+    try:
+        pin = Pin(home=root, version=root.head_version())
+        if not pin.open().has_stable_row_ids:
+            return None
+        left = home_for_writing(context, branch, pin)
+        return left, staging.overwrite(left, schema.empty_table())
+    except (NotFoundError, DamagedFileError):
+        return None
+
+
+def _new_draft(key: TableKey, dataset: str, pin: Pin, primary_key: Sequence[str]) -> Draft:
+    return Draft(
+        key=key,
+        origin=None,
+        dataset=dataset,
+        pin=pin,
+        head=pin.version,
+        primary_key=tuple(primary_key),
+        forked_from=None,
+    )
+
+
+def check_primary_key(key: TableKey, schema: pa.Schema, primary_key: Sequence[str]) -> None:
+    if isinstance(primary_key, str):
+        raise InvalidInputError(f"the primary key {primary_key!r} is no list", hint=f"give [{primary_key!r}]")
+    require_names(primary_key)
+    for name in primary_key:
+        if name not in schema.names:
+            raise SchemaMismatchError(
+                f"the primary key of '{key}' names the column {name!r}, which is not there",
+                hint=f"the columns are {', '.join(schema.names)}",
+            )
+        if not _can_be_key(schema.field(name).type):
+            raise InvalidInputError(
+                f"column {name!r} of '{key}' is {schema.field(name).type} and cannot be a key",
+                hint="use columns of whole numbers, text, dates or bytes",
+            )
+    if len(set(primary_key)) != len(primary_key):
+        raise InvalidInputError(f"the primary key of '{key}' names a column twice", hint="name each once")
+
+
+def _can_be_key(kind: pa.DataType) -> bool:
+    """Whether values of a type can be told apart for good, and Arrow can find them again."""
+    types = pa.types
+    is_odd = types.is_nested(kind) or types.is_floating(kind) or types.is_null(kind) or types.is_dictionary(kind)
+    return not is_odd and not isinstance(kind, pa.BaseExtensionType)
+
+
+def free_dataset(context: Context, key: TableKey) -> str:
+    """A folder that no table has, nor ever had."""
+    return f"{key.bucket}/{key.table}-{context.new_id().lower()}.lance"
+
+
+def check_unique(pin: Pin, keys: Sequence[str]) -> None:
+    """Refuse a version whose rows are no table of this key."""
+    if keys:
+        refuse_repeated(scan.read_table(pin, columns=keys), keys)
+
+
+def refuse_shared_home(key: TableKey, entry: TableEntry, tables: TableMap, *, besides: Container[TableKey]) -> None:
+    """Refuse a folder that another table, made and renamed meanwhile, has taken."""
+    if is_home_shared(entry, tables, besides=besides):
+        raise WriteConflictError(
+            f"the place of table '{key}' was taken by another one meanwhile", hint="do it again on the new state"
+        )
+
+
+def is_home_shared(entry: TableEntry, tables: TableMap, *, besides: Container[TableKey]) -> bool:
+    """Whether a table that is not among some has the folder of another."""
+    place = (entry.dataset, entry.home)
+    return any(key not in besides and (other.dataset, other.home) == place for key, other in tables.items())
+
+
+def home_for_writing(context: Context, branch: BranchName, pin: Pin) -> Pin:
+    """The root of a dataset as a branch may write to it: main at the root itself, others in a fork."""
+    return pin if owns(branch, pin.home.branch) else _fork(context, branch, pin)
+
+
+def _fork(context: Context, branch: BranchName, pin: Pin) -> Pin:
+    home: Home = staging.fork(pin, f"{_homes_folder(branch)}/{context.new_id()}")
+    return Pin(home=home, version=home.head_version())

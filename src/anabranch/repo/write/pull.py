@@ -1,0 +1,114 @@
+"""What only branches do that follow another: pull a table, freeze, drift."""
+
+from dataclasses import dataclass
+
+from anabranch.errors import BranchNotFoundError, InvalidInputError, TableNotFoundError, WriteConflictError
+from anabranch.ids import MAIN, BranchName, TableKey
+from anabranch.repo.log.entries import BranchMode, CommitKind, CommitRecord, LogEntry, TableEntry
+from anabranch.repo.log.store import Records
+from anabranch.repo.refs.live import view
+from anabranch.repo.write.homes import owns
+from anabranch.repo.write.publish import Changes, Description, publish
+
+__all__ = ["TableDrift", "branch_drift", "freeze_branch", "pull_table"]
+
+
+def _is_live(entry: LogEntry) -> bool:
+    return entry.state.mode is BranchMode.LIVE
+
+
+def pull_table(records: Records, branch: BranchName, key: TableKey) -> tuple[LogEntry, bool]:
+    """Let a table follow its source again; whether the branch had a copy of its own.
+
+    A live branch forgets its copy and shows main's. A pinned one takes the table as its parent has it now.
+    """
+    entry = records.heads.get(branch)
+    if _is_live(entry):
+        if key not in entry.state.own:
+            _require(records, entry, key)
+            return entry, False
+        about = Description(message=f"Pull {key}", kind=CommitKind.PULL, metadata={}, released=frozenset({key}))
+        return publish(records, expected=entry, changes={}, about=about, rebase=_require_live), True
+    source = _pulled_from(records, entry, key)
+    theirs = records.commits.find_table(source, key)
+    if theirs is None:
+        _require(records, entry, key)
+    if records.commits.find_table(entry.head, key) == theirs:
+        return entry, False
+    about = Description(message=f"Pull {key}", kind=CommitKind.PULL, metadata={}, taken_from=source.commit)
+    changes: Changes = {key: theirs}
+    return publish(records, expected=entry, changes=changes, about=about, rebase=lambda _: changes), True
+
+
+def _require(records: Records, entry: LogEntry, key: TableKey) -> None:
+    if records.commits.find_table(view(records, entry).head, key) is None:
+        raise TableNotFoundError(
+            f"there is no table '{key}' on branch '{entry.branch}' nor where it would be pulled from",
+            hint="list the tables to see which exist",
+        )
+
+
+def _require_live(entry: LogEntry) -> Changes:
+    """Change nothing more on a branch that somebody else moved meanwhile, if it is live still."""
+    if not _is_live(entry):
+        raise WriteConflictError(f"branch '{entry.branch}' was frozen meanwhile", hint="look at it and try again")
+    return {}
+
+
+def _pulled_from(records: Records, entry: LogEntry, key: TableKey) -> CommitRecord:
+    """The commit that has a table as a branch's parent shows it now: of a live parent, maybe the one of main."""
+    parent = entry.state.parent
+    if parent is None or parent.branch is None:
+        raise InvalidInputError(
+            f"branch '{entry.branch}' was not made from a branch, so there is nothing to pull from",
+            hint="reset the table's branch to a commit instead",
+        )
+    source = records.heads.get(parent.branch)
+    if _is_live(source) and key not in source.state.own:
+        return records.heads.get(BranchName(MAIN)).head
+    return source.head
+
+
+def freeze_branch(records: Records, branch: BranchName) -> LogEntry:
+    """Make a live branch pinned: from now on it shows what it shows now."""
+    entry = records.heads.get(branch)
+    if not _is_live(entry):
+        raise InvalidInputError(f"branch '{branch}' is pinned already", hint="there is nothing to freeze")
+    about = Description(message=f"Freeze {branch}", kind=CommitKind.FREEZE, metadata={}, freezes=True)
+    return publish(records, expected=entry, changes={}, about=about, rebase=_require_live)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableDrift:
+    """What main did with a table since the branch took its copy. Rows are None where there is no such table."""
+
+    table: str
+    has_drifted: bool
+    branch_rows: int | None
+    main_rows: int | None
+    forked_version: int | None
+    main_version: int | None
+
+
+def branch_drift(records: Records, branch: BranchName) -> tuple[TableDrift, ...]:
+    """Compare each table that a branch has of its own with main as it is now."""
+    entry = records.heads.get(branch)
+    if str(branch) == MAIN:
+        raise BranchNotFoundError("main cannot drift from itself", hint="name another branch")
+    ours = records.commits.tables_of(entry.head)
+    main = records.commits.tables_of(records.heads.get(BranchName(MAIN)).head)
+    keys = entry.state.own if _is_live(entry) else tuple(key for key in ours if owns(branch, ours[key].home))
+    return tuple(_drift(branch, key, ours.get(key), main.get(key)) for key in sorted(keys))
+
+
+def _drift(branch: BranchName, key: TableKey, ours: TableEntry | None, main: TableEntry | None) -> TableDrift:
+    forked = None if ours is None else ours.forked_from if owns(branch, ours.home) else (ours.home, ours.version)
+    current = None if main is None else (main.home, main.version)
+    return TableDrift(
+        table=str(key),
+        has_drifted=forked != current,
+        branch_rows=None if ours is None else ours.rows,
+        main_rows=None if main is None else main.rows,
+        forked_version=None if forked is None else forked[1],
+        main_version=None if main is None else main.version,
+    )

@@ -1,0 +1,91 @@
+"""The tables of a commit on a local disk: durable before the commit is published, settled right after.
+
+The disk is waited for twice, whatever the number of tables: once for all files of the commit and the bytes of its
+settled manifests, then for the name of its log entry. The settled manifests get their names after that, without a sync.
+They follow from the log, so a power loss may take the names, and the next writer settles again. But a manifest that has
+its name is never torn, because its bytes were durable before.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from anabranch.errors import AnabranchError, ObjectExistsError, StorageError
+from anabranch.format import staging
+from anabranch.format.staging import PreparedSettle
+from anabranch.ids import BranchName
+from anabranch.repo.log.entries import Changes, LogEntry, TableEntry
+from anabranch.repo.log.store import Records
+from anabranch.repo.write.homes import owns
+from anabranch.storage import PreparedObject, in_parallel
+from anabranch.storage.options import Durability, durability_of
+from anabranch.storage.uris import is_local
+
+__all__ = ["Settlement", "prepare_settlement"]
+
+_Prepared: TypeAlias = tuple[PreparedSettle, PreparedObject | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settlement:
+    """What has to be durable before a commit (`files`), and the manifests to link after it."""
+
+    files: tuple[str, ...] = ()
+    manifests: tuple[tuple[PreparedSettle, PreparedObject], ...] = ()
+
+    def link(self) -> None:
+        """Give the settled manifests their names. What cannot be linked is left to `try_to_settle`."""
+        for prepared, manifest in self.manifests:
+            try:
+                prepared.home.store().put_prepared(manifest)
+            except (ObjectExistsError, StorageError):
+                continue
+            staging.remember_settled(prepared)
+
+    def discard(self) -> None:
+        """Remove the manifests of a commit that was not published."""
+        for prepared, manifest in self.manifests:
+            prepared.home.store().discard(manifest)
+
+
+def prepare_settlement(records: Records, head: LogEntry, changes: Changes) -> Settlement:
+    """Prepare the tables that a commit on top of a head changes. Nothing is prepared where no sync is needed.
+
+    The tables of a run are made durable with each of its commits, but settled only when the run is published.
+    """
+    context = records.context
+    if not is_local(context.root) or durability_of(context.storage_options) is Durability.NONE:
+        return Settlement()
+    entries = list(_iter_written(head.home_branch, changes))
+    try:
+        found = in_parallel(lambda entry: _prepare(records, entry, settles=head.state.run is None), entries)
+    except AnabranchError:
+        # An external write is pending, or a manifest is damaged. The commit does not depend on either, so wait for
+        # the whole disk instead of single files.
+        context.store.sync_all()
+        return Settlement()
+    files = [file for prepared, manifest in found for file in _iter_files(prepared, manifest)]
+    manifests = [(prepared, manifest) for prepared, manifest in found if manifest is not None]
+    return Settlement(files=tuple(dict.fromkeys(files)), manifests=tuple(manifests))
+
+
+def _iter_written(branch: BranchName, changes: Changes) -> Iterator[TableEntry]:
+    """Yield the tables that were written; one that was taken over from another branch is durable already."""
+    for entry in changes.values():
+        if entry is not None and owns(branch, entry.home):
+            yield entry
+
+
+def _prepare(records: Records, entry: TableEntry, *, settles: bool) -> _Prepared:
+    home = records.context.home_of(entry)
+    prepared = staging.prepare_settle(home, entry.version, expected_head=entry.head)
+    # Where other commits were settled since, only the branch can say which version is the newest: see `try_to_settle`.
+    if not settles or prepared.is_settled or prepared.between:
+        return prepared, None
+    return prepared, home.store().prepare(prepared.path, prepared.data)
+
+
+def _iter_files(prepared: PreparedSettle, manifest: PreparedObject | None) -> Iterator[str]:
+    yield from (file for file in prepared.new_files if is_local(file))
+    if manifest is not None and manifest.file is not None:
+        yield manifest.file

@@ -1,0 +1,279 @@
+"""One table inside a transaction: what it was, what has been staged on it, and how to do that again elsewhere."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from anabranch.errors import KeyConflictError, SchemaMismatchError, WriteConflictError
+from anabranch.format import scan, staging
+from anabranch.format.staging import Pin, WrittenFragment
+from anabranch.format.staging.incoming import as_reader
+from anabranch.ids import TableKey
+from anabranch.repo.log.entries import TableEntry
+
+__all__ = [
+    "Draft",
+    "Step",
+    "WrittenChange",
+    "append_again",
+    "append_fragments_step",
+    "append_step",
+    "conflicts_named",
+    "one_time_step",
+    "overwrite_fragments_step",
+    "overwrite_step",
+    "refuse_repeated",
+    "replace_fragments_step",
+    "replayed",
+    "upsert_fragments_step",
+    "upsert_step",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One staged change. `again` makes it on another version, if it means the same there."""
+
+    name: str
+    pin: Pin
+    again: Callable[[Pin], Pin] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """A table as a transaction has it. `origin` is its entry in the transaction's snapshot, None for a new table."""
+
+    key: TableKey
+    origin: TableEntry | None
+    dataset: str
+    pin: Pin
+    head: int
+    primary_key: tuple[str, ...]
+    forked_from: tuple[str | None, int] | None
+    steps: tuple[Step, ...] = ()
+
+    def then(self, step: Step) -> "Draft":
+        return replace(self, pin=step.pin, steps=(*self.steps, step))
+
+    def is_still(self, entry: TableEntry) -> bool:
+        """Whether this is what an entry says: renamed and renamed back, say."""
+        if self.origin == entry and all(step.name == "rename" for step in self.steps):
+            return True  # a fork that nothing was staged on
+        mine = (self.dataset, self.pin.home.branch, self.pin.version, self.primary_key)
+        return mine == (entry.dataset, entry.home, entry.version, entry.primary_key)
+
+    def to_entry(self) -> TableEntry:
+        return TableEntry(
+            dataset=self.dataset,
+            home=self.pin.home.branch,
+            version=self.pin.version,
+            head=self.head,
+            primary_key=self.primary_key,
+            rows=self.pin.count_rows(),
+            forked_from=self.forked_from,
+        )
+
+
+def append_step(pin: Pin, data: Any, *, primary_key: Sequence[str], may_exist: bool) -> Step:
+    """Stage new rows, with good keys that are not in the table; `may_exist` leaves the last part to the caller."""
+    in_memory = isinstance(data, pa.Table)
+    if in_memory:
+        _check_keys(pin, data, primary_key, may_exist=may_exist)  # before anything is written
+    fragments = staging.write_fragments(pin, data)
+    return append_fragments_step(
+        pin, fragments, primary_key=primary_key, may_exist=may_exist, keys_are_checked=in_memory
+    )
+
+
+def append_fragments_step(
+    pin: Pin,
+    fragments: Sequence[WrittenFragment],
+    *,
+    primary_key: Sequence[str],
+    may_exist: bool,
+    keys_are_checked: bool = False,
+) -> Step:
+    """Like `append_step`, for rows that are written already."""
+    staged = staging.append_fragments(pin, fragments)
+    if not keys_are_checked and staged != pin:
+        _check_keys(pin, scan.read_appended(pin, staged, columns=primary_key), primary_key, may_exist=may_exist)
+
+    def again(other: Pin) -> Pin:
+        return append_again(other, fragments, before=pin, after=staged, unique_by=() if may_exist else primary_key)
+
+    return Step("append", staged, again)
+
+
+def append_again(
+    other: Pin, fragments: Sequence[WrittenFragment], *, before: Pin, after: Pin, unique_by: Sequence[str]
+) -> Pin:
+    """Stage what was appended between two versions on another one, without writing it again if that can be."""
+    _refuse_other_columns(before, other)
+    if unique_by:
+        _refuse_existing(other, scan.read_appended(before, after, columns=unique_by), unique_by, beyond=before)
+    try:
+        return staging.append_fragments(other, fragments)
+    except SchemaMismatchError:
+        # Another home or other bases: the files cannot be used there, the rows can.
+        return staging.append(other, scan.read_appended(before, after))
+
+
+def upsert_step(pin: Pin, data: pa.Table, *, keys: Sequence[str], primary_key: Sequence[str]) -> Step:
+    def upserted(on: Pin) -> Pin:
+        staged = staging.upsert(on, data, keys).pin
+        if set(keys) != set(primary_key):
+            # Rows that are new by other columns may bring a primary key that is there already, or none.
+            refuse_repeated(scan.read_table(staged, columns=primary_key), primary_key)
+        return staged
+
+    def again(other: Pin) -> Pin:
+        _refuse_other_columns(pin, other)
+        return upserted(other)
+
+    return Step("upsert", upserted(pin), again)
+
+
+def upsert_fragments_step(
+    pin: Pin, fragments: Sequence[WrittenFragment], *, columns: Sequence[str], primary_key: Sequence[str]
+) -> Step:
+    """Like `upsert_step`, for rows that are written already; only these columns of them count."""
+    if not fragments:
+        return Step("upsert", pin, lambda other: other)
+    rows = scan.read_appended(pin, staging.append_fragments(pin, fragments), columns=columns).read_all()
+    return upsert_step(pin, rows, keys=primary_key, primary_key=primary_key)
+
+
+def overwrite_step(pin: Pin, data: Any, *, unique_by: Sequence[str]) -> Step:
+    """Stage other rows instead of all there are, and other columns if the data brings them."""
+    if isinstance(data, pa.Table):
+        refuse_repeated(data, unique_by)  # before anything is written
+    staged = staging.keep_notes(staging.overwrite(pin, data), of=pin)
+    if not isinstance(data, pa.Table) and unique_by:
+        refuse_repeated(scan.read_table(staged, columns=unique_by), unique_by)
+    return one_time_step("overwrite", staged)
+
+
+def overwrite_fragments_step(
+    pin: Pin, fragments: Sequence[WrittenFragment], *, schema: pa.Schema, unique_by: Sequence[str]
+) -> Step:
+    """Like `overwrite_step`, for rows that are written already."""
+    staged = staging.keep_notes(staging.overwrite_fragments(pin, fragments, schema=schema), of=pin)
+    if unique_by:
+        refuse_repeated(scan.read_table(staged, columns=unique_by), unique_by)
+    return one_time_step("overwrite", staged)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenChange:
+    """Rows of a version that are to go, by their addresses in it, and written rows that are to come.
+
+    `moved` rows keep the ids of rows that go, `fresh` ones are new. `may_repeat_keys` says that some bring a key which
+    another row may have.
+    """
+
+    read: Pin
+    addresses: staging.Addresses
+    moved: tuple[WrittenFragment, ...]
+    fresh: tuple[WrittenFragment, ...]
+    may_repeat_keys: bool
+
+
+def replace_fragments_step(pin: Pin, change: WrittenChange, *, primary_key: Sequence[str]) -> Step:
+    """Stage a change of single rows that are written already."""
+
+    def replaced(on: Pin) -> Pin:
+        _refuse_other_columns(pin, on)
+        staging.require_rows(change.read, on, change.addresses)
+        if change.may_repeat_keys and primary_key:
+            _check_written_keys(on, change, primary_key)
+        try:
+            return staging.replace_written(on, addresses=change.addresses, moved=change.moved, fresh=change.fresh)
+        except SchemaMismatchError as err:
+            # Another commit was the first to write the table on this branch, so that its files are in another folder.
+            raise WriteConflictError("its files were moved by another commit", hint="run the statement again") from err
+
+    return Step("change of rows", replaced(pin), replaced)
+
+
+def _check_written_keys(on: Pin, change: WrittenChange, primary_key: Sequence[str]) -> None:
+    """Refuse written rows that repeat a key among themselves, or have one of a row that stays."""
+    left = staging.delete_rows(on, change.addresses)
+    added = staging.append_fragments(left, (*change.moved, *change.fresh))
+    rows = scan.read_appended(left, added, columns=primary_key).read_all()
+    refuse_repeated(rows, primary_key)
+    _refuse_existing(left, rows, primary_key)
+
+
+def one_time_step(name: str, staged: Pin) -> Step:
+    """A change whose meaning depends on the rows it was made on."""
+    return Step(name, staged, None)
+
+
+def replayed(draft: Draft, theirs: TableEntry, theirs_pin: Pin) -> Draft:
+    """The same steps on top of what somebody else published meanwhile."""
+    pin = theirs_pin
+    for step in draft.steps:
+        if step.again is None:
+            raise WriteConflictError(
+                f"table '{draft.key}' was changed by another commit while this one did {step.name!r}",
+                hint="run the transaction again on the new state",
+            )
+        with conflicts_named(draft.key):
+            pin = step.again(pin)
+    return replace(
+        draft, origin=theirs, dataset=theirs.dataset, pin=pin, forked_from=theirs.forked_from, head=theirs.head
+    )
+
+
+@contextmanager
+def conflicts_named(key: TableKey) -> Iterator[None]:
+    """Say of which table a conflict is: whoever publishes many has not named it."""
+    try:
+        yield
+    except (KeyConflictError, WriteConflictError) as err:
+        raise type(err)(f"table '{key}': {err.problem}", hint=err.hint) from err
+
+
+def _refuse_other_columns(before: Pin, now: Pin) -> None:
+    if not staging.has_same_fields(before, now):
+        raise WriteConflictError(
+            "the columns of the table were changed by another commit meanwhile",
+            hint="run the transaction again on the new state",
+        )
+
+
+def _check_keys(pin: Pin, rows: Any, keys: Sequence[str], *, may_exist: bool) -> None:
+    if not keys:
+        return
+    if may_exist:
+        refuse_repeated(as_reader(rows).read_all(), keys)
+    else:
+        _refuse_existing(pin, rows, keys)
+
+
+def _refuse_existing(pin: Pin, data: Any, keys: Sequence[str], *, beyond: Pin | None = None) -> None:
+    existing = staging.find_existing_keys(pin, data, keys, beyond=beyond)
+    if len(existing):
+        first = existing.slice(0, 1).to_pylist()[0]
+        raise KeyConflictError(
+            f"{len(existing)} keys are in the table already, such as {first}",
+            hint="upsert the rows, or append only new ones",
+        )
+
+
+def refuse_repeated(table: pa.Table, keys: Sequence[str]) -> None:
+    """Refuse rows that are no table of this key."""
+    for name in keys:
+        if name not in table.column_names:
+            raise SchemaMismatchError(f"the data has no key column {name!r}", hint="add it to the data")
+        if table.column(name).null_count:
+            raise KeyConflictError(f"the key column {name!r} has nulls in the data", hint="fill them")
+    if keys and not staging.are_surely_unique(table.select(list(keys))):
+        distinct = table.group_by(list(keys)).aggregate([])
+        if len(distinct) < len(table):
+            raise KeyConflictError(
+                f"{len(table) - len(distinct)} rows repeat a key of {', '.join(keys)}", hint="keep one row for each key"
+            )
