@@ -11,18 +11,20 @@ from anabranch.ids import MAIN
 from anabranch.repo.clone import clone, relocate
 from anabranch.repo.clone.relocate import Relocation
 from anabranch.repo.doctor.findings import RepositoryReport
-from anabranch.repo.engine import Loader, Rewriter, SqlEngine
 from anabranch.repo.history.comparing import LargeComparer, RowComparer
+from anabranch.repo.io.values import Loader
 from anabranch.repo.log.clones import CloneKind
 from anabranch.repo.log.config import BRANCHES, Context
 from anabranch.repo.log.creation import MARK, check_repository, create_repository
 from anabranch.repo.log.store import Records
-from anabranch.repo.repository import Repository
+from anabranch.repo.repository import Engines, Repository, SqlEngine
+from anabranch.repo.write.columns import Rewriter
 from anabranch.storage import find_object, open_store
 from anabranch.storage.options import DURABILITY, clock_tolerance_of
 from anabranch.storage.uris import normalise_uri
 
 __all__ = [
+    "ENGINES",
     "clone_repository",
     "doctor",
     "init_repository",
@@ -48,7 +50,7 @@ def init_repository(
     ('main', ['Begin the repository'])
     """
     context = _context(uri, _with_durability(storage_options, durability), actor)
-    repository = Repository(context)  # refuses a bad actor before anything is made
+    repository = Repository(context, engines=ENGINES)  # refuses a bad actor before anything is made
     create_repository(context)
     return repository
 
@@ -70,14 +72,15 @@ def open_repository(
     >>> sorted(ab.open("shop", branch="main", actor="ada").snapshot())
     ['shop.orders']
     """
-    return Repository(_existing(uri, _with_durability(storage_options, durability), actor), branch=branch)
+    context = _existing(uri, _with_durability(storage_options, durability), actor)
+    return Repository(context, engines=ENGINES, branch=branch)
 
 
 def open_damaged_repository(
     uri: str | os.PathLike[str], *, storage_options: Mapping[str, str] | None = None, actor: str | None = None
 ) -> Repository:
     """A handle on what may be a repository, for doctor alone: whether there is one is not looked at."""
-    return Repository(_context(uri, storage_options, actor))
+    return Repository(_context(uri, storage_options, actor), engines=ENGINES)
 
 
 def doctor(
@@ -129,7 +132,7 @@ def clone_repository(  # noqa: PLR0913 - one call for one clone, whose every cho
     """
     options = storage_options if target_storage_options is None else target_storage_options
     context = _context(target, options, actor)
-    repository = Repository(context)  # refuses a bad actor before anything is made
+    repository = Repository(context, engines=ENGINES)  # refuses a bad actor before anything is made
     request = clone.request_clone(
         Records.of(_existing(source, storage_options, actor)),
         context,
@@ -186,11 +189,6 @@ def _context(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | N
         storage_options=options,
         clock_tolerance=clock_tolerance_of(options),
         actor=actor,
-        load_engine=_load_engine,
-        load_comparer=_load_comparer,
-        find_large_comparer=_find_large_comparer,
-        load_rewriter=_load_rewriter,
-        find_loader=_find_loader,
         restore=_restore,
     )
 
@@ -236,3 +234,12 @@ def _find_loader() -> Loader | None:
     from anabranch.spark.loading import SparkLoader
 
     return SparkLoader()
+
+
+ENGINES = Engines(
+    load_sql=_load_engine,
+    load_comparer=_load_comparer,
+    find_large_comparer=_find_large_comparer,
+    load_rewriter=_load_rewriter,
+    find_loader=_find_loader,
+)

@@ -15,6 +15,7 @@ from anabranch.repo.snapshot import Snapshot
 from tests.concurrency import marked
 from tests.concurrency.marked import COMMON, FIRST_OWN, Change, Do
 from tests.concurrency.recording import Answer, Recorder
+from tests.handles import open_with
 
 PINNED = ("b0", "b1", "b2", "b3")
 LIVE = ("l0", "l1")
@@ -34,7 +35,7 @@ class Ground:
     def open(self, actor: str) -> Repository:
         """A handle whose movements carry the actor's name."""
         repo = ab.open(self.uri, storage_options=self.storage_options, actor=actor)
-        return Repository(replace(repo._context, lease=timedelta(seconds=self.lease)))
+        return open_with(replace(repo._context, lease=timedelta(seconds=self.lease)))
 
 
 class Member:
@@ -244,7 +245,7 @@ class Member:
             answer.result |= {"tags": {found.name: found.commit_id for found in self._kept.tag_list()}}
 
     def _as(self, answer: Answer, branch: str = "main") -> Repository:
-        return Repository(replace(self._context, actor=answer.actor), branch=branch)
+        return open_with(replace(self._context, actor=answer.actor), branch=branch)
 
     def _branch(self) -> str:
         return self._chance.choices(("main", *PINNED, *LIVE), (8, 3, 3, 2, 2, 2, 1))[0]

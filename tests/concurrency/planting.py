@@ -6,10 +6,10 @@ from typing import Any
 
 from anabranch.errors import WriteConflictError
 from anabranch.repo import transaction
-from anabranch.repo.handles.base import Handle
 from anabranch.repo.log import numbered as numbered
 from anabranch.repo.log.entries import LogEntry
 from anabranch.repo.log.heads import Heads
+from anabranch.repo.repository import Repository
 from anabranch.repo.snapshot import Snapshot
 from anabranch.storage import once
 
@@ -18,13 +18,13 @@ PUBLISH = "publish"  # as a transaction calls it
 
 def read_what_was_seen() -> None:
     """Show what a handle has read before, whatever happened since."""
-    original = Handle.snapshot_of
+    original = Repository.snapshot_of
     seen: dict[tuple[int, str], Snapshot] = {}
 
-    def snapshot_of(handle: Handle, ref: str) -> Snapshot:
+    def snapshot_of(handle: Repository, ref: str) -> Snapshot:
         return seen.setdefault((id(handle), ref), original(handle, ref))
 
-    _replace(Handle, "snapshot_of", snapshot_of)
+    _replace(Repository, "snapshot_of", snapshot_of)
 
 
 def win_every_race() -> None:

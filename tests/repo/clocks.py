@@ -8,6 +8,7 @@ import anabranch as ab
 from anabranch.repo.log.config import now_in_microseconds
 from anabranch.storage import ObjectInfo
 from anabranch.storage.wrappers import CountingStore
+from tests.handles import open_with
 
 TOLERANT = {"clock_tolerance_seconds": "999999999"}
 
@@ -31,10 +32,10 @@ def at_store_time(repo: ab.Repository, shift: timedelta) -> ab.Repository:
     """A handle on a repository whose store has another time."""
     store = ShiftedStore(repo._context.store)
     store.shift = shift
-    return ab.Repository(replace(repo._context, store=store))
+    return open_with(replace(repo._context, store=store))
 
 
 def with_clock(repo: ab.Repository, shift: timedelta, *, tolerant: bool = False) -> ab.Repository:
     """A handle of a machine whose clock is ahead, or behind; `tolerant` is one that publishes all the same."""
     opened = ab.open(repo.uri, actor="eve", storage_options={**repo.storage_options, **(TOLERANT if tolerant else {})})
-    return ab.Repository(replace(opened._context, clock=lambda: now_in_microseconds() + shift // timedelta.resolution))
+    return open_with(replace(opened._context, clock=lambda: now_in_microseconds() + shift // timedelta.resolution))

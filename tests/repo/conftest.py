@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import anabranch as ab
+from anabranch.bootstrap import ENGINES
 from anabranch.ids import TableKey
 from anabranch.repo.log.entries import TableEntry
 from anabranch.repo.snapshot import Snapshot, Table
@@ -79,7 +80,7 @@ def on_spark(repo: ab.Repository) -> ab.Repository:
     from anabranch.spark.comparing import Sizes, SparkComparer
 
     comparer = SparkComparer(single_comparer, sizes=Sizes(fewest_buckets=2))
-    return ab.Repository(replace(repo._context, load_comparer=lambda: comparer))
+    return ab.Repository(repo._context, engines=replace(ENGINES, load_comparer=lambda: comparer))
 
 
 def table(*ids: int, v: str | None = None) -> pa.Table:

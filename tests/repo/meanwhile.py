@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import anabranch as ab
 from anabranch.repo.log.config import now_in_microseconds
-from anabranch.repo.repository import Repository
+from tests.handles import open_with
 
 
 def meanwhile(repo: ab.Repository, act: Callable[[ab.Repository], object]) -> ab.Repository:
@@ -14,7 +14,7 @@ def meanwhile(repo: ab.Repository, act: Callable[[ab.Repository], object]) -> ab
 
     def clock() -> int:
         if pending:
-            pending.pop()(Repository(repo._context))
+            pending.pop()(open_with(repo._context))
         return now_in_microseconds()
 
-    return Repository(replace(repo._context, clock=clock), branch=repo.branch)
+    return open_with(replace(repo._context, clock=clock), branch=repo.branch)

@@ -15,6 +15,7 @@ from anabranch.errors import CorruptError
 from anabranch.repo.leases.work import Work
 from anabranch.repo.log.reserve import RESERVE
 from tests.conftest import Place
+from tests.handles import open_with
 from tests.moulds import build
 from tests.proof_log import record_proof
 from tests.repo.ailing import furnish
@@ -98,7 +99,7 @@ def lakes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Lake, ...]
         hint.unlink()
     held = source.list_commits("main", limit=None)[-1].graph_commit_id
     # So long that the lease neither expires nor is renewed while the tests run.
-    source = ab.Repository(replace(source._context, lease=timedelta(hours=12)))
+    source = open_with(replace(source._context, lease=timedelta(hours=12)))
     work = Work(source._context, held=[held])
     yield Lake.of(source), Lake.of(clone)
     work.end()

@@ -19,6 +19,7 @@ from anabranch.repo.write.publish import Changes, Description, publish
 from anabranch.storage import open_store
 from anabranch.storage.wrappers import CountingStore
 from tests.conftest import Place
+from tests.handles import open_with
 
 REAL = ("s.one", "s.two", "s.three")
 SCHEMA = pa.schema([("id", pa.int64())])
@@ -73,7 +74,7 @@ def open_counted(place: Place) -> tuple[Repository, CountingStore]:
     root = place / "lake"
     store = CountingStore(open_store(root, place.storage_options))
     context = Context(root=root, store=store, storage_options=place.storage_options, actor="ada")
-    return Repository(replace(context, made_at=check_repository(context).root)), store
+    return open_with(replace(context, made_at=check_repository(context).root)), store
 
 
 @dataclass(frozen=True)

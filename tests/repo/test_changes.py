@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import anabranch as ab
+from anabranch.bootstrap import ENGINES
 from anabranch.duck.comparing import default_comparer
 from anabranch.errors import InvalidInputError, InvalidNameError, NotFoundError, NotInHistoryError, TableNotFoundError
 from anabranch.repo.history.changes import CommitChanges
@@ -320,7 +321,7 @@ def test_a_frozen_branch_tells_with_the_freeze_what_it_took_from_main(lake: ab.R
 
 def feed(place: Place) -> tuple[Repository, Any]:
     repo, store = open_counted(place)
-    return Repository(replace(repo._context, load_comparer=default_comparer)), store
+    return Repository(repo._context, engines=replace(ENGINES, load_comparer=default_comparer)), store
 
 
 def test_commits_of_other_tables_are_not_looked_at(place: Place) -> None:

@@ -13,6 +13,7 @@ from anabranch.repo.log.config import Context
 from anabranch.repo.log.creation import create_repository
 from anabranch.storage import open_store
 from anabranch.storage.wrappers import CountingStore
+from tests.handles import open_with
 from tests.repo.clocks import at_store_time, with_clock
 from tests.repo.conftest import ORDERS, SCHEMA, another, append, ids, nothing_changes, table
 
@@ -82,7 +83,7 @@ class Past:
         self._moment = self.begin
         context = Context(root=self.uri, store=open_store(self.uri), clock=self._clock, clock_tolerance=None)
         create_repository(context)
-        repo = ab.Repository(context)
+        repo = open_with(context)
         with repo.transaction() as tx:
             tx.create_table(ORDERS, SCHEMA)
         for number, moment in ((1, 3 * DAY), (2, 1 * DAY + HOUR), (3, 1 * DAY + 2 * HOUR), (4, 4 * DAY)):
@@ -134,11 +135,11 @@ def test_a_branch_expires_by_the_clock_of_the_store(lake: ab.Repository) -> None
 def test_the_store_is_asked_for_its_time_once(lake: ab.Repository) -> None:
     append(lake, 4)
     counting = CountingStore(lake._context.store)
-    repo = ab.Repository(replace(lake._context, store=counting))
+    repo = open_with(replace(lake._context, store=counting))
     append(repo, 5)
     assert "head" not in counting.counts
     with pytest.raises(AnabranchError, match="the clock of this machine"):
-        append(ab.Repository(replace(with_clock(lake, DAY)._context, store=counting)), 6)
+        append(open_with(replace(with_clock(lake, DAY)._context, store=counting)), 6)
     assert counting.counts["head"] == 1
 
 

@@ -14,6 +14,7 @@ from anabranch.repo.repository import Repository
 from anabranch.repo.transaction import Transaction
 from anabranch.storage import open_store
 from tests.conftest import Place
+from tests.handles import open_with
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, another, append, ids, objects, raw, rows, table
 
 Change = Callable[[Transaction, int], object]
@@ -181,7 +182,7 @@ def test_writer_that_keeps_losing_gives_way_and_gets_there(lake: Repository, pla
         new_id=lose_three_times,
         give_way=lambda losses, _: gave_way.append(losses),
     )
-    with Repository(context).transaction() as tx:
+    with open_with(context).transaction() as tx:
         tx.append(ORDERS, table(100))
     assert gave_way == [1, 2, 3]
     assert ids(lake) == [1, 2, 3, 100, 201, 202, 203]

@@ -24,6 +24,7 @@ from anabranch.errors import (
 from anabranch.repo.doctor.findings import FindingKind, Severity
 from anabranch.storage.wrappers import CountingStore
 from tests.conftest import Place
+from tests.handles import open_with
 from tests.moulds import Cast, Fill, Mould
 from tests.repo.ailing import RENAMED, Contents, Files, furnish, furnish_little, named, read_all
 from tests.repo.conftest import CUSTOMERS, ORDERS, append, ids, table
@@ -66,7 +67,7 @@ def doctor(repo: ab.Repository, *options: str) -> tuple[int, list[dict[str, Any]
 
 def anew(repo: ab.Repository) -> ab.Repository:
     """Another handle, which remembers nothing; whether it is a repository is not looked at."""
-    return ab.Repository(replace(repo._context))
+    return open_with(replace(repo._context))
 
 
 @pytest.fixture
@@ -311,7 +312,7 @@ def test_a_full_map_with_other_tables_is_corrected(wide: ab.Repository) -> None:
 
 def test_nothing_is_read_more_often_than_needed(well: ab.Repository) -> None:
     counting = CountingStore(well._context.store)
-    assert ab.Repository(replace(well._context, store=counting)).doctor().findings == ()
+    assert open_with(replace(well._context, store=counting)).doctor().findings == ()
     reads = Counter(path for operation, path in counting.requests if operation == "get")
     # Commits that hold the full map, and the entries of heads, are looked at again.
     assert max(reads.values()) <= 5

@@ -18,6 +18,7 @@ from anabranch.repo.repository import Repository
 from anabranch.repo.run import Run
 from anabranch.repo.runs.runs import get_run, put_run, run_state
 from anabranch.storage.wrappers import CountingStore, Fault, FaultyStore
+from tests.handles import open_with
 from tests.repo.conftest import ORDERS, another, ids, objects, table
 from tests.repo.leases import expire
 
@@ -117,7 +118,7 @@ def heartbeats(run: Run) -> list[threading.Thread]:
 
 
 def test_signs_of_life_end_with_the_run(local: Repository) -> None:
-    quick = Repository(replace(local._context, lease=timedelta(minutes=10)))
+    quick = open_with(replace(local._context, lease=timedelta(minutes=10)))
     for end in ("publish", "abort"):
         run = quick.begin_run("dev")
         (thread,) = heartbeats(run)
@@ -147,7 +148,7 @@ def test_signs_of_life_end_when_the_run_is_forgotten_but_not_while_a_step_is_ope
 
 
 def test_signs_are_given_again_and_again(local: Repository) -> None:
-    quick = Repository(replace(local._context, lease=timedelta(milliseconds=30)))
+    quick = open_with(replace(local._context, lease=timedelta(milliseconds=30)))
     run = quick.begin_run("dev")
     lost = Path(local.uri, "_leases", "dev", run.id)
     for _ in range(3):
@@ -176,7 +177,7 @@ def test_whoever_may_only_read_sees_who_is_alive(local: Repository) -> None:
         def put(self, path: str, data: bytes, *, durable: bool = True) -> None:  # noqa: ARG002 - the protocol's signature
             raise StorageDeniedError(f"{path!r} cannot be written", hint="ask for the right to")
 
-    reader = Repository(replace(local._context, store=ReadOnly(local._context.store)))
+    reader = open_with(replace(local._context, store=ReadOnly(local._context.store)))
     assert reader.run_get(run.id).info().state is RunPhase.RUNNING
     expire(local)
     assert reader.run_get(run.id).info().state is RunPhase.EXPIRED

@@ -19,9 +19,9 @@ from anabranch.errors import (
     WriteConflictError,
 )
 from anabranch.format.staging import ColumnChange
-from anabranch.repo.repository import Repository
 from anabranch.storage import open_store
 from anabranch.storage.wrappers import CountingStore
+from tests.handles import open_with
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, another, append, data_files, entry, ids, raw, table
 from tests.repo.meanwhile import meanwhile
 from tests.repo.programs import running
@@ -435,7 +435,7 @@ def test_what_a_live_branch_costs_does_not_grow_with_history(live: ab.Repository
 
     def costs() -> list[int]:
         store = CountingStore(live._context.store)
-        counted = Repository(replace(live._context, store=store), branch="dev")
+        counted = open_with(replace(live._context, store=store), branch="dev")
         counted.snapshot()
         opened = store.counts.total()
         store.reset()

@@ -23,6 +23,7 @@ from anabranch.repo.log.creation import create_repository
 from anabranch.repo.log.store import Records
 from anabranch.storage import open_store
 from tests.conftest import Place
+from tests.handles import open_with
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, another, append, ids, nothing_changes, objects, table
 from tests.sealing import sealed
 
@@ -142,7 +143,7 @@ def test_a_moment_between_two_commits_is_the_older_one(place: Place) -> None:
         clock_tolerance=None,
     )
     create_repository(context)
-    slow = ab.Repository(context)
+    slow = open_with(context)
     with slow.transaction() as tx:
         tx.create_table(ORDERS, SCHEMA)
     made = [append(slow, number) for number in range(5)]
@@ -159,7 +160,7 @@ def test_a_moment_before_the_repository_is_refused(lake: ab.Repository) -> None:
 
 
 def test_time_never_runs_backwards_along_a_branch(lake: ab.Repository) -> None:
-    early = ab.Repository(replace(lake._context, clock=lambda: 1_000, clock_tolerance=None))
+    early = open_with(replace(lake._context, clock=lambda: 1_000, clock_tolerance=None))
     head = lake.list_commits(limit=1)[0]
     assert append(early, 4).created_at == head.created_at
 

@@ -16,6 +16,7 @@ from anabranch.repo.repository import Repository
 from anabranch.storage import ObjectStore, open_store
 from anabranch.storage.wrappers import Fault, FaultyStore, _WrappedStore
 from tests.conftest import Place
+from tests.handles import open_with
 from tests.repo.programs import ledger
 
 T = TypeVar("T")
@@ -55,7 +56,7 @@ def test_one_request_of_a_commit_goes_wrong(lake: Repository, place: Place, oper
         mark, context = ledger.mark_of(1, nth), context_through(place)
         store = FaultyStore(context.store, nth=nth, fault=fault, operation=operation)
         try:
-            ledger.commit(Repository(replace(context, store=store)), mark)
+            ledger.commit(open_with(replace(context, store=store)), mark)
         except StorageUnavailableError:
             # What was carried out is found by looking, so only what was not is the caller's concern.
             assert operation in {"get", "list"} or fault is Fault.FAIL
@@ -71,7 +72,7 @@ def test_one_request_of_a_commit_goes_wrong(lake: Repository, place: Place, oper
 def test_conditional_puts_that_meet_their_own_first_try_succeed_once(place: Place) -> None:
     context = context_through(place, RepeatingStore)
     create_repository(context)
-    repo = Repository(context)
+    repo = open_with(context)
     ledger.create(repo)
     ledger.commit(repo, "1-0")
     repo.branch_create("dev")
@@ -103,7 +104,7 @@ def test_transaction_with_an_unknown_outcome_is_not_published_again(lake: Reposi
     def wrap(inner: ObjectStore) -> ObjectStore:
         return SilentAfter(FaultyStore(inner, nth=2, fault=Fault.LOSE_ANSWER, operation="put_if_absent"))
 
-    tx = Repository(context_through(place, wrap)).transaction(message="1-0")
+    tx = open_with(context_through(place, wrap)).transaction(message="1-0")
     ledger.write(tx, "1-0")
     with pytest.raises(StorageUnavailableError):
         tx.commit()
@@ -114,7 +115,7 @@ def test_transaction_with_an_unknown_outcome_is_not_published_again(lake: Reposi
 
 def test_lost_answer_to_the_tombstone_of_a_branch(lake: Repository, place: Place) -> None:
     lake.branch_create("dev")
-    faulty = Repository(
+    faulty = open_with(
         context_through(
             place, lambda inner: FaultyStore(inner, nth=1, fault=Fault.LOSE_ANSWER, operation="put_if_absent")
         )

@@ -9,6 +9,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import DamagedFileError
+from tests.handles import open_with
 from tests.repo.conftest import CUSTOMERS, ORDERS, another, append, entry, ids, objects, raw, rows, table
 from tests.repo.gc.passing import pass_time
 
@@ -21,7 +22,7 @@ def later(repo: ab.Repository, minutes: float) -> ab.Repository:
     """The same repository, some minutes later by its clock."""
     clock = repo._context.clock
     shift = int(minutes * 60 * 1_000_000)
-    return ab.Repository(replace(repo._context, clock=lambda: clock() + shift, clock_tolerance=None))
+    return open_with(replace(repo._context, clock=lambda: clock() + shift, clock_tolerance=None))
 
 
 def publish_a_run(repo: ab.Repository, between: Callable[[], None]) -> None:

@@ -9,9 +9,9 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import AnabranchError, InvalidInputError
-from anabranch.repo.repository import Repository
 from anabranch.storage.wrappers import Fault, FaultyStore
 from tests.conftest import Place
+from tests.handles import open_with
 from tests.repo.conftest import append
 from tests.repo.meanwhile import meanwhile
 from tests.repo.programs.running import Program
@@ -89,11 +89,11 @@ def test_a_branch_that_others_wrote_to_meanwhile_still_goes(lake: ab.Repository,
     def write_when_the_branch_is_to_go() -> int:
         # The first time is asked before the branch comes, the second before it goes.
         if next(times) == 1:
-            append(Repository(lake._context), 7, branch="rel")
+            append(open_with(lake._context), 7, branch="rel")
         return clock()
 
     with pytest.raises(InvalidInputError, match="'rel' is the name of a tag"):
-        bring(Repository(replace(crossed._context, clock=write_when_the_branch_is_to_go)))
+        bring(open_with(replace(crossed._context, clock=write_when_the_branch_is_to_go)))
     assert not has_branch(lake)
     lake.tag_delete("rel")
     lake.branch_restore("rel")
@@ -110,7 +110,7 @@ class Stopping:
     @classmethod
     def at(cls, repo: ab.Repository, nth: int) -> "Stopping":
         store = FaultyStore(repo._context.store, nth=nth, fault=Fault.STALL)
-        return cls(repo=Repository(replace(repo._context, store=store)), store=store)
+        return cls(repo=open_with(replace(repo._context, store=store)), store=store)
 
     def begin(self, act: Act, threads: ThreadPoolExecutor) -> tuple[Future[bool], bool]:
         """Act until the stop, or to the end; whether there was a stop."""

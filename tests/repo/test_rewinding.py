@@ -15,8 +15,8 @@ from anabranch.errors import (
 )
 from anabranch.ids import BranchName
 from anabranch.repo.log.entries import TableMap
-from anabranch.repo.repository import Repository
 from anabranch.repo.write.homes import owns
+from tests.handles import open_with
 from tests.moulds import Cast
 from tests.repo.conftest import (
     CUSTOMERS,
@@ -342,7 +342,7 @@ def test_a_reset_to_nothing_known_changes_nothing(busy: ab.Repository) -> None:
 def test_times_never_run_backwards_even_if_the_clock_does(lake: ab.Repository) -> None:
     append(lake, 4)
     lake.reset("main", to="main@v2")
-    slow = Repository(replace(lake._context, clock=lambda: 1, clock_tolerance=None))
+    slow = open_with(replace(lake._context, clock=lambda: 1, clock_tolerance=None))
     append(slow, 5)
     slow.branch_create("dev")
     slow.branch_delete("dev")

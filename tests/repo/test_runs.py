@@ -33,6 +33,7 @@ from anabranch.repo.run import Run
 from anabranch.storage.options import lance_options
 from anabranch.storage.wrappers import Fault, FaultyStore
 from tests.command_line import invoke
+from tests.handles import open_with
 from tests.repo.conftest import (
     CUSTOMERS,
     ORDERS,
@@ -215,7 +216,7 @@ def test_commits_and_branches_of_a_run_are_no_refs(lake: Repository) -> None:
 
 def test_prefix_that_only_hidden_commits_share_means_the_public_one(lake: Repository) -> None:
     made = iter([f"01ARZ3NDEKTSV4RRFFQ69G5F{end}" for end in ("A0", "B1", "B2", "B3")])
-    handle = Repository(replace(lake._context, new_id=lambda: next(made)))
+    handle = open_with(replace(lake._context, new_id=lambda: next(made)))
     run = handle.begin_run()
     append_in(run, 4)
     public = append(handle, 5)
@@ -482,7 +483,7 @@ def test_odd_input(lake: Repository) -> None:
 
 def faulty(repo: Repository, nth: int, fault: Fault, operation: str) -> tuple[Repository, FaultyStore]:
     store = FaultyStore(repo._context.store, nth=nth, fault=fault, operation=operation)
-    return Repository(replace(repo._context, store=store)), store
+    return open_with(replace(repo._context, store=store)), store
 
 
 def each_fault(repo: Repository, operation: str, fault: Fault) -> Iterator[Repository]:

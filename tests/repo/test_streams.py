@@ -7,10 +7,10 @@ import pytest
 
 import anabranch as ab
 from anabranch.ids import TableKey
-from anabranch.repo.repository import Repository
 from anabranch.repo.runs.streams import StreamBatch
 from anabranch.repo.transaction import Transaction
 from anabranch.storage.wrappers import CountingStore
+from tests.handles import open_with
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, another, append, ids, nothing_changes, table
 from tests.repo.meanwhile import meanwhile
 
@@ -134,7 +134,7 @@ def test_finding_a_batch_costs_what_others_did_since(lake: ab.Repository) -> Non
 
     def cost(epoch: int, key: str) -> int:
         store = CountingStore(lake._context.store)
-        counted = Repository(replace(lake._context, store=store))
+        counted = open_with(replace(lake._context, store=store))
         batch = StreamBatch(query="q", epoch=epoch, table=TableKey.parse(key))
         # It changes nothing, so that all requests are for finding it.
         assert counted.stream_publish(batch, lambda _: None) is None

@@ -9,6 +9,7 @@ from anabranch.errors import AnabranchError
 from anabranch.repo.log.creation import check_repository
 from anabranch.repo.log.origins import find_origin
 from anabranch.storage.wrappers import CountingStore
+from tests.handles import open_with
 
 OWN = ("_clones/", "_commits/", "_gc/", "_leases/", "_origin/", "_repo", "_runs/", "_tags/", "_versions/")
 
@@ -27,7 +28,7 @@ class Answer:
 
 def fresh(repo: ab.Repository) -> ab.Repository:
     """Another handle, which has cached nothing."""
-    return ab.Repository(replace(repo._context))
+    return open_with(replace(repo._context))
 
 
 def list_answers(repo: ab.Repository) -> list[Answer]:
@@ -35,7 +36,7 @@ def list_answers(repo: ab.Repository) -> list[Answer]:
     found = []
     for name, ask in questions(repo):
         counting = CountingStore(repo._context.store)
-        expected = _ask(ask, ab.Repository(replace(repo._context, store=counting)))
+        expected = _ask(ask, open_with(replace(repo._context, store=counting)))
         read = frozenset(path for operation, path in counting.requests if operation == "get")
         found.append(Answer(name, ask, expected, read))
     return found

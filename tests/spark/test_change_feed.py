@@ -22,12 +22,12 @@ from anabranch.errors import (
     TableNotFoundError,
     VersionNotFoundError,
 )
-from anabranch.repo.repository import Repository
 from anabranch.spark.change_feed import ChangeStreamReader
 from anabranch.spark.spark_errors import spark_errors
 from anabranch.storage.wrappers import CountingStore
 from pyspark_anabranch import DefaultSource
 from tests.conftest import Place
+from tests.handles import open_with
 from tests.spark.conftest import ORDERS, Read, options, orders, rows, slow
 from tests.spark.following import changes, follow, read_batches, replay, write_down
 
@@ -278,7 +278,7 @@ def test_a_stream_that_waits_does_not_read_the_history_again(small: ab.Repositor
     assert reader.latestOffset(start, ReadAllAvailable()) == start
     follower = reader._follower()
     store = CountingStore(small._context.store)
-    follower._repository = Repository(replace(small._context, store=store))
+    follower._repository = open_with(replace(small._context, store=store))
     follower._feed = follower._repository.change_feed(SMALL)
     put(small, 70, "elsewhere", key=OTHER)
     assert reader.latestOffset(start, ReadAllAvailable()) == start

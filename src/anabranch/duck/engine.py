@@ -14,9 +14,9 @@ from anabranch.duck.sources import Source, find_sources
 from anabranch.duck.statement import Statement, parse_statement
 from anabranch.errors import AnabranchError, InvalidInputError
 from anabranch.format.arrow_dataset import ArrowDataset
-from anabranch.repo.engine import Parameters
 from anabranch.repo.repository import Repository
 from anabranch.repo.snapshot import Snapshot
+from anabranch.repo.write.checks import Parameters
 
 __all__ = ["DuckEngine", "default_engine"]
 

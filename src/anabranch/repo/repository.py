@@ -1,35 +1,452 @@
 """The repository as a user holds it: strings in, values out, no logic of its own."""
 
-from collections.abc import Mapping, Sequence
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
-from anabranch.ids import BranchName
-from anabranch.repo.engine import Parameters
-from anabranch.repo.handles.branching import BranchingHandle
-from anabranch.repo.handles.housekeeping import HousekeepingHandle
-from anabranch.repo.handles.loading import LoadingHandle
-from anabranch.repo.handles.merging import MergingHandle
-from anabranch.repo.handles.reading import ReadingHandle
+import pyarrow as pa
+
+from anabranch.errors import AnabranchError, InvalidInputError, MissingDependencyError, TableNotFoundError
+from anabranch.files.csv_options import CsvOptions
+from anabranch.files.finding import find_files
+from anabranch.files.formats import checked_format
+from anabranch.files.rows import Reading
+from anabranch.files.writing import Target
+from anabranch.format.arguments import require_names
+from anabranch.format.home import Home
+from anabranch.format.staging import TARGET_ROWS, IndexKind, VectorOptions
+from anabranch.ids import MAIN, BranchName, CommitId, Ref, TableKey, TagName
+from anabranch.repo.doctor.doctor import Scope, check_repository
+from anabranch.repo.doctor.findings import RepositoryReport
+from anabranch.repo.gc import compact
+from anabranch.repo.gc.collecting import Progress, collect_garbage
+from anabranch.repo.gc.measuring import Part, measure_storage
+from anabranch.repo.gc.policy import checked_policy
+from anabranch.repo.gc.purging import purge_branch
+from anabranch.repo.gc.report import GcReport
+from anabranch.repo.gc.usage import RepositoryStorage
+from anabranch.repo.history import entities, tables
+from anabranch.repo.history.changes import CommitChanges, TableFeed
+from anabranch.repo.history.choosing import Choice, choose_comparer
+from anabranch.repo.history.comparing import LargeComparer, RowComparer
+from anabranch.repo.history.diff import Diff, diff_snapshots
+from anabranch.repo.history.lineage.graph import Lineage
+from anabranch.repo.history.lineage.tracing import trace_lineage
+from anabranch.repo.io.export import Wanted, export_table
+from anabranch.repo.io.frames import load_frame
+from anabranch.repo.io.load import load_files
+from anabranch.repo.io.local import write_rows
+from anabranch.repo.io.values import (
+    ExportReport,
+    FrameRequest,
+    Loader,
+    LoadMode,
+    LoadReport,
+    LoadRequest,
+    OnBad,
+    OnDuplicate,
+    OnProgress,
+    checked_key,
+    checked_schema,
+)
 from anabranch.repo.leases.lease import Lease
-from anabranch.repo.log.arguments import checked_limit, checked_metadata, checked_text
-from anabranch.repo.merge.resolving import Strategy
+from anabranch.repo.leases.work import working
+from anabranch.repo.log.arguments import (
+    checked_choice,
+    checked_expiry,
+    checked_kind,
+    checked_limit,
+    checked_metadata,
+    checked_mode,
+    checked_text,
+    checked_version,
+)
+from anabranch.repo.log.clocks import store_microseconds
+from anabranch.repo.log.clones import CloneInfo, Clones
+from anabranch.repo.log.collected import require_uncollected
+from anabranch.repo.log.config import Context
+from anabranch.repo.log.entries import BranchMode, CommitKind, CommitRecord, GraphCommit, LogEntry, TableMap
+from anabranch.repo.log.reserve import freeing_space
+from anabranch.repo.log.store import Records
+from anabranch.repo.merge import adoption, cherry_pick
+from anabranch.repo.merge.combining import Combiner
+from anabranch.repo.merge.conflicts import Conflict
+from anabranch.repo.merge.merge import BranchMerge, iter_conflicts, merge_branch, plan_merge
+from anabranch.repo.merge.plan import MergeResult
+from anabranch.repo.merge.rebasing import rebase_branch
+from anabranch.repo.merge.resolving import Resolver, Strategy, parse_resolution
+from anabranch.repo.refs import branches, protection, reflog, tags
+from anabranch.repo.refs.branches import BranchInfo
+from anabranch.repo.refs.live import view
+from anabranch.repo.refs.resolve import Resolved, refuse_internal, require_kept, require_published, resolve
+from anabranch.repo.refs.tags import TagInfo
 from anabranch.repo.run import Run
-from anabranch.repo.runs import runs
+from anabranch.repo.runs import runs, streams
 from anabranch.repo.runs.runs import RunInfo
+from anabranch.repo.schema.apply import SchemaApplied, apply_schema, plan_on, show_schema
+from anabranch.repo.schema.desired import Desired, read_desired
+from anabranch.repo.schema.plan import SchemaPlan
+from anabranch.repo.schema.state import SchemaState
 from anabranch.repo.snapshot import Snapshot
-from anabranch.repo.write.checks import Checks, NamedCheck, checked_checks, recorded_checks
+from anabranch.repo.transaction import Transaction
+from anabranch.repo.write import external, pull, settle
+from anabranch.repo.write.checks import Checks, NamedCheck, Parameters, checked_checks, recorded_checks, run_checks
+from anabranch.repo.write.columns import Rewriter
+from anabranch.repo.write.publish import Changes, Description, Inspect
+from anabranch.repo.write.settle import ForeignWrite, settle_table
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+__all__ = ["Engines", "Repository", "SqlEngine"]
 
-__all__ = ["Repository"]
+Resolvers = Mapping[str, Resolver | Mapping[str, Resolver]]
 
 
-class Repository(ReadingHandle, BranchingHandle, MergingHandle, LoadingHandle, HousekeepingHandle):
+class _Pick(Protocol):
+    def __call__(
+        self, records: Records, branch: BranchName, commit: CommitRecord, *, message: str | None, combiner: Combiner
+    ) -> LogEntry: ...
+
+
+# From here on Spark is worth the seconds that it takes to start.
+_SPARK_FROM_BYTES = 2 << 30
+
+
+class SqlEngine(Protocol):
+    """Answer SQL over the tables of a repository."""
+
+    def query(
+        self,
+        repository: "Repository",
+        sql: str,
+        *,
+        ref: str,
+        params: Parameters | None = None,
+        snapshot: Snapshot | None = None,
+    ) -> pa.RecordBatchReader:
+        """Start one query over the tables at a ref. The reader may be closed before its end.
+
+        If a snapshot is given, the query reads it instead of the ref, also if it is not published yet.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engines:
+    """The engines of a repository. Each is loaded when it is first needed, because that takes a while."""
+
+    load_sql: Callable[[], SqlEngine]
+    load_comparer: Callable[[], RowComparer]
+    find_large_comparer: Callable[[], LargeComparer | None]
+    load_rewriter: Callable[[], Rewriter]
+    find_loader: Callable[[], Loader | None]
+
+
+class Repository:
     """A handle on one repository, bound to one branch."""
 
-    def sql(self, sql: str, *, ref: str | None = None, params: Parameters | None = None) -> "pa.Table":
+    # The handle: where it is bound, what it shows.
+
+    def __init__(self, context: Context, *, engines: Engines, branch: str = MAIN) -> None:
+        if context.actor is not None:
+            checked_text(context.actor, "actor's name")
+        self._context = context
+        self._engines = engines
+        self._records = Records.of(context)
+        self._branch = BranchName.parse_public(branch)
+        self._cached: Snapshot | None = None
+        self._seen: dict[BranchName, int] = {}  # where this handle last looked at, or put, a branch
+        self._moving = threading.Lock()
+        self.foreign_writes: tuple[settle.ForeignWrite, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"Repository({self.uri!r}, branch={self.branch!r})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle the URI, branch, actor and storage options. The copy reads the branch again when it is first used."""
+        return _restore, (self._context, self._engines, self.branch)
+
+    @property
+    def uri(self) -> str:
+        """Where the repository is."""
+        return self._context.root
+
+    @property
+    def branch(self) -> str:
+        """The branch that this handle is bound to."""
+        return str(self._branch)
+
+    @property
+    def actor(self) -> str | None:
+        """Who commits by this handle, for the record."""
+        return self._context.actor
+
+    @property
+    def storage_options(self) -> Mapping[str, str]:
+        """What reaches the store, credentials among it: for engines that open the tables by themselves."""
+        return self._context.storage_options
+
+    def snapshot(self) -> Snapshot:
+        """The bound branch as this handle last saw it; it moves by `sync_branch` and by own commits only.
+
+        A live branch moves with main, so that both are looked at.
+        """
+        known = self._cached
+        if known is not None and known.main_commit_id is None:
+            return known
+        found = Resolved.of_entry(view(self._records, self._records.heads.get(self._branch)))
+        if known is None or (known.version, known.main_commit_id) != (found.version, found.record.saw):
+            self._cached = known = self._snapshot(found)
+        self._seen[self._branch] = found.version
+        return known
+
+    def snapshot_of(self, ref: str) -> Snapshot:
+        """The state a ref stands for, read anew.
+
+        >>> snapshot = repo.snapshot_of("main~1")
+        >>> len(snapshot), "shop.orders" in snapshot
+        (0, False)
+        """
+        return self._snapshot(self._resolve(ref))
+
+    def published_snapshot_of(self, ref: str) -> Snapshot:
+        """Like `snapshot_of`; a commit given by its id is looked up in the log too, which takes one more request.
+
+        The object of a commit whose writer died before publishing can be read by whoever knows its id.
+        """
+        return self._snapshot(self._resolve_published(ref))
+
+    def sync_branch(self, branch: str | None = None) -> Snapshot:
+        """Bind this handle to the newest state of a branch."""
+        target = self._named(branch)
+        self._cached = self._snapshot(Resolved.of_entry(view(self._records, self._records.heads.get(target))))
+        self._branch = target
+        self._seen[target] = self._cached.version
+        return self._cached
+
+    def _on_published(self, entry: LogEntry, changes: Changes) -> None:
+        self._move_to(entry)
+        self.foreign_writes = settle.try_to_settle(self._records, entry.branch, changes)
+        settle.warn_of_external_writes(self.foreign_writes)
+
+    def _on_moved(self, after: LogEntry) -> None:
+        """After a movement that was no transaction: show it, also to raw Lance readers.
+
+        Others may have moved the branch between the caller's last look and this entry; what counts is the one before.
+        """
+        try:
+            before = self._records.heads.get_numbered(after.branch, after.number - 1)
+            changes = reflog.changed_tables(self._records, before, after)
+        except AnabranchError:
+            changes = {}  # it is done all the same; the next writer lets raw readers see it
+        self._on_published(after, changes)
+
+    def _move_to(self, entry: LogEntry) -> None:
+        """Show an own commit; threads that share this handle may come here in another order than they published."""
+        with self._moving:
+            self._seen[entry.branch] = max(entry.number, self._seen.get(entry.branch, 0))
+            is_newer = self._cached is None or self._cached.version < entry.number
+            if entry.branch == self._branch and is_newer:
+                self._cached = self._find_snapshot(entry)
+        tables.follow_history(self._records, entry)
+
+    def _find_snapshot(self, entry: LogEntry) -> Snapshot | None:
+        """What was just published; None if it cannot be read now, which takes nothing back: who asks reads it then."""
+        try:
+            return self._snapshot(Resolved.of_entry(view(self._records, entry)))
+        except AnabranchError:
+            return None
+
+    def _ref(self, ref: str | None) -> str:
+        return self.branch if ref is None else str(Ref.parse(ref))
+
+    def _named(self, branch: str | None) -> BranchName:
+        """The branch a user names, or the bound one."""
+        return self._branch if branch is None else BranchName.parse_public(branch)
+
+    def _resolve_published(self, ref: str) -> Resolved:
+        """What a ref stands for, where something is to be built on it."""
+        return require_kept(require_published(self._resolve(ref), self._records), self._records)
+
+    def _resolve(self, ref: str) -> Resolved:
+        parsed = Ref.parse(ref)
+        if parsed.name.startswith("__"):
+            BranchName.parse_public(parsed.name)  # says why not
+        found = resolve(parsed, self._records)
+        refuse_internal(found)
+        if found.is_head and found.branch is not None:
+            self._seen[found.branch] = found.version
+        return found
+
+    def _snapshot(self, found: Resolved) -> Snapshot:
+        require_kept(found, self._records)
+        return Snapshot.of(self._records, found.record, version=found.version)
+
+    def _query(self, sql: str, snapshot: Snapshot, params: Parameters | None) -> pa.RecordBatchReader:
+        """Answer a statement over a snapshot, whether others can see it or not."""
+        return self._engines.load_sql().query(self, sql, ref=snapshot.id, params=params, snapshot=snapshot)
+
+    def _comparer(self, engine: str = Choice.AUTO) -> RowComparer:
+        return choose_comparer(
+            engine, load_local=self._engines.load_comparer, find_large=self._engines.find_large_comparer
+        )
+
+    # Read.
+
+    def snapshot_at_version(self, version: int) -> Snapshot:
+        """The bound branch as of the entry of that number in its log."""
+        number = checked_version(version)
+        return self._snapshot(Resolved.of_entry(self._records.heads.get_numbered(self._branch, number), is_old=True))
+
+    def get_commit(self, commit_id: str) -> GraphCommit:
+        """A commit by its id, or by a unique beginning of it."""
+        if Ref.parse(commit_id).name == commit_id and len(commit_id) >= 26:
+            return self._get_commit(commit_id)
+        return self._resolve(commit_id).record.commit
+
+    def head_commit_id_for_branch(self, branch: str) -> str:
+        """The id of the newest commit of a branch."""
+        return self._records.heads.get(BranchName.parse_public(branch)).head.commit.graph_commit_id
+
+    def list_commits(
+        self, ref: str | None = None, *, limit: int | None = 50, before: str | None = None, table: str | None = None
+    ) -> list[GraphCommit]:
+        """The commits that led to a ref, newest first; `before` continues after the last one of another page.
+
+        They follow first parents: those of a branch that was merged are listed from `merged_parent_commit_id`.
+
+        >>> [commit.message for commit in repo.list_commits("main", table="shop.orders")]
+        ['Load the shop']
+        """
+        limit = checked_limit(limit, "commits")
+        start = self._resolve(self._ref(ref)).record
+        found = self._records.commits.iter_history(start if before is None else self._resolve(before).record)
+        if before is not None:
+            found = islice(found, 1, None)
+        if table is not None:
+            key = str(TableKey.parse(table))
+            found = (commit for commit in found if key in commit.tables)
+        return list(islice(found, limit))
+
+    def entity_at(
+        self,
+        key: str,
+        id: Any,  # noqa: A002 - the name that users know
+        *,
+        version: int | None = None,
+        ref: str | None = None,
+    ) -> dict[str, Any] | None:
+        """One row by its primary key, at a version of the bound branch or at a ref; by default as it is now.
+
+        A key of several columns is a tuple. No other table is looked at.
+
+        >>> repo.entity_at("shop.orders", 2)
+        {'id': 2, 'item': 'cup', 'amount': 8.0}
+        >>> repo.entity_at("shop.orders", 9) is None
+        True
+        """
+        return entities.find_entity(self._records, self._at(version, ref).record, TableKey.parse(key), id)
+
+    def entity_history(
+        self,
+        key: str,
+        id: Any,  # noqa: A002 - the name that users know
+        *,
+        ref: str | None = None,
+        limit: int | None = None,
+    ) -> list[entities.EntityChange]:
+        """Each change of one row up to a ref, newest first: the commit, and the row before and after it."""
+        start = self._resolve(self._ref(ref)).record
+        return entities.list_entity_changes(self._records, start, TableKey.parse(key), id, limit=limit)
+
+    def diff(
+        self,
+        before: str,
+        after: str | None = None,
+        *,
+        tables: Sequence[str] | None = None,
+        engine: str = Choice.AUTO,
+    ) -> Diff:
+        """What differs between two refs, related or not; `after` is the bound branch by default.
+
+        Nothing is read before somebody asks for columns, counts or rows, and then only what may differ. Rows are
+        matched in this process or, where there are many and it is there, by Spark; `engine` says 'local' or 'spark'.
+
+        >>> with repo.transaction(message="Cups cost more") as tx:
+        ...     tx.update("shop.orders", {"amount": "9.0"}, where="id = 2")
+        1
+        >>> for row in repo.diff("main~1", "main").iter_rows():
+        ...     print(row.table, row.change, row.before["amount"], row.after["amount"], row.columns)
+        shop.orders updated 8.0 9.0 ('amount',)
+        """
+        comparer = self._comparer(engine)
+        if tables is not None:
+            require_names(tables)
+        return diff_snapshots(
+            self.snapshot_of(before),
+            self.snapshot_of(self._ref(after)),
+            keys=tables,
+            load_comparer=lambda: comparer,
+        )
+
+    def changes(self, key: str, *, since: str | None = None, until: str | None = None) -> Iterator[CommitChanges]:
+        """What each commit after `since` and up to `until` did to the rows of a table, oldest first.
+
+        By default from the table's first commit to the bound branch as it is now. Only the commits that touched the
+        table are read; `since` has to be in the history of `until`.
+        """
+        return self.change_feed(key).iter_changes(since=since, until=self._ref(until))
+
+    def change_feed(self, key: str) -> TableFeed:
+        """The changes of a table for engines that plan which commits to read, and read them elsewhere."""
+        return TableFeed(
+            self._records,
+            TableKey.parse(key),
+            resolve=self._resolve_recorded,
+            load_comparer=lambda: self._comparer(Choice.LOCAL),
+        )
+
+    def lineage(self, key: str, ref: str | None = None) -> Lineage:
+        """What a table came from: tables, pipelines and loads, each as it was when it was read."""
+        return trace_lineage(self._records, self._resolve(self._ref(ref)).record, TableKey.parse(key))
+
+    def reflog(self, branch: str | None = None, *, limit: int | None = 50) -> list[reflog.Movement]:
+        """Every movement of a branch, newest first: commits, resets, deletes, with actor and time."""
+        target = self._named(branch)
+        return reflog.list_movements(self._records, target, limit=limit)
+
+    def history_sync(self) -> tables.HistoryTables:
+        """Bring `_graph_commits.lance` and `_graph_commit_actors.lance` up to date with every branch's log.
+
+        They follow by themselves, a few commits behind, and nothing here reads them.
+        """
+        return tables.sync_history(self._records)
+
+    def history_rebuild(self) -> tables.HistoryTables:
+        """Make both tables anew from the logs, for when they were damaged or lost."""
+        return tables.rebuild_history(self._records)
+
+    def _at(self, version: int | None, ref: str | None) -> Resolved:
+        if version is None:
+            return self._resolve(self._ref(ref))
+        if ref is not None:
+            raise InvalidInputError(f"both version {version} and ref {ref!r} are given", hint="give one of them")
+        return Resolved.of_entry(self._records.heads.get_numbered(self._branch, checked_version(version)))
+
+    def _resolve_recorded(self, ref: str) -> CommitRecord:
+        """The commit that a ref stands for, as it was made: a live branch shows more of main by now."""
+        found = self._resolve(ref).record
+        return found if found.saw is None else self._records.commits.get(found.commit.graph_commit_id)
+
+    def _get_commit(self, commit_id: str) -> GraphCommit:
+        return self._resolve(CommitId.parse(commit_id).value).record.commit
+
+    # SQL and runs.
+
+    def sql(self, sql: str, *, ref: str | None = None, params: Parameters | None = None) -> pa.Table:
         """Answer one read-only statement over the tables as a ref has them, by default the bound branch as it is now.
 
         A table is `bucket.table`, or `bucket.table AT 'ref'`; `tables`, `branches`, `branch_tables`, `commits`, `tags`
@@ -40,11 +457,9 @@ class Repository(ReadingHandle, BranchingHandle, MergingHandle, LoadingHandle, H
         """
         return self.sql_reader(sql, ref=ref, params=params).read_all()
 
-    def sql_reader(
-        self, sql: str, *, ref: str | None = None, params: Parameters | None = None
-    ) -> "pa.RecordBatchReader":
+    def sql_reader(self, sql: str, *, ref: str | None = None, params: Parameters | None = None) -> pa.RecordBatchReader:
         """Like `sql`, batch by batch, for answers that are larger than memory."""
-        return self._engine().query(self, sql, ref=self._ref(ref), params=params)
+        return self._engines.load_sql().query(self, sql, ref=self._ref(ref), params=params)
 
     def begin_run(
         self,
@@ -91,9 +506,9 @@ class Repository(ReadingHandle, BranchingHandle, MergingHandle, LoadingHandle, H
         return list(islice(runs.list_runs(self._records, target=on), limit))
 
     def _run(self, run_id: str, lease: Lease, *, checks: Sequence[NamedCheck]) -> Run:
-        def query(sql: str, snapshot: Snapshot, params: Parameters | None) -> "pa.RecordBatchReader":
+        def query(sql: str, snapshot: Snapshot, params: Parameters | None) -> pa.RecordBatchReader:
             ref = str(BranchName.of_run(run_id))
-            return self._engine().query(self, sql, ref=ref, params=params, snapshot=snapshot)
+            return self._engines.load_sql().query(self, sql, ref=ref, params=params, snapshot=snapshot)
 
         return Run(
             self._records,
@@ -103,3 +518,763 @@ class Repository(ReadingHandle, BranchingHandle, MergingHandle, LoadingHandle, H
             on_published=self._on_published,
             load_combiner=lambda branch: self._combiner(branch, strategy=Strategy.FAIL, resolvers=None),
         ).with_checks(checks)
+
+    # Branches and tags.
+
+    def branch_create(self, name: str, *, description: str = "") -> BranchInfo:
+        """Branch from the bound branch as it is now.
+
+        >>> dev = repo.branch_create("dev", description="try a price")
+        >>> dev.name, dev.mode.value, dev.parent
+        ('dev', 'pinned', 'main')
+        """
+        return self.branch_create_from(self.branch, name, description=description)
+
+    def branch_create_from(
+        self,
+        source: str,
+        name: str,
+        *,
+        mode: str = BranchMode.PINNED,
+        description: str = "",
+        expires_in: timedelta | None = None,
+    ) -> BranchInfo:
+        """Branch from a branch, a tag, a commit or an old version; no table is touched.
+
+        A pinned branch sees its source as of now. A live one, which only main can be the source of, sees main as it is
+        at any time, but for the tables written on the branch.
+
+        >>> repo.branch_create_from("main", "preview", mode="live").own_tables
+        ()
+        """
+        target = BranchName.parse_new(name)
+        made = branches.create_branch(
+            self._records,
+            target,
+            source=self._resolve_published(source),
+            mode=checked_mode(mode),
+            description=checked_text(description, "description"),
+            expires_at=None if expires_in is None else store_microseconds(self._context) + checked_expiry(expires_in),
+        )
+        self._seen[target] = made.version
+        return made
+
+    def branch_list(self, *, internal: bool = False) -> tuple[BranchInfo, ...]:
+        """The branches; `internal` lists those of runs, too."""
+        return branches.list_branches(self._records, internal=internal)
+
+    def branch_get(self, name: str) -> BranchInfo:
+        """A branch: where it began, its head, its mode, who made it when."""
+        return BranchInfo.of(self._records.heads.get(BranchName.parse_public(name)))
+
+    def branch_delete(self, name: str, *, purge: bool = False) -> None:
+        """Delete a branch; it can be restored until garbage collection.
+
+        To `purge` it frees its space at once: it cannot be restored, and whoever reads it now fails. A branch that was
+        deleted before, or whose purge was cut off, can be purged as long as it takes space.
+
+        >>> repo.branch_create("dev").name
+        'dev'
+        >>> repo.branch_delete("dev")
+        >>> repo.branch_restore("dev").name
+        'dev'
+        """
+        target = BranchName.parse_public(name)
+        found = self._records.heads.find(target) if purge else None
+        if found is not None and found.state.is_deleted:
+            if not self._purge(found):
+                self._records.heads.get(target)  # raises, because the branch is deleted
+            return
+        tombstone = freeing_space(self._context, lambda: branches.delete_branch(self._records, target))
+        self._seen[target] = tombstone.number
+        if purge:
+            self._purge(tombstone)
+
+    def _purge(self, tombstone: LogEntry) -> int:
+        """Free the space of a deleted branch and return the number of bytes."""
+        return freeing_space(self._context, lambda: purge_branch(self._records, tombstone))
+
+    def branch_restore(self, name: str) -> BranchInfo:
+        """Bring a deleted branch back as it was."""
+        restored = branches.restore_branch(self._records, BranchName.parse_public(name))
+        self._seen[BranchName(name)] = restored.version
+        return restored
+
+    def branch_pull(self, name: str, key: str) -> bool:
+        """Let a table of a branch follow its source again; whether the branch had a copy of its own."""
+        target = TableKey.parse(key)
+        entry, was_local = pull.pull_table(self._records, BranchName.parse_public(name), target)
+        if was_local:
+            self._on_moved(entry)
+        return was_local
+
+    def branch_freeze(self, name: str) -> BranchInfo:
+        """Make a live branch pinned at what it shows now."""
+        entry = pull.freeze_branch(self._records, BranchName.parse_public(name))
+        self._move_to(entry)
+        return BranchInfo.of(entry)
+
+    def branch_protect(self, name: str, *, checks: Checks = ()) -> BranchInfo:
+        """Let a branch move by merges only, and by those only that pass the checks, until `branch_unprotect`.
+
+        Nobody commits to it, resets, reverts, undoes or deletes it. The checks are SQL that must return no rows; they
+        are kept with the branch, and asked of every merge into it, by whomever.
+        """
+        target = BranchName.parse_public(name)
+        entry = self._records.heads.get(target)
+        snapshot = self._snapshot(Resolved.of_entry(view(self._records, entry)))
+        stored = []
+        for label, check in checked_checks(checks):
+            if not isinstance(check, str):
+                raise InvalidInputError(
+                    f"the check {label!r} is no SQL, and functions cannot be kept", hint="say it in SQL"
+                )
+            self._query(check, snapshot, None).close()  # refuses what is no query of these tables
+            stored.append((label, check))
+        return self._protect(target, protect=True, checks=tuple(stored))
+
+    def branch_unprotect(self, name: str) -> BranchInfo:
+        """Let a branch move freely again."""
+        return self._protect(BranchName.parse_public(name), protect=False)
+
+    def branch_drift(self, name: str) -> tuple[pull.TableDrift, ...]:
+        """What main did since the branch took its copies, table by table."""
+        return pull.branch_drift(self._records, BranchName.parse_public(name))
+
+    def tag_create(self, name: str, *, ref: str | None = None, description: str = "") -> TagInfo:
+        """Name the commit that a ref stands for; by default the newest of the bound branch.
+
+        >>> tag = repo.tag_create("v1.0", description="the first orders")
+        >>> repo.snapshot_of("v1.0").id == tag.commit_id
+        True
+        """
+        commit = self._resolve_published(self._ref(ref)).get_commit()
+        return tags.create_tag(
+            self._records,
+            TagName.parse_new(name),
+            commit_id=commit.graph_commit_id,
+            description=checked_text(description, "description"),
+        )
+
+    def tag_list(self) -> tuple[TagInfo, ...]:
+        """The tags, by name."""
+        return tags.list_tags(self._records)
+
+    def tag_get(self, name: str) -> TagInfo:
+        """A tag, and the commit it stands for."""
+        return tags.get_tag(self._records, TagName.parse(name))
+
+    def tag_delete(self, name: str) -> None:
+        """Delete a tag; its commit stays."""
+        tags.delete_tag(self._records, TagName.parse(name))
+
+    def reset(self, branch: str, *, to: str) -> None:
+        """Put a branch on what a ref stands for. Nothing is lost: the reflog has where it was."""
+        name = BranchName.parse_public(branch)
+        self._on_moved(reflog.reset_branch(self._records, name, self._resolve_published(to)))
+
+    def undo(self, branch: str | None = None) -> None:
+        """Take back the last movement of a branch, whatever it was, by a new entry of its log.
+
+        Refused if others moved the branch since this handle did, or last looked at it.
+
+        >>> with repo.transaction(message="Oops") as tx:
+        ...     tx.delete("shop.orders", "id > 0")
+        3
+        >>> repo.undo()
+        >>> repo.snapshot()["shop.orders"].count_rows()
+        3
+        """
+        target = self._named(branch)
+        self._on_moved(reflog.undo_last(self._records, target, seen=self._seen.get(target)))
+
+    def _protect(self, name: BranchName, *, protect: bool, checks: tuple[tuple[str, str], ...] = ()) -> BranchInfo:
+        entry, has_moved = protection.set_protection(self._records, name, protect=protect, checks=checks)
+        if has_moved:
+            self._move_to(entry)
+        return BranchInfo.of(entry)
+
+    # Write tables.
+
+    def transaction(
+        self,
+        branch: str | None = None,
+        *,
+        message: str = "",
+        metadata: Mapping[str, str] | None = None,
+        kind: str = CommitKind.CHANGE,
+    ) -> Transaction:
+        """Begin a commit over any number of tables of a branch.
+
+        >>> with repo.transaction(message="More tea", metadata={"ticket": "SHOP-7"}) as tx:
+        ...     tx.append("shop.orders", pa.table({"id": [4], "item": ["tea"], "amount": [12.5]}))
+        ...     tx["shop.orders"].count_rows()
+        4
+        >>> repo.snapshot().commit.message
+        'More tea'
+        """
+        target = self._named(branch)
+        about = Description(message=checked_text(message), kind=checked_kind(kind), metadata=checked_metadata(metadata))
+        if about.kind is CommitKind.PUBLISH_RUN:
+            # By such a commit a run that died halfway is found again.
+            raise InvalidInputError(f"a commit of kind '{kind}' is made by a run", hint="begin a run and publish it")
+        if about.kind is CommitKind.MERGE:
+            raise InvalidInputError(f"a commit of kind '{kind}' is made by a merge", hint="use branch_merge")
+        return Transaction(
+            self._records,
+            branch=target,
+            about=about,
+            on_published=self._on_published,
+        )
+
+    def stream_publish(
+        self,
+        batch: streams.StreamBatch,
+        change: Callable[[Transaction], None],
+        *,
+        branch: str | None = None,
+        message: str = "",
+        metadata: Mapping[str, str] | None = None,
+    ) -> GraphCommit | None:
+        """Publish a batch of a stream as one commit, once; None if it is there already, or changes nothing."""
+        about = Description(message=checked_text(message), kind=CommitKind.LOAD, metadata=checked_metadata(metadata))
+        return streams.publish_batch(
+            self._records, self._named(branch), batch, change, about=about, on_published=self._on_published
+        )
+
+    def settle(self, key: str, *, branch: str | None = None, force: bool = False) -> None:
+        """Let raw Lance readers see a table as published; by force, a stranger's direct write is set aside."""
+        target = self._named(branch)
+        parsed = TableKey.parse(key)
+        if self._records.commits.find_table(self._records.heads.get(target).head, parsed) is None:
+            raise TableNotFoundError(
+                f"there is no table '{key}' on branch '{target}'", hint="list the tables to see which exist"
+            )
+        settle_table(self._records, target, parsed, force=force)
+        self._forget_foreign_writes(parsed)
+
+    def list_foreign_writes(self, *, branch: str | None = None) -> tuple[ForeignWrite, ...]:
+        """Tables whose newest Lance version somebody else made; each table of the branch is looked at."""
+        target = self._named(branch)
+        return external.list_foreign_writes(self._records, target)
+
+    def adopt(
+        self, key: str, uri: str | None = None, *, branch: str | None = None, primary_key: Sequence[str] = ()
+    ) -> None:
+        """Adopt an external write to a table, or the Lance table at a URI as a new one, without copying its data.
+
+        An external write is merged with what was committed since. Where both changed one cell, a MergeConflictError
+        names it and nothing changes; `settle` with `force` then sets the external write aside.
+        """
+        target = self._named(branch)
+        parsed = TableKey.parse(key)
+        if uri is None:
+            combiner = Combiner(
+                context=self._context,
+                branch=target,
+                comparer=self._comparer(),
+                resolution=parse_resolution(Strategy.FAIL, None),
+            )
+            with self._records.at_work() as records:
+                entry = adoption.adopt_write(records, target, parsed, combiner)
+            self._on_published(entry, {parsed: self._records.commits.find_table(entry.head, parsed)})
+            return
+        source = Home.at(uri, self._context.storage_options)
+        entry = adoption.adopt_table(self._records, target, parsed, source=source, primary_key=primary_key)
+        self._forget_foreign_writes(parsed)
+        self._move_to(entry)
+
+    def compact(
+        self,
+        keys: Sequence[str] | None = None,
+        *,
+        branch: str | None = None,
+        engine: str = "local",
+        target_rows_per_fragment: int = TARGET_ROWS,
+        on_progress: Callable[[int, int], None] = lambda _done, _of: None,
+    ) -> compact.Compaction:
+        """Rewrite small and half-deleted files of tables as larger ones, in one commit; no row changes.
+
+        By default all tables that the branch has written. The work is done in this process, or by Spark if `engine` is
+        'spark'. Whoever writes to the same tables meanwhile is not held up.
+        """
+        target = self._named(branch)
+        if keys is not None:
+            require_names(keys)
+        return compact.compact_tables(
+            self.transaction(str(target), message="Compact", kind=CommitKind.COMPACT),
+            compact.list_written(self._records, target) if keys is None else keys,
+            target_rows_per_fragment=target_rows_per_fragment,
+            rewriter=self._rewriter(engine),
+            on_progress=on_progress,
+        )
+
+    def index(
+        self,
+        key: str,
+        column: str,
+        *,
+        type: str = IndexKind.BTREE,  # noqa: A002 - Lance's name
+        name: str | None = None,
+        branch: str | None = None,
+        vector: VectorOptions | None = None,
+    ) -> GraphCommit | None:
+        """Build an index on a column of a table, scalar or vector, as one commit; later rows are found all the same."""
+        kind = IndexKind.parse(type)
+        tx = self.transaction(branch, message=f"Index {column} of {key}", kind=CommitKind.INDEX)
+        with tx:
+            tx.index(key, column, type=kind, name=name, vector=vector)
+        return tx.published
+
+    def schema_show(self, ref: str | None = None) -> SchemaState:
+        """The schema of all tables, as `schema_plan` and `schema_apply` take it; `.to_yaml()` is its text."""
+        return show_schema(self.snapshot_of(ref or self.branch))
+
+    def schema_plan(self, desired: Desired, *, branch: str | None = None) -> SchemaPlan:
+        """What would make the tables of a branch the desired ones, given as a dict, YAML text or a file."""
+        state = read_desired(desired, storage_options=self._context.storage_options)
+        name = self.branch if branch is None else str(BranchName.parse_public(branch))
+        return plan_on(self.snapshot_of(name), state, branch=name)
+
+    def schema_apply(
+        self,
+        desired: Desired,
+        *,
+        branch: str | None = None,
+        allow_destructive: bool = False,
+        dry_run: bool = False,
+        message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> SchemaApplied:
+        """Make the tables of a branch the desired ones, by one commit; nobody else applies a schema at the same time.
+
+        What may lose data is refused unless it is allowed. A dry run plans and checks, and changes nothing.
+        """
+        state = read_desired(desired, storage_options=self._context.storage_options)
+        text = "Apply a schema" if message is None else message
+
+        def begin() -> Transaction:
+            return self.transaction(branch, message=text, metadata=metadata, kind=CommitKind.SCHEMA_APPLY)
+
+        return apply_schema(self._records, begin, state, allow_destructive=allow_destructive, dry_run=dry_run)
+
+    def _rewriter(self, engine: str) -> Rewriter | None:
+        if engine not in ("local", "spark"):
+            raise InvalidInputError(f"there is no engine {engine!r}", hint="use 'local' or 'spark'")
+        if engine == "local":
+            return None
+        return self._engines.load_rewriter()
+
+    def _forget_foreign_writes(self, key: TableKey) -> None:
+        self.foreign_writes = tuple(write for write in self.foreign_writes if write.table != str(key))
+
+    # Merge.
+
+    def branch_merge(  # noqa: PLR0913 - each is one plain choice of the caller
+        self,
+        source: str,
+        *,
+        into: str | None = None,
+        strategy: str = Strategy.FAIL,
+        resolvers: Resolvers | None = None,
+        checks: Checks = (),
+        message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        expected_head: str | None = None,
+        squash: bool = False,
+        dry_run: bool = False,
+        engine: str = Choice.AUTO,
+    ) -> MergeResult:
+        """Bring what a branch, or any other ref, did since the two parted into a branch, as one commit.
+
+        The changes of both sides are merged by table, row and cell. What both changed differently is decided by the
+        resolvers, then by the strategy; if any conflict is left, nothing happens. Checks see the result before others.
+        Rows are matched in this process or, where there are many, by Spark; `engine` says 'local' or 'spark'.
+
+        >>> dev = repo.branch_create("dev")
+        >>> with repo.transaction("dev", message="Cups cost more") as tx:
+        ...     tx.update("shop.orders", {"amount": "9.0"}, where="id = 2")
+        1
+        >>> repo.branch_merge("dev").outcome.value
+        'FastForward'
+        """
+        combiner = self._combiner(self._named(into), strategy=strategy, resolvers=resolvers, engine=engine)
+        wanted = self._merge_of(source, combiner)
+        wanted = replace(
+            wanted,
+            message=None if message is None else checked_text(message),
+            metadata=checked_metadata(metadata),
+            expected_head=expected_head,
+            squash=squash,
+            inspect=self._inspecting(checks),
+            guard=self._guard,
+        )
+        if dry_run:
+            return MergeResult(plan=plan_merge(self._records, wanted))
+        with self._holding(wanted.source) as records:
+            merged = merge_branch(records, wanted)
+        if merged.entry is not None:
+            self._on_published(merged.entry, merged.changes or {})
+        else:
+            self._settle_last(wanted.into)
+        return merged.result
+
+    def _settle_last(self, branch: BranchName) -> None:
+        """Let every Lance tool see the last commit: a merge that was killed right after it may not have come to it."""
+        head = self._records.heads.get(branch).head
+        keys = [TableKey.parse(key) for key in head.commit.tables]
+        changes = {key: self._records.commits.find_table(head, key) for key in keys}
+        self.foreign_writes = settle.try_to_settle(self._records, branch, changes)
+
+    def conflicts(
+        self,
+        source: str,
+        *,
+        into: str | None = None,
+        strategy: str = Strategy.FAIL,
+        resolvers: Resolvers | None = None,
+        engine: str = Choice.AUTO,
+    ) -> Iterator[Conflict]:
+        """Every conflict that a merge would have, one after the other; however many there are, few are in memory.
+
+        >>> dev = repo.branch_create("dev")
+        >>> for branch, price in {"dev": "9.0", "main": "7.0"}.items():
+        ...     with repo.transaction(branch) as tx:
+        ...         _ = tx.update("shop.orders", {"amount": price}, where="id = 2")
+        >>> [(one.key, one.column, one.base, one.source, one.target) for one in repo.conflicts("dev", into="main")]
+        [({'id': 2}, 'amount', 8.0, 9.0, 7.0)]
+        """
+        combiner = self._combiner(self._named(into), strategy=strategy, resolvers=resolvers, engine=engine)
+        wanted = self._merge_of(source, combiner)
+        return iter_conflicts(self._records, wanted)
+
+    def revert(
+        self,
+        commit: str,
+        *,
+        branch: str | None = None,
+        message: str | None = None,
+        strategy: str = Strategy.FAIL,
+        resolvers: Resolvers | None = None,
+    ) -> GraphCommit:
+        """Take back one commit by another; what others did to its rows since is kept, or a conflict."""
+        combiner = self._combiner(self._named(branch), strategy=strategy, resolvers=resolvers)
+        return self._pick(cherry_pick.revert_commit, commit, message, combiner)
+
+    def cherry_pick(
+        self,
+        commit: str,
+        *,
+        branch: str | None = None,
+        message: str | None = None,
+        strategy: str = Strategy.FAIL,
+        resolvers: Resolvers | None = None,
+    ) -> GraphCommit:
+        """Make one commit's change on a branch, too; its rows are merged with what is there."""
+        combiner = self._combiner(self._named(branch), strategy=strategy, resolvers=resolvers)
+        return self._pick(cherry_pick.cherry_pick, commit, message, combiner)
+
+    def rebase(
+        self, branch: str, *, onto: str, strategy: str = Strategy.FAIL, resolvers: Resolvers | None = None
+    ) -> tuple[GraphCommit, ...]:
+        """Put a branch's own commits on top of another state, all at once; the new commits, oldest first.
+
+        Nothing is lost: the reflog has the old ones, and `undo` goes back to them.
+        """
+        combiner = self._combiner(BranchName.parse_public(branch), strategy=strategy, resolvers=resolvers)
+        resolved = self._resolve_published(onto)
+        resolved.get_commit()  # refuses what no commit records
+        with self._holding(resolved.record) as records:
+            rebased = rebase_branch(records, resolved.record, combiner)
+        if rebased.entry is not None:
+            self._on_moved(rebased.entry)
+        return rebased.commits
+
+    def _pick(self, pick: _Pick, commit: str, message: str | None, combiner: Combiner) -> GraphCommit:
+        text = None if message is None else checked_text(message)
+        record = self._resolve(commit).record
+        with self._holding(record) as records:
+            after = pick(records, combiner.branch, record, message=text, combiner=combiner)
+        self._on_moved(after)
+        return after.head.commit
+
+    @contextmanager
+    def _holding(self, record: CommitRecord) -> Iterator[Records]:
+        """Keep a commit, and what it was made from, out of garbage collection while its tables are read."""
+        commit = record.commit
+        held = [found for found in (commit.graph_commit_id, commit.parent_commit_id) if found is not None]
+        with working(self._context, held=held) as work:
+            require_uncollected(self._context, commit.graph_commit_id)
+            yield replace(self._records, work=work)
+
+    def _merge_of(self, source: str, combiner: Combiner) -> BranchMerge:
+        found = self._resolve_published(source).record
+        return BranchMerge(name=source, source=found, into=combiner.branch, combiner=combiner)
+
+    def _combiner(
+        self, branch: BranchName, *, strategy: str, resolvers: Resolvers | None, engine: str = Choice.AUTO
+    ) -> Combiner:
+        return Combiner(
+            context=self._context,
+            branch=branch,
+            comparer=self._comparer(engine),
+            resolution=parse_resolution(strategy, resolvers),
+        )
+
+    def _inspecting(self, checks: Checks) -> Inspect | None:
+        named = checked_checks(checks)
+
+        def inspect(record: CommitRecord, tables: TableMap) -> None:
+            self._run_checks(named, record, tables)
+
+        return inspect if named else None
+
+    def _guard(self, checks: tuple[tuple[str, str], ...], record: CommitRecord, tables: TableMap) -> None:
+        self._run_checks(checks, record, tables)
+
+    def _run_checks(self, checks: Sequence[NamedCheck], record: CommitRecord, tables: TableMap) -> None:
+        version = record.commit.manifest_version
+        run_checks(checks, Snapshot(self._records, record, version=version, tables=tables), self._query)
+
+    # Load and export.
+
+    def load(  # noqa: PLR0913 - one call for one load, whose every choice has a default
+        self,
+        key: str,
+        source: Any,
+        *,
+        format: str | None = None,  # noqa: A002 - the name that users know
+        mode: str = LoadMode.APPEND,
+        branch: str | None = None,
+        schema: pa.Schema | Mapping[str, Any] | None = None,
+        primary_key: Sequence[str] | None = None,
+        delimiter: str | None = None,
+        quote: str | None = '"',
+        escape: str | None = None,
+        header: bool = True,
+        columns: Sequence[str] | None = None,
+        null: str | Sequence[str] = "",
+        encoding: str = "utf-8",
+        skip: int = 0,
+        on_bad: str = OnBad.FAIL,
+        on_duplicate: str = OnDuplicate.REFUSE,
+        engine: str = Choice.AUTO,
+        message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        storage_options: Mapping[str, str] | None = None,
+        on_progress: OnProgress = lambda _progress: None,
+    ) -> LoadReport:
+        """Load rows into a table as one commit; the table is made if it is not there.
+
+        The source is a file, a folder or a pattern, local or in an object store, a list of these, a Spark DataFrame, or
+        anything Arrow can read. Types are the table's, else those of the schema (which may be a dict of some columns'
+        types), else they are found by looking at every value. Files without a header have the columns of the table in
+        their order, unless `columns` names them. Whatever goes wrong, nothing changes.
+        """
+        text = f"Load {key}" if message is None else checked_text(message)
+        name, how = str(TableKey.parse(key)), checked_choice(LoadMode, mode, "the mode")
+        chosen = checked_choice(Choice, engine, "the engine")
+        repeated = checked_choice(OnDuplicate, on_duplicate, "on_duplicate")
+        whole, types = checked_schema(schema)
+        wanted = None if format is None else checked_format(format)
+        if not _are_paths(source):
+            frame = FrameRequest(
+                key=name,
+                mode=how,
+                schema=whole,
+                types=types,
+                primary_key=checked_key(primary_key),
+                on_duplicate=repeated,
+            )
+            tx = self.transaction(branch, message=text, metadata=metadata, kind=CommitKind.LOAD)
+            with tx:
+                loaded, by = load_frame(tx, frame, source, find_loader=self._engines.find_loader)
+            return LoadReport.of(frame, loaded, branch=str(self._named(branch)), engine=by, commit=tx.published)
+        files = find_files(_listed(source), format=wanted, storage_options=storage_options or self.storage_options)
+        csv = CsvOptions(
+            delimiter=delimiter or _delimiter_of(files[0].path),
+            quote=quote,
+            escape=escape,
+            header=header,
+            null=(null,) if isinstance(null, str) else tuple(null),
+            encoding=encoding,
+            skip=skip,
+        )
+        request = LoadRequest(
+            key=name,
+            files=files,
+            reading=Reading(format=files[0].format, csv=csv, names=_names_of(whole, columns, csv)),
+            mode=how,
+            schema=whole,
+            types=types,
+            primary_key=checked_key(primary_key),
+            on_bad=checked_choice(OnBad, on_bad, "on_bad"),
+            on_duplicate=repeated,
+        )
+        loader = self._loader(chosen, sum(file.size for file in files))
+        write = write_rows if loader is None else loader.write
+        tx = self.transaction(branch, message=text, metadata=metadata, kind=CommitKind.LOAD)
+        with tx:
+            loaded = load_files(tx, request, lambda task: write(task, on_progress=on_progress))
+        by = Choice.LOCAL if loader is None else Choice.SPARK
+        return LoadReport.of(request, loaded, branch=str(self._named(branch)), engine=by, commit=tx.published)
+
+    def export(  # noqa: PLR0913 - one call for one export, whose every choice has a default
+        self,
+        key: str,
+        target: str | os.PathLike[str],
+        *,
+        format: str | None = None,  # noqa: A002 - the name that users know
+        ref: str | None = None,
+        columns: Sequence[str] | None = None,
+        filter: str | None = None,  # noqa: A002 - Arrow's and Lance's name
+        limit: int | None = None,
+        single_file: bool = False,
+        overwrite: bool = False,
+        delimiter: str | None = None,
+        quote: str | None = '"',
+        header: bool = True,
+        null: str = "",
+        storage_options: Mapping[str, str] | None = None,
+        on_progress: OnProgress = lambda _progress: None,
+    ) -> ExportReport:
+        """Write rows of a table, as a ref has them, to a file or to the files of a folder.
+
+        A target whose name tells a format is one file; any other is a folder of files of about a million rows each,
+        unless `single_file` is asked for. A file appears under its name when it is whole.
+        """
+        snapshot = self.published_snapshot_of(self._ref(ref))
+        where = Target.parse(
+            target,
+            format=None if format is None else checked_format(format),
+            single_file=single_file,
+            storage_options=storage_options or self.storage_options,
+        )
+        csv = CsvOptions(delimiter=delimiter or _delimiter_of(where.uri), quote=quote, header=header, null=(null,))
+        wanted = Wanted(columns=columns, filter=filter, limit=checked_limit(limit, "rows"))
+        return export_table(snapshot, key, where, wanted, overwrite=overwrite, csv=csv, on_progress=on_progress)
+
+    def _loader(self, chosen: Choice, size: int) -> Loader | None:
+        if chosen is Choice.LOCAL or (chosen is Choice.AUTO and size < _SPARK_FROM_BYTES):
+            return None
+        loader = self._engines.find_loader()
+        if loader is None and chosen is Choice.SPARK:
+            raise MissingDependencyError("PySpark is not installed", hint="pip install 'anabranch[spark]'")
+        return loader
+
+    # Maintain.
+
+    def gc(
+        self,
+        *,
+        keep_newer_than: timedelta | None = None,
+        keep_last: int | None = None,
+        grace: timedelta | None = None,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> GcReport:
+        """Free the space of what no branch, tag, run or clone can reach any more; a day after it became so.
+
+        The history of branches is kept whole unless told otherwise: commits `keep_newer_than` some time, or the
+        `keep_last` of each branch. Other processes may read and write meanwhile.
+
+        >>> report = repo.gc(keep_last=10, dry_run=True)
+        >>> report.bytes, report.damaged
+        (0, ())
+        """
+        policy = checked_policy(self._context, keep_newer_than=keep_newer_than, keep_last=keep_last, grace=grace)
+
+        def collect() -> GcReport:
+            return collect_garbage(self._records, policy, dry_run=dry_run, progress=progress or _say_nothing)
+
+        return collect() if dry_run else freeing_space(self._context, collect)
+
+    @contextmanager
+    def working(self, *, since: float | None = None) -> Iterator[None]:
+        """Keep garbage collection from files that are written here and published later, maybe by another process.
+
+        `since` is when they were begun to be written, in seconds of the wall clock.
+        """
+        with working(self._context, since=since):
+            yield
+
+    def storage_report(
+        self,
+        *,
+        branch: str | None = None,
+        tables: Sequence[str] | None = None,
+        keep_newer_than: timedelta | None = None,
+        keep_last: int | None = None,
+        grace: timedelta | None = None,
+        progress: Progress | None = None,
+    ) -> RepositoryStorage:
+        """Tell how many bytes each branch, tag, run and clone needs, alone or with whom, and what `gc` would free.
+
+        The policy is that of `gc`, and by default keeps all history. A `branch`, or `tables`, limit what is looked at.
+        """
+        policy = checked_policy(self._context, keep_newer_than=keep_newer_than, keep_last=keep_last, grace=grace)
+        return measure_storage(self._records, policy, Part.of(branch, tables), progress=progress or _say_nothing)
+
+    def doctor(
+        self,
+        *,
+        repair: bool = False,
+        tables: Sequence[str] | None = None,
+        rows: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> RepositoryReport:
+        """Check everything that can be reached: logs, commits, tables and their files; `rows` reads all rows, too.
+
+        With `repair`, what can be rebuilt from something else is, and everything is looked at again. `tables` limits
+        what is looked at beside logs and commits.
+
+        >>> repo.doctor().is_clean
+        True
+        """
+        scope = Scope.of(tables, rows=rows)
+        return check_repository(self._context, scope, repair=repair, progress=progress or _say_nothing)
+
+    def clone_list(self) -> list[CloneInfo]:
+        """The clones that were made of this repository, oldest first; registered ones keep what they read."""
+        return list(Clones(self._context).list())
+
+    def clone_release(self, clone_id: str) -> CloneInfo:
+        """Stop keeping what a clone reads: for one that is gone, or that was cut off while it was made."""
+        return Clones(self._context).release(clone_id)
+
+
+def _restore(context: Context, engines: Engines, branch: str) -> Repository:
+    return Repository(context, engines=engines, branch=branch)
+
+
+def _are_paths(source: Any) -> bool:
+    if isinstance(source, str | os.PathLike):
+        return True
+    return isinstance(source, list | tuple) and all(isinstance(item, str | os.PathLike) for item in source)
+
+
+def _names_of(schema: pa.Schema | None, columns: Sequence[str] | None, csv: CsvOptions) -> tuple[str, ...] | None:
+    """What the columns of files without a header are called, if it is said."""
+    if columns is None:
+        return None if schema is None else tuple(schema.names)
+    if csv.header:
+        raise InvalidInputError("columns are named for files that name them in a header", hint="leave one of them out")
+    if isinstance(columns, str) or len(set(columns)) < len(columns):
+        raise InvalidInputError(f"the columns are {columns!r}", hint="give a list of different names")
+    return tuple(columns)
+
+
+def _listed(source: Any) -> list[str | os.PathLike[str]]:
+    listed = [source] if isinstance(source, str | os.PathLike) else list(source)
+    if not listed:
+        raise InvalidInputError("there is no file to load", hint="name at least one")
+    return listed
+
+
+def _delimiter_of(path: str) -> str:
+    """What a file's name says."""
+    return "\t" if ".tsv" in path.lower() else ","
+
+
+def _say_nothing(*_: object) -> None:
+    """For whoever wants to hear of no progress."""

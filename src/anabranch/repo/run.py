@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Self
 
 from anabranch.errors import AnabranchError, RunEndedError
 from anabranch.ids import BranchName
-from anabranch.repo.engine import Parameters
 from anabranch.repo.leases.lease import Lease
 from anabranch.repo.log.arguments import checked_metadata, checked_text
 from anabranch.repo.log.entries import CommitKind, CommitRecord, GraphCommit, LogEntry, RunPhase, TableMap
@@ -17,7 +16,15 @@ from anabranch.repo.merge.run_publish import LoadCombiner, publish_run
 from anabranch.repo.runs.runs import RunInfo, abort_run, describe_run, get_run, refuse_over, run_state
 from anabranch.repo.snapshot import Snapshot
 from anabranch.repo.transaction import Transaction
-from anabranch.repo.write.checks import Checks, NamedCheck, Query, callable_checks, checked_checks, run_checks
+from anabranch.repo.write.checks import (
+    Checks,
+    NamedCheck,
+    Parameters,
+    Query,
+    callable_checks,
+    checked_checks,
+    run_checks,
+)
 from anabranch.repo.write.publish import Changes, Description
 
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ from anabranch.format import staging
 from anabranch.format.staging import ColumnChange, IndexKind, Notes, VectorOptions, WrittenFragment
 from anabranch.format.staging.incoming import as_reader
 from anabranch.ids import BranchName, TableKey
-from anabranch.repo.engine import Rewriter
 from anabranch.repo.leases.work import Work
 from anabranch.repo.log.arguments import checked_metadata, checked_text, require_names
 from anabranch.repo.log.entries import GraphCommit, LogEntry
@@ -23,6 +22,7 @@ from anabranch.repo.log.store import Records
 from anabranch.repo.snapshot import Table
 from anabranch.repo.write import columns as shape
 from anabranch.repo.write.atomic import atomic, new_lock
+from anabranch.repo.write.columns import Rewriter
 from anabranch.repo.write.homes import check_primary_key, draft_new
 from anabranch.repo.write.publish import Changes, Description, publish
 from anabranch.repo.write.queue import Writer, queue_of_this_process

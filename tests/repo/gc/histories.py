@@ -18,6 +18,7 @@ from anabranch.errors import (
 )
 from anabranch.repo.repository import Repository
 from anabranch.repo.run import Run
+from tests.handles import open_with
 from tests.repo.gc.needed import is_collected, list_commit_ids, read_all
 from tests.repo.gc.passing import DAY, pass_time
 
@@ -143,7 +144,7 @@ def _reset(history: History, one: int, other: int) -> None:
 
 
 def _undo(history: History, one: int, _: int) -> None:
-    Repository(history.repo._context).undo(BRANCHES[one % 4])
+    open_with(history.repo._context).undo(BRANCHES[one % 4])
 
 
 def _merge(history: History, one: int, other: int) -> None:

@@ -8,6 +8,7 @@ from typing import TypeVar
 from anabranch.repo.repository import Repository
 from anabranch.storage import ObjectStore
 from anabranch.storage.wrappers import _WrappedStore
+from tests.handles import open_with
 
 T = TypeVar("T")
 
@@ -31,4 +32,4 @@ class InterruptedStore(_WrappedStore):
 
 def interrupted(repo: Repository, is_moment: Callable[[str, str], bool], act: Callable[[], object]) -> Repository:
     store = InterruptedStore(repo._context.store, is_moment, act)
-    return Repository(replace(repo._context, store=store), branch=repo.branch)
+    return open_with(replace(repo._context, store=store), branch=repo.branch)

@@ -21,6 +21,7 @@ from anabranch.repo.log.entries import RunPhase
 from anabranch.repo.repository import Repository
 from anabranch.repo.run import Run
 from anabranch.storage import open_store
+from tests.handles import open_with
 from tests.repo.clocks import at_store_time
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, another, append, entry, ids, objects, raw, table
 from tests.repo.gc.interrupting import interrupted
@@ -86,10 +87,10 @@ def test_keeps_commits_by_their_age(tmp_path: Path, hours: int, kept: list[int])
     root = str(tmp_path / "lake")
     context = Context(root=root, store=open_store(root), clock=lambda: days_ago(20), clock_tolerance=None)
     create_repository(context)
-    with Repository(context).transaction() as tx:
+    with open_with(context).transaction() as tx:
         tx.create_table(ORDERS, SCHEMA)
     for number, days in ((1, 9), (2, 3), (3, 2)):
-        handle = Repository(replace(context, clock=partial(days_ago, days)))
+        handle = open_with(replace(context, clock=partial(days_ago, days)))
         with handle.transaction() as tx:
             tx.overwrite(ORDERS, table(number))
     lake = ab.open(root)
@@ -277,7 +278,7 @@ def test_young_objects_are_never_touched(lake: Repository) -> None:
 
 @pytest.mark.s3
 def test_everything_goes_that_is_older_than_a_short_grace(lake: Repository) -> None:
-    quick = Repository(replace(lake._context, lease=timedelta(seconds=0.5)))
+    quick = open_with(replace(lake._context, lease=timedelta(seconds=0.5)))
     for number in (4, 5):
         with lake.transaction() as tx:
             tx.overwrite(ORDERS, table(number))
@@ -320,7 +321,7 @@ def test_progress_is_told(lake: Repository) -> None:
 
 
 def test_long_transaction_holds_back_what_is_younger(lake: Repository) -> None:
-    quick = Repository(replace(lake._context, lease=timedelta(minutes=2)))
+    quick = open_with(replace(lake._context, lease=timedelta(minutes=2)))
     tx = quick.transaction()
     tx.append(ORDERS, table(4))
     tx._work._began -= 3 * 86_400
@@ -402,7 +403,7 @@ def test_branch_made_from_a_head_that_was_left_long_ago_is_taken_back(lake: Repo
         another(lake).gc(keep_last=1)
 
     slow = interrupted(lake, collect_meanwhile, leave_and_collect)
-    slow = Repository(replace(slow._context, clock=lambda: next(times, now_in_microseconds() + 61_000_000)))
+    slow = open_with(replace(slow._context, clock=lambda: next(times, now_in_microseconds() + 61_000_000)))
     with pytest.raises(CollectedError):
         slow.branch_create("late")
     assert [branch.name for branch in lake.branch_list()] == ["main"]

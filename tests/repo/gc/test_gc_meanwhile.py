@@ -15,6 +15,7 @@ from anabranch.format.staging import Pin
 from anabranch.repo.leases.work import _KEEPER
 from anabranch.repo.log.commits import commit_path
 from anabranch.repo.repository import Repository
+from tests.handles import open_with
 from tests.moulds import Cast
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, another, append, fill_lake, ids, table
 from tests.repo.gc.interrupting import interrupted
@@ -273,7 +274,7 @@ def test_table_made_again_while_its_folder_is_collected_is_put_elsewhere(
 
     def collect_first(pin: Pin, data: pa.Table) -> Pin:
         monkeypatch.undo()
-        Repository(doomed.repo._context).gc(keep_last=1)
+        open_with(doomed.repo._context).gc(keep_last=1)
         return overwrite(pin, data)
 
     with doomed.repo.transaction() as tx:

@@ -8,6 +8,7 @@ import pytest
 import anabranch as ab
 from anabranch.errors import KeyConflictError
 from anabranch.storage.wrappers import CountingStore
+from tests.handles import open_with
 from tests.repo.conftest import ORDERS, SCHEMA, nothing_changes, rows, table
 from tests.repo.meanwhile import meanwhile
 
@@ -94,7 +95,7 @@ def test_a_merge_asks_for_no_more_where_the_target_changed_many_other_tables(lak
 
     def gets() -> int:
         store = CountingStore(lake._context.store)
-        planned = ab.Repository(replace(lake._context, store=store)).branch_merge("dev", dry_run=True).plan
+        planned = open_with(replace(lake._context, store=store)).branch_merge("dev", dry_run=True).plan
         assert [table.table for table in planned.tables] == [ORDERS]
         return store.counts["get"]
 

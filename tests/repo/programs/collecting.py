@@ -16,6 +16,7 @@ from anabranch.repo.repository import Repository
 from anabranch.repo.run import Run
 from anabranch.repo.snapshot import Snapshot
 from anabranch.repo.transaction import Transaction
+from tests.handles import open_with
 
 # Every commit writes the same rows to both: the one has a key, the other none.
 TABLES = KEYED, KEYLESS = "race.orders", "race.events"
@@ -26,7 +27,7 @@ IsOver = Callable[[], bool]
 
 def open_quick(uri: str, lease: float) -> Repository:
     """A handle for which work may be silent for a moment only."""
-    return Repository(replace(ab.open(uri)._context, lease=timedelta(seconds=lease)))
+    return open_with(replace(ab.open(uri)._context, lease=timedelta(seconds=lease)))
 
 
 def create(repo: Repository) -> None:

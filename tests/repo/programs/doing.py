@@ -11,6 +11,7 @@ import anabranch as ab
 from anabranch.errors import AnabranchError
 from anabranch.repo.repository import Repository
 from anabranch.testing.operations import Operation
+from tests.handles import open_with
 from tests.repo.programs import killing
 
 # So long that no sign of life is due while a history lasts: time passes only where a history says so.
@@ -59,7 +60,7 @@ class PublishRun:
 def open_patiently(uri: str, *, branch: str = "main", storage_options: Mapping[str, str] | None = None) -> Repository:
     """A handle that has seen nothing, for which nobody seems dead before a day is over."""
     context = ab.open(uri, branch=branch, storage_options=dict(storage_options or {}), actor="ada")._context
-    return Repository(replace(context, lease=LEASE), branch=branch)
+    return open_with(replace(context, lease=LEASE), branch=branch)
 
 
 def as_text(deed: Deed) -> str:

@@ -23,7 +23,7 @@ import pyarrow as pa
 import anabranch as ab
 from anabranch.errors import AnabranchError, BusyError, ConflictError
 from anabranch.repo.gc.policy import safe_grace
-from anabranch.repo.repository import Repository
+from tests.handles import open_with
 
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
 SHARED = "shop.orders"
@@ -45,7 +45,7 @@ class Writer:
 
     def __init__(self, uri: str, name: str, seed: int) -> None:
         # A short lease lets garbage collection delete what is a few seconds old.
-        self.repo = Repository(replace(ab.open(uri)._context, lease=timedelta(seconds=1)))
+        self.repo = open_with(replace(ab.open(uri)._context, lease=timedelta(seconds=1)))
         self.name = name
         self.random = random.Random(seed)
         self.ids = count(seed * 1_000_000)

@@ -12,7 +12,7 @@ import anabranch as ab
 from anabranch.errors import BusyError, SchemaMismatchError, WriteConflictError
 from anabranch.repo.log.config import new_ulid
 from anabranch.repo.refs.schema_lock import holding_schema_lock
-from anabranch.repo.repository import Repository
+from tests.handles import open_with
 from tests.repo.conftest import CUSTOMERS, ORDERS, another, append, ids, nothing_changes, raw, rows, table
 
 COLUMNS = {"id": "int64", "v": "string"}
@@ -32,10 +32,10 @@ def disturbed(repo: ab.Repository, *acts: Callable[[ab.Repository], object]) -> 
 
     def new_id() -> str:
         if pending:
-            pending.pop(0)(Repository(repo._context))
+            pending.pop(0)(open_with(repo._context))
         return new_ulid()
 
-    return Repository(replace(repo._context, new_id=new_id), branch=repo.branch)
+    return open_with(replace(repo._context, new_id=new_id), branch=repo.branch)
 
 
 def test_rows_that_come_meanwhile_are_in_the_new_schema(lake: ab.Repository) -> None:

@@ -22,6 +22,7 @@ from anabranch.spark.streaming import StreamCommitWriter
 from anabranch.storage import ObjectStore
 from anabranch.storage.wrappers import _WrappedStore
 from pyspark_anabranch import DefaultSource
+from tests.handles import open_with
 
 T = TypeVar("T")
 
@@ -87,7 +88,7 @@ class DyingWriter(DataSourceStreamArrowWriter):
 
         def open_dying(*args: Any, **kwargs: Any) -> Repository:
             context = opened(*args, **kwargs)._context
-            return Repository(replace(context, store=DyingStore(context.store, self._death, batchId)))
+            return open_with(replace(context, store=DyingStore(context.store, self._death, batchId)))
 
         self._inner._open_repository = open_dying
         self._inner.commit(messages, batchId)

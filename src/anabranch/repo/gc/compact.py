@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from anabranch.errors import TableNotFoundError
 from anabranch.ids import BranchName, TableKey
-from anabranch.repo.engine import Rewriter
 from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.log.store import Records
 from anabranch.repo.transaction import Transaction
+from anabranch.repo.write.columns import Rewriter
 from anabranch.repo.write.homes import owns
 
 __all__ = ["CompactedTable", "Compaction", "compact_tables", "list_written"]

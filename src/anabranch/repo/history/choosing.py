@@ -2,19 +2,28 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING, assert_never
 
 from anabranch.errors import MissingDependencyError
 from anabranch.repo.history.comparing import LargeComparer, RowComparer, RowComparison, RowMerge, TableCounts
-from anabranch.repo.io.values import Choice, checked_choice
+from anabranch.repo.log.arguments import checked_choice
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["MANY_ROWS", "ChoosingComparer", "choose_comparer"]
+__all__ = ["MANY_ROWS", "Choice", "ChoosingComparer", "choose_comparer"]
 
 # A session takes ten seconds to start, in which DuckDB compares so many rows; they take about 2 GB of memory there.
 MANY_ROWS = 5_000_000
+
+
+class Choice(StrEnum):
+    """Which engine does the work: this process, Spark, or the one that suits the size."""
+
+    AUTO = "auto"
+    LOCAL = "local"
+    SPARK = "spark"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,11 +9,11 @@ from anabranch.errors import InvalidInputError, MissingDependencyError
 from anabranch.format import staging
 from anabranch.format.staging import WrittenFragment
 from anabranch.format.staging.incoming import as_reader, fit_rows, require_columns
-from anabranch.repo.engine import Loader
+from anabranch.repo.history.choosing import Choice
 from anabranch.repo.io.duplicates import keep_last
 from anabranch.repo.io.existing import find_table, refuse_other_types
 from anabranch.repo.io.taking_in import take_in
-from anabranch.repo.io.values import Choice, FrameRequest, Loaded, LoadMode, OnDuplicate
+from anabranch.repo.io.values import FrameRequest, Loaded, Loader, LoadMode, OnDuplicate
 from anabranch.repo.transaction import Transaction
 from anabranch.repo.write.staged_table import Draft
 

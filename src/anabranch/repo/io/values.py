@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeVar
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -12,11 +12,11 @@ from anabranch.files.finding import SourceFile
 from anabranch.files.records import BadRecord
 from anabranch.files.rows import Reading
 from anabranch.format.staging import Pin, WrittenFragment
+from anabranch.repo.history.choosing import Choice
 from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.schema.types import to_arrow
 
 __all__ = [
-    "Choice",
     "ExportReport",
     "FrameRequest",
     "LoadMode",
@@ -25,11 +25,11 @@ __all__ = [
     "LoadRequest",
     "LoadTask",
     "Loaded",
+    "Loader",
     "OnBad",
     "OnDuplicate",
     "OnProgress",
     "WrittenRows",
-    "checked_choice",
     "checked_key",
     "checked_schema",
     "reject_table_of",
@@ -52,14 +52,6 @@ class OnBad(StrEnum):
 class OnDuplicate(StrEnum):
     REFUSE = "refuse"
     LAST = "last"
-
-
-class Choice(StrEnum):
-    """Who does the work."""
-
-    AUTO = "auto"
-    LOCAL = "local"
-    SPARK = "spark"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +112,22 @@ class WrittenRows:
     fragments: tuple[WrittenFragment, ...]
     rows_read: int
     bad: tuple[BadRecord, ...]
+
+
+class Loader(Protocol):
+    """Write rows as data files on many machines, without publishing them."""
+
+    def write(self, task: LoadTask, *, on_progress: OnProgress) -> WrittenRows:
+        """Write the rows of many files."""
+        ...
+
+    def write_frame(self, frame: Any, pin: Pin, schema: pa.Schema, *, for_overwrite: bool) -> WrittenRows:
+        """Write the rows of a DataFrame of the engine."""
+        ...
+
+    def columns_of(self, frame: Any) -> pa.Schema:
+        """Return the columns of a table that a DataFrame would make."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,17 +211,6 @@ class ExportReport:
 def reject_table_of(key: str) -> str:
     """Where the bad records of a table go."""
     return f"{key}_rejects"
-
-
-E = TypeVar("E", bound=StrEnum)
-
-
-def checked_choice(kind: type[E], text: str, what: str) -> E:
-    try:
-        return kind(text)
-    except ValueError:
-        known = ", ".join(repr(member.value) for member in kind)
-        raise InvalidInputError(f"{what} is {text!r}", hint=f"use one of {known}") from None
 
 
 def checked_schema(given: object) -> tuple[pa.Schema | None, pa.Schema | None]:

@@ -2,13 +2,15 @@
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any
+from enum import StrEnum
+from typing import Any, TypeVar
 
 from anabranch.errors import InvalidInputError
 from anabranch.format.arguments import checked_limit, checked_number, require_names
 from anabranch.repo.log.entries import BranchMode, CommitKind
 
 __all__ = [
+    "checked_choice",
     "checked_expiry",
     "checked_kind",
     "checked_limit",
@@ -21,6 +23,18 @@ __all__ = [
 
 _MAX_LENGTH = 10_000
 _LONGEST_LIFE = timedelta(days=36_525)
+
+
+E = TypeVar("E", bound=StrEnum)
+
+
+def checked_choice(kind: type[E], text: str, what: str) -> E:
+    """Return the member of an enum that a text names."""
+    try:
+        return kind(text)
+    except ValueError:
+        known = ", ".join(repr(member.value) for member in kind)
+        raise InvalidInputError(f"{what} is {text!r}", hint=f"use one of {known}") from None
 
 
 def checked_kind(kind: str) -> CommitKind:

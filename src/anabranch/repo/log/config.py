@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 from anabranch.errors import StaleBaseError
 from anabranch.format.bases import bases_of, check_bases
@@ -16,10 +15,6 @@ from anabranch.repo.log.numbered import NumberedLog
 from anabranch.storage import ObjectStore
 from anabranch.storage.links import refuse_links
 from anabranch.storage.uris import follow_links, join_uri, relative_to
-
-if TYPE_CHECKING:
-    from anabranch.repo.engine import Loader, Rewriter, SqlEngine
-    from anabranch.repo.history.comparing import LargeComparer, RowComparer
 
 __all__ = ["BRANCHES", "RUNS", "TABLES", "Context", "as_segment", "give_way", "new_ulid", "now_in_microseconds"]
 
@@ -75,11 +70,6 @@ class Context:
     new_id: Callable[[], str] = new_ulid
     give_way: Callable[[int, int], None] = give_way
     lease: timedelta = timedelta(minutes=1)
-    load_engine: "Callable[[], SqlEngine] | None" = None
-    load_comparer: "Callable[[], RowComparer] | None" = None
-    find_large_comparer: "Callable[[], LargeComparer | None]" = lambda: None
-    load_rewriter: "Callable[[], Rewriter] | None" = None
-    find_loader: "Callable[[], Loader | None]" = lambda: None
     read_root: Callable[[], str] | None = None
     restore: "Callable[[str, Mapping[str, str], str | None, str | None], Context] | None" = None
 

@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from anabranch.errors import (
     AnabranchError,
@@ -12,7 +12,6 @@ from anabranch.errors import (
     InvalidInputError,
     TableNotFoundError,
 )
-from anabranch.repo.engine import Parameters
 from anabranch.repo.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -22,6 +21,7 @@ __all__ = [
     "Check",
     "Checks",
     "NamedCheck",
+    "Parameters",
     "Query",
     "callable_checks",
     "checked_checks",
@@ -29,6 +29,8 @@ __all__ = [
     "run_checks",
 ]
 
+# Values for `?` or `$name` in SQL.
+Parameters = Sequence[Any] | Mapping[str, Any]
 # SQL, or a function of the snapshot that returns False or raises if something is wrong.
 Check = str | Callable[[Snapshot], object]
 Checks = Sequence[Check] | Mapping[str, Check]

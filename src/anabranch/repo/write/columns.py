@@ -2,19 +2,27 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
 from anabranch.errors import InvalidInputError
 from anabranch.format import staging
-from anabranch.format.staging import ColumnChange, IndexKind, Notes, Pin, VectorOptions
-from anabranch.repo.engine import Rewriter
+from anabranch.format.staging import (
+    ColumnChange,
+    IndexKind,
+    Notes,
+    Pin,
+    RewriteTask,
+    RewrittenFragments,
+    VectorOptions,
+)
 from anabranch.repo.log.arguments import require_names
 from anabranch.repo.write.homes import check_primary_key, check_unique
 from anabranch.repo.write.staged_table import Draft, Step, one_time_step
 
 __all__ = [
+    "Rewriter",
     "add_columns",
     "alter_columns",
     "annotate",
@@ -25,6 +33,14 @@ __all__ = [
     "require_expressions",
     "set_primary_key",
 ]
+
+
+class Rewriter(Protocol):
+    """Rewrite the files of a table on many machines."""
+
+    def rewrite(self, pin: Pin, tasks: Sequence[RewriteTask]) -> list[RewrittenFragments]:
+        """Run the tasks of a compaction of one version."""
+        ...
 
 
 def add_columns(draft: Draft, columns: Mapping[str, str] | pa.Schema) -> Draft:

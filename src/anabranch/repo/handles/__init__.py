@@ -1,1 +1,0 @@
-"""The parts of a repository's handle, by subject."""

@@ -1,0 +1,12 @@
+"""Open repositories with settings that `ab.open` does not have: another clock, store, lease or engine."""
+
+from anabranch.bootstrap import ENGINES
+from anabranch.ids import MAIN
+from anabranch.repo.log.config import Context
+from anabranch.repo.repository import Engines, Repository
+
+__all__ = ["open_with"]
+
+
+def open_with(context: Context, *, branch: str = MAIN, engines: Engines = ENGINES) -> Repository:
+    return Repository(context, engines=engines, branch=branch)
