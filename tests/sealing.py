@@ -5,7 +5,7 @@ from typing import Any
 
 from anabranch.repo.log.numbered import NumberedLog
 from anabranch.storage import ObjectStore
-from anabranch.storage.sealed import seal
+from anabranch.storage.documents import seal
 
 
 class _NoStore:

@@ -1,13 +1,15 @@
 """Names and ids as types, parsed once where they enter."""
 
 import re
+import secrets
+import time
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Self
 
 from anabranch.errors import InvalidNameError
 
-__all__ = ["LAYOUT_NAMES", "MAIN", "BranchName", "CommitId", "Ref", "TableKey", "TagName"]
+__all__ = ["LAYOUT_NAMES", "MAIN", "BranchName", "CommitId", "Ref", "TableKey", "TagName", "new_ulid"]
 
 MAIN = "main"
 _RUN = "__run__"
@@ -19,12 +21,19 @@ _SEGMENT = re.compile(r"[A-Za-z0-9._-]+")
 _TABLE_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 # Crockford's base 32 with 48 bits of time and 80 of chance; 26 characters hold 130 bits, so the first is at most 7.
 _ULID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
+_CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 # A name becomes a file name, which most disks limit to 255 bytes: Lance adds 44 characters while it writes the file and
 # spells '/' with five. What is made from a user's name, such as the home of a table, may exceed what a user may choose.
 _SLASH_LENGTH = 5
 _MAX_NAME = 210
 _MAX_NEW_NAME = 170
 _NO_TEXT = ("is not text", "give it as a string")
+
+
+def new_ulid() -> str:
+    """Return a new id: 48 bits of milliseconds, then 80 random bits, in Crockford's base 32."""
+    value = (time.time_ns() // 1_000_000) << 80 | secrets.randbits(80)
+    return "".join(_CROCKFORD[value >> shift & 31] for shift in range(125, -1, -5))
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -66,6 +75,11 @@ class BranchName:
     def of_run(cls, run_id: str) -> Self:
         """The hidden branch of a run."""
         return cls(f"{_RUN}{run_id}")
+
+    @property
+    def segment(self) -> str:
+        """The name as one folder of a path."""
+        return self.value.replace("/", "%2F")
 
     @property
     def is_internal(self) -> bool:

@@ -12,7 +12,6 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import CorruptError
-from anabranch.repo.leases.work import Work
 from anabranch.repo.log.reserve import RESERVE
 from tests.conftest import Place
 from tests.handles import open_with
@@ -100,9 +99,9 @@ def lakes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Lake, ...]
     held = source.list_commits("main", limit=None)[-1].graph_commit_id
     # So long that the lease neither expires nor is renewed while the tests run.
     source = open_with(replace(source._context, lease=timedelta(hours=12)))
-    work = Work(source._context, held=[held])
+    lease = source._context.leases.start_work(held=[held])
     yield Lake.of(source), Lake.of(clone)
-    work.end()
+    lease.release()
 
 
 def flips(lakes: tuple[Lake, ...], count: int, *, seed: int) -> Iterator[Flip]:

@@ -19,8 +19,7 @@ from anabranch.errors import (
     RepositoryNotFoundError,
     TableNotFoundError,
 )
-from anabranch.repo.log import codec
-from anabranch.storage import open_store
+from anabranch.storage import documents, open_store
 from tests.conftest import Place
 from tests.repo.conftest import CUSTOMERS, ORDERS, append, data_files, fill_lake, ids, objects, rows, table
 from tests.repo.gc.passing import pass_time
@@ -53,7 +52,7 @@ def everything(repo: ab.Repository, ref: str = "main") -> dict[str, list[dict[st
 
 
 def mark_of(repo: ab.Repository) -> dict[str, Any]:
-    return codec.load(open_store(repo.uri, repo.storage_options).get("_repo.json"), path="_repo.json")
+    return documents.load(open_store(repo.uri, repo.storage_options).get("_repo.json"), path="_repo.json")
 
 
 def test_a_clone_begins_with_the_tables_of_a_ref(lake: ab.Repository, clone: Clone, kind: str) -> None:

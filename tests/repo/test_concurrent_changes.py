@@ -9,7 +9,8 @@ import pytest
 
 from anabranch.errors import BranchNotFoundError, KeyConflictError, WriteConflictError
 from anabranch.format.staging import ColumnChange
-from anabranch.repo.log.config import Context, new_ulid
+from anabranch.ids import new_ulid
+from anabranch.repo.log.config import Context
 from anabranch.repo.repository import Repository
 from anabranch.repo.transaction import Transaction
 from anabranch.storage import open_store

@@ -13,7 +13,7 @@ import pytest
 import anabranch as ab
 from anabranch.bootstrap import open_damaged_repository
 from anabranch.errors import AnabranchError, CorruptError, InvalidNameError, LinkError
-from anabranch.repo.log import codec
+from anabranch.storage import documents
 from tests.repo.conftest import CUSTOMERS, ORDERS, append, fill_lake, ids, table
 from tests.repo.gc.passing import pass_time
 
@@ -42,9 +42,9 @@ def rewrite_head(repo: ab.Repository, change: Callable[[dict[str, Any]], None]) 
     """Change the newest entry of main as its author could: with a valid checksum, and without the hint beside it."""
     log = Path(repo.uri, "_versions", "main")
     newest = min(log.glob("*.json"))
-    fields = codec.load(newest.read_bytes(), path=newest.name)
+    fields = documents.load(newest.read_bytes(), path=newest.name)
     change(fields)
-    newest.write_bytes(codec.dump(fields))
+    newest.write_bytes(documents.dump(fields))
     (log / "hint").unlink()
 
 
@@ -272,11 +272,11 @@ def test_unfinished_clone_cannot_release_another_clone(local: ab.Repository, tmp
     ab.clone(local.uri, str(tmp_path / "genuine"))
     held = [clone.id for clone in local.clone_list() if clone.is_held]
     origin = Path(tmp_path / "genuine" / "_origin")
-    first = codec.load(max(origin.glob("*.json")).read_bytes(), path="origin")
+    first = documents.load(max(origin.glob("*.json")).read_bytes(), path="origin")
     assert first["registrations"] == [[local.uri, held[0]]]
     bait = tmp_path / "bait" / "_origin"
     bait.mkdir(parents=True)
-    (bait / max(origin.glob("*.json")).name).write_bytes(codec.dump({**first, "state": "begun"}))
+    (bait / max(origin.glob("*.json")).name).write_bytes(documents.dump({**first, "state": "begun"}))
     ab.clone(local.uri, str(tmp_path / "bait"))
     assert {clone.id for clone in local.clone_list() if clone.is_held} >= set(held)
 
@@ -285,9 +285,9 @@ def test_hostile_objects_beside_the_logs_are_refused(local: ab.Repository) -> No
     """Tags, leases and records of collections are read by gc, which must not trust them."""
     root = Path(local.uri)
     objects = {
-        "_gc/01ARZ3NDEKTSV4RRFFQ69G5FAV.json": codec.dump({"commits": ["../../_repo"], "at": 0, "actor": None}),
+        "_gc/01ARZ3NDEKTSV4RRFFQ69G5FAV.json": documents.dump({"commits": ["../../_repo"], "at": 0, "actor": None}),
         "_leases/__work__/01ARZ3NDEKTSV4RRFFQ69G5FAV": b"1e400 ../../x",
-        "_tags/v1/18446744073709551614.json": codec.dump(
+        "_tags/v1/18446744073709551614.json": documents.dump(
             {
                 "name": "../v1",
                 "commit_id": "../x",

@@ -1,4 +1,4 @@
-"""Signs of life: who gives none any more blocks nobody, and can still go on."""
+"""Leases: an expired one blocks no operation, and its owner can continue."""
 
 import gc
 import threading
@@ -11,8 +11,7 @@ import pytest
 import anabranch as ab
 from anabranch.errors import BranchInUseError, BranchNotFoundError, BusyError, StorageDeniedError
 from anabranch.ids import BranchName
-from anabranch.repo.leases.lease import Lease, list_alive
-from anabranch.repo.leases.work import Work
+from anabranch.repo.leases.lease import active_leases
 from anabranch.repo.log.entries import RunPhase
 from anabranch.repo.repository import Repository
 from anabranch.repo.run import Run
@@ -56,14 +55,15 @@ def test_expired_run_says_so_and_blocks_no_deletion(local: Repository) -> None:
 
 def test_lease_given_before_the_clock_was_set_back_blocks_nobody(local: Repository) -> None:
     run = local.begin_run("dev")
-    killed = Work(local._context, lock=BranchName("__gc__"))
+    killed = local._context.leases.new(BranchName("__gc__"), "X")
+    killed.start()
     with pytest.raises(BusyError, match="garbage is being collected"):
         local.gc()
     expire(local, after=86_400)
     local.gc()
     local.branch_delete("dev")
     assert run.info().state is RunPhase.EXPIRED
-    killed.end()
+    killed.release()
 
 
 def test_expired_run_can_go_on_and_be_published(local: Repository) -> None:
@@ -86,7 +86,7 @@ def test_ended_runs_block_no_deletion_however_alive_their_process(local: Reposit
     another(local).run_get(run.id).abort()
     nothing.abort()
     for ended in (run, published, nothing):
-        Lease(local._context, DEV, ended.id).renew()
+        local._context.leases.new(DEV, ended.id).renew()
     local.branch_delete("dev")
 
 
@@ -102,67 +102,71 @@ def test_run_on_another_branch_blocks_no_deletion(local: Repository) -> None:
 def test_leases_lapse_by_the_clock_of_the_store(lake: Repository) -> None:
     lake.branch_create("dev")
     context = lake._context
-    lease = Lease(context, DEV, "x")
-    lease.begin()
-    assert list_alive(context, DEV) == ("x",)
-    assert list_alive(replace(context, lease=timedelta(0)), DEV) == ()
-    assert list_alive(context, BranchName("main")) == ()
+    lease = context.leases.new(DEV, "x")
+    lease.start()
+    assert context.leases.list_alive(DEV) == ("x",)
+    assert replace(context, lease=timedelta(0)).leases.list_alive(DEV) == ()
+    assert context.leases.list_alive(BranchName("main")) == ()
     lease.release()
     lease.release()
-    assert list_alive(context, DEV) == ()
+    assert context.leases.list_alive(DEV) == ()
     assert [path for path in objects(lake) if path.startswith("_leases/")] == []
 
 
-def heartbeats(run: Run) -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if run.id in thread.name]
+def is_renewed(run_id: str) -> bool:
+    return any(lease.path.endswith(run_id) for lease in active_leases())
 
 
-def test_signs_of_life_end_with_the_run(local: Repository) -> None:
-    quick = open_with(replace(local._context, lease=timedelta(minutes=10)))
+def test_renewal_ends_with_the_run(local: Repository) -> None:
     for end in ("publish", "abort"):
-        run = quick.begin_run("dev")
-        (thread,) = heartbeats(run)
-        assert thread.daemon
+        run = local.begin_run("dev")
+        assert is_renewed(run.id)
         getattr(run, end)()
-        thread.join()
-    run = quick.begin_run("dev")
-    (thread,) = heartbeats(run)
+        assert not is_renewed(run.id)
+    run = local.begin_run("dev")
     with pytest.raises(KeyError), run:
         raise KeyError
-    thread.join()
+    assert not is_renewed(run.id)
 
 
-def test_signs_of_life_end_when_the_run_is_forgotten_but_not_while_a_step_is_open(local: Repository) -> None:
+def test_renewal_thread_does_not_keep_the_process_alive(local: Repository) -> None:
     run = local.begin_run("dev")
-    run_id, (thread,) = run.id, heartbeats(run)
+    (thread,) = [thread for thread in threading.enumerate() if thread.name == "anabranch-leases"]
+    assert thread.daemon
+    run.abort()
+
+
+def test_renewal_ends_when_the_run_is_dropped_but_not_while_a_step_is_open(local: Repository) -> None:
+    run = local.begin_run("dev")
+    run_id = run.id
     tx = run.transaction()
     del run
     gc.collect()
-    assert thread.is_alive()
+    assert is_renewed(run_id)
     del tx
     gc.collect()
-    thread.join()
-    assert local.run_get(run_id).info().state is RunPhase.RUNNING  # until the last sign is old
+    assert not is_renewed(run_id)
+    assert local.run_get(run_id).info().state is RunPhase.RUNNING  # until the lease expires
     expire(local)
     assert local.run_get(run_id).info().state is RunPhase.EXPIRED
 
 
-def test_signs_are_given_again_and_again(local: Repository) -> None:
+def test_leases_are_renewed(local: Repository) -> None:
     quick = open_with(replace(local._context, lease=timedelta(milliseconds=30)))
     run = quick.begin_run("dev")
     lost = Path(local.uri, "_leases", "dev", run.id)
     for _ in range(3):
         lost.unlink()
-        while not lost.exists():  # until the next sign
+        while not lost.exists():  # until the next renewal
             threading.Event().wait(0.001)
     run.abort()
 
 
-def test_sign_under_way_does_not_outlive_its_lease(local: Repository) -> None:
+def test_renewal_in_progress_does_not_outlive_its_lease(local: Repository) -> None:
     store = FaultyStore(local._context.store, nth=2, fault=Fault.STALL, operation="put")
-    lease = Lease(replace(local._context, store=store, lease=timedelta(milliseconds=30)), DEV, "x")
-    lease.begin()
-    store.reached.wait()  # the second sign is on its way
+    lease = replace(local._context, store=store, lease=timedelta(milliseconds=30)).leases.new(DEV, "x")
+    lease.start()
+    store.reached.wait()  # the first renewal is in progress
     release = threading.Thread(target=lease.release)
     release.start()
     store.release()
@@ -170,7 +174,7 @@ def test_sign_under_way_does_not_outlive_its_lease(local: Repository) -> None:
     assert [path for path in objects(local) if path.startswith("_leases/")] == []
 
 
-def test_whoever_may_only_read_sees_who_is_alive(local: Repository) -> None:
+def test_reader_without_write_permission_sees_which_runs_are_alive(local: Repository) -> None:
     run = local.begin_run("dev")
 
     class ReadOnly(CountingStore):
@@ -189,8 +193,8 @@ def test_run_on_an_earlier_branch_of_the_name_blocks_no_deletion(local: Reposito
     local.branch_delete("dev")
     local.branch_create("dev")
     with pytest.raises(BranchNotFoundError, match="deleted and made again"):
-        run.publish()  # a sign of life, all the same
-    assert list_alive(local._context, DEV) == (run.id,)
+        run.publish()  # renews the lease nevertheless
+    assert local._context.leases.list_alive(DEV) == (run.id,)
     local.branch_delete("dev")
 
 

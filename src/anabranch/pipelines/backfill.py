@@ -14,13 +14,13 @@ from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
 
 from anabranch.errors import AnabranchError, InvalidInputError
+from anabranch.ids import new_ulid
 from anabranch.pipelines.incremental import iter_ancestors
 from anabranch.pipelines.parameters import bind_parameters, written
 from anabranch.pipelines.planning import Plan, plan_pipeline
 from anabranch.pipelines.running import Manner, PipelineRun, run_plan
 from anabranch.pipelines.selection import Selection
 from anabranch.repo.history.lineage.provenance import BACKFILL, NAME
-from anabranch.repo.log.config import new_ulid
 
 if TYPE_CHECKING:
     from anabranch.pipelines.pipeline import Pipeline

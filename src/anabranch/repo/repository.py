@@ -55,7 +55,6 @@ from anabranch.repo.io.values import (
     checked_schema,
 )
 from anabranch.repo.leases.lease import Lease
-from anabranch.repo.leases.work import working
 from anabranch.repo.log.arguments import (
     checked_choice,
     checked_expiry,
@@ -496,7 +495,7 @@ class Repository:
         """A run by its id, also one that another process began."""
         entry = runs.get_run(self._records, run_id)
         found = entry.branch.run_id or run_id  # as it is spelled
-        lease = Lease(self._context, runs.run_state(entry).target, found)
+        lease = self._context.leases.new(runs.run_state(entry).target, found)
         return self._run(found, lease, checks=entry.state.checks)
 
     def run_list(self, *, target: str | None = None, limit: int | None = 50) -> list[RunInfo]:
@@ -775,7 +774,7 @@ class Repository:
                 comparer=self._comparer(),
                 resolution=parse_resolution(Strategy.FAIL, None),
             )
-            with self._records.at_work() as records:
+            with self._records.with_lease() as records:
                 entry = adoption.adopt_write(records, target, parsed, combiner)
             self._on_published(entry, {parsed: self._records.commits.find_table(entry.head, parsed)})
             return
@@ -1003,9 +1002,9 @@ class Repository:
         """Keep a commit, and what it was made from, out of garbage collection while its tables are read."""
         commit = record.commit
         held = [found for found in (commit.graph_commit_id, commit.parent_commit_id) if found is not None]
-        with working(self._context, held=held) as work:
+        with self._context.leases.working(held=held) as lease:
             require_uncollected(self._context, commit.graph_commit_id)
-            yield replace(self._records, work=work)
+            yield replace(self._records, lease=lease)
 
     def _merge_of(self, source: str, combiner: Combiner) -> BranchMerge:
         found = self._resolve_published(source).record
@@ -1195,7 +1194,7 @@ class Repository:
 
         `since` is when they were begun to be written, in seconds of the wall clock.
         """
-        with working(self._context, since=since):
+        with self._context.leases.working(since=since):
             yield
 
     def storage_report(

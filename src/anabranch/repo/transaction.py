@@ -15,7 +15,6 @@ from anabranch.format import staging
 from anabranch.format.staging import ColumnChange, IndexKind, Notes, VectorOptions, WrittenFragment
 from anabranch.format.staging.incoming import as_reader
 from anabranch.ids import BranchName, TableKey
-from anabranch.repo.leases.work import Work
 from anabranch.repo.log.arguments import checked_metadata, checked_text, require_names
 from anabranch.repo.log.entries import GraphCommit, LogEntry
 from anabranch.repo.log.store import Records
@@ -65,8 +64,8 @@ class Transaction:
     ) -> None:
         self._lock = new_lock()
         self._context = records.context
-        self._work = Work(self._context)
-        self._records = replace(records, work=self._work)
+        self._lease = self._context.leases.start_work()
+        self._records = replace(records, lease=self._lease)
         self._about = about
         self._on_published = on_published
         self._queue = queue_of_this_process()
@@ -334,7 +333,7 @@ class Transaction:
         if message is not None:
             self._about = replace(self._about, message=checked_text(message))
         try:
-            self._records.require_awake()  # before anything is looked at that may be gone
+            self._records.check_lease()  # before anything is looked at that may be gone
             changes = self._drafts.changes()
             if not changes:
                 return None
@@ -388,7 +387,7 @@ class Transaction:
             self._is_open = False
             self._warning.detach()
             self._queue.leave(self._writer)
-            self._work.end()
+            self._lease.release()
 
 
 def _warn_dropped(drafts: Drafts) -> None:

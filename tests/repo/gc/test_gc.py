@@ -14,7 +14,7 @@ import pytest
 import anabranch as ab
 from anabranch.errors import BusyError, CollectedError, InvalidInputError
 from anabranch.repo.gc.report import GcReport
-from anabranch.repo.leases.work import _KEEPER
+from anabranch.repo.leases.lease import active_leases
 from anabranch.repo.log.config import Context, now_in_microseconds
 from anabranch.repo.log.creation import create_repository
 from anabranch.repo.log.entries import RunPhase
@@ -324,8 +324,8 @@ def test_long_transaction_holds_back_what_is_younger(lake: Repository) -> None:
     quick = open_with(replace(lake._context, lease=timedelta(minutes=2)))
     tx = quick.transaction()
     tx.append(ORDERS, table(4))
-    tx._work._began -= 3 * 86_400
-    tx._work.sign()
+    tx._lease._began -= 3 * 86_400
+    tx._lease.renew()
     for path in Path(lake.uri, "tables").rglob("*"):
         if path.is_file():
             pass_time_of(path)
@@ -346,8 +346,8 @@ def pass_time_of(path: Path) -> None:
 def test_work_that_was_silent_for_too_long_does_not_publish(lake: Repository) -> None:
     tx = lake.transaction()
     tx.append(ORDERS, table(4))
-    tx._work._signed -= 121
-    with pytest.raises(BusyError, match="no sign of life for 121 s"):
+    tx._lease._renewed -= 121
+    with pytest.raises(BusyError, match="not renewed for 121 s"):
         tx.commit()
     assert ids(another(lake)) == [1, 2, 3]
 
@@ -357,8 +357,8 @@ def test_table_made_by_work_that_was_silent_for_too_long_is_not_looked_for(lake:
     tx.create_table("s.new", SCHEMA)
     shutil.rmtree(Path(lake.uri, "tables/s"))
     lake._context.dataset_root("s/new.lance").forget()
-    tx._work._signed -= 121
-    with pytest.raises(BusyError, match="no sign of life"):
+    tx._lease._renewed -= 121
+    with pytest.raises(BusyError, match="not renewed"):
         tx.commit()
 
 
@@ -372,11 +372,11 @@ def test_entry_of_work_that_slept_over_its_put_is_taken_back(lake: Repository, m
         return (operation, path.rpartition("/")[0]) == ("put_if_absent", "_versions/dev")
 
     def sleep_long() -> None:
-        for work in list(_KEEPER._works):
-            work._signed -= 121
+        for lease in active_leases():
+            lease._renewed -= 121
 
     slow = interrupted(lake, is_putting, sleep_long)
-    with pytest.raises(BusyError, match="no sign of life"):
+    with pytest.raises(BusyError, match="not renewed"):
         append(slow, 6, branch="dev") if move == "transaction" else slow.rebase("dev", onto="main")
     assert lake.reflog("dev")[0].event == "undone"
     with pytest.raises(CollectedError):
@@ -412,9 +412,9 @@ def test_branch_made_from_a_head_that_was_left_long_ago_is_taken_back(lake: Repo
 def test_sign_after_a_silence_that_was_too_long_makes_up_for_nothing(lake: Repository) -> None:
     tx = lake.transaction()
     tx.append(ORDERS, table(4))
-    tx._work._signed -= 121
-    tx._work.sign()
-    with pytest.raises(BusyError, match="no sign of life for 121 s"):
+    tx._lease._renewed -= 121
+    tx._lease.renew()
+    with pytest.raises(BusyError, match="not renewed for 121 s"):
         tx.commit()
 
 

@@ -12,7 +12,7 @@ import anabranch as ab
 from anabranch.errors import BusyError, CollectedError
 from anabranch.format import staging
 from anabranch.format.staging import Pin
-from anabranch.repo.leases.work import _KEEPER
+from anabranch.repo.leases.lease import active_leases
 from anabranch.repo.log.commits import commit_path
 from anabranch.repo.repository import Repository
 from tests.handles import open_with
@@ -223,10 +223,10 @@ def test_collection_that_was_silent_for_too_long_records_nothing(doomed: Doomed)
     """Another one may have come meanwhile, and taken its marks for those of a dead one."""
 
     def be_silent() -> None:
-        for work in list(_KEEPER._works):
-            work._signed -= 121
+        for lease in active_leases():
+            lease._renewed -= 121
 
-    with pytest.raises(BusyError, match="no sign of life"):
+    with pytest.raises(BusyError, match="not renewed"):
         doomed.collect(interrupted(doomed.repo, _AfterMarks(), be_silent))
     doomed.repo.gc()
     assert doomed.old in list_readable(doomed.repo)
@@ -287,8 +287,8 @@ def test_table_made_again_while_its_folder_is_collected_is_put_elsewhere(
 
 
 def sleep_long() -> None:
-    for work in list(_KEEPER._works):
-        work._signed -= 121
+    for lease in active_leases():
+        lease._renewed -= 121
 
 
 def taken_back_late(lake: Repository, act: Callable[[], object]) -> Repository:
@@ -314,7 +314,7 @@ def test_commit_of_work_that_slept_is_told_where_somebody_built_on_it_already(ca
 
 def test_commit_of_work_that_slept_is_taken_back_though_the_branch_was_protected_meanwhile(cast: Cast) -> None:
     lake = cast(fill_lake)
-    with pytest.raises(BusyError, match="no sign of life"):
+    with pytest.raises(BusyError, match="not renewed"):
         append(taken_back_late(lake, lambda: lake.branch_protect("main")), 4)
     assert ids(another(lake)) == [1, 2, 3]
     assert [entry.event for entry in lake.reflog(limit=3)] == ["undone", "protected", "committed"]

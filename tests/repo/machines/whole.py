@@ -7,7 +7,6 @@ import hypothesis.strategies as st
 
 from anabranch.errors import CollectedError
 from anabranch.ids import BranchName
-from anabranch.repo.log.config import as_segment
 from anabranch.repo.log.entries import RunPhase
 from anabranch.testing.invariants import check_ref, check_run, check_runs, check_snapshot
 from anabranch.testing.model import ModelRun, ModelView
@@ -106,7 +105,7 @@ class RepositoryMachine(KeepingMachine):
 
     def _lapse(self, model: ModelRun) -> None:
         with suppress(FileNotFoundError):  # swept after days
-            os.utime(f"{self.uri}/_leases/{as_segment(BranchName(model.target))}/{model.id}", (0, 0))
+            os.utime(f"{self.uri}/_leases/{BranchName(model.target).segment}/{model.id}", (0, 0))
         model.is_alive = False
 
     # Branches

@@ -12,7 +12,7 @@ from anabranch.repo.log import codec
 from anabranch.repo.log.commits import commit_path
 from anabranch.repo.log.entries import BranchMode, CommitRecord, LogEntry
 from anabranch.repo.log.store import Records
-from anabranch.storage import in_parallel
+from anabranch.storage import documents, in_parallel
 
 __all__ = ["diagnose_commits", "look_at_object", "look_at_rest"]
 
@@ -41,8 +41,8 @@ def look_at_object(records: Records, seen: Seen, commit_id: str, expected: Commi
 def _read(records: Records, commit_id: str, expected: CommitRecord | None) -> CommitRecord | Broken:
     path = commit_path(commit_id)
     try:
-        fields = codec.load(records.context.store.get(path), path=path)
-        with codec.damage_named(path):
+        fields = documents.load(records.context.store.get(path), path=path)
+        with documents.damage_named(path):
             record = codec.decode_commit(fields)
             if record.base == record.commit.graph_commit_id:
                 codec.decode_full_map(fields)

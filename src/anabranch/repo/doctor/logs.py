@@ -14,7 +14,6 @@ from anabranch.repo.doctor.findings import Case, FindingKind, RepositoryFinding,
 from anabranch.repo.doctor.history_tables import ToldHistory
 from anabranch.repo.doctor.rebuilding import Entry, OtherEntry, find_copy, rebuild_entry, rebuild_newest
 from anabranch.repo.doctor.seen import Seen, name_of
-from anabranch.repo.leases.work import working_alone
 from anabranch.repo.log import codec
 from anabranch.repo.log.clocks import as_text, store_microseconds
 from anabranch.repo.log.clones import CLONES
@@ -24,8 +23,8 @@ from anabranch.repo.log.numbered import NumberedLog
 from anabranch.repo.log.origins import ORIGIN
 from anabranch.repo.log.store import Records
 from anabranch.repo.refs.tags import TAGS, TagInfo, decode_tag
-from anabranch.storage import in_parallel, put_once
-from anabranch.storage.sealed import is_torn
+from anabranch.storage import documents, in_parallel, put_once
+from anabranch.storage.documents import is_torn
 
 __all__ = ["LogPlace", "diagnose_branches", "list_logs", "look_at_log"]
 
@@ -56,8 +55,8 @@ class LogPlace:
             return decode_tag(data, path=path)
         if self.branch is not None:
             return codec.decode_entry(data, path=path)
-        fields = codec.load(data, path=path)
-        with codec.damage_named(path):
+        fields = documents.load(data, path=path)
+        with documents.damage_named(path):
             return OtherEntry(number=int(fields["number"]))
 
     def is_own(self, entry: Entry, number: int) -> bool:
@@ -294,7 +293,7 @@ def _set_aside(context: Context, place: LogPlace, number: int, data: bytes) -> b
     """Move a torn newest entry to a name that is not an entry's, so that the one before it is the newest again."""
     path = place.log.path(number)
     # Deletes are unconditional: a second repair must not remove what a writer has put here after the first.
-    with working_alone(context, _REPAIR, doing="a repository is being repaired"):
+    with context.leases.working_alone(_REPAIR, doing="a repository is being repaired"):
         if place.log.find(number) != data or place.log.find(number + 1) is not None:
             return False
         place.log.store.put(f"{path}.{context.new_id()}{TORN}", data)

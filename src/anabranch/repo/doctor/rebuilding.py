@@ -21,7 +21,8 @@ from anabranch.repo.log.entries import (
 from anabranch.repo.log.numbered import NumberedLog
 from anabranch.repo.log.store import Records
 from anabranch.repo.refs.tags import TagInfo
-from anabranch.storage.sealed import is_sealed
+from anabranch.storage import documents
+from anabranch.storage.documents import is_sealed
 
 __all__ = ["Entry", "OtherEntry", "Rebuilder", "find_copy", "rebuild_entry", "rebuild_newest"]
 
@@ -70,7 +71,7 @@ class Rebuilder:
             full_map = self._full_map(record, self._stored_map(commit_id))
             if full_map is None:
                 return None
-        return codec.dump({**codec.encode_commit(record, full_map), **self._mark(commit_id)})
+        return documents.dump({**codec.encode_commit(record, full_map), **self._mark(commit_id)})
 
     def _mark(self, commit_id: str) -> dict[str, int]:
         """The mark of a commit that was collected, which the log does not have but the record of the collection has."""
@@ -85,8 +86,8 @@ class Rebuilder:
         path = commit_path(commit_id)
         try:
             data = self._records.context.store.get(path)
-            fields = codec.load(data, path=path)
-            with codec.damage_named(path):
+            fields = documents.load(data, path=path)
+            with documents.damage_named(path):
                 is_own = is_sealed(data) and fields["commit"]["graph_commit_id"] == commit_id
                 return codec.decode_full_map(fields) if is_own else None
         except (CorruptError, NotFoundError):

@@ -13,7 +13,7 @@ from anabranch.ids import MAIN
 from anabranch.repo.doctor.findings import Case, FindingKind, RepositoryFinding, unknown_file
 from anabranch.repo.doctor.seen import Seen
 from anabranch.repo.history import tables
-from anabranch.repo.leases.lease import CLOCK, LEASES, store_time
+from anabranch.repo.leases.leases import LEASES
 from anabranch.repo.log.clones import CLONES
 from anabranch.repo.log.collected import COPY, GC, RECORD, decode_record
 from anabranch.repo.log.commits import COMMITS
@@ -30,6 +30,7 @@ from anabranch.repo.log.creation import (
 from anabranch.repo.log.origins import ORIGIN, refuse_unfinished
 from anabranch.repo.refs.tags import TAGS
 from anabranch.storage import find_object
+from anabranch.storage.clock import CLOCK, store_time
 
 __all__ = ["diagnose_leases", "diagnose_mark", "diagnose_names", "diagnose_records"]
 
@@ -147,7 +148,7 @@ def diagnose_leases(context: Context) -> Iterator[Case]:
     found = list(context.store.list(LEASES))
     if not found:
         return
-    oldest = store_time(context) - context.lease * _DEAD_LEASES
+    oldest = store_time(context.store) - context.lease * _DEAD_LEASES
     dead = tuple(sorted(info.path for info in found if info.modified < oldest))
     if not dead:
         return

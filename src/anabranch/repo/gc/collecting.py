@@ -1,6 +1,6 @@
 """Garbage collection as a whole: read the roots, mark what goes, read them again, sweep."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -13,14 +13,13 @@ from anabranch.repo.gc.policy import Policy
 from anabranch.repo.gc.report import CollectedObject, GcReport, GcStage
 from anabranch.repo.gc.roots import Roots, find_roots
 from anabranch.repo.gc.wanted import find_wanted
-from anabranch.repo.leases.lease import store_time
-from anabranch.repo.leases.work import begin_of_oldest_work, working_alone
 from anabranch.repo.log.collected import list_collected, mark_collected, record_collected, unmark_collected
 from anabranch.repo.log.config import TABLES, Context
 from anabranch.repo.log.entries import CommitRecord
 from anabranch.repo.log.store import Records
 from anabranch.repo.write.removal import being_removed
-from anabranch.storage import in_parallel, iter_in_parallel
+from anabranch.storage import find_object, in_parallel, iter_in_parallel
+from anabranch.storage.clock import store_time
 
 __all__ = ["Progress", "collect_garbage", "find_horizon", "list_datasets"]
 
@@ -40,18 +39,26 @@ def collect_garbage(
     if dry_run:
         return _Collection(records, policy, progress, dry_run=True).run()
     # A second collection with another policy might remove the marks of this one.
-    with working_alone(records.context, _LOCK, doing="garbage is being collected") as work:
-        return _Collection(replace(records, work=work), policy, progress, dry_run=False).run()
+    with records.context.leases.working_alone(_LOCK, doing="garbage is being collected") as lease:
+        return _Collection(replace(records, lease=lease), policy, progress, dry_run=False).run()
 
 
 def find_horizon(context: Context, grace: timedelta) -> tuple[datetime, datetime | None]:
     """Before when an object must have been written to be collected, and since when work holds that back, if it does."""
-    horizon = store_time(context) - grace
-    oldest = begin_of_oldest_work(context)
+    horizon = store_time(context.store) - grace
+    oldest = min([*context.leases.list_begins(), *_iter_begins_of_runs(context)], default=None)
     if oldest is None or oldest - context.lease >= horizon:
         return horizon, None
     # What it says was written a moment before the store saw it.
     return oldest - context.lease, oldest
+
+
+def _iter_begins_of_runs(context: Context) -> Iterator[datetime]:
+    """Return when each run began that may still be alive. While its steps write, its log does not show it."""
+    for name in context.leases.list_names():
+        log = context.branch_log(BranchName.of_run(name))
+        if (first := find_object(context.store, log.path(1))) is not None:
+            yield first.modified
 
 
 def list_datasets(context: Context) -> list[str]:
@@ -107,7 +114,7 @@ class _Collection:
         in_parallel(lambda commit_id: mark_collected(context, commit_id, at=now), sorted(doomed))
         roots = find_roots(Records.of(context), self.policy, horizon=horizon).without(before)
         doomed -= roots.retained
-        self.records.require_awake()
+        self.records.check_lease()
         record_collected(context, doomed, at=now)
         return roots, doomed
 

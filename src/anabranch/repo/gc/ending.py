@@ -4,7 +4,6 @@ from datetime import datetime
 
 from anabranch.errors import BranchInUseError, BranchProtectedError, BusyError, RunEndedError
 from anabranch.ids import MAIN
-from anabranch.repo.leases.lease import list_alive
 from anabranch.repo.log.clocks import store_microseconds
 from anabranch.repo.log.entries import LogEntry, RunPhase
 from anabranch.repo.log.store import Records
@@ -55,7 +54,11 @@ def list_dead_runs(records: Records, *, horizon: datetime) -> tuple[str, ...]:
     found = []
     for entry in records.heads.list_runs():
         run_id = entry.branch.run_id
-        if entry.state.is_deleted or run_id is None or run_id in list_alive(records.context, run_state(entry).target):
+        if (
+            entry.state.is_deleted
+            or run_id is None
+            or run_id in records.context.leases.list_alive(run_state(entry).target)
+        ):
             continue
         log = records.context.branch_log(entry.branch)
         written = find_object(records.context.store, log.path(entry.number))

@@ -13,7 +13,6 @@ from anabranch.repo.gc.policy import Policy
 from anabranch.repo.gc.roots import Roots, find_roots
 from anabranch.repo.gc.wanted import find_wanted
 from anabranch.repo.history.tables import commits_since
-from anabranch.repo.leases.lease import store_time
 from anabranch.repo.log.collected import list_collected, mark_collected, record_collected, unmark_collected
 from anabranch.repo.log.config import TABLES
 from anabranch.repo.log.entries import CommitRecord, LogEntry
@@ -21,6 +20,7 @@ from anabranch.repo.log.store import Records
 from anabranch.repo.write.homes import owns
 from anabranch.repo.write.removal import being_removed
 from anabranch.storage import ObjectInfo, in_parallel
+from anabranch.storage.clock import store_time
 
 __all__ = ["purge_branch"]
 
@@ -98,7 +98,7 @@ def _commits_since(records: Records, roots: Roots, created_at: int) -> list[Comm
 def _purge_table(records: Records, tombstone: LogEntry, place: _Place, wanted: Wanted) -> int:
     context = records.context
     with being_removed(context, place.dataset):
-        root, far = context.dataset_root(place.dataset), store_time(context) + timedelta(days=1)
+        root, far = context.dataset_root(place.dataset), store_time(context.store) + timedelta(days=1)
         reach = find_reach(root, wanted, horizon=far)
         if reach.missing:
             return 0  # something is wrong already, and what seems dead may be what it takes to mend it

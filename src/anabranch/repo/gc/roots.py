@@ -8,7 +8,6 @@ from anabranch.ids import MAIN, BranchName
 from anabranch.repo.gc.lines import Lines
 from anabranch.repo.gc.policy import Policy
 from anabranch.repo.history.ancestry import Ancestry
-from anabranch.repo.leases.work import list_held_commits
 from anabranch.repo.log.clones import Clones
 from anabranch.repo.log.entries import BranchMode, CommitRecord, GraphCommit, LogEntry
 from anabranch.repo.log.store import Records
@@ -77,7 +76,7 @@ class _Search:
                 self._keep(str(log.newest.branch), log.kept)
         for tag in iter_tagged_since(self._records, self._horizon):
             self._keep(f"tag {tag.name}", [tag.commit_id])
-        self._keep("work in flight", list_held_commits(self._records.context))
+        self._keep("work in flight", self._records.context.leases.list_held_commits())
         self._keep_bases([entry for entry in living if not is_lock(entry.branch)])
         for clone in Clones(self._records.context).iter_held():
             # The whole commit, whatever the clone reads of it: a commit can be read, or it is collected.

@@ -21,6 +21,7 @@ from anabranch.repo.log import codec
 from anabranch.repo.log.config import Context
 from anabranch.repo.log.entries import GraphCommit, LogEntry
 from anabranch.repo.log.store import Records
+from anabranch.storage import documents
 
 __all__ = [
     "HISTORY_TABLES",
@@ -194,7 +195,7 @@ def commits_since(records: Records, head: LogEntry, *, version: int) -> Iterator
         if number in numbers:
             continue
         entry = head if number == head.number else records.heads.get_numbered(head.branch, number)
-        with codec.damage_named(records.context.branch_log(head.branch).path(number)):
+        with documents.damage_named(records.context.branch_log(head.branch).path(number)):
             named = [entry.head.commit, *codec.iter_summaries(entry.head)]
         if named[-1].manifest_version == number:  # a rebase makes many at once, perhaps more than an entry names
             made = records.commits.iter_history(entry.head)

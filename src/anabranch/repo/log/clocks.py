@@ -13,10 +13,10 @@ from datetime import UTC, datetime, timedelta
 
 from anabranch.errors import ClockSkewError, CommitNotFoundError, ObjectNotFoundError, StorageError
 from anabranch.ids import BranchName
-from anabranch.repo.leases.lease import store_time
 from anabranch.repo.log.config import Context
 from anabranch.repo.log.entries import LogEntry
 from anabranch.storage import find_object
+from anabranch.storage.clock import store_time
 from anabranch.storage.options import CLOCK_TOLERANCE
 from anabranch.storage.uris import is_local, split_uri
 
@@ -32,7 +32,7 @@ _lock = threading.Lock()
 
 def store_microseconds(context: Context) -> int:
     """Return the time by the store's clock, as commits record times; two requests."""
-    return _microseconds(store_time(context))
+    return _microseconds(store_time(context.store))
 
 
 def check_clock(context: Context, written: str) -> None:

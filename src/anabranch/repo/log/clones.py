@@ -13,7 +13,7 @@ from anabranch.ids import TableKey
 from anabranch.repo.log import codec, validation
 from anabranch.repo.log.config import Context
 from anabranch.repo.log.numbered import NumberedLog
-from anabranch.storage import in_parallel
+from anabranch.storage import documents, in_parallel
 
 __all__ = ["CLONES", "CloneInfo", "CloneKind", "CloneState", "Clones", "HeldCommit"]
 
@@ -133,7 +133,7 @@ class Clones:
         return NumberedLog(self._context.store, f"{CLONES}/{clone_id}")
 
     def _append(self, clone: CloneInfo) -> bool:
-        data = codec.dump(
+        data = documents.dump(
             {
                 "id": clone.id,
                 "target": clone.target,
@@ -154,8 +154,8 @@ class Clones:
 
 
 def _decode(data: bytes, *, path: str) -> CloneInfo:
-    fields = codec.load(data, path=path)
-    with codec.damage_named(path):
+    fields = documents.load(data, path=path)
+    with documents.damage_named(path):
         validation.check_held(clone_id=fields["id"], commit_id=fields["commit_id"], tables=fields["tables"])
         return CloneInfo(
             id=fields["id"],

@@ -3,12 +3,10 @@
 An object of a newer format is refused, not guessed at. One whose checksum is wrong is refused before it is parsed.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Any
 
-from anabranch.errors import CorruptError, InvalidNameError, UnsupportedFormatError
+from anabranch.errors import CorruptError
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log import validation
 from anabranch.repo.log.entries import (
@@ -25,27 +23,20 @@ from anabranch.repo.log.entries import (
     RunState,
     TableEntry,
 )
-from anabranch.storage.sealed import SealError, open_sealed, seal
+from anabranch.storage.documents import damage_named, dump, load
 
 __all__ = [
-    "FORMAT",
     "check_identity",
-    "damage_named",
     "decode_commit",
     "decode_entry",
     "decode_full_map",
-    "dump",
     "encode_commit",
     "encode_entry",
     "encode_summary",
     "iter_origins",
     "iter_summaries",
-    "load",
     "weigh_summary",
 ]
-
-# 2: summaries hold more fields. A reader of 1 would take them for damaged. 3: every object carries a checksum.
-FORMAT = 3
 
 # A commit among those before another one: by position and without its parent, which follows from its place, since every
 # commit repeats a page of them.
@@ -66,45 +57,12 @@ _SUMMARY = (
 )
 
 
-def dump(fields: Mapping[str, Any]) -> bytes:
-    """Encode an object in the current format, with its checksum."""
-    versioned = {**fields, "format": FORMAT}
-    return seal(json.dumps(versioned, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode())
-
-
-@contextmanager
-def damage_named(path: str) -> Iterator[None]:
-    """Raise any error in decoding an object as a CorruptError that names the object."""
-    hint = "run doctor on the repository"
-    try:
-        yield
-    except SealError as err:
-        raise CorruptError(f"{path!r} is damaged: {err}", hint=hint) from err
-    except RecursionError:
-        raise CorruptError(f"{path!r} is damaged: it is nested too deeply", hint=hint) from None
-    except (ArithmeticError, AttributeError, InvalidNameError, LookupError, TypeError, ValueError) as err:
-        raise CorruptError(f"{path!r} is damaged: {err!r}", hint=hint) from err
-
-
 def check_identity(path: str, found: object, expected: object) -> None:
     """Raise CorruptError if an object says that it is another one than the one that belongs at its path."""
     if found != expected:
         raise CorruptError(
             f"{path!r} holds another object: it says {found!r}, not {expected!r}", hint="run doctor on the repository"
         )
-
-
-def load(data: bytes, *, path: str) -> dict[str, Any]:
-    """Decode an object of this format or an earlier one; `path` is named in the error if it is damaged."""
-    with damage_named(path):
-        fields = open_sealed(data)
-        version = fields["format"]
-    if not isinstance(version, int) or version > FORMAT:
-        raise UnsupportedFormatError(
-            f"{path!r} has the format {version}, and this version of Anabranch knows {FORMAT}",
-            hint="upgrade Anabranch to read this repository",
-        )
-    return fields
 
 
 def encode_table(entry: TableEntry) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from anabranch.repo.log import codec, validation
 from anabranch.repo.log.commits import commit_path, read_commit_fields
 from anabranch.repo.log.config import Context
 from anabranch.repo.log.entries import CommitRecord
-from anabranch.storage import in_parallel
+from anabranch.storage import documents, in_parallel
 
 __all__ = [
     "COPY",
@@ -52,7 +52,7 @@ def _rewrite(context: Context, commit_id: str, change: Any) -> None:
     fields = read_commit_fields(context, commit_id)
     changed = change(fields)
     if changed != fields:
-        context.store.put(commit_path(commit_id), codec.dump(changed))
+        context.store.put(commit_path(commit_id), documents.dump(changed))
 
 
 def list_collected(context: Context) -> frozenset[str]:
@@ -79,9 +79,9 @@ class CollectionRecord:
 
 def decode_record(data: bytes, *, path: str) -> CollectionRecord:
     """Decode a record of a collection, or the copy of one."""
-    fields = codec.load(data, path=path)
+    fields = documents.load(data, path=path)
     record_id = path.rpartition("/")[2].partition(".")[0]
-    with codec.damage_named(path):
+    with documents.damage_named(path):
         # Records of earlier formats do not repeat their name.
         codec.check_identity(path, fields.get("id", record_id), record_id)
         return CollectionRecord(
@@ -94,7 +94,7 @@ def record_collected(context: Context, commits: frozenset[str], *, at: int) -> N
     if not commits:
         return
     record_id = context.new_id()
-    data = codec.dump({"id": record_id, "commits": sorted(commits), "at": at, "actor": context.actor})
+    data = documents.dump({"id": record_id, "commits": sorted(commits), "at": at, "actor": context.actor})
     context.store.put(f"{GC}/{record_id}{RECORD}", data)
     try:
         # Nothing else says which commits these were, so that doctor could not repair the record without a copy.

@@ -9,7 +9,7 @@ from anabranch.ids import TableKey
 from anabranch.repo.log import codec
 from anabranch.repo.log.config import Context
 from anabranch.repo.log.entries import CommitRecord, GraphCommit, Origin, TableEntry, TableMap
-from anabranch.storage import put_once
+from anabranch.storage import documents, put_once
 
 __all__ = ["COMMITS", "Commits", "commit_path", "next_page", "read_commit_fields"]
 
@@ -33,7 +33,7 @@ class Commits:
 
     def get(self, commit_id: str) -> CommitRecord:
         fields = self._read(commit_id)
-        with codec.damage_named(commit_path(commit_id)):
+        with documents.damage_named(commit_path(commit_id)):
             return codec.decode_commit(fields)
 
     def list_by_prefix(self, prefix: str) -> list[CommitRecord]:
@@ -47,7 +47,7 @@ class Commits:
 
         Give `durable=False` if the commit is synced together with what refers to it.
         """
-        data = codec.dump(codec.encode_commit(record, full_map))
+        data = documents.dump(codec.encode_commit(record, full_map))
         path = commit_path(record.commit.graph_commit_id)
         if not put_once(self._context.store, path, data, durable=durable):
             raise CorruptError(f"another commit lies at {path!r}", hint="try again: ids are made by chance")
@@ -80,7 +80,7 @@ class Commits:
 
     def list_page(self, record: CommitRecord) -> tuple[Origin, ...]:
         """The commits before one, newest first, as far as it tells of them itself."""
-        with codec.damage_named(commit_path(record.commit.graph_commit_id)):
+        with documents.damage_named(commit_path(record.commit.graph_commit_id)):
             return tuple(codec.iter_origins(record))
 
     def _full_map(self, base: str) -> TableMap:
@@ -92,7 +92,7 @@ class Commits:
                 raise CorruptError(
                     f"commit {base!r}, which others build on, is missing", hint="run doctor on the repository"
                 ) from None
-            with codec.damage_named(commit_path(base)):
+            with documents.damage_named(commit_path(base)):
                 known = codec.decode_full_map(fields)
             self._full_maps.keep(base, known)
         return known
@@ -113,8 +113,8 @@ def commit_path(commit_id: str) -> str:
 def read_commit_fields(context: Context, commit_id: str) -> dict[str, Any]:
     """Read a commit object; raise ObjectNotFoundError if there is none, CorruptError if it is damaged or another's."""
     path = commit_path(commit_id)
-    fields = codec.load(context.store.get(path), path=path)
-    with codec.damage_named(path):
+    fields = documents.load(context.store.get(path), path=path)
+    with documents.damage_named(path):
         found = fields["commit"]["graph_commit_id"]
     codec.check_identity(path, found, commit_id)
     return fields

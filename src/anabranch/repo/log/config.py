@@ -9,31 +9,25 @@ from datetime import timedelta
 from anabranch.errors import StaleBaseError
 from anabranch.format.bases import bases_of, check_bases
 from anabranch.format.home import Home
-from anabranch.ids import BranchName
+from anabranch.ids import BranchName, new_ulid
+from anabranch.repo.leases.leases import Leases
 from anabranch.repo.log.entries import TableEntry
 from anabranch.repo.log.numbered import NumberedLog
 from anabranch.storage import ObjectStore
 from anabranch.storage.links import refuse_links
 from anabranch.storage.uris import follow_links, join_uri, relative_to
 
-__all__ = ["BRANCHES", "RUNS", "TABLES", "Context", "as_segment", "give_way", "new_ulid", "now_in_microseconds"]
+__all__ = ["BRANCHES", "RUNS", "TABLES", "Context", "give_way", "now_in_microseconds"]
 
 BRANCHES = "_versions"
 RUNS = "_runs"
 TABLES = "tables"
 _LONGEST_PAUSE_SECONDS = 2.0
 _RELOCATE = "run 'anabranch relocate {}', which turns it to where it is now"
-_CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
 def now_in_microseconds() -> int:
     return time.time_ns() // 1000
-
-
-def new_ulid() -> str:
-    """48 bits of milliseconds, then 80 of chance, in Crockford's base 32."""
-    value = (time.time_ns() // 1_000_000) << 80 | secrets.randbits(80)
-    return "".join(_CROCKFORD[value >> shift & 31] for shift in range(125, -1, -5))
 
 
 def give_way(losses: int, took: int) -> None:
@@ -45,11 +39,6 @@ def give_way(losses: int, took: int) -> None:
     if losses > 1:
         longest = min(_LONGEST_PAUSE_SECONDS, max(took, 0) / 1e6 * 2.0 ** min(losses - 1, 8))
         time.sleep(secrets.SystemRandom().uniform(0, longest))
-
-
-def as_segment(branch: BranchName) -> str:
-    """A branch name as one folder of a path."""
-    return str(branch).replace("/", "%2F")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,11 +71,16 @@ class Context:
             raise TypeError("this part of a repository cannot be pickled; pickle the Repository or a Snapshot")
         return self.restore, (self.root, dict(self.storage_options), self.actor, self.made_at)
 
+    @property
+    def leases(self) -> Leases:
+        """The leases of this repository."""
+        return Leases(store=self.store, duration=self.lease)
+
     def branch_log(self, branch: BranchName) -> NumberedLog:
         if branch.run_id is not None:
             # Apart from the others, so that listing branches costs the same after any number of runs.
             return NumberedLog(self.store, f"{RUNS}/{branch.run_id}")
-        return NumberedLog(self.store, f"{BRANCHES}/{as_segment(branch)}")
+        return NumberedLog(self.store, f"{BRANCHES}/{branch.segment}")
 
     def dataset_root(self, dataset: str) -> Home:
         """Return the root home of a table's dataset, named as entries name it: 'bucket/table.lance'.

@@ -10,7 +10,7 @@ from anabranch.errors import (
     StorageError,
 )
 from anabranch.ids import MAIN, BranchName
-from anabranch.repo.log import codec, validation
+from anabranch.repo.log import validation
 from anabranch.repo.log.commits import Commits
 from anabranch.repo.log.config import Context
 from anabranch.repo.log.entries import (
@@ -25,7 +25,7 @@ from anabranch.repo.log.entries import (
 from anabranch.repo.log.heads import Heads
 from anabranch.repo.log.origins import refuse_unfinished
 from anabranch.repo.log.reserve import keep_reserve
-from anabranch.storage import put_once
+from anabranch.storage import documents, put_once
 
 __all__ = [
     "MARK",
@@ -112,8 +112,8 @@ def find_mark_copy(context: Context) -> Mark | None:
 
 
 def _decode(data: bytes, *, path: str) -> Mark:
-    fields = codec.load(data, path=path)
-    with codec.damage_named(path):
+    fields = documents.load(data, path=path)
+    with documents.damage_named(path):
         return Mark(
             id=validation.check_commit_id(fields["id"], "repository id"),
             root=validation.check_root(fields["root"], "root"),
@@ -122,7 +122,7 @@ def _decode(data: bytes, *, path: str) -> Mark:
 
 
 def _encode(mark: Mark) -> bytes:
-    return codec.dump({"id": mark.id, "root": mark.root, "created_at": mark.created_at})
+    return documents.dump({"id": mark.id, "root": mark.root, "created_at": mark.created_at})
 
 
 def has_mark(context: Context) -> bool:

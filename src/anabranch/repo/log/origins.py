@@ -14,6 +14,7 @@ from anabranch.repo.log import codec, validation
 from anabranch.repo.log.clones import CloneKind
 from anabranch.repo.log.config import Context
 from anabranch.repo.log.numbered import NumberedLog
+from anabranch.storage import documents
 
 __all__ = [
     "ORIGIN",
@@ -79,7 +80,7 @@ def find_origin(context: Context) -> Attempt | None:
     if found is None:
         return None
     number, data = found
-    attempt = _decode(codec.load(data, path=log.path(number)), path=log.path(number))
+    attempt = _decode(documents.load(data, path=log.path(number)), path=log.path(number))
     codec.check_identity(log.path(number), attempt.number, number)
     return attempt
 
@@ -125,7 +126,7 @@ def follow_source(context: Context, moved: Callable[[str], str]) -> None:
 
 
 def _append(context: Context, attempt: Attempt) -> None:
-    data = codec.dump(
+    data = documents.dump(
         {
             "number": attempt.number,
             "state": attempt.state,
@@ -154,7 +155,7 @@ def _log(context: Context) -> NumberedLog:
 
 
 def _decode(fields: Mapping[str, Any], *, path: str) -> Attempt:
-    with codec.damage_named(path):
+    with documents.damage_named(path):
         validation.check_tables(fields["tables"])
         return Attempt(
             number=validation.check_integer(fields["number"], "number"),

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from anabranch.ids import BranchName, TableKey
-from anabranch.repo.leases.work import Work, working
+from anabranch.repo.leases.lease import Lease
 from anabranch.repo.log.commits import Commits
 from anabranch.repo.log.config import Context
 from anabranch.repo.log.entries import TableEntry
@@ -18,31 +18,31 @@ __all__ = ["Records"]
 class Records:
     """The logs and commits of one repository, and the context to read and write them in.
 
-    `work` is what they are written for, where that may take long.
+    `lease` protects what is written before it is published.
     """
 
     context: Context
     heads: Heads
     commits: Commits
-    work: Work | None = None
+    lease: Lease | None = None
 
     @classmethod
     def of(cls, context: Context) -> "Records":
         return cls(context, Heads(context), Commits(context))
 
     @contextmanager
-    def at_work(self) -> Iterator["Records"]:
-        """The same for something that writes now and publishes later."""
-        if self.work is not None:
+    def with_lease(self) -> Iterator["Records"]:
+        """Hold a lease while something is written and published. A lease that is held already is used."""
+        if self.lease is not None:
             yield self
             return
-        with working(self.context) as work:
-            yield replace(self, work=work)
+        with self.context.leases.working() as lease:
+            yield replace(self, lease=lease)
 
-    def require_awake(self) -> None:
-        """Refuse to publish for work that may have been taken for dead."""
-        if self.work is not None:
-            self.work.require_awake()
+    def check_lease(self) -> None:
+        """Raise BusyError if the lease of the work may have expired."""
+        if self.lease is not None:
+            self.lease.check()
 
     def find_table(self, branch: BranchName, key: TableKey) -> TableEntry | None:
         """A table as it is on a branch right now."""

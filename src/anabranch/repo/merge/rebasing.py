@@ -66,8 +66,8 @@ def rebase_branch(records: Records, onto: CommitRecord, combiner: Combiner) -> R
 
 def _hold(records: Records, commits: list[str]) -> None:
     """Keep commits out of garbage collection: what is made of them may point to their tables."""
-    if records.work is not None:
-        records.work.hold(commits)
+    if records.lease is not None:
+        records.lease.hold(commits)
     in_parallel(partial(require_uncollected, records.context), commits)
 
 

@@ -12,7 +12,6 @@ from anabranch.errors import (
     InvalidInputError,
 )
 from anabranch.ids import MAIN, BranchName, TagName
-from anabranch.repo.leases.lease import list_alive
 from anabranch.repo.log.collected import require_uncollected
 from anabranch.repo.log.entries import BranchEvent, BranchMode, BranchState, LogEntry, Parent
 from anabranch.repo.log.store import Records
@@ -251,7 +250,7 @@ def refuse_in_use(records: Records, name: BranchName) -> None:
             raise BranchInUseError(
                 f"branch '{other.branch}' was made from '{name}'", hint=f"delete '{other.branch}' first"
             )
-    for run_id in list_alive(records.context, name):
+    for run_id in records.context.leases.list_alive(name):
         if _is_active(records, BranchName.of_run(run_id), name):
             raise BranchInUseError(f"run {run_id} is active on branch '{name}'", hint="wait for it, or abort it")
 

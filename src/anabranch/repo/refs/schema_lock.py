@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from anabranch.errors import AnabranchError, BusyError
 from anabranch.ids import MAIN, BranchName
-from anabranch.repo.leases.lease import Lease, list_alive
+from anabranch.repo.leases.lease import Lease
 from anabranch.repo.log.entries import BranchEvent, BranchMode, BranchState, LogEntry
 from anabranch.repo.log.store import Records
 
@@ -42,8 +42,8 @@ def _acquire(records: Records) -> tuple[Lease, LogEntry]:
     if before is not None and _is_held(records, before):
         raise _held(before)
     holder = records.context.new_id()
-    lease = Lease(records.context, LOCK, holder)
-    lease.begin()  # before the entry: who reads that must find the sign of life
+    lease = records.context.leases.new(LOCK, holder)
+    lease.start()  # before the entry: who reads that must find the sign of life
     entry = _next(records, before, BranchEvent.LOCKED, holder)
     if not records.heads.append(entry):
         lease.release()
@@ -60,7 +60,7 @@ def _release(records: Records, mine: LogEntry) -> None:
 
 
 def _is_held(records: Records, entry: LogEntry) -> bool:
-    return entry.event is BranchEvent.LOCKED and entry.state.description in list_alive(records.context, LOCK)
+    return entry.event is BranchEvent.LOCKED and entry.state.description in records.context.leases.list_alive(LOCK)
 
 
 def _held(entry: LogEntry) -> BusyError:

@@ -16,7 +16,7 @@ from anabranch.repo.log import codec, validation
 from anabranch.repo.log.collected import require_uncollected
 from anabranch.repo.log.numbered import NumberedLog
 from anabranch.repo.log.store import Records
-from anabranch.storage import in_parallel
+from anabranch.storage import documents, in_parallel
 
 __all__ = [
     "TAGS",
@@ -142,8 +142,8 @@ def _decode_own(log: NumberedLog, name: str, number: int, data: bytes) -> TagInf
 
 def decode_tag(data: bytes, *, path: str) -> TagInfo:
     """One entry of a tag's log."""
-    fields = codec.load(data, path=path)
-    with codec.damage_named(path):
+    fields = documents.load(data, path=path)
+    with documents.damage_named(path):
         named = {name: fields[name] for name in ("name", "commit_id", "created_at", "number")}
         validation.check_tag(**named)
         return TagInfo(
@@ -158,7 +158,7 @@ def decode_tag(data: bytes, *, path: str) -> TagInfo:
 
 
 def _append(records: Records, tag: TagInfo) -> bool:
-    data = codec.dump(
+    data = documents.dump(
         {
             "name": tag.name,
             "commit_id": tag.commit_id,

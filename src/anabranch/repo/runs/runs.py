@@ -18,7 +18,7 @@ from anabranch.errors import (
 )
 from anabranch.ids import BranchName, CommitId
 from anabranch.repo.history.tables import commits_since
-from anabranch.repo.leases.lease import Lease, list_alive
+from anabranch.repo.leases.lease import Lease
 from anabranch.repo.log.entries import (
     BranchEvent,
     BranchMode,
@@ -107,8 +107,8 @@ def begin_run(
     head = records.heads.get(target)
     refuse_protected(head)
     run_id = records.context.new_id()
-    lease = Lease(records.context, target, run_id)
-    lease.begin()
+    lease = records.context.leases.new(target, run_id)
+    lease.start()
     try:
         entry = _first_entry(records, head, run_id, message=message, metadata=metadata)
         entry = replace(entry, state=replace(entry.state, checks=checks))
@@ -221,7 +221,7 @@ def describe_run(records: Records, entry: LogEntry, *, alive: Alive | None = Non
 def _is_alive(records: Records, entry: LogEntry, known: Alive) -> bool:
     target = run_state(entry).target
     if target not in known:
-        known[target] = list_alive(records.context, target)
+        known[target] = records.context.leases.list_alive(target)
     return entry.branch.run_id in known[target]
 
 
@@ -272,7 +272,7 @@ def abort_run(records: Records, run_id: str, *, phase: RunPhase = RunPhase.ABORT
             close_run(records, entry, RunPhase.PUBLISHED, commit_id=published.graph_commit_id)
             continue
         refuse_over(entry)
-        if run.phase is RunPhase.PUBLISHING and run_id in list_alive(records.context, run.target):
+        if run.phase is RunPhase.PUBLISHING and run_id in records.context.leases.list_alive(run.target):
             raise BusyError(f"run {run_id} is being published", hint="wait for it, then look at it again")
         following = put_run(records, entry, replace(run, phase=phase, error=error))
         if following is not None:

@@ -79,7 +79,7 @@ def publish(
 
     On a live branch `main` is the state of main that the change was made on, by default the newest.
     """
-    with records.at_work() as awake:
+    with records.with_lease() as awake:
         return _publish(awake, expected, changes, about, rebase, main)
 
 
@@ -125,11 +125,11 @@ def append_awake(
     make the change twice. On local disk the commits in `made` and the files in `after` become durable before the entry.
     """
     _check_clock(records, made)
-    records.require_awake()
+    records.check_lease()
     if not records.heads.append(entry, after=[*_commit_files(records, made), *after]):
         return False
     try:
-        records.require_awake()
+        records.check_lease()
     except BusyError:
         if not _take_back(records, before, entry):
             return True

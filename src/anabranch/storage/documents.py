@@ -1,6 +1,7 @@
-"""The checksum that every stored JSON object carries.
+"""Stored objects as canonical JSON with a format version and a checksum.
 
-It is the last member of the object, `"~crc"`: the CRC-32 of all bytes before `,"~crc"`, as eight hexadecimal digits. It
+An object of a newer format is refused. One whose checksum is wrong is refused before it is parsed. The checksum is the
+last member of the object, `"~crc"`: the CRC-32 of all bytes before `,"~crc"`, as eight hexadecimal digits. It
 is compared as bytes, before anything is parsed, so that no flipped bit reaches a decoder. A flip can also hit the mark
 itself, so that an object seems to have none. Objects of format `SEALED_SINCE` and later therefore must have one. Only
 objects of earlier formats are read without it.
@@ -8,10 +9,28 @@ objects of earlier formats are read without it.
 
 import json
 import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 from zlib import crc32
 
-__all__ = ["SEALED_SINCE", "SealError", "is_sealed", "is_torn", "open_sealed", "seal"]
+from anabranch.errors import CorruptError, InvalidNameError, UnsupportedFormatError
+
+__all__ = [
+    "FORMAT",
+    "SEALED_SINCE",
+    "SealError",
+    "damage_named",
+    "dump",
+    "is_sealed",
+    "is_torn",
+    "load",
+    "open_sealed",
+    "seal",
+]
+
+# 2: summaries hold more fields. A reader of 1 would take them for damaged. 3: every object carries a checksum.
+FORMAT = 3
 
 # The first format whose objects must carry a checksum.
 SEALED_SINCE = 3
@@ -26,6 +45,39 @@ _FLIPPED_BYTES = 2
 
 class SealError(ValueError):
     """The checksum is wrong, or missing where there must be one."""
+
+
+def dump(fields: Mapping[str, Any]) -> bytes:
+    """Encode an object in the current format, with its checksum."""
+    versioned = {**fields, "format": FORMAT}
+    return seal(json.dumps(versioned, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode())
+
+
+@contextmanager
+def damage_named(path: str) -> Iterator[None]:
+    """Raise any error in decoding an object as a CorruptError that names the object."""
+    hint = "run doctor on the repository"
+    try:
+        yield
+    except SealError as err:
+        raise CorruptError(f"{path!r} is damaged: {err}", hint=hint) from err
+    except RecursionError:
+        raise CorruptError(f"{path!r} is damaged: it is nested too deeply", hint=hint) from None
+    except (ArithmeticError, AttributeError, InvalidNameError, LookupError, TypeError, ValueError) as err:
+        raise CorruptError(f"{path!r} is damaged: {err!r}", hint=hint) from err
+
+
+def load(data: bytes, *, path: str) -> dict[str, Any]:
+    """Decode an object of this format or an earlier one; `path` is named in the error if it is damaged."""
+    with damage_named(path):
+        fields = open_sealed(data)
+        version = fields["format"]
+    if not isinstance(version, int) or version > FORMAT:
+        raise UnsupportedFormatError(
+            f"{path!r} has the format {version}, and this version of Anabranch knows {FORMAT}",
+            hint="upgrade Anabranch to read this repository",
+        )
+    return fields
 
 
 def seal(data: bytes) -> bytes:
