@@ -6,11 +6,12 @@ from itertools import count
 
 import anabranch as ab
 from anabranch.ids import MAIN, BranchName, TableKey
-from anabranch.repo.log.entries import BranchMode, CommitKind, CommitRecord, GraphCommit, LogEntry, TableEntry
+from anabranch.repo.log.entries import BranchMode, Changes, CommitKind, CommitRecord, GraphCommit, LogEntry, TableEntry
+from anabranch.repo.log.making import CommitSpec
 from anabranch.repo.log.store import Records
 from anabranch.repo.refs.live import view
 from anabranch.repo.write.homes import owns
-from anabranch.repo.write.publish import Changes, Description, publish
+from anabranch.repo.write.publish import publish
 
 T = TableKey.parse("s.t")
 U = TableKey.parse("s.u")
@@ -58,7 +59,7 @@ class Graph:
         merged: GraphCommit | None = None,
         main: CommitRecord | None = None,
     ) -> GraphCommit:
-        about = Description(
+        spec = CommitSpec(
             message=f"{kind} {next(self._numbers)}",
             kind=kind,
             metadata={},
@@ -66,7 +67,7 @@ class Graph:
             taken_from=None if main is None else main.commit,
         )
         head = self.records.heads.get(BranchName(branch))
-        done = publish(self.records, expected=head, changes=changes, about=about, rebase=lambda _: changes)
+        done = publish(self.records, expected=head, changes=changes, spec=spec, rebase=lambda _: changes)
         return done.head.commit
 
     def _written(self, branch: str, key: TableKey) -> TableEntry:

@@ -13,9 +13,10 @@ from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.log.commits import is_due_for_full_map
 from anabranch.repo.log.config import Context
 from anabranch.repo.log.creation import check_repository
-from anabranch.repo.log.entries import CommitKind, LogEntry, TableEntry
+from anabranch.repo.log.entries import Changes, CommitKind, LogEntry, TableEntry
+from anabranch.repo.log.making import CommitSpec
 from anabranch.repo.repository import Repository
-from anabranch.repo.write.publish import Changes, Description, publish
+from anabranch.repo.write.publish import publish
 from anabranch.storage import open_store
 from anabranch.storage.wrappers import CountingStore
 from tests.conftest import Place
@@ -24,7 +25,7 @@ from tests.handles import open_with
 REAL = ("s.one", "s.two", "s.three")
 SCHEMA = pa.schema([("id", pa.int64())])
 ROW = pa.table({"id": [1]}, schema=SCHEMA)
-ABOUT = Description(message="nightly load", kind=CommitKind.LOAD, metadata={})
+ABOUT = CommitSpec(message="nightly load", kind=CommitKind.LOAD, metadata={})
 PAGE = 64
 
 
@@ -66,7 +67,7 @@ def commit(repo: Repository, many: Iterable[Changes]) -> None:
 
     head = repo._records.heads.get(BranchName(MAIN))
     for changes in many:
-        head = publish(repo._records, expected=head, changes=changes, about=ABOUT, rebase=refuse)
+        head = publish(repo._records, expected=head, changes=changes, spec=ABOUT, rebase=refuse)
 
 
 def open_counted(place: Place) -> tuple[Repository, CountingStore]:

@@ -6,8 +6,9 @@ import anabranch as ab
 from anabranch.errors import CommitNotFoundError
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log.entries import CommitKind
+from anabranch.repo.log.making import CommitSpec
 from anabranch.repo.log.store import Records
-from anabranch.repo.write.publish import Description, publish
+from anabranch.repo.write.publish import publish
 from tests.repo.conftest import ORDERS, append, entry
 from tests.repo.test_history_tables import expected, recorded
 
@@ -15,7 +16,7 @@ from tests.repo.test_history_tables import expected, recorded
 def merge(repo: ab.Repository, source: str, *, into: str = "main") -> ab.GraphCommit:
     """A commit of two parents that takes orders as the source has them."""
     records = Records.of(repo._context)
-    about = Description(
+    spec = CommitSpec(
         message=f"merge {source}",
         kind=CommitKind.MERGE,
         metadata={},
@@ -23,7 +24,7 @@ def merge(repo: ab.Repository, source: str, *, into: str = "main") -> ab.GraphCo
     )
     changes = {TableKey.parse(ORDERS): entry(repo, ORDERS, source)}
     head = records.heads.get(BranchName(into))
-    return publish(records, expected=head, changes=changes, about=about, rebase=lambda _: changes).head.commit
+    return publish(records, expected=head, changes=changes, spec=spec, rebase=lambda _: changes).head.commit
 
 
 @pytest.fixture

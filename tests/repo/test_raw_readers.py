@@ -10,11 +10,11 @@ import pytest
 import anabranch as ab
 from anabranch.format.staging import ColumnChange
 from anabranch.ids import BranchName
-from anabranch.repo.log.entries import CommitKind, LogEntry
+from anabranch.repo.log.entries import Changes, CommitKind, LogEntry
+from anabranch.repo.log.making import CommitSpec
 from anabranch.repo.log.store import Records
 from anabranch.repo.repository import Repository
 from anabranch.repo.transaction import Transaction
-from anabranch.repo.write.publish import Changes, Description
 from anabranch.repo.write.settle import try_to_settle
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, append, entry, ids, raw, rows, table
 
@@ -113,12 +113,12 @@ def append_without_settling(lake: Repository, number: int) -> Callable[[], objec
     """
     options = {**lake._context.storage_options, "durability": "none"}
     records, rest = Records.of(replace(lake._context, storage_options=options)), []
-    about = Description(message="", kind=CommitKind.CHANGE, metadata={})
+    spec = CommitSpec(message="", kind=CommitKind.CHANGE, metadata={})
 
     def stop(published: LogEntry, changes: Changes) -> None:
         rest.append(lambda: try_to_settle(records, published.branch, changes))
 
-    with Transaction(records, branch=BranchName("main"), about=about, on_published=stop) as tx:
+    with Transaction(records, branch=BranchName("main"), spec=spec, on_published=stop) as tx:
         tx.append(ORDERS, table(number))
     [settle] = rest
     return settle

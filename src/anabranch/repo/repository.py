@@ -30,7 +30,7 @@ from anabranch.repo.gc.policy import checked_policy
 from anabranch.repo.gc.purging import purge_branch
 from anabranch.repo.gc.report import GcReport
 from anabranch.repo.gc.usage import RepositoryStorage
-from anabranch.repo.history import entities, tables
+from anabranch.repo.history import entities
 from anabranch.repo.history.changes import CommitChanges, TableFeed
 from anabranch.repo.history.choosing import Choice, choose_comparer
 from anabranch.repo.history.comparing import LargeComparer, RowComparer
@@ -55,6 +55,7 @@ from anabranch.repo.io.values import (
     checked_schema,
 )
 from anabranch.repo.leases.lease import Lease
+from anabranch.repo.log import history_tables
 from anabranch.repo.log.arguments import (
     checked_choice,
     checked_expiry,
@@ -69,7 +70,8 @@ from anabranch.repo.log.clocks import store_microseconds
 from anabranch.repo.log.clones import CloneInfo, Clones
 from anabranch.repo.log.collected import require_uncollected
 from anabranch.repo.log.config import Context
-from anabranch.repo.log.entries import BranchMode, CommitKind, CommitRecord, GraphCommit, LogEntry, TableMap
+from anabranch.repo.log.entries import BranchMode, Changes, CommitKind, CommitRecord, GraphCommit, LogEntry, TableMap
+from anabranch.repo.log.making import CommitSpec, Inspect
 from anabranch.repo.log.reserve import freeing_space
 from anabranch.repo.log.store import Records
 from anabranch.repo.merge import adoption, cherry_pick
@@ -96,7 +98,6 @@ from anabranch.repo.transaction import Transaction
 from anabranch.repo.write import external, pull, settle
 from anabranch.repo.write.checks import Checks, NamedCheck, Parameters, checked_checks, recorded_checks, run_checks
 from anabranch.repo.write.columns import Rewriter
-from anabranch.repo.write.publish import Changes, Description, Inspect
 from anabranch.repo.write.settle import ForeignWrite, settle_table
 
 __all__ = ["Engines", "Repository", "SqlEngine"]
@@ -250,7 +251,7 @@ class Repository:
             is_newer = self._cached is None or self._cached.version < entry.number
             if entry.branch == self._branch and is_newer:
                 self._cached = self._find_snapshot(entry)
-        tables.follow_history(self._records, entry)
+        history_tables.follow_history(self._records, entry)
 
     def _find_snapshot(self, entry: LogEntry) -> Snapshot | None:
         """What was just published; None if it cannot be read now, which takes nothing back: who asks reads it then."""
@@ -417,16 +418,16 @@ class Repository:
         target = self._named(branch)
         return reflog.list_movements(self._records, target, limit=limit)
 
-    def history_sync(self) -> tables.HistoryTables:
+    def history_sync(self) -> history_tables.HistoryTables:
         """Bring `_graph_commits.lance` and `_graph_commit_actors.lance` up to date with every branch's log.
 
         They follow by themselves, a few commits behind, and nothing here reads them.
         """
-        return tables.sync_history(self._records)
+        return history_tables.sync_history(self._records)
 
-    def history_rebuild(self) -> tables.HistoryTables:
+    def history_rebuild(self) -> history_tables.HistoryTables:
         """Make both tables anew from the logs, for when they were damaged or lost."""
-        return tables.rebuild_history(self._records)
+        return history_tables.rebuild_history(self._records)
 
     def _at(self, version: int | None, ref: str | None) -> Resolved:
         if version is None:
@@ -713,16 +714,16 @@ class Repository:
         'More tea'
         """
         target = self._named(branch)
-        about = Description(message=checked_text(message), kind=checked_kind(kind), metadata=checked_metadata(metadata))
-        if about.kind is CommitKind.PUBLISH_RUN:
+        spec = CommitSpec(message=checked_text(message), kind=checked_kind(kind), metadata=checked_metadata(metadata))
+        if spec.kind is CommitKind.PUBLISH_RUN:
             # By such a commit a run that died halfway is found again.
             raise InvalidInputError(f"a commit of kind '{kind}' is made by a run", hint="begin a run and publish it")
-        if about.kind is CommitKind.MERGE:
+        if spec.kind is CommitKind.MERGE:
             raise InvalidInputError(f"a commit of kind '{kind}' is made by a merge", hint="use branch_merge")
         return Transaction(
             self._records,
             branch=target,
-            about=about,
+            spec=spec,
             on_published=self._on_published,
         )
 
@@ -736,9 +737,9 @@ class Repository:
         metadata: Mapping[str, str] | None = None,
     ) -> GraphCommit | None:
         """Publish a batch of a stream as one commit, once; None if it is there already, or changes nothing."""
-        about = Description(message=checked_text(message), kind=CommitKind.LOAD, metadata=checked_metadata(metadata))
+        spec = CommitSpec(message=checked_text(message), kind=CommitKind.LOAD, metadata=checked_metadata(metadata))
         return streams.publish_batch(
-            self._records, self._named(branch), batch, change, about=about, on_published=self._on_published
+            self._records, self._named(branch), batch, change, spec=spec, on_published=self._on_published
         )
 
     def settle(self, key: str, *, branch: str | None = None, force: bool = False) -> None:

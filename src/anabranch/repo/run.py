@@ -10,7 +10,8 @@ from anabranch.errors import AnabranchError, RunEndedError
 from anabranch.ids import BranchName
 from anabranch.repo.leases.lease import Lease
 from anabranch.repo.log.arguments import checked_metadata, checked_text
-from anabranch.repo.log.entries import CommitKind, CommitRecord, GraphCommit, LogEntry, RunPhase, TableMap
+from anabranch.repo.log.entries import Changes, CommitKind, CommitRecord, GraphCommit, LogEntry, RunPhase, TableMap
+from anabranch.repo.log.making import CommitSpec
 from anabranch.repo.log.store import Records
 from anabranch.repo.merge.run_publish import LoadCombiner, publish_run
 from anabranch.repo.runs.runs import RunInfo, abort_run, describe_run, get_run, refuse_over, run_state
@@ -25,7 +26,6 @@ from anabranch.repo.write.checks import (
     checked_checks,
     run_checks,
 )
-from anabranch.repo.write.publish import Changes, Description
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -130,8 +130,8 @@ class Run:
         """Begin a step of the run; what it publishes is seen through the run alone."""
         refuse_over(get_run(self._records, self.id))
         self._lease.renew()
-        about = Description(message=checked_text(message), kind=CommitKind.CHANGE, metadata=checked_metadata(metadata))
-        return Transaction(self._records, branch=BranchName.of_run(self.id), about=about, on_published=self._on_step)
+        spec = CommitSpec(message=checked_text(message), kind=CommitKind.CHANGE, metadata=checked_metadata(metadata))
+        return Transaction(self._records, branch=BranchName.of_run(self.id), spec=spec, on_published=self._on_step)
 
     def _on_step(self, _entry: LogEntry, _changes: Changes) -> None:
         """Do nothing more: nobody is to see it. A transaction holds this, so that its run gives signs of life."""

@@ -16,14 +16,15 @@ from anabranch.format.staging import ColumnChange, IndexKind, Notes, VectorOptio
 from anabranch.format.staging.incoming import as_reader
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log.arguments import checked_metadata, checked_text, require_names
-from anabranch.repo.log.entries import GraphCommit, LogEntry
+from anabranch.repo.log.entries import Changes, GraphCommit, LogEntry
+from anabranch.repo.log.making import CommitSpec
 from anabranch.repo.log.store import Records
 from anabranch.repo.snapshot import Table
 from anabranch.repo.write import columns as shape
 from anabranch.repo.write.atomic import atomic, new_lock
 from anabranch.repo.write.columns import Rewriter
 from anabranch.repo.write.homes import check_primary_key, draft_new
-from anabranch.repo.write.publish import Changes, Description, publish
+from anabranch.repo.write.publish import publish
 from anabranch.repo.write.queue import Writer, queue_of_this_process
 from anabranch.repo.write.staged_table import (
     Draft,
@@ -59,14 +60,14 @@ class Transaction:
         records: Records,
         *,
         branch: BranchName,
-        about: Description,
+        spec: CommitSpec,
         on_published: Callable[[LogEntry, Changes], None],
     ) -> None:
         self._lock = new_lock()
         self._context = records.context
         self._lease = self._context.leases.start_work()
         self._records = replace(records, lease=self._lease)
-        self._about = about
+        self._spec = spec
         self._on_published = on_published
         self._queue = queue_of_this_process()
         self._writer = Writer()
@@ -319,8 +320,8 @@ class Transaction:
     def add_metadata(self, metadata: Mapping[str, str]) -> None:
         """Say more about the commit that is to be."""
         self._require_open()
-        both = checked_metadata({**self._about.metadata, **checked_metadata(metadata)})
-        self._about = replace(self._about, metadata=both)
+        both = checked_metadata({**self._spec.metadata, **checked_metadata(metadata)})
+        self._spec = replace(self._spec, metadata=both)
 
     @atomic
     def commit(self, message: str | None = None) -> GraphCommit | None:
@@ -331,7 +332,7 @@ class Transaction:
         """
         self._require_open()
         if message is not None:
-            self._about = replace(self._about, message=checked_text(message))
+            self._spec = replace(self._spec, message=checked_text(message))
         try:
             self._records.check_lease()  # before anything is looked at that may be gone
             changes = self._drafts.changes()
@@ -341,7 +342,7 @@ class Transaction:
                 self._records,
                 expected=self._drafts.head,
                 changes=changes,
-                about=self._about,
+                spec=self._spec,
                 rebase=self._drafts.rebase,
                 main=self._drafts.main,
             )

@@ -9,7 +9,7 @@ import pyarrow as pa
 from anabranch.errors import AnabranchError, StorageDeniedError, StorageUnavailableError
 from anabranch.repo.doctor.findings import Case, FindingKind, RepositoryFinding
 from anabranch.repo.doctor.seen import Seen, digest_row
-from anabranch.repo.history import tables
+from anabranch.repo.log import history_tables
 from anabranch.repo.log.config import Context
 from anabranch.repo.log.store import Records
 
@@ -28,12 +28,12 @@ class ToldHistory:
 def read_told_history(context: Context) -> ToldHistory:
     """Read the tables; to be done before the logs are read, as those may only know more."""
     try:
-        commits, actors = tables.read_history(context)
+        commits, actors = history_tables.read_history(context)
     except (StorageDeniedError, StorageUnavailableError):
         raise
     except AnabranchError as err:
         return ToldHistory(problem=f"they cannot be read: {err.problem}")
-    for table, names in ((commits, tables.COMMIT_COLUMNS), (actors, tables.ACTOR_COLUMNS)):
+    for table, names in ((commits, history_tables.COMMIT_COLUMNS), (actors, history_tables.ACTOR_COLUMNS)):
         if table is not None and not set(names) <= set(table.column_names):
             return ToldHistory(problem="they have other columns")
     return ToldHistory(commits=commits, actors=actors)
@@ -48,15 +48,15 @@ def diagnose_history(records: Records, seen: Seen, told: ToldHistory) -> Iterato
         return
 
     def mend() -> bool:
-        tables.rebuild_history(records)
+        history_tables.rebuild_history(records)
         return True
 
     finding = RepositoryFinding(
         kind=FindingKind.DAMAGED_HISTORY,
-        subject=tables.HISTORY_TABLES[0],
+        subject=history_tables.HISTORY_TABLES[0],
         explanation=f"the tables of the history do not say what the logs say: {problem}",
         remedy="a repair makes them anew from the logs; no commit depends on them",
-        paths=tables.HISTORY_TABLES,
+        paths=history_tables.HISTORY_TABLES,
         repairable=True,
     )
     yield Case(finding=finding, mend=mend)

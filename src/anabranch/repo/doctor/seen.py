@@ -9,8 +9,8 @@ from typing import Any
 
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.doctor.findings import Case, FindingKind, Placement
-from anabranch.repo.history.tables import history_row
 from anabranch.repo.log.entries import CommitRecord, LogEntry, TableEntry, TableMap
+from anabranch.repo.log.history_tables import history_row
 from anabranch.repo.refs.tags import TagInfo
 
 __all__ = ["Broken", "CommitFacts", "Seen", "Use", "digest_row", "name_of", "placement_of"]

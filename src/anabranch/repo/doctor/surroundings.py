@@ -12,8 +12,8 @@ from anabranch.errors import (
 from anabranch.ids import MAIN
 from anabranch.repo.doctor.findings import Case, FindingKind, RepositoryFinding, unknown_file
 from anabranch.repo.doctor.seen import Seen
-from anabranch.repo.history import tables
 from anabranch.repo.leases.leases import LEASES
+from anabranch.repo.log import history_tables
 from anabranch.repo.log.clones import CLONES
 from anabranch.repo.log.collected import COPY, GC, RECORD, decode_record
 from anabranch.repo.log.commits import COMMITS
@@ -37,7 +37,7 @@ __all__ = ["diagnose_leases", "diagnose_mark", "diagnose_names", "diagnose_recor
 # Pipelines keep their texts, and what failed steps said, beside what a repository itself has.
 _OF_PIPELINES = ("_logs", "_pipelines")
 _OWN = (BRANCHES, CLOCK, CLONES, COMMITS, GC, LEASES, MARK, MARK_COPY, ORIGIN, RUNS, TABLES, TAGS)
-_KNOWN = frozenset({*_OWN, *tables.HISTORY_TABLES, *_OF_PIPELINES})
+_KNOWN = frozenset({*_OWN, *history_tables.HISTORY_TABLES, *_OF_PIPELINES})
 # After one lease of silence work counts as dead; the others are for slow stores.
 _DEAD_LEASES = 3
 

@@ -6,10 +6,10 @@ from itertools import groupby
 
 from anabranch.format.reach import Reach, Wanted, find_reach
 from anabranch.repo.gc.report import CollectedObject
-from anabranch.repo.history.tables import history_homes
 from anabranch.repo.leases.leases import LEASES
 from anabranch.repo.log.commits import COMMITS
 from anabranch.repo.log.config import Context
+from anabranch.repo.log.history_tables import history_homes
 from anabranch.repo.write.removal import REMOVING
 from anabranch.storage import ObjectInfo, ObjectStore, in_parallel
 

@@ -12,10 +12,10 @@ from anabranch.repo.gc.dead import delete_wave, iter_waves
 from anabranch.repo.gc.policy import Policy
 from anabranch.repo.gc.roots import Roots, find_roots
 from anabranch.repo.gc.wanted import find_wanted
-from anabranch.repo.history.tables import commits_since
 from anabranch.repo.log.collected import list_collected, mark_collected, record_collected, unmark_collected
 from anabranch.repo.log.config import TABLES
 from anabranch.repo.log.entries import CommitRecord, LogEntry
+from anabranch.repo.log.history_tables import commits_since
 from anabranch.repo.log.store import Records
 from anabranch.repo.write.homes import owns
 from anabranch.repo.write.removal import being_removed

@@ -61,14 +61,14 @@ class CommitChanges:
         import pyarrow as pa
 
         rows = self.diff.iter_batches()
-        about = {
+        spec = {
             "commit": pa.scalar(self.commit.graph_commit_id),
             "version": pa.scalar(self.commit.manifest_version, pa.int64()),
             "time": pa.scalar(self.time, pa.timestamp("us", "UTC")),
         }
-        schema = pa.schema([*((name, value.type) for name, value in about.items()), *rows.schema])
+        schema = pa.schema([*((name, value.type) for name, value in spec.items()), *rows.schema])
         batches = (
-            pa.record_batch([*(pa.repeat(value, len(batch)) for value in about.values()), *batch.columns], schema)
+            pa.record_batch([*(pa.repeat(value, len(batch)) for value in spec.values()), *batch.columns], schema)
             for batch in rows
         )
         return pa.RecordBatchReader.from_batches(schema, batches)

@@ -8,12 +8,13 @@ from anabranch.format import clone, staging
 from anabranch.format.home import Home
 from anabranch.format.staging import Pin
 from anabranch.ids import BranchName, TableKey
-from anabranch.repo.log.entries import CommitKind, LogEntry, TableEntry
+from anabranch.repo.log.entries import Changes, CommitKind, LogEntry, TableEntry
+from anabranch.repo.log.making import CommitSpec
 from anabranch.repo.log.store import Records
 from anabranch.repo.merge.combining import Combiner, Sides
 from anabranch.repo.refs.live import view
 from anabranch.repo.write.homes import check_primary_key, check_unique, free_dataset, home_for_writing, owns
-from anabranch.repo.write.publish import Changes, Description, publish
+from anabranch.repo.write.publish import publish
 
 __all__ = ["adopt_table", "adopt_write"]
 
@@ -33,8 +34,8 @@ def adopt_write(records: Records, branch: BranchName, key: TableKey, combiner: C
         return {key: _with_external_write(records, branch, key, entry, combiner)}
 
     head = records.heads.get(branch)
-    about = Description(message=f"Adopt a direct write to {key}", kind=CommitKind.ADOPT, metadata={})
-    return publish(records, expected=head, changes=changes_on(head), about=about, rebase=changes_on)
+    spec = CommitSpec(message=f"Adopt a direct write to {key}", kind=CommitKind.ADOPT, metadata={})
+    return publish(records, expected=head, changes=changes_on(head), spec=spec, rebase=changes_on)
 
 
 def _with_external_write(
@@ -101,5 +102,5 @@ def _publish(records: Records, head: LogEntry, key: TableKey, entry: TableEntry,
             raise WriteConflictError(f"'{key}' was changed by another commit meanwhile", hint="look at it again")
         return {key: entry}
 
-    about = Description(message=message, kind=CommitKind.ADOPT, metadata={})
-    return publish(records, expected=head, changes={key: entry}, about=about, rebase=rebase)
+    spec = CommitSpec(message=message, kind=CommitKind.ADOPT, metadata={})
+    return publish(records, expected=head, changes={key: entry}, spec=spec, rebase=rebase)

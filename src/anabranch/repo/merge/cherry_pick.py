@@ -10,13 +10,14 @@ from dataclasses import dataclass, replace
 from anabranch.errors import CommitNotFoundError, InvalidInputError, WriteConflictError
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log.collected import require_uncollected
-from anabranch.repo.log.entries import BranchMode, CommitKind, CommitRecord, LogEntry, TableEntry, TableMap
+from anabranch.repo.log.entries import BranchMode, Changes, CommitKind, CommitRecord, LogEntry, TableEntry, TableMap
+from anabranch.repo.log.making import CommitSpec
 from anabranch.repo.log.store import Records
 from anabranch.repo.merge.combining import Combiner, Sides
 from anabranch.repo.refs.live import shown, view
 from anabranch.repo.refs.resolve import is_made_by
 from anabranch.repo.write.homes import owns
-from anabranch.repo.write.publish import Changes, Description, publish
+from anabranch.repo.write.publish import publish
 
 __all__ = ["cherry_pick", "revert_commit"]
 
@@ -38,13 +39,13 @@ def revert_commit(
     """Take back what a commit did to its tables; what followed main before does again if it is as it was left."""
     sides = _sides(records, commit)
     text = message or f"Revert {commit.commit.message or commit.commit.graph_commit_id}"
-    about = _about(commit, message=text, kind=CommitKind.REVERT)
+    spec = _spec(commit, message=text, kind=CommitKind.REVERT)
     expected = records.heads.get(branch)
     if expected.state.mode is BranchMode.LIVE and commit.commit.branch == str(branch):
         tables = records.commits.tables_of(expected.head)
         still = (key for key in sides.followed if tables.get(key) == sides.after[key])
-        about = replace(about, released=frozenset(still))
-    return _merge(records, expected, sides=(sides.after, sides.before), about=about, combiner=combiner)
+        spec = replace(spec, released=frozenset(still))
+    return _merge(records, expected, sides=(sides.after, sides.before), spec=spec, combiner=combiner)
 
 
 def cherry_pick(
@@ -52,13 +53,13 @@ def cherry_pick(
 ) -> LogEntry:
     """Make what a commit did to its tables on another branch, too."""
     sides = _sides(records, commit)
-    about = _about(commit, message=message or commit.commit.message, kind=CommitKind.CHERRY_PICK)
+    spec = _spec(commit, message=message or commit.commit.message, kind=CommitKind.CHERRY_PICK)
     expected = records.heads.get(branch)
-    return _merge(records, expected, sides=(sides.before, sides.after), about=about, combiner=combiner)
+    return _merge(records, expected, sides=(sides.before, sides.after), spec=spec, combiner=combiner)
 
 
-def _about(commit: CommitRecord, *, message: str, kind: CommitKind) -> Description:
-    return Description(message=message, kind=kind, metadata={"commit": commit.commit.graph_commit_id})
+def _spec(commit: CommitRecord, *, message: str, kind: CommitKind) -> CommitSpec:
+    return CommitSpec(message=message, kind=kind, metadata={"commit": commit.commit.graph_commit_id})
 
 
 def _sides(records: Records, record: CommitRecord) -> _Sides:
@@ -94,7 +95,7 @@ def _sides(records: Records, record: CommitRecord) -> _Sides:
 
 
 def _merge(
-    records: Records, expected: LogEntry, *, sides: tuple[Tables, Tables], about: Description, combiner: Combiner
+    records: Records, expected: LogEntry, *, sides: tuple[Tables, Tables], spec: CommitSpec, combiner: Combiner
 ) -> LogEntry:
     """Publish what turns the first of two states into the second, as it is on top of what a branch has."""
     before, after = sides
@@ -105,19 +106,19 @@ def _merge(
                 f"branch '{entry.branch}' became {entry.state.mode} meanwhile", hint="look at it and try again"
             )
         tables = records.commits.tables_of(view(records, entry).head)
-        if any(tables.get(key) != before[key] for key in about.released):
+        if any(tables.get(key) != before[key] for key in spec.released):
             raise WriteConflictError(f"branch '{entry.branch}' moved meanwhile", hint="look at it and try again")
-        moved = _movable(entry.home_branch, tables, before, _without(after, about.released))
-        merged = {key for key in before if key not in moved and key not in about.released}
+        moved = _movable(entry.home_branch, tables, before, _without(after, spec.released))
+        merged = {key for key in before if key not in moved and key not in spec.released}
         changes = {**moved, **_merge_rows(tables, sides, merged, combiner)}
-        if not changes and not about.released:
+        if not changes and not spec.released:
             raise InvalidInputError(
-                f"branch '{entry.branch}' has all that would come of commit {about.metadata['commit']}",
+                f"branch '{entry.branch}' has all that would come of commit {spec.metadata['commit']}",
                 hint="there is nothing to do",
             )
         return changes
 
-    return publish(records, expected=expected, changes=changes_on(expected), about=about, rebase=changes_on)
+    return publish(records, expected=expected, changes=changes_on(expected), spec=spec, rebase=changes_on)
 
 
 def _without(tables: Tables, released: Set[TableKey]) -> Tables:

@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.history.comparing import RowComparer
 from anabranch.repo.log.config import Context
-from anabranch.repo.log.entries import TableEntry, TableMap
+from anabranch.repo.log.entries import Changes, TableEntry, TableMap
 from anabranch.repo.merge.applying import MergedTable, TableMerger
 from anabranch.repo.merge.conflicts import Conflict
 from anabranch.repo.merge.plan import ConflictLog
 from anabranch.repo.merge.resolving import Resolution
 from anabranch.repo.merge.tables import TableAction, plan_tables
 from anabranch.repo.write.homes import refuse_shared_home
-from anabranch.repo.write.publish import Changes
 
 __all__ = ["Combination", "Combiner", "Sides"]
 

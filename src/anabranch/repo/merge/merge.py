@@ -8,7 +8,8 @@ from anabranch.errors import WriteConflictError
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.history.ancestry import Ancestry
 from anabranch.repo.log.collected import telling_collected
-from anabranch.repo.log.entries import BranchMode, CommitKind, CommitRecord, LogEntry, TableEntry
+from anabranch.repo.log.entries import BranchMode, Changes, CommitKind, CommitRecord, LogEntry, TableEntry
+from anabranch.repo.log.making import CommitSpec, Guard, Inspect
 from anabranch.repo.log.store import Records
 from anabranch.repo.merge.bases import Bases
 from anabranch.repo.merge.combining import Combination, Combiner, Sides
@@ -16,7 +17,7 @@ from anabranch.repo.merge.conflicts import Conflict
 from anabranch.repo.merge.plan import MergeOutcome, MergePlan, MergeResult, changes_table, plan_of
 from anabranch.repo.merge.tables import is_same_state
 from anabranch.repo.refs.live import shown
-from anabranch.repo.write.publish import Changes, Description, Guard, Inspect, publish
+from anabranch.repo.write.publish import publish
 
 __all__ = ["BranchMerge", "MergedBranch", "iter_conflicts", "merge_branch", "plan_merge"]
 
@@ -87,7 +88,7 @@ def merge_branch(records: Records, wanted: BranchMerge) -> MergedBranch:
             records,
             expected=head,
             changes=changes,
-            about=merging.about,
+            spec=merging.spec,
             rebase=merging.changes_on,
             main=merging.main,
         )
@@ -110,10 +111,10 @@ class _Merging:
         self.main = records.heads.get(BranchName(MAIN)).head if is_live else None
 
     @property
-    def about(self) -> Description:
+    def spec(self) -> CommitSpec:
         wanted, source = self._wanted, self._wanted.source
         main = None if source.saw is None else self._records.commits.get(source.saw).commit
-        return Description(
+        return CommitSpec(
             message=f"Merge {wanted.name} into {wanted.into}" if wanted.message is None else wanted.message,
             kind=CommitKind.MERGE,
             metadata=wanted.metadata or {},

@@ -9,10 +9,11 @@ from anabranch.ids import TableKey
 from anabranch.repo.history.ancestry import Ancestry
 from anabranch.repo.log.collected import require_uncollected, telling_collected
 from anabranch.repo.log.entries import BranchEvent, BranchMode, CommitKind, CommitRecord, GraphCommit, LogEntry
+from anabranch.repo.log.making import CommitSpec, make_record
 from anabranch.repo.log.store import Records
 from anabranch.repo.merge.combining import Combiner, Sides
 from anabranch.repo.refs.protection import refuse_protected
-from anabranch.repo.write.publish import Description, append_awake, make_record
+from anabranch.repo.write.publish import append_awake
 from anabranch.storage import in_parallel
 
 __all__ = ["REBASED_FROM", "Rebased", "rebase_branch"]
@@ -117,14 +118,14 @@ def _replay(
         combined.conflicts.refuse_any(told)
         if combined.changes:
             ground = replace(head, head=made[-1])
-            record, full_map = make_record(records, ground, combined.changes, _about(commit.commit), None)
+            record, full_map = make_record(records, ground, combined.changes, _spec(commit.commit), None)
             records.commits.put(record, full_map, durable=False)
             made.append(record)
     return made
 
 
-def _about(commit: GraphCommit) -> Description:
+def _spec(commit: GraphCommit) -> CommitSpec:
     kind = CommitKind.CHANGE if commit.kind is CommitKind.MERGE else commit.kind
-    return Description(
+    return CommitSpec(
         message=commit.message, kind=kind, metadata={**commit.metadata, REBASED_FROM: commit.graph_commit_id}
     )

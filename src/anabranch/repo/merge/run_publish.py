@@ -14,7 +14,17 @@ from anabranch.errors import (
 from anabranch.format import staging
 from anabranch.format.staging import Pin
 from anabranch.ids import BranchName, TableKey
-from anabranch.repo.log.entries import BranchMode, CommitKind, GraphCommit, LogEntry, RunPhase, TableEntry, TableMap
+from anabranch.repo.log.entries import (
+    BranchMode,
+    Changes,
+    CommitKind,
+    GraphCommit,
+    LogEntry,
+    RunPhase,
+    TableEntry,
+    TableMap,
+)
+from anabranch.repo.log.making import CommitSpec, Inspect
 from anabranch.repo.log.store import Records
 from anabranch.repo.merge.combining import Combiner, Sides
 from anabranch.repo.refs.live import shown
@@ -29,7 +39,7 @@ from anabranch.repo.runs.runs import (
     stop_publishing,
 )
 from anabranch.repo.write.homes import is_home_shared, owns
-from anabranch.repo.write.publish import Changes, Description, Inspect, publish
+from anabranch.repo.write.publish import publish
 from anabranch.repo.write.staged_table import append_again
 
 __all__ = ["LoadCombiner", "PublishedRun", "publish_run"]
@@ -146,13 +156,13 @@ def _publish(
     changes = carrier.carry(target)
     if not changes:
         return PublishedRun(commit=None)
-    about = Description(
+    spec = CommitSpec(
         message=entry.state.description,
         kind=CommitKind.PUBLISH_RUN,
         metadata={**run.metadata, **metadata, RUN_ID: entry.branch.run_id or ""},
         inspect=inspect,
     )
-    published = publish(records, expected=target, changes=changes, about=about, rebase=carrier.carry)
+    published = publish(records, expected=target, changes=changes, spec=spec, rebase=carrier.carry)
     return PublishedRun(commit=published.head.commit, entry=published, changes=carrier.carried)
 
 

@@ -14,12 +14,12 @@ from anabranch.errors import (
 from anabranch.ids import MAIN, BranchName, TagName
 from anabranch.repo.log.collected import require_uncollected
 from anabranch.repo.log.entries import BranchEvent, BranchMode, BranchState, LogEntry, Parent
+from anabranch.repo.log.making import record_view
 from anabranch.repo.log.store import Records
 from anabranch.repo.refs.protection import refuse_protected
 from anabranch.repo.refs.resolve import Resolved
 from anabranch.repo.refs.schema_lock import refuse_locked
 from anabranch.repo.refs.tags import is_tag
-from anabranch.repo.write.publish import record_view
 
 __all__ = [
     "BranchInfo",

@@ -7,11 +7,11 @@ from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.log.arguments import checked_limit
 from anabranch.repo.log.collected import require_uncollected
 from anabranch.repo.log.entries import BranchEvent, BranchMode, LogEntry, TableEntry
+from anabranch.repo.log.making import record_view
 from anabranch.repo.log.store import Records
 from anabranch.repo.refs.branches import refuse_in_use, refuse_orphan, take_back
 from anabranch.repo.refs.protection import refuse_protected
 from anabranch.repo.refs.resolve import Resolved
-from anabranch.repo.write.publish import record_view
 
 __all__ = ["Movement", "changed_tables", "list_movements", "reset_branch", "undo_last"]
 

@@ -17,7 +17,6 @@ from anabranch.errors import (
     RunNotFoundError,
 )
 from anabranch.ids import BranchName, CommitId
-from anabranch.repo.history.tables import commits_since
 from anabranch.repo.leases.lease import Lease
 from anabranch.repo.log.entries import (
     BranchEvent,
@@ -30,10 +29,11 @@ from anabranch.repo.log.entries import (
     RunPhase,
     RunState,
 )
+from anabranch.repo.log.history_tables import commits_since
+from anabranch.repo.log.making import record_view
 from anabranch.repo.log.store import Records
 from anabranch.repo.refs.live import is_recorded, view
 from anabranch.repo.refs.protection import refuse_protected
-from anabranch.repo.write.publish import record_view
 
 __all__ = [
     "RUN_ID",

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from anabranch.ids import BranchName, TableKey
-from anabranch.repo.log.entries import CommitRecord, GraphCommit, LogEntry, TableMap
+from anabranch.repo.log.entries import Changes, CommitRecord, GraphCommit, LogEntry, TableMap
+from anabranch.repo.log.making import CommitSpec
 from anabranch.repo.log.store import Records
 from anabranch.repo.refs.live import view
 from anabranch.repo.transaction import Transaction
-from anabranch.repo.write.publish import Changes, Description
 
 __all__ = ["EPOCH", "QUERY", "StreamBatch", "publish_batch"]
 
@@ -40,7 +40,7 @@ def publish_batch(
     batch: StreamBatch,
     change: Callable[[Transaction], None],
     *,
-    about: Description,
+    spec: CommitSpec,
     on_published: Callable[[LogEntry, Changes], None],
 ) -> GraphCommit | None:
     """Publish what `change` does; None if the branch has the batch already, or if it changes nothing.
@@ -59,9 +59,9 @@ def publish_batch(
         if _is_in(before, batch, until=head.commit.graph_commit_id):
             raise _AlreadyPublishedError
 
-    named = {**about.metadata, QUERY: batch.query, EPOCH: str(batch.epoch)}
-    about = replace(about, metadata=named, inspect=inspect)
-    tx = Transaction(records, branch=branch, about=about, on_published=on_published)
+    named = {**spec.metadata, QUERY: batch.query, EPOCH: str(batch.epoch)}
+    spec = replace(spec, metadata=named, inspect=inspect)
+    tx = Transaction(records, branch=branch, spec=spec, on_published=on_published)
     try:
         with tx:
             change(tx)

@@ -4,11 +4,12 @@ from dataclasses import dataclass
 
 from anabranch.errors import BranchNotFoundError, InvalidInputError, TableNotFoundError, WriteConflictError
 from anabranch.ids import MAIN, BranchName, TableKey
-from anabranch.repo.log.entries import BranchMode, CommitKind, CommitRecord, LogEntry, TableEntry
+from anabranch.repo.log.entries import BranchMode, Changes, CommitKind, CommitRecord, LogEntry, TableEntry
+from anabranch.repo.log.making import CommitSpec
 from anabranch.repo.log.store import Records
 from anabranch.repo.refs.live import view
 from anabranch.repo.write.homes import owns
-from anabranch.repo.write.publish import Changes, Description, publish
+from anabranch.repo.write.publish import publish
 
 __all__ = ["TableDrift", "branch_drift", "freeze_branch", "pull_table"]
 
@@ -27,17 +28,17 @@ def pull_table(records: Records, branch: BranchName, key: TableKey) -> tuple[Log
         if key not in entry.state.own:
             _require(records, entry, key)
             return entry, False
-        about = Description(message=f"Pull {key}", kind=CommitKind.PULL, metadata={}, released=frozenset({key}))
-        return publish(records, expected=entry, changes={}, about=about, rebase=_require_live), True
+        spec = CommitSpec(message=f"Pull {key}", kind=CommitKind.PULL, metadata={}, released=frozenset({key}))
+        return publish(records, expected=entry, changes={}, spec=spec, rebase=_require_live), True
     source = _pulled_from(records, entry, key)
     theirs = records.commits.find_table(source, key)
     if theirs is None:
         _require(records, entry, key)
     if records.commits.find_table(entry.head, key) == theirs:
         return entry, False
-    about = Description(message=f"Pull {key}", kind=CommitKind.PULL, metadata={}, taken_from=source.commit)
+    spec = CommitSpec(message=f"Pull {key}", kind=CommitKind.PULL, metadata={}, taken_from=source.commit)
     changes: Changes = {key: theirs}
-    return publish(records, expected=entry, changes=changes, about=about, rebase=lambda _: changes), True
+    return publish(records, expected=entry, changes=changes, spec=spec, rebase=lambda _: changes), True
 
 
 def _require(records: Records, entry: LogEntry, key: TableKey) -> None:
@@ -74,8 +75,8 @@ def freeze_branch(records: Records, branch: BranchName) -> LogEntry:
     entry = records.heads.get(branch)
     if not _is_live(entry):
         raise InvalidInputError(f"branch '{branch}' is pinned already", hint="there is nothing to freeze")
-    about = Description(message=f"Freeze {branch}", kind=CommitKind.FREEZE, metadata={}, freezes=True)
-    return publish(records, expected=entry, changes={}, about=about, rebase=_require_live)
+    spec = CommitSpec(message=f"Freeze {branch}", kind=CommitKind.FREEZE, metadata={}, freezes=True)
+    return publish(records, expected=entry, changes={}, spec=spec, rebase=_require_live)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,11 +3,10 @@
 from anabranch.errors import InvalidInputError, TableNotFoundError, WriteConflictError
 from anabranch.format.staging import Pin
 from anabranch.ids import MAIN, BranchName, TableKey
-from anabranch.repo.log.entries import BranchMode, CommitRecord, LogEntry, TableEntry
+from anabranch.repo.log.entries import BranchMode, Changes, CommitRecord, LogEntry, TableEntry
 from anabranch.repo.log.store import Records
 from anabranch.repo.refs.live import shown
 from anabranch.repo.write.homes import draft_existing, owns, refuse_shared_home
-from anabranch.repo.write.publish import Changes
 from anabranch.repo.write.staged_table import Draft, Step, replayed
 
 __all__ = ["Drafts"]
