@@ -2,11 +2,11 @@
 
 from anabranch.bootstrap import ENGINES
 from anabranch.ids import MAIN
-from anabranch.repo.log.config import Context
+from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.repository import Engines, Repository
 
 __all__ = ["open_with"]
 
 
-def open_with(context: Context, *, branch: str = MAIN, engines: Engines = ENGINES) -> Repository:
+def open_with(context: RepoConfig, *, branch: str = MAIN, engines: Engines = ENGINES) -> Repository:
     return Repository(context, engines=engines, branch=branch)

@@ -17,7 +17,17 @@ __all__ = ["public_classes", "public_fields", "public_functions", "public_member
 
 # Classes of ours that public ones hold or hand on, and that are no business of whoever uses them.
 _INTERNAL = {
-    *("ArrowDataset", "Choice", "DeclaredCheck", "Draft", "FileGroup", "HistoryTables", "Home", "Index", "ObjectInfo"),
+    *(
+        "ArrowDataset",
+        "Choice",
+        "DeclaredCheck",
+        "StagedTable",
+        "FileGroup",
+        "HistoryTables",
+        "Home",
+        "Index",
+        "ObjectInfo",
+    ),
     *("ObjectStore", "Output", "Part", "Pin", "Place", "RowSide", "Scan", "SchemaState", "Source", "Statement"),
     *("TableFeed", "VectorOptions"),
 }

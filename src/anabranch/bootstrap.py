@@ -14,9 +14,9 @@ from anabranch.repo.doctor.findings import RepositoryReport
 from anabranch.repo.history.comparing import LargeComparer, RowComparer
 from anabranch.repo.io.values import Loader
 from anabranch.repo.log.clones import CloneKind
-from anabranch.repo.log.config import BRANCHES, Context
+from anabranch.repo.log.config import BRANCHES, RepoConfig
 from anabranch.repo.log.creation import MARK, check_repository, create_repository
-from anabranch.repo.log.store import Records
+from anabranch.repo.log.store import RepoStore
 from anabranch.repo.repository import Engines, Repository, SqlEngine
 from anabranch.repo.write.columns import Rewriter
 from anabranch.storage import find_object, open_store
@@ -134,7 +134,7 @@ def clone_repository(  # noqa: PLR0913 - one call for one clone, whose every cho
     context = _context(target, options, actor)
     repository = Repository(context, engines=ENGINES)  # refuses a bad actor before anything is made
     request = clone.request_clone(
-        Records.of(_existing(source, storage_options, actor)),
+        RepoStore.of(_existing(source, storage_options, actor)),
         context,
         ref=ref,
         tables=tables,
@@ -170,20 +170,20 @@ def _with_durability(storage_options: Mapping[str, str] | None, durability: str 
     return options if durability is None else {**options, DURABILITY: durability}
 
 
-def _existing(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None, actor: str | None) -> Context:
+def _existing(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None, actor: str | None) -> RepoConfig:
     context = _context(uri, storage_options, actor)
     return replace(context, made_at=_read_root(context), read_root=lambda: _read_root(context))
 
 
-def _read_root(context: Context) -> str:
+def _read_root(context: RepoConfig) -> str:
     return check_repository(context).root
 
 
-def _context(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None, actor: str | None) -> Context:
+def _context(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None, actor: str | None) -> RepoConfig:
     root = normalise_uri(uri)
     options = dict(storage_options or {})
     store = open_store(root, options)
-    return Context(
+    return RepoConfig(
         root=root,
         store=store,
         storage_options=options,
@@ -193,7 +193,7 @@ def _context(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | N
     )
 
 
-def _restore(root: str, storage_options: Mapping[str, str], actor: str | None, made_at: str | None) -> Context:
+def _restore(root: str, storage_options: Mapping[str, str], actor: str | None, made_at: str | None) -> RepoConfig:
     """Open the context of a pickled repository. Nothing is requested before it is used."""
     context = _context(root, storage_options, actor)
     return replace(context, made_at=made_at, read_root=lambda: _read_root(context))

@@ -1,15 +1,15 @@
-from anabranch.format.recent import Recent
+from anabranch.format.cache import BoundedCache
 
 
 def test_keeps_the_values_kept_last() -> None:
-    recent: Recent[str, int] = Recent(limit=2)
+    recent: BoundedCache[str, int] = BoundedCache(limit=2)
     for key, value in (("a", 1), ("b", 2), ("a", 3), ("c", 4)):
         recent.keep(key, value)
     assert [recent.find(key) for key in "abc"] == [3, None, 4]
 
 
 def test_forgets_what_is_stale() -> None:
-    recent: Recent[str, int] = Recent(limit=3)
+    recent: BoundedCache[str, int] = BoundedCache(limit=3)
     for key in "abc":
         recent.keep(key, 1)
     recent.forget(lambda key: key != "b")
@@ -17,7 +17,7 @@ def test_forgets_what_is_stale() -> None:
 
 
 def test_keeps_at_most_the_capacity_and_always_the_newest() -> None:
-    recent: Recent[str, int] = Recent(limit=10, capacity=10)
+    recent: BoundedCache[str, int] = BoundedCache(limit=10, capacity=10)
     for key, weight in (("a", 4), ("b", 4), ("a", 5), ("c", 2)):
         recent.keep(key, 1, weight=weight)
     assert ([recent.find(key) for key in "abc"], recent.weight) == ([1, None, 1], 7)

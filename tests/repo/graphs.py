@@ -8,7 +8,7 @@ import anabranch as ab
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.log.entries import BranchMode, Changes, CommitKind, CommitRecord, GraphCommit, LogEntry, TableEntry
 from anabranch.repo.log.making import CommitSpec
-from anabranch.repo.log.store import Records
+from anabranch.repo.log.store import RepoStore
 from anabranch.repo.refs.live import view
 from anabranch.repo.write.homes import owns
 from anabranch.repo.write.publish import publish
@@ -23,7 +23,7 @@ class Graph:
     def __init__(self, repo: ab.Repository) -> None:
         self.repo = repo
         # The entries point to nothing, so there are no files to sync.
-        self.records = Records.of(replace(repo._context, storage_options={"durability": "none"}))
+        self.records = RepoStore.of(replace(repo._context, storage_options={"durability": "none"}))
         self._numbers = count(1)
 
     def branch(self, name: str, *, source: str = MAIN, is_live: bool = False) -> None:

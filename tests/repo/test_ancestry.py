@@ -12,7 +12,7 @@ import anabranch as ab
 from anabranch.ids import MAIN, BranchName
 from anabranch.repo.history.ancestry import Ancestry, find_merge_bases, is_ancestor
 from anabranch.repo.log.entries import CommitRecord
-from anabranch.repo.log.store import Records
+from anabranch.repo.log.store import RepoStore
 from tests.conftest import Place
 from tests.repo.conftest import another, objects
 from tests.repo.graphs import Graph, T, U, ancestors, lowest
@@ -217,10 +217,10 @@ def test_bases_are_those_of_a_plain_search(steps: list[tuple[str, str, str, int]
 # Costs
 
 
-def cost(place: Place, ask: Callable[[Records, CommitRecord, CommitRecord], object], ours: str, theirs: str) -> int:
+def cost(place: Place, ask: Callable[[RepoStore, CommitRecord, CommitRecord], object], ours: str, theirs: str) -> int:
     """The requests of a question about two branches whose heads are known."""
     repo, store = open_counted(place)
-    records = Records.of(repo._context)
+    records = RepoStore.of(repo._context)
     heads = [records.heads.get(BranchName(name)).head for name in (ours, theirs)]
     store.reset()
     ask(records, *heads)
@@ -251,7 +251,7 @@ def deep(tmp_path_factory: pytest.TempPathFactory) -> Place:
 
 @pytest.mark.parametrize("ask", [find_merge_bases, lambda records, a, b: is_ancestor(records, b, a)])
 def test_the_cost_grows_with_the_distance_and_not_with_the_history(
-    deep: Place, ask: Callable[[Records, CommitRecord, CommitRecord], object]
+    deep: Place, ask: Callable[[RepoStore, CommitRecord, CommitRecord], object]
 ) -> None:
     assert cost(deep, ask, MAIN, MAIN) == 0
     assert cost(deep, ask, MAIN, "new") <= 1
@@ -270,8 +270,8 @@ def test_the_deep_bases_are_right(deep: Place) -> None:
 
 
 def test_many_tables_are_looked_up_for_the_price_of_one(deep: Place) -> None:
-    def ask(times: int) -> Callable[[Records, CommitRecord, CommitRecord], object]:
-        def many(records: Records, ours: CommitRecord, theirs: CommitRecord) -> None:
+    def ask(times: int) -> Callable[[RepoStore, CommitRecord, CommitRecord], object]:
+        def many(records: RepoStore, ours: CommitRecord, theirs: CommitRecord) -> None:
             ancestry = Ancestry(records)
             for _ in range(times):
                 ancestry.find_table_bases(ours, theirs, T)

@@ -11,7 +11,7 @@ import pytest
 import anabranch as ab
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.log.commits import is_due_for_full_map
-from anabranch.repo.log.config import Context
+from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.creation import check_repository
 from anabranch.repo.log.entries import Changes, CommitKind, LogEntry, TableEntry
 from anabranch.repo.log.making import CommitSpec
@@ -74,7 +74,7 @@ def open_counted(place: Place) -> tuple[Repository, CountingStore]:
     """A handle that has read nothing but the mark, as `ab.open` gives it."""
     root = place / "lake"
     store = CountingStore(open_store(root, place.storage_options))
-    context = Context(root=root, store=store, storage_options=place.storage_options, actor="ada")
+    context = RepoConfig(root=root, store=store, storage_options=place.storage_options, actor="ada")
     return open_with(replace(context, made_at=check_repository(context).root)), store
 
 

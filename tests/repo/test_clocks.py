@@ -9,7 +9,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import AnabranchError, InvalidInputError
-from anabranch.repo.log.config import Context
+from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.creation import create_repository
 from anabranch.storage import open_store
 from anabranch.storage.wrappers import CountingStore
@@ -81,7 +81,7 @@ class Past:
         self.uri = str(folder / "lake")
         self.begin = now() - 5 * DAY
         self._moment = self.begin
-        context = Context(root=self.uri, store=open_store(self.uri), clock=self._clock, clock_tolerance=None)
+        context = RepoConfig(root=self.uri, store=open_store(self.uri), clock=self._clock, clock_tolerance=None)
         create_repository(context)
         repo = open_with(context)
         with repo.transaction() as tx:

@@ -13,8 +13,8 @@ from anabranch.ids import TableKey
 from anabranch.repo.clone.clone import clone_repository, request_clone
 from anabranch.repo.log.clones import CloneKind, Clones, CloneState
 from anabranch.repo.log.collected import mark_collected
-from anabranch.repo.log.config import Context
-from anabranch.repo.log.store import Records
+from anabranch.repo.log.config import RepoConfig
+from anabranch.repo.log.store import RepoStore
 from anabranch.storage import open_store
 from anabranch.storage.wrappers import _WrappedStore
 from tests.conftest import Place
@@ -52,7 +52,7 @@ def test_a_clone_that_nobody_registered_is_named(lake: ab.Repository, wrong: str
 class _CollectedMeanwhile(_WrappedStore):
     """A store in which garbage collection marks a commit right after a clone was registered."""
 
-    def __init__(self, context: Context, commit_id: str) -> None:
+    def __init__(self, context: RepoConfig, commit_id: str) -> None:
         super().__init__(context.store)
         self._mark = partial(mark_collected, context, commit_id, at=1)
 
@@ -67,7 +67,7 @@ def test_a_commit_that_is_collected_at_the_same_time_is_not_cloned(lake: ab.Repo
     context, target = lake._context, open_store(place / "clone", place.storage_options)
     store = _CollectedMeanwhile(context, lake.head_commit_id_for_branch("main"))
     request = request_clone(
-        Records.of(replace(context, store=store)),
+        RepoStore.of(replace(context, store=store)),
         replace(context, root=place / "clone", store=target),
         ref="main",
         tables=None,

@@ -10,7 +10,7 @@ import pytest
 from anabranch.errors import BranchNotFoundError, KeyConflictError, WriteConflictError
 from anabranch.format.staging import ColumnChange
 from anabranch.ids import new_ulid
-from anabranch.repo.log.config import Context
+from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.repository import Repository
 from anabranch.repo.transaction import Transaction
 from anabranch.storage import open_store
@@ -176,7 +176,7 @@ def test_writer_that_keeps_losing_gives_way_and_gets_there(lake: Repository, pla
         return new_ulid()
 
     uri = place / "lake"
-    context = Context(
+    context = RepoConfig(
         root=uri,
         store=open_store(uri, place.storage_options),
         storage_options=place.storage_options,

@@ -18,9 +18,9 @@ from anabranch.errors import (
     WriteConflictError,
 )
 from anabranch.ids import BranchName
-from anabranch.repo.log.config import Context
+from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.creation import create_repository
-from anabranch.repo.log.store import Records
+from anabranch.repo.log.store import RepoStore
 from anabranch.storage import open_store
 from tests.conftest import Place
 from tests.handles import open_with
@@ -135,7 +135,7 @@ def test_all_forms_of_a_ref_find_their_commit(lake: ab.Repository) -> None:
 def test_a_moment_between_two_commits_is_the_older_one(place: Place) -> None:
     ticks = iter(range(1_000_000_000_000_000, 2_000_000_000_000_000, 1_000_000))
     store = open_store(place / "lake", place.storage_options)
-    context = Context(
+    context = RepoConfig(
         root=place / "lake",
         store=store,
         storage_options=place.storage_options,
@@ -279,7 +279,7 @@ def test_what_others_left_beside_a_log_is_no_entry(lake: ab.Repository) -> None:
 
 
 def test_a_lost_base_of_a_commit_is_damage(lake: ab.Repository) -> None:
-    store, head = lake._context.store, Records.of(lake._context).heads.get(BranchName("main")).head
+    store, head = lake._context.store, RepoStore.of(lake._context).heads.get(BranchName("main")).head
     store.delete(f"_commits/{head.base}.json")
     with pytest.raises(CorruptError, match=f"'{head.base}'.* is missing; run doctor"):
         another(lake).snapshot()
@@ -309,4 +309,4 @@ def test_two_branches_with_one_history_share_its_commits(lake: ab.Repository) ->
     main, dev = lake.list_commits("main"), lake.list_commits("dev")
     assert main[1:] == dev[1:]
     assert main[0].parent_commit_id == dev[0].parent_commit_id
-    assert Records.of(lake._context).heads.get(BranchName("dev")).number == 2
+    assert RepoStore.of(lake._context).heads.get(BranchName("dev")).number == 2

@@ -10,7 +10,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import InvalidInputError, ObjectExistsError, StorageUnavailableError
-from anabranch.repo.log.config import Context
+from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.creation import create_repository
 from anabranch.repo.repository import Repository
 from anabranch.storage import ObjectStore, open_store
@@ -30,9 +30,11 @@ class RepeatingStore(_WrappedStore):
         return send() if operation == "put_if_absent" else result
 
 
-def context_through(place: Place, wrap: Callable[[ObjectStore], ObjectStore] = lambda store: store) -> Context:
+def context_through(place: Place, wrap: Callable[[ObjectStore], ObjectStore] = lambda store: store) -> RepoConfig:
     uri = place / "lake"
-    return Context(root=uri, store=wrap(open_store(uri, place.storage_options)), storage_options=place.storage_options)
+    return RepoConfig(
+        root=uri, store=wrap(open_store(uri, place.storage_options)), storage_options=place.storage_options
+    )
 
 
 @pytest.fixture

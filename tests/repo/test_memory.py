@@ -6,7 +6,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.format import home
-from anabranch.format.recent import Recent
+from anabranch.format.cache import BoundedCache
 from tests.repo.conftest import append, ids
 from tests.repo.test_processes import in_a_process
 
@@ -32,7 +32,7 @@ print((resident() - before) // 1_000_000)
 def test_cached_handles_are_bounded_by_the_fragments_they_hold(
     lake: ab.Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cache: Recent[home.HomeKey, object] = Recent(limit=64, capacity=40)
+    cache: BoundedCache[home.HomeKey, object] = BoundedCache(limit=64, capacity=40)
     monkeypatch.setattr(home, "_STAGED", cache)
     for number in range(4, 24):
         append(lake, number)

@@ -7,7 +7,7 @@ from anabranch.errors import CommitNotFoundError
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log.entries import CommitKind
 from anabranch.repo.log.making import CommitSpec
-from anabranch.repo.log.store import Records
+from anabranch.repo.log.store import RepoStore
 from anabranch.repo.write.publish import publish
 from tests.repo.conftest import ORDERS, append, entry
 from tests.repo.test_history_tables import expected, recorded
@@ -15,7 +15,7 @@ from tests.repo.test_history_tables import expected, recorded
 
 def merge(repo: ab.Repository, source: str, *, into: str = "main") -> ab.GraphCommit:
     """A commit of two parents that takes orders as the source has them."""
-    records = Records.of(repo._context)
+    records = RepoStore.of(repo._context)
     spec = CommitSpec(
         message=f"merge {source}",
         kind=CommitKind.MERGE,

@@ -12,7 +12,7 @@ from anabranch.format.staging import ColumnChange
 from anabranch.ids import BranchName
 from anabranch.repo.log.entries import Changes, CommitKind, LogEntry
 from anabranch.repo.log.making import CommitSpec
-from anabranch.repo.log.store import Records
+from anabranch.repo.log.store import RepoStore
 from anabranch.repo.repository import Repository
 from anabranch.repo.transaction import Transaction
 from anabranch.repo.write.settle import try_to_settle
@@ -112,7 +112,7 @@ def append_without_settling(lake: Repository, number: int) -> Callable[[], objec
     Without durability: a durable commit links its settled manifests itself.
     """
     options = {**lake._context.storage_options, "durability": "none"}
-    records, rest = Records.of(replace(lake._context, storage_options=options)), []
+    records, rest = RepoStore.of(replace(lake._context, storage_options=options)), []
     spec = CommitSpec(message="", kind=CommitKind.CHANGE, metadata={})
 
     def stop(published: LogEntry, changes: Changes) -> None:

@@ -16,11 +16,11 @@ from anabranch.errors import (
 )
 from anabranch.format import staging
 from anabranch.format.staging import WrittenFragment
-from anabranch.repo.write.staged_table import Draft
+from anabranch.repo.write.staged_table import StagedTable
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, append, ids, nothing_changes, rows, table
 
 
-def prepare(repo: ab.Repository, key: str = ORDERS, branch: str | None = None) -> Draft:
+def prepare(repo: ab.Repository, key: str = ORDERS, branch: str | None = None) -> StagedTable:
     """A table made ready, as another process gets it."""
     with repo.transaction(branch) as tx:
         prepared = tx.prepare(key)
@@ -28,12 +28,12 @@ def prepare(repo: ab.Repository, key: str = ORDERS, branch: str | None = None) -
     return sent(prepared)
 
 
-def sent(prepared: Draft) -> Draft:
-    arrived: Draft = pickle.loads(pickle.dumps(prepared))  # noqa: S301
+def sent(prepared: StagedTable) -> StagedTable:
+    arrived: StagedTable = pickle.loads(pickle.dumps(prepared))  # noqa: S301
     return arrived
 
 
-def written(prepared: Draft, *parts: pa.Table, for_overwrite: bool = False) -> list[WrittenFragment]:
+def written(prepared: StagedTable, *parts: pa.Table, for_overwrite: bool = False) -> list[WrittenFragment]:
     """What several writers leave behind, as their messages tell it."""
     found = [f for part in parts for f in staging.write_fragments(prepared.pin, part, for_overwrite=for_overwrite)]
     return [WrittenFragment.from_json(fragment.to_json()) for fragment in found]

@@ -15,8 +15,8 @@ from anabranch.errors import (
     InvalidNameError,
     VersionNotFoundError,
 )
+from anabranch.format.cache import BoundedCache
 from anabranch.format.lance_errors import lance_errors
-from anabranch.format.recent import Recent
 from anabranch.storage import ObjectStore, open_store
 from anabranch.storage.forks import check_process
 from anabranch.storage.links import refuse_links
@@ -61,14 +61,14 @@ _INDEX_BYTES = 512 * 1024 * 1024
 
 # Handles of staged versions, weighed by their fragments, since each handle holds its whole manifest. Ids are never used
 # again, so that a handle goes stale only if a relocation rewrites the manifest.
-_STAGED: "Recent[HomeKey, lance.LanceDataset]" = Recent(limit=64, capacity=100_000)
+_STAGED: "BoundedCache[HomeKey, lance.LanceDataset]" = BoundedCache(limit=64, capacity=100_000)
 # All caches of this process whose keys begin with a home.
-_CACHES: "list[Recent[Any, Any]]" = [_STAGED]
+_CACHES: "list[BoundedCache[Any, Any]]" = [_STAGED]
 
 
-def new_home_cache(*, limit: int) -> "Recent[HomeKey, V]":
+def new_home_cache(*, limit: int) -> "BoundedCache[HomeKey, V]":
     """Return a cache for values by `Home.key`; `Home.forget` drops those of a dataset."""
-    cache: Recent[HomeKey, V] = Recent(limit=limit)
+    cache: BoundedCache[HomeKey, V] = BoundedCache(limit=limit)
     _CACHES.append(cache)
     return cache
 

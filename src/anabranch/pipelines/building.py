@@ -19,7 +19,7 @@ from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.run import Run
 from anabranch.repo.snapshot import Snapshot
 from anabranch.repo.transaction import Transaction
-from anabranch.repo.write.staged_table import Draft
+from anabranch.repo.write.staged_table import StagedTable
 from anabranch.spark.loading import SparkLoader
 from anabranch.spark.options import FORMAT, pinned_options
 from anabranch.spark.session import get_session
@@ -141,7 +141,7 @@ class SparkBuilder:
         with self._begin(output) as tx:
             take_in(tx, mode, draft, written.fragments, columns if overwrites else new_columns(frame.schema))
 
-    def _prepare(self, frame: "DataFrame", output: Output) -> tuple[Draft, pa.Schema]:
+    def _prepare(self, frame: "DataFrame", output: Output) -> tuple[StagedTable, pa.Schema]:
         """The table to write to, and the columns that its rows are to have."""
         with self._begin(output) as tx:  # without changes, so that it publishes nothing
             if output.key not in tx:

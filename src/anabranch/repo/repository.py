@@ -69,11 +69,11 @@ from anabranch.repo.log.arguments import (
 from anabranch.repo.log.clocks import store_microseconds
 from anabranch.repo.log.clones import CloneInfo, Clones
 from anabranch.repo.log.collected import require_uncollected
-from anabranch.repo.log.config import Context
+from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import BranchMode, Changes, CommitKind, CommitRecord, GraphCommit, LogEntry, TableMap
 from anabranch.repo.log.making import CommitSpec, Inspect
 from anabranch.repo.log.reserve import freeing_space
-from anabranch.repo.log.store import Records
+from anabranch.repo.log.store import RepoStore
 from anabranch.repo.merge import adoption, cherry_pick
 from anabranch.repo.merge.combining import Combiner
 from anabranch.repo.merge.conflicts import Conflict
@@ -107,7 +107,7 @@ Resolvers = Mapping[str, Resolver | Mapping[str, Resolver]]
 
 class _Pick(Protocol):
     def __call__(
-        self, records: Records, branch: BranchName, commit: CommitRecord, *, message: str | None, combiner: Combiner
+        self, records: RepoStore, branch: BranchName, commit: CommitRecord, *, message: str | None, combiner: Combiner
     ) -> LogEntry: ...
 
 
@@ -150,12 +150,12 @@ class Repository:
 
     # The handle: where it is bound, what it shows.
 
-    def __init__(self, context: Context, *, engines: Engines, branch: str = MAIN) -> None:
+    def __init__(self, context: RepoConfig, *, engines: Engines, branch: str = MAIN) -> None:
         if context.actor is not None:
             checked_text(context.actor, "actor's name")
         self._context = context
         self._engines = engines
-        self._records = Records.of(context)
+        self._records = RepoStore.of(context)
         self._branch = BranchName.parse_public(branch)
         self._cached: Snapshot | None = None
         self._seen: dict[BranchName, int] = {}  # where this handle last looked at, or put, a branch
@@ -999,7 +999,7 @@ class Repository:
         return after.head.commit
 
     @contextmanager
-    def _holding(self, record: CommitRecord) -> Iterator[Records]:
+    def _holding(self, record: CommitRecord) -> Iterator[RepoStore]:
         """Keep a commit, and what it was made from, out of garbage collection while its tables are read."""
         commit = record.commit
         held = [found for found in (commit.graph_commit_id, commit.parent_commit_id) if found is not None]
@@ -1243,7 +1243,7 @@ class Repository:
         return Clones(self._context).release(clone_id)
 
 
-def _restore(context: Context, engines: Engines, branch: str) -> Repository:
+def _restore(context: RepoConfig, engines: Engines, branch: str) -> Repository:
     return Repository(context, engines=engines, branch=branch)
 
 

@@ -12,7 +12,7 @@ from anabranch.repo.leases.lease import Lease
 from anabranch.repo.log.arguments import checked_metadata, checked_text
 from anabranch.repo.log.entries import Changes, CommitKind, CommitRecord, GraphCommit, LogEntry, RunPhase, TableMap
 from anabranch.repo.log.making import CommitSpec
-from anabranch.repo.log.store import Records
+from anabranch.repo.log.store import RepoStore
 from anabranch.repo.merge.run_publish import LoadCombiner, publish_run
 from anabranch.repo.runs.runs import RunInfo, abort_run, describe_run, get_run, refuse_over, run_state
 from anabranch.repo.snapshot import Snapshot
@@ -52,7 +52,7 @@ class Run:
 
     def __init__(
         self,
-        records: Records,
+        records: RepoStore,
         run_id: str,
         *,
         lease: Lease,

@@ -10,9 +10,9 @@ from anabranch.format.scan import count_rows, iter_batches, read_nearest, read_t
 from anabranch.format.staging import IndexInfo, Pin, list_indices
 from anabranch.ids import TableKey
 from anabranch.repo.log.collected import telling_collected
-from anabranch.repo.log.config import Context
+from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import CommitRecord, GraphCommit, TableEntry, TableMap
-from anabranch.repo.log.store import Records
+from anabranch.repo.log.store import RepoStore
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,7 +25,7 @@ __all__ = ["Snapshot", "Table"]
 class Table:
     """One table as it is in one snapshot."""
 
-    def __init__(self, context: Context, key: TableKey, entry: TableEntry, *, commit_id: str | None = None) -> None:
+    def __init__(self, context: RepoConfig, key: TableKey, entry: TableEntry, *, commit_id: str | None = None) -> None:
         self._context = context
         self._key = key
         self._commit_id = commit_id
@@ -140,14 +140,14 @@ class Table:
 class Snapshot(Mapping[str, Table]):
     """All tables as of one commit."""
 
-    def __init__(self, records: Records, record: CommitRecord, *, version: int, tables: TableMap) -> None:
+    def __init__(self, records: RepoStore, record: CommitRecord, *, version: int, tables: TableMap) -> None:
         self._records = records
         self._record = record
         self._tables = tables
         self.version = version
 
     @classmethod
-    def of(cls, records: Records, record: CommitRecord, *, version: int) -> Self:
+    def of(cls, records: RepoStore, record: CommitRecord, *, version: int) -> Self:
         """The snapshot of a commit."""
         return cls(records, record, version=version, tables=records.commits.tables_of(record))
 
@@ -204,5 +204,5 @@ class Snapshot(Mapping[str, Table]):
         return self._tables
 
 
-def _restore(context: Context, record: CommitRecord, version: int, tables: TableMap) -> Snapshot:
-    return Snapshot(Records.of(context), record, version=version, tables=tables)
+def _restore(context: RepoConfig, record: CommitRecord, version: int, tables: TableMap) -> Snapshot:
+    return Snapshot(RepoStore.of(context), record, version=version, tables=tables)

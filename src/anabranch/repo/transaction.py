@@ -18,7 +18,7 @@ from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log.arguments import checked_metadata, checked_text, require_names
 from anabranch.repo.log.entries import Changes, GraphCommit, LogEntry
 from anabranch.repo.log.making import CommitSpec
-from anabranch.repo.log.store import Records
+from anabranch.repo.log.store import RepoStore
 from anabranch.repo.snapshot import Table
 from anabranch.repo.write import columns as shape
 from anabranch.repo.write.atomic import atomic, new_lock
@@ -27,7 +27,7 @@ from anabranch.repo.write.homes import check_primary_key, draft_new
 from anabranch.repo.write.publish import publish
 from anabranch.repo.write.queue import Writer, queue_of_this_process
 from anabranch.repo.write.staged_table import (
-    Draft,
+    StagedTable,
     Step,
     WrittenChange,
     append_fragments_step,
@@ -39,7 +39,7 @@ from anabranch.repo.write.staged_table import (
     upsert_fragments_step,
     upsert_step,
 )
-from anabranch.repo.write.write_set import Drafts
+from anabranch.repo.write.write_set import WriteSet
 
 __all__ = ["Transaction"]
 
@@ -57,7 +57,7 @@ class Transaction:
 
     def __init__(
         self,
-        records: Records,
+        records: RepoStore,
         *,
         branch: BranchName,
         spec: CommitSpec,
@@ -72,7 +72,7 @@ class Transaction:
         self._queue = queue_of_this_process()
         self._writer = Writer()
         self._departures = self._queue.departures  # before the head: who leaves in between is noticed, not missed
-        self._drafts = Drafts(self._records, branch)
+        self._drafts = WriteSet(self._records, branch)
         self._has_read = False
         self._is_open = True
         # Not `__del__`: this runs at the end of the interpreter, too, and never on a half-made transaction.
@@ -129,7 +129,7 @@ class Transaction:
         self._drafts.put(self._start(key), self.prepare_new(key, schema, primary_key=primary_key))
 
     @atomic
-    def prepare(self, key: str) -> Draft:
+    def prepare(self, key: str) -> StagedTable:
         """Make a table ready for data files that others write, and change nothing.
 
         The draft can be pickled; this or a later transaction takes the files in by `append_fragments`,
@@ -138,7 +138,7 @@ class Transaction:
         return self._drafts.get(self._start(key))
 
     @atomic
-    def prepare_new(self, key: str, schema: pa.Schema, *, primary_key: Sequence[str] = ()) -> Draft:
+    def prepare_new(self, key: str, schema: pa.Schema, *, primary_key: Sequence[str] = ()) -> StagedTable:
         """Like `prepare`, for a table that is not there yet."""
         parsed = self._start(key)
         if self._drafts.has(parsed):
@@ -220,7 +220,7 @@ class Transaction:
 
     @atomic
     def append_fragments(
-        self, prepared: Draft, fragments: Sequence[WrittenFragment], *, check_keys: bool = True
+        self, prepared: StagedTable, fragments: Sequence[WrittenFragment], *, check_keys: bool = True
     ) -> None:
         """Like `append`, for rows that were written for a prepared table."""
         self._take_in(
@@ -230,7 +230,7 @@ class Transaction:
 
     @atomic
     def upsert_fragments(
-        self, prepared: Draft, fragments: Sequence[WrittenFragment], *, columns: Sequence[str]
+        self, prepared: StagedTable, fragments: Sequence[WrittenFragment], *, columns: Sequence[str]
     ) -> None:
         """Like `upsert`, for rows that were written for a prepared table and have values in these columns."""
         if not prepared.primary_key:
@@ -242,7 +242,9 @@ class Transaction:
         )
 
     @atomic
-    def overwrite_fragments(self, prepared: Draft, fragments: Sequence[WrittenFragment], *, schema: pa.Schema) -> None:
+    def overwrite_fragments(
+        self, prepared: StagedTable, fragments: Sequence[WrittenFragment], *, schema: pa.Schema
+    ) -> None:
         """Like `overwrite`, for rows that were written for a prepared table, each in this schema."""
         check_primary_key(prepared.key, schema, prepared.primary_key)
         self._take_in(
@@ -251,11 +253,11 @@ class Transaction:
         )
 
     @atomic
-    def replace_fragments(self, prepared: Draft, change: WrittenChange) -> None:
+    def replace_fragments(self, prepared: StagedTable, change: WrittenChange) -> None:
         """Remove rows of a prepared table by their addresses, and add rows that were written for it."""
         self._take_in(prepared, replace_fragments_step(prepared.pin, change, primary_key=prepared.primary_key))
 
-    def _take_in(self, prepared: Draft, step: Step) -> None:
+    def _take_in(self, prepared: StagedTable, step: Step) -> None:
         self._start(str(prepared.key))
         self._drafts.take_in(prepared, step)
 
@@ -357,7 +359,7 @@ class Transaction:
         """Discard all changes and end. Does nothing after a commit or another rollback."""
         self._close()
 
-    # Drafts
+    # WriteSet
 
     def _start(self, key: str) -> TableKey:
         self._require_open()
@@ -369,13 +371,13 @@ class Transaction:
             self._drafts.begin(self._drafts.head.branch)
         return parsed
 
-    def _change(self, key: str, change: Callable[[Draft], Draft]) -> None:
+    def _change(self, key: str, change: Callable[[StagedTable], StagedTable]) -> None:
         before = self._drafts.get(self._start(key))
         after = change(before)
         if after != before:
             self._drafts.put(after.key, after)
 
-    def _apply(self, draft: Draft, step: Step) -> None:
+    def _apply(self, draft: StagedTable, step: Step) -> None:
         if step.pin != draft.pin:
             self._drafts.put(draft.key, draft.then(step))
 
@@ -391,7 +393,7 @@ class Transaction:
             self._lease.release()
 
 
-def _warn_dropped(drafts: Drafts) -> None:
+def _warn_dropped(drafts: WriteSet) -> None:
     if not drafts.is_empty:
         tables = ", ".join(f"'{key}'" for key in sorted(map(str, drafts.changed_keys())))
         warnings.warn(

@@ -16,7 +16,7 @@ from anabranch.format.staging.incoming import fit_rows
 from anabranch.repo.repository import Repository
 from anabranch.repo.transaction import Transaction
 from anabranch.repo.write.homes import check_primary_key
-from anabranch.repo.write.staged_table import Draft
+from anabranch.repo.write.staged_table import StagedTable
 from anabranch.spark.options import OpenRepository, WriteOptions
 from anabranch.spark.types import as_columns, new_columns
 
@@ -49,7 +49,7 @@ class FragmentWriter:
 class PreparedTable:
     """A table made ready for rows of Spark: workers write files by its writer, and the driver takes them in."""
 
-    draft: Draft
+    draft: StagedTable
     writer: FragmentWriter
     is_upsert: bool
 
@@ -63,7 +63,7 @@ class PreparedTable:
     @classmethod
     def of(
         cls,
-        draft: Draft,
+        draft: StagedTable,
         given: StructType,
         *,
         is_overwrite: bool,
@@ -148,7 +148,7 @@ def refuse_overwriting_upsert(options: WriteOptions, *, is_overwrite: bool, hint
         raise InvalidInputError("an upsert keeps the other rows", hint=hint)
 
 
-def _prepare(tx: Transaction, options: WriteOptions, given: StructType) -> Draft:
+def _prepare(tx: Transaction, options: WriteOptions, given: StructType) -> StagedTable:
     key, wanted = options.place.key, options.primary_key
     if key not in tx:
         draft = tx.prepare_new(key, new_columns(given), primary_key=wanted)

@@ -15,7 +15,7 @@ import anabranch as ab
 from anabranch.errors import BusyError, CollectedError, InvalidInputError
 from anabranch.repo.gc.report import GcReport
 from anabranch.repo.leases.lease import active_leases
-from anabranch.repo.log.config import Context, now_in_microseconds
+from anabranch.repo.log.config import RepoConfig, now_in_microseconds
 from anabranch.repo.log.creation import create_repository
 from anabranch.repo.log.entries import RunPhase
 from anabranch.repo.repository import Repository
@@ -85,7 +85,7 @@ def test_collects_what_keep_last_does_not_name(lake: Repository) -> None:
 @pytest.mark.parametrize(("hours", "kept"), [(0, [3]), (60, [3, 2])])
 def test_keeps_commits_by_their_age(tmp_path: Path, hours: int, kept: list[int]) -> None:
     root = str(tmp_path / "lake")
-    context = Context(root=root, store=open_store(root), clock=lambda: days_ago(20), clock_tolerance=None)
+    context = RepoConfig(root=root, store=open_store(root), clock=lambda: days_ago(20), clock_tolerance=None)
     create_repository(context)
     with open_with(context).transaction() as tx:
         tx.create_table(ORDERS, SCHEMA)

@@ -16,12 +16,12 @@ from anabranch.errors import (
     ObjectNotFoundError,
     VersionNotFoundError,
 )
+from anabranch.format.cache import BoundedCache
 from anabranch.format.described_files import FileKind, files_of_fragment, folder_of_index, names_in_index
 from anabranch.format.home import Home, HomeKey, is_staged, new_home_cache
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.manifest import BasePath, has_mark, read_manifest, with_version
 from anabranch.format.names import manifest_of_path, manifest_path
-from anabranch.format.recent import Recent
 from anabranch.format.settled_manifest import (
     SettledManifest,
     SettledParts,
@@ -72,11 +72,11 @@ _SET_ASIDE = "anabranch.set_aside"
 _PUT_BACK = "anabranch.put_back"
 
 # The ordinary versions that staged ones became; staged ids are never used again, so this cannot go stale.
-_SETTLED: Recent[HomeKey, int] = new_home_cache(limit=256)
+_SETTLED: BoundedCache[HomeKey, int] = new_home_cache(limit=256)
 # The newest ordinary version of a home that this process knows of. It is read again before it is built on.
-_NEWEST: Recent[HomeKey, int] = new_home_cache(limit=256)
+_NEWEST: BoundedCache[HomeKey, int] = new_home_cache(limit=256)
 # Small staged manifests by their ids, which are never used again: each is the base of the next settle.
-_STAGED: Recent[HomeKey, bytes] = new_home_cache(limit=64)
+_STAGED: BoundedCache[HomeKey, bytes] = new_home_cache(limit=64)
 _SMALL = 256 * 1024
 
 

@@ -26,7 +26,7 @@ from anabranch.ids import Ref, TableKey
 from anabranch.repo.log.clones import CloneKind, Clones
 from anabranch.repo.log.collected import require_uncollected
 from anabranch.repo.log.commits import Commits
-from anabranch.repo.log.config import Context
+from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.creation import Mark, check_repository, first_entry, has_mark, put_mark
 from anabranch.repo.log.entries import CommitKind, CommitRecord, GraphCommit, TableEntry, TableMap
 from anabranch.repo.log.heads import Heads
@@ -39,7 +39,7 @@ from anabranch.repo.log.origins import (
     finish,
     refuse_overtaken,
 )
-from anabranch.repo.log.store import Records
+from anabranch.repo.log.store import RepoStore
 from anabranch.repo.refs.resolve import refuse_internal, require_kept, require_published, resolve
 from anabranch.repo.write.homes import free_dataset
 from anabranch.storage import in_parallel, is_below_file, open_store
@@ -63,15 +63,15 @@ _ORIGIN = "_origin/"
 class CloneRequest:
     """Which tables of which commit are to be cloned, and where to."""
 
-    source: Records
+    source: RepoStore
     commit: GraphCommit
     tables: TableMap
     kind: CloneKind
-    target: Context
+    target: RepoConfig
 
 
 def request_clone(
-    source: Records, target: Context, *, ref: str, tables: Sequence[str] | None, kind: CloneKind
+    source: RepoStore, target: RepoConfig, *, ref: str, tables: Sequence[str] | None, kind: CloneKind
 ) -> CloneRequest:
     """Say what is to be cloned: all tables of a ref, or those that are named."""
     found = require_kept(require_published(resolve(Ref.parse(ref), source), source), source)
@@ -200,7 +200,7 @@ def _warn_unregistered(source: str) -> None:
     )
 
 
-def _held_by(source: Context) -> tuple[Registration, ...]:
+def _held_by(source: RepoConfig) -> tuple[Registration, ...]:
     """Where the source itself is registered as a shallow clone."""
     origin = find_origin(source)
     if origin is None or origin.kind is not CloneKind.SHALLOW:
@@ -214,8 +214,8 @@ def _held_by(source: Context) -> tuple[Registration, ...]:
     return origin.registrations
 
 
-def _at(root: str, storage_options: Mapping[str, str], actor: str | None = None) -> Context:
-    return Context(root=root, store=open_store(root, storage_options), storage_options=storage_options, actor=actor)
+def _at(root: str, storage_options: Mapping[str, str], actor: str | None = None) -> RepoConfig:
+    return RepoConfig(root=root, store=open_store(root, storage_options), storage_options=storage_options, actor=actor)
 
 
 def _release(registrations: Sequence[Registration], storage_options: Mapping[str, str], *, target: str) -> None:
@@ -230,7 +230,7 @@ def _release(registrations: Sequence[Registration], storage_options: Mapping[str
             clones.release(each.clone_id)
 
 
-def _clear(target: Context, before: Attempt | None, storage_options: Mapping[str, str]) -> None:
+def _clear(target: RepoConfig, before: Attempt | None, storage_options: Mapping[str, str]) -> None:
     """Remove what an earlier attempt left, here and in its source; it can no longer finish."""
     if before is None:
         return
@@ -271,7 +271,7 @@ def _clone_tables(request: CloneRequest, attempt: Attempt, progress: Progress) -
     return _first_record(request, attempt), tables
 
 
-def _dataset_of(target: Context, key: TableKey, attempt: Attempt) -> str:
+def _dataset_of(target: RepoConfig, key: TableKey, attempt: Attempt) -> str:
     """The folder of a table; a second attempt never writes where one that seems dead may still write."""
     return f"{key.bucket}/{key.table}.lance" if attempt.number == 1 else free_dataset(target, key)
 
@@ -300,7 +300,7 @@ def _first_record(request: CloneRequest, attempt: Attempt) -> CommitRecord:
     return CommitRecord(commit=commit, base=commit.graph_commit_id, changes={}, recent=(), older=None)
 
 
-def _complete(target: Context, finished: Attempt, storage_options: Mapping[str, str]) -> None:
+def _complete(target: RepoConfig, finished: Attempt, storage_options: Mapping[str, str]) -> None:
     """Begin main with the commit of a finished attempt, then put the mark; whoever does this does the same."""
     record = Commits(target).get(str(finished.first_commit_id))
     if not Heads(target).append(first_entry(record)):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from anabranch.errors import InvalidInputError
 from anabranch.format.relocate import RelocateReport, moved_place, relocate_with
 from anabranch.repo.log.clones import CLONES
-from anabranch.repo.log.config import BRANCHES, RUNS, TABLES, Context
+from anabranch.repo.log.config import BRANCHES, RUNS, TABLES, RepoConfig
 from anabranch.repo.log.creation import check_repository, replace_mark
 from anabranch.repo.log.numbered import NumberedLog
 from anabranch.repo.log.origins import follow_source
@@ -46,7 +46,7 @@ class Relocation:
 
 
 def relocate_repository(
-    context: Context,
+    context: RepoConfig,
     *,
     mapping: Mapping[str, str] | None = None,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
@@ -87,13 +87,13 @@ def _checked(mapping: Mapping[str, str]) -> dict[str, str]:
     return checked
 
 
-def _list_datasets(context: Context) -> list[str]:
+def _list_datasets(context: RepoConfig) -> list[str]:
     """Every dataset below the root, of tables and of the history, whether a commit still names it or not."""
     folders = [folder for bucket in context.store.list_folders(TABLES) for folder in context.store.list_folders(bucket)]
     return sorted(folder for folder in [*folders, *context.store.list_folders()] if folder.endswith(_LANCE))
 
 
-def _mend_hints(context: Context) -> None:
+def _mend_hints(context: RepoConfig) -> None:
     """Make hints agree with the logs beside them: in a copy that was made while others wrote, they may be ahead.
 
     One that is the next entry becomes that; one that is further ahead tells of what was not copied, and goes.
@@ -113,6 +113,6 @@ def _mend_hints(context: Context) -> None:
     in_parallel(mend, folders)
 
 
-def _unexplained(context: Context, report: RelocateReport) -> list[Unexplained]:
+def _unexplained(context: RepoConfig, report: RelocateReport) -> list[Unexplained]:
     dataset = relative_to(report.root, context.root) or report.root
     return [Unexplained(dataset=dataset, home=base.branch, path=base.path) for base in report.unexplained]

@@ -11,7 +11,7 @@ from anabranch.repo.doctor.seen import Broken, CommitFacts, Seen, name_of
 from anabranch.repo.log import codec
 from anabranch.repo.log.commits import commit_path
 from anabranch.repo.log.entries import BranchMode, CommitRecord, LogEntry
-from anabranch.repo.log.store import Records
+from anabranch.repo.log.store import RepoStore
 from anabranch.storage import documents, in_parallel
 
 __all__ = ["diagnose_commits", "look_at_object", "look_at_rest"]
@@ -19,7 +19,7 @@ __all__ = ["diagnose_commits", "look_at_object", "look_at_rest"]
 _FROM_BACKUP = "restore it from a backup"
 
 
-def look_at_rest(records: Records, seen: Seen) -> None:
+def look_at_rest(records: RepoStore, seen: Seen) -> None:
     """Look at every commit that something speaks of and that no entry of a log has published."""
     tagged = {tag.commit_id for tag in seen.tags.values()}
     while todo := sorted((seen.named | tagged) - seen.looked_at):
@@ -28,7 +28,7 @@ def look_at_rest(records: Records, seen: Seen) -> None:
     seen.add_full_maps(lambda base: records.commits.tables_of(records.commits.get(base)))
 
 
-def look_at_object(records: Records, seen: Seen, commit_id: str, expected: CommitRecord | None = None) -> None:
+def look_at_object(records: RepoStore, seen: Seen, commit_id: str, expected: CommitRecord | None = None) -> None:
     """Look at a commit object; `expected` is what the entry says that published it, and has the last word."""
     found = _read(records, commit_id, expected)
     if isinstance(found, CommitRecord):
@@ -38,7 +38,7 @@ def look_at_object(records: Records, seen: Seen, commit_id: str, expected: Commi
     return seen.add_broken(commit_id, found)
 
 
-def _read(records: Records, commit_id: str, expected: CommitRecord | None) -> CommitRecord | Broken:
+def _read(records: RepoStore, commit_id: str, expected: CommitRecord | None) -> CommitRecord | Broken:
     path = commit_path(commit_id)
     try:
         fields = documents.load(records.context.store.get(path), path=path)
@@ -61,7 +61,7 @@ def _read(records: Records, commit_id: str, expected: CommitRecord | None) -> Co
     return record
 
 
-def diagnose_commits(records: Records, seen: Seen) -> Iterator[Case]:
+def diagnose_commits(records: RepoStore, seen: Seen) -> Iterator[Case]:
     """Say what is wrong with the commits that were looked at, and what cannot be read because of it."""
     users = _Users.of(seen)
     rebuilder = Rebuilder(records, seen)
@@ -128,7 +128,7 @@ def _broken_commit(seen: Seen, users: _Users, rebuilder: Rebuilder, commit_id: s
     return Case(finding=finding, mend=(lambda: rebuilder.rebuild(commit_id)) if can_mend else None)
 
 
-def _look_at_maps(records: Records, seen: Seen) -> None:
+def _look_at_maps(records: RepoStore, seen: Seen) -> None:
     """Find full maps that differ from what the commit before had in more than the commit says that it changed."""
     full = [commit_id for commit_id, facts in sorted(seen.commits.items()) if facts.base == commit_id]
     for commit_id in full:
@@ -138,7 +138,7 @@ def _look_at_maps(records: Records, seen: Seen) -> None:
             seen.add_broken(commit_id, Broken(kind=FindingKind.DIFFERENT_COMMIT, problem=said))
 
 
-def _strange_tables(records: Records, seen: Seen, commit_id: str) -> tuple[str, ...]:
+def _strange_tables(records: RepoStore, seen: Seen, commit_id: str) -> tuple[str, ...]:
     record = records.commits.get(commit_id)
     parent = record.commit.parent_commit_id
     # What a live branch showed came from main, not from the commit before.

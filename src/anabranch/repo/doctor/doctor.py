@@ -30,8 +30,8 @@ from anabranch.repo.doctor.rows import diagnose_rows
 from anabranch.repo.doctor.seen import Seen, Use
 from anabranch.repo.doctor.surroundings import diagnose_leases, diagnose_mark, diagnose_names, diagnose_records
 from anabranch.repo.doctor.tables import DatasetCheck, look_at_dataset
-from anabranch.repo.log.config import TABLES, Context
-from anabranch.repo.log.store import Records
+from anabranch.repo.log.config import TABLES, RepoConfig
+from anabranch.repo.log.store import RepoStore
 from anabranch.storage import in_parallel
 from anabranch.storage.steps import Steps
 
@@ -58,7 +58,7 @@ class Scope:
         return cls(tables=None if tables is None else frozenset(map(TableKey.parse, tables)), rows=rows)
 
 
-def check_repository(context: Context, scope: Scope, *, repair: bool, progress: Progress) -> RepositoryReport:
+def check_repository(context: RepoConfig, scope: Scope, *, repair: bool, progress: Progress) -> RepositoryReport:
     """Report what is wrong with a repository, and with `repair` put right what can be rebuilt.
 
     A repair never removes anything that was published, and everything is looked at again after it.
@@ -86,13 +86,13 @@ def _mend(case: Case) -> bool:
         return False
 
 
-def _examine(context: Context, scope: Scope, progress: Progress) -> list[Case]:
+def _examine(context: RepoConfig, scope: Scope, progress: Progress) -> list[Case]:
     # Nothing is taken from what a handle remembers of earlier reads.
-    return _Examination(Records.of(context), scope, Steps(progress)).run()
+    return _Examination(RepoStore.of(context), scope, Steps(progress)).run()
 
 
 class _Examination:
-    def __init__(self, records: Records, scope: Scope, steps: Steps) -> None:
+    def __init__(self, records: RepoStore, scope: Scope, steps: Steps) -> None:
         self._records = records
         self._context = records.context
         self._scope = scope

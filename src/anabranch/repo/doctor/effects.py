@@ -9,14 +9,14 @@ from anabranch.ids import MAIN, TableKey
 from anabranch.repo.doctor.findings import Case, Placement
 from anabranch.repo.doctor.seen import Seen, name_of, placement_of
 from anabranch.repo.log.entries import BranchMode, CommitRecord
-from anabranch.repo.log.store import Records
+from anabranch.repo.log.store import RepoStore
 from anabranch.repo.refs.live import shown
 from anabranch.storage import in_parallel
 
 __all__ = ["with_effects"]
 
 
-def with_effects(records: Records, seen: Seen, cases: Iterable[Case]) -> list[Case]:
+def with_effects(records: RepoStore, seen: Seen, cases: Iterable[Case]) -> list[Case]:
     """Say of each case whom it affects; commits are read once more only where something is damaged."""
     found = list(cases)
     damaged = frozenset(place for case in found for place in case.placements)
@@ -57,7 +57,7 @@ def _with_effects(case: Case, seen: Seen, refs: dict[Placement, set[str]], commi
     return replace(case, finding=finding)
 
 
-def _placements(records: Records, record: CommitRecord, keys: frozenset[TableKey]) -> frozenset[Placement]:
+def _placements(records: RepoStore, record: CommitRecord, keys: frozenset[TableKey]) -> frozenset[Placement]:
     found = set()
     for key in keys:
         try:
@@ -69,7 +69,7 @@ def _placements(records: Records, record: CommitRecord, keys: frozenset[TableKey
     return frozenset(found)
 
 
-def _iter_refs(records: Records, seen: Seen) -> Iterator[tuple[str, CommitRecord]]:
+def _iter_refs(records: RepoStore, seen: Seen) -> Iterator[tuple[str, CommitRecord]]:
     """Everything that exists by name, with what it shows now."""
     main = seen.heads.get(MAIN)
     for head in seen.heads.values():

@@ -12,7 +12,7 @@ from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.doctor.findings import Case, FindingKind, Placement, RepositoryFinding
 from anabranch.repo.doctor.seen import Seen
 from anabranch.repo.log.entries import LogEntry, TableEntry
-from anabranch.repo.log.store import Records
+from anabranch.repo.log.store import RepoStore
 from anabranch.repo.write.homes import owns
 from anabranch.repo.write.settle import settle_table
 from anabranch.storage import in_parallel
@@ -20,7 +20,7 @@ from anabranch.storage import in_parallel
 __all__ = ["diagnose_homes"]
 
 
-def diagnose_homes(records: Records, seen: Seen, damaged: Collection[Placement]) -> Iterator[Case]:
+def diagnose_homes(records: RepoStore, seen: Seen, damaged: Collection[Placement]) -> Iterator[Case]:
     """Look at the homes in which the branches are written; those in which something is damaged are left out."""
     broken = {(place.dataset, place.home) for place in damaged}
     for head in seen.heads.values():
@@ -38,7 +38,7 @@ def diagnose_homes(records: Records, seen: Seen, damaged: Collection[Placement])
             yield from cases
 
 
-def _list_written(records: Records, head: LogEntry) -> Iterator[tuple[TableKey, TableEntry]]:
+def _list_written(records: RepoStore, head: LogEntry) -> Iterator[tuple[TableKey, TableEntry]]:
     tables = records.commits.tables_of(head.head)
     at_first = {} if str(head.branch) == MAIN else _tables_at_first(records, head)
     homes = Counter((entry.dataset, entry.home) for entry in tables.values())
@@ -49,14 +49,14 @@ def _list_written(records: Records, head: LogEntry) -> Iterator[tuple[TableKey, 
             yield key, entry
 
 
-def _tables_at_first(records: Records, head: LogEntry) -> dict[TableKey, TableEntry]:
+def _tables_at_first(records: RepoStore, head: LogEntry) -> dict[TableKey, TableEntry]:
     try:
         return records.commits.tables_of(records.heads.get_numbered(head.branch, head.state.created_as).head)
     except AnabranchError:
         return {}
 
 
-def _diagnose_home(records: Records, branch: BranchName, table: tuple[TableKey, TableEntry]) -> Case | None:
+def _diagnose_home(records: RepoStore, branch: BranchName, table: tuple[TableKey, TableEntry]) -> Case | None:
     key, entry = table
     home = records.context.dataset_root(entry.dataset).on(entry.home)
     subject = "/".join(filter(None, ["tables", entry.dataset, home.folder]))

@@ -10,8 +10,8 @@ from anabranch.errors import AnabranchError, StorageDeniedError, StorageUnavaila
 from anabranch.repo.doctor.findings import Case, FindingKind, RepositoryFinding
 from anabranch.repo.doctor.seen import Seen, digest_row
 from anabranch.repo.log import history_tables
-from anabranch.repo.log.config import Context
-from anabranch.repo.log.store import Records
+from anabranch.repo.log.config import RepoConfig
+from anabranch.repo.log.store import RepoStore
 
 __all__ = ["ToldHistory", "diagnose_history", "read_told_history"]
 
@@ -25,7 +25,7 @@ class ToldHistory:
     problem: str | None = None
 
 
-def read_told_history(context: Context) -> ToldHistory:
+def read_told_history(context: RepoConfig) -> ToldHistory:
     """Read the tables; to be done before the logs are read, as those may only know more."""
     try:
         commits, actors = history_tables.read_history(context)
@@ -39,7 +39,7 @@ def read_told_history(context: Context) -> ToldHistory:
     return ToldHistory(commits=commits, actors=actors)
 
 
-def diagnose_history(records: Records, seen: Seen, told: ToldHistory) -> Iterator[Case]:
+def diagnose_history(records: RepoStore, seen: Seen, told: ToldHistory) -> Iterator[Case]:
     """Compare the tables with the commits that were seen; to be asked only where the logs are whole."""
     problem = told.problem
     if told.commits is not None:

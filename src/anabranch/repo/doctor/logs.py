@@ -17,11 +17,11 @@ from anabranch.repo.doctor.seen import Seen, name_of
 from anabranch.repo.log import codec
 from anabranch.repo.log.clocks import as_text, store_microseconds
 from anabranch.repo.log.clones import CLONES
-from anabranch.repo.log.config import BRANCHES, RUNS, Context
+from anabranch.repo.log.config import BRANCHES, RUNS, RepoConfig
 from anabranch.repo.log.entries import BranchMode, LogEntry
 from anabranch.repo.log.numbered import NumberedLog
 from anabranch.repo.log.origins import ORIGIN
-from anabranch.repo.log.store import Records
+from anabranch.repo.log.store import RepoStore
 from anabranch.repo.refs.tags import TAGS, TagInfo, decode_tag
 from anabranch.storage import documents, in_parallel, put_once
 from anabranch.storage.documents import is_torn
@@ -79,7 +79,7 @@ class LogPlace:
         return (f"{self.name}@v{number}",) if is_public else ()
 
 
-def list_logs(context: Context) -> tuple[list[LogPlace], list[str]]:
+def list_logs(context: RepoConfig) -> tuple[list[LogPlace], list[str]]:
     """The logs there are, and folders among them whose names are none that logs have."""
     logs, strangers = [], []
     for folder in (BRANCHES, RUNS, TAGS, CLONES):
@@ -132,7 +132,7 @@ class _Unclear:
     set_aside: Callable[[], bool] | None
 
 
-def look_at_log(records: Records, seen: Seen, place: LogPlace) -> None:
+def look_at_log(records: RepoStore, seen: Seen, place: LogPlace) -> None:
     """Read every entry of a log, and the commits that they published."""
     listed = _list(place)
     if not listed.numbers and not listed.has_hint:
@@ -172,7 +172,7 @@ def _wrong_order(place: LogPlace, entries: list["_Timed"]) -> Iterator[Case]:
             yield Case(finding=finding)
 
 
-def _future_times(context: Context, place: LogPlace, entries: list["_Timed"]) -> Iterator[Case]:
+def _future_times(context: RepoConfig, place: LogPlace, entries: list["_Timed"]) -> Iterator[Case]:
     """Report entries whose time is still to come; the store is asked for its time only if there are any."""
     tolerance = int((context.clock_tolerance or timedelta(0)) / timedelta(microseconds=1))
     future = [entry for entry in entries if entry.at > context.clock() + tolerance]
@@ -209,7 +209,7 @@ def _true_newest(place: LogPlace, listed: _Listed) -> int:
     return listed.hint[0] if find_copy(place.log, place.is_own, place.decode, listed.hint[0]) else listed.newest
 
 
-def _look_at_entry(records: Records, seen: Seen, place: LogPlace, number: int, newest: int) -> Case | _Timed | None:
+def _look_at_entry(records: RepoStore, seen: Seen, place: LogPlace, number: int, newest: int) -> Case | _Timed | None:
     data = place.log.find(number)
     if data is None:
         said = f"entry {number} of {place.label} is missing"
@@ -241,7 +241,7 @@ def _look_at_entry(records: Records, seen: Seen, place: LogPlace, number: int, n
     return _Timed(number, entry.at) if isinstance(entry, LogEntry) else None
 
 
-def _take_in(records: Records, seen: Seen, entry: Entry, *, is_newest: bool) -> None:
+def _take_in(records: RepoStore, seen: Seen, entry: Entry, *, is_newest: bool) -> None:
     if isinstance(entry, TagInfo) and is_newest and not entry.is_deleted:
         seen.add_tag(entry)
     if not isinstance(entry, LogEntry):
@@ -255,7 +255,7 @@ def _take_in(records: Records, seen: Seen, entry: Entry, *, is_newest: bool) -> 
         seen.add_head(entry)
 
 
-def _lost(records: Records, place: LogPlace, number: int, newest: int, *, kind: FindingKind, said: str) -> Case:
+def _lost(records: RepoStore, place: LogPlace, number: int, newest: int, *, kind: FindingKind, said: str) -> Case:
     """An entry that is gone or wrong. It is the commit point of what it said, so that it is never just removed."""
     data = find_copy(place.log, place.is_own, place.decode, number)
     if data is None and place.branch is not None:
@@ -289,7 +289,7 @@ def _can_be_set_aside(place: LogPlace, data: bytes) -> bool:
     return (place.is_tag or place.branch is not None) and is_torn(data)
 
 
-def _set_aside(context: Context, place: LogPlace, number: int, data: bytes) -> bool:
+def _set_aside(context: RepoConfig, place: LogPlace, number: int, data: bytes) -> bool:
     """Move a torn newest entry to a name that is not an entry's, so that the one before it is the newest again."""
     path = place.log.path(number)
     # Deletes are unconditional: a second repair must not remove what a writer has put here after the first.
@@ -361,7 +361,7 @@ def _unknown_files(listed: _Listed) -> Iterator[Case]:
     return (unknown_file(path) for path in listed.others if not path.endswith(TORN))
 
 
-def diagnose_branches(records: Records, seen: Seen, told: ToldHistory) -> list[Case]:
+def diagnose_branches(records: RepoStore, seen: Seen, told: ToldHistory) -> list[Case]:
     """What was found in logs; live branches cannot be read either where main cannot."""
     live = {name for name, head in seen.heads.items() if head.state.mode is BranchMode.LIVE}
     alive = {name for name in live if not seen.heads[name].state.is_deleted}
@@ -373,7 +373,7 @@ def _with_refs(case: Case, refs: set[str]) -> Case:
     return replace(case, finding=replace(case.finding, refs=tuple(sorted({*case.finding.refs, *refs}))))
 
 
-def _diagnose_unclear(records: Records, seen: Seen, told: ToldHistory) -> Iterator[Case]:
+def _diagnose_unclear(records: RepoStore, seen: Seen, told: ToldHistory) -> Iterator[Case]:
     """Report damaged newest entries, for which no later entry speaks.
 
     If something refers to the commit that such an entry published, the entry follows from the commit. Otherwise it is
@@ -413,7 +413,7 @@ def _rebuilt(case: Case, place: LogPlace, number: int, data: bytes) -> Case:
     return Case(finding=finding, mend=lambda: _put_entry(place, number, data))
 
 
-def _diagnose_main(records: Records, seen: Seen, told: ToldHistory) -> Iterator[Case]:
+def _diagnose_main(records: RepoStore, seen: Seen, told: ToldHistory) -> Iterator[Case]:
     """Report what was found in the logs, and that main has no log at all."""
     yield from seen.cases
     unclear = list(_diagnose_unclear(records, seen, told))

@@ -19,7 +19,7 @@ from anabranch.repo.log.entries import (
     TableMap,
 )
 from anabranch.repo.log.numbered import NumberedLog
-from anabranch.repo.log.store import Records
+from anabranch.repo.log.store import RepoStore
 from anabranch.repo.refs.tags import TagInfo
 from anabranch.storage import documents
 from anabranch.storage.documents import is_sealed
@@ -45,7 +45,7 @@ _UNUSUAL = frozenset({CommitKind.INIT, CommitKind.FREEZE})
 class Rebuilder:
     """Writes commit objects again."""
 
-    def __init__(self, records: Records, seen: Seen) -> None:
+    def __init__(self, records: RepoStore, seen: Seen) -> None:
         self._records = records
         self._seen = seen
 
@@ -140,7 +140,7 @@ def find_copy(log: NumberedLog, is_own: IsOwn, decode: Decode, number: int) -> b
         return None
 
 
-def rebuild_entry(records: Records, log: NumberedLog, branch: BranchName, number: int) -> bytes | None:
+def rebuild_entry(records: RepoStore, log: NumberedLog, branch: BranchName, number: int) -> bytes | None:
     """Return a lost log entry if the entries around it leave no doubt what it was; None if they do.
 
     The entry after it must build on a commit that was made as this number on top of the entry before it, and nothing
@@ -153,7 +153,7 @@ def rebuild_entry(records: Records, log: NumberedLog, branch: BranchName, number
 
 
 def rebuild_newest(
-    records: Records, log: NumberedLog, branch: BranchName, number: int, published: Collection[str]
+    records: RepoStore, log: NumberedLog, branch: BranchName, number: int, published: Collection[str]
 ) -> bytes | None:
     """Return a damaged newest entry, given the commits that something says it published; None if there is any doubt."""
     before = _find(log, branch, number - 1)
@@ -181,7 +181,7 @@ def _entry_after(before: LogEntry, record: CommitRecord | None) -> bytes | None:
     return codec.encode_entry(entry)
 
 
-def _made_as(records: Records, after: LogEntry, number: int) -> CommitRecord | None:
+def _made_as(records: RepoStore, after: LogEntry, number: int) -> CommitRecord | None:
     """The commit that the lost entry published, by the entry after it."""
     here = (str(after.branch), number)
     for commit_id in (after.head.commit.graph_commit_id, after.head.commit.parent_commit_id):

@@ -12,12 +12,12 @@ from anabranch.format.scan import iter_batches
 from anabranch.format.staging import Pin
 from anabranch.repo.doctor.findings import Case, FindingKind, Placement, RepositoryFinding
 from anabranch.repo.doctor.seen import Use
-from anabranch.repo.log.config import TABLES, Context
+from anabranch.repo.log.config import TABLES, RepoConfig
 
 __all__ = ["diagnose_rows"]
 
 
-def diagnose_rows(context: Context, uses: Mapping[Placement, Use]) -> Iterator[Case]:
+def diagnose_rows(context: RepoConfig, uses: Mapping[Placement, Use]) -> Iterator[Case]:
     """Read every row of some states of tables; only the keys of one of them are held in memory.
 
     What is wrong with many states of one table is one finding: they share their files.
@@ -30,7 +30,7 @@ def diagnose_rows(context: Context, uses: Mapping[Placement, Use]) -> Iterator[C
         yield _case(kind, states)
 
 
-def _check(context: Context, place: Placement, keys: list[tuple[str, ...]]) -> Iterator[tuple[FindingKind, str]]:
+def _check(context: RepoConfig, place: Placement, keys: list[tuple[str, ...]]) -> Iterator[tuple[FindingKind, str]]:
     home = context.dataset_root(place.dataset).on(place.home)
     try:
         columns = _read(Pin(home=home, version=place.version), keys)

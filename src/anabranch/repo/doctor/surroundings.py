@@ -17,7 +17,7 @@ from anabranch.repo.log import history_tables
 from anabranch.repo.log.clones import CLONES
 from anabranch.repo.log.collected import COPY, GC, RECORD, decode_record
 from anabranch.repo.log.commits import COMMITS
-from anabranch.repo.log.config import BRANCHES, RUNS, TABLES, Context
+from anabranch.repo.log.config import BRANCHES, RUNS, TABLES, RepoConfig
 from anabranch.repo.log.creation import (
     MARK,
     MARK_COPY,
@@ -42,7 +42,7 @@ _KNOWN = frozenset({*_OWN, *history_tables.HISTORY_TABLES, *_OF_PIPELINES})
 _DEAD_LEASES = 3
 
 
-def diagnose_mark(context: Context, seen: Seen) -> Case | None:
+def diagnose_mark(context: RepoConfig, seen: Seen) -> Case | None:
     """Check the object that makes the folder a repository; raise if nothing else shows that there is one."""
     kind, problem, remedy = FindingKind.DAMAGED_MARK, "", ""
     try:
@@ -73,7 +73,7 @@ def diagnose_mark(context: Context, seen: Seen) -> Case | None:
     return Case(finding=finding, mend=(lambda: _write_mark(context, seen, copy)) if can_repair else None)
 
 
-def _mark_copy(context: Context, mark: Mark) -> Case | None:
+def _mark_copy(context: RepoConfig, mark: Mark) -> Case | None:
     """Check the copy of the mark. A repository of an earlier release has none, and gets one."""
     if find_mark_copy(context) == mark:
         return None
@@ -93,7 +93,7 @@ def _mark_copy(context: Context, mark: Mark) -> Case | None:
     return Case(finding=finding, mend=write)
 
 
-def _why_unfinished(context: Context) -> str:
+def _why_unfinished(context: RepoConfig) -> str:
     """Return how to continue a clone that was cut off, which has no mark yet; empty if this is not such a clone."""
     try:
         refuse_unfinished(context)
@@ -102,14 +102,14 @@ def _why_unfinished(context: Context) -> str:
     return ""
 
 
-def _write_mark(context: Context, seen: Seen, copy: Mark | None) -> bool:
+def _write_mark(context: RepoConfig, seen: Seen, copy: Mark | None) -> bool:
     created_at = seen.heads[MAIN].state.created_at
     # Without a copy the id is lost. Only unfinished clones compare it, and they begin again.
     replace_mark(context, copy or Mark(id=context.new_id(), root=context.root, created_at=created_at))
     return True
 
 
-def diagnose_records(context: Context) -> Iterator[Case]:
+def diagnose_records(context: RepoConfig) -> Iterator[Case]:
     """Check the records of which commits were collected: without one of them, no collection runs."""
     for info in context.store.list(GC):
         if not info.path.endswith((RECORD, COPY)):
@@ -130,7 +130,7 @@ def diagnose_records(context: Context) -> Iterator[Case]:
         yield Case(finding=finding, mend=partial(_copy_record, context, other, info.path) if can_repair else None)
 
 
-def _record_problem(context: Context, path: str) -> str | None:
+def _record_problem(context: RepoConfig, path: str) -> str | None:
     try:
         decode_record(context.store.get(path), path=path)
     except (CorruptError, ObjectNotFoundError, UnsupportedFormatError) as err:
@@ -138,12 +138,12 @@ def _record_problem(context: Context, path: str) -> str | None:
     return None
 
 
-def _copy_record(context: Context, source: str, target: str) -> bool:
+def _copy_record(context: RepoConfig, source: str, target: str) -> bool:
     context.store.put(target, context.store.get(source))
     return True
 
 
-def diagnose_leases(context: Context) -> Iterator[Case]:
+def diagnose_leases(context: RepoConfig) -> Iterator[Case]:
     """Find signs of life whose givers are long dead."""
     found = list(context.store.list(LEASES))
     if not found:
@@ -171,7 +171,7 @@ def diagnose_leases(context: Context) -> Iterator[Case]:
     yield Case(finding=finding, mend=mend)
 
 
-def diagnose_names(context: Context, folders: list[str]) -> Iterator[Case]:
+def diagnose_names(context: RepoConfig, folders: list[str]) -> Iterator[Case]:
     """Say what has a name that nobody here gives: right below the root, and `folders` among the logs."""
     store = context.store
     top = {*store.list_folders(), *(info.path for info in store.list_files())}

@@ -18,7 +18,7 @@ from anabranch.format.refs import BranchInfo, parse_branch, scan_refs
 from anabranch.format.staging import Pin, find_indexed_column, find_shown, rebuild_staged
 from anabranch.repo.doctor.findings import Case, FindingKind, Placement, RepositoryFinding
 from anabranch.repo.doctor.seen import Use
-from anabranch.repo.log.config import TABLES, Context
+from anabranch.repo.log.config import TABLES, RepoConfig
 from anabranch.storage import in_parallel, open_store
 from anabranch.storage.uris import relative_to
 
@@ -47,7 +47,7 @@ class DatasetCheck:
     gone: Mapping[Placement, str] = field(default_factory=dict)
 
 
-def look_at_dataset(context: Context, dataset: str, uses: Mapping[Placement, Use]) -> DatasetCheck:
+def look_at_dataset(context: RepoConfig, dataset: str, uses: Mapping[Placement, Use]) -> DatasetCheck:
     """Check the table states that are stored in a dataset."""
     try:
         root = context.dataset_root(dataset)

@@ -14,9 +14,9 @@ from anabranch.repo.gc.report import CollectedObject, GcReport, GcStage
 from anabranch.repo.gc.roots import Roots, find_roots
 from anabranch.repo.gc.wanted import find_wanted
 from anabranch.repo.log.collected import list_collected, mark_collected, record_collected, unmark_collected
-from anabranch.repo.log.config import TABLES, Context
+from anabranch.repo.log.config import TABLES, RepoConfig
 from anabranch.repo.log.entries import CommitRecord
-from anabranch.repo.log.store import Records
+from anabranch.repo.log.store import RepoStore
 from anabranch.repo.write.removal import being_removed
 from anabranch.storage import find_object, in_parallel, iter_in_parallel
 from anabranch.storage.clock import store_time
@@ -28,7 +28,7 @@ Progress = Callable[[GcStage, int, int], None]
 
 
 def collect_garbage(
-    records: Records, policy: Policy, *, dry_run: bool, progress: Progress = lambda *_: None
+    records: RepoStore, policy: Policy, *, dry_run: bool, progress: Progress = lambda *_: None
 ) -> GcReport:
     """Delete what no retained commit needs. A dry run only reports it, and writes nothing.
 
@@ -43,7 +43,7 @@ def collect_garbage(
         return _Collection(replace(records, lease=lease), policy, progress, dry_run=False).run()
 
 
-def find_horizon(context: Context, grace: timedelta) -> tuple[datetime, datetime | None]:
+def find_horizon(context: RepoConfig, grace: timedelta) -> tuple[datetime, datetime | None]:
     """Before when an object must have been written to be collected, and since when work holds that back, if it does."""
     horizon = store_time(context.store) - grace
     oldest = min([*context.leases.list_begins(), *_iter_begins_of_runs(context)], default=None)
@@ -53,7 +53,7 @@ def find_horizon(context: Context, grace: timedelta) -> tuple[datetime, datetime
     return oldest - context.lease, oldest
 
 
-def _iter_begins_of_runs(context: Context) -> Iterator[datetime]:
+def _iter_begins_of_runs(context: RepoConfig) -> Iterator[datetime]:
     """Return when each run began that may still be alive. While its steps write, its log does not show it."""
     for name in context.leases.list_names():
         log = context.branch_log(BranchName.of_run(name))
@@ -61,7 +61,7 @@ def _iter_begins_of_runs(context: Context) -> Iterator[datetime]:
             yield first.modified
 
 
-def list_datasets(context: Context) -> list[str]:
+def list_datasets(context: RepoConfig) -> list[str]:
     """All table folders, also of tables that no commit has, named as entries name them."""
     buckets = context.store.list_folders(TABLES)
     folders = in_parallel(context.store.list_folders, buckets)
@@ -70,7 +70,7 @@ def list_datasets(context: Context) -> list[str]:
 
 @dataclass(slots=True)
 class _Collection:
-    records: Records
+    records: RepoStore
     policy: Policy
     progress: Progress
     dry_run: bool = field(kw_only=True)
@@ -112,7 +112,7 @@ class _Collection:
             return roots, doomed
         now = context.clock()
         in_parallel(lambda commit_id: mark_collected(context, commit_id, at=now), sorted(doomed))
-        roots = find_roots(Records.of(context), self.policy, horizon=horizon).without(before)
+        roots = find_roots(RepoStore.of(context), self.policy, horizon=horizon).without(before)
         doomed -= roots.retained
         self.records.check_lease()
         record_collected(context, doomed, at=now)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from anabranch.errors import TableNotFoundError
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log.entries import GraphCommit
-from anabranch.repo.log.store import Records
+from anabranch.repo.log.store import RepoStore
 from anabranch.repo.transaction import Transaction
 from anabranch.repo.write.columns import Rewriter
 from anabranch.repo.write.homes import owns
@@ -35,7 +35,7 @@ class Compaction:
     commit: GraphCommit | None
 
 
-def list_written(records: Records, branch: BranchName) -> tuple[str, ...]:
+def list_written(records: RepoStore, branch: BranchName) -> tuple[str, ...]:
     """The tables that a branch has written to; the others are not its own to rewrite."""
     tables = records.commits.tables_of(records.heads.get(branch).head)
     return tuple(str(key) for key in sorted(tables) if owns(branch, tables[key].home))

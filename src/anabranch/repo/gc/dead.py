@@ -8,7 +8,7 @@ from anabranch.format.reach import Reach, Wanted, find_reach
 from anabranch.repo.gc.report import CollectedObject
 from anabranch.repo.leases.leases import LEASES
 from anabranch.repo.log.commits import COMMITS
-from anabranch.repo.log.config import Context
+from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.history_tables import history_homes
 from anabranch.repo.write.removal import REMOVING
 from anabranch.storage import ObjectInfo, ObjectStore, in_parallel
@@ -38,14 +38,14 @@ def delete_wave(store: ObjectStore, wave: Sequence[CollectedObject]) -> None:
     store.sync_folders(sorted({found.path.rpartition("/")[0] for found in wave}))
 
 
-def iter_history_reach(context: Context, horizon: datetime) -> Iterator[tuple[str, Reach]]:
+def iter_history_reach(context: RepoConfig, horizon: datetime) -> Iterator[tuple[str, Reach]]:
     """The tables of commits and actors, of which only the newest version counts, each with its folder."""
     for name, home in history_homes(context):
         newest = Wanted(places=frozenset({(None, home.head_version())}))
         yield name, find_reach(home, newest, horizon=horizon)
 
 
-def iter_loose(context: Context, published: frozenset[str], horizon: datetime) -> Iterator[CollectedObject]:
+def iter_loose(context: RepoConfig, published: frozenset[str], horizon: datetime) -> Iterator[CollectedObject]:
     """Commit objects that no log knows, signs of life that nobody renews, and marks of removals that are over."""
     for info in _older(context.store.list(COMMITS), horizon):
         commit_id = info.path.rpartition("/")[2].removesuffix(".json")

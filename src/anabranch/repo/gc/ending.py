@@ -6,7 +6,7 @@ from anabranch.errors import BranchInUseError, BranchProtectedError, BusyError, 
 from anabranch.ids import MAIN
 from anabranch.repo.log.clocks import store_microseconds
 from anabranch.repo.log.entries import LogEntry, RunPhase
-from anabranch.repo.log.store import Records
+from anabranch.repo.log.store import RepoStore
 from anabranch.repo.refs.branches import delete_branch
 from anabranch.repo.runs.runs import abort_run, run_state
 from anabranch.storage import find_object
@@ -16,7 +16,7 @@ __all__ = ["end_dead_runs", "end_expired_branches", "list_dead_runs", "list_expi
 _SILENT = "its process gave no sign of life"
 
 
-def list_expired_branches(records: Records) -> tuple[LogEntry, ...]:
+def list_expired_branches(records: RepoStore) -> tuple[LogEntry, ...]:
     """Return the branches whose time has passed by the store's clock."""
     now = store_microseconds(records.context)
     return tuple(
@@ -27,7 +27,7 @@ def list_expired_branches(records: Records) -> tuple[LogEntry, ...]:
     )
 
 
-def end_expired_branches(records: Records) -> tuple[str, ...]:
+def end_expired_branches(records: RepoStore) -> tuple[str, ...]:
     """Delete the branches past their time, but for those that others still hang on."""
     ended = []
     # Whatever was made from another one comes before that.
@@ -41,7 +41,7 @@ def end_expired_branches(records: Records) -> tuple[str, ...]:
     return tuple(sorted(ended))
 
 
-def _try_to_delete(records: Records, entry: LogEntry) -> bool:
+def _try_to_delete(records: RepoStore, entry: LogEntry) -> bool:
     try:
         delete_branch(records, entry.branch)
     except (BranchInUseError, BranchProtectedError, BusyError):
@@ -49,7 +49,7 @@ def _try_to_delete(records: Records, entry: LogEntry) -> bool:
     return True
 
 
-def list_dead_runs(records: Records, *, horizon: datetime) -> tuple[str, ...]:
+def list_dead_runs(records: RepoStore, *, horizon: datetime) -> tuple[str, ...]:
     """The runs that are not over, whose process said nothing since the horizon."""
     found = []
     for entry in records.heads.list_runs():
@@ -67,7 +67,7 @@ def list_dead_runs(records: Records, *, horizon: datetime) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def end_dead_runs(records: Records, *, horizon: datetime) -> tuple[str, ...]:
+def end_dead_runs(records: RepoStore, *, horizon: datetime) -> tuple[str, ...]:
     """Let nobody publish a run any more that seems dead, or say so if it was published after all."""
     ended = []
     for run_id in list_dead_runs(records, horizon=horizon):

@@ -18,9 +18,9 @@ from anabranch.repo.gc.roots import Roots, find_roots
 from anabranch.repo.gc.usage import FileGroup, HolderKind, RepositoryStorage, TableUsage, measure_holders
 from anabranch.repo.gc.wanted import find_wanted, iter_held_entries
 from anabranch.repo.log.collected import list_collected
-from anabranch.repo.log.config import TABLES, Context
+from anabranch.repo.log.config import TABLES, RepoConfig
 from anabranch.repo.log.entries import BranchMode, CommitRecord, TableEntry
-from anabranch.repo.log.store import Records
+from anabranch.repo.log.store import RepoStore
 from anabranch.repo.refs.live import shown
 from anabranch.storage import in_parallel, iter_in_parallel
 
@@ -49,7 +49,7 @@ class Part:
 
 
 def measure_storage(
-    records: Records, policy: Policy, part: Part, *, progress: Progress = lambda *_: None
+    records: RepoStore, policy: Policy, part: Part, *, progress: Progress = lambda *_: None
 ) -> RepositoryStorage:
     """Tell for whose sake files are kept under a policy, and what would be freed; nothing is changed.
 
@@ -92,7 +92,7 @@ class _MeasuredTable:
 
 
 class _Measurement:
-    def __init__(self, records: Records, policy: Policy, part: Part, progress: Progress) -> None:
+    def __init__(self, records: RepoStore, policy: Policy, part: Part, progress: Progress) -> None:
         self._records = records
         self._policy = policy
         self._part = part
@@ -171,7 +171,7 @@ class _Measurement:
 
 
 def _find_interests(
-    records: Records, roots: Roots, commits: Sequence[CommitRecord]
+    records: RepoStore, roots: Roots, commits: Sequence[CommitRecord]
 ) -> dict[str, dict[Place, _Interest]]:
     """Who needs which versions of which datasets."""
     found: dict[str, dict[Place, _Interest]] = defaultdict(lambda: defaultdict(_Interest))
@@ -187,7 +187,7 @@ def _find_interests(
     return found
 
 
-def _iter_heads(records: Records, roots: Roots) -> Iterator[tuple[str, TableKey, TableEntry]]:
+def _iter_heads(records: RepoStore, roots: Roots) -> Iterator[tuple[str, TableKey, TableEntry]]:
     """Every table of every branch as it is now; a live one shows most of main's."""
     main = next(entry.head for entry in roots.heads if str(entry.branch) == MAIN)
     for entry in roots.heads:
@@ -290,7 +290,7 @@ def _by_home(interests: _Interests) -> dict[str | None, _Interest]:
     return found
 
 
-def _measure_metadata(context: Context) -> dict[str, Usage]:
+def _measure_metadata(context: RepoConfig) -> dict[str, Usage]:
     """Everything beside the tables, by folder."""
 
     def measure(folder: str) -> Usage:

@@ -6,7 +6,7 @@ from typing import Any
 
 from anabranch.errors import InvalidInputError
 from anabranch.format.arguments import checked_number
-from anabranch.repo.log.config import Context
+from anabranch.repo.log.config import RepoConfig
 
 __all__ = ["DEFAULT_GRACE", "Policy", "checked_policy", "safe_grace"]
 
@@ -32,13 +32,13 @@ class Policy:
         return self.keep_newer_than is None and self.keep_last is None
 
 
-def safe_grace(context: Context) -> timedelta:
+def safe_grace(context: RepoConfig) -> timedelta:
     """The shortest time after which work that gave no sign of life is surely over."""
     return context.lease * _LEASES
 
 
 def checked_policy(
-    context: Context, *, keep_newer_than: timedelta | None, keep_last: int | None, grace: timedelta | None
+    context: RepoConfig, *, keep_newer_than: timedelta | None, keep_last: int | None, grace: timedelta | None
 ) -> Policy:
     shortest = safe_grace(context)
     grace = max(DEFAULT_GRACE, shortest) if grace is None else _duration(grace, "grace")

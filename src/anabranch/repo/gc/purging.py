@@ -16,7 +16,7 @@ from anabranch.repo.log.collected import list_collected, mark_collected, record_
 from anabranch.repo.log.config import TABLES
 from anabranch.repo.log.entries import CommitRecord, LogEntry
 from anabranch.repo.log.history_tables import commits_since
-from anabranch.repo.log.store import Records
+from anabranch.repo.log.store import RepoStore
 from anabranch.repo.write.homes import owns
 from anabranch.repo.write.removal import being_removed
 from anabranch.storage import ObjectInfo, in_parallel
@@ -25,7 +25,7 @@ from anabranch.storage.clock import store_time
 __all__ = ["purge_branch"]
 
 
-def purge_branch(records: Records, tombstone: LogEntry) -> int:
+def purge_branch(records: RepoStore, tombstone: LogEntry) -> int:
     """Free the space of a deleted branch without any grace: whoever reads it now fails. The bytes freed.
 
     What a tag, a clone or another branch took from it is kept, though they may be deleted: those can come back. Work
@@ -39,7 +39,7 @@ def purge_branch(records: Records, tombstone: LogEntry) -> int:
     doomed = sorted(made - roots.retained - collected)
     now = context.clock()
     in_parallel(lambda commit_id: mark_collected(context, commit_id, at=now), doomed)
-    roots = _roots(Records.of(context), tombstone).without(collected)  # who took one up meanwhile keeps it
+    roots = _roots(RepoStore.of(context), tombstone).without(collected)  # who took one up meanwhile keeps it
     taken_up = [commit_id for commit_id in doomed if commit_id in roots.retained]
     in_parallel(lambda commit_id: unmark_collected(context, commit_id), taken_up)
     gone = frozenset(doomed) - roots.retained
@@ -55,7 +55,7 @@ def purge_branch(records: Records, tombstone: LogEntry) -> int:
     )
 
 
-def _roots(records: Records, tombstone: LogEntry) -> Roots:
+def _roots(records: RepoStore, tombstone: LogEntry) -> Roots:
     """What anybody else may reach: a branch that was deleted, however long ago, until its commits are collected."""
 
     def is_over(last: LogEntry) -> bool:
@@ -75,7 +75,7 @@ class _Place:
     homes: frozenset[str]
 
 
-def _own_homes(records: Records, branch: BranchName, commits: list[CommitRecord]) -> dict[str, set[str]]:
+def _own_homes(records: RepoStore, branch: BranchName, commits: list[CommitRecord]) -> dict[str, set[str]]:
     """The homes that a branch has had, by the dataset in which they lie."""
     entries = [entry for record in commits for entry in record.changes.values() if entry is not None]
     bases = {record.base for record in commits} & {record.commit.graph_commit_id for record in commits}
@@ -89,13 +89,13 @@ def _own_homes(records: Records, branch: BranchName, commits: list[CommitRecord]
     return found
 
 
-def _commits_since(records: Records, roots: Roots, created_at: int) -> list[CommitRecord]:
+def _commits_since(records: RepoStore, roots: Roots, created_at: int) -> list[CommitRecord]:
     """The retained commits that may name a home of a branch: none that was made before the first of that name."""
     late = [found for found in roots.retained if roots.created_at.get(found, created_at) >= created_at]
     return in_parallel(records.commits.get, sorted(late))
 
 
-def _purge_table(records: Records, tombstone: LogEntry, place: _Place, wanted: Wanted) -> int:
+def _purge_table(records: RepoStore, tombstone: LogEntry, place: _Place, wanted: Wanted) -> int:
     context = records.context
     with being_removed(context, place.dataset):
         root, far = context.dataset_root(place.dataset), store_time(context.store) + timedelta(days=1)
@@ -126,7 +126,7 @@ class _Look:
     ended: datetime
 
     @classmethod
-    def at(cls, records: Records, tombstone: LogEntry, place: _Place) -> "_Look":
+    def at(cls, records: RepoStore, tombstone: LogEntry, place: _Place) -> "_Look":
         store, log = records.context.store, records.context.branch_log(tombstone.branch)
         folder, branch = f"{TABLES}/{place.dataset}", tombstone.branch
         there = tuple(store.list(folder))

@@ -10,7 +10,7 @@ from anabranch.repo.gc.policy import Policy
 from anabranch.repo.history.ancestry import Ancestry
 from anabranch.repo.log.clones import Clones
 from anabranch.repo.log.entries import BranchMode, CommitRecord, GraphCommit, LogEntry
-from anabranch.repo.log.store import Records
+from anabranch.repo.log.store import RepoStore
 from anabranch.repo.refs.live import shown
 from anabranch.repo.refs.tags import iter_tagged_since
 from anabranch.storage import in_parallel
@@ -42,7 +42,7 @@ class Roots:
 
 
 def find_roots(
-    records: Records, policy: Policy, *, horizon: datetime, is_over: Callable[[LogEntry], bool] = lambda _: False
+    records: RepoStore, policy: Policy, *, horizon: datetime, is_over: Callable[[LogEntry], bool] = lambda _: False
 ) -> Roots:
     """Read all logs: what was reachable at any time since the horizon counts.
 
@@ -54,7 +54,7 @@ def find_roots(
 
 class _Search:
     def __init__(
-        self, records: Records, policy: Policy, horizon: datetime, is_over: Callable[[LogEntry], bool]
+        self, records: RepoStore, policy: Policy, horizon: datetime, is_over: Callable[[LogEntry], bool]
     ) -> None:
         self._records = records
         self._policy = policy
@@ -144,7 +144,7 @@ class _Log:
     kept: frozenset[str]
 
     @classmethod
-    def read(cls, records: Records, lines: Lines, branch: BranchName, find_kept: "_FindKept") -> "_Log | None":
+    def read(cls, records: RepoStore, lines: Lines, branch: BranchName, find_kept: "_FindKept") -> "_Log | None":
         log = records.context.branch_log(branch)
         listed = ((log.number_of(info.path), info.modified) for info in records.context.store.list(log.folder))
         times = {number: modified for number, modified in listed if number is not None}
@@ -171,7 +171,7 @@ class _Log:
 class _Life:
     """One branch from its creation to its end, or until now: a name may be used for several, one after the other."""
 
-    def __init__(self, records: Records, lines: Lines, last: LogEntry) -> None:
+    def __init__(self, records: RepoStore, lines: Lines, last: LogEntry) -> None:
         self._records = records
         self._lines = lines
         self._last = last

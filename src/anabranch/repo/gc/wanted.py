@@ -8,7 +8,7 @@ from anabranch.format.reach import Place, Wanted
 from anabranch.ids import TableKey
 from anabranch.repo.gc.roots import Roots
 from anabranch.repo.log.entries import CommitRecord, TableEntry
-from anabranch.repo.log.store import Records
+from anabranch.repo.log.store import RepoStore
 from anabranch.repo.write.homes import owns
 
 __all__ = ["HeldEntry", "find_wanted", "iter_held_entries"]
@@ -23,7 +23,7 @@ class HeldEntry:
     holders: frozenset[str]
 
 
-def find_wanted(records: Records, roots: Roots, commits: Sequence[CommitRecord]) -> dict[str, Wanted]:
+def find_wanted(records: RepoStore, roots: Roots, commits: Sequence[CommitRecord]) -> dict[str, Wanted]:
     """What must stay of each dataset for the sake of some commits."""
     places: dict[str, set[Place]] = defaultdict(set)
     without_key: dict[str, set[Place]] = defaultdict(set)
@@ -40,7 +40,7 @@ def find_wanted(records: Records, roots: Roots, commits: Sequence[CommitRecord])
     }
 
 
-def _find_since(records: Records, roots: Roots) -> dict[str, dict[str | None, int]]:
+def _find_since(records: RepoStore, roots: Roots) -> dict[str, dict[str | None, int]]:
     """From which ordinary version on the next writer looks for strangers' writes, in each home that a branch writes to.
 
     Those before were looked at when they were passed.
@@ -54,7 +54,7 @@ def _find_since(records: Records, roots: Roots) -> dict[str, dict[str | None, in
     return since
 
 
-def iter_held_entries(records: Records, roots: Roots, commits: Sequence[CommitRecord]) -> Iterator[HeldEntry]:
+def iter_held_entries(records: RepoStore, roots: Roots, commits: Sequence[CommitRecord]) -> Iterator[HeldEntry]:
     """Every table of some retained commits, each state of it once."""
     by_base: dict[str, list[CommitRecord]] = defaultdict(list)
     for record in commits:
@@ -68,7 +68,7 @@ def iter_held_entries(records: Records, roots: Roots, commits: Sequence[CommitRe
 
 
 def _iter_group(
-    records: Records, roots: Roots, group: list[CommitRecord]
+    records: RepoStore, roots: Roots, group: list[CommitRecord]
 ) -> Iterator[tuple[TableKey, TableEntry, frozenset[str]]]:
     """The tables of commits that share a base; most of them are the base's, and are looked at once."""
     base = records.commits.tables_of(replace(group[0], changes={}))

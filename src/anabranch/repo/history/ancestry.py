@@ -8,7 +8,7 @@ from itertools import chain
 
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log.entries import BranchState, CommitKind, CommitRecord, GraphCommit, Origin, TableEntry
-from anabranch.repo.log.store import Records
+from anabranch.repo.log.store import RepoStore
 
 __all__ = ["Ancestry", "TableBase", "find_merge_bases", "is_ancestor"]
 
@@ -44,12 +44,12 @@ class _Found:
     is_plain: bool
 
 
-def find_merge_bases(records: Records, ours: CommitRecord, theirs: CommitRecord) -> tuple[GraphCommit, ...]:
+def find_merge_bases(records: RepoStore, ours: CommitRecord, theirs: CommitRecord) -> tuple[GraphCommit, ...]:
     """The lowest common ancestors of two commits; see `Ancestry.find_bases`."""
     return Ancestry(records).find_bases(ours, theirs)
 
 
-def is_ancestor(records: Records, older: CommitRecord, newer: CommitRecord) -> bool:
+def is_ancestor(records: RepoStore, older: CommitRecord, newer: CommitRecord) -> bool:
     """Whether a commit is among those that led to another, or is that one."""
     return Ancestry(records).is_ancestor(older, newer)
 
@@ -61,7 +61,7 @@ class Ancestry:
     looked for. They come from the pages that commits carry of those before them: a line of n commits costs n/64 gets.
     """
 
-    def __init__(self, records: Records) -> None:
+    def __init__(self, records: RepoStore) -> None:
         self._records = records
         self._origins: dict[str, Origin] = {}
         self._read_before: dict[str, CommitRecord] = {}

@@ -16,7 +16,7 @@ from anabranch.repo.history.comparing import RowComparer
 from anabranch.repo.history.diff import RowChange, TableCounts, TableDiff, find_renamed
 from anabranch.repo.history.table_line import TableChange
 from anabranch.repo.log.entries import CommitKind, CommitRecord, GraphCommit, TableEntry
-from anabranch.repo.log.store import Records
+from anabranch.repo.log.store import RepoStore
 from anabranch.repo.snapshot import Table
 from anabranch.storage.parallel import in_parallel
 
@@ -92,7 +92,7 @@ class TableFeed:
 
     def __init__(
         self,
-        records: Records,
+        records: RepoStore,
         key: TableKey,
         *,
         resolve: Callable[[str], CommitRecord],

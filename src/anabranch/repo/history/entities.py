@@ -15,9 +15,9 @@ from anabranch.ids import TableKey
 from anabranch.repo.history.table_line import TableChange, iter_table_changes
 from anabranch.repo.log.arguments import checked_limit
 from anabranch.repo.log.collected import refuse_collected, telling_collected
-from anabranch.repo.log.config import Context
+from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import CommitRecord, GraphCommit, TableEntry
-from anabranch.repo.log.store import Records
+from anabranch.repo.log.store import RepoStore
 from anabranch.storage.parallel import in_parallel
 
 __all__ = ["EntityChange", "find_entity", "list_entity_changes"]
@@ -54,7 +54,7 @@ class EntityChange:
         return self.commit.actor_id
 
 
-def find_entity(records: Records, record: CommitRecord, key: TableKey, entity: Any) -> Row | None:
+def find_entity(records: RepoStore, record: CommitRecord, key: TableKey, entity: Any) -> Row | None:
     """The row of a key as a commit has it. Of the commit's tables only this one is looked at."""
     refuse_collected(record)
     entry = records.commits.find_table(record, key)
@@ -68,7 +68,7 @@ def find_entity(records: Records, record: CommitRecord, key: TableKey, entity: A
 
 
 def list_entity_changes(
-    records: Records, record: CommitRecord, key: TableKey, entity: Any, *, limit: int | None
+    records: RepoStore, record: CommitRecord, key: TableKey, entity: Any, *, limit: int | None
 ) -> list[EntityChange]:
     """The commits that changed a row, newest first, along the first parents of a commit.
 
@@ -78,7 +78,9 @@ def list_entity_changes(
     return list(islice(_iter_entity_changes(records, record, key, entity), checked_limit(limit, "changes")))
 
 
-def _iter_entity_changes(records: Records, record: CommitRecord, key: TableKey, entity: Any) -> Iterator[EntityChange]:
+def _iter_entity_changes(
+    records: RepoStore, record: CommitRecord, key: TableKey, entity: Any
+) -> Iterator[EntityChange]:
     changes = iter_table_changes(records, record, key)
     reader: _RowReader | None = None
     while some := list(islice(changes, _AT_A_TIME)):
@@ -112,7 +114,7 @@ def _newest_entry(key: TableKey, changes: list[TableChange]) -> TableEntry:
 class _RowReader:
     """Reads one row at many states of a table, of each only what the state read before did not have."""
 
-    def __init__(self, context: Context, key: TableKey, entity: Any, *, newest: TableEntry) -> None:
+    def __init__(self, context: RepoConfig, key: TableKey, entity: Any, *, newest: TableEntry) -> None:
         self._context = context
         self._values = tuple(_key_values(key, newest, entity).values())
         # What can be no key of the table is refused here; older states may have had another one.
@@ -165,7 +167,7 @@ class _RowReader:
         return dict(zip(entry.primary_key, self._values, strict=True))
 
 
-def _pin(context: Context, entry: TableEntry) -> Pin:
+def _pin(context: RepoConfig, entry: TableEntry) -> Pin:
     return Pin(home=context.home_of(entry), version=entry.version)
 
 

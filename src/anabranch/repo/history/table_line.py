@@ -6,7 +6,7 @@ from itertools import islice
 
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.log.entries import BranchMode, CommitKind, CommitRecord, GraphCommit, TableEntry
-from anabranch.repo.log.store import Records
+from anabranch.repo.log.store import RepoStore
 from anabranch.repo.refs.live import shown
 from anabranch.storage.parallel import in_parallel
 
@@ -39,7 +39,7 @@ class _Step:
     before: TableEntry | None
 
 
-def iter_table_changes(records: Records, record: CommitRecord, key: TableKey) -> Iterator[TableChange]:
+def iter_table_changes(records: RepoStore, record: CommitRecord, key: TableKey) -> Iterator[TableChange]:
     """The changes of a table along the first parents of a commit, newest first.
 
     Commits that did not touch the table are passed over without reading them. Where a live branch showed main's table,
@@ -73,7 +73,7 @@ def _iter_untold(changes: Iterator[TableChange], told: set[str]) -> Iterator[Tab
 
 
 def _iter_main(
-    records: Records, key: TableKey, saw: str | None, *, newest: TableEntry | None, until: TableEntry | None
+    records: RepoStore, key: TableKey, saw: str | None, *, newest: TableEntry | None, until: TableEntry | None
 ) -> Iterator[TableChange]:
     """What main did to a table from one state of it to another, newest first."""
     start = records.heads.get(BranchName(MAIN)).head if saw is None else records.commits.get(saw)
@@ -93,7 +93,7 @@ def _is_freeze(step: _Step) -> bool:
     return step.commit.kind is CommitKind.FREEZE
 
 
-def _iter_steps(records: Records, record: CommitRecord, key: TableKey) -> Iterator[_Step]:
+def _iter_steps(records: RepoStore, record: CommitRecord, key: TableKey) -> Iterator[_Step]:
     name = str(key)
     history = records.commits.iter_history(record)
     touching = (commit for commit in history if name in commit.tables or commit.kind is CommitKind.FREEZE)
@@ -101,7 +101,7 @@ def _iter_steps(records: Records, record: CommitRecord, key: TableKey) -> Iterat
         yield from in_parallel(lambda commit: _read_step(records, commit, key), some)
 
 
-def _read_step(records: Records, commit: GraphCommit, key: TableKey) -> _Step:
+def _read_step(records: RepoStore, commit: GraphCommit, key: TableKey) -> _Step:
     record = records.commits.get(commit.graph_commit_id)
     after = records.commits.find_table(record, key)
     if commit.kind is CommitKind.FREEZE:
@@ -110,7 +110,7 @@ def _read_step(records: Records, commit: GraphCommit, key: TableKey) -> _Step:
     return _Step(commit=commit, after=after, saw=record.saw, before=before)
 
 
-def _before_on_main(records: Records, record: CommitRecord, key: TableKey) -> TableEntry | None:
+def _before_on_main(records: RepoStore, record: CommitRecord, key: TableKey) -> TableEntry | None:
     """The table right before a commit that was made with main under it: as the branch then showed it."""
     commit = record.commit
     entry = records.heads.get_numbered(BranchName(commit.branch), commit.manifest_version - 1)

@@ -11,7 +11,7 @@ from anabranch.files.rows import Part, iter_parts
 from anabranch.format import scan, staging
 from anabranch.format.staging import WrittenFragment
 from anabranch.repo.io.values import LoadTask
-from anabranch.repo.write.staged_table import Draft
+from anabranch.repo.write.staged_table import StagedTable
 
 __all__ = ["explain_repeated", "keep_last"]
 
@@ -20,7 +20,7 @@ _MOST_SHOWN = 5
 
 
 def keep_last(
-    draft: Draft, fragments: Sequence[WrittenFragment], *, overwrites: pa.Schema | None
+    draft: StagedTable, fragments: Sequence[WrittenFragment], *, overwrites: pa.Schema | None
 ) -> tuple[tuple[WrittenFragment, ...], int]:
     """Written rows without those that a later one of the same key replaces, and how many these were.
 

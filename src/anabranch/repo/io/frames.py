@@ -15,7 +15,7 @@ from anabranch.repo.io.existing import find_table, refuse_other_types
 from anabranch.repo.io.taking_in import take_in
 from anabranch.repo.io.values import FrameRequest, Loaded, Loader, LoadMode, OnDuplicate
 from anabranch.repo.transaction import Transaction
-from anabranch.repo.write.staged_table import Draft
+from anabranch.repo.write.staged_table import StagedTable
 
 __all__ = ["load_frame"]
 
@@ -55,7 +55,7 @@ def _wanted(request: FrameRequest, given: pa.Schema) -> pa.Schema:
     return pa.schema([request.types.field(f.name) if f.name in request.types.names else f for f in given])
 
 
-def _prepare(tx: Transaction, request: FrameRequest, wanted: pa.Schema) -> Draft:
+def _prepare(tx: Transaction, request: FrameRequest, wanted: pa.Schema) -> StagedTable:
     table = find_table(tx, request)
     if table is None:
         draft = tx.prepare_new(request.key, wanted, primary_key=request.primary_key or ())
@@ -70,7 +70,7 @@ def _prepare(tx: Transaction, request: FrameRequest, wanted: pa.Schema) -> Draft
 
 
 def _take_in(
-    tx: Transaction, request: FrameRequest, draft: Draft, written: Sequence[WrittenFragment], schema: pa.Schema
+    tx: Transaction, request: FrameRequest, draft: StagedTable, written: Sequence[WrittenFragment], schema: pa.Schema
 ) -> Loaded:
     fragments, repeated = tuple(written), 0
     if request.on_duplicate is OnDuplicate.LAST:

@@ -28,7 +28,7 @@ from anabranch.repo.io.values import (
 )
 from anabranch.repo.snapshot import Table
 from anabranch.repo.transaction import Transaction
-from anabranch.repo.write.staged_table import Draft
+from anabranch.repo.write.staged_table import StagedTable
 
 __all__ = ["REJECTS", "load_files"]
 
@@ -103,7 +103,7 @@ def _target_schema(request: LoadRequest, table: Table | None) -> pa.Schema:
     return found
 
 
-def _prepare(tx: Transaction, request: LoadRequest, table: Table | None, schema: pa.Schema) -> Draft:
+def _prepare(tx: Transaction, request: LoadRequest, table: Table | None, schema: pa.Schema) -> StagedTable:
     if table is not None:
         return tx.prepare(request.key)
     if not schema.names:
@@ -114,7 +114,7 @@ def _prepare(tx: Transaction, request: LoadRequest, table: Table | None, schema:
     return tx.prepare_new(request.key, schema, primary_key=key)
 
 
-def _require_key(request: LoadRequest, draft: Draft, schema: pa.Schema) -> None:
+def _require_key(request: LoadRequest, draft: StagedTable, schema: pa.Schema) -> None:
     if request.mode is LoadMode.UPSERT and not draft.primary_key:
         raise InvalidInputError(
             f"table '{request.key}' has no primary key", hint="append the rows, or make the table with one"

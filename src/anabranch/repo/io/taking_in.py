@@ -7,13 +7,13 @@ import pyarrow as pa
 from anabranch.format.staging import WrittenFragment
 from anabranch.repo.io.values import LoadMode
 from anabranch.repo.transaction import Transaction
-from anabranch.repo.write.staged_table import Draft
+from anabranch.repo.write.staged_table import StagedTable
 
 __all__ = ["take_in"]
 
 
 def take_in(
-    tx: Transaction, mode: LoadMode, draft: Draft, fragments: Sequence[WrittenFragment], schema: pa.Schema
+    tx: Transaction, mode: LoadMode, draft: StagedTable, fragments: Sequence[WrittenFragment], schema: pa.Schema
 ) -> None:
     """Stage rows that were written for a prepared table and have values in the columns of a schema."""
     match mode:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 
 from anabranch.errors import ClockSkewError, CommitNotFoundError, ObjectNotFoundError, StorageError
 from anabranch.ids import BranchName
-from anabranch.repo.log.config import Context
+from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import LogEntry
 from anabranch.storage import find_object
 from anabranch.storage.clock import store_time
@@ -30,12 +30,12 @@ _measured: dict[str, tuple[float, float]] = {}
 _lock = threading.Lock()
 
 
-def store_microseconds(context: Context) -> int:
+def store_microseconds(context: RepoConfig) -> int:
     """Return the time by the store's clock, as commits record times; two requests."""
     return _microseconds(store_time(context.store))
 
 
-def check_clock(context: Context, written: str) -> None:
+def check_clock(context: RepoConfig, written: str) -> None:
     """Raise ClockSkewError if this machine's clock is too far from the store's.
 
     `written` is an object that was put a moment ago. It is asked for at most once per hour, process and store; in
@@ -57,12 +57,12 @@ def check_clock(context: Context, written: str) -> None:
     )
 
 
-def _is_apart(context: Context, by_store: int) -> bool:
+def _is_apart(context: RepoConfig, by_store: int) -> bool:
     tolerance = context.clock_tolerance or timedelta(0)
     return abs(context.clock() - by_store) > tolerance / timedelta(microseconds=1)
 
 
-def _known_time(context: Context) -> int | None:
+def _known_time(context: RepoConfig) -> int | None:
     with _lock:
         found = _measured.get(_key(context.root))
     now = _steady()
@@ -71,7 +71,7 @@ def _known_time(context: Context) -> int | None:
     return int((found[0] + now) * 1_000_000)
 
 
-def _measure(context: Context, written: str) -> int | None:
+def _measure(context: RepoConfig, written: str) -> int | None:
     try:
         modified = context.store.head(written).modified.timestamp()
     except (ObjectNotFoundError, StorageError):
@@ -101,7 +101,7 @@ def _steady() -> float:
 class StampedAhead:
     """Entries of a branch that all carry the same time, from a clock that was ahead of the store."""
 
-    context: Context
+    context: RepoConfig
     branch: BranchName
     at: int
 
@@ -114,7 +114,7 @@ class StampedAhead:
 
 
 def find_stamped_ahead(
-    context: Context, before: LogEntry, first: LogEntry, find: Callable[[int], LogEntry | None]
+    context: RepoConfig, before: LogEntry, first: LogEntry, find: Callable[[int], LogEntry | None]
 ) -> StampedAhead | None:
     """Return the entries from `first` on that were stamped ahead, if it is such a one; None if its time is right.
 
@@ -139,13 +139,13 @@ def find_stamped_ahead(
     return StampedAhead(context=context, branch=first.branch, at=first.at)
 
 
-def _is_copied(context: Context, entry: LogEntry, tolerance: int) -> bool:
+def _is_copied(context: RepoConfig, entry: LogEntry, tolerance: int) -> bool:
     """Whether the store's times are those of a copy: an entry with a right time was written long after it."""
     written = _written_at(context, entry)
     return written is not None and written > entry.at + tolerance
 
 
-def _written_at(context: Context, entry: LogEntry) -> int | None:
+def _written_at(context: RepoConfig, entry: LogEntry) -> int | None:
     found = find_object(context.store, context.branch_log(entry.branch).path(entry.number))
     return None if found is None else _microseconds(found.modified)
 

@@ -11,7 +11,7 @@ from enum import StrEnum
 from anabranch.errors import BusyError, CorruptError, NotFoundError
 from anabranch.ids import TableKey
 from anabranch.repo.log import codec, validation
-from anabranch.repo.log.config import Context
+from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.numbered import NumberedLog
 from anabranch.storage import documents, in_parallel
 
@@ -66,11 +66,11 @@ class HeldCommit:
 class Clones:
     """The clones that were made of one repository."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: RepoConfig) -> None:
         self._context = context
 
     @property
-    def context(self) -> Context:
+    def context(self) -> RepoConfig:
         return self._context
 
     def register(self, *, target: str, kind: CloneKind, commit_id: str, keys: Sequence[TableKey]) -> CloneInfo:

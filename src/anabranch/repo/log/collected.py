@@ -14,7 +14,7 @@ from typing import Any
 from anabranch.errors import CollectedError, DamagedFileError, NotFoundError, StorageError
 from anabranch.repo.log import codec, validation
 from anabranch.repo.log.commits import commit_path, read_commit_fields
-from anabranch.repo.log.config import Context
+from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import CommitRecord
 from anabranch.storage import documents, in_parallel
 
@@ -39,15 +39,15 @@ RECORD, COPY = ".json", ".copy"
 _MARK = "collected_at"
 
 
-def mark_collected(context: Context, commit_id: str, *, at: int) -> None:
+def mark_collected(context: RepoConfig, commit_id: str, *, at: int) -> None:
     _rewrite(context, commit_id, lambda fields: {**fields, _MARK: at})
 
 
-def unmark_collected(context: Context, commit_id: str) -> None:
+def unmark_collected(context: RepoConfig, commit_id: str) -> None:
     _rewrite(context, commit_id, lambda fields: {name: value for name, value in fields.items() if name != _MARK})
 
 
-def _rewrite(context: Context, commit_id: str, change: Any) -> None:
+def _rewrite(context: RepoConfig, commit_id: str, change: Any) -> None:
     """Replace a commit object by one that differs in the mark only. Two concurrent calls write the same bytes."""
     fields = read_commit_fields(context, commit_id)
     changed = change(fields)
@@ -55,14 +55,14 @@ def _rewrite(context: Context, commit_id: str, change: Any) -> None:
         context.store.put(commit_path(commit_id), documents.dump(changed))
 
 
-def list_collected(context: Context) -> frozenset[str]:
+def list_collected(context: RepoConfig) -> frozenset[str]:
     """Return the commits whose data earlier collections removed."""
     paths = [info.path for info in context.store.list(GC) if info.path.endswith(RECORD)]
     found = in_parallel(lambda path: decode_record(context.store.get(path), path=path).commits, paths)
     return frozenset().union(*found)
 
 
-def find_record(context: Context, commit_id: str) -> "CollectionRecord | None":
+def find_record(context: RepoConfig, commit_id: str) -> "CollectionRecord | None":
     """Return the newest record of a collection that removed a commit's data."""
     paths = sorted((info.path for info in context.store.list(GC) if info.path.endswith(RECORD)), reverse=True)
     found = (decode_record(context.store.get(path), path=path) for path in paths)
@@ -89,7 +89,7 @@ def decode_record(data: bytes, *, path: str) -> CollectionRecord:
         )
 
 
-def record_collected(context: Context, commits: frozenset[str], *, at: int) -> None:
+def record_collected(context: RepoConfig, commits: frozenset[str], *, at: int) -> None:
     """Record for good which commits are collected. Must be called before the first of their files is deleted."""
     if not commits:
         return
@@ -103,13 +103,13 @@ def record_collected(context: Context, commits: frozenset[str], *, at: int) -> N
         return
 
 
-def require_uncollected(context: Context, commit_id: str) -> None:
+def require_uncollected(context: RepoConfig, commit_id: str) -> None:
     """Refuse a commit that is collected, or is about to be; to be called after the ref on it was put."""
     if _is_marked(context, commit_id):
         raise collected(commit_id)
 
 
-def _is_marked(context: Context, commit_id: str) -> bool:
+def _is_marked(context: RepoConfig, commit_id: str) -> bool:
     return read_commit_fields(context, commit_id).get(_MARK) is not None
 
 
@@ -125,7 +125,7 @@ def collected(commit_id: str) -> CollectedError:
 
 
 @contextmanager
-def telling_collected(context: Context, list_commits: Callable[[], Iterable[str]]) -> Iterator[None]:
+def telling_collected(context: RepoConfig, list_commits: Callable[[], Iterable[str]]) -> Iterator[None]:
     """Where something is not there because one of some commits was collected, say so.
 
     Nobody is asked before something is missing: what is read from a log alone costs no request more.

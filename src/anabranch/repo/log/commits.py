@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from anabranch.errors import CommitNotFoundError, CorruptError, ObjectNotFoundError
-from anabranch.format.recent import Recent
+from anabranch.format.cache import BoundedCache
 from anabranch.ids import TableKey
 from anabranch.repo.log import codec
-from anabranch.repo.log.config import Context
+from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import CommitRecord, GraphCommit, Origin, TableEntry, TableMap
 from anabranch.storage import documents, put_once
 
@@ -26,10 +26,10 @@ _ALWAYS_CHANGES = 16
 class Commits:
     """The repository's commit objects."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: RepoConfig) -> None:
         self._context = context
         # Bases never change; a handle rarely looks at more than the newest few.
-        self._full_maps: Recent[str, TableMap] = Recent(limit=8)
+        self._full_maps: BoundedCache[str, TableMap] = BoundedCache(limit=8)
 
     def get(self, commit_id: str) -> CommitRecord:
         fields = self._read(commit_id)
@@ -110,7 +110,7 @@ def commit_path(commit_id: str) -> str:
     return f"{COMMITS}/{commit_id}.json"
 
 
-def read_commit_fields(context: Context, commit_id: str) -> dict[str, Any]:
+def read_commit_fields(context: RepoConfig, commit_id: str) -> dict[str, Any]:
     """Read a commit object; raise ObjectNotFoundError if there is none, CorruptError if it is damaged or another's."""
     path = commit_path(commit_id)
     fields = documents.load(context.store.get(path), path=path)

@@ -17,7 +17,7 @@ from anabranch.storage import ObjectStore
 from anabranch.storage.links import refuse_links
 from anabranch.storage.uris import follow_links, join_uri, relative_to
 
-__all__ = ["BRANCHES", "RUNS", "TABLES", "Context", "give_way", "now_in_microseconds"]
+__all__ = ["BRANCHES", "RUNS", "TABLES", "RepoConfig", "give_way", "now_in_microseconds"]
 
 BRANCHES = "_versions"
 RUNS = "_runs"
@@ -42,7 +42,7 @@ def give_way(losses: int, took: int) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Context:
+class RepoConfig:
     """What all parts of a repository share.
 
     `made_at` is the root that the repository records, None if it was not read; a moved or copied repository has another
@@ -60,7 +60,7 @@ class Context:
     give_way: Callable[[int, int], None] = give_way
     lease: timedelta = timedelta(minutes=1)
     read_root: Callable[[], str] | None = None
-    restore: "Callable[[str, Mapping[str, str], str | None, str | None], Context] | None" = None
+    restore: "Callable[[str, Mapping[str, str], str | None, str | None], RepoConfig] | None" = None
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle what it takes to open the repository again: `restore` gets these values in another process.

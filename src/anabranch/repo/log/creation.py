@@ -12,7 +12,7 @@ from anabranch.errors import (
 from anabranch.ids import MAIN, BranchName
 from anabranch.repo.log import validation
 from anabranch.repo.log.commits import Commits
-from anabranch.repo.log.config import Context
+from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import (
     BranchEvent,
     BranchMode,
@@ -54,7 +54,7 @@ class Mark:
     created_at: int
 
 
-def create_repository(context: Context) -> None:
+def create_repository(context: RepoConfig) -> None:
     """Make main with an empty first commit, then the mark that says that there is a repository.
 
     The mark comes last, so that whoever dies halfway has made nothing, and may simply try again.
@@ -71,7 +71,7 @@ def create_repository(context: Context) -> None:
     keep_reserve(context)
 
 
-def check_repository(context: Context) -> Mark:
+def check_repository(context: RepoConfig) -> Mark:
     """Make sure that there is a repository that this version can read."""
     try:
         return _decode(context.store.get(MARK), path=MARK)
@@ -82,20 +82,20 @@ def check_repository(context: Context) -> Mark:
         ) from None
 
 
-def put_mark(context: Context, mark: Mark) -> None:
+def put_mark(context: RepoConfig, mark: Mark) -> None:
     """Put the object that makes the folder a repository."""
     if not put_once(context.store, MARK, _encode(mark)):
         raise _exists(context)
     write_mark_copy(context, mark)
 
 
-def replace_mark(context: Context, mark: Mark) -> None:
+def replace_mark(context: RepoConfig, mark: Mark) -> None:
     """Record another root, in place and in one step. This is the last step of a relocation."""
     context.store.put(MARK, _encode(mark))
     write_mark_copy(context, mark)
 
 
-def write_mark_copy(context: Context, mark: Mark) -> None:
+def write_mark_copy(context: RepoConfig, mark: Mark) -> None:
     """Leave a copy from which doctor can restore the mark. Only doctor reads it, so a failed write is ignored."""
     try:
         context.store.put(MARK_COPY, _encode(mark))
@@ -103,7 +103,7 @@ def write_mark_copy(context: Context, mark: Mark) -> None:
         return
 
 
-def find_mark_copy(context: Context) -> Mark | None:
+def find_mark_copy(context: RepoConfig) -> Mark | None:
     """Return the copy of the mark; None if it is missing or damaged."""
     try:
         return _decode(context.store.get(MARK_COPY), path=MARK_COPY)
@@ -125,7 +125,7 @@ def _encode(mark: Mark) -> bytes:
     return documents.dump({"id": mark.id, "root": mark.root, "created_at": mark.created_at})
 
 
-def has_mark(context: Context) -> bool:
+def has_mark(context: RepoConfig) -> bool:
     try:
         context.store.head(MARK)
     except ObjectNotFoundError:
@@ -133,7 +133,7 @@ def has_mark(context: Context) -> bool:
     return True
 
 
-def _first_record(context: Context) -> CommitRecord:
+def _first_record(context: RepoConfig) -> CommitRecord:
     commit = GraphCommit(
         graph_commit_id=context.new_id(),
         manifest_branch=None,
@@ -160,5 +160,5 @@ def first_entry(record: CommitRecord) -> LogEntry:
     )
 
 
-def _exists(context: Context) -> RepositoryExistsError:
+def _exists(context: RepoConfig) -> RepositoryExistsError:
     return RepositoryExistsError(f"there is a repository at {context.root!r} already", hint="open it")

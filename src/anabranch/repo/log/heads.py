@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 from urllib.parse import unquote
 
 from anabranch.errors import BranchNotFoundError, InvalidNameError, RunEndedError, VersionNotFoundError
-from anabranch.format.recent import Recent
+from anabranch.format.cache import BoundedCache
 from anabranch.ids import BranchName
 from anabranch.repo.log import codec
-from anabranch.repo.log.config import BRANCHES, RUNS, Context
+from anabranch.repo.log.config import BRANCHES, RUNS, RepoConfig
 from anabranch.repo.log.entries import LogEntry
 from anabranch.repo.log.numbered import NumberedLog
 from anabranch.storage import in_parallel
@@ -20,10 +20,10 @@ _RUNS_AT_ONCE = 16
 class Heads:
     """The logs of all branches."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: RepoConfig) -> None:
         self._context = context
-        self._seen: Recent[BranchName, LogEntry] = Recent(limit=16)
-        self._numbered: Recent[tuple[BranchName, int], LogEntry] = Recent(limit=16)
+        self._seen: BoundedCache[BranchName, LogEntry] = BoundedCache(limit=16)
+        self._numbered: BoundedCache[tuple[BranchName, int], LogEntry] = BoundedCache(limit=16)
 
     def find(self, branch: BranchName) -> LogEntry | None:
         """The newest entry of a branch's log, a tombstone too; None if there never was such a branch.

@@ -18,9 +18,9 @@ from anabranch.format.scan import read_table
 from anabranch.format.staging import Pin
 from anabranch.ids import MAIN
 from anabranch.repo.log import codec
-from anabranch.repo.log.config import Context
+from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import GraphCommit, LogEntry
-from anabranch.repo.log.store import Records
+from anabranch.repo.log.store import RepoStore
 from anabranch.storage import documents
 
 __all__ = [
@@ -72,7 +72,7 @@ class HistoryTables:
     added: int
 
 
-def follow_history(records: Records, published: LogEntry) -> None:
+def follow_history(records: RepoStore, published: LogEntry) -> None:
     """Bring the tables up to date with a branch once in a while; a failure is left to the next who comes by."""
     is_very_first = str(published.branch) == MAIN and published.number == _FIRST
     if not is_very_first and published.number % _EVERY:
@@ -83,17 +83,17 @@ def follow_history(records: Records, published: LogEntry) -> None:
         return
 
 
-def sync_history(records: Records) -> HistoryTables:
+def sync_history(records: RepoStore) -> HistoryTables:
     """Add every commit that the tables do not have yet, those of deleted branches too."""
     return _until_done(records, _sync)
 
 
-def rebuild_history(records: Records) -> HistoryTables:
+def rebuild_history(records: RepoStore) -> HistoryTables:
     """Make the tables anew from the logs, whatever they hold now."""
     return _until_done(records, _rebuild)
 
 
-def _rebuild(records: Records) -> int | None:
+def _rebuild(records: RepoStore) -> int | None:
     # The versions are read before the logs: who adds what the logs had not yet said makes this attempt fail.
     commits_at = _find_sound(records.context, _COMMITS)
     actors_at = _find_sound(records.context, _ACTORS)
@@ -109,7 +109,7 @@ def _rebuild(records: Records) -> int | None:
     return len(commits) if done else None
 
 
-def _sync(records: Records, heads: Sequence[LogEntry] | None = None) -> int | None:
+def _sync(records: RepoStore, heads: Sequence[LogEntry] | None = None) -> int | None:
     """Add what is missing of some branches, or of all; None if somebody else was faster."""
     pin = _open(records.context, _COMMITS, _COMMITS_SCHEMA)
     missing = _list_missing(records, records.heads.list() if heads is None else heads, recorded=_newest_recorded(pin))
@@ -118,7 +118,7 @@ def _sync(records: Records, heads: Sequence[LogEntry] | None = None) -> int | No
     return len(missing) if done else None
 
 
-def _until_done(records: Records, attempt: Callable[[Records], int | None]) -> HistoryTables:
+def _until_done(records: RepoStore, attempt: Callable[[RepoStore], int | None]) -> HistoryTables:
     context = records.context
     for losses in range(1, _MAX_ATTEMPTS + 1):
         began = context.clock()
@@ -133,23 +133,23 @@ def _until_done(records: Records, attempt: Callable[[Records], int | None]) -> H
     raise BusyError(f"others wrote the history tables of {context.root!r} all the time", hint="try again")
 
 
-def history_homes(context: Context) -> Iterator[tuple[str, Home]]:
+def history_homes(context: RepoConfig) -> Iterator[tuple[str, Home]]:
     """The tables that exist, by the names of their folders."""
     for name in (_COMMITS, _ACTORS):
         if find_newest(_home(context, name)) is not None:
             yield name, _home(context, name)
 
 
-def _home(context: Context, name: str) -> Home:
+def _home(context: RepoConfig, name: str) -> Home:
     return context.home_at(name)
 
 
-def _open(context: Context, name: str, schema: pa.Schema) -> Pin:
+def _open(context: RepoConfig, name: str, schema: pa.Schema) -> Pin:
     home = _home(context, name)
     return find_newest(home) or make_table(home, schema)
 
 
-def _find_sound(context: Context, name: str) -> Pin | None:
+def _find_sound(context: RepoConfig, name: str) -> Pin | None:
     """The table, if there is one; one that is damaged is removed."""
     home = _home(context, name)
     try:
@@ -159,7 +159,7 @@ def _find_sound(context: Context, name: str) -> Pin | None:
         return None
 
 
-def _add_actors(context: Context, actors: pa.Table) -> bool:
+def _add_actors(context: RepoConfig, actors: pa.Table) -> bool:
     if not len(actors):
         return True
     pin = _open(context, _ACTORS, _ACTORS_SCHEMA)
@@ -176,14 +176,14 @@ def _newest_recorded(pin: Pin) -> dict[str, int]:
     return {row["manifest_branch"] or MAIN: row["manifest_version_max"] for row in newest.to_pylist()}
 
 
-def _list_missing(records: Records, heads: Iterable[LogEntry], *, recorded: Mapping[str, int]) -> list[GraphCommit]:
+def _list_missing(records: RepoStore, heads: Iterable[LogEntry], *, recorded: Mapping[str, int]) -> list[GraphCommit]:
     found = [
         commit for head in heads for commit in commits_since(records, head, version=recorded.get(str(head.branch), 0))
     ]
     return sorted(found, key=lambda commit: (commit.created_at, commit.graph_commit_id))
 
 
-def commits_since(records: Records, head: LogEntry, *, version: int) -> Iterator[GraphCommit]:
+def commits_since(records: RepoStore, head: LogEntry, *, version: int) -> Iterator[GraphCommit]:
     """The commits made on a branch after a version of it.
 
     An entry names the commits before it, so that few entries are read; but a reset leaves those behind that it took
@@ -211,7 +211,7 @@ def history_row(commit: GraphCommit) -> dict[str, Any]:
     return {name: getattr(commit, name) for name in _COMMITS_SCHEMA.names} | {"kind": commit.kind.value}
 
 
-def read_history(context: Context) -> tuple[pa.Table | None, pa.Table | None]:
+def read_history(context: RepoConfig) -> tuple[pa.Table | None, pa.Table | None]:
     """The tables of commits and of their actors as they are now; None for one that is not there."""
     found = [find_newest(_home(context, name)) for name in (_COMMITS, _ACTORS)]
     commits, actors = (None if pin is None else read_table(pin) for pin in found)

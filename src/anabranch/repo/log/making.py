@@ -15,7 +15,7 @@ from anabranch.repo.log.entries import (
     LogEntry,
     TableMap,
 )
-from anabranch.repo.log.store import Records
+from anabranch.repo.log.store import RepoStore
 
 __all__ = ["CommitSpec", "Guard", "Inspect", "make_record", "record_view"]
 
@@ -52,7 +52,7 @@ class CommitSpec:
 
 
 def make_record(
-    records: Records, head: LogEntry, changes: Changes, spec: CommitSpec, main: CommitRecord | None
+    records: RepoStore, head: LogEntry, changes: Changes, spec: CommitSpec, main: CommitRecord | None
 ) -> tuple[CommitRecord, TableMap | None]:
     """Return the commit after a head, and its table map if it stores the full one.
 
@@ -99,7 +99,7 @@ def _id_of(commit: GraphCommit | None) -> str | None:
     return None if commit is None else commit.graph_commit_id
 
 
-def record_view(records: Records, entry: LogEntry, *, message: str) -> LogEntry:
+def record_view(records: RepoStore, entry: LogEntry, *, message: str) -> LogEntry:
     """Store what a live branch shows as a commit of its own, and return the planned entry with that commit as head."""
     before = replace(entry, number=entry.number - 1)
     main = None if entry.head.saw is None else records.commits.get(entry.head.saw)

@@ -12,7 +12,7 @@ from typing import Any
 from anabranch.errors import BusyError, RepositoryNotFoundError
 from anabranch.repo.log import codec, validation
 from anabranch.repo.log.clones import CloneKind
-from anabranch.repo.log.config import Context
+from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.numbered import NumberedLog
 from anabranch.storage import documents
 
@@ -70,7 +70,7 @@ class Attempt:
         return made[0] == made[1]
 
 
-def find_origin(context: Context) -> Attempt | None:
+def find_origin(context: RepoConfig) -> Attempt | None:
     """The newest attempt to clone a repository to here; None for one that was made empty."""
     log = _log(context)
     # Most have none, and this is one request then.
@@ -85,7 +85,7 @@ def find_origin(context: Context) -> Attempt | None:
     return attempt
 
 
-def refuse_unfinished(context: Context) -> None:
+def refuse_unfinished(context: RepoConfig) -> None:
     """Refuse a place that holds half a clone."""
     origin = find_origin(context)
     if origin is not None:
@@ -95,26 +95,26 @@ def refuse_unfinished(context: Context) -> None:
         )
 
 
-def refuse_overtaken(context: Context, attempt: Attempt) -> None:
+def refuse_overtaken(context: RepoConfig, attempt: Attempt) -> None:
     """Refuse to go on where another attempt was begun meanwhile, which clears away what this one has made."""
     newest = find_origin(context)
     if newest is not None and newest.number > attempt.number:
         raise _overtaken(context)
 
 
-def begin(context: Context, attempt: Attempt) -> None:
+def begin(context: RepoConfig, attempt: Attempt) -> None:
     """Begin an attempt; whatever was begun before can no longer finish."""
     _append(context, attempt)
 
 
-def finish(context: Context, attempt: Attempt, *, first_commit_id: str) -> Attempt:
+def finish(context: RepoConfig, attempt: Attempt, *, first_commit_id: str) -> Attempt:
     """Decide that this attempt is the one, unless another was begun meanwhile."""
     finished = replace(attempt, number=attempt.number + 1, state=AttemptState.FINISHED, first_commit_id=first_commit_id)
     _append(context, finished)
     return finished
 
 
-def follow_source(context: Context, moved: Callable[[str], str]) -> None:
+def follow_source(context: RepoConfig, moved: Callable[[str], str]) -> None:
     """Record where the source of a clone went, and what that reads in turn."""
     origin = find_origin(context)
     if origin is None or origin.state is not AttemptState.FINISHED:
@@ -125,7 +125,7 @@ def follow_source(context: Context, moved: Callable[[str], str]) -> None:
         _append(context, replace(turned, number=origin.number + 1))
 
 
-def _append(context: Context, attempt: Attempt) -> None:
+def _append(context: RepoConfig, attempt: Attempt) -> None:
     data = documents.dump(
         {
             "number": attempt.number,
@@ -146,11 +146,11 @@ def _append(context: Context, attempt: Attempt) -> None:
         raise _overtaken(context)
 
 
-def _overtaken(context: Context) -> BusyError:
+def _overtaken(context: RepoConfig) -> BusyError:
     return BusyError(f"somebody else began to clone to {context.root!r}", hint="let them finish, and look at it")
 
 
-def _log(context: Context) -> NumberedLog:
+def _log(context: RepoConfig) -> NumberedLog:
     return NumberedLog(context.store, ORIGIN)
 
 

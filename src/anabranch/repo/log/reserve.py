@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TypeVar
 
 from anabranch.errors import StorageError, StorageFullError
-from anabranch.repo.log.config import Context
+from anabranch.repo.log.config import RepoConfig
 from anabranch.storage import find_object
 from anabranch.storage.uris import is_local
 
@@ -21,7 +21,7 @@ _BYTES = 256 << 10
 T = TypeVar("T")
 
 
-def freeing_space(context: Context, operation: Callable[[], T]) -> T:
+def freeing_space(context: RepoConfig, operation: Callable[[], T]) -> T:
     """Run an operation that frees space. If the disk is full, delete the reserve and run it a second time."""
     try:
         done = operation()
@@ -34,7 +34,7 @@ def freeing_space(context: Context, operation: Callable[[], T]) -> T:
     return done
 
 
-def keep_reserve(context: Context) -> None:
+def keep_reserve(context: RepoConfig) -> None:
     """Write the reserve if it is missing. A disk that is still full gets it the next time that space is freed."""
     if not is_local(context.root):
         return

@@ -7,31 +7,31 @@ from dataclasses import dataclass, replace
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.leases.lease import Lease
 from anabranch.repo.log.commits import Commits
-from anabranch.repo.log.config import Context
+from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import TableEntry
 from anabranch.repo.log.heads import Heads
 
-__all__ = ["Records"]
+__all__ = ["RepoStore"]
 
 
 @dataclass(frozen=True, slots=True)
-class Records:
+class RepoStore:
     """The logs and commits of one repository, and the context to read and write them in.
 
     `lease` protects what is written before it is published.
     """
 
-    context: Context
+    context: RepoConfig
     heads: Heads
     commits: Commits
     lease: Lease | None = None
 
     @classmethod
-    def of(cls, context: Context) -> "Records":
+    def of(cls, context: RepoConfig) -> "RepoStore":
         return cls(context, Heads(context), Commits(context))
 
     @contextmanager
-    def with_lease(self) -> Iterator["Records"]:
+    def with_lease(self) -> Iterator["RepoStore"]:
         """Hold a lease while something is written and published. A lease that is held already is used."""
         if self.lease is not None:
             yield self

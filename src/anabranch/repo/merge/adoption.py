@@ -10,7 +10,7 @@ from anabranch.format.staging import Pin
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log.entries import Changes, CommitKind, LogEntry, TableEntry
 from anabranch.repo.log.making import CommitSpec
-from anabranch.repo.log.store import Records
+from anabranch.repo.log.store import RepoStore
 from anabranch.repo.merge.combining import Combiner, Sides
 from anabranch.repo.refs.live import view
 from anabranch.repo.write.homes import check_primary_key, check_unique, free_dataset, home_for_writing, owns
@@ -19,7 +19,7 @@ from anabranch.repo.write.publish import publish
 __all__ = ["adopt_table", "adopt_write"]
 
 
-def adopt_write(records: Records, branch: BranchName, key: TableKey, combiner: Combiner) -> LogEntry:
+def adopt_write(records: RepoStore, branch: BranchName, key: TableKey, combiner: Combiner) -> LogEntry:
     """Publish what external writers did to a table's home, merged with what was committed since.
 
     The published version is a staged copy of theirs: native cleanup removes ordinary versions.
@@ -39,7 +39,7 @@ def adopt_write(records: Records, branch: BranchName, key: TableKey, combiner: C
 
 
 def _with_external_write(
-    records: Records, branch: BranchName, key: TableKey, entry: TableEntry, combiner: Combiner
+    records: RepoStore, branch: BranchName, key: TableKey, entry: TableEntry, combiner: Combiner
 ) -> TableEntry:
     home = records.context.home_of(entry)
     external = staging.foreign_versions(home, since=entry.head)
@@ -66,7 +66,7 @@ def _with_external_write(
 
 
 def adopt_table(
-    records: Records, branch: BranchName, key: TableKey, *, source: Home, primary_key: Sequence[str]
+    records: RepoStore, branch: BranchName, key: TableKey, *, source: Home, primary_key: Sequence[str]
 ) -> LogEntry:
     """Publish an existing Lance table as a new one, without copying its data: as a shallow clone of it."""
     head = records.heads.get(branch)
@@ -94,7 +94,7 @@ def adopt_table(
     return _publish(records, head, key, entry, message=f"Adopt {source.uri} as {key}")
 
 
-def _publish(records: Records, head: LogEntry, key: TableKey, entry: TableEntry, *, message: str) -> LogEntry:
+def _publish(records: RepoStore, head: LogEntry, key: TableKey, entry: TableEntry, *, message: str) -> LogEntry:
     before = records.commits.find_table(view(records, head).head, key)
 
     def rebase(newer: LogEntry) -> Changes:

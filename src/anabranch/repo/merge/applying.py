@@ -18,7 +18,7 @@ from anabranch.format.staging.rows import Addresses, join_addresses
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.history.comparing import RowComparer, RowMerge, RowSide, TableCounts
 from anabranch.repo.history.diff import RowChangeKind, TableDiff
-from anabranch.repo.log.config import Context
+from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import TableMap
 from anabranch.repo.merge.conflicts import Conflict, ConflictKind
 from anabranch.repo.merge.notes import MergedNotes, merge_notes
@@ -28,7 +28,7 @@ from anabranch.repo.merge.shapes import SchemaSides, Shape, merge_shapes
 from anabranch.repo.merge.tables import Place, TableAction, TableMerge
 from anabranch.repo.snapshot import Table
 from anabranch.repo.write.homes import check_unique, draft_existing, draft_new
-from anabranch.repo.write.staged_table import Draft, one_time_step
+from anabranch.repo.write.staged_table import StagedTable, one_time_step
 
 __all__ = ["MergedTable", "TableMerger"]
 
@@ -44,14 +44,14 @@ class MergedTable:
     added_columns: tuple[str, ...] = ()
     dropped_columns: tuple[str, ...] = ()
     altered_columns: tuple[str, ...] = ()
-    draft: Draft | None = None
+    draft: StagedTable | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableMerger:
     """Merges tables into a branch, one by one. Conflicts that nobody resolves go to `on_conflict`, all of them."""
 
-    context: Context
+    context: RepoConfig
     branch: BranchName
     comparer: RowComparer
     resolution: Resolution
@@ -84,7 +84,7 @@ class TableMerger:
                 yield from found
                 found.clear()
 
-    def draft(self, merge: TableMerge) -> Draft:
+    def draft(self, merge: TableMerge) -> StagedTable:
         assert merge.target is not None  # noqa: S101 - else there is nothing to build on
         found = draft_existing(self.context, self.branch, merge.target.key, merge.target.entry)
         return replace(found, key=merge.key)
@@ -92,7 +92,7 @@ class TableMerger:
     def table(self, place: Place) -> Table:
         return Table(self.context, place.key, place.entry)
 
-    def _copy(self, merge: TableMerge, taken: TableMap) -> Draft:
+    def _copy(self, merge: TableMerge, taken: TableMap) -> StagedTable:
         assert merge.source is not None  # noqa: S101 - it is what comes
         source = self.table(merge.source)
         draft = draft_new(
@@ -166,7 +166,7 @@ class _RowsOfTable:
             draft = replace(draft, primary_key=shape.primary_key).then(one_time_step("merge", staged))
         return self._done(shape, counts, draft=draft)
 
-    def _done(self, shape: Shape, counts: TableCounts, *, draft: Draft | None = None) -> MergedTable:
+    def _done(self, shape: Shape, counts: TableCounts, *, draft: StagedTable | None = None) -> MergedTable:
         return MergedTable(
             merge=self._merge,
             counts=counts,

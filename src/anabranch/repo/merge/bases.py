@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from anabranch.ids import TableKey
 from anabranch.repo.history.ancestry import Ancestry, TableBase
 from anabranch.repo.log.entries import CommitRecord, TableEntry
-from anabranch.repo.log.store import Records
+from anabranch.repo.log.store import RepoStore
 from anabranch.repo.merge.combining import Combiner
 from anabranch.repo.merge.conflicts import Conflict
 from anabranch.repo.merge.plan import ConflictLog
@@ -28,7 +28,7 @@ class Bases:
     what they cannot agree on is nobody's: whatever the two sides made of it since, they both changed it.
     """
 
-    records: Records
+    records: RepoStore
     ancestry: Ancestry
     combiner: Combiner
 

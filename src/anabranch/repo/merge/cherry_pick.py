@@ -12,7 +12,7 @@ from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log.collected import require_uncollected
 from anabranch.repo.log.entries import BranchMode, Changes, CommitKind, CommitRecord, LogEntry, TableEntry, TableMap
 from anabranch.repo.log.making import CommitSpec
-from anabranch.repo.log.store import Records
+from anabranch.repo.log.store import RepoStore
 from anabranch.repo.merge.combining import Combiner, Sides
 from anabranch.repo.refs.live import shown, view
 from anabranch.repo.refs.resolve import is_made_by
@@ -34,7 +34,7 @@ class _Sides:
 
 
 def revert_commit(
-    records: Records, branch: BranchName, commit: CommitRecord, *, message: str | None, combiner: Combiner
+    records: RepoStore, branch: BranchName, commit: CommitRecord, *, message: str | None, combiner: Combiner
 ) -> LogEntry:
     """Take back what a commit did to its tables; what followed main before does again if it is as it was left."""
     sides = _sides(records, commit)
@@ -49,7 +49,7 @@ def revert_commit(
 
 
 def cherry_pick(
-    records: Records, branch: BranchName, commit: CommitRecord, *, message: str | None, combiner: Combiner
+    records: RepoStore, branch: BranchName, commit: CommitRecord, *, message: str | None, combiner: Combiner
 ) -> LogEntry:
     """Make what a commit did to its tables on another branch, too."""
     sides = _sides(records, commit)
@@ -62,7 +62,7 @@ def _spec(commit: CommitRecord, *, message: str, kind: CommitKind) -> CommitSpec
     return CommitSpec(message=message, kind=kind, metadata={"commit": commit.commit.graph_commit_id})
 
 
-def _sides(records: Records, record: CommitRecord) -> _Sides:
+def _sides(records: RepoStore, record: CommitRecord) -> _Sides:
     """Look into the log: it alone has a branch just as the commit found it, be it live or made from a live one."""
     commit = record.commit
     if not commit.tables:
@@ -95,7 +95,7 @@ def _sides(records: Records, record: CommitRecord) -> _Sides:
 
 
 def _merge(
-    records: Records, expected: LogEntry, *, sides: tuple[Tables, Tables], spec: CommitSpec, combiner: Combiner
+    records: RepoStore, expected: LogEntry, *, sides: tuple[Tables, Tables], spec: CommitSpec, combiner: Combiner
 ) -> LogEntry:
     """Publish what turns the first of two states into the second, as it is on top of what a branch has."""
     before, after = sides

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.history.comparing import RowComparer
-from anabranch.repo.log.config import Context
+from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import Changes, TableEntry, TableMap
 from anabranch.repo.merge.applying import MergedTable, TableMerger
 from anabranch.repo.merge.conflicts import Conflict
@@ -55,7 +55,7 @@ class Combination:
 class Combiner:
     """Brings states together on one branch, by one engine and one way to resolve conflicts."""
 
-    context: Context
+    context: RepoConfig
     branch: BranchName
     comparer: RowComparer
     resolution: Resolution

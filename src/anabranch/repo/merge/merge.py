@@ -10,7 +10,7 @@ from anabranch.repo.history.ancestry import Ancestry
 from anabranch.repo.log.collected import telling_collected
 from anabranch.repo.log.entries import BranchMode, Changes, CommitKind, CommitRecord, LogEntry, TableEntry
 from anabranch.repo.log.making import CommitSpec, Guard, Inspect
-from anabranch.repo.log.store import Records
+from anabranch.repo.log.store import RepoStore
 from anabranch.repo.merge.bases import Bases
 from anabranch.repo.merge.combining import Combination, Combiner, Sides
 from anabranch.repo.merge.conflicts import Conflict
@@ -54,7 +54,7 @@ class _UpToDateError(Exception):
     """The target has all of the source meanwhile."""
 
 
-def plan_merge(records: Records, wanted: BranchMerge) -> MergePlan:
+def plan_merge(records: RepoStore, wanted: BranchMerge) -> MergePlan:
     """Find out what a merge comes to, and change nothing."""
     merging = _Merging(records, wanted)
     head = merging.head
@@ -67,7 +67,7 @@ def plan_merge(records: Records, wanted: BranchMerge) -> MergePlan:
     return merging.plan(head, None if has_nothing else combination)
 
 
-def iter_conflicts(records: Records, wanted: BranchMerge) -> Iterator[Conflict]:
+def iter_conflicts(records: RepoStore, wanted: BranchMerge) -> Iterator[Conflict]:
     """Every conflict that a merge would have, found while they are asked for."""
     merging = _Merging(records, wanted)
     head = merging.head
@@ -76,7 +76,7 @@ def iter_conflicts(records: Records, wanted: BranchMerge) -> Iterator[Conflict]:
             yield from wanted.combiner.iter_conflicts(merging.sides(head))
 
 
-def merge_branch(records: Records, wanted: BranchMerge) -> MergedBranch:
+def merge_branch(records: RepoStore, wanted: BranchMerge) -> MergedBranch:
     """Merge; where the target moves meanwhile, again on top of that."""
     merging = _Merging(records, wanted)
     head = merging.head
@@ -99,7 +99,7 @@ def merge_branch(records: Records, wanted: BranchMerge) -> MergedBranch:
 
 
 class _Merging:
-    def __init__(self, records: Records, wanted: BranchMerge) -> None:
+    def __init__(self, records: RepoStore, wanted: BranchMerge) -> None:
         self._records = records
         self._wanted = wanted
         self._ancestry = Ancestry(records)

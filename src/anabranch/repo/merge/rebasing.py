@@ -10,7 +10,7 @@ from anabranch.repo.history.ancestry import Ancestry
 from anabranch.repo.log.collected import require_uncollected, telling_collected
 from anabranch.repo.log.entries import BranchEvent, BranchMode, CommitKind, CommitRecord, GraphCommit, LogEntry
 from anabranch.repo.log.making import CommitSpec, make_record
-from anabranch.repo.log.store import Records
+from anabranch.repo.log.store import RepoStore
 from anabranch.repo.merge.combining import Combiner, Sides
 from anabranch.repo.refs.protection import refuse_protected
 from anabranch.repo.write.publish import append_awake
@@ -30,7 +30,7 @@ class Rebased:
     commits: tuple[GraphCommit, ...]
 
 
-def rebase_branch(records: Records, onto: CommitRecord, combiner: Combiner) -> Rebased:
+def rebase_branch(records: RepoStore, onto: CommitRecord, combiner: Combiner) -> Rebased:
     """Make what each own commit of a branch did once more, on top of another state, by one entry of its log.
 
     All of them or none: where one has conflicts nothing happens. A commit whose change is there already is left out.
@@ -65,7 +65,7 @@ def rebase_branch(records: Records, onto: CommitRecord, combiner: Combiner) -> R
     raise BusyError(f"branch '{combiner.branch}' moved {_MAX_ATTEMPTS} times meanwhile", hint="try again")
 
 
-def _hold(records: Records, commits: list[str]) -> None:
+def _hold(records: RepoStore, commits: list[str]) -> None:
     """Keep commits out of garbage collection: what is made of them may point to their tables."""
     if records.lease is not None:
         records.lease.hold(commits)
@@ -76,7 +76,7 @@ def _iter_ids(commits: list[tuple[CommitRecord, CommitRecord]]) -> Iterator[str]
     return (record.commit.graph_commit_id for both in commits for record in both)
 
 
-def _own_commits(records: Records, ancestry: Ancestry, head: LogEntry, onto: CommitRecord) -> list[CommitRecord]:
+def _own_commits(records: RepoStore, ancestry: Ancestry, head: LogEntry, onto: CommitRecord) -> list[CommitRecord]:
     """The commits of a branch that another state does not have, oldest first."""
     own = []
     for commit in records.commits.iter_history(head.head):
@@ -87,7 +87,7 @@ def _own_commits(records: Records, ancestry: Ancestry, head: LogEntry, onto: Com
     return own[::-1]
 
 
-def _before(records: Records, ancestry: Ancestry, commit: CommitRecord, onto: CommitRecord) -> CommitRecord:
+def _before(records: RepoStore, ancestry: Ancestry, commit: CommitRecord, onto: CommitRecord) -> CommitRecord:
     """What a commit's change is measured from: of a merge of what the other state has anyway, from what was merged."""
     merged = commit.commit.merged_parent_commit_id
     if merged is not None and commit.taken_from is None:
@@ -98,7 +98,7 @@ def _before(records: Records, ancestry: Ancestry, commit: CommitRecord, onto: Co
 
 
 def _replay(
-    records: Records,
+    records: RepoStore,
     head: LogEntry,
     onto: CommitRecord,
     commits: list[tuple[CommitRecord, CommitRecord]],

@@ -25,7 +25,7 @@ from anabranch.repo.log.entries import (
     TableMap,
 )
 from anabranch.repo.log.making import CommitSpec, Inspect
-from anabranch.repo.log.store import Records
+from anabranch.repo.log.store import RepoStore
 from anabranch.repo.merge.combining import Combiner, Sides
 from anabranch.repo.refs.live import shown
 from anabranch.repo.runs.runs import (
@@ -68,7 +68,7 @@ class _AlreadyPublishedError(Exception):
 
 
 def publish_run(
-    records: Records,
+    records: RepoStore,
     run_id: str,
     *,
     inspect: Inspect | None,
@@ -96,7 +96,7 @@ def publish_run(
     return done
 
 
-def _close(records: Records, entry: LogEntry, commit: GraphCommit | None) -> None:
+def _close(records: RepoStore, entry: LogEntry, commit: GraphCommit | None) -> None:
     """Say that a run was published; where that fails, whoever looks at it finds its commit on the target."""
     try:
         close_run(records, entry, RunPhase.PUBLISHED, commit_id=None if commit is None else commit.graph_commit_id)
@@ -105,7 +105,7 @@ def _close(records: Records, entry: LogEntry, commit: GraphCommit | None) -> Non
             raise
 
 
-def _announce(records: Records, run_id: str) -> tuple[LogEntry, bool]:
+def _announce(records: RepoStore, run_id: str) -> tuple[LogEntry, bool]:
     """Say that a run is being published; the entry, and whether nobody had said so before."""
     for _ in range(_MAX_ATTEMPTS):
         entry = get_run(records, run_id)
@@ -119,7 +119,7 @@ def _announce(records: Records, run_id: str) -> tuple[LogEntry, bool]:
     raise BusyError(f"run {run_id} moved {_MAX_ATTEMPTS} times meanwhile", hint="try again")
 
 
-def _let_go_on(records: Records, entry: LogEntry, err: BaseException) -> GraphCommit | None:
+def _let_go_on(records: RepoStore, entry: LogEntry, err: BaseException) -> GraphCommit | None:
     """Let work on a run go on that could not be published, unless somebody else is publishing it by now.
 
     Where the store failed or the user broke it off, the entry may still be under way: it is stopped first, for whatever
@@ -136,7 +136,7 @@ def _let_go_on(records: Records, entry: LogEntry, err: BaseException) -> GraphCo
     return None
 
 
-def _target_of(records: Records, entry: LogEntry) -> LogEntry:
+def _target_of(records: RepoStore, entry: LogEntry) -> LogEntry:
     run = run_state(entry)
     target = records.heads.get(run.target)
     if target.state.created_as != run.target_created_as:
@@ -148,7 +148,7 @@ def _target_of(records: Records, entry: LogEntry) -> LogEntry:
 
 
 def _publish(
-    records: Records, carrier: "_Carrier", *, inspect: Inspect | None, metadata: Mapping[str, str]
+    records: RepoStore, carrier: "_Carrier", *, inspect: Inspect | None, metadata: Mapping[str, str]
 ) -> PublishedRun:
     entry = carrier.entry
     run = run_state(entry)
@@ -181,7 +181,7 @@ _TO_BE_MERGED = _ToBeMerged()
 class _Carrier:
     """Carries the changes of a run over to its target, as often as that moves."""
 
-    def __init__(self, records: Records, entry: LogEntry, load_combiner: LoadCombiner) -> None:
+    def __init__(self, records: RepoStore, entry: LogEntry, load_combiner: LoadCombiner) -> None:
         self._records = records
         self._load_combiner = load_combiner
         self.entry = entry

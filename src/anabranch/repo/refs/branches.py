@@ -15,7 +15,7 @@ from anabranch.ids import MAIN, BranchName, TagName
 from anabranch.repo.log.collected import require_uncollected
 from anabranch.repo.log.entries import BranchEvent, BranchMode, BranchState, LogEntry, Parent
 from anabranch.repo.log.making import record_view
-from anabranch.repo.log.store import Records
+from anabranch.repo.log.store import RepoStore
 from anabranch.repo.refs.protection import refuse_protected
 from anabranch.repo.refs.resolve import Resolved
 from anabranch.repo.refs.schema_lock import refuse_locked
@@ -74,13 +74,13 @@ class BranchInfo:
         )
 
 
-def list_branches(records: Records, *, internal: bool = False) -> tuple[BranchInfo, ...]:
+def list_branches(records: RepoStore, *, internal: bool = False) -> tuple[BranchInfo, ...]:
     entries = records.heads.list(internal=internal)
     return tuple(BranchInfo.of(entry) for entry in entries if not entry.state.is_deleted)
 
 
 def create_branch(
-    records: Records,
+    records: RepoStore,
     name: BranchName,
     *,
     source: Resolved,
@@ -129,7 +129,7 @@ def create_branch(
     return BranchInfo.of(entry)
 
 
-def _refuse_created(records: Records, entry: LogEntry, source: Resolved) -> None:
+def _refuse_created(records: RepoStore, entry: LogEntry, source: Resolved) -> None:
     """Look, after the put, whether something happened at the same moment that the branch must not be beside."""
     parent = None if entry.state.parent is None else entry.state.parent.branch
     if parent is not None and _is_gone(records, parent):
@@ -142,7 +142,7 @@ def _refuse_created(records: Records, entry: LogEntry, source: Resolved) -> None
         require_uncollected(records.context, source.record.commit.graph_commit_id)
 
 
-def _append_first(records: Records, entry: LogEntry, *, is_recorded: bool) -> LogEntry:
+def _append_first(records: RepoStore, entry: LogEntry, *, is_recorded: bool) -> LogEntry:
     """Create a branch; where the name was in use before, after the tombstone."""
     first = entry if is_recorded else record_view(records, entry, message=f"Branch {entry.branch}")
     if records.heads.append(first):
@@ -159,7 +159,7 @@ def _append_first(records: Records, entry: LogEntry, *, is_recorded: bool) -> Lo
     )
 
 
-def delete_branch(records: Records, name: BranchName) -> LogEntry:
+def delete_branch(records: RepoStore, name: BranchName) -> LogEntry:
     """Put a tombstone on a branch that nothing hangs on; what it held stays until garbage collection."""
     if str(name) == MAIN:
         raise InvalidInputError("branch 'main' cannot be deleted", hint="delete another branch")
@@ -175,7 +175,7 @@ def delete_branch(records: Records, name: BranchName) -> LogEntry:
     return tombstone
 
 
-def restore_branch(records: Records, name: BranchName) -> BranchInfo:
+def restore_branch(records: RepoStore, name: BranchName) -> BranchInfo:
     """Bring a deleted branch back as it was."""
     entry = records.heads.find(name)
     if entry is None:
@@ -194,7 +194,7 @@ def restore_branch(records: Records, name: BranchName) -> BranchInfo:
     return BranchInfo.of(restored)
 
 
-def take_back(records: Records, came: LogEntry) -> None:
+def take_back(records: RepoStore, came: LogEntry) -> None:
     """Put a tombstone on a branch that should not have come; who wrote to it meanwhile comes before the tombstone."""
     newest: LogEntry | None = came
     while newest is not None and not newest.state.is_deleted and newest.state.created_as == came.state.created_as:
@@ -205,7 +205,7 @@ def take_back(records: Records, came: LogEntry) -> None:
             newest = records.heads.find(came.branch)
 
 
-def _append_event(records: Records, before: LogEntry, event: BranchEvent, *, is_deleted: bool) -> LogEntry:
+def _append_event(records: RepoStore, before: LogEntry, event: BranchEvent, *, is_deleted: bool) -> LogEntry:
     entry = replace(
         before,
         number=before.number + 1,
@@ -219,7 +219,7 @@ def _append_event(records: Records, before: LogEntry, event: BranchEvent, *, is_
     return entry
 
 
-def refuse_orphan(records: Records, entry: LogEntry) -> None:
+def refuse_orphan(records: RepoStore, entry: LogEntry) -> None:
     """Refuse to bring back a branch whose source is gone, or whose name a tag has taken."""
     _refuse_name_of_tag(records, entry.branch)
     parent = entry.state.parent
@@ -230,19 +230,19 @@ def refuse_orphan(records: Records, entry: LogEntry) -> None:
         )
 
 
-def _refuse_name_of_tag(records: Records, name: BranchName) -> None:
+def _refuse_name_of_tag(records: RepoStore, name: BranchName) -> None:
     if "/" not in str(name) and not name.is_internal and is_tag(records, TagName(str(name))):
         raise InvalidInputError(
             f"'{name}' is the name of a tag", hint="choose another name for the branch, or delete the tag first"
         )
 
 
-def _is_gone(records: Records, branch: BranchName) -> bool:
+def _is_gone(records: RepoStore, branch: BranchName) -> bool:
     entry = records.heads.find(branch)
     return entry is None or entry.state.is_deleted
 
 
-def refuse_in_use(records: Records, name: BranchName) -> None:
+def refuse_in_use(records: RepoStore, name: BranchName) -> None:
     """Refuse to end a branch that others were made from, or that a living run works for."""
     for other in records.heads.list():
         parent = other.state.parent
@@ -255,7 +255,7 @@ def refuse_in_use(records: Records, name: BranchName) -> None:
             raise BranchInUseError(f"run {run_id} is active on branch '{name}'", hint="wait for it, or abort it")
 
 
-def _is_active(records: Records, run: BranchName, target: BranchName) -> bool:
+def _is_active(records: RepoStore, run: BranchName, target: BranchName) -> bool:
     """Whether a run is not over, and its target still the branch that it began on, not another of that name."""
     entry, head = records.heads.find(run), records.heads.find(target)
     if entry is None or head is None or entry.state.is_deleted or entry.state.run is None:

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 from anabranch.ids import MAIN, BranchName
 from anabranch.repo.log.entries import BranchMode, CommitRecord, LogEntry
-from anabranch.repo.log.store import Records
+from anabranch.repo.log.store import RepoStore
 
 __all__ = ["is_recorded", "shown", "view"]
 
 
-def view(records: Records, entry: LogEntry) -> LogEntry:
+def view(records: RepoStore, entry: LogEntry) -> LogEntry:
     """A branch's newest entry as it shows itself now, on one state of main."""
     if entry.state.mode is not BranchMode.LIVE:
         return entry

@@ -5,7 +5,7 @@ from dataclasses import replace
 from anabranch.errors import BranchProtectedError, BusyError, RunEndedError
 from anabranch.ids import BranchName
 from anabranch.repo.log.entries import BranchEvent, LogEntry, RunPhase
-from anabranch.repo.log.store import Records
+from anabranch.repo.log.store import RepoStore
 
 __all__ = ["refuse_ended", "refuse_protected", "set_protection"]
 
@@ -31,7 +31,7 @@ def refuse_ended(entry: LogEntry) -> None:
 
 
 def set_protection(
-    records: Records, branch: BranchName, *, protect: bool, checks: tuple[tuple[str, str], ...] = ()
+    records: RepoStore, branch: BranchName, *, protect: bool, checks: tuple[tuple[str, str], ...] = ()
 ) -> tuple[LogEntry, bool]:
     """Protect a branch, or lift its protection, by an entry of its log; False if nothing happened: it is so already.
 

@@ -8,7 +8,7 @@ from anabranch.repo.log.arguments import checked_limit
 from anabranch.repo.log.collected import require_uncollected
 from anabranch.repo.log.entries import BranchEvent, BranchMode, LogEntry, TableEntry
 from anabranch.repo.log.making import record_view
-from anabranch.repo.log.store import Records
+from anabranch.repo.log.store import RepoStore
 from anabranch.repo.refs.branches import refuse_in_use, refuse_orphan, take_back
 from anabranch.repo.refs.protection import refuse_protected
 from anabranch.repo.refs.resolve import Resolved
@@ -32,7 +32,7 @@ class Movement:
     is_deleted: bool
 
 
-def list_movements(records: Records, branch: BranchName, *, limit: int | None) -> list[Movement]:
+def list_movements(records: RepoStore, branch: BranchName, *, limit: int | None) -> list[Movement]:
     """The movements of a branch, newest first, those of earlier branches of the same name too."""
     limit = checked_limit(limit, "movements")
     head = _last(records, branch)
@@ -52,7 +52,7 @@ def list_movements(records: Records, branch: BranchName, *, limit: int | None) -
     ]
 
 
-def reset_branch(records: Records, branch: BranchName, target: Resolved) -> LogEntry:
+def reset_branch(records: RepoStore, branch: BranchName, target: Resolved) -> LogEntry:
     """Put a branch on another commit. Nothing is lost: what it was on stays in its log."""
     before = records.heads.get(branch)
     refuse_protected(before)
@@ -73,7 +73,7 @@ def reset_branch(records: Records, branch: BranchName, target: Resolved) -> LogE
     return _append_uncollected(records, before, entry)
 
 
-def _append_uncollected(records: Records, before: LogEntry, entry: LogEntry) -> LogEntry:
+def _append_uncollected(records: RepoStore, before: LogEntry, entry: LogEntry) -> LogEntry:
     """Move a branch to an older commit, and back again if that one is just being collected, or nobody can tell."""
     moved = _append(records, before, entry)
     try:
@@ -91,7 +91,7 @@ def _not_its_own(entry: LogEntry) -> InvalidInputError:
     )
 
 
-def undo_last(records: Records, branch: BranchName, *, seen: int | None) -> LogEntry:
+def undo_last(records: RepoStore, branch: BranchName, *, seen: int | None) -> LogEntry:
     """Take back the last movement of a branch, whatever it was, by an entry that says the same as the one before it.
 
     Refused if the branch has moved beyond the version that the caller has seen.
@@ -122,14 +122,14 @@ def undo_last(records: Records, branch: BranchName, *, seen: int | None) -> LogE
     return undone
 
 
-def _last_moved(records: Records, last: LogEntry) -> LogEntry:
+def _last_moved(records: RepoStore, last: LogEntry) -> LogEntry:
     """The last entry that changed anything: that a run was aborted which seemed to be publishing moves no branch."""
     while last.event is BranchEvent.ABORTED and last.number > 1:
         last = records.heads.get_numbered(last.branch, last.number - 1)
     return last
 
 
-def _refuse_to_come_or_go(records: Records, now: LogEntry, then: LogEntry) -> None:
+def _refuse_to_come_or_go(records: RepoStore, now: LogEntry, then: LogEntry) -> None:
     """Refuse to end a branch that others were made from, or to bring back one whose own source is gone."""
     if then.state.is_deleted and not now.state.is_deleted:
         refuse_in_use(records, now.branch)
@@ -137,7 +137,7 @@ def _refuse_to_come_or_go(records: Records, now: LogEntry, then: LogEntry) -> No
         refuse_orphan(records, then)
 
 
-def _last(records: Records, branch: BranchName) -> LogEntry:
+def _last(records: RepoStore, branch: BranchName) -> LogEntry:
     """The newest entry of a branch, even of one that was deleted."""
     entry = records.heads.find(branch)
     if entry is None:
@@ -150,13 +150,13 @@ def _unborn(entry: LogEntry) -> LogEntry:
     return replace(entry, state=replace(entry.state, is_deleted=True))
 
 
-def changed_tables(records: Records, before: LogEntry, after: LogEntry) -> dict[TableKey, TableEntry | None]:
+def changed_tables(records: RepoStore, before: LogEntry, after: LogEntry) -> dict[TableKey, TableEntry | None]:
     """The tables that a movement changed, as they are after it."""
     old, new = records.commits.tables_of(before.head), records.commits.tables_of(after.head)
     return {key: new.get(key) for key in old.keys() | new.keys() if old.get(key) != new.get(key)}
 
 
-def _append(records: Records, before: LogEntry, entry: LogEntry) -> LogEntry:
+def _append(records: RepoStore, before: LogEntry, entry: LogEntry) -> LogEntry:
     numbered = replace(
         entry,
         number=before.number + 1,

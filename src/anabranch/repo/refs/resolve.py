@@ -17,7 +17,7 @@ from anabranch.ids import MAIN, BranchName, CommitId, Ref, TagName
 from anabranch.repo.log.clocks import StampedAhead, find_stamped_ahead
 from anabranch.repo.log.collected import refuse_collected, require_uncollected
 from anabranch.repo.log.entries import BranchMode, CommitRecord, GraphCommit, LogEntry
-from anabranch.repo.log.store import Records
+from anabranch.repo.log.store import RepoStore
 from anabranch.repo.refs.live import is_recorded, shown, view
 from anabranch.repo.refs.tags import TagInfo, find_tag
 
@@ -77,7 +77,7 @@ class Resolved:
         return self.record.commit
 
 
-def resolve(ref: Ref, records: Records) -> Resolved:
+def resolve(ref: Ref, records: RepoStore) -> Resolved:
     if ref.version is not None:
         return Resolved.of_entry(records.heads.get_numbered(BranchName.parse(ref.name), ref.version), is_old=True)
     if ref.at is not None:
@@ -88,7 +88,7 @@ def resolve(ref: Ref, records: Records) -> Resolved:
     return start if ref.back == 0 else _back(start, ref, records)
 
 
-def _resolve_name(name: str, records: Records) -> Resolved:
+def _resolve_name(name: str, records: RepoStore) -> Resolved:
     """A full commit id is one request; anything else is a branch first, then a tag."""
     try:
         return Resolved.of_commit(records.commits.get(CommitId.parse(name).value))
@@ -112,11 +112,11 @@ def _resolve_name(name: str, records: Records) -> Resolved:
     )
 
 
-def _find_tag(name: str, records: Records) -> TagInfo | None:
+def _find_tag(name: str, records: RepoStore) -> TagInfo | None:
     return None if "/" in name else find_tag(records, TagName.parse(name))
 
 
-def _by_prefix(prefix: str, records: Records) -> CommitRecord | None:
+def _by_prefix(prefix: str, records: RepoStore) -> CommitRecord | None:
     # A commit object may be one that lost its race or died before publishing: only the log makes it real. And one that
     # only a run knows of is in nobody's way.
     objects = records.commits.list_by_prefix(prefix)
@@ -137,7 +137,7 @@ def refuse_internal(found: Resolved) -> None:
         )
 
 
-def require_published(found: Resolved, records: Records) -> Resolved:
+def require_published(found: Resolved, records: RepoStore) -> Resolved:
     """Refuse a commit that only its object knows of: its writer lost a race, or died before publishing."""
     if found.branch is None and not _is_published(found.record, records):
         raise CommitNotFoundError(
@@ -147,7 +147,7 @@ def require_published(found: Resolved, records: Records) -> Resolved:
     return found
 
 
-def require_kept(found: Resolved, records: Records) -> Resolved:
+def require_kept(found: Resolved, records: RepoStore) -> Resolved:
     """Refuse a commit that garbage collection let go; a log does not tell, so that one named by it is looked up."""
     refuse_collected(found.record)
     if found.is_old:
@@ -157,7 +157,7 @@ def require_kept(found: Resolved, records: Records) -> Resolved:
     return found
 
 
-def _is_published(record: CommitRecord, records: Records) -> bool:
+def _is_published(record: CommitRecord, records: RepoStore) -> bool:
     commit = record.commit
     try:
         entry = records.heads.get_numbered(BranchName(commit.branch), commit.manifest_version)
@@ -166,13 +166,13 @@ def _is_published(record: CommitRecord, records: Records) -> bool:
     return is_made_by(entry, commit, records)
 
 
-def is_made_by(entry: LogEntry, commit: GraphCommit, records: Records) -> bool:
+def is_made_by(entry: LogEntry, commit: GraphCommit, records: RepoStore) -> bool:
     """Whether an entry published a commit: as its head, or below it, since a rebase makes many at once."""
     made = takewhile(lambda found: found.manifest_version == entry.number, records.commits.iter_history(entry.head))
     return any(found.graph_commit_id == commit.graph_commit_id for found in made)
 
 
-def _back(start: Resolved, ref: Ref, records: Records) -> Resolved:
+def _back(start: Resolved, ref: Ref, records: RepoStore) -> Resolved:
     commit = next(islice(records.commits.iter_history(start.record), ref.back, None), None)
     if commit is None:
         raise CommitNotFoundError(f"{ref} goes back before the first commit", hint="go back less far")
@@ -180,14 +180,14 @@ def _back(start: Resolved, ref: Ref, records: Records) -> Resolved:
     return Resolved(found.record, branch=start.branch, version=found.version)
 
 
-def _shown_at(entry: LogEntry, ref: Ref, records: Records) -> LogEntry:
+def _shown_at(entry: LogEntry, ref: Ref, records: RepoStore) -> LogEntry:
     """A branch as it showed itself at a time, given its newest entry at that time."""
     if entry.state.mode is not BranchMode.LIVE:
         return entry
     return shown(entry, _entry_at(replace(ref, name=MAIN), records).head)
 
 
-def _entry_at(ref: Ref, records: Records) -> LogEntry:
+def _entry_at(ref: Ref, records: RepoStore) -> LogEntry:
     """Return the newest entry of a branch's log that is not younger than a time, by bisection.
 
     Times never decrease along a log. Entries that a clock ahead of the store has dated are found by the store's times.
@@ -207,7 +207,7 @@ def _entry_at(ref: Ref, records: Records) -> LogEntry:
     return entry
 
 
-def _last(records: Records, head: LogEntry, low: int, is_made: Callable[[LogEntry], bool]) -> int:
+def _last(records: RepoStore, head: LogEntry, low: int, is_made: Callable[[LogEntry], bool]) -> int:
     """Return the number of the last entry, `low` if none after it, for which something holds that holds up to there."""
     high = head.number
     while low < high:
@@ -219,7 +219,7 @@ def _last(records: Records, head: LogEntry, low: int, is_made: Callable[[LogEntr
     return low
 
 
-def _find_ahead(records: Records, head: LogEntry, low: int) -> StampedAhead | None:
+def _find_ahead(records: RepoStore, head: LogEntry, low: int) -> StampedAhead | None:
     """Return the entries after `low` that were dated by a clock that was ahead, if there are any right after it."""
 
     def find(number: int) -> LogEntry | None:

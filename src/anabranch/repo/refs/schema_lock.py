@@ -12,7 +12,7 @@ from anabranch.errors import AnabranchError, BusyError
 from anabranch.ids import MAIN, BranchName
 from anabranch.repo.leases.lease import Lease
 from anabranch.repo.log.entries import BranchEvent, BranchMode, BranchState, LogEntry
-from anabranch.repo.log.store import Records
+from anabranch.repo.log.store import RepoStore
 
 __all__ = ["LOCK", "holding_schema_lock", "refuse_locked"]
 
@@ -20,7 +20,7 @@ LOCK = BranchName("__schema_apply_lock__")
 
 
 @contextmanager
-def holding_schema_lock(records: Records) -> Iterator[None]:
+def holding_schema_lock(records: RepoStore) -> Iterator[None]:
     """Apply a schema change with nobody else doing so; refused while somebody does."""
     lease, mine = _acquire(records)
     try:
@@ -30,14 +30,14 @@ def holding_schema_lock(records: Records) -> Iterator[None]:
         lease.release()
 
 
-def refuse_locked(records: Records) -> None:
+def refuse_locked(records: RepoStore) -> None:
     """Refuse what must not happen while a schema change is being applied."""
     entry = records.heads.find(LOCK)
     if entry is not None and _is_held(records, entry):
         raise _held(entry)
 
 
-def _acquire(records: Records) -> tuple[Lease, LogEntry]:
+def _acquire(records: RepoStore) -> tuple[Lease, LogEntry]:
     before = records.heads.find(LOCK)
     if before is not None and _is_held(records, before):
         raise _held(before)
@@ -51,7 +51,7 @@ def _acquire(records: Records) -> tuple[Lease, LogEntry]:
     return lease, entry
 
 
-def _release(records: Records, mine: LogEntry) -> None:
+def _release(records: RepoStore, mine: LogEntry) -> None:
     """Give the lock back; if the store fails, or somebody has taken it over, there is nothing left to do."""
     try:
         records.heads.append(_next(records, mine, BranchEvent.UNLOCKED, mine.state.description))
@@ -59,7 +59,7 @@ def _release(records: Records, mine: LogEntry) -> None:
         return
 
 
-def _is_held(records: Records, entry: LogEntry) -> bool:
+def _is_held(records: RepoStore, entry: LogEntry) -> bool:
     return entry.event is BranchEvent.LOCKED and entry.state.description in records.context.leases.list_alive(LOCK)
 
 
@@ -68,7 +68,7 @@ def _held(entry: LogEntry) -> BusyError:
     return BusyError(f"{who} is applying a schema change", hint="try again when it is done, or a minute later")
 
 
-def _next(records: Records, before: LogEntry | None, event: BranchEvent, holder: str) -> LogEntry:
+def _next(records: RepoStore, before: LogEntry | None, event: BranchEvent, holder: str) -> LogEntry:
     """The following entry of the lock's log. It holds the head of main only because every branch has one."""
     if before is None:
         main, now = records.heads.get(BranchName(MAIN)), records.context.clock()

@@ -15,7 +15,7 @@ from anabranch.ids import BranchName, TagName
 from anabranch.repo.log import codec, validation
 from anabranch.repo.log.collected import require_uncollected
 from anabranch.repo.log.numbered import NumberedLog
-from anabranch.repo.log.store import Records
+from anabranch.repo.log.store import RepoStore
 from anabranch.storage import documents, in_parallel
 
 __all__ = [
@@ -47,7 +47,7 @@ class TagInfo:
     is_deleted: bool = False
 
 
-def create_tag(records: Records, name: TagName, *, commit_id: str, description: str) -> TagInfo:
+def create_tag(records: RepoStore, name: TagName, *, commit_id: str, description: str) -> TagInfo:
     """Name a commit; a branch that takes the name at the same moment looks after its put, as this does."""
     _refuse_name_of_branch(records, name)
     before = _find_newest(records, name)
@@ -75,41 +75,41 @@ def create_tag(records: Records, name: TagName, *, commit_id: str, description: 
     return tag
 
 
-def _refuse_name_of_branch(records: Records, name: TagName) -> None:
+def _refuse_name_of_branch(records: RepoStore, name: TagName) -> None:
     if (branch := records.heads.find(BranchName(str(name)))) is not None and not branch.state.is_deleted:
         raise InvalidInputError(f"'{name}' is the name of a branch", hint="choose another name for the tag")
 
 
-def delete_tag(records: Records, name: TagName) -> None:
+def delete_tag(records: RepoStore, name: TagName) -> None:
     tag = get_tag(records, name)
     if not _append(records, replace(tag, number=tag.number + 1, is_deleted=True)):
         raise BusyError(f"tag '{name}' was changed meanwhile", hint="look at it and try again")
 
 
-def find_tag(records: Records, name: TagName) -> TagInfo | None:
+def find_tag(records: RepoStore, name: TagName) -> TagInfo | None:
     tag = _find_newest(records, name)
     return None if tag is None or tag.is_deleted else tag
 
 
-def is_tag(records: Records, name: TagName) -> bool:
+def is_tag(records: RepoStore, name: TagName) -> bool:
     """Whether there is such a tag; one request if there never was."""
     return _log(records, name).find(1) is not None and find_tag(records, name) is not None
 
 
-def get_tag(records: Records, name: TagName) -> TagInfo:
+def get_tag(records: RepoStore, name: TagName) -> TagInfo:
     tag = find_tag(records, name)
     if tag is None:
         raise TagNotFoundError(f"there is no tag '{name}'", hint="list the tags to see which exist")
     return tag
 
 
-def list_tags(records: Records) -> tuple[TagInfo, ...]:
+def list_tags(records: RepoStore) -> tuple[TagInfo, ...]:
     names = sorted(folder.rpartition("/")[2] for folder in records.context.store.list_folders(TAGS))
     found = in_parallel(lambda name: find_tag(records, TagName(name)), names)
     return tuple(tag for tag in found if tag is not None)
 
 
-def iter_tagged_since(records: Records, since: datetime) -> Iterator[TagInfo]:
+def iter_tagged_since(records: RepoStore, since: datetime) -> Iterator[TagInfo]:
     """Every tag that exists, or did at some time since then, by the store's clock."""
     for folder in records.context.store.list_folders(TAGS):
         log = NumberedLog(records.context.store, folder)
@@ -124,11 +124,11 @@ def iter_tagged_since(records: Records, since: datetime) -> Iterator[TagInfo]:
                 break
 
 
-def _log(records: Records, name: TagName) -> NumberedLog:
+def _log(records: RepoStore, name: TagName) -> NumberedLog:
     return NumberedLog(records.context.store, f"{TAGS}/{name}")
 
 
-def _find_newest(records: Records, name: TagName) -> TagInfo | None:
+def _find_newest(records: RepoStore, name: TagName) -> TagInfo | None:
     log = _log(records, name)
     found = log.find_head()
     return None if found is None else _decode_own(log, str(name), *found)
@@ -157,7 +157,7 @@ def decode_tag(data: bytes, *, path: str) -> TagInfo:
         )
 
 
-def _append(records: Records, tag: TagInfo) -> bool:
+def _append(records: RepoStore, tag: TagInfo) -> bool:
     data = documents.dump(
         {
             "name": tag.name,

@@ -31,7 +31,7 @@ from anabranch.repo.log.entries import (
 )
 from anabranch.repo.log.history_tables import commits_since
 from anabranch.repo.log.making import record_view
-from anabranch.repo.log.store import Records
+from anabranch.repo.log.store import RepoStore
 from anabranch.repo.refs.live import is_recorded, view
 from anabranch.repo.refs.protection import refuse_protected
 
@@ -91,7 +91,7 @@ def run_state(entry: LogEntry) -> RunState:
 
 
 def begin_run(
-    records: Records,
+    records: RepoStore,
     target: BranchName,
     *,
     message: str,
@@ -125,14 +125,14 @@ def begin_run(
     return run_id, lease
 
 
-def _require_still(records: Records, head: LogEntry) -> None:
+def _require_still(records: RepoStore, head: LogEntry) -> None:
     now = records.heads.find(head.branch)
     if now is None or now.state.is_deleted or now.state.created_as != head.state.created_as:
         raise BranchNotFoundError(f"branch '{head.branch}' was deleted meanwhile", hint="begin on another one")
 
 
 def _first_entry(
-    records: Records, head: LogEntry, run_id: str, *, message: str, metadata: Mapping[str, str]
+    records: RepoStore, head: LogEntry, run_id: str, *, message: str, metadata: Mapping[str, str]
 ) -> LogEntry:
     shown = view(records, head)
     commit, now = shown.head.commit, max(records.context.clock(), shown.head.commit.created_at)
@@ -168,7 +168,7 @@ def _first_entry(
     return replace(entry, state=replace(entry.state, run=replace(run, origin=origin)))
 
 
-def get_run(records: Records, run_id: str) -> LogEntry:
+def get_run(records: RepoStore, run_id: str) -> LogEntry:
     """The newest entry of a run's log, whether it is over or not."""
     entry = records.heads.find(BranchName.of_run(_checked_id(run_id)))
     if entry is None:
@@ -185,7 +185,7 @@ def _checked_id(run_id: str) -> str:
         ) from None
 
 
-def list_runs(records: Records, *, target: BranchName | None = None) -> Iterator[RunInfo]:
+def list_runs(records: RepoStore, *, target: BranchName | None = None) -> Iterator[RunInfo]:
     """The runs, newest first; read as far as somebody asks."""
     alive: Alive = {}
     for entry in records.heads.list_runs():
@@ -194,7 +194,7 @@ def list_runs(records: Records, *, target: BranchName | None = None) -> Iterator
             yield describe_run(records, entry, alive=alive)
 
 
-def describe_run(records: Records, entry: LogEntry, *, alive: Alive | None = None) -> RunInfo:
+def describe_run(records: RepoStore, entry: LogEntry, *, alive: Alive | None = None) -> RunInfo:
     """What a run is by now; `alive` remembers which runs gave a sign of life, for whoever asks for many."""
     run, run_id, state = run_state(entry), entry.branch.run_id or "", entry.state
     phase, commit_id = run.phase, run.commit_id
@@ -218,14 +218,14 @@ def describe_run(records: Records, entry: LogEntry, *, alive: Alive | None = Non
     )
 
 
-def _is_alive(records: Records, entry: LogEntry, known: Alive) -> bool:
+def _is_alive(records: RepoStore, entry: LogEntry, known: Alive) -> bool:
     target = run_state(entry).target
     if target not in known:
         known[target] = records.context.leases.list_alive(target)
     return entry.branch.run_id in known[target]
 
 
-def find_published(records: Records, entry: LogEntry, *, head: LogEntry | None = None) -> GraphCommit | None:
+def find_published(records: RepoStore, entry: LogEntry, *, head: LogEntry | None = None) -> GraphCommit | None:
     """The commit a run was published as, though its process died before it could say so."""
     run = run_state(entry)
     head = records.heads.find(run.target) if head is None else head
@@ -237,7 +237,7 @@ def find_published(records: Records, entry: LogEntry, *, head: LogEntry | None =
     return None
 
 
-def put_run(records: Records, entry: LogEntry, run: RunState) -> LogEntry | None:
+def put_run(records: RepoStore, entry: LogEntry, run: RunState) -> LogEntry | None:
     """Add an entry that says how far a run is; None if somebody else was faster."""
     following = replace(
         entry,
@@ -251,7 +251,7 @@ def put_run(records: Records, entry: LogEntry, run: RunState) -> LogEntry | None
 
 
 def close_run(
-    records: Records, entry: LogEntry, phase: RunPhase, *, error: str | None = None, commit_id: str | None = None
+    records: RepoStore, entry: LogEntry, phase: RunPhase, *, error: str | None = None, commit_id: str | None = None
 ) -> None:
     """Say how a run ended, whatever its log says by now."""
     for _ in range(_MAX_ATTEMPTS):
@@ -262,7 +262,7 @@ def close_run(
     raise BusyError(f"run {entry.branch.run_id} moved {_MAX_ATTEMPTS} times meanwhile", hint="try again")
 
 
-def abort_run(records: Records, run_id: str, *, phase: RunPhase = RunPhase.ABORTED, error: str | None = None) -> None:
+def abort_run(records: RepoStore, run_id: str, *, phase: RunPhase = RunPhase.ABORTED, error: str | None = None) -> None:
     """Forget what a run did; refused if it is over, or just being published."""
     for _ in range(_MAX_ATTEMPTS):
         entry = get_run(records, run_id)
@@ -283,7 +283,7 @@ def abort_run(records: Records, run_id: str, *, phase: RunPhase = RunPhase.ABORT
     raise BusyError(f"run {run_id} moved {_MAX_ATTEMPTS} times meanwhile", hint="try again")
 
 
-def stop_publishing(records: Records, entry: LogEntry) -> GraphCommit | None:
+def stop_publishing(records: RepoStore, entry: LogEntry) -> GraphCommit | None:
     """Let nobody publish a run who only seemed dead, or whose request is still under way; its commit if they did.
 
     One more entry of the target, which changes nothing there: whoever was about to publish loses against it, and looks

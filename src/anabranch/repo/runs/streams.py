@@ -10,7 +10,7 @@ from itertools import islice
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log.entries import Changes, CommitRecord, GraphCommit, LogEntry, TableMap
 from anabranch.repo.log.making import CommitSpec
-from anabranch.repo.log.store import Records
+from anabranch.repo.log.store import RepoStore
 from anabranch.repo.refs.live import view
 from anabranch.repo.transaction import Transaction
 
@@ -35,7 +35,7 @@ class _AlreadyPublishedError(Exception):
 
 
 def publish_batch(
-    records: Records,
+    records: RepoStore,
     branch: BranchName,
     batch: StreamBatch,
     change: Callable[[Transaction], None],

@@ -16,7 +16,7 @@ from anabranch.format.staging import ColumnChange
 from anabranch.format.staging.incoming import cast_computed
 from anabranch.ids import TableKey
 from anabranch.repo.log.entries import GraphCommit
-from anabranch.repo.log.store import Records
+from anabranch.repo.log.store import RepoStore
 from anabranch.repo.refs.schema_lock import holding_schema_lock
 from anabranch.repo.schema.current import CurrentTable, built_indices, read_current, state_of
 from anabranch.repo.schema.noted import notes_of_column, notes_of_table
@@ -64,7 +64,7 @@ def plan_on(snapshot: Snapshot, desired: SchemaState, *, branch: str) -> SchemaP
 
 
 def apply_schema(
-    records: Records,
+    records: RepoStore,
     begin: Callable[[], Transaction],
     desired: SchemaState,
     *,

@@ -19,7 +19,7 @@ from anabranch.format.staging import (
 )
 from anabranch.repo.log.arguments import require_names
 from anabranch.repo.write.homes import check_primary_key, check_unique
-from anabranch.repo.write.staged_table import Draft, Step, one_time_step
+from anabranch.repo.write.staged_table import StagedTable, Step, one_time_step
 
 __all__ = [
     "Rewriter",
@@ -43,13 +43,13 @@ class Rewriter(Protocol):
         ...
 
 
-def add_columns(draft: Draft, columns: Mapping[str, str] | pa.Schema) -> Draft:
+def add_columns(draft: StagedTable, columns: Mapping[str, str] | pa.Schema) -> StagedTable:
     if not isinstance(columns, pa.Schema):
         require_expressions(columns)
     return _after(draft, "add columns", staging.add_columns(draft.pin, columns))
 
 
-def alter_columns(draft: Draft, changes: Sequence[ColumnChange]) -> Draft:
+def alter_columns(draft: StagedTable, changes: Sequence[ColumnChange]) -> StagedTable:
     """The primary key follows columns that are renamed."""
     _require_changes(changes)
     names = {change.path: change.name for change in changes if change.name is not None}
@@ -59,7 +59,7 @@ def alter_columns(draft: Draft, changes: Sequence[ColumnChange]) -> Draft:
     return _after(replace(draft, primary_key=primary_key), "alter columns", staged)
 
 
-def drop_columns(draft: Draft, columns: Sequence[str]) -> Draft:
+def drop_columns(draft: StagedTable, columns: Sequence[str]) -> StagedTable:
     require_names(columns)
     for name in columns:
         if name in draft.primary_key:
@@ -69,7 +69,7 @@ def drop_columns(draft: Draft, columns: Sequence[str]) -> Draft:
     return _after(draft, "drop columns", staging.drop_columns(draft.pin, columns))
 
 
-def set_primary_key(draft: Draft, columns: Sequence[str]) -> Draft:
+def set_primary_key(draft: StagedTable, columns: Sequence[str]) -> StagedTable:
     """No data is written; the rows must be a table of this key already."""
     check_primary_key(draft.key, draft.pin.schema, columns)
     if tuple(columns) == draft.primary_key:
@@ -79,17 +79,17 @@ def set_primary_key(draft: Draft, columns: Sequence[str]) -> Draft:
 
 
 def index_column(
-    draft: Draft, column: str, *, kind: str, name: str | None = None, vector: VectorOptions | None = None
-) -> Draft:
+    draft: StagedTable, column: str, *, kind: str, name: str | None = None, vector: VectorOptions | None = None
+) -> StagedTable:
     staged = staging.index(draft.pin, column, IndexKind.parse(kind), name=name, vector=vector)
     return _after(draft, "index", staged)
 
 
-def drop_index(draft: Draft, name: str) -> Draft:
+def drop_index(draft: StagedTable, name: str) -> StagedTable:
     return _after(draft, "drop the index", staging.drop_index(draft.pin, name))
 
 
-def compact(draft: Draft, *, target_rows_per_fragment: int, rewriter: Rewriter | None = None) -> Draft:
+def compact(draft: StagedTable, *, target_rows_per_fragment: int, rewriter: Rewriter | None = None) -> StagedTable:
     """The rows stay, so that it means the same on any other version."""
 
     def compacted(pin: Pin) -> Pin:
@@ -102,7 +102,7 @@ def compact(draft: Draft, *, target_rows_per_fragment: int, rewriter: Rewriter |
     return draft if staged == draft.pin else draft.then(Step("compact", staged, compacted))
 
 
-def annotate(draft: Draft, notes: Notes, *, columns: Mapping[str, Notes]) -> Draft:
+def annotate(draft: StagedTable, notes: Notes, *, columns: Mapping[str, Notes]) -> StagedTable:
     for given in (notes, *columns.values()):
         _require_notes(given)
     return _after(draft, "annotate", staging.annotate(draft.pin, notes, columns=columns))
@@ -126,5 +126,5 @@ def _require_notes(given: Any) -> None:
             raise InvalidInputError(f"the note {name!r}: {text!r} is not text", hint="use text, or None to remove it")
 
 
-def _after(draft: Draft, name: str, staged: Pin) -> Draft:
+def _after(draft: StagedTable, name: str, staged: Pin) -> StagedTable:
     return draft if staged == draft.pin else draft.then(one_time_step(name, staged))

@@ -3,7 +3,7 @@
 from anabranch.format import staging
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log.entries import TableEntry
-from anabranch.repo.log.store import Records
+from anabranch.repo.log.store import RepoStore
 from anabranch.repo.write.homes import owns
 from anabranch.repo.write.settle import ForeignWrite
 from anabranch.storage import in_parallel
@@ -11,7 +11,7 @@ from anabranch.storage import in_parallel
 __all__ = ["list_foreign_writes"]
 
 
-def list_foreign_writes(records: Records, branch: BranchName) -> tuple[ForeignWrite, ...]:
+def list_foreign_writes(records: RepoStore, branch: BranchName) -> tuple[ForeignWrite, ...]:
     """The direct writes that nobody has adopted or set aside, by table. Each table of the branch is opened."""
     tables = records.commits.tables_of(records.heads.get(branch).head)
     owned = [key for key in sorted(tables) if owns(branch, tables[key].home)]
@@ -19,7 +19,7 @@ def list_foreign_writes(records: Records, branch: BranchName) -> tuple[ForeignWr
     return tuple(write for write in found if write is not None)
 
 
-def _find(records: Records, branch: BranchName, key: TableKey, entry: TableEntry) -> ForeignWrite | None:
+def _find(records: RepoStore, branch: BranchName, key: TableKey, entry: TableEntry) -> ForeignWrite | None:
     home = records.context.home_of(entry)
     strangers = staging.foreign_versions(home, since=entry.head)
     if not strangers:

@@ -19,10 +19,10 @@ from anabranch.format.staging import Pin
 from anabranch.format.tags import mark_managed
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.log.arguments import require_names
-from anabranch.repo.log.config import Context
+from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import TableEntry, TableMap
 from anabranch.repo.write.removal import is_being_removed
-from anabranch.repo.write.staged_table import Draft, one_time_step, refuse_repeated
+from anabranch.repo.write.staged_table import StagedTable, one_time_step, refuse_repeated
 
 __all__ = [
     "check_primary_key",
@@ -56,7 +56,7 @@ def _homes_folder(branch: BranchName) -> str:
     return f"{_MAIN_HOMES}{separator}{rest}" if first == MAIN else str(branch)
 
 
-def draft_existing(context: Context, branch: BranchName, key: TableKey, entry: TableEntry) -> Draft:
+def draft_existing(context: RepoConfig, branch: BranchName, key: TableKey, entry: TableEntry) -> StagedTable:
     """Make a table of the snapshot ready for writing on a branch, which is where it is forked."""
     pin = Pin(home=context.home_of(entry), version=entry.version)
     forked_from = entry.forked_from
@@ -65,7 +65,7 @@ def draft_existing(context: Context, branch: BranchName, key: TableKey, entry: T
     else:
         pin = _fork(context, branch, pin)
         head, forked_from = pin.version, (entry.home, entry.version)
-    return Draft(
+    return StagedTable(
         key=key,
         origin=entry,
         dataset=entry.dataset,
@@ -77,14 +77,14 @@ def draft_existing(context: Context, branch: BranchName, key: TableKey, entry: T
 
 
 def draft_new(
-    context: Context,
+    context: RepoConfig,
     branch: BranchName,
     key: TableKey,
     *,
     schema: pa.Schema,
     primary_key: Sequence[str],
     taken: TableMap,
-) -> Draft:
+) -> StagedTable:
     """Make an empty table: a new dataset, or one that an earlier table of that name left behind."""
     if not isinstance(schema, pa.Schema):
         raise InvalidInputError(f"the schema of '{key}' is a {type(schema).__name__!r}", hint="give a pyarrow.Schema")
@@ -108,13 +108,13 @@ def draft_new(
     return _new_draft(key, dataset, home_for_writing(context, branch, pin), primary_key)
 
 
-def _create(context: Context, dataset: str, schema: pa.Schema) -> Pin:
+def _create(context: RepoConfig, dataset: str, schema: pa.Schema) -> Pin:
     pin = staging.create_empty(context.dataset_root(dataset), schema)
     mark_managed(pin.home, pin.version, at=datetime.fromtimestamp(context.clock() / 1e6, UTC))
     return pin
 
 
-def _take_over(context: Context, branch: BranchName, dataset: str, schema: pa.Schema) -> tuple[Pin, Pin] | None:
+def _take_over(context: RepoConfig, branch: BranchName, dataset: str, schema: pa.Schema) -> tuple[Pin, Pin] | None:
     """Return what an earlier table left behind, as it is and emptied; None if it cannot be used."""
     root = context.dataset_root(dataset)
     try:
@@ -127,8 +127,8 @@ def _take_over(context: Context, branch: BranchName, dataset: str, schema: pa.Sc
         return None
 
 
-def _new_draft(key: TableKey, dataset: str, pin: Pin, primary_key: Sequence[str]) -> Draft:
-    return Draft(
+def _new_draft(key: TableKey, dataset: str, pin: Pin, primary_key: Sequence[str]) -> StagedTable:
+    return StagedTable(
         key=key,
         origin=None,
         dataset=dataset,
@@ -165,7 +165,7 @@ def _can_be_key(kind: pa.DataType) -> bool:
     return not is_odd and not isinstance(kind, pa.BaseExtensionType)
 
 
-def free_dataset(context: Context, key: TableKey) -> str:
+def free_dataset(context: RepoConfig, key: TableKey) -> str:
     """A folder that no table has, nor ever had."""
     return f"{key.bucket}/{key.table}-{context.new_id().lower()}.lance"
 
@@ -190,11 +190,11 @@ def is_home_shared(entry: TableEntry, tables: TableMap, *, besides: Container[Ta
     return any(key not in besides and (other.dataset, other.home) == place for key, other in tables.items())
 
 
-def home_for_writing(context: Context, branch: BranchName, pin: Pin) -> Pin:
+def home_for_writing(context: RepoConfig, branch: BranchName, pin: Pin) -> Pin:
     """The root of a dataset as a branch may write to it: main at the root itself, others in a fork."""
     return pin if owns(branch, pin.home.branch) else _fork(context, branch, pin)
 
 
-def _fork(context: Context, branch: BranchName, pin: Pin) -> Pin:
+def _fork(context: RepoConfig, branch: BranchName, pin: Pin) -> Pin:
     home: Home = staging.fork(pin, f"{_homes_folder(branch)}/{context.new_id()}")
     return Pin(home=home, version=home.head_version())

@@ -8,7 +8,7 @@ from anabranch.ids import MAIN, BranchName
 from anabranch.repo.log.clocks import check_clock
 from anabranch.repo.log.collected import mark_collected, record_collected
 from anabranch.repo.log.commits import commit_path
-from anabranch.repo.log.config import Context
+from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import (
     BranchEvent,
     BranchMode,
@@ -18,7 +18,7 @@ from anabranch.repo.log.entries import (
     TableMap,
 )
 from anabranch.repo.log.making import CommitSpec, make_record
-from anabranch.repo.log.store import Records
+from anabranch.repo.log.store import RepoStore
 from anabranch.repo.refs.live import shown
 from anabranch.repo.refs.protection import refuse_ended, refuse_protected
 from anabranch.repo.write.settlement import Settlement, prepare_settlement
@@ -35,7 +35,7 @@ _MAX_ATTEMPTS = 1000
 
 
 def publish(
-    records: Records,
+    records: RepoStore,
     *,
     expected: LogEntry,
     changes: Changes,
@@ -52,7 +52,7 @@ def publish(
 
 
 def _publish(
-    records: Records,
+    records: RepoStore,
     expected: LogEntry,
     changes: Changes,
     spec: CommitSpec,
@@ -85,7 +85,7 @@ def _publish(
 
 
 def append_awake(
-    records: Records, before: LogEntry, entry: LogEntry, made: Sequence[CommitRecord], *, after: Sequence[str] = ()
+    records: RepoStore, before: LogEntry, entry: LogEntry, made: Sequence[CommitRecord], *, after: Sequence[str] = ()
 ) -> bool:
     """Put the next entry of a branch. Roll it back if the lease expired during the put: files may be collected.
 
@@ -107,7 +107,7 @@ def append_awake(
 
 
 def _append_or_discard(
-    records: Records, before: LogEntry, entry: LogEntry, record: CommitRecord, settlement: Settlement
+    records: RepoStore, before: LogEntry, entry: LogEntry, record: CommitRecord, settlement: Settlement
 ) -> bool:
     try:
         done = append_awake(records, before, entry, [record], after=settlement.files)
@@ -119,7 +119,7 @@ def _append_or_discard(
     return done
 
 
-def _check_clock(records: Records, made: Sequence[CommitRecord]) -> None:
+def _check_clock(records: RepoStore, made: Sequence[CommitRecord]) -> None:
     """Refuse to publish commits with wrong times; their objects, which no log names, are removed."""
     paths = [commit_path(record.commit.graph_commit_id) for record in made]
     if not paths:
@@ -132,7 +132,7 @@ def _check_clock(records: Records, made: Sequence[CommitRecord]) -> None:
         raise
 
 
-def _commit_files(records: Records, made: Sequence[CommitRecord]) -> list[str]:
+def _commit_files(records: RepoStore, made: Sequence[CommitRecord]) -> list[str]:
     """Return the files of commits, which were written without a sync; none on an object store."""
     root = records.context.root
     if not is_local(root):
@@ -140,7 +140,7 @@ def _commit_files(records: Records, made: Sequence[CommitRecord]) -> list[str]:
     return [join_uri(root, commit_path(record.commit.graph_commit_id)) for record in made]
 
 
-def _take_back(records: Records, before: LogEntry, entry: LogEntry) -> bool:
+def _take_back(records: RepoStore, before: LogEntry, entry: LogEntry) -> bool:
     """Put a branch back on the head it had before an entry; False if it has left the head of the entry by now."""
     last: LogEntry | None = entry
     while last is not None and last.head.commit == entry.head.commit and not last.state.is_deleted:
@@ -159,7 +159,7 @@ def _take_back(records: Records, before: LogEntry, entry: LogEntry) -> bool:
     return False
 
 
-def _let_go(records: Records, commits: Sequence[CommitRecord]) -> None:
+def _let_go(records: RepoStore, commits: Sequence[CommitRecord]) -> None:
     """Say of commits that they were collected, whose objects may be gone already, as those of unpublished ones are."""
     context, at = records.context, records.context.clock()
     for record in commits:
@@ -171,7 +171,7 @@ def _let_go(records: Records, commits: Sequence[CommitRecord]) -> None:
 
 
 def _inspect(
-    records: Records, head: LogEntry, record: CommitRecord, full_map: TableMap | None, spec: CommitSpec
+    records: RepoStore, head: LogEntry, record: CommitRecord, full_map: TableMap | None, spec: CommitSpec
 ) -> None:
     """Let everybody look at a commit who may object to it."""
     has_checks = spec.guard is not None and bool(head.state.checks)
@@ -184,7 +184,7 @@ def _inspect(
         spec.inspect(record, tables)
 
 
-def _catch_up(records: Records, expected: LogEntry, rebase: Rebase) -> tuple[LogEntry, Changes]:
+def _catch_up(records: RepoStore, expected: LogEntry, rebase: Rebase) -> tuple[LogEntry, Changes]:
     """The newest head of the same branch, and the change as it is on top of it."""
     head = records.heads.get(expected.branch)
     if head.state.created_as != expected.state.created_as:
@@ -206,7 +206,9 @@ def _ground(head: LogEntry, spec: CommitSpec, main: CommitRecord | None) -> LogE
     return live
 
 
-def _next_entry(context: Context, head: LogEntry, record: CommitRecord, changes: Changes, spec: CommitSpec) -> LogEntry:
+def _next_entry(
+    context: RepoConfig, head: LogEntry, record: CommitRecord, changes: Changes, spec: CommitSpec
+) -> LogEntry:
     state = head.state
     if state.mode is BranchMode.LIVE or state.run is not None:
         state = replace(state, own=tuple(sorted({*state.own, *changes})))

@@ -6,7 +6,7 @@ from anabranch.errors import BranchNotFoundError, InvalidInputError, TableNotFou
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.log.entries import BranchMode, Changes, CommitKind, CommitRecord, LogEntry, TableEntry
 from anabranch.repo.log.making import CommitSpec
-from anabranch.repo.log.store import Records
+from anabranch.repo.log.store import RepoStore
 from anabranch.repo.refs.live import view
 from anabranch.repo.write.homes import owns
 from anabranch.repo.write.publish import publish
@@ -18,7 +18,7 @@ def _is_live(entry: LogEntry) -> bool:
     return entry.state.mode is BranchMode.LIVE
 
 
-def pull_table(records: Records, branch: BranchName, key: TableKey) -> tuple[LogEntry, bool]:
+def pull_table(records: RepoStore, branch: BranchName, key: TableKey) -> tuple[LogEntry, bool]:
     """Let a table follow its source again; whether the branch had a copy of its own.
 
     A live branch forgets its copy and shows main's. A pinned one takes the table as its parent has it now.
@@ -41,7 +41,7 @@ def pull_table(records: Records, branch: BranchName, key: TableKey) -> tuple[Log
     return publish(records, expected=entry, changes=changes, spec=spec, rebase=lambda _: changes), True
 
 
-def _require(records: Records, entry: LogEntry, key: TableKey) -> None:
+def _require(records: RepoStore, entry: LogEntry, key: TableKey) -> None:
     if records.commits.find_table(view(records, entry).head, key) is None:
         raise TableNotFoundError(
             f"there is no table '{key}' on branch '{entry.branch}' nor where it would be pulled from",
@@ -56,7 +56,7 @@ def _require_live(entry: LogEntry) -> Changes:
     return {}
 
 
-def _pulled_from(records: Records, entry: LogEntry, key: TableKey) -> CommitRecord:
+def _pulled_from(records: RepoStore, entry: LogEntry, key: TableKey) -> CommitRecord:
     """The commit that has a table as a branch's parent shows it now: of a live parent, maybe the one of main."""
     parent = entry.state.parent
     if parent is None or parent.branch is None:
@@ -70,7 +70,7 @@ def _pulled_from(records: Records, entry: LogEntry, key: TableKey) -> CommitReco
     return source.head
 
 
-def freeze_branch(records: Records, branch: BranchName) -> LogEntry:
+def freeze_branch(records: RepoStore, branch: BranchName) -> LogEntry:
     """Make a live branch pinned: from now on it shows what it shows now."""
     entry = records.heads.get(branch)
     if not _is_live(entry):
@@ -91,7 +91,7 @@ class TableDrift:
     main_version: int | None
 
 
-def branch_drift(records: Records, branch: BranchName) -> tuple[TableDrift, ...]:
+def branch_drift(records: RepoStore, branch: BranchName) -> tuple[TableDrift, ...]:
     """Compare each table that a branch has of its own with main as it is now."""
     entry = records.heads.get(branch)
     if str(branch) == MAIN:

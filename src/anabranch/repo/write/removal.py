@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from anabranch.repo.log.config import Context
+from anabranch.repo.log.config import RepoConfig
 from anabranch.storage import find_object
 
 __all__ = ["REMOVING", "being_removed", "is_being_removed"]
@@ -12,7 +12,7 @@ REMOVING = "_gc/removing"
 
 
 @contextmanager
-def being_removed(context: Context, dataset: str) -> Iterator[None]:
+def being_removed(context: RepoConfig, dataset: str) -> Iterator[None]:
     """Say that a folder goes before it is looked at, so that either side notices the other.
 
     Whoever dies here leaves the notice, and new tables of that name are put elsewhere until it is collected too.
@@ -22,7 +22,7 @@ def being_removed(context: Context, dataset: str) -> Iterator[None]:
     context.store.delete(_path(dataset))
 
 
-def is_being_removed(context: Context, dataset: str) -> bool:
+def is_being_removed(context: RepoConfig, dataset: str) -> bool:
     """Whether a folder may go; to be asked after something was written into it."""
     return find_object(context.store, _path(dataset)) is not None
 

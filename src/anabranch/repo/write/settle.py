@@ -10,7 +10,7 @@ from anabranch.errors import AnabranchError, ForeignWriteError
 from anabranch.format import staging
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log.entries import Changes, TableEntry, TableMap
-from anabranch.repo.log.store import Records
+from anabranch.repo.log.store import RepoStore
 from anabranch.repo.write.homes import owns
 from anabranch.warnings import warn_of_external_write
 
@@ -38,7 +38,7 @@ def warn_of_external_writes(writes: tuple[ForeignWrite, ...]) -> None:
         )
 
 
-def try_to_settle(records: Records, branch: BranchName, changes: Changes) -> tuple[ForeignWrite, ...]:
+def try_to_settle(records: RepoStore, branch: BranchName, changes: Changes) -> tuple[ForeignWrite, ...]:
     """Settle what was just published; report external writes, and leave every other failure to the next writer."""
     found = []
     # A table taken from another branch lies in that branch's home, which this one does not write to.
@@ -63,7 +63,7 @@ def try_to_settle(records: Records, branch: BranchName, changes: Changes) -> tup
     return tuple(found)
 
 
-def settle_table(records: Records, branch: BranchName, key: TableKey, *, force: bool = False) -> None:
+def settle_table(records: RepoStore, branch: BranchName, key: TableKey, *, force: bool = False) -> None:
     """Make the newest published version of a table its home's newest ordinary one."""
     entry = records.find_table(branch, key)
     while entry is not None and owns(branch, entry.home):
@@ -74,13 +74,13 @@ def settle_table(records: Records, branch: BranchName, key: TableKey, *, force: 
         entry = _find_newer(records, branch, {key: entry}).get(key)
 
 
-def _settle(records: Records, branch: BranchName, key: TableKey, entry: TableEntry) -> None:
+def _settle(records: RepoStore, branch: BranchName, key: TableKey, entry: TableEntry) -> None:
     home = records.context.home_of(entry)
     prepared = staging.prepare_settle(home, entry.version, expected_head=entry.head)
     staging.link(prepared, is_current=lambda: not _find_newer(records, branch, {key: entry}))
 
 
-def _find_newer(records: Records, branch: BranchName, settled: TableMap) -> dict[TableKey, TableEntry]:
+def _find_newer(records: RepoStore, branch: BranchName, settled: TableMap) -> dict[TableKey, TableEntry]:
     """Return what was published since of the tables that were just settled.
 
     A slow writer may have settled an older version after a newer one, so each reads the branch again afterwards.

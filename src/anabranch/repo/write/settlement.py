@@ -15,7 +15,7 @@ from anabranch.format import staging
 from anabranch.format.staging import PreparedSettle
 from anabranch.ids import BranchName
 from anabranch.repo.log.entries import Changes, LogEntry, TableEntry
-from anabranch.repo.log.store import Records
+from anabranch.repo.log.store import RepoStore
 from anabranch.repo.write.homes import owns
 from anabranch.storage import PreparedObject, in_parallel
 from anabranch.storage.options import Durability, durability_of
@@ -48,7 +48,7 @@ class Settlement:
             prepared.home.store().discard(manifest)
 
 
-def prepare_settlement(records: Records, head: LogEntry, changes: Changes) -> Settlement:
+def prepare_settlement(records: RepoStore, head: LogEntry, changes: Changes) -> Settlement:
     """Prepare the tables that a commit on top of a head changes. Nothing is prepared where no sync is needed.
 
     The tables of a run are made durable with each of its commits, but settled only when the run is published.
@@ -76,7 +76,7 @@ def _iter_written(branch: BranchName, changes: Changes) -> Iterator[TableEntry]:
             yield entry
 
 
-def _prepare(records: Records, entry: TableEntry, *, settles: bool) -> _Prepared:
+def _prepare(records: RepoStore, entry: TableEntry, *, settles: bool) -> _Prepared:
     home = records.context.home_of(entry)
     prepared = staging.prepare_settle(home, entry.version, expected_head=entry.head)
     # Where other commits were settled since, only the branch can say which version is the newest: see `try_to_settle`.

@@ -4,7 +4,7 @@ from anabranch.errors import DamagedFileError, NotFoundError
 from anabranch.format import staging
 from anabranch.format.home import Home, is_staged
 from anabranch.ids import BranchName
-from anabranch.repo.log.config import Context
+from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import Changes
 from anabranch.repo.write.homes import owns
 
@@ -15,7 +15,7 @@ __all__ = ["refuse_removed_files"]
 _YOUNG_MICROSECONDS = 5 * 60 * 1_000_000
 
 
-def refuse_removed_files(context: Context, branch: BranchName, changes: Changes) -> None:
+def refuse_removed_files(context: RepoConfig, branch: BranchName, changes: Changes) -> None:
     """Refuse a change that was staged some minutes ago and whose files were removed since.
 
     Our own gc respects leases. Native `cleanup_old_versions` knows nothing of staged versions and removes their files.
@@ -34,7 +34,7 @@ def refuse_removed_files(context: Context, branch: BranchName, changes: Changes)
             )
 
 
-def _is_young(context: Context, home: Home, version: int) -> bool:
+def _is_young(context: RepoConfig, home: Home, version: int) -> bool:
     try:
         return context.clock() - staging.staged_at(home, version) < _YOUNG_MICROSECONDS
     except NotFoundError:

@@ -15,7 +15,7 @@ from anabranch.ids import TableKey
 from anabranch.repo.log.entries import TableEntry
 
 __all__ = [
-    "Draft",
+    "StagedTable",
     "Step",
     "WrittenChange",
     "append_again",
@@ -43,7 +43,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Draft:
+class StagedTable:
     """A table as a transaction has it. `origin` is its entry in the transaction's snapshot, None for a new table."""
 
     key: TableKey
@@ -55,7 +55,7 @@ class Draft:
     forked_from: tuple[str | None, int] | None
     steps: tuple[Step, ...] = ()
 
-    def then(self, step: Step) -> "Draft":
+    def then(self, step: Step) -> "StagedTable":
         return replace(self, pin=step.pin, steps=(*self.steps, step))
 
     def is_still(self, entry: TableEntry) -> bool:
@@ -212,7 +212,7 @@ def one_time_step(name: str, staged: Pin) -> Step:
     return Step(name, staged, None)
 
 
-def replayed(draft: Draft, theirs: TableEntry, theirs_pin: Pin) -> Draft:
+def replayed(draft: StagedTable, theirs: TableEntry, theirs_pin: Pin) -> StagedTable:
     """The same steps on top of what somebody else published meanwhile."""
     pin = theirs_pin
     for step in draft.steps:

@@ -4,23 +4,23 @@ from anabranch.errors import InvalidInputError, TableNotFoundError, WriteConflic
 from anabranch.format.staging import Pin
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.log.entries import BranchMode, Changes, CommitRecord, LogEntry, TableEntry
-from anabranch.repo.log.store import Records
+from anabranch.repo.log.store import RepoStore
 from anabranch.repo.refs.live import shown
 from anabranch.repo.write.homes import draft_existing, owns, refuse_shared_home
-from anabranch.repo.write.staged_table import Draft, Step, replayed
+from anabranch.repo.write.staged_table import StagedTable, Step, replayed
 
-__all__ = ["Drafts"]
+__all__ = ["WriteSet"]
 
 
-class Drafts:
+class WriteSet:
     """A draft of each table that was changed, None for one that was dropped, on top of the head of a branch.
 
     On a live branch the head is seen with main as it was at the beginning.
     """
 
-    def __init__(self, records: Records, branch: BranchName) -> None:
+    def __init__(self, records: RepoStore, branch: BranchName) -> None:
         self._records = records
-        self._drafts: dict[TableKey, Draft | None] = {}
+        self._drafts: dict[TableKey, StagedTable | None] = {}
         self._origins: dict[TableKey, TableEntry | None] = {}
         self.begin(branch)
 
@@ -58,18 +58,18 @@ class Drafts:
             )
         return self._tables[key]
 
-    def get(self, key: TableKey) -> Draft:
+    def get(self, key: TableKey) -> StagedTable:
         """The draft of a table, or one to begin with."""
         draft = self._drafts.get(key)
         if draft is None:
             draft = draft_existing(self._records.context, self.head.home_branch, key, self.entry(key))
         return draft
 
-    def put(self, key: TableKey, draft: Draft | None) -> None:
+    def put(self, key: TableKey, draft: StagedTable | None) -> None:
         self._origins.setdefault(key, self._tables.get(key))
         self._drafts[key] = draft
 
-    def take_in(self, prepared: Draft, step: Step) -> None:
+    def take_in(self, prepared: StagedTable, step: Step) -> None:
         """Go on with a table as it was prepared; where it has changed since, on top of that, if that can be."""
         key = prepared.key
         if key in self._drafts:
@@ -109,7 +109,7 @@ class Drafts:
         self.head, self._tables = head, tables
         return self.changes()
 
-    def _on_top_of(self, theirs: TableEntry | None, key: TableKey, branch: BranchName) -> Draft:
+    def _on_top_of(self, theirs: TableEntry | None, key: TableKey, branch: BranchName) -> StagedTable:
         origin, draft = self._origins[key], self._drafts[key]
         is_new_here = origin is None or draft is None or draft.origin is None
         if theirs is None or draft is None or is_new_here or theirs.primary_key != draft.primary_key:

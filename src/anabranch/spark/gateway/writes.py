@@ -22,7 +22,7 @@ from anabranch.format.staging import Addresses, Pin, WrittenFragment
 from anabranch.repo.repository import Repository
 from anabranch.repo.runs.streams import StreamBatch
 from anabranch.repo.transaction import Transaction
-from anabranch.repo.write.staged_table import Draft, WrittenChange
+from anabranch.repo.write.staged_table import StagedTable, WrittenChange
 from anabranch.spark.gateway.definitions import TableDefinition, parse_definition
 from anabranch.spark.gateway.names import branch_of, parse_name
 from anabranch.spark.gateway.predicates import push_predicate
@@ -207,7 +207,7 @@ def delete_where(request: Request) -> dict[str, Any]:
     return {"can_delete": True}
 
 
-def _prepare(tx: Transaction, key: str, mode: str, defined: TableDefinition | None) -> Draft:
+def _prepare(tx: Transaction, key: str, mode: str, defined: TableDefinition | None) -> StagedTable:
     if defined is not None and (mode == "create" or (mode == "create_or_replace" and key not in tx)):
         return tx.prepare_new(key, defined.schema, primary_key=defined.primary_key)
     if key not in tx:

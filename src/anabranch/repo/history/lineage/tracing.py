@@ -10,7 +10,7 @@ from anabranch.repo.history.lineage.nodes import EdgeKind, LineageEdge, LineageN
 from anabranch.repo.history.lineage.provenance import OutputRecord, PipelineRecord, made_by
 from anabranch.repo.history.table_line import TableChange, iter_table_changes
 from anabranch.repo.log.entries import CommitKind, CommitRecord, GraphCommit, TableEntry
-from anabranch.repo.log.store import Records
+from anabranch.repo.log.store import RepoStore
 
 __all__ = ["trace_lineage"]
 
@@ -32,7 +32,7 @@ class _Lead:
     state: State | None
 
 
-def trace_lineage(records: Records, record: CommitRecord, key: TableKey) -> Lineage:
+def trace_lineage(records: RepoStore, record: CommitRecord, key: TableKey) -> Lineage:
     """All that a table came from, by the commits that touched it and by the inputs that pipelines recorded.
 
     A state that was seen once is not followed again, so that it costs no more than the commits of the tables concerned.
@@ -56,7 +56,7 @@ def trace_lineage(records: Records, record: CommitRecord, key: TableKey) -> Line
 class _Tracer:
     """Collects nodes and edges, following one lead after the other: chains of pipelines have any length."""
 
-    def __init__(self, records: Records) -> None:
+    def __init__(self, records: RepoStore) -> None:
         self._records = records
         self._leads: deque[_Lead] = deque()
         self._seen_states: set[State] = set()

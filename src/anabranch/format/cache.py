@@ -5,13 +5,13 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-__all__ = ["Recent"]
+__all__ = ["BoundedCache"]
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 
-class Recent(Generic[K, V]):
+class BoundedCache(Generic[K, V]):
     """The values kept last, at most `limit` of them; threads may share it.
 
     With a `capacity`, the weights of all kept values are at most that in sum, but the newest value is always kept.
