@@ -33,9 +33,10 @@ test: $(INSTALLED) ## run the tests
 	$(BIN)/pytest -q -m "spark and not proof"
 
 .PHONY: check
-check: $(INSTALLED) ## lint, format, types, layers
+check: $(INSTALLED) ## lint, format, prose, types, layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python -m scripts.prose
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
