@@ -14,7 +14,7 @@ import anabranch as ab
 sys.path.append(str(Path(__file__).parent.parent))
 from tests.spark.tpch import KEYS, QUERIES, find_generator, generate
 
-__all__ = ["AGGREGATES", "compare_queries", "make_tables"]
+__all__ = ["AGGREGATES", "BUCKET", "LAKE", "SIDES", "compare_queries", "make_tables"]
 
 AGGREGATES = {
     "9 columns": (
@@ -30,8 +30,8 @@ SIDES = {"lake": f"{LAKE}.{BUCKET}", "parquet": "spark_catalog.tpch_parquet"}
 MOST_OF_MEAN, MOST_OF_QUERY, MOST_OF_AGGREGATE = "at most 0.95x", "at most 1.4x", "at most 1.0x"
 
 
-def make_tables(spark: SparkSession, folder: Path, *, scale: float) -> None:
-    """Make the tables of both sides."""
+def make_tables(spark: SparkSession, folder: Path, *, scale: float) -> ab.Repository:
+    """Make the tables of both sides; return the repository of ours."""
     generator = find_generator()
     if generator is None:
         raise SystemExit("tpchgen-cli is not installed: pip install tpchgen-cli")
@@ -48,6 +48,7 @@ def make_tables(spark: SparkSession, folder: Path, *, scale: float) -> None:
     for name in KEYS:
         location = files / f"{name}.parquet"
         spark.sql(f"CREATE TABLE {SIDES['parquet']}.{name} USING parquet LOCATION '{location}'")
+    return repo
 
 
 def compare_queries(spark: SparkSession, *, rounds: int, warm_up: int, only: Sequence[str] = ()) -> list[Finding]:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from _comparison import bold, medians, take_turns, to_section, working_folder, write_section
 from _tpch import compare_queries, make_tables
+from _tpch_writes import SOURCE_SHARE, compare_writes
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
@@ -26,6 +27,7 @@ SEED = 7
 WARM_UP = 1
 SELECTIVE = "customer = 4711"
 CUSTOMERS = 10_000
+PARTS = ("source", "sql", "writes")
 HEADS = ("what", "ms", "against", "ms", "speed", "aim")
 
 
@@ -67,7 +69,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--rows", type=int, default=8_000_000)
     parser.add_argument("--scale", type=float, default=1, help="the scale factor of TPC-H")
-    parser.add_argument("--parts", nargs="+", choices=("source", "sql"), default=("source", "sql"))
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--queries", nargs="*", default=(), help="only these queries of TPC-H, such as q01 '2 columns'")
     parser.add_argument("--dry-run", action="store_true", help="print the results, and leave RESULTS.md as it is")
     chosen = parser.parse_args()
@@ -76,10 +78,14 @@ def main() -> None:
     with working_folder(chosen.folder) as folder:
         if "source" in chosen.parts:
             sections["spark"] = compare_source(spark, folder, rows=chosen.rows, rounds=chosen.rounds)
+        if "sql" in chosen.parts or "writes" in chosen.parts:
+            repo = make_tables(spark, folder, scale=chosen.scale)
         if "sql" in chosen.parts:
             sections["spark-sql"] = compare_sql(
                 spark, folder, scale=chosen.scale, rounds=chosen.rounds, queries=chosen.queries
             )
+        if "writes" in chosen.parts:
+            sections["spark-writes"] = compare_sql_writes(spark, repo, folder, scale=chosen.scale, rounds=chosen.rounds)
         spark.stop()
     for name, section in sections.items():
         sys.stdout.write(section)
@@ -113,7 +119,6 @@ def compare_source(spark: SparkSession, folder: Path, *, rows: int, rounds: int)
 
 def compare_sql(spark: SparkSession, folder: Path, *, scale: float, rounds: int, queries: Sequence[str]) -> str:
     """Compare queries on catalog tables with the same queries on parquet files."""
-    make_tables(spark, folder, scale=scale)
     findings = compare_queries(spark, rounds=rounds, warm_up=WARM_UP, only=queries)
     return to_section(
         "Spark SQL (`spark.py`)",
@@ -122,6 +127,25 @@ def compare_sql(spark: SparkSession, folder: Path, *, scale: float, rounds: int,
             f"catalog and on parquet files of `tpchgen-cli`. Medians of {rounds} rounds after {WARM_UP} to warm up,",
             "by turns in one session with a heap of 2 GB. The milliseconds of the geometric mean are the sum of all",
             "queries on parquet, and that sum times the mean.",
+        ],
+        [finding.to_row() for finding in findings],
+        packages=("pyspark", "pylance", "pyarrow"),
+        folder=folder,
+    )
+
+
+def compare_sql_writes(spark: SparkSession, repo: ab.Repository, folder: Path, *, scale: float, rounds: int) -> str:
+    """Compare statements that write catalog tables with writing parquet files."""
+    findings = compare_writes(spark, repo, folder, rounds=rounds, warm_up=WARM_UP)
+    return to_section(
+        "Spark SQL writes (`spark.py`)",
+        [
+            f"All rows of lineitem at scale factor {scale:g}, read from one parquet file of `tpchgen-cli` and",
+            "written to a new table, beside writing them as parquet with the same number of tasks. MERGE INTO brings",
+            f"as many rows as 1 in {SOURCE_SHARE} of the table, a fifth of them new, each time to a new branch; beside",
+            "it, an anti join and a union write all rows as parquet: neither Delta nor Iceberg can be run with this",
+            f"release of Spark. Medians of {rounds} rounds after {WARM_UP} to warm up, by turns in one session with a",
+            "heap of 2 GB.",
         ],
         [finding.to_row() for finding in findings],
         packages=("pyspark", "pylance", "pyarrow"),

@@ -17,6 +17,7 @@ from anabranch.format.bases import fragments_of_base
 from anabranch.format.dialect import find_unknown_column, hint_for
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.staging.expressions import COMPUTING, enclosed
+from anabranch.format.staging.key_hashes import KeyRows
 from anabranch.format.staging.pin import Pin
 
 __all__ = ["count_rows", "filter_errors", "iter_batches", "read_appended", "read_nearest", "read_table"]
@@ -70,6 +71,18 @@ def read_appended(before: Pin, after: Pin, *, columns: Sequence[str] | None = No
         opened = after.open()
         new = [fragment for fragment in opened.get_fragments() if fragment.fragment_id not in known]
         return opened.scanner(columns=_list(after, columns), fragments=new).to_reader()
+
+
+def keys_of(pin: Pin, keys: Sequence[str]) -> KeyRows:
+    """Return the keys of all rows."""
+    return KeyRows(read=lambda: iter_batches(pin, columns=keys), count=pin.count_rows())
+
+
+def appended_keys(before: Pin, after: Pin, keys: Sequence[str]) -> KeyRows:
+    """Return the keys of the rows that appends put between two pins of one home."""
+    return KeyRows(
+        read=lambda: iter(read_appended(before, after, columns=keys)), count=after.count_rows() - before.count_rows()
+    )
 
 
 def read_nearest(

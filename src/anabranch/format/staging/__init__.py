@@ -38,7 +38,15 @@ from anabranch.format.staging.indices import (
     index,
     list_indices,
 )
-from anabranch.format.staging.keys import delete_keys, find_existing_keys, upsert
+from anabranch.format.staging.key_hashes import FoundKeys, KeyRows
+from anabranch.format.staging.keys import (
+    delete_keys,
+    find_existing_keys,
+    find_taken_keys,
+    read_given_keys,
+    refuse_repeated,
+    upsert,
+)
 from anabranch.format.staging.notes import DESCRIPTION, Notes, annotate, keep_notes, notes_of
 from anabranch.format.staging.pin import Pin, create_empty
 from anabranch.format.staging.rows import (
@@ -81,6 +89,11 @@ from anabranch.format.staging.settling import (
 from anabranch.format.staging.uniqueness import are_surely_unique
 
 __all__ = [
+    "refuse_repeated",
+    "read_given_keys",
+    "find_taken_keys",
+    "KeyRows",
+    "FoundKeys",
     "TARGET_ROWS",
     "Addresses",
     "ColumnChange",

@@ -1,6 +1,6 @@
 """Rows found by key: upsert, delete by key, and the check for keys that are there already."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,12 +14,13 @@ from anabranch.errors import InvalidInputError, KeyConflictError, SchemaMismatch
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.staging.expressions import quoted_column
 from anabranch.format.staging.incoming import Rows, as_reader, fit_rows, require_columns
+from anabranch.format.staging.key_hashes import FoundKeys, KeyRows, find_repeated, find_shared
 from anabranch.format.staging.pin import Pin
 from anabranch.format.staging.rows import Addresses, RowsChanged, delete_at, replace_at
 from anabranch.format.staging.scanning import iter_batches
 from anabranch.format.staging.uniqueness import are_surely_unique
 
-__all__ = ["delete_keys", "find_existing_keys", "upsert"]
+__all__ = ["delete_keys", "find_existing_keys", "find_taken_keys", "read_given_keys", "refuse_repeated", "upsert"]
 
 _POSITION = "__position"
 # Keys are matched in slices of the table, each large enough to make up for setting up a join.
@@ -75,6 +76,41 @@ def find_existing_keys(pin: Pin, data: Any, keys: Sequence[str], *, beyond: Pin 
     return given.take(pa.array(np.unique(matched.positions.to_numpy())))
 
 
+def read_given_keys(pin: Pin, data: pa.Table, keys: Sequence[str]) -> KeyRows:
+    """Return the keys of rows in memory, in the types of the table; refuse a key column that is missing."""
+    return KeyRows.of_table(_read_given(pin.open(), data, keys), keys)
+
+
+def find_taken_keys(pin: Pin, rows: KeyRows, keys: Sequence[str], *, beyond: Pin | None = None) -> FoundKeys | None:
+    """Find which keys of rows are in the table, as `find_existing_keys` does, for any number of rows.
+
+    Few keys are given to Lance, which may have an index on them. Many are compared by their hashes, which takes
+    memory for neither side.
+    """
+    if rows.count <= _LISTED_KEYS:
+        if not rows.count:
+            return None
+        existing = find_existing_keys(pin, rows.to_table(), keys, beyond=beyond)
+        return FoundKeys(count=len(existing), example=existing.slice(0, 1).to_pylist()[0]) if len(existing) else None
+    refuse_repeated(rows)
+    dataset = pin.open()
+    fragments = None if beyond is None else _unshared(dataset, beyond.open())
+
+    def read() -> Iterator[pa.RecordBatch]:
+        if fragments is None or fragments:  # no fragments would mean all to Lance
+            with lance_errors(pin.home.uri, pin.home.storage_options):
+                yield from iter_batches(dataset, columns=list(keys), fragments=fragments)
+
+    return find_shared(rows, KeyRows(read=read, count=0))
+
+
+def refuse_repeated(rows: KeyRows) -> None:
+    """Refuse rows of which two have the same key, or whose key has nulls."""
+    repeated = find_repeated(rows)
+    if repeated is not None:
+        raise _repeated_keys(repeated.count, repeated.example)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Matched:
     """Which of the given rows were found, and where; in the order of their addresses."""
@@ -114,10 +150,13 @@ def _require_unique(given: pa.Table) -> None:
     counted = given.group_by(given.column_names).aggregate([([], "count_all")])
     repeated = counted.filter(pc.greater(counted.column("count_all"), 1)).drop(["count_all"])
     if len(repeated):
-        raise KeyConflictError(
-            f"{len(repeated)} keys occur more than once in the data, such as {repeated.slice(0, 1).to_pylist()[0]}",
-            hint="keep one row for each key",
-        )
+        raise _repeated_keys(len(repeated), repeated.slice(0, 1).to_pylist()[0])
+
+
+def _repeated_keys(count: int, example: Mapping[str, Any]) -> KeyConflictError:
+    return KeyConflictError(
+        f"{count} keys occur more than once in the data, such as {example}", hint="keep one row for each key"
+    )
 
 
 def _unshared(dataset: lance.LanceDataset, other: lance.LanceDataset) -> list[lance.LanceFragment]:

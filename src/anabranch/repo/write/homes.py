@@ -22,7 +22,7 @@ from anabranch.repo.log.arguments import require_names
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import TableEntry, TableMap
 from anabranch.repo.write.removal import is_being_removed
-from anabranch.repo.write.staged_table import StagedTable, one_time_step, refuse_repeated
+from anabranch.repo.write.staged_table import StagedTable, one_time_step
 
 __all__ = [
     "check_primary_key",
@@ -173,7 +173,7 @@ def free_dataset(context: RepoConfig, key: TableKey) -> str:
 def check_unique(pin: Pin, keys: Sequence[str]) -> None:
     """Refuse a version whose rows are no table of this key."""
     if keys:
-        refuse_repeated(scan.read_table(pin, columns=keys), keys)
+        staging.refuse_repeated(scan.keys_of(pin, keys))
 
 
 def refuse_shared_home(key: TableKey, entry: TableEntry, tables: TableMap, *, besides: Container[TableKey]) -> None:

@@ -9,8 +9,7 @@ import pyarrow as pa
 
 from anabranch.errors import KeyConflictError, SchemaMismatchError, WriteConflictError
 from anabranch.format import scan, staging
-from anabranch.format.staging import Pin, WrittenFragment
-from anabranch.format.staging.incoming import as_reader
+from anabranch.format.staging import KeyRows, Pin, WrittenFragment
 from anabranch.ids import TableKey
 from anabranch.repo.log.entries import TableEntry
 
@@ -25,7 +24,6 @@ __all__ = [
     "one_time_step",
     "overwrite_fragments_step",
     "overwrite_step",
-    "refuse_repeated",
     "replace_fragments_step",
     "replayed",
     "upsert_fragments_step",
@@ -81,7 +79,8 @@ def append_step(pin: Pin, data: Any, *, primary_key: Sequence[str], may_exist: b
     """Stage new rows, with good keys that are not in the table; `may_exist` leaves the last part to the caller."""
     in_memory = isinstance(data, pa.Table)
     if in_memory:
-        _check_keys(pin, data, primary_key, may_exist=may_exist)  # before anything is written
+        # Before anything is written.
+        _check_keys(pin, lambda: staging.read_given_keys(pin, data, primary_key), primary_key, may_exist=may_exist)
     fragments = staging.write_fragments(pin, data)
     return append_fragments_step(
         pin, fragments, primary_key=primary_key, may_exist=may_exist, keys_are_checked=in_memory
@@ -99,7 +98,7 @@ def append_fragments_step(
     """Like `append_step`, for rows that are written already."""
     staged = staging.append_fragments(pin, fragments)
     if not keys_are_checked and staged != pin:
-        _check_keys(pin, scan.read_appended(pin, staged, columns=primary_key), primary_key, may_exist=may_exist)
+        _check_keys(pin, lambda: scan.appended_keys(pin, staged, primary_key), primary_key, may_exist=may_exist)
 
     def again(other: Pin) -> Pin:
         return append_again(other, fragments, before=pin, after=staged, unique_by=() if may_exist else primary_key)
@@ -113,7 +112,7 @@ def append_again(
     """Stage what was appended between two versions on another one, without writing it again if that can be."""
     _refuse_other_columns(before, other)
     if unique_by:
-        _refuse_existing(other, scan.read_appended(before, after, columns=unique_by), unique_by, beyond=before)
+        _refuse_existing(other, scan.appended_keys(before, after, unique_by), unique_by, beyond=before)
     try:
         return staging.append_fragments(other, fragments)
     except SchemaMismatchError:
@@ -126,7 +125,7 @@ def upsert_step(pin: Pin, data: pa.Table, *, keys: Sequence[str], primary_key: S
         staged = staging.upsert(on, data, keys).pin
         if set(keys) != set(primary_key):
             # Rows that are new by other columns may bring a primary key that is there already, or none.
-            refuse_repeated(scan.read_table(staged, columns=primary_key), primary_key)
+            _refuse_repeated(staged, primary_key)
         return staged
 
     def again(other: Pin) -> Pin:
@@ -148,11 +147,12 @@ def upsert_fragments_step(
 
 def overwrite_step(pin: Pin, data: Any, *, unique_by: Sequence[str]) -> Step:
     """Stage other rows instead of all there are, and other columns if the data brings them."""
-    if isinstance(data, pa.Table):
-        refuse_repeated(data, unique_by)  # before anything is written
+    in_memory = isinstance(data, pa.Table)
+    if in_memory and unique_by:
+        staging.refuse_repeated(KeyRows.of_table(data, unique_by))  # before anything is written
     staged = staging.keep_notes(staging.overwrite(pin, data), of=pin)
-    if not isinstance(data, pa.Table) and unique_by:
-        refuse_repeated(scan.read_table(staged, columns=unique_by), unique_by)
+    if not in_memory:
+        _refuse_repeated(staged, unique_by)
     return one_time_step("overwrite", staged)
 
 
@@ -161,8 +161,7 @@ def overwrite_fragments_step(
 ) -> Step:
     """Like `overwrite_step`, for rows that are written already."""
     staged = staging.keep_notes(staging.overwrite_fragments(pin, fragments, schema=schema), of=pin)
-    if unique_by:
-        refuse_repeated(scan.read_table(staged, columns=unique_by), unique_by)
+    _refuse_repeated(staged, unique_by)
     return one_time_step("overwrite", staged)
 
 
@@ -202,9 +201,7 @@ def _check_written_keys(on: Pin, change: WrittenChange, primary_key: Sequence[st
     """Refuse written rows that repeat a key among themselves, or have one of a row that stays."""
     left = staging.delete_rows(on, change.addresses)
     added = staging.append_fragments(left, (*change.moved, *change.fresh))
-    rows = scan.read_appended(left, added, columns=primary_key).read_all()
-    refuse_repeated(rows, primary_key)
-    _refuse_existing(left, rows, primary_key)
+    _refuse_existing(left, scan.appended_keys(left, added, primary_key), primary_key)
 
 
 def one_time_step(name: str, staged: Pin) -> Step:
@@ -245,35 +242,24 @@ def _refuse_other_columns(before: Pin, now: Pin) -> None:
         )
 
 
-def _check_keys(pin: Pin, rows: Any, keys: Sequence[str], *, may_exist: bool) -> None:
+def _check_keys(pin: Pin, read: Callable[[], KeyRows], keys: Sequence[str], *, may_exist: bool) -> None:
     if not keys:
         return
     if may_exist:
-        refuse_repeated(as_reader(rows).read_all(), keys)
+        staging.refuse_repeated(read())
     else:
-        _refuse_existing(pin, rows, keys)
+        _refuse_existing(pin, read(), keys)
 
 
-def _refuse_existing(pin: Pin, data: Any, keys: Sequence[str], *, beyond: Pin | None = None) -> None:
-    existing = staging.find_existing_keys(pin, data, keys, beyond=beyond)
-    if len(existing):
-        first = existing.slice(0, 1).to_pylist()[0]
+def _refuse_existing(pin: Pin, rows: KeyRows, keys: Sequence[str], *, beyond: Pin | None = None) -> None:
+    existing = staging.find_taken_keys(pin, rows, keys, beyond=beyond)
+    if existing is not None:
         raise KeyConflictError(
-            f"{len(existing)} keys are in the table already, such as {first}",
+            f"{existing.count} keys are in the table already, such as {existing.example}",
             hint="upsert the rows, or append only new ones",
         )
 
 
-def refuse_repeated(table: pa.Table, keys: Sequence[str]) -> None:
-    """Refuse rows that are no table of this key."""
-    for name in keys:
-        if name not in table.column_names:
-            raise SchemaMismatchError(f"the data has no key column {name!r}", hint="add it to the data")
-        if table.column(name).null_count:
-            raise KeyConflictError(f"the key column {name!r} has nulls in the data", hint="fill them")
-    if keys and not staging.are_surely_unique(table.select(list(keys))):
-        distinct = table.group_by(list(keys)).aggregate([])
-        if len(distinct) < len(table):
-            raise KeyConflictError(
-                f"{len(table) - len(distinct)} rows repeat a key of {', '.join(keys)}", hint="keep one row for each key"
-            )
+def _refuse_repeated(pin: Pin, keys: Sequence[str]) -> None:
+    if keys:
+        staging.refuse_repeated(scan.keys_of(pin, keys))
