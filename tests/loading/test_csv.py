@@ -110,9 +110,9 @@ def test_types_can_be_given_for_some_columns_or_for_all(repo: ab.Repository, put
     whole = pa.schema([("code", pa.int8()), ("id", pa.string()), ("price", pa.float32())])
     repo.load("s.all", file, schema=whole)
     assert repo.snapshot()["s.all"].schema == whole
-    with pytest.raises(SchemaMismatchError, match="a type is given for 'nope', which the files do not have"):
+    with pytest.raises(SchemaMismatchError, match="schema has the column 'nope', which is not in the files"):
         repo.load("s.none", file, schema={"nope": "int64"})
-    with pytest.raises(SchemaMismatchError, match=r"column 'id' of 's\.all' is string, not int64"):
+    with pytest.raises(SchemaMismatchError, match=r"column 'id' of 's\.all' has type string, not int64"):
         repo.load("s.all", file, schema={"id": "int64"})
 
 
@@ -205,10 +205,10 @@ def test_files_without_rows_make_an_empty_table(repo: ab.Repository, put: Put) -
         ({"on_duplicate": "first"}, "on_duplicate is 'first'"),
         ({"engine": "duck"}, "the engine is 'duck'"),
         ({"format": "xml"}, "the format 'xml' is not known"),
-        ({"primary_key": "id"}, "the primary key 'id' is no list"),
-        ({"schema": 7}, "the schema is a 'int'"),
-        ({"columns": ["id", "v"]}, "columns are named for files that name them in a header"),
-        ({"columns": ["id", "id"], "header": False}, r"the columns are \['id', 'id'\]"),
+        ({"primary_key": "id"}, "primary_key must be a list, got 'id'"),
+        ({"schema": 7}, "schema must be a pyarrow.Schema or a dict of column types, got 7"),
+        ({"columns": ["id", "v"]}, r"columns=\['id', 'v'\] cannot be used for files with a header"),
+        ({"columns": ["id", "id"], "header": False}, r"columns must be a list of different names, got \['id', 'id'\]"),
     ],
 )
 def test_what_makes_no_sense_is_refused(repo: ab.Repository, put: Put, options: dict[str, object], said: str) -> None:

@@ -138,7 +138,7 @@ def test_what_is_said_about_a_frame_counts(repo: ab.Repository, mode: str, schem
     frame = pa.table({"id": [1, 2], "v": ["a", "b"]})
     repo.load(ORDERS, frame, schema=schema, primary_key=["id"], mode=mode)
     assert types(repo) == {"id": "int32", "v": "string"}
-    with pytest.raises(SchemaMismatchError, match="is int32, not int8"):
+    with pytest.raises(SchemaMismatchError, match="has type int32, not int8"):
         repo.load(ORDERS, frame, schema={"id": "int8"})
     with pytest.raises(InvalidInputError, match="is id, not v"):
         repo.load(ORDERS, frame, mode=mode, primary_key=["v"])

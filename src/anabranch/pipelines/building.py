@@ -13,7 +13,7 @@ from anabranch.pipelines.incremental import iter_new_rows, seen_input
 from anabranch.pipelines.parameters import RESERVED
 from anabranch.pipelines.planning import Plan
 from anabranch.pipelines.statements import Statement
-from anabranch.repo.io.taking_in import take_in
+from anabranch.repo.io.target import stage_fragments
 from anabranch.repo.io.values import LoadMode
 from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.run import Run
@@ -139,7 +139,7 @@ class SparkBuilder:
         draft, columns = self._prepare(frame, output)
         written = SparkLoader().write_frame(frame, draft.pin, columns, for_overwrite=overwrites)
         with self._begin(output) as tx:
-            take_in(tx, mode, draft, written.fragments, columns if overwrites else new_columns(frame.schema))
+            stage_fragments(tx, mode, draft, written.fragments, columns if overwrites else new_columns(frame.schema))
 
     def _prepare(self, frame: "DataFrame", output: Output) -> tuple[StagedTable, pa.Schema]:
         """The table to write to, and the columns that its rows are to have."""

@@ -11,12 +11,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from anabranch.errors import AnabranchError, InvalidInputError, MissingDependencyError, TableNotFoundError
-from anabranch.files.csv_options import CsvOptions
-from anabranch.files.finding import find_files
-from anabranch.files.formats import checked_format
-from anabranch.files.rows import Reading
-from anabranch.files.writing import Target
+from anabranch.errors import AnabranchError, InvalidInputError, TableNotFoundError
 from anabranch.format.arguments import require_names
 from anabranch.format.home import Home
 from anabranch.format.staging import TARGET_ROWS, IndexKind, VectorOptions
@@ -37,27 +32,12 @@ from anabranch.repo.history.comparing import LargeComparer, RowComparer
 from anabranch.repo.history.diff import Diff, diff_snapshots
 from anabranch.repo.history.lineage.graph import Lineage
 from anabranch.repo.history.lineage.tracing import trace_lineage
-from anabranch.repo.io.export import Wanted, export_table
-from anabranch.repo.io.frames import load_frame
-from anabranch.repo.io.load import load_files
-from anabranch.repo.io.local import write_rows
-from anabranch.repo.io.values import (
-    ExportReport,
-    FrameRequest,
-    Loader,
-    LoadMode,
-    LoadReport,
-    LoadRequest,
-    OnBad,
-    OnDuplicate,
-    OnProgress,
-    checked_key,
-    checked_schema,
-)
+from anabranch.repo.io.export import ExportOptions, export
+from anabranch.repo.io.load import LoadOptions, load
+from anabranch.repo.io.values import ExportReport, Loader, LoadMode, LoadReport, OnBad, OnDuplicate, OnProgress
 from anabranch.repo.leases.lease import Lease
 from anabranch.repo.log import history_tables
 from anabranch.repo.log.arguments import (
-    checked_choice,
     checked_expiry,
     checked_kind,
     checked_limit,
@@ -109,10 +89,6 @@ class _Pick(Protocol):
     def __call__(
         self, records: RepoStore, branch: BranchName, commit: CommitRecord, *, message: str | None, combiner: Combiner
     ) -> LogEntry: ...
-
-
-# From here on Spark is worth the seconds that it takes to start.
-_SPARK_FROM_BYTES = 2 << 30
 
 
 class SqlEngine(Protocol):
@@ -1071,53 +1047,31 @@ class Repository:
         types), else they are found by looking at every value. Files without a header have the columns of the table in
         their order, unless `columns` names them. Whatever goes wrong, nothing changes.
         """
-        text = f"Load {key}" if message is None else checked_text(message)
-        name, how = str(TableKey.parse(key)), checked_choice(LoadMode, mode, "the mode")
-        chosen = checked_choice(Choice, engine, "the engine")
-        repeated = checked_choice(OnDuplicate, on_duplicate, "on_duplicate")
-        whole, types = checked_schema(schema)
-        wanted = None if format is None else checked_format(format)
-        if not _are_paths(source):
-            frame = FrameRequest(
-                key=name,
-                mode=how,
-                schema=whole,
-                types=types,
-                primary_key=checked_key(primary_key),
-                on_duplicate=repeated,
-            )
-            tx = self.transaction(branch, message=text, metadata=metadata, kind=CommitKind.LOAD)
-            with tx:
-                loaded, by = load_frame(tx, frame, source, find_loader=self._engines.find_loader)
-            return LoadReport.of(frame, loaded, branch=str(self._named(branch)), engine=by, commit=tx.published)
-        files = find_files(_listed(source), format=wanted, storage_options=storage_options or self.storage_options)
-        csv = CsvOptions(
-            delimiter=delimiter or _delimiter_of(files[0].path),
+        options = LoadOptions(
+            format=format,
+            mode=mode,
+            schema=schema,
+            primary_key=primary_key,
+            delimiter=delimiter,
             quote=quote,
             escape=escape,
             header=header,
-            null=(null,) if isinstance(null, str) else tuple(null),
+            columns=columns,
+            null=null,
             encoding=encoding,
             skip=skip,
+            on_bad=on_bad,
+            on_duplicate=on_duplicate,
+            engine=engine,
+            message=message,
+            storage_options=storage_options or self.storage_options,
+            on_progress=on_progress,
         )
-        request = LoadRequest(
-            key=name,
-            files=files,
-            reading=Reading(format=files[0].format, csv=csv, names=_names_of(whole, columns, csv)),
-            mode=how,
-            schema=whole,
-            types=types,
-            primary_key=checked_key(primary_key),
-            on_bad=checked_choice(OnBad, on_bad, "on_bad"),
-            on_duplicate=repeated,
-        )
-        loader = self._loader(chosen, sum(file.size for file in files))
-        write = write_rows if loader is None else loader.write
-        tx = self.transaction(branch, message=text, metadata=metadata, kind=CommitKind.LOAD)
-        with tx:
-            loaded = load_files(tx, request, lambda task: write(task, on_progress=on_progress))
-        by = Choice.LOCAL if loader is None else Choice.SPARK
-        return LoadReport.of(request, loaded, branch=str(self._named(branch)), engine=by, commit=tx.published)
+
+        def begin(text: str) -> Transaction:
+            return self.transaction(branch, message=text, metadata=metadata, kind=CommitKind.LOAD)
+
+        return load(begin, key, source, options, find_loader=self._engines.find_loader)
 
     def export(  # noqa: PLR0913 - one call for one export, whose every choice has a default
         self,
@@ -1144,23 +1098,21 @@ class Repository:
         unless `single_file` is asked for. A file appears under its name when it is whole.
         """
         snapshot = self.published_snapshot_of(self._ref(ref))
-        where = Target.parse(
-            target,
-            format=None if format is None else checked_format(format),
+        options = ExportOptions(
+            format=format,
+            columns=columns,
+            filter=filter,
+            limit=limit,
             single_file=single_file,
+            overwrite=overwrite,
+            delimiter=delimiter,
+            quote=quote,
+            header=header,
+            null=null,
             storage_options=storage_options or self.storage_options,
+            on_progress=on_progress,
         )
-        csv = CsvOptions(delimiter=delimiter or _delimiter_of(where.uri), quote=quote, header=header, null=(null,))
-        wanted = Wanted(columns=columns, filter=filter, limit=checked_limit(limit, "rows"))
-        return export_table(snapshot, key, where, wanted, overwrite=overwrite, csv=csv, on_progress=on_progress)
-
-    def _loader(self, chosen: Choice, size: int) -> Loader | None:
-        if chosen is Choice.LOCAL or (chosen is Choice.AUTO and size < _SPARK_FROM_BYTES):
-            return None
-        loader = self._engines.find_loader()
-        if loader is None and chosen is Choice.SPARK:
-            raise MissingDependencyError("PySpark is not installed", hint="pip install 'anabranch[spark]'")
-        return loader
+        return export(snapshot, key, target, options)
 
     # Maintain.
 
@@ -1245,35 +1197,6 @@ class Repository:
 
 def _restore(context: RepoConfig, engines: Engines, branch: str) -> Repository:
     return Repository(context, engines=engines, branch=branch)
-
-
-def _are_paths(source: Any) -> bool:
-    if isinstance(source, str | os.PathLike):
-        return True
-    return isinstance(source, list | tuple) and all(isinstance(item, str | os.PathLike) for item in source)
-
-
-def _names_of(schema: pa.Schema | None, columns: Sequence[str] | None, csv: CsvOptions) -> tuple[str, ...] | None:
-    """What the columns of files without a header are called, if it is said."""
-    if columns is None:
-        return None if schema is None else tuple(schema.names)
-    if csv.header:
-        raise InvalidInputError("columns are named for files that name them in a header", hint="leave one of them out")
-    if isinstance(columns, str) or len(set(columns)) < len(columns):
-        raise InvalidInputError(f"the columns are {columns!r}", hint="give a list of different names")
-    return tuple(columns)
-
-
-def _listed(source: Any) -> list[str | os.PathLike[str]]:
-    listed = [source] if isinstance(source, str | os.PathLike) else list(source)
-    if not listed:
-        raise InvalidInputError("there is no file to load", hint="name at least one")
-    return listed
-
-
-def _delimiter_of(path: str) -> str:
-    """What a file's name says."""
-    return "\t" if ".tsv" in path.lower() else ","
 
 
 def _say_nothing(*_: object) -> None:

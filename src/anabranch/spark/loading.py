@@ -13,7 +13,7 @@ from anabranch.files.spans import cut_file
 from anabranch.format import staging
 from anabranch.format.staging import Pin, WrittenFragment
 from anabranch.format.staging.incoming import fit_rows
-from anabranch.repo.io.local import write_rows
+from anabranch.repo.io.files import write_rows
 from anabranch.repo.io.values import LoadProgress, LoadTask, OnProgress, WrittenRows
 from anabranch.spark.session import get_session
 from anabranch.spark.spark_errors import spark_errors

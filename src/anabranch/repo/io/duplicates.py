@@ -1,4 +1,4 @@
-"""Rows of a load that share a primary key: kept by their last, or found in their files."""
+"""Rows of a load with the same primary key: keep the last of them, or report where they are in the files."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -13,22 +13,24 @@ from anabranch.format.staging import WrittenFragment
 from anabranch.repo.io.values import LoadTask
 from anabranch.repo.write.staged_table import StagedTable
 
-__all__ = ["explain_repeated", "keep_last"]
+__all__ = ["keep_last", "locate_repeated_key"]
 
 _POSITION = "__position"
-_MOST_SHOWN = 5
+_MAX_SHOWN = 5
 
 
 def keep_last(
-    draft: StagedTable, fragments: Sequence[WrittenFragment], *, overwrites: pa.Schema | None
+    prepared: StagedTable, fragments: Sequence[WrittenFragment], *, overwrites: pa.Schema | None
 ) -> tuple[tuple[WrittenFragment, ...], int]:
-    """Written rows without those that a later one of the same key replaces, and how many these were.
+    """Keep the last written row of each key. Return the data files and the number of dropped rows.
 
-    Where there are any, the others are written again. `overwrites` is the rows' schema, if they bring their own.
+    If rows are dropped, the kept rows are written again to new data files. `overwrites` is the schema of the rows
+    if they overwrite the table, else None.
     """
-    pin, keys = draft.pin, draft.primary_key
+    pin, keys = prepared.pin, prepared.primary_key
     if not fragments:
         return (), 0
+    # Stage the data files without publishing them, because only a staged version can be scanned.
     if overwrites is None:
         before, staged = pin, staging.append_fragments(pin, fragments)
     else:
@@ -58,37 +60,45 @@ def keep_last(
     return staging.write_fragments(pin, reader, for_overwrite=overwrites is not None), repeated
 
 
-def explain_repeated(error: KeyConflictError, task: LoadTask, keys: Sequence[str]) -> KeyConflictError:
-    """Say where a repeated key stands in the files."""
+def locate_repeated_key(error: KeyConflictError, task: LoadTask, keys: Sequence[str]) -> KeyConflictError:
+    """Return an error that names the files and lines of a repeated key.
+
+    Return `error` itself if no key is repeated in the files.
+    """
     tables = [part.table.select(keys) for part in _parts(task)]
     given = pa.concat_tables(tables) if tables else task.schema.empty_table().select(keys)
     counted = given.group_by(list(keys)).aggregate([([], "count_all")])
     repeated = counted.filter(pc.greater(counted.column("count_all"), 1))
     if not len(repeated):
-        return error  # it is about keys that the table has already
+        return error  # The conflict is with rows that the table already has.
     key = {name: repeated.column(name)[0] for name in keys}
-    places: list[tuple[str, int | None]] = []
-    for part in _parts(task):
-        is_such = np.ones(len(part.table), dtype=bool)
-        for name, value in key.items():
-            is_such &= pc.equal(part.table.column(name), value).to_numpy()
-        places.extend(
-            (part.file, int(part.parsed.lines[row]) if part.parsed is not None else None)
-            for row in np.flatnonzero(is_such)
-        )
-    said = [file if line is None else f"{file}, line {line}" for file, line in places[:_MOST_SHOWN]]
-    shown = " and ".join(said) + (" and others" if len(places) > _MOST_SHOWN else "")
+    positions = _find_key(task, key)
+    texts = [file if line is None else f"{file}, line {line}" for file, line in positions[:_MAX_SHOWN]]
+    shown = " and ".join(texts) + (" and others" if len(positions) > _MAX_SHOWN else "")
     values = {name: value.as_py() for name, value in key.items()}
     return KeyConflictError(
         f"{len(repeated)} keys occur more than once, such as {values}: {shown}",
-        hint="keep one row for each key, or let the last one win with on_duplicate='last'",
-        details=_detail(places, values),
+        hint="keep one row for each key, or keep the last row of each key with on_duplicate='last'",
+        details=_details(positions, values),
     )
 
 
-def _detail(places: Sequence[tuple[str, int | None]], key: Mapping[str, object]) -> dict[str, object]:
-    """Where the second row of a key stands: the first is a good one."""
-    file, line = places[1] if len(places) > 1 else (None, None)
+def _find_key(task: LoadTask, key: Mapping[str, pa.Scalar]) -> list[tuple[str, int | None]]:
+    """Return the file and line of each row with a key. The line is None in binary formats."""
+    positions: list[tuple[str, int | None]] = []
+    for part in _parts(task):
+        is_match = np.ones(len(part.table), dtype=bool)
+        for name, value in key.items():
+            is_match &= pc.equal(part.table.column(name), value).to_numpy()
+        rows = np.flatnonzero(is_match)
+        lines = [None] * len(rows) if part.parsed is None else [int(part.parsed.lines[row]) for row in rows]
+        positions.extend((part.file, line) for line in lines)
+    return positions
+
+
+def _details(positions: Sequence[tuple[str, int | None]], key: Mapping[str, object]) -> dict[str, object]:
+    """Return the error details: the position of the second row of a key, because the first one is valid."""
+    file, line = positions[1] if len(positions) > 1 else (None, None)
     return {"file": file, "line": line, "reason": f"the key {key} occurs more than once"}
 
 

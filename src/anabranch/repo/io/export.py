@@ -1,54 +1,97 @@
-"""Write rows of a snapshot as files."""
+"""Write the rows of one table of a snapshot to files, or to a plain Lance dataset."""
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from anabranch.errors import ObjectExistsError
 from anabranch.files.csv_options import CsvOptions
-from anabranch.files.formats import FileFormat
+from anabranch.files.formats import FileFormat, checked_format
 from anabranch.files.writing import Target, is_part_name, write_file
 from anabranch.format.plain import write_plain_dataset
-from anabranch.repo.io.values import ExportReport, LoadProgress, OnProgress
+from anabranch.repo.io.values import ExportReport, LoadProgress, OnProgress, default_delimiter
+from anabranch.repo.log.arguments import checked_limit
 from anabranch.repo.snapshot import Snapshot, Table
 from anabranch.storage import ObjectStore, find_object
 
-__all__ = ["Wanted", "export_table"]
+__all__ = ["ExportOptions", "Selection", "export", "export_table"]
 
 ROWS_PER_FILE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """Which rows of a table, and which of their columns."""
+class ExportOptions:
+    """The options of `Repository.export` as the caller passed them. `export` checks them."""
+
+    format: str | None
+    columns: Sequence[str] | None
+    filter: str | None
+    limit: int | None
+    single_file: bool
+    overwrite: bool
+    delimiter: str | None
+    quote: str | None
+    header: bool
+    null: str
+    storage_options: Mapping[str, str]
+    on_progress: OnProgress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """The rows and columns of a table to export."""
 
     columns: Sequence[str] | None = None
     filter: str | None = None
     limit: int | None = None
 
 
-def export_table(  # noqa: PLR0913 - the choices of one export
+def export(snapshot: Snapshot, key: str, target: str | os.PathLike[str], options: ExportOptions) -> ExportReport:
+    """Check the options of an export and write the rows of a table to its target."""
+    parsed = Target.parse(
+        target,
+        format=None if options.format is None else checked_format(options.format),
+        single_file=options.single_file,
+        storage_options=options.storage_options,
+    )
+    csv = CsvOptions(
+        delimiter=options.delimiter or default_delimiter(parsed.uri),
+        quote=options.quote,
+        header=options.header,
+        null=(options.null,),
+    )
+    limit = checked_limit(options.limit, "rows")
+    selection = Selection(columns=options.columns, filter=options.filter, limit=limit)
+    return export_table(
+        snapshot, key, parsed, selection, overwrite=options.overwrite, csv=csv, on_progress=options.on_progress
+    )
+
+
+def export_table(  # noqa: PLR0913 - the options of one export
     snapshot: Snapshot,
     key: str,
     target: Target,
-    wanted: Wanted,
+    selection: Selection,
     *,
     overwrite: bool,
     csv: CsvOptions,
     on_progress: OnProgress,
 ) -> ExportReport:
-    """Write the rows of one table; refuse to write over what is there, unless asked to."""
+    """Write the rows of one table. Raise ObjectExistsError if the target exists and `overwrite` is False."""
     table = snapshot[key]
-    rows = _rows(table, wanted, on_progress)
+    rows = _open_rows(table, selection, on_progress)
     if target.format is FileFormat.LANCE:
         written = write_plain_dataset(target.uri, target.storage_options, rows, overwrite=overwrite)
         return _report(snapshot, table, target, (target.uri,), rows=written, size=0)
     store, path = target.place()
     counted = [0]
-    files = _write_folder(store, target, rows, csv, counted, overwrite=overwrite) if target.is_folder else [path]
-    if not target.is_folder:
-        _refuse_existing(store, path, target, overwrite=overwrite)
+    if target.is_folder:
+        files = _write_folder(store, target, rows, csv, counted, overwrite=overwrite)
+    else:
+        files = [path]
+        _check_absent(store, path, target, overwrite=overwrite)
         write_file(store, path, target, _reader(rows.schema, _counting(rows, counted)), csv)
     size = sum(store.head(name).size for name in files)
     return _report(snapshot, table, target, tuple(target.uri_of(name) for name in files), rows=counted[0], size=size)
@@ -63,17 +106,20 @@ def _write_folder(
     *,
     overwrite: bool,
 ) -> list[str]:
-    """Files of about as many rows each; only what an older export left goes, after the new ones are whole."""
+    """Write files of about ROWS_PER_FILE rows each, then delete the remaining files of an older export.
+
+    Other files in the folder are kept.
+    """
     before = [info.path for info in store.list()]
     if before and not overwrite:
-        raise ObjectExistsError(f"the folder {target.uri!r} is not empty", hint="choose another, or overwrite it")
+        raise ObjectExistsError(f"the folder {target.uri!r} is not empty", hint="pass another one, or overwrite=True")
     batches = _counting(rows, counted)
     files: list[str] = []
     first = next(batches, None)
     while first is not None or not files:
         part = _Part(first, batches)
         name = target.name_of(len(files))
-        write_file(store, name, target, _reader(rows.schema, part.take()), csv)
+        write_file(store, name, target, _reader(rows.schema, part.iter_batches()), csv)
         files.append(name)
         first = next(batches, None)
     for path in before:
@@ -83,12 +129,12 @@ def _write_folder(
 
 
 class _Part:
-    """About as many rows as one file is to have."""
+    """The batches of one file: the first one, and following ones until the file has ROWS_PER_FILE rows."""
 
     def __init__(self, first: pa.RecordBatch | None, rest: Iterator[pa.RecordBatch]) -> None:
         self._first, self._rest = first, rest
 
-    def take(self) -> Iterator[pa.RecordBatch]:
+    def iter_batches(self) -> Iterator[pa.RecordBatch]:
         taken = 0
         if self._first is not None:
             taken = len(self._first)
@@ -98,20 +144,21 @@ class _Part:
             yield batch
 
 
-def _rows(table: Table, wanted: Wanted, on_progress: OnProgress) -> pa.RecordBatchReader:
-    columns = wanted.columns
-    batches = table.scan(columns=columns, filter=wanted.filter, limit=wanted.limit)
+def _open_rows(table: Table, selection: Selection, on_progress: OnProgress) -> pa.RecordBatchReader:
+    """Return a reader of the selected rows, without Arrow metadata, that reports progress."""
+    columns = selection.columns
+    batches = table.scan(columns=columns, filter=selection.filter, limit=selection.limit)
     schema = table.schema if columns is None else pa.schema([table.schema.field(name) for name in columns])
-    total = table.count_rows() if wanted.limit is None else min(table.count_rows(), wanted.limit)
+    total = table.count_rows() if selection.limit is None else min(table.count_rows(), selection.limit)
 
-    def watched() -> Iterator[pa.RecordBatch]:
+    def reported() -> Iterator[pa.RecordBatch]:
         done = 0
         for batch in batches:
             yield batch
             done += len(batch)
             on_progress(LoadProgress(rows=done, bytes_read=done, bytes_total=total))
 
-    return _reader(schema.remove_metadata(), (batch.replace_schema_metadata(None) for batch in watched()))
+    return _reader(schema.remove_metadata(), (batch.replace_schema_metadata(None) for batch in reported()))
 
 
 def _reader(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatchReader:
@@ -119,14 +166,15 @@ def _reader(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> pa.RecordBa
 
 
 def _counting(rows: pa.RecordBatchReader, counted: list[int]) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of a reader and add their rows to `counted[0]`."""
     for batch in rows:
         counted[0] += len(batch)
         yield batch
 
 
-def _refuse_existing(store: ObjectStore, path: str, target: Target, *, overwrite: bool) -> None:
+def _check_absent(store: ObjectStore, path: str, target: Target, *, overwrite: bool) -> None:
     if not overwrite and find_object(store, path) is not None:
-        raise ObjectExistsError(f"there is a file {target.uri!r} already", hint="choose another, or overwrite it")
+        raise ObjectExistsError(f"the file {target.uri!r} already exists", hint="pass another name, or overwrite=True")
 
 
 def _report(

@@ -1,4 +1,4 @@
-"""Load rows that are no files: what Arrow can read, and DataFrames of Spark."""
+"""Load rows from objects in memory: everything that Arrow can read, and Spark DataFrames."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,8 +11,7 @@ from anabranch.format.staging import WrittenFragment
 from anabranch.format.staging.incoming import as_reader, fit_rows, require_columns
 from anabranch.repo.history.choosing import Choice
 from anabranch.repo.io.duplicates import keep_last
-from anabranch.repo.io.existing import find_table, refuse_other_types
-from anabranch.repo.io.taking_in import take_in
+from anabranch.repo.io.target import check_types, find_table, stage_fragments
 from anabranch.repo.io.values import FrameRequest, Loaded, Loader, LoadMode, OnDuplicate
 from anabranch.repo.transaction import Transaction
 from anabranch.repo.write.staged_table import StagedTable
@@ -23,30 +22,30 @@ __all__ = ["load_frame"]
 def load_frame(
     tx: Transaction, request: FrameRequest, frame: Any, *, find_loader: Callable[[], Loader | None]
 ) -> tuple[Loaded, Choice]:
-    """Take the rows of a frame into a transaction."""
+    """Write the rows of a frame and stage them in a transaction. Return the row counts and the engine that was used."""
     overwrites = request.mode is LoadMode.OVERWRITE
     if type(frame).__module__.startswith("pyspark."):
         loader = find_loader()
         if loader is None:
             raise MissingDependencyError("PySpark is not installed", hint="pip install 'anabranch[spark]'")
         given = loader.columns_of(frame)
-        wanted = _wanted(request, given)
-        draft = _prepare(tx, request, wanted)
-        columns = wanted if overwrites else draft.pin.schema
-        fragments = loader.write_frame(frame, draft.pin, columns, for_overwrite=overwrites).fragments
-        return _take_in(tx, request, draft, fragments, columns if overwrites else given), Choice.SPARK
+        new_schema = _new_schema(request, given)
+        prepared = _prepare(tx, request, new_schema)
+        columns = new_schema if overwrites else prepared.pin.schema
+        fragments = loader.write_frame(frame, prepared.pin, columns, for_overwrite=overwrites).fragments
+        return _stage(tx, request, prepared, fragments, columns if overwrites else given), Choice.SPARK
     reader = as_reader(frame)
-    wanted = _wanted(request, reader.schema)
-    draft = _prepare(tx, request, wanted)
-    if overwrites and wanted is not reader.schema:
-        fitted = fit_rows(reader, wanted)
+    new_schema = _new_schema(request, reader.schema)
+    prepared = _prepare(tx, request, new_schema)
+    if overwrites and new_schema is not reader.schema:
+        fitted = fit_rows(reader, new_schema)
         reader = pa.RecordBatchReader.from_batches(fitted.schema, fitted.batches)
-    fragments = staging.write_fragments(draft.pin, reader, for_overwrite=overwrites)
-    return _take_in(tx, request, draft, fragments, reader.schema), Choice.LOCAL
+    fragments = staging.write_fragments(prepared.pin, reader, for_overwrite=overwrites)
+    return _stage(tx, request, prepared, fragments, reader.schema), Choice.LOCAL
 
 
-def _wanted(request: FrameRequest, given: pa.Schema) -> pa.Schema:
-    """The columns of a table that is made of a frame, or gets a frame's instead of its own."""
+def _new_schema(request: FrameRequest, given: pa.Schema) -> pa.Schema:
+    """Return the schema of a table that is created from, or overwritten with, a frame of the given schema."""
     if request.schema is not None:
         return request.schema
     if request.types is None:
@@ -55,27 +54,32 @@ def _wanted(request: FrameRequest, given: pa.Schema) -> pa.Schema:
     return pa.schema([request.types.field(f.name) if f.name in request.types.names else f for f in given])
 
 
-def _prepare(tx: Transaction, request: FrameRequest, wanted: pa.Schema) -> StagedTable:
+def _prepare(tx: Transaction, request: FrameRequest, new_schema: pa.Schema) -> StagedTable:
+    """Prepare the table for a write. Create it with `new_schema` if it does not exist."""
     table = find_table(tx, request)
     if table is None:
-        draft = tx.prepare_new(request.key, wanted, primary_key=request.primary_key or ())
+        prepared = tx.prepare_new(request.key, new_schema, primary_key=request.primary_key or ())
     else:
         if request.mode is not LoadMode.OVERWRITE:
-            refuse_other_types(request, table.schema)
-        draft = tx.prepare(request.key)
+            check_types(request, table.schema)
+        prepared = tx.prepare(request.key)
     needs_key = request.mode is LoadMode.UPSERT or request.on_duplicate is OnDuplicate.LAST
-    if needs_key and not draft.primary_key:
-        raise InvalidInputError(f"table '{request.key}' has no primary key", hint="append the rows")
-    return draft
+    if needs_key and not prepared.primary_key:
+        raise InvalidInputError(
+            f"table '{request.key}' has no primary key, which mode='upsert' and on_duplicate='last' need",
+            hint="use mode='append' without on_duplicate, or create the table with a primary key",
+        )
+    return prepared
 
 
-def _take_in(
-    tx: Transaction, request: FrameRequest, draft: StagedTable, written: Sequence[WrittenFragment], schema: pa.Schema
+def _stage(
+    tx: Transaction, request: FrameRequest, prepared: StagedTable, written: Sequence[WrittenFragment], schema: pa.Schema
 ) -> Loaded:
+    """Stage written rows. If the request says so, keep only the last row of each key."""
     fragments, repeated = tuple(written), 0
     if request.on_duplicate is OnDuplicate.LAST:
         overwrites = schema if request.mode is LoadMode.OVERWRITE else None
-        fragments, repeated = keep_last(draft, fragments, overwrites=overwrites)
-    take_in(tx, request.mode, draft, fragments, schema)
+        fragments, repeated = keep_last(prepared, fragments, overwrites=overwrites)
+    stage_fragments(tx, request.mode, prepared, fragments, schema)
     rows = sum(fragment.rows for fragment in fragments)
     return Loaded(rows_read=rows + repeated, rows_loaded=rows, rows_repeated=repeated)

@@ -1,151 +1,163 @@
-"""Load files into a table, in one transaction: find the columns, write the rows, put bad records aside."""
+"""Load rows from files or from a frame into a table, as one commit."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
-from anabranch.errors import (
-    BadRecordError,
-    InvalidInputError,
-    KeyConflictError,
-    SchemaMismatchError,
-)
-from anabranch.files.records import BadRecord
-from anabranch.files.rows import check_columns, find_columns
-from anabranch.repo.io.duplicates import explain_repeated, keep_last
-from anabranch.repo.io.existing import find_table, refuse_other_types
-from anabranch.repo.io.taking_in import take_in
+from anabranch.errors import InvalidInputError, MissingDependencyError
+from anabranch.files.csv_options import CsvOptions
+from anabranch.files.finding import SourceFile, find_files
+from anabranch.files.formats import checked_format
+from anabranch.files.rows import Reading
+from anabranch.ids import TableKey
+from anabranch.repo.history.choosing import Choice
+from anabranch.repo.io.files import load_files, write_rows
+from anabranch.repo.io.frames import load_frame
 from anabranch.repo.io.values import (
-    Loaded,
+    FrameRequest,
+    Loader,
     LoadMode,
+    LoadReport,
     LoadRequest,
-    LoadTask,
     OnBad,
     OnDuplicate,
-    WrittenRows,
-    reject_table_of,
+    OnProgress,
+    checked_key,
+    checked_schema,
+    default_delimiter,
 )
-from anabranch.repo.snapshot import Table
+from anabranch.repo.log.arguments import checked_choice, checked_text
 from anabranch.repo.transaction import Transaction
-from anabranch.repo.write.staged_table import StagedTable
 
-__all__ = ["REJECTS", "load_files"]
+__all__ = ["Begin", "LoadOptions", "load"]
 
-REJECTS = pa.schema(
-    [
-        pa.field("file", pa.string(), nullable=False),
-        pa.field("line", pa.int64(), nullable=False),
-        pa.field("reason", pa.string(), nullable=False),
-        pa.field("text", pa.string(), nullable=False),
-    ]
-)
+# Starting Spark takes seconds. Files of this size and above take longer than that to load in one process.
+_SPARK_FROM_BYTES = 2 << 30
 
-_LONGEST_SHOWN = 200
-
-WriteRows = Callable[[LoadTask], WrittenRows]
+Begin = Callable[[str], Transaction]
 
 
-def load_files(tx: Transaction, request: LoadRequest, write: WriteRows) -> Loaded:
-    """Take rows into a transaction; whatever goes wrong raises, and the transaction is to be forgotten."""
-    table = find_table(tx, request)
-    if table is not None and request.reading.names is None:
-        request = replace(request, reading=replace(request.reading, names=tuple(table.schema.names)))
-    schema = _target_schema(request, table)
-    may_lack = request.mode is LoadMode.UPSERT and table is not None
-    names = check_columns(request.files, request.reading, schema.names, may_lack=may_lack)
-    schema = pa.schema([schema.field(name) for name in schema.names if name in names], metadata=schema.metadata)
-    draft = _prepare(tx, request, table, schema)
-    _require_key(request, draft, schema)
-    task = LoadTask(
-        pin=draft.pin,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadOptions:
+    """The options of `Repository.load` as the caller passed them. `load` checks them."""
+
+    format: str | None
+    mode: str
+    schema: pa.Schema | Mapping[str, Any] | None
+    primary_key: Sequence[str] | None
+    delimiter: str | None
+    quote: str | None
+    escape: str | None
+    header: bool
+    columns: Sequence[str] | None
+    null: str | Sequence[str]
+    encoding: str
+    skip: int
+    on_bad: str
+    on_duplicate: str
+    engine: str
+    message: str | None
+    storage_options: Mapping[str, str]
+    on_progress: OnProgress
+
+
+def load(
+    begin: Begin, key: str, source: Any, options: LoadOptions, *, find_loader: Callable[[], Loader | None]
+) -> LoadReport:
+    """Load a source into a table and report what was loaded.
+
+    `begin` starts the transaction for a commit message. It is called after the options and the files are checked.
+    """
+    message = f"Load {key}" if options.message is None else checked_text(options.message)
+    schema, types = checked_schema(options.schema)
+    request = FrameRequest(
+        key=str(TableKey.parse(key)),
+        mode=checked_choice(LoadMode, options.mode, "the mode"),
         schema=schema,
-        required=draft.primary_key,
-        files=request.files,
-        reading=request.reading,
-        for_overwrite=request.mode is LoadMode.OVERWRITE,
-        stops_at_bad=request.on_bad is OnBad.FAIL,
+        types=types,
+        primary_key=checked_key(options.primary_key),
+        on_duplicate=checked_choice(OnDuplicate, options.on_duplicate, "on_duplicate"),
     )
-    written = write(task)
-    if written.bad and request.on_bad is OnBad.FAIL:
-        raise _bad_record_error(written.bad)
-    fragments, repeated = written.fragments, 0
-    if request.on_duplicate is OnDuplicate.LAST:
-        fragments, repeated = keep_last(draft, fragments, overwrites=schema if task.for_overwrite else None)
-    try:
-        take_in(tx, request.mode, draft, fragments, schema)
-    except KeyConflictError as err:
-        raise explain_repeated(err, task, draft.primary_key) from None
-    _reject(tx, request.key, written.bad)
-    return Loaded(
-        rows_read=written.rows_read,
-        rows_loaded=sum(fragment.rows for fragment in fragments),
-        rows_rejected=len(written.bad),
-        rows_repeated=repeated,
+    engine = checked_choice(Choice, options.engine, "the engine")
+    file_format = None if options.format is None else checked_format(options.format)
+    if not _is_paths(source):
+        with begin(message) as tx:
+            loaded, used = load_frame(tx, request, source, find_loader=find_loader)
+        return LoadReport.of(request, loaded, branch=tx.branch, engine=used, commit=tx.published)
+    files = find_files(_path_list(source), format=file_format, storage_options=options.storage_options)
+    file_request = _file_request(request, files, options)
+    loader = _choose_loader(engine, sum(file.size for file in files), find_loader)
+    write = write_rows if loader is None else loader.write
+    with begin(message) as tx:
+        loaded = load_files(tx, file_request, lambda task: write(task, on_progress=options.on_progress))
+    used = Choice.LOCAL if loader is None else Choice.SPARK
+    return LoadReport.of(file_request, loaded, branch=tx.branch, engine=used, commit=tx.published)
+
+
+def _is_paths(source: Any) -> bool:
+    """Return whether a source is a path or a list of paths. Everything else is a frame."""
+    if isinstance(source, str | os.PathLike):
+        return True
+    return isinstance(source, list | tuple) and all(isinstance(item, str | os.PathLike) for item in source)
+
+
+def _path_list(source: Any) -> list[str | os.PathLike[str]]:
+    paths = [source] if isinstance(source, str | os.PathLike) else list(source)
+    if not paths:
+        raise InvalidInputError("the list of files to load is empty", hint="pass at least one file, folder or pattern")
+    return paths
+
+
+def _file_request(request: FrameRequest, files: tuple[SourceFile, ...], options: LoadOptions) -> LoadRequest:
+    """Extend a request with the files and how to parse them. All files have the format of the first one."""
+    null = options.null
+    csv = CsvOptions(
+        delimiter=options.delimiter or default_delimiter(files[0].path),
+        quote=options.quote,
+        escape=options.escape,
+        header=options.header,
+        null=(null,) if isinstance(null, str) else tuple(null),
+        encoding=options.encoding,
+        skip=options.skip,
+    )
+    names = _column_names(request.schema, options.columns, csv)
+    return LoadRequest(
+        key=request.key,
+        files=files,
+        reading=Reading(format=files[0].format, csv=csv, names=names),
+        mode=request.mode,
+        schema=request.schema,
+        types=request.types,
+        primary_key=request.primary_key,
+        on_bad=checked_choice(OnBad, options.on_bad, "on_bad"),
+        on_duplicate=request.on_duplicate,
     )
 
 
-def _target_schema(request: LoadRequest, table: Table | None) -> pa.Schema:
-    """The columns that rows are to have: the table's, unless there is none or it is replaced."""
-    if table is not None and (request.mode is not LoadMode.OVERWRITE or request.schema is None):
-        existing: pa.Schema = table.schema
-        refuse_other_types(request, existing)
-        return existing
-    if request.schema is not None:
-        return request.schema
-    types = request.types or pa.schema([])
-    found = find_columns(request.files, request.reading, types)
-    for name in types.names:
-        if name not in found.names:
-            raise SchemaMismatchError(
-                f"a type is given for {name!r}, which the files do not have", hint=f"they have {', '.join(found.names)}"
-            )
-    return found
-
-
-def _prepare(tx: Transaction, request: LoadRequest, table: Table | None, schema: pa.Schema) -> StagedTable:
-    if table is not None:
-        return tx.prepare(request.key)
-    if not schema.names:
-        raise SchemaMismatchError(
-            "the files have no columns, so no table can be made of them", hint="give a schema, or check the files"
-        )
-    key = request.primary_key or ()
-    return tx.prepare_new(request.key, schema, primary_key=key)
-
-
-def _require_key(request: LoadRequest, draft: StagedTable, schema: pa.Schema) -> None:
-    if request.mode is LoadMode.UPSERT and not draft.primary_key:
+def _column_names(schema: pa.Schema | None, columns: Sequence[str] | None, csv: CsvOptions) -> tuple[str, ...] | None:
+    """Return the column names for files without a header, or None to use those of the table."""
+    if columns is None:
+        return None if schema is None else tuple(schema.names)
+    if csv.header:
         raise InvalidInputError(
-            f"table '{request.key}' has no primary key", hint="append the rows, or make the table with one"
+            f"columns={columns!r} cannot be used for files with a header",
+            hint="pass header=False, or leave columns out",
         )
-    if request.on_duplicate is OnDuplicate.LAST and not draft.primary_key:
+    if isinstance(columns, str) or len(set(columns)) < len(columns):
         raise InvalidInputError(
-            f"table '{request.key}' has no primary key by which rows could be the same", hint="leave on_duplicate out"
+            f"columns must be a list of different names, got {columns!r}", hint="pass each column name once, in a list"
         )
-    for name in draft.primary_key:
-        if name not in schema.names:
-            raise SchemaMismatchError(f"the files have no key column {name!r}", hint="add it to the files")
+    return tuple(columns)
 
 
-def _reject(tx: Transaction, key: str, bad: Sequence[BadRecord]) -> None:
-    """Put bad records into the table beside, which is made when there are any."""
-    if not bad:
-        return
-    rejects = reject_table_of(key)
-    if rejects not in tx:
-        tx.create_table(rejects, REJECTS)
-    columns = {name: [getattr(record, name) for record in bad] for name in REJECTS.names}
-    tx.append(rejects, pa.table(columns, schema=REJECTS))
-
-
-def _bad_record_error(bad: Sequence[BadRecord]) -> BadRecordError:
-    """The first of some bad records as an error."""
-    first = bad[0]
-    text = first.text if len(first.text) <= _LONGEST_SHOWN else f"{first.text[:_LONGEST_SHOWN]}…"
-    more = f" (and {len(bad) - 1} more near it)" if len(bad) > 1 else ""
-    return BadRecordError(
-        f"{first.file}, line {first.line}: {first.reason}: {text!r}{more}",
-        hint="correct it, give the columns' types by a schema, or put such lines aside with on_bad='reject'",
-        details={"file": first.file, "line": first.line, "reason": first.reason},
-    )
+def _choose_loader(engine: Choice, size: int, find_loader: Callable[[], Loader | None]) -> Loader | None:
+    """Return the Spark loader, or None to load `size` bytes in this process."""
+    if engine is Choice.LOCAL or (engine is Choice.AUTO and size < _SPARK_FROM_BYTES):
+        return None
+    loader = find_loader()
+    if loader is None and engine is Choice.SPARK:
+        raise MissingDependencyError("PySpark is not installed", hint="pip install 'anabranch[spark]'")
+    return loader

@@ -1,4 +1,4 @@
-"""What is asked of a load or an export, and what they report."""
+"""Requests, options and reports of loads and exports."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,12 +32,13 @@ __all__ = [
     "WrittenRows",
     "checked_key",
     "checked_schema",
+    "default_delimiter",
     "reject_table_of",
 ]
 
 
 class LoadMode(StrEnum):
-    """What a load does with the rows that are there."""
+    """What a load does with the existing rows of the table."""
 
     APPEND = "append"
     OVERWRITE = "overwrite"
@@ -45,18 +46,22 @@ class LoadMode(StrEnum):
 
 
 class OnBad(StrEnum):
+    """What a load does with a record that cannot be parsed."""
+
     FAIL = "fail"
     REJECT = "reject"
 
 
 class OnDuplicate(StrEnum):
+    """What a load does with rows of the source that have the same primary key."""
+
     REFUSE = "refuse"
     LAST = "last"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadProgress:
-    """How far a load is: rows written, and bytes of all files read."""
+    """Progress of a load: rows written so far, and bytes read of the total size of the files."""
 
     rows: int
     bytes_read: int
@@ -68,7 +73,10 @@ OnProgress = Callable[[LoadProgress], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadRequest:
-    """Which rows are to go into which table, and what to do about those that cannot."""
+    """A load of files into one table, with checked options.
+
+    `schema` has all columns of the table, `types` only some of them. At most one of the two is set.
+    """
 
     key: str
     files: tuple[SourceFile, ...]
@@ -83,9 +91,9 @@ class LoadRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadTask:
-    """The part of a load that an engine does: write the rows of files as data files of a pinned home.
+    """The part of a load that an engine runs: write the rows of files as data files next to one version of a table.
 
-    Rows are written in `schema`; a record without a value in a `required` column is a bad one.
+    Rows are written in `schema`. A record without a value in a `required` column is a bad record.
     """
 
     pin: Pin
@@ -98,7 +106,7 @@ class LoadTask:
 
     @property
     def parsed_schema(self) -> pa.Schema:
-        """The columns as files must have them."""
+        """Return the schema for parsing: like `schema`, but required columns are not nullable."""
         fields = [
             field.with_nullable(nullable=False) if field.name in self.required else field for field in self.schema
         ]
@@ -107,7 +115,7 @@ class LoadTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenRows:
-    """What an engine wrote, in the order of the files; and the records that are no rows."""
+    """The data files that an engine wrote, in the order of the source files, and the bad records."""
 
     fragments: tuple[WrittenFragment, ...]
     rows_read: int
@@ -115,24 +123,24 @@ class WrittenRows:
 
 
 class Loader(Protocol):
-    """Write rows as data files on many machines, without publishing them."""
+    """An engine that writes rows as data files on many machines. It publishes nothing."""
 
     def write(self, task: LoadTask, *, on_progress: OnProgress) -> WrittenRows:
-        """Write the rows of many files."""
+        """Write the rows of the files of a task."""
         ...
 
     def write_frame(self, frame: Any, pin: Pin, schema: pa.Schema, *, for_overwrite: bool) -> WrittenRows:
-        """Write the rows of a DataFrame of the engine."""
+        """Write the rows of a DataFrame of this engine."""
         ...
 
     def columns_of(self, frame: Any) -> pa.Schema:
-        """Return the columns of a table that a DataFrame would make."""
+        """Return the schema that a table created from a DataFrame has."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrameRequest:
-    """Which table the rows of a frame are to go into."""
+    """A load of a frame into one table, with checked options."""
 
     key: str
     mode: LoadMode
@@ -144,7 +152,7 @@ class FrameRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """What a transaction has taken in."""
+    """Row counts of a load that is staged in a transaction."""
 
     rows_read: int
     rows_loaded: int
@@ -154,7 +162,7 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadReport:
-    """What a load did. Without a commit, there was nothing to load."""
+    """Result of a load. `commit_id` is None if the load changed nothing."""
 
     table: str
     branch: str
@@ -179,6 +187,7 @@ class LoadReport:
         engine: Choice,
         commit: GraphCommit | None,
     ) -> "LoadReport":
+        """Build the report for a request after its transaction was published."""
         files = request.files if isinstance(request, LoadRequest) else ()
         return cls(
             table=request.key,
@@ -198,7 +207,7 @@ class LoadReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportReport:
-    """What an export wrote, of which commit."""
+    """Result of an export: the files, and the commit whose rows they have."""
 
     table: str
     commit_id: str
@@ -208,13 +217,18 @@ class ExportReport:
     bytes_written: int
 
 
+def default_delimiter(path: str) -> str:
+    """Return the CSV delimiter for a file name: a tab for `.tsv`, else a comma."""
+    return "\t" if ".tsv" in path.lower() else ","
+
+
 def reject_table_of(key: str) -> str:
-    """Where the bad records of a table go."""
+    """Return the key of the table that stores the rejected records of a table."""
     return f"{key}_rejects"
 
 
 def checked_schema(given: object) -> tuple[pa.Schema | None, pa.Schema | None]:
-    """A whole schema, or the types of some columns, which a mapping gives."""
+    """Return (schema, None) for a schema and (None, types) for a mapping of some columns to types."""
     if given is None or isinstance(given, pa.Schema):
         return given, None
     if isinstance(given, Mapping):
@@ -223,11 +237,13 @@ def checked_schema(given: object) -> tuple[pa.Schema | None, pa.Schema | None]:
         ]
         return None, pa.schema(fields)
     raise InvalidInputError(
-        f"the schema is a {type(given).__name__!r}", hint="give a pyarrow.Schema, or a dict of some columns' types"
+        f"schema must be a pyarrow.Schema or a dict of column types, got {given!r}",
+        hint="pass for example schema={'id': 'int64'}",
     )
 
 
 def checked_key(given: Sequence[str] | None) -> tuple[str, ...] | None:
+    """Return the columns of a primary key as a tuple. Raise InvalidInputError for a plain string."""
     if isinstance(given, str):
-        raise InvalidInputError(f"the primary key {given!r} is no list", hint=f"give [{given!r}]")
+        raise InvalidInputError(f"primary_key must be a list, got {given!r}", hint=f"pass primary_key=[{given!r}]")
     return None if given is None else tuple(given)

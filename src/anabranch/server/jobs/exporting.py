@@ -12,7 +12,7 @@ from anabranch.files.formats import FileFormat
 from anabranch.files.writing import Target
 from anabranch.format.staging.incoming import require_columns
 from anabranch.ids import TableKey
-from anabranch.repo.io.export import Wanted, export_table
+from anabranch.repo.io.export import Selection, export_table
 from anabranch.repo.io.values import ExportReport
 from anabranch.server.branches import Branches, OpenBranch
 from anabranch.server.files import Files
@@ -69,7 +69,7 @@ class Exports:
                         snapshot,
                         str(key),
                         _target_of(folder / name),
-                        Wanted(columns=request.columns, filter=request.filter, limit=request.limit),
+                        Selection(columns=request.columns, filter=request.filter, limit=request.limit),
                         overwrite=False,
                         csv=csv,
                         on_progress=telling(report),

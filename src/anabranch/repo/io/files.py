@@ -1,0 +1,193 @@
+"""Load files into a table in one transaction: find the columns, write the rows, store the rejected records."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from anabranch.errors import (
+    BadRecordError,
+    InvalidInputError,
+    KeyConflictError,
+    SchemaMismatchError,
+)
+from anabranch.files.records import BadRecord
+from anabranch.files.rows import check_columns, find_columns, iter_parts
+from anabranch.format import staging
+from anabranch.repo.io.duplicates import keep_last, locate_repeated_key
+from anabranch.repo.io.target import check_types, find_table, stage_fragments
+from anabranch.repo.io.values import (
+    Loaded,
+    LoadMode,
+    LoadProgress,
+    LoadRequest,
+    LoadTask,
+    OnBad,
+    OnDuplicate,
+    OnProgress,
+    WrittenRows,
+    reject_table_of,
+)
+from anabranch.repo.snapshot import Table
+from anabranch.repo.transaction import Transaction
+from anabranch.repo.write.staged_table import StagedTable
+
+__all__ = ["REJECTS", "load_files", "write_rows"]
+
+REJECTS = pa.schema(
+    [
+        pa.field("file", pa.string(), nullable=False),
+        pa.field("line", pa.int64(), nullable=False),
+        pa.field("reason", pa.string(), nullable=False),
+        pa.field("text", pa.string(), nullable=False),
+    ]
+)
+
+_MAX_TEXT_SHOWN = 200
+
+WriteRows = Callable[[LoadTask], WrittenRows]
+
+
+def load_files(tx: Transaction, request: LoadRequest, write: WriteRows) -> Loaded:
+    """Write the rows of files with `write` and stage them in a transaction.
+
+    If this raises, the caller must roll the transaction back: it may hold a part of the load.
+    """
+    table = find_table(tx, request)
+    if table is not None and request.reading.names is None:
+        request = replace(request, reading=replace(request.reading, names=tuple(table.schema.names)))
+    schema = _target_schema(request, table)
+    # An upsert into an existing table may leave columns out: they keep their values.
+    may_lack = request.mode is LoadMode.UPSERT and table is not None
+    names = check_columns(request.files, request.reading, schema.names, may_lack=may_lack)
+    schema = pa.schema([schema.field(name) for name in schema.names if name in names], metadata=schema.metadata)
+    prepared = _prepare(tx, request, table, schema)
+    _check_key(request, prepared, schema)
+    task = LoadTask(
+        pin=prepared.pin,
+        schema=schema,
+        required=prepared.primary_key,
+        files=request.files,
+        reading=request.reading,
+        for_overwrite=request.mode is LoadMode.OVERWRITE,
+        stops_at_bad=request.on_bad is OnBad.FAIL,
+    )
+    written = write(task)
+    if written.bad and request.on_bad is OnBad.FAIL:
+        raise _bad_record_error(written.bad)
+    fragments, repeated = written.fragments, 0
+    if request.on_duplicate is OnDuplicate.LAST:
+        fragments, repeated = keep_last(prepared, fragments, overwrites=schema if task.for_overwrite else None)
+    try:
+        stage_fragments(tx, request.mode, prepared, fragments, schema)
+    except KeyConflictError as err:
+        raise locate_repeated_key(err, task, prepared.primary_key) from None
+    _store_rejects(tx, request.key, written.bad)
+    return Loaded(
+        rows_read=written.rows_read,
+        rows_loaded=sum(fragment.rows for fragment in fragments),
+        rows_rejected=len(written.bad),
+        rows_repeated=repeated,
+    )
+
+
+def write_rows(task: LoadTask, *, on_progress: OnProgress) -> WrittenRows:
+    """Write the rows of a task in this process. Threads parse the files while this thread writes.
+
+    If the task stops at bad records, end after the first part of a file that has one.
+    """
+    total = sum(file.size for file in task.files)
+    bad: list[BadRecord] = []
+    rows_read = written = bytes_read = 0
+
+    def count_bytes(count: int) -> None:
+        nonlocal bytes_read
+        bytes_read += count
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        nonlocal rows_read, written
+        for part in iter_parts(task.files, task.reading, task.parsed_schema, watch=count_bytes):
+            rows_read += part.rows_read
+            bad.extend(part.bad)
+            if part.bad and task.stops_at_bad:
+                return
+            written += len(part.table)
+            yield from part.table.cast(task.schema).combine_chunks().to_batches()
+            on_progress(LoadProgress(rows=written, bytes_read=min(bytes_read, total), bytes_total=total))
+
+    reader = pa.RecordBatchReader.from_batches(task.schema, batches())
+    fragments = staging.write_fragments(task.pin, reader, for_overwrite=task.for_overwrite)
+    return WrittenRows(fragments=fragments, rows_read=rows_read, bad=tuple(bad))
+
+
+def _target_schema(request: LoadRequest, table: Table | None) -> pa.Schema:
+    """Return the schema that the loaded rows get.
+
+    It is the table's, unless the table does not exist or is overwritten with a schema of the request.
+    """
+    if table is not None and (request.mode is not LoadMode.OVERWRITE or request.schema is None):
+        existing: pa.Schema = table.schema
+        check_types(request, existing)
+        return existing
+    if request.schema is not None:
+        return request.schema
+    types = request.types or pa.schema([])
+    found = find_columns(request.files, request.reading, types)
+    for name in types.names:
+        if name not in found.names:
+            raise SchemaMismatchError(
+                f"schema has the column {name!r}, which is not in the files",
+                hint=f"the columns of the files are {', '.join(found.names)}",
+            )
+    return found
+
+
+def _prepare(tx: Transaction, request: LoadRequest, table: Table | None, schema: pa.Schema) -> StagedTable:
+    if table is not None:
+        return tx.prepare(request.key)
+    if not schema.names:
+        raise SchemaMismatchError(
+            f"cannot create table '{request.key}': the files have no columns", hint="pass a schema, or check the files"
+        )
+    key = request.primary_key or ()
+    return tx.prepare_new(request.key, schema, primary_key=key)
+
+
+def _check_key(request: LoadRequest, prepared: StagedTable, schema: pa.Schema) -> None:
+    """Raise an error if the load needs a primary key and the table or the files have none."""
+    if request.mode is LoadMode.UPSERT and not prepared.primary_key:
+        raise InvalidInputError(
+            f"mode='upsert' needs a primary key, and table '{request.key}' has no primary key",
+            hint="use mode='append', or create the table with a primary key",
+        )
+    if request.on_duplicate is OnDuplicate.LAST and not prepared.primary_key:
+        raise InvalidInputError(
+            f"on_duplicate='last' needs a primary key, and table '{request.key}' has no primary key",
+            hint="leave on_duplicate out, or create the table with a primary key",
+        )
+    for name in prepared.primary_key:
+        if name not in schema.names:
+            raise SchemaMismatchError(f"the files have no key column {name!r}", hint="add the column to the files")
+
+
+def _store_rejects(tx: Transaction, key: str, bad: Sequence[BadRecord]) -> None:
+    """Append bad records to the reject table of a table. Create the reject table if needed."""
+    if not bad:
+        return
+    rejects = reject_table_of(key)
+    if rejects not in tx:
+        tx.create_table(rejects, REJECTS)
+    columns = {name: [getattr(record, name) for record in bad] for name in REJECTS.names}
+    tx.append(rejects, pa.table(columns, schema=REJECTS))
+
+
+def _bad_record_error(bad: Sequence[BadRecord]) -> BadRecordError:
+    """Return the error for bad records. It shows the first one and counts the others."""
+    first = bad[0]
+    text = first.text if len(first.text) <= _MAX_TEXT_SHOWN else f"{first.text[:_MAX_TEXT_SHOWN]}…"
+    more = f" (and {len(bad) - 1} more bad records in the same part of the file)" if len(bad) > 1 else ""
+    return BadRecordError(
+        f"{first.file}, line {first.line}: {first.reason}: {text!r}{more}",
+        hint="correct the record, pass the column types as schema, or reject bad records with on_bad='reject'",
+        details={"file": first.file, "line": first.line, "reason": first.reason},
+    )
