@@ -33,7 +33,6 @@ def kinds(frame: DataFrame) -> Counter[str]:
     return Counter(row[0] for row in frame.select("_change").collect())
 
 
-@pytest.mark.s3
 def test_history_lists_the_commits_that_changed_the_table(
     spark: SparkSession, dev: ab.Repository, catalog: str
 ) -> None:

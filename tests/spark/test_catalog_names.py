@@ -69,17 +69,6 @@ def test_a_setting_of_the_session_names_the_default_branch(
     assert count(spark, table) == 100
 
 
-def test_use_makes_a_bucket_the_current_one(spark: SparkSession, dev: ab.Repository, catalog: str) -> None:
-    before = spark.sql("SELECT current_catalog(), current_schema()").first()
-    assert before is not None
-    try:
-        spark.sql(f"USE {catalog}.s")
-        assert count(spark, "orders") == 100
-        assert [row.tableName for row in spark.sql("SHOW TABLES").collect()] == ["orders"]
-    finally:
-        spark.sql(f"USE {before[0]}.{before[1]}")
-
-
 @pytest.mark.parametrize("name", ["s.nope", "nope.orders", "s.orders.x", "s.orders.x.y"])
 def test_a_table_that_does_not_exist_is_refused(
     spark: SparkSession, dev: ab.Repository, catalog: str, name: str

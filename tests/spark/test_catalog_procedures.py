@@ -1,7 +1,6 @@
 """CALL lake.system.NAME(...): the procedures of the catalog, with named arguments and rows as answers."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from pyspark.errors import AnalysisException
@@ -43,7 +42,6 @@ def change(repo: ab.Repository, branch: str, value: str, *, where: str = "id = 1
     return repo.head_commit_id_for_branch(branch)
 
 
-@pytest.mark.s3
 def test_a_branch_is_created_compared_and_merged(call: Call, lake: ab.Repository) -> None:
     main = lake.head_commit_id_for_branch("main")
     made = call("create_branch('dev', description => 'try it')")
@@ -102,40 +100,11 @@ def test_history_is_moved_on_one_branch_alone(call: Call, lake: ab.Repository, b
     assert lake.head_commit_id_for_branch(other) == untouched
 
 
-@pytest.mark.parametrize("branch", ["main", "dev"])
-def test_tables_are_loaded_compacted_and_indexed_in_one_commit_each(
-    call: Call, spark: SparkSession, lake: ab.Repository, catalog: str, branch: str, tmp_path: Path
-) -> None:
-    call("create_branch('dev')")
-    other = "dev" if branch == "main" else "main"
-    untouched = lake.head_commit_id_for_branch(other)
-    file = tmp_path / "orders.csv"
-    file.write_text("id;v\n200;a\n201;b\n")
-    spark.sql(f"SET spark.sql.catalog.{catalog}.branch = {branch}")  # the branch of calls without one
-    try:
-        for text, parent in (
-            (f"load('{ORDERS}', '{file}', delimiter => ';')", lake.head_commit_id_for_branch(branch)),
-            (f"compact(tables => array('{ORDERS}'))", None),
-            (f"index(table => '{ORDERS}', column => 'id')", None),
-        ):
-            expected = parent or lake.head_commit_id_for_branch(branch)
-            row = call(text)[0]
-            commit = lake.snapshot_of(branch).commit
-            assert (row.commit, commit.parent_commit_id) == (commit.graph_commit_id, expected)
-    finally:
-        spark.sql(f"RESET spark.sql.catalog.{catalog}.branch")
-    table = lake.snapshot_of(branch)[ORDERS]
-    assert (table.count_rows(), [index.name for index in table.indices]) == (102, ["id_idx"])
-    assert lake.head_commit_id_for_branch(other) == untouched
-    row = call("gc(keep_last => 1, dry_run => true)")[0]
-    assert row.dry_run
-    assert row.damaged == 0
-
-
-def test_procedures_are_listed(spark: SparkSession, lake: ab.Repository, catalog: str) -> None:
+def test_procedures_are_listed_with_their_arguments(spark: SparkSession, lake: ab.Repository, catalog: str) -> None:
     names = {row.procedure_name for row in spark.sql(f"SHOW PROCEDURES IN {catalog}.system").collect()}
     assert {"create_branch", "merge", "diff", "tag", "revert", "undo", "compact", "index", "gc", "load"} < names
-    assert "create_branch" in str(spark.sql(f"DESCRIBE PROCEDURE {catalog}.system.create_branch").collect())
+    described = str(spark.sql(f"DESCRIBE PROCEDURE {catalog}.system.merge").collect())
+    assert "Arguments: source STRING. Optional: into STRING, " in described
 
 
 def test_wrong_calls_are_our_errors(call: Call, lake: ab.Repository) -> None:

@@ -10,7 +10,7 @@ from pyspark.sql import functions as sf
 import anabranch as ab
 from anabranch.errors import KeyConflictError, WriteConflictError
 from anabranch.spark.spark_errors import spark_errors
-from tests.spark.conftest import ORDERS, add_catalog, orders, rows
+from tests.spark.conftest import ORDERS, orders, rows
 
 pytestmark = pytest.mark.spark
 
@@ -49,9 +49,7 @@ def values(repo: ab.Repository, ref: str = "dev", key: str = ORDERS) -> dict[int
     return {row["id"]: row["v"] for row in rows(repo, ref, key)}
 
 
-@pytest.mark.s3
-def test_statements_change_rows_in_one_commit_each(spark: SparkSession, dev: ab.Repository) -> None:
-    catalog = add_catalog(dev)
+def test_statements_change_rows_of_several_fragments(spark: SparkSession, dev: ab.Repository, catalog: str) -> None:
     table = f"{catalog}.{ORDERS}.branch_dev"
     expected = values(dev, "main")
 
@@ -95,38 +93,6 @@ def test_rows_keep_their_ids_without_a_key(spark: SparkSession, dev: ab.Reposito
     )
     [diff] = dev.diff("main", "dev").tables
     assert (diff.counts.inserted, diff.counts.updated, diff.counts.deleted) == (0, 3, 0)
-
-
-def test_overwrite_replaces_all_rows_or_those_of_a_condition(
-    spark: SparkSession, dev: ab.Repository, catalog: str
-) -> None:
-    table = f"{catalog}.{ORDERS}.branch_dev"
-    run(spark, dev, f"INSERT OVERWRITE {table} SELECT id, 'kept' FROM {catalog}.{ORDERS} WHERE id < 4")
-    assert values(dev) == dict.fromkeys(range(4), "kept")
-    with one_commit(dev, message="Two of them"):
-        frame = spark.range(2, 4).select("id", sf.lit("again").alias("v"))
-        frame.writeTo(table).option("message", "Two of them").overwrite(sf.col("id") >= 2)
-    assert values(dev) == {0: "kept", 1: "kept", 2: "again", 3: "again"}
-    with one_commit(dev, message=f"Write '{ORDERS}' with Spark"):
-        spark.range(4, 5).select("id", sf.lit("more").alias("v")).writeTo(table).append()
-    run(spark, dev, f"TRUNCATE TABLE {table}")
-    assert values(dev) == {}
-
-
-def test_create_as_select_is_one_commit(spark: SparkSession, dev: ab.Repository, catalog: str) -> None:
-    made = f"{catalog}.s.made"
-    source = f"SELECT id, v FROM {catalog}.{ORDERS}"
-    run(spark, dev, f"CREATE TABLE {made} TBLPROPERTIES ('primaryKey' = 'id') AS {source} WHERE id < 3", branch="main")
-    assert dev.snapshot_of("main")["s.made"].primary_key == ("id",)
-    assert set(values(dev, "main", "s.made")) == {0, 1, 2}
-    run(spark, dev, f"CREATE OR REPLACE TABLE {made} AS SELECT id FROM {catalog}.{ORDERS} WHERE id < 5", branch="main")
-    table = dev.snapshot_of("main")["s.made"]
-    assert (table.schema.names, table.count_rows(), table.primary_key) == (["id"], 5, ())
-    run(spark, dev, f"CREATE TABLE {catalog}.s.none AS {source} WHERE id < 0", branch="main")
-    assert dev.snapshot_of("main")["s.none"].schema.names == ["id", "v"]
-    run(spark, dev, f"CREATE TABLE {catalog}.s.onbranch.branch_dev AS {source} WHERE id = 1")
-    assert "s.onbranch" not in dev.snapshot_of("main")
-    assert dev.snapshot_of("dev")["s.onbranch"].count_rows() == 1
 
 
 def test_bad_rows_change_nothing(spark: SparkSession, dev: ab.Repository, catalog: str) -> None:

@@ -8,7 +8,7 @@ from anabranch.repo.snapshot import Snapshot, Table
 from anabranch.spark.gateway import alterations
 from anabranch.spark.gateway.definitions import PRIMARY_KEY, described_schema, parse_definition, properties_of
 from anabranch.spark.gateway.metadata import load_metadata
-from anabranch.spark.gateway.names import TableName, branch_of, is_selector, parse_name, parse_new_name
+from anabranch.spark.gateway.names import TableName, branch_of, name_of, new_name_of
 from anabranch.spark.gateway.requests import Request
 from anabranch.spark.gateway.scans import size_of
 from anabranch.spark.gateway.values import pin_to_json
@@ -27,7 +27,7 @@ def load_table(request: Request) -> dict[str, Any]:
     `commits` has the commits that the query has read already, by ref: all its tables of one branch come from one,
     unless the branch is live.
     """
-    name = _name(request)
+    name = name_of(request)
     commits = request.get("commits", {})
     snapshot = request.repository.published_snapshot_of(commits.get(name.ref, name.ref))
     if str(name.key) not in snapshot:
@@ -43,7 +43,7 @@ def load_table(request: Request) -> dict[str, Any]:
 
 def create_table(request: Request) -> dict[str, Any]:
     """Make an empty table, in one commit."""
-    name, defined = _name(request), parse_definition(request["definition"])
+    name, defined = name_of(request), parse_definition(request["definition"])
     with request.repository.transaction(branch_of(name), message=request["message"]) as tx:
         tx.create_table(str(name.key), defined.schema, primary_key=defined.primary_key)
     return {}
@@ -51,7 +51,7 @@ def create_table(request: Request) -> dict[str, Any]:
 
 def alter_table(request: Request) -> dict[str, Any]:
     """Change columns, keys and properties of a table, in one commit."""
-    name = _name(request)
+    name = name_of(request)
     with request.repository.transaction(branch_of(name), message=request["message"]) as tx:
         alterations.alter_table(tx, str(name.key), request["changes"])
     return {}
@@ -59,7 +59,7 @@ def alter_table(request: Request) -> dict[str, Any]:
 
 def drop_table(request: Request) -> dict[str, Any]:
     """Remove a table from a branch, in one commit."""
-    name = _name(request)
+    name = name_of(request)
     with request.repository.transaction(branch_of(name), message=request["message"]) as tx:
         tx.drop_table(str(name.key))
     return {}
@@ -67,30 +67,11 @@ def drop_table(request: Request) -> dict[str, Any]:
 
 def rename_table(request: Request) -> dict[str, Any]:
     """Give a table another name on its branch, in one commit."""
-    old = _name(request)
-    new = parse_new_name(request["new_parts"], old=_full_parts(request), catalog=request["catalog"])
+    old = name_of(request)
+    new = new_name_of(request)
     with request.repository.transaction(branch_of(old), message=request["message"]) as tx:
         tx.rename_table(str(old.key), str(new))
     return {}
-
-
-def _name(request: Request) -> TableName:
-    return parse_name(
-        _full_parts(request), branch=request["branch"], version=request.get("version"), time=request.get("time")
-    )
-
-
-def _full_parts(request: Request) -> list[str]:
-    """Return the parts of a name with its bucket in front: after USE, `orders.history` may lack it.
-
-    A table `history` of a bucket `orders` wins.
-    """
-    parts, namespace = request["parts"], request.get("namespace", [])
-    if len(namespace) == 1 and len(parts) in (2, 3) and is_selector(parts[-1]) and is_selector(parts[1]):
-        key = ".".join(parts[:2])
-        if key not in request.repository.published_snapshot_of(request["branch"]):
-            return [*namespace, *parts]
-    return list(parts)
 
 
 def _describe(name: TableName, snapshot: Snapshot, table: Table) -> dict[str, Any]:

@@ -5,8 +5,9 @@ from datetime import UTC, datetime
 
 from anabranch.errors import InvalidInputError, InvalidNameError, TableNotFoundError
 from anabranch.ids import TableKey
+from anabranch.spark.gateway.requests import Request
 
-__all__ = ["METADATA_TABLES", "TableName", "branch_of", "is_selector", "parse_name", "parse_new_name"]
+__all__ = ["METADATA_TABLES", "TableName", "branch_of", "name_of", "new_name_of", "parse_name"]
 
 METADATA_TABLES = ("history", "changes", "files", "refs", "nearest")
 _BRANCH, _TAG, _COMMIT = "branch_", "tag_", "commit_"
@@ -25,7 +26,34 @@ class TableName:
     metadata: str | None = None
 
 
-def is_selector(part: str) -> bool:
+def name_of(request: Request) -> TableName:
+    """Return the table that a request names, with the state that VERSION or TIMESTAMP AS OF says."""
+    return parse_name(
+        _full_parts(request), branch=request["branch"], version=request.get("version"), time=request.get("time")
+    )
+
+
+def new_name_of(request: Request) -> TableKey:
+    """Return the table that a rename names behind RENAME TO."""
+    return _parse_new_name(
+        request["new_parts"], old=_full_parts(request), given=request["parts"], catalog=request["catalog"]
+    )
+
+
+def _full_parts(request: Request) -> list[str]:
+    """Return the parts of a name with its bucket in front: after USE, `orders.history` may lack it.
+
+    A table `history` of a bucket `orders` wins.
+    """
+    parts, namespace = request["parts"], request.get("namespace", [])
+    if len(namespace) == 1 and len(parts) in (2, 3) and _is_selector(parts[-1]) and _is_selector(parts[1]):
+        key = ".".join(parts[:2])
+        if key not in request.repository.published_snapshot_of(request["branch"]):
+            return [*namespace, *parts]
+    return list(parts)
+
+
+def _is_selector(part: str) -> bool:
     """Return whether a part of a name may stand behind a table: a state, or a metadata table."""
     return part in METADATA_TABLES or part.startswith((_BRANCH, _TAG, _COMMIT))
 
@@ -58,14 +86,17 @@ def parse_name(parts: list[str], *, branch: str, version: str | None = None, tim
     return TableName(key=key, ref=ref, branch=None, metadata=metadata)
 
 
-def parse_new_name(parts: list[str], *, old: list[str], catalog: str) -> TableKey:
+def _parse_new_name(parts: list[str], *, old: list[str], given: list[str], catalog: str) -> TableKey:
     """Parse what follows RENAME TO: `table`, `bucket.table`, with the catalog in front, or with the same branch behind.
 
-    Spark puts what stands before the last part of the old name in front of a new name of one part.
+    Spark puts what stands before the last part of the old name, as it was given, in front of a new name of one part.
+    `old` is the old name with its bucket.
     """
-    is_short = len(parts) == len(old) and parts[:-1] == old[:-1]
+    is_short = len(parts) == len(given) and parts[:-1] == given[:-1]
     if is_short and len(old) > 2 and not parts[-1].startswith(_BRANCH):
         return TableKey.parse(f"{old[0]}.{parts[-1]}")
+    if len(given) < len(old) and len(parts) == 2 and parts[1] == old[-1]:
+        parts = [old[0], *parts]  # after USE, `table.branch_dev`
     if len(parts) > 2 and parts[0] == catalog:
         parts = parts[1:]
     if len(parts) == 3 and parts[2] == (old[2] if len(old) > 2 else None):

@@ -68,7 +68,7 @@ def list_procedures(_: Request) -> dict[str, Any]:
         "procedures": [
             {
                 "name": name,
-                "description": procedure.description,
+                "description": _description(procedure),
                 "schema": json.dumps(shown_schema(procedure.columns).jsonValue()),
                 "parameters": [
                     {"name": each.name, "type": each.type, "required": each.is_required}
@@ -78,6 +78,15 @@ def list_procedures(_: Request) -> dict[str, Any]:
             for name, procedure in sorted(PROCEDURES.items())
         ]
     }
+
+
+def _description(procedure: Procedure) -> str:
+    """Return the description with the parameters: DESCRIBE PROCEDURE of Spark does not show them itself."""
+    needed = [f"{each.name} {each.type}" for each in procedure.parameters if each.is_required]
+    others = [f"{each.name} {each.type}" for each in procedure.parameters if not each.is_required]
+    parts = [f"Arguments: {', '.join(needed)}."] if needed else []
+    parts += [f"Optional: {', '.join(others)}."] if others else []
+    return " ".join([procedure.description, *parts])
 
 
 def call_procedure(request: Request) -> None:

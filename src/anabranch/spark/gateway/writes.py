@@ -24,7 +24,7 @@ from anabranch.repo.runs.streams import StreamBatch
 from anabranch.repo.transaction import Transaction
 from anabranch.repo.write.staged_table import StagedTable, WrittenChange
 from anabranch.spark.gateway.definitions import TableDefinition, parse_definition
-from anabranch.spark.gateway.names import branch_of, parse_name
+from anabranch.spark.gateway.names import branch_of, name_of
 from anabranch.spark.gateway.predicates import push_predicate
 from anabranch.spark.gateway.requests import Request
 from anabranch.spark.gateway.values import pin_from_json, pin_to_json, schema_from_text, schema_to_text
@@ -100,7 +100,7 @@ def begin_write(request: Request) -> dict[str, Any]:
     `mode` is append, upsert, overwrite, change (rows by their address in `pin`), create, replace or create_or_replace;
     the last three have a `definition`. With `filters`, rows that they match are removed in the same commit.
     """
-    name = parse_name(request["parts"], branch=request["branch"])
+    name = name_of(request)
     branch, mode, given = branch_of(name), request["mode"], struct_from_json(request["schema"])
     defined = parse_definition(request["definition"]) if request.get("definition") else None
     prepared_at = time.time()
@@ -196,7 +196,7 @@ def abort_write(request: Request) -> dict[str, Any]:
 
 def delete_where(request: Request) -> dict[str, Any]:
     """Delete the rows that filters match without a job, where Lance can decide it alone; answer whether it could."""
-    name = parse_name(request["parts"], branch=request["branch"])
+    name = name_of(request)
     branch, key = branch_of(name), str(name.key)
     snapshot = request.repository.published_snapshot_of(branch)
     where = _exact(request["filters"], snapshot[key].schema)

@@ -3,9 +3,13 @@ package io.anabranch.spark;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.Arrays;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.regex.Pattern;
 import org.apache.spark.sql.connector.catalog.Column;
 import org.apache.spark.sql.connector.catalog.ColumnDefaultValue;
 import org.apache.spark.sql.connector.catalog.DefaultValue;
+import org.apache.spark.sql.connector.catalog.TableCatalog;
 import org.apache.spark.sql.connector.catalog.TableInfo;
 import org.apache.spark.sql.connector.catalog.constraints.Constraint;
 import org.apache.spark.sql.connector.catalog.constraints.PrimaryKey;
@@ -13,6 +17,7 @@ import org.apache.spark.sql.connector.expressions.Expression;
 import org.apache.spark.sql.connector.expressions.Literal;
 import org.apache.spark.sql.connector.expressions.NamedReference;
 import org.apache.spark.sql.connector.expressions.Transform;
+import org.apache.spark.sql.internal.SQLConf;
 
 /** What a CREATE TABLE defines, as JSON. What of it a repository can hold is decided by the gateway. */
 final class TableInfoJson {
@@ -22,7 +27,7 @@ final class TableInfoJson {
     ObjectNode object = Json.object();
     object.put("schema", info.schema().json());
     object.set("defaults", defaults(info.columns()));
-    object.set("properties", Json.of(info.properties()));
+    object.set("properties", Json.of(propertiesOf(info)));
     object.set("partitions", Json.array(Arrays.stream(info.partitions()).map(Transform::describe).toArray(String[]::new)));
     ArrayNode constraints = Json.array();
     for (Constraint constraint : info.constraints()) {
@@ -30,6 +35,25 @@ final class TableInfoJson {
     }
     object.set("constraints", constraints);
     return object;
+  }
+
+  /**
+   * The properties, without a format that no one has asked for: {@code df.write.saveAsTable} without a format names the
+   * session's default, as if the user had written it.
+   */
+  private static Map<String, String> propertiesOf(TableInfo info) {
+    Map<String, String> properties = new HashMap<>(info.properties());
+    String format = properties.get(TableCatalog.PROP_PROVIDER);
+    if (format != null && format.equals(SQLConf.get().defaultDataSourceName()) && !names(format)) {
+      properties.remove(TableCatalog.PROP_PROVIDER);
+    }
+    return properties;
+  }
+
+  /** Whether the statement that is being run says {@code USING} with this format. */
+  private static boolean names(String format) {
+    String using = "(?is).*\\busing\\s+`?" + Pattern.quote(format) + "\\b.*";
+    return Statement.current("").matches(using);
   }
 
   static ObjectNode of(Constraint constraint) {
