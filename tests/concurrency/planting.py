@@ -1,6 +1,6 @@
 """Mistakes that a repository must not make, for one process and those it forks, to see whether the judge finds them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -48,16 +48,16 @@ def publish_half() -> None:
 
 
 def publish_twice() -> None:
-    """Put each entry of a commit once more."""
-    original = Heads.append
+    """Put each entry of a commit twice."""
+    original = Heads._append
 
-    def append(heads: Heads, entry: LogEntry) -> bool:
-        is_put = original(heads, entry)
+    def append(heads: Heads, entry: LogEntry, *, after: Sequence[str] = ()) -> bool:
+        is_put = original(heads, entry, after=after)
         if is_put and entry.event == "committed":
             original(heads, replace(entry, number=entry.number + 1))
         return is_put
 
-    _replace(Heads, "append", append)
+    _replace(Heads, "_append", append)
 
 
 def refuse_what_was_done() -> None:

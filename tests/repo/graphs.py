@@ -11,7 +11,7 @@ from anabranch.repo.log.making import CommitSpec
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.refs.live import view
 from anabranch.repo.write.homes import owns
-from anabranch.repo.write.publish import publish
+from anabranch.repo.write.publish import put_commit
 
 T = TableKey.parse("s.t")
 U = TableKey.parse("s.u")
@@ -67,8 +67,8 @@ class Graph:
             taken_from=None if main is None else main.commit,
         )
         head = self.records.heads.get(BranchName(branch))
-        done = publish(self.records, expected=head, changes=changes, spec=spec, rebase=lambda _: changes)
-        return done.head.commit
+        done = put_commit(self.records, expected=head, changes=changes, spec=spec, rebase=lambda _: changes)
+        return done.commit
 
     def _written(self, branch: str, key: TableKey) -> TableEntry:
         """The next version of a table, in a home of the branch's own."""

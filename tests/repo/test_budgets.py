@@ -16,7 +16,7 @@ from anabranch.repo.log.creation import check_repository
 from anabranch.repo.log.entries import Changes, CommitKind, LogEntry, TableEntry
 from anabranch.repo.log.making import CommitSpec
 from anabranch.repo.repository import Repository
-from anabranch.repo.write.publish import publish
+from anabranch.repo.write.publish import put_commit
 from anabranch.storage import open_store
 from anabranch.storage.wrappers import CountingStore
 from tests.conftest import Place
@@ -67,7 +67,7 @@ def commit(repo: Repository, many: Iterable[Changes]) -> None:
 
     head = repo._records.heads.get(BranchName(MAIN))
     for changes in many:
-        head = publish(repo._records, expected=head, changes=changes, spec=ABOUT, rebase=refuse)
+        head = put_commit(repo._records, expected=head, changes=changes, spec=ABOUT, rebase=refuse).entry
 
 
 def open_counted(place: Place) -> tuple[Repository, CountingStore]:

@@ -15,7 +15,7 @@ from anabranch.repo.leases.lease import active_leases
 from anabranch.repo.log.entries import RunPhase
 from anabranch.repo.repository import Repository
 from anabranch.repo.run import Run
-from anabranch.repo.runs.runs import get_run, put_run, run_state
+from anabranch.repo.runs.runs import get_run, move_run, next_run_entry, run_state
 from anabranch.storage.wrappers import CountingStore, Fault, FaultyStore
 from tests.handles import open_with
 from tests.repo.conftest import ORDERS, another, ids, objects, table
@@ -206,7 +206,7 @@ def test_undo_looks_past_the_end_of_a_run_that_died_while_publishing(local: Repo
     entry = get_run(local._records, run.id)
     head = local._records.heads.get(BranchName("main"))
     state = replace(run_state(entry), phase=RunPhase.PUBLISHING, published_after=head.number)
-    assert put_run(local._records, entry, state) is not None
+    move_run(local._records, run.id, lambda newest: next_run_entry(local._records, newest, state))
     expire(local)
     run.abort()
     assert [movement.event for movement in local.reflog(limit=2)] == ["aborted", "committed"]

@@ -8,7 +8,7 @@ from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log.entries import CommitKind
 from anabranch.repo.log.making import CommitSpec
 from anabranch.repo.log.store import RepoStore
-from anabranch.repo.write.publish import publish
+from anabranch.repo.write.publish import put_commit
 from tests.repo.conftest import ORDERS, append, entry
 from tests.repo.test_history_tables import expected, recorded
 
@@ -24,7 +24,7 @@ def merge(repo: ab.Repository, source: str, *, into: str = "main") -> ab.GraphCo
     )
     changes = {TableKey.parse(ORDERS): entry(repo, ORDERS, source)}
     head = records.heads.get(BranchName(into))
-    return publish(records, expected=head, changes=changes, spec=spec, rebase=lambda _: changes).head.commit
+    return put_commit(records, expected=head, changes=changes, spec=spec, rebase=lambda _: changes).commit
 
 
 @pytest.fixture

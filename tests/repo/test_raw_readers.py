@@ -10,12 +10,13 @@ import pytest
 import anabranch as ab
 from anabranch.format.staging import ColumnChange
 from anabranch.ids import BranchName
-from anabranch.repo.log.entries import Changes, CommitKind, LogEntry
+from anabranch.repo.log.entries import CommitKind
 from anabranch.repo.log.making import CommitSpec
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.repository import Repository
 from anabranch.repo.transaction import Transaction
-from anabranch.repo.write.settle import try_to_settle
+from anabranch.repo.write.publish import put_commit
+from anabranch.repo.write.settle import settle_published
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, append, entry, ids, raw, rows, table
 
 Change = Callable[[Transaction], object]
@@ -112,16 +113,15 @@ def append_without_settling(lake: Repository, number: int) -> Callable[[], objec
     Without durability: a durable commit links its settled manifests itself.
     """
     options = {**lake._context.storage_options, "durability": "none"}
-    records, rest = RepoStore.of(replace(lake._context, storage_options=options)), []
+    records = RepoStore.of(replace(lake._context, storage_options=options))
     spec = CommitSpec(message="", kind=CommitKind.CHANGE, metadata={})
 
-    def stop(published: LogEntry, changes: Changes) -> None:
-        rest.append(lambda: try_to_settle(records, published.branch, changes))
-
-    with Transaction(records, branch=BranchName("main"), spec=spec, on_published=stop) as tx:
-        tx.append(ORDERS, table(number))
-    [settle] = rest
-    return settle
+    tx = Transaction(records, branch=BranchName("main"), spec=spec, on_published=lambda _: None)
+    tx.append(ORDERS, table(number))
+    tables = tx._drafts
+    published = put_commit(records, expected=tables.head, changes=tables.changes(), spec=spec, rebase=tables.rebase)
+    tx.rollback()
+    return lambda: settle_published(records, published.entry.branch, published.changes)
 
 
 def test_next_writer_settles_what_the_last_one_left(lake: Repository) -> None:

@@ -50,7 +50,7 @@ from anabranch.repo.log.clocks import store_microseconds
 from anabranch.repo.log.clones import CloneInfo, Clones
 from anabranch.repo.log.collected import require_uncollected
 from anabranch.repo.log.config import RepoConfig
-from anabranch.repo.log.entries import BranchMode, Changes, CommitKind, CommitRecord, GraphCommit, LogEntry, TableMap
+from anabranch.repo.log.entries import BranchMode, CommitKind, CommitRecord, GraphCommit, LogEntry, TableMap
 from anabranch.repo.log.making import CommitSpec, Inspect
 from anabranch.repo.log.reserve import freeing_space
 from anabranch.repo.log.store import RepoStore
@@ -75,10 +75,17 @@ from anabranch.repo.schema.plan import SchemaPlan
 from anabranch.repo.schema.state import SchemaState
 from anabranch.repo.snapshot import Snapshot
 from anabranch.repo.transaction import Transaction
-from anabranch.repo.write import external, pull, settle
+from anabranch.repo.write import external, pull
 from anabranch.repo.write.checks import Checks, NamedCheck, Parameters, checked_checks, recorded_checks, run_checks
 from anabranch.repo.write.columns import Rewriter
-from anabranch.repo.write.settle import ForeignWrite, settle_table
+from anabranch.repo.write.publish import Published
+from anabranch.repo.write.settle import (
+    ForeignWrite,
+    settle_head,
+    settle_movement,
+    settle_table,
+    warn_of_external_writes,
+)
 
 __all__ = ["Engines", "Repository", "SqlEngine"]
 
@@ -88,7 +95,7 @@ Resolvers = Mapping[str, Resolver | Mapping[str, Resolver]]
 class _Pick(Protocol):
     def __call__(
         self, records: RepoStore, branch: BranchName, commit: CommitRecord, *, message: str | None, combiner: Combiner
-    ) -> LogEntry: ...
+    ) -> Published: ...
 
 
 class SqlEngine(Protocol):
@@ -136,7 +143,7 @@ class Repository:
         self._cached: Snapshot | None = None
         self._seen: dict[BranchName, int] = {}  # where this handle last looked at, or put, a branch
         self._moving = threading.Lock()
-        self.foreign_writes: tuple[settle.ForeignWrite, ...] = ()
+        self.foreign_writes: tuple[ForeignWrite, ...] = ()
 
     def __repr__(self) -> str:
         return f"Repository({self.uri!r}, branch={self.branch!r})"
@@ -203,22 +210,18 @@ class Repository:
         self._seen[target] = self._cached.version
         return self._cached
 
-    def _on_published(self, entry: LogEntry, changes: Changes) -> None:
-        self._move_to(entry)
-        self.foreign_writes = settle.try_to_settle(self._records, entry.branch, changes)
-        settle.warn_of_external_writes(self.foreign_writes)
+    def _on_published(self, published: Published) -> None:
+        self._move_to(published.entry)
+        self._report_external_writes(published.external_writes)
 
     def _on_moved(self, after: LogEntry) -> None:
-        """After a movement that was no transaction: show it, also to raw Lance readers.
+        """Show a reset, undo or rebase, also to plain Lance readers."""
+        self._move_to(after)
+        self._report_external_writes(settle_movement(self._records, after))
 
-        Others may have moved the branch between the caller's last look and this entry; what counts is the one before.
-        """
-        try:
-            before = self._records.heads.get_numbered(after.branch, after.number - 1)
-            changes = reflog.changed_tables(self._records, before, after)
-        except AnabranchError:
-            changes = {}  # it is done all the same; the next writer lets raw readers see it
-        self._on_published(after, changes)
+    def _report_external_writes(self, found: tuple[ForeignWrite, ...]) -> None:
+        self.foreign_writes = found
+        warn_of_external_writes(found)
 
     def _move_to(self, entry: LogEntry) -> None:
         """Show an own commit; threads that share this handle may come here in another order than they published."""
@@ -579,16 +582,16 @@ class Repository:
     def branch_pull(self, name: str, key: str) -> bool:
         """Let a table of a branch follow its source again; whether the branch had a copy of its own."""
         target = TableKey.parse(key)
-        entry, was_local = pull.pull_table(self._records, BranchName.parse_public(name), target)
-        if was_local:
-            self._on_moved(entry)
-        return was_local
+        published = pull.pull_table(self._records, BranchName.parse_public(name), target)
+        if published is not None:
+            self._on_published(published)
+        return published is not None
 
     def branch_freeze(self, name: str) -> BranchInfo:
         """Make a live branch pinned at what it shows now."""
-        entry = pull.freeze_branch(self._records, BranchName.parse_public(name))
-        self._move_to(entry)
-        return BranchInfo.of(entry)
+        published = pull.freeze_branch(self._records, BranchName.parse_public(name))
+        self._on_published(published)
+        return BranchInfo.of(published.entry)
 
     def branch_protect(self, name: str, *, checks: Checks = ()) -> BranchInfo:
         """Let a branch move by merges only, and by those only that pass the checks, until `branch_unprotect`.
@@ -752,13 +755,12 @@ class Repository:
                 resolution=parse_resolution(Strategy.FAIL, None),
             )
             with self._records.with_lease() as records:
-                entry = adoption.adopt_write(records, target, parsed, combiner)
-            self._on_published(entry, {parsed: self._records.commits.find_table(entry.head, parsed)})
+                self._on_published(adoption.adopt_write(records, target, parsed, combiner))
             return
         source = Home.at(uri, self._context.storage_options)
-        entry = adoption.adopt_table(self._records, target, parsed, source=source, primary_key=primary_key)
+        published = adoption.adopt_table(self._records, target, parsed, source=source, primary_key=primary_key)
+        self._on_published(published)
         self._forget_foreign_writes(parsed)
-        self._move_to(entry)
 
     def compact(
         self,
@@ -889,18 +891,11 @@ class Repository:
             return MergeResult(plan=plan_merge(self._records, wanted))
         with self._holding(wanted.source) as records:
             merged = merge_branch(records, wanted)
-        if merged.entry is not None:
-            self._on_published(merged.entry, merged.changes or {})
+        if merged.published is not None:
+            self._on_published(merged.published)
         else:
-            self._settle_last(wanted.into)
+            self.foreign_writes = settle_head(self._records, wanted.into)
         return merged.result
-
-    def _settle_last(self, branch: BranchName) -> None:
-        """Let every Lance tool see the last commit: a merge that was killed right after it may not have come to it."""
-        head = self._records.heads.get(branch).head
-        keys = [TableKey.parse(key) for key in head.commit.tables]
-        changes = {key: self._records.commits.find_table(head, key) for key in keys}
-        self.foreign_writes = settle.try_to_settle(self._records, branch, changes)
 
     def conflicts(
         self,
@@ -970,9 +965,9 @@ class Repository:
         text = None if message is None else checked_text(message)
         record = self._resolve(commit).record
         with self._holding(record) as records:
-            after = pick(records, combiner.branch, record, message=text, combiner=combiner)
-        self._on_moved(after)
-        return after.head.commit
+            published = pick(records, combiner.branch, record, message=text, combiner=combiner)
+        self._on_published(published)
+        return published.commit
 
     @contextmanager
     def _holding(self, record: CommitRecord) -> Iterator[RepoStore]:

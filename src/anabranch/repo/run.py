@@ -10,7 +10,7 @@ from anabranch.errors import AnabranchError, RunEndedError
 from anabranch.ids import BranchName
 from anabranch.repo.leases.lease import Lease
 from anabranch.repo.log.arguments import checked_metadata, checked_text
-from anabranch.repo.log.entries import Changes, CommitKind, CommitRecord, GraphCommit, LogEntry, RunPhase, TableMap
+from anabranch.repo.log.entries import CommitKind, CommitRecord, GraphCommit, RunPhase, TableMap
 from anabranch.repo.log.making import CommitSpec
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.merge.run_publish import LoadCombiner, publish_run
@@ -26,6 +26,7 @@ from anabranch.repo.write.checks import (
     checked_checks,
     run_checks,
 )
+from anabranch.repo.write.publish import Published
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,7 +58,7 @@ class Run:
         *,
         lease: Lease,
         query: Query,
-        on_published: Callable[[LogEntry, Changes], None],
+        on_published: Callable[[Published], None],
         load_combiner: LoadCombiner,
     ) -> None:
         self._records = records
@@ -133,8 +134,8 @@ class Run:
         spec = CommitSpec(message=checked_text(message), kind=CommitKind.CHANGE, metadata=checked_metadata(metadata))
         return Transaction(self._records, branch=BranchName.of_run(self.id), spec=spec, on_published=self._on_step)
 
-    def _on_step(self, _entry: LogEntry, _changes: Changes) -> None:
-        """Do nothing more: nobody is to see it. A transaction holds this, so that its run gives signs of life."""
+    def _on_step(self, _published: Published) -> None:
+        """Do nothing: a step is not visible. It makes the transaction refer to its run, which keeps the lease."""
 
     def publish(self, *, checks: Checks | None = None, metadata: Mapping[str, str] | None = None) -> GraphCommit | None:
         """Make all of it one commit of the target and end; None if there is nothing to publish.
@@ -168,8 +169,8 @@ class Run:
             self._end()
             raise
         self._end()
-        if done.entry is not None:
-            self._on_published(done.entry, done.changes)
+        if done.published is not None:
+            self._on_published(done.published)
         return done.commit
 
     def abort(self) -> None:

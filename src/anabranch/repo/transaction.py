@@ -16,7 +16,7 @@ from anabranch.format.staging import ColumnChange, IndexKind, Notes, VectorOptio
 from anabranch.format.staging.incoming import as_reader
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log.arguments import checked_metadata, checked_text, require_names
-from anabranch.repo.log.entries import Changes, GraphCommit, LogEntry
+from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.log.making import CommitSpec
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.snapshot import Table
@@ -24,7 +24,7 @@ from anabranch.repo.write import columns as shape
 from anabranch.repo.write.atomic import atomic, new_lock
 from anabranch.repo.write.columns import Rewriter
 from anabranch.repo.write.homes import check_primary_key, draft_new
-from anabranch.repo.write.publish import publish
+from anabranch.repo.write.publish import Published, publish
 from anabranch.repo.write.queue import Writer, queue_of_this_process
 from anabranch.repo.write.staged_table import (
     StagedTable,
@@ -61,7 +61,7 @@ class Transaction:
         *,
         branch: BranchName,
         spec: CommitSpec,
-        on_published: Callable[[LogEntry, Changes], None],
+        on_published: Callable[[Published], None],
     ) -> None:
         self._lock = new_lock()
         self._context = records.context
@@ -340,7 +340,7 @@ class Transaction:
             changes = self._drafts.changes()
             if not changes:
                 return None
-            entry = publish(
+            published = publish(
                 self._records,
                 expected=self._drafts.head,
                 changes=changes,
@@ -348,8 +348,8 @@ class Transaction:
                 rebase=self._drafts.rebase,
                 main=self._drafts.main,
             )
-            self.published = entry.head.commit
-            self._on_published(entry, self._drafts.changes())
+            self.published = published.commit
+            self._on_published(published)
             return self.published
         finally:
             self._close()

@@ -22,7 +22,7 @@ from anabranch.errors import (
 from anabranch.format.clone import draft_clone, put_clone, refuse_mixed_stores
 from anabranch.format.clone_files import Draft
 from anabranch.format.staging import Pin
-from anabranch.ids import Ref, TableKey
+from anabranch.ids import MAIN, BranchName, Ref, TableKey
 from anabranch.repo.log.clones import CloneKind, Clones
 from anabranch.repo.log.collected import require_uncollected
 from anabranch.repo.log.commits import Commits
@@ -303,7 +303,7 @@ def _first_record(request: CloneRequest, attempt: Attempt) -> CommitRecord:
 def _complete(target: RepoConfig, finished: Attempt, storage_options: Mapping[str, str]) -> None:
     """Begin main with the commit of a finished attempt, then put the mark; whoever does this does the same."""
     record = Commits(target).get(str(finished.first_commit_id))
-    if not Heads(target).append(first_entry(record)):
+    if Heads(target).create(BranchName(MAIN), lambda _: first_entry(record)) is None:
         raise RepositoryExistsError(f"somebody else began a repository at {target.root!r}", hint="choose another place")
     put_mark(target, Mark(id=finished.repository_id, root=target.root, created_at=record.commit.created_at))
     if finished.kind is CloneKind.DEEP:

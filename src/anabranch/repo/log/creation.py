@@ -66,7 +66,7 @@ def create_repository(context: RepoConfig) -> None:
     if heads.find(BranchName(MAIN)) is None:
         record = _first_record(context)
         Commits(context).put(record, {})
-        heads.append(first_entry(record))
+        heads.create(BranchName(MAIN), lambda _: first_entry(record))
     put_mark(context, Mark(id=context.new_id(), root=context.root, created_at=context.clock()))
     keep_reserve(context)
 

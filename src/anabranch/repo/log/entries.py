@@ -1,7 +1,7 @@
 """The values a repository is made of; all of them immutable."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, NoReturn
 
@@ -257,6 +257,12 @@ class LogEntry:
     actor: str | None
     state: BranchState
     head: CommitRecord = field(repr=False)
+
+    def next(
+        self, event: BranchEvent, *, at: int, actor: str | None, head: CommitRecord, state: BranchState
+    ) -> "LogEntry":
+        """Return the entry that follows this one in its log."""
+        return replace(self, number=self.number + 1, event=event, at=at, actor=actor, head=head, state=state)
 
     @property
     def home_branch(self) -> BranchName:

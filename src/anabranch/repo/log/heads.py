@@ -1,20 +1,39 @@
-"""Where each branch is now: the newest entry of its log, and the way to add the next."""
+"""Where each branch is now: the newest entry of its log, and the one way to move it.
 
-from collections.abc import Iterator, Sequence
+Every change of a branch is `Heads.move`: decide on the newest entry, put the next one if absent, verify, roll back.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
 from urllib.parse import unquote
 
-from anabranch.errors import BranchNotFoundError, InvalidNameError, RunEndedError, VersionNotFoundError
+from anabranch.errors import (
+    AnabranchError,
+    BranchNotFoundError,
+    BusyError,
+    InvalidNameError,
+    RunEndedError,
+    VersionNotFoundError,
+)
 from anabranch.format.cache import BoundedCache
 from anabranch.ids import BranchName
 from anabranch.repo.log import codec
 from anabranch.repo.log.config import BRANCHES, RUNS, RepoConfig
-from anabranch.repo.log.entries import LogEntry
+from anabranch.repo.log.entries import BranchEvent, CommitRecord, LogEntry
 from anabranch.repo.log.numbered import NumberedLog
 from anabranch.storage import in_parallel
 
-__all__ = ["Heads"]
+__all__ = ["Decide", "Heads"]
 
 _RUNS_AT_ONCE = 16
+
+# Given the newest entry, return the next one, or None to leave the branch as it is.
+Decide = Callable[[LogEntry], LogEntry | None]
+# Raise if the entry that was just put must not stay.
+Verify = Callable[[LogEntry], None]
 
 
 class Heads:
@@ -96,11 +115,140 @@ class Heads:
     def _read_all(self, names: Sequence[BranchName]) -> tuple[LogEntry, ...]:
         return tuple(entry for entry in in_parallel(self._read, names) if entry is not None)
 
-    def append(self, entry: LogEntry, *, after: Sequence[str] = ()) -> bool:
-        """Put an entry as the branch's next; this alone makes a change visible. Return False if the number is taken.
+    def next_entry(
+        self,
+        before: LogEntry,
+        event: BranchEvent,
+        *,
+        head: CommitRecord | None = None,
+        at: int | None = None,
+        **state: Any,
+    ) -> LogEntry:
+        """Return the entry that follows another one: the same head and state, but for what is given.
 
-        On local disk the files in `after` (absolute paths) become durable before the entry.
+        Times of one log never go back, whatever the clock of this machine does.
         """
+        return before.next(
+            event,
+            at=max(self._context.clock() if at is None else at, before.at),
+            actor=self._context.actor,
+            head=before.head if head is None else head,
+            state=replace(before.state, **state),
+        )
+
+    def move(  # noqa: PLR0913 - all that differs between the ways to move a branch
+        self,
+        branch: BranchName,
+        decide: Decide,
+        *,
+        known: LogEntry | None = None,
+        newest: Callable[[], LogEntry] | None = None,
+        verify: Verify | None = None,
+        rolled_back: Verify | None = None,
+        is_kept_once_built_on: bool = False,
+        files: Callable[[], Sequence[str]] = tuple,
+        attempts: int = 1,
+    ) -> LogEntry:
+        """Put the entry that `decide` returns for the newest one; return it, or the newest one if it returns None.
+
+        If another writer is faster, decide again on its entry, at most `attempts` times. Then raise BusyError. `known`
+        is an entry to decide on first, without reading the log. `newest` reads the newest entry, by default that of a
+        branch that exists.
+
+        `verify` runs after the put, and reads again what the decision rests on: of two writers that both put first and
+        read then, at least one sees the other. If it raises, the branch is moved back to where it was, `rolled_back` is
+        called, and the error is raised. If another writer has built on the entry by then, it stays; the error is raised
+        unless `is_kept_once_built_on`.
+
+        On local disk the `files` (absolute paths, asked for after each decision) become durable before the entry.
+        """
+        read = newest or partial(self.get, branch)
+        for losses in range(1, attempts + 1):
+            began = time.monotonic_ns()
+            before = known if known is not None and losses == 1 else read()
+            entry = decide(before)
+            if entry is None:
+                return before
+            if self._append(entry, after=files()):
+                self._verify(before, entry, verify, rolled_back, is_kept_once_built_on=is_kept_once_built_on)
+                return entry
+            self._context.give_way(losses, (time.monotonic_ns() - began) // 1000)
+        if attempts > 1:
+            raise BusyError(f"branch '{branch}' moved {attempts} times while this change was tried", hint="try again")
+        raise BusyError(
+            f"another writer moved branch '{branch}' at the same time",
+            hint=f"see where it is by sync_branch('{branch}'), then decide again",
+        )
+
+    def create(
+        self, branch: BranchName, make: Callable[[LogEntry | None], LogEntry], *, verify: Verify | None = None
+    ) -> LogEntry | None:
+        """Put the first entry of a branch, which follows a tombstone if the name was in use; None if the branch exists.
+
+        `make` is given the tombstone. `verify` is as for `move`.
+        """
+        tombstone = None
+        for _ in range(2):
+            entry = make(tombstone)
+            if self._append(entry):
+                self._verify(tombstone, entry, verify)
+                return entry
+            tombstone = self.find(branch)
+            if tombstone is None or not tombstone.state.is_deleted:
+                return None
+        return None
+
+    def _verify(
+        self,
+        before: LogEntry | None,
+        entry: LogEntry,
+        verify: Verify | None,
+        rolled_back: Verify | None = None,
+        *,
+        is_kept_once_built_on: bool = False,
+    ) -> None:
+        if verify is None:
+            return
+        try:
+            verify(entry)
+        except AnabranchError:  # also an error of the store: an entry that nothing verified must not stay
+            is_undone = self._roll_back(before, entry)
+            if is_undone and rolled_back is not None:
+                rolled_back(entry)
+            if is_undone or not is_kept_once_built_on:
+                raise
+
+    def _roll_back(self, before: LogEntry | None, entry: LogEntry) -> bool:
+        """Move a branch back to where it was before an entry; return False if it has left that entry by now."""
+        newest: LogEntry | None = entry
+        while newest is not None:
+            back = self._entry_back(before, entry, newest)
+            if back is None:
+                return False
+            if self._append(back):
+                return True
+            newest = self.find(entry.branch)
+        return False
+
+    def _entry_back(self, before: LogEntry | None, entry: LogEntry, newest: LogEntry) -> LogEntry | None:
+        """Return the entry that undoes another one on top of the newest; None if there is nothing left to undo."""
+        if newest.state.created_as != entry.state.created_as or newest.state.is_deleted != entry.state.is_deleted:
+            return None
+        if before is None or (before.state.is_deleted and not entry.state.is_deleted):
+            # The branch should not have come into being. What was written to it comes before the tombstone.
+            return self.next_entry(newest, BranchEvent.DELETED, is_deleted=True)
+        if newest.head.commit != entry.head.commit:
+            return None  # another commit builds on it
+        event = BranchEvent.RESTORED if entry.state.is_deleted else BranchEvent.UNDONE
+        back = self.next_entry(newest, event, head=before.head)
+        if newest.number == entry.number:
+            return replace(back, state=before.state)
+        # Another writer has changed only the state, for example the protection, which stays.
+        state = replace(newest.state, mode=before.state.mode, own=before.state.own, is_deleted=before.state.is_deleted)
+        return replace(back, state=state)
+
+    def _append(self, entry: LogEntry, *, after: Sequence[str] = ()) -> bool:
+        """Put an entry as the branch's next; this alone makes a change visible. Return False if the number is taken."""
         log = self._context.branch_log(entry.branch)
         done = log.append(entry.number, codec.encode_entry(entry), after=after)
         if done:

@@ -14,12 +14,12 @@ from anabranch.repo.log.store import RepoStore
 from anabranch.repo.merge.combining import Combiner, Sides
 from anabranch.repo.refs.live import view
 from anabranch.repo.write.homes import check_primary_key, check_unique, free_dataset, home_for_writing, owns
-from anabranch.repo.write.publish import publish
+from anabranch.repo.write.publish import Published, publish
 
 __all__ = ["adopt_table", "adopt_write"]
 
 
-def adopt_write(records: RepoStore, branch: BranchName, key: TableKey, combiner: Combiner) -> LogEntry:
+def adopt_write(records: RepoStore, branch: BranchName, key: TableKey, combiner: Combiner) -> Published:
     """Publish what external writers did to a table's home, merged with what was committed since.
 
     The published version is a staged copy of theirs: native cleanup removes ordinary versions.
@@ -67,7 +67,7 @@ def _with_external_write(
 
 def adopt_table(
     records: RepoStore, branch: BranchName, key: TableKey, *, source: Home, primary_key: Sequence[str]
-) -> LogEntry:
+) -> Published:
     """Publish an existing Lance table as a new one, without copying its data: as a shallow clone of it."""
     head = records.heads.get(branch)
     if records.commits.find_table(view(records, head).head, key) is not None:
@@ -94,7 +94,7 @@ def adopt_table(
     return _publish(records, head, key, entry, message=f"Adopt {source.uri} as {key}")
 
 
-def _publish(records: RepoStore, head: LogEntry, key: TableKey, entry: TableEntry, *, message: str) -> LogEntry:
+def _publish(records: RepoStore, head: LogEntry, key: TableKey, entry: TableEntry, *, message: str) -> Published:
     before = records.commits.find_table(view(records, head).head, key)
 
     def rebase(newer: LogEntry) -> Changes:

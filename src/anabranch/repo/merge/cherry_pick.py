@@ -17,7 +17,7 @@ from anabranch.repo.merge.combining import Combiner, Sides
 from anabranch.repo.refs.live import shown, view
 from anabranch.repo.refs.resolve import is_made_by
 from anabranch.repo.write.homes import owns
-from anabranch.repo.write.publish import publish
+from anabranch.repo.write.publish import Published, publish
 
 __all__ = ["cherry_pick", "revert_commit"]
 
@@ -35,7 +35,7 @@ class _Sides:
 
 def revert_commit(
     records: RepoStore, branch: BranchName, commit: CommitRecord, *, message: str | None, combiner: Combiner
-) -> LogEntry:
+) -> Published:
     """Take back what a commit did to its tables; what followed main before does again if it is as it was left."""
     sides = _sides(records, commit)
     text = message or f"Revert {commit.commit.message or commit.commit.graph_commit_id}"
@@ -50,7 +50,7 @@ def revert_commit(
 
 def cherry_pick(
     records: RepoStore, branch: BranchName, commit: CommitRecord, *, message: str | None, combiner: Combiner
-) -> LogEntry:
+) -> Published:
     """Make what a commit did to its tables on another branch, too."""
     sides = _sides(records, commit)
     spec = _spec(commit, message=message or commit.commit.message, kind=CommitKind.CHERRY_PICK)
@@ -96,7 +96,7 @@ def _sides(records: RepoStore, record: CommitRecord) -> _Sides:
 
 def _merge(
     records: RepoStore, expected: LogEntry, *, sides: tuple[Tables, Tables], spec: CommitSpec, combiner: Combiner
-) -> LogEntry:
+) -> Published:
     """Publish what turns the first of two states into the second, as it is on top of what a branch has."""
     before, after = sides
 

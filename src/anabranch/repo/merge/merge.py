@@ -17,7 +17,7 @@ from anabranch.repo.merge.conflicts import Conflict
 from anabranch.repo.merge.plan import MergeOutcome, MergePlan, MergeResult, changes_table, plan_of
 from anabranch.repo.merge.tables import is_same_state
 from anabranch.repo.refs.live import shown
-from anabranch.repo.write.publish import publish
+from anabranch.repo.write.publish import Published, publish
 
 __all__ = ["BranchMerge", "MergedBranch", "iter_conflicts", "merge_branch", "plan_merge"]
 
@@ -43,11 +43,10 @@ class BranchMerge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergedBranch:
-    """How a merge ended, and the entry that published it, if there is one."""
+    """How a merge ended, and what it published, if anything."""
 
     result: MergeResult
-    entry: LogEntry | None = None
-    changes: Changes | None = None
+    published: Published | None = None
 
 
 class _UpToDateError(Exception):
@@ -84,7 +83,7 @@ def merge_branch(records: RepoStore, wanted: BranchMerge) -> MergedBranch:
         changes = merging.changes_on(head)
         if wanted.squash and not changes:
             raise _UpToDateError
-        entry = publish(
+        published = publish(
             records,
             expected=head,
             changes=changes,
@@ -95,7 +94,7 @@ def merge_branch(records: RepoStore, wanted: BranchMerge) -> MergedBranch:
     except _UpToDateError:
         return MergedBranch(result=MergeResult(plan=merging.plan(records.heads.get(wanted.into), None)))
     plan = merging.plan(merging.head, merging.combination)
-    return MergedBranch(result=MergeResult(plan=plan, commit=entry.head.commit), entry=entry, changes=merging.changes)
+    return MergedBranch(result=MergeResult(plan=plan, commit=published.commit), published=published)
 
 
 class _Merging:

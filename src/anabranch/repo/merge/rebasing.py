@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
-from anabranch.errors import BusyError, InvalidInputError
+from anabranch.errors import InvalidInputError
 from anabranch.ids import TableKey
 from anabranch.repo.history.ancestry import Ancestry
 from anabranch.repo.log.collected import require_uncollected, telling_collected
@@ -13,7 +13,7 @@ from anabranch.repo.log.making import CommitSpec, make_record
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.merge.combining import Combiner, Sides
 from anabranch.repo.refs.protection import refuse_protected
-from anabranch.repo.write.publish import append_awake
+from anabranch.repo.write.publish import move_branch
 from anabranch.storage import in_parallel
 
 __all__ = ["REBASED_FROM", "Rebased", "rebase_branch"]
@@ -35,8 +35,9 @@ def rebase_branch(records: RepoStore, onto: CommitRecord, combiner: Combiner) ->
 
     All of them or none: where one has conflicts nothing happens. A commit whose change is there already is left out.
     """
-    for _ in range(_MAX_ATTEMPTS):
-        head = records.heads.get(combiner.branch)
+    made: list[CommitRecord] = []
+
+    def decide(head: LogEntry) -> LogEntry | None:
         refuse_protected(head)
         if head.state.mode is BranchMode.LIVE:
             raise InvalidInputError(
@@ -44,25 +45,23 @@ def rebase_branch(records: RepoStore, onto: CommitRecord, combiner: Combiner) ->
             )
         ancestry = Ancestry(records)
         if ancestry.is_ancestor(onto, head.head):
-            return Rebased(entry=None, commits=())
+            made.clear()
+            return None
         own = [
             (_before(records, ancestry, commit, onto), commit) for commit in _own_commits(records, ancestry, head, onto)
         ]
         _hold(records, [commit.commit.graph_commit_id for _, commit in own])
         with telling_collected(records.context, partial(_iter_ids, own)):
-            made = _replay(records, head, onto, own, combiner)
-        entry = replace(
-            head,
-            number=head.number + 1,
-            event=BranchEvent.REBASED,
-            at=max(records.context.clock(), head.at, made[-1].commit.created_at),
-            actor=records.context.actor,
-            head=replace(made[-1], saw=None),
-        )
+            made[:] = _replay(records, head, onto, own, combiner)
         records.context.store.sync_all()  # the tables of many commits: one call instead of one for each file
-        if append_awake(records, head, entry, made[1:]):
-            return Rebased(entry=entry, commits=tuple(record.commit for record in made[1:]))
-    raise BusyError(f"branch '{combiner.branch}' moved {_MAX_ATTEMPTS} times meanwhile", hint="try again")
+        newest = made[-1]
+        at = max(records.context.clock(), newest.commit.created_at)
+        return records.heads.next_entry(head, BranchEvent.REBASED, at=at, head=replace(newest, saw=None))
+
+    entry = move_branch(records, combiner.branch, decide, made=lambda: made[1:], attempts=_MAX_ATTEMPTS)
+    if not made:
+        return Rebased(entry=None, commits=())
+    return Rebased(entry=entry, commits=tuple(record.commit for record in made[1:]))
 
 
 def _hold(records: RepoStore, commits: list[str]) -> None:

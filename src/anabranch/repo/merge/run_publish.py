@@ -1,12 +1,11 @@
 """Make what a run did one commit of its target."""
 
 from collections.abc import Callable, Mapping, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from anabranch.errors import (
     AnabranchError,
     BranchNotFoundError,
-    BusyError,
     KeyConflictError,
     StorageError,
     WriteConflictError,
@@ -31,15 +30,16 @@ from anabranch.repo.refs.live import shown
 from anabranch.repo.runs.runs import (
     RUN_ID,
     close_run,
+    fence_off_publishers,
     find_published,
     get_run,
-    put_run,
+    move_run,
+    next_run_entry,
     refuse_over,
     run_state,
-    stop_publishing,
 )
 from anabranch.repo.write.homes import is_home_shared, owns
-from anabranch.repo.write.publish import publish
+from anabranch.repo.write.publish import Published, publish
 from anabranch.repo.write.staged_table import append_again
 
 __all__ = ["LoadCombiner", "PublishedRun", "publish_run"]
@@ -47,16 +47,13 @@ __all__ = ["LoadCombiner", "PublishedRun", "publish_run"]
 # Makes what merges rows into a branch; few runs need it.
 LoadCombiner = Callable[[BranchName], Combiner]
 
-_MAX_ATTEMPTS = 100
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedRun:
-    """What became of a run: its commit, if it changed anything, and the entry that put it on its target just now."""
+    """How a run ended: its commit, if it changed anything, and what this call published, if anything."""
 
     commit: GraphCommit | None
-    entry: LogEntry | None = None
-    changes: Changes = field(default_factory=dict)
+    published: Published | None = None
 
 
 class _AlreadyPublishedError(Exception):
@@ -106,17 +103,20 @@ def _close(records: RepoStore, entry: LogEntry, commit: GraphCommit | None) -> N
 
 
 def _announce(records: RepoStore, run_id: str) -> tuple[LogEntry, bool]:
-    """Say that a run is being published; the entry, and whether nobody had said so before."""
-    for _ in range(_MAX_ATTEMPTS):
-        entry = get_run(records, run_id)
+    """Record that a run is being published; return the entry, and whether no other publisher recorded that before."""
+    is_alone = False
+
+    def publishing(entry: LogEntry) -> LogEntry:
+        nonlocal is_alone
         refuse_over(entry)
         run = run_state(entry)
         target = _target_of(records, entry)
         after = target.number if run.published_after is None else run.published_after
-        following = put_run(records, entry, replace(run, phase=RunPhase.PUBLISHING, published_after=after))
-        if following is not None:
-            return following, run.phase is not RunPhase.PUBLISHING
-    raise BusyError(f"run {run_id} moved {_MAX_ATTEMPTS} times meanwhile", hint="try again")
+        is_alone = run.phase is not RunPhase.PUBLISHING
+        return next_run_entry(records, entry, replace(run, phase=RunPhase.PUBLISHING, published_after=after))
+
+    entry = move_run(records, run_id, publishing)
+    return entry, is_alone
 
 
 def _let_go_on(records: RepoStore, entry: LogEntry, err: BaseException) -> GraphCommit | None:
@@ -128,9 +128,10 @@ def _let_go_on(records: RepoStore, entry: LogEntry, err: BaseException) -> Graph
     """
     is_in_doubt = isinstance(err, StorageError) or not isinstance(err, Exception)
     try:
-        if is_in_doubt and (late := stop_publishing(records, entry)) is not None:
+        if is_in_doubt and (late := fence_off_publishers(records, entry)) is not None:
             return late
-        put_run(records, entry, replace(run_state(entry), phase=RunPhase.RUNNING))
+        running = next_run_entry(records, entry, replace(run_state(entry), phase=RunPhase.RUNNING))
+        records.heads.move(entry.branch, lambda _: running, known=entry)
     except AnabranchError:
         return None
     return None
@@ -163,7 +164,7 @@ def _publish(
         inspect=inspect,
     )
     published = publish(records, expected=target, changes=changes, spec=spec, rebase=carrier.carry)
-    return PublishedRun(commit=published.head.commit, entry=published, changes=carrier.carried)
+    return PublishedRun(commit=published.commit, published=published)
 
 
 def _is_still(table: TableEntry | None, before: TableEntry | None) -> bool:

@@ -1,14 +1,13 @@
-"""Branches of the repository: made, listed, deleted and brought back, each by one more entry of their log."""
+"""Create, list, delete and restore branches, each by the next entry of their log."""
 
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 
 from anabranch.errors import (
-    AnabranchError,
     BranchExistsError,
     BranchInUseError,
     BranchNotFoundError,
-    BusyError,
     InvalidInputError,
 )
 from anabranch.ids import MAIN, BranchName, TagName
@@ -26,10 +25,10 @@ __all__ = [
     "create_branch",
     "delete_branch",
     "list_branches",
+    "newest_entry",
     "refuse_in_use",
     "refuse_orphan",
     "restore_branch",
-    "take_back",
 ]
 
 
@@ -37,7 +36,7 @@ __all__ = [
 class BranchInfo:
     """A branch as it is now. The parent is the branch it was made from, None if it was made from a commit.
 
-    `own_tables` are those that a live branch has a copy of, or hides by a drop; all others follow main.
+    `own_tables` are the tables that were written or dropped on a live branch; all others follow main.
     """
 
     name: str
@@ -88,11 +87,7 @@ def create_branch(
     description: str = "",
     expires_at: int | None = None,
 ) -> BranchInfo:
-    """Add a branch at a commit: one small object, whatever the number of tables.
-
-    The parent may be deleted at the same moment, a tag take the name, or a schema change begin. All sides write first
-    and then look, so one of them notices.
-    """
+    """Create a branch at a commit. This puts one small object, whatever the number of tables."""
     refuse_locked(records)
     _refuse_name_of_tag(records, name)
     if mode is BranchMode.LIVE and (str(source.branch) != MAIN or not source.is_head):
@@ -103,129 +98,96 @@ def create_branch(
     if source.is_old and parent is not None and _is_gone(records, parent):
         parent = None
     now = max(records.context.clock(), record.commit.created_at)
-    entry = LogEntry(
-        branch=name,
-        number=1,
-        event=BranchEvent.CREATED,
-        at=now,
-        actor=records.context.actor,
-        state=BranchState(
-            mode=mode,
-            parent=Parent(branch=parent, commit=record.commit.graph_commit_id),
-            created_at=now,
-            created_by=records.context.actor,
-            created_as=1,
-            description=description,
-            expires_at=expires_at,
-        ),
-        head=replace(record, saw=None) if source.is_recorded else record,
-    )
-    entry = _append_first(records, entry, is_recorded=source.is_recorded)
-    try:
-        _refuse_created(records, entry, source)
-    except AnabranchError:  # also one of the store: a branch that nobody looked at is not to stay
-        take_back(records, entry)
-        raise
+
+    def first_entry(tombstone: LogEntry | None) -> LogEntry:
+        number, at = (1, now) if tombstone is None else (tombstone.number + 1, max(now, tombstone.at))
+        entry = LogEntry(
+            branch=name,
+            number=number,
+            event=BranchEvent.CREATED,
+            at=at,
+            actor=records.context.actor,
+            state=BranchState(
+                mode=mode,
+                parent=Parent(branch=parent, commit=record.commit.graph_commit_id),
+                created_at=now,
+                created_by=records.context.actor,
+                created_as=number,
+                description=description,
+                expires_at=expires_at,
+            ),
+            head=replace(record, saw=None) if source.is_recorded else record,
+        )
+        return entry if source.is_recorded else record_view(records, entry, message=f"Branch {name}")
+
+    entry = records.heads.create(name, first_entry, verify=lambda entry: _verify_created(records, entry, source))
+    if entry is None:
+        raise BranchExistsError(f"branch '{name}' already exists", hint="choose another name, or delete it first")
     return BranchInfo.of(entry)
 
 
-def _refuse_created(records: RepoStore, entry: LogEntry, source: Resolved) -> None:
-    """Look, after the put, whether something happened at the same moment that the branch must not be beside."""
+def _verify_created(records: RepoStore, entry: LogEntry, source: Resolved) -> None:
+    """Refuse a branch whose parent was deleted, whose name a tag took, or beside which a schema change began.
+
+    This runs after the put. The other operations also put first and read then, so one of the two sees the other.
+    """
     parent = None if entry.state.parent is None else entry.state.parent.branch
     if parent is not None and _is_gone(records, parent):
-        raise BranchNotFoundError(f"branch '{parent}' was deleted meanwhile", hint="branch from another one")
+        raise BranchNotFoundError(f"branch '{parent}' was deleted at the same time", hint="branch from another one")
     _refuse_name_of_tag(records, entry.branch)
     refuse_locked(records)
-    # The head of a branch is kept for a while after it moved on.
+    # Garbage collection keeps the head of a branch for a while after the branch moved on.
     is_late = (records.context.clock() - entry.state.created_at) * timedelta(microseconds=1) > records.context.lease
     if is_late or not source.is_head:
         require_uncollected(records.context, source.record.commit.graph_commit_id)
 
 
-def _append_first(records: RepoStore, entry: LogEntry, *, is_recorded: bool) -> LogEntry:
-    """Create a branch; where the name was in use before, after the tombstone."""
-    first = entry if is_recorded else record_view(records, entry, message=f"Branch {entry.branch}")
-    if records.heads.append(first):
-        return first
-    before = records.heads.find(entry.branch)
-    if before is not None and before.state.is_deleted:
-        number, at = before.number + 1, max(entry.at, before.at)
-        entry = replace(entry, number=number, at=at, state=replace(entry.state, created_as=number))
-        first = entry if is_recorded else record_view(records, entry, message=f"Branch {entry.branch}")
-        if records.heads.append(first):
-            return first
-    raise BranchExistsError(
-        f"there is a branch '{entry.branch}' already", hint="choose another name, or delete it first"
-    )
-
-
 def delete_branch(records: RepoStore, name: BranchName) -> LogEntry:
-    """Put a tombstone on a branch that nothing hangs on; what it held stays until garbage collection."""
+    """Put a tombstone on a branch. Its data stay until garbage collection."""
     if str(name) == MAIN:
         raise InvalidInputError("branch 'main' cannot be deleted", hint="delete another branch")
-    entry = records.heads.get(name)
-    refuse_protected(entry)
-    refuse_in_use(records, name)
-    tombstone = _append_event(records, entry, BranchEvent.DELETED, is_deleted=True)
-    try:
+
+    def tombstone(head: LogEntry) -> LogEntry:
+        refuse_protected(head)
         refuse_in_use(records, name)
-    except AnabranchError:  # also one of the store: somebody may have branched from it at the last moment
-        _append_event(records, tombstone, BranchEvent.RESTORED, is_deleted=False)
-        raise
-    return tombstone
+        return records.heads.next_entry(head, BranchEvent.DELETED, is_deleted=True)
+
+    # A branch may be made from this one at the same time.
+    return records.heads.move(name, tombstone, verify=lambda _: refuse_in_use(records, name))
 
 
 def restore_branch(records: RepoStore, name: BranchName) -> BranchInfo:
-    """Bring a deleted branch back as it was."""
+    """Restore a deleted branch at the commit that it had."""
+
+    def require_restorable(entry: LogEntry) -> None:
+        refuse_orphan(records, entry)
+        require_uncollected(records.context, entry.head.commit.graph_commit_id)
+
+    def restored(tombstone: LogEntry) -> LogEntry:
+        if not tombstone.state.is_deleted:
+            raise BranchExistsError(f"branch '{name}' is not deleted", hint="there is nothing to restore")
+        require_restorable(tombstone)
+        return records.heads.next_entry(tombstone, BranchEvent.RESTORED, is_deleted=False)
+
+    newest = partial(newest_entry, records, name)
+    return BranchInfo.of(records.heads.move(name, restored, newest=newest, verify=require_restorable))
+
+
+def newest_entry(records: RepoStore, name: BranchName) -> LogEntry:
+    """Return the newest entry of a branch, also of a deleted one."""
     entry = records.heads.find(name)
     if entry is None:
         raise BranchNotFoundError(f"there never was a branch '{name}'", hint="list the branches to see which exist")
-    if not entry.state.is_deleted:
-        raise BranchExistsError(f"branch '{name}' is not deleted", hint="there is nothing to restore")
-    refuse_orphan(records, entry)
-    require_uncollected(records.context, entry.head.commit.graph_commit_id)
-    restored = _append_event(records, entry, BranchEvent.RESTORED, is_deleted=False)
-    try:
-        refuse_orphan(records, entry)
-        require_uncollected(records.context, entry.head.commit.graph_commit_id)
-    except AnabranchError:
-        take_back(records, restored)
-        raise
-    return BranchInfo.of(restored)
-
-
-def take_back(records: RepoStore, came: LogEntry) -> None:
-    """Put a tombstone on a branch that should not have come; who wrote to it meanwhile comes before the tombstone."""
-    newest: LogEntry | None = came
-    while newest is not None and not newest.state.is_deleted and newest.state.created_as == came.state.created_as:
-        try:
-            _append_event(records, newest, BranchEvent.DELETED, is_deleted=True)
-            return
-        except BusyError:
-            newest = records.heads.find(came.branch)
-
-
-def _append_event(records: RepoStore, before: LogEntry, event: BranchEvent, *, is_deleted: bool) -> LogEntry:
-    entry = replace(
-        before,
-        number=before.number + 1,
-        event=event,
-        at=max(records.context.clock(), before.at),
-        actor=records.context.actor,
-        state=replace(before.state, is_deleted=is_deleted),
-    )
-    if not records.heads.append(entry):
-        raise BusyError(f"branch '{before.branch}' moved meanwhile", hint="look at it and try again")
     return entry
 
 
 def refuse_orphan(records: RepoStore, entry: LogEntry) -> None:
-    """Refuse to bring back a branch whose source is gone, or whose name a tag has taken."""
+    """Refuse to restore a branch whose parent is deleted, or whose name a tag has."""
     _refuse_name_of_tag(records, entry.branch)
     parent = entry.state.parent
     if parent is not None and parent.branch is not None and _is_gone(records, parent.branch):
         raise BranchNotFoundError(
-            f"branch '{entry.branch}' was made from '{parent.branch}', which was deleted too",
+            f"branch '{entry.branch}' was made from '{parent.branch}', which is deleted, too",
             hint=f"restore '{parent.branch}' first, or branch from {entry.head.commit.graph_commit_id}",
         )
 
@@ -243,7 +205,7 @@ def _is_gone(records: RepoStore, branch: BranchName) -> bool:
 
 
 def refuse_in_use(records: RepoStore, name: BranchName) -> None:
-    """Refuse to end a branch that others were made from, or that a living run works for."""
+    """Refuse to delete a branch that others were made from, or that an active run will publish to."""
     for other in records.heads.list():
         parent = other.state.parent
         if not other.state.is_deleted and parent is not None and parent.branch == name:
@@ -256,7 +218,7 @@ def refuse_in_use(records: RepoStore, name: BranchName) -> None:
 
 
 def _is_active(records: RepoStore, run: BranchName, target: BranchName) -> bool:
-    """Whether a run is not over, and its target still the branch that it began on, not another of that name."""
+    """Whether a run has not ended, and its target is still the branch that it began on, not another of that name."""
     entry, head = records.heads.find(run), records.heads.find(target)
     if entry is None or head is None or entry.state.is_deleted or entry.state.run is None:
         return False

@@ -1,6 +1,4 @@
-"""Branches that do not move: protected ones, but for merges that pass, and those of runs that are over."""
-
-from dataclasses import replace
+"""Branches that must not move: protected ones, except by merges that pass their checks, and those of ended runs."""
 
 from anabranch.errors import BranchProtectedError, BusyError, RunEndedError
 from anabranch.ids import BranchName
@@ -20,7 +18,7 @@ def refuse_protected(entry: LogEntry) -> None:
 
 
 def refuse_ended(entry: LogEntry) -> None:
-    """Refuse to add to a run that is over, or that is being published."""
+    """Refuse to add to a run that has ended or is being published."""
     run = entry.state.run
     if run is not None and run.phase is RunPhase.PUBLISHING:
         raise BusyError(
@@ -33,22 +31,16 @@ def refuse_ended(entry: LogEntry) -> None:
 def set_protection(
     records: RepoStore, branch: BranchName, *, protect: bool, checks: tuple[tuple[str, str], ...] = ()
 ) -> tuple[LogEntry, bool]:
-    """Protect a branch, or lift its protection, by an entry of its log; False if nothing happened: it is so already.
+    """Protect a branch, or remove its protection; return its newest entry, and whether anything changed.
 
-    Whoever is writing to it at the same time either comes before the entry or meets it.
+    A concurrent write to the branch either comes before the entry or finds it.
     """
+    event = BranchEvent.PROTECTED if protect else BranchEvent.UNPROTECTED
     before = records.heads.get(branch)
-    state = replace(before.state, is_protected=protect, checks=checks)
-    if before.state == state:
-        return before, False
-    entry = replace(
-        before,
-        number=before.number + 1,
-        event=BranchEvent.PROTECTED if protect else BranchEvent.UNPROTECTED,
-        at=max(records.context.clock(), before.at),
-        actor=records.context.actor,
-        state=state,
-    )
-    if not records.heads.append(entry):
-        raise BusyError(f"branch '{branch}' moved meanwhile", hint="look at it and try again")
-    return entry, True
+
+    def decide(head: LogEntry) -> LogEntry | None:
+        entry = records.heads.next_entry(head, event, is_protected=protect, checks=checks)
+        return None if entry.state == head.state else entry
+
+    entry = records.heads.move(branch, decide, known=before)
+    return entry, entry is not before

@@ -1,12 +1,11 @@
-"""The lock that lets one schema change at a time be applied: an internal branch whose entries say who has it.
+"""The lock that allows one schema change at a time: an internal branch whose entries say which process holds it.
 
-Each acquisition is the next entry of its log, so that of many one succeeds. Whoever dies holding it gives no more signs
-of life, and the next one takes it over.
+Each acquisition is the next entry of its log, so only one of many succeeds. If the holder dies, its lease expires, and
+the next process takes the lock over.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 from anabranch.errors import AnabranchError, BusyError
 from anabranch.ids import MAIN, BranchName
@@ -21,7 +20,7 @@ LOCK = BranchName("__schema_apply_lock__")
 
 @contextmanager
 def holding_schema_lock(records: RepoStore) -> Iterator[None]:
-    """Apply a schema change with nobody else doing so; refused while somebody does."""
+    """Hold the lock, or raise BusyError if another process holds it."""
     lease, mine = _acquire(records)
     try:
         yield
@@ -38,23 +37,43 @@ def refuse_locked(records: RepoStore) -> None:
 
 
 def _acquire(records: RepoStore) -> tuple[Lease, LogEntry]:
-    before = records.heads.find(LOCK)
-    if before is not None and _is_held(records, before):
-        raise _held(before)
     holder = records.context.new_id()
     lease = records.context.leases.new(LOCK, holder)
-    lease.start()  # before the entry: who reads that must find the sign of life
-    entry = _next(records, before, BranchEvent.LOCKED, holder)
-    if not records.heads.append(entry):
+    lease.start()  # before the entry: whoever reads the entry must find the lease
+    try:
+        return lease, _lock(records, holder)
+    except BaseException:
         lease.release()
-        raise _held(records.heads.get(LOCK))
-    return lease, entry
+        raise
+
+
+def _lock(records: RepoStore, holder: str) -> LogEntry:
+    def decide(before: LogEntry) -> LogEntry:
+        if _is_held(records, before):
+            raise _held(before)
+        return records.heads.next_entry(before, BranchEvent.LOCKED, description=holder)
+
+    before = records.heads.find(LOCK)
+    if before is None:
+        before = records.heads.create(LOCK, lambda _: _first_entry(records, holder))
+        if before is not None:
+            return before
+    try:
+        return records.heads.move(LOCK, decide, known=before)
+    except BusyError:
+        raise _held(records.heads.get(LOCK)) from None
 
 
 def _release(records: RepoStore, mine: LogEntry) -> None:
-    """Give the lock back; if the store fails, or somebody has taken it over, there is nothing left to do."""
+    """Release the lock. If the store fails, or another process took over an expired lock, nothing is left to do."""
+
+    def decide(before: LogEntry) -> LogEntry | None:
+        if before.number != mine.number:
+            return None
+        return records.heads.next_entry(before, BranchEvent.UNLOCKED)
+
     try:
-        records.heads.append(_next(records, mine, BranchEvent.UNLOCKED, mine.state.description))
+        records.heads.move(LOCK, decide, known=mine)
     except AnabranchError:
         return
 
@@ -64,23 +83,26 @@ def _is_held(records: RepoStore, entry: LogEntry) -> bool:
 
 
 def _held(entry: LogEntry) -> BusyError:
-    who = "somebody" if entry.actor is None else f"'{entry.actor}'"
-    return BusyError(f"{who} is applying a schema change", hint="try again when it is done, or a minute later")
+    holder = "another process" if entry.actor is None else f"'{entry.actor}'"
+    return BusyError(f"{holder} is applying a schema change", hint="try again when it is done, or a minute later")
 
 
-def _next(records: RepoStore, before: LogEntry | None, event: BranchEvent, holder: str) -> LogEntry:
-    """The following entry of the lock's log. It holds the head of main only because every branch has one."""
-    if before is None:
-        main, now = records.heads.get(BranchName(MAIN)), records.context.clock()
-        state = BranchState(
-            mode=BranchMode.PINNED, parent=None, created_at=now, created_by=records.context.actor, created_as=1
-        )
-        before = replace(main, branch=LOCK, number=0, at=now, state=state)
-    return replace(
-        before,
-        number=before.number + 1,
-        event=event,
-        at=max(records.context.clock(), before.at),
+def _first_entry(records: RepoStore, holder: str) -> LogEntry:
+    """Return the first entry of the lock's log. Its head is that of main, because each branch must have one."""
+    main, now = records.heads.get(BranchName(MAIN)), records.context.clock()
+    return LogEntry(
+        branch=LOCK,
+        number=1,
+        event=BranchEvent.LOCKED,
+        at=now,
         actor=records.context.actor,
-        state=replace(before.state, description=holder),
+        state=BranchState(
+            mode=BranchMode.PINNED,
+            parent=None,
+            created_at=now,
+            created_by=records.context.actor,
+            created_as=1,
+            description=holder,
+        ),
+        head=main.head,
     )

@@ -6,6 +6,7 @@ it began, each commit inside it, that it is being published, and how it ended.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from anabranch.errors import (
     AnabranchError,
@@ -29,9 +30,11 @@ from anabranch.repo.log.entries import (
     RunPhase,
     RunState,
 )
+from anabranch.repo.log.heads import Decide
 from anabranch.repo.log.history_tables import commits_since
 from anabranch.repo.log.making import record_view
 from anabranch.repo.log.store import RepoStore
+from anabranch.repo.refs.branches import newest_entry
 from anabranch.repo.refs.live import is_recorded, view
 from anabranch.repo.refs.protection import refuse_protected
 
@@ -42,13 +45,14 @@ __all__ = [
     "begin_run",
     "close_run",
     "describe_run",
+    "fence_off_publishers",
     "find_published",
     "get_run",
     "list_runs",
-    "put_run",
+    "move_run",
+    "next_run_entry",
     "refuse_over",
     "run_state",
-    "stop_publishing",
 ]
 
 # The key by which a commit's metadata name the run it came from.
@@ -110,14 +114,14 @@ def begin_run(
     lease = records.context.leases.new(target, run_id)
     lease.start()
     try:
-        entry = _first_entry(records, head, run_id, message=message, metadata=metadata)
-        entry = replace(entry, state=replace(entry.state, checks=checks))
-        if not records.heads.append(entry):
-            raise BusyError(f"there is a run {run_id} already", hint="try again: ids are made by chance")
+        first = _first_entry(records, head, run_id, message=message, metadata=metadata)
+        first = replace(first, state=replace(first.state, checks=checks))
+        if records.heads.create(first.branch, lambda _: first) is None:
+            raise BusyError(f"there is a run {run_id} already", hint="try again: ids are random")
         try:
             _require_still(records, head)
         except AnabranchError:
-            close_run(records, entry, RunPhase.ABORTED)
+            close_run(records, first, RunPhase.ABORTED)
             raise
     except BaseException:
         lease.release()
@@ -237,70 +241,76 @@ def find_published(records: RepoStore, entry: LogEntry, *, head: LogEntry | None
     return None
 
 
-def put_run(records: RepoStore, entry: LogEntry, run: RunState) -> LogEntry | None:
-    """Add an entry that says how far a run is; None if somebody else was faster."""
-    following = replace(
-        entry,
-        number=entry.number + 1,
-        event=_EVENTS[run.phase],
-        at=max(records.context.clock(), entry.at),
-        actor=records.context.actor,
-        state=replace(entry.state, run=run, is_deleted=run.phase in _OVER),
-    )
-    return following if records.heads.append(following) else None
+def next_run_entry(records: RepoStore, entry: LogEntry, run: RunState) -> LogEntry:
+    """Return the entry that follows in the log of a run, with the run's new state."""
+    return records.heads.next_entry(entry, _EVENTS[run.phase], run=run, is_deleted=run.phase in _OVER)
+
+
+def move_run(records: RepoStore, run_id: str, decide: Decide, *, known: LogEntry | None = None) -> LogEntry:
+    """Put the next entry of a run's log, whether the run has ended or not."""
+    branch = BranchName.of_run(run_id)
+    newest = partial(get_run, records, run_id)
+    return records.heads.move(branch, decide, known=known, newest=newest, attempts=_MAX_ATTEMPTS)
 
 
 def close_run(
     records: RepoStore, entry: LogEntry, phase: RunPhase, *, error: str | None = None, commit_id: str | None = None
 ) -> None:
-    """Say how a run ended, whatever its log says by now."""
-    for _ in range(_MAX_ATTEMPTS):
-        run = replace(run_state(entry), phase=phase, error=error, commit_id=commit_id)
-        if put_run(records, entry, run) is not None:
-            return
-        entry = get_run(records, entry.branch.run_id or "")
-    raise BusyError(f"run {entry.branch.run_id} moved {_MAX_ATTEMPTS} times meanwhile", hint="try again")
+    """Record how a run ended, whatever its log says by now."""
+
+    def ended(newest: LogEntry) -> LogEntry:
+        run = replace(run_state(newest), phase=phase, error=error, commit_id=commit_id)
+        return next_run_entry(records, newest, run)
+
+    move_run(records, entry.branch.run_id or "", ended, known=entry)
 
 
 def abort_run(records: RepoStore, run_id: str, *, phase: RunPhase = RunPhase.ABORTED, error: str | None = None) -> None:
-    """Forget what a run did; refused if it is over, or just being published."""
-    for _ in range(_MAX_ATTEMPTS):
-        entry = get_run(records, run_id)
+    """Discard what a run did; refused if it has ended, or is being published now."""
+    was_publishing = False
+
+    def aborted(entry: LogEntry) -> LogEntry:
+        nonlocal was_publishing
         run = run_state(entry)
-        published = None if run.phase in _OVER else find_published(records, entry)
-        if published is not None:
-            close_run(records, entry, RunPhase.PUBLISHED, commit_id=published.graph_commit_id)
-            continue
         refuse_over(entry)
-        if run.phase is RunPhase.PUBLISHING and run_id in records.context.leases.list_alive(run.target):
-            raise BusyError(f"run {run_id} is being published", hint="wait for it, then look at it again")
-        following = put_run(records, entry, replace(run, phase=phase, error=error))
-        if following is not None:
-            if run.phase is RunPhase.PUBLISHING and (late := stop_publishing(records, following)) is not None:
-                close_run(records, following, RunPhase.PUBLISHED, commit_id=late.graph_commit_id)
-                refuse_over(get_run(records, run_id))
-            return
-    raise BusyError(f"run {run_id} moved {_MAX_ATTEMPTS} times meanwhile", hint="try again")
+        published = find_published(records, entry)
+        if published is not None:
+            commit_id = published.graph_commit_id
+            return next_run_entry(records, entry, replace(run, phase=RunPhase.PUBLISHED, commit_id=commit_id))
+        was_publishing = run.phase is RunPhase.PUBLISHING
+        if was_publishing and run_id in records.context.leases.list_alive(run.target):
+            raise BusyError(f"run {run_id} is being published", hint="wait for it, then read it again")
+        return next_run_entry(records, entry, replace(run, phase=phase, error=error))
+
+    entry = move_run(records, run_id, aborted)
+    if run_state(entry).phase is RunPhase.PUBLISHED:
+        refuse_over(entry)
+    if was_publishing and (late := fence_off_publishers(records, entry)) is not None:
+        close_run(records, entry, RunPhase.PUBLISHED, commit_id=late.graph_commit_id)
+        refuse_over(get_run(records, run_id))
 
 
-def stop_publishing(records: RepoStore, entry: LogEntry) -> GraphCommit | None:
-    """Let nobody publish a run who only seemed dead, or whose request is still under way; its commit if they did.
+def fence_off_publishers(records: RepoStore, entry: LogEntry) -> GraphCommit | None:
+    """Fence off publishers of a run that are still in flight; return the run's commit if one was faster.
 
-    One more entry of the target, which changes nothing there: whoever was about to publish loses against it, and looks
-    at the run again before the next try.
+    This puts an entry on the target that changes nothing there. A publisher that was about to put the same number loses
+    against it, and reads the run again before its next attempt.
     """
     target = run_state(entry).target
-    for _ in range(_MAX_ATTEMPTS):
-        head = records.heads.find(target)
+    if records.heads.find(target) is None:
+        return None
+    published = None
+
+    def fence(head: LogEntry) -> LogEntry | None:
+        nonlocal published
         published = find_published(records, entry, head=head)
-        if published is not None:
-            return published
-        if head is None or head.state.is_deleted or head.state.is_protected:
-            return None  # nobody publishes there, nor later what was begun before
-        now, actor = max(records.context.clock(), head.at), records.context.actor
-        if records.heads.append(replace(head, number=head.number + 1, event=BranchEvent.ABORTED, at=now, actor=actor)):
-            return None
-    raise BusyError(f"branch '{target}' moved {_MAX_ATTEMPTS} times meanwhile", hint="try again")
+        if published is not None or head.state.is_deleted or head.state.is_protected:
+            return None  # no run can be published to a deleted or protected branch, now or later
+        return records.heads.next_entry(head, BranchEvent.ABORTED)
+
+    newest = partial(newest_entry, records, target)
+    records.heads.move(target, fence, newest=newest, attempts=_MAX_ATTEMPTS)
+    return published
 
 
 def refuse_over(entry: LogEntry) -> None:

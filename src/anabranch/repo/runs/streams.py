@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from anabranch.ids import BranchName, TableKey
-from anabranch.repo.log.entries import Changes, CommitRecord, GraphCommit, LogEntry, TableMap
+from anabranch.repo.log.entries import CommitRecord, GraphCommit, TableMap
 from anabranch.repo.log.making import CommitSpec
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.refs.live import view
 from anabranch.repo.transaction import Transaction
+from anabranch.repo.write.publish import Published
 
 __all__ = ["EPOCH", "QUERY", "StreamBatch", "publish_batch"]
 
@@ -41,7 +42,7 @@ def publish_batch(
     change: Callable[[Transaction], None],
     *,
     spec: CommitSpec,
-    on_published: Callable[[LogEntry, Changes], None],
+    on_published: Callable[[Published], None],
 ) -> GraphCommit | None:
     """Publish what `change` does; None if the branch has the batch already, or if it changes nothing.
 

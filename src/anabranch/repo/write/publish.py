@@ -1,37 +1,55 @@
-"""Turn a change of tables into the next commit of a branch."""
+"""Publish a change of tables as the next commit of a branch: stage, publish, settle.
+
+The tables are staged before (`staged_table`). `publish` stores the commit, puts the log entry, which alone makes the
+commit visible, and settles the tables, so that plain Lance readers see them too.
+"""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from anabranch.errors import BranchNotFoundError, BusyError, ClockSkewError
+from anabranch.errors import BranchNotFoundError, ClockSkewError
 from anabranch.ids import MAIN, BranchName
 from anabranch.repo.log.clocks import check_clock
 from anabranch.repo.log.collected import mark_collected, record_collected
 from anabranch.repo.log.commits import commit_path
-from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import (
-    BranchEvent,
     BranchMode,
     Changes,
     CommitRecord,
+    GraphCommit,
     LogEntry,
     TableMap,
 )
+from anabranch.repo.log.heads import Decide
 from anabranch.repo.log.making import CommitSpec, make_record
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.refs.live import shown
 from anabranch.repo.refs.protection import refuse_ended, refuse_protected
+from anabranch.repo.write.settle import ForeignWrite, settle_published
 from anabranch.repo.write.settlement import Settlement, prepare_settlement
 from anabranch.repo.write.staged_files import refuse_removed_files
 from anabranch.storage import find_object
 from anabranch.storage.uris import is_local, join_uri
 
-__all__ = ["append_awake", "publish"]
+__all__ = ["Published", "move_branch", "publish", "put_commit"]
 
-# Given the head that won, make the same change on top of it, or raise.
+# Given the head that another writer put first, return the same change on top of it, or raise.
 Rebase = Callable[[LogEntry], Changes]
 
 _MAX_ATTEMPTS = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """A commit that was just published: the entry of its branch, its tables, and the external writes that it met."""
+
+    entry: LogEntry
+    changes: Changes
+    external_writes: tuple[ForeignWrite, ...] = ()
+
+    @property
+    def commit(self) -> GraphCommit:
+        return self.entry.head.commit
 
 
 def publish(
@@ -42,81 +60,134 @@ def publish(
     spec: CommitSpec,
     rebase: Rebase,
     main: CommitRecord | None = None,
-) -> LogEntry:
-    """Commit the changes on top of the expected head; where somebody was faster, on top of theirs.
+) -> Published:
+    """Commit staged tables as the next entry of their branch, then settle them.
 
+    If another writer moves the branch first, `rebase` makes the change on the new head, and the commit is tried again.
     On a live branch `main` is the state of main that the change was made on, by default the newest.
     """
-    with records.with_lease() as awake:
-        return _publish(awake, expected, changes, spec, rebase, main)
+    published = put_commit(records, expected=expected, changes=changes, spec=spec, rebase=rebase, main=main)
+    if published.entry.state.run is not None:
+        return published  # the tables of a run are settled when the run is published
+    # Best effort: the next writer completes it.
+    found = settle_published(records, published.entry.branch, published.changes)
+    return replace(published, external_writes=found)
 
 
-def _publish(
+def put_commit(
     records: RepoStore,
+    *,
     expected: LogEntry,
     changes: Changes,
     spec: CommitSpec,
     rebase: Rebase,
-    main: CommitRecord | None,
-) -> LogEntry:
-    head, began = expected, records.context.clock()
-    if head.state.mode is BranchMode.LIVE and main is None:
-        main = records.heads.get(BranchName(MAIN)).head
-    if head.state.is_protected and spec.guard is None:  # when the change was begun, and perhaps no longer
-        head, changes = _catch_up(records, expected, rebase)
-    for losses in range(1, _MAX_ATTEMPTS + 1):
+    main: CommitRecord | None = None,
+) -> Published:
+    """Store the commit and put its log entry, which makes it visible to readers of the repository."""
+    with records.with_lease() as leased:
+        attempt = _Attempt(leased, expected, changes, spec, rebase, main)
+        try:
+            entry = move_branch(
+                leased,
+                expected.branch,
+                attempt.next_entry,
+                # A branch that was protected when the change began may be open again.
+                known=None if expected.state.is_protected and spec.guard is None else expected,
+                made=lambda: attempt.made,
+                files=lambda: attempt.settlement.files,
+                attempts=_MAX_ATTEMPTS,
+            )
+        except BaseException:
+            attempt.settlement.discard()
+            raise
+        attempt.settlement.link()
+    return Published(entry=entry, changes=attempt.changes)
+
+
+class _Attempt:
+    """One change on its way to a branch, made again on each head that another writer puts first."""
+
+    def __init__(
+        self,
+        records: RepoStore,
+        expected: LogEntry,
+        changes: Changes,
+        spec: CommitSpec,
+        rebase: Rebase,
+        main: CommitRecord | None,
+    ) -> None:
+        self._records = records
+        self._expected = expected
+        self._spec = spec
+        self._rebase = rebase
+        if expected.state.mode is BranchMode.LIVE and main is None:
+            main = records.heads.get(BranchName(MAIN)).head
+        self._main = main
+        self.changes = changes
+        self.made: tuple[CommitRecord, ...] = ()
+        self.settlement = Settlement()
+
+    def next_entry(self, head: LogEntry) -> LogEntry:
+        """Store the commit on top of a head, and return the entry that will publish it."""
+        records, spec = self._records, self._spec
+        self.settlement.discard()
+        self.settlement = Settlement()
+        if head.number != self._expected.number:
+            self._require_same_branch(head)
+            self.changes = self._rebase(head)
         if spec.guard is None:
             refuse_protected(head)
         refuse_ended(head)
-        ground = _ground(head, spec, main)
-        record, full_map = make_record(records, ground, changes, spec, main)
-        _inspect(records, head, record, full_map, spec)
-        refuse_removed_files(records.context, head.home_branch, changes)
+        ground = _ground(head, spec, self._main)
+        record, full_map = make_record(records, ground, self.changes, spec, self._main)
+        _run_checks(records, head, record, full_map, spec)
+        refuse_removed_files(records.context, head.home_branch, self.changes)
         records.commits.put(record, full_map, durable=False)
-        entry = _next_entry(records.context, ground, record, changes, spec)
-        settlement = prepare_settlement(records, head, changes)
-        if _append_or_discard(records, head, entry, record, settlement):
-            settlement.link()
-            return entry
-        records.context.give_way(losses, records.context.clock() - began)
-        began = records.context.clock()
-        head, changes = _catch_up(records, expected, rebase)
-    raise BusyError(f"branch '{expected.branch}' moved {_MAX_ATTEMPTS} times meanwhile", hint="try again")
+        self.made = (record,)
+        self.settlement = prepare_settlement(records, head, self.changes)
+        return _entry_of(records, ground, record, self.changes, spec)
+
+    def _require_same_branch(self, head: LogEntry) -> None:
+        if head.state.created_as != self._expected.state.created_as:
+            raise BranchNotFoundError(
+                f"branch '{head.branch}' was deleted and made again at the same time", hint="begin on the new branch"
+            )
 
 
-def append_awake(
-    records: RepoStore, before: LogEntry, entry: LogEntry, made: Sequence[CommitRecord], *, after: Sequence[str] = ()
-) -> bool:
-    """Put the next entry of a branch. Roll it back if the lease expired during the put: files may be collected.
+def move_branch(  # noqa: PLR0913 - what `Heads.move` needs, and what was made
+    records: RepoStore,
+    branch: BranchName,
+    decide: Decide,
+    *,
+    made: Callable[[], Sequence[CommitRecord]],
+    known: LogEntry | None = None,
+    files: Callable[[], Sequence[str]] = tuple,
+    attempts: int,
+) -> LogEntry:
+    """Move a branch to new commits, which `made` returns after each decision.
 
-    The entry stays once another commit builds on it, and the put is reported as done: a caller that tried again would
-    make the change twice. On local disk the commits in `made` and the files in `after` become durable before the entry.
+    The entry is rolled back if the lease expired during the put, because files of the commits may have been collected.
+    It stays if another commit builds on it by then, and the move is reported as done: a caller that tried again would
+    make the change twice. On local disk the commits and the `files` become durable before the entry.
     """
-    _check_clock(records, made)
-    records.check_lease()
-    if not records.heads.append(entry, after=[*_commit_files(records, made), *after]):
-        return False
-    try:
-        records.check_lease()
-    except BusyError:
-        if not _take_back(records, before, entry):
-            return True
-        _let_go(records, made)
-        raise
-    return True
 
+    def next_entry(head: LogEntry) -> LogEntry | None:
+        entry = decide(head)
+        if entry is not None:
+            _check_clock(records, made())
+            records.check_lease()
+        return entry
 
-def _append_or_discard(
-    records: RepoStore, before: LogEntry, entry: LogEntry, record: CommitRecord, settlement: Settlement
-) -> bool:
-    try:
-        done = append_awake(records, before, entry, [record], after=settlement.files)
-    except BaseException:
-        settlement.discard()
-        raise
-    if not done:
-        settlement.discard()
-    return done
+    return records.heads.move(
+        branch,
+        next_entry,
+        known=known,
+        verify=lambda _: records.check_lease(),
+        rolled_back=lambda _: _mark_collected(records, made()),
+        is_kept_once_built_on=True,
+        files=lambda: [*_commit_files(records, made()), *files()],
+        attempts=attempts,
+    )
 
 
 def _check_clock(records: RepoStore, made: Sequence[CommitRecord]) -> None:
@@ -140,27 +211,8 @@ def _commit_files(records: RepoStore, made: Sequence[CommitRecord]) -> list[str]
     return [join_uri(root, commit_path(record.commit.graph_commit_id)) for record in made]
 
 
-def _take_back(records: RepoStore, before: LogEntry, entry: LogEntry) -> bool:
-    """Put a branch back on the head it had before an entry; False if it has left the head of the entry by now."""
-    last: LogEntry | None = entry
-    while last is not None and last.head.commit == entry.head.commit and not last.state.is_deleted:
-        back = replace(
-            last,
-            number=last.number + 1,
-            event=BranchEvent.UNDONE,
-            at=max(records.context.clock(), last.at),
-            actor=records.context.actor,
-            state=replace(last.state, mode=before.state.mode, own=before.state.own),
-            head=before.head,
-        )
-        if records.heads.append(back):
-            return True
-        last = records.heads.find(entry.branch)  # somebody protected the branch, say
-    return False
-
-
-def _let_go(records: RepoStore, commits: Sequence[CommitRecord]) -> None:
-    """Say of commits that they were collected, whose objects may be gone already, as those of unpublished ones are."""
+def _mark_collected(records: RepoStore, commits: Sequence[CommitRecord]) -> None:
+    """Mark commits that were rolled back as collected. Their objects may be gone, as those of unpublished commits."""
     context, at = records.context, records.context.clock()
     for record in commits:
         commit_id = record.commit.graph_commit_id
@@ -170,10 +222,10 @@ def _let_go(records: RepoStore, commits: Sequence[CommitRecord]) -> None:
     record_collected(context, frozenset(record.commit.graph_commit_id for record in commits), at=at)
 
 
-def _inspect(
+def _run_checks(
     records: RepoStore, head: LogEntry, record: CommitRecord, full_map: TableMap | None, spec: CommitSpec
 ) -> None:
-    """Let everybody look at a commit who may object to it."""
+    """Run the pre-publish checks."""
     has_checks = spec.guard is not None and bool(head.state.checks)
     if spec.inspect is None and not has_checks:
         return
@@ -184,18 +236,8 @@ def _inspect(
         spec.inspect(record, tables)
 
 
-def _catch_up(records: RepoStore, expected: LogEntry, rebase: Rebase) -> tuple[LogEntry, Changes]:
-    """The newest head of the same branch, and the change as it is on top of it."""
-    head = records.heads.get(expected.branch)
-    if head.state.created_as != expected.state.created_as:
-        raise BranchNotFoundError(
-            f"branch '{head.branch}' was deleted and made again meanwhile", hint="begin on the new branch"
-        )
-    return head, rebase(head)
-
-
 def _ground(head: LogEntry, spec: CommitSpec, main: CommitRecord | None) -> LogEntry:
-    """The head as the commit finds it: of a live branch, with main under it and without what is released."""
+    """Return the head that the commit builds on: of a live branch, with main under it and without released tables."""
     if head.state.mode is not BranchMode.LIVE or main is None:
         return head
     kept = tuple(key for key in head.state.own if key not in spec.released)
@@ -206,18 +248,10 @@ def _ground(head: LogEntry, spec: CommitSpec, main: CommitRecord | None) -> LogE
     return live
 
 
-def _next_entry(
-    context: RepoConfig, head: LogEntry, record: CommitRecord, changes: Changes, spec: CommitSpec
+def _entry_of(
+    records: RepoStore, ground: LogEntry, record: CommitRecord, changes: Changes, spec: CommitSpec
 ) -> LogEntry:
-    state = head.state
-    if state.mode is BranchMode.LIVE or state.run is not None:
-        state = replace(state, own=tuple(sorted({*state.own, *changes})))
-    return replace(
-        head,
-        number=head.number + 1,
-        state=state,
-        event=spec.event,
-        at=record.commit.created_at,
-        actor=context.actor,
-        head=record,
-    )
+    own = ground.state.own
+    if ground.state.mode is BranchMode.LIVE or ground.state.run is not None:
+        own = tuple(sorted({*own, *changes}))
+    return records.heads.next_entry(ground, spec.event, at=record.commit.created_at, head=record, own=own)

@@ -9,7 +9,7 @@ from anabranch.repo.log.making import CommitSpec
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.refs.live import view
 from anabranch.repo.write.homes import owns
-from anabranch.repo.write.publish import publish
+from anabranch.repo.write.publish import Published, publish
 
 __all__ = ["TableDrift", "branch_drift", "freeze_branch", "pull_table"]
 
@@ -18,27 +18,27 @@ def _is_live(entry: LogEntry) -> bool:
     return entry.state.mode is BranchMode.LIVE
 
 
-def pull_table(records: RepoStore, branch: BranchName, key: TableKey) -> tuple[LogEntry, bool]:
-    """Let a table follow its source again; whether the branch had a copy of its own.
+def pull_table(records: RepoStore, branch: BranchName, key: TableKey) -> Published | None:
+    """Make a table follow its source again; return None if the branch has no copy of its own.
 
-    A live branch forgets its copy and shows main's. A pinned one takes the table as its parent has it now.
+    A live branch drops its copy and shows main's. A pinned one takes the table as its parent has it now.
     """
     entry = records.heads.get(branch)
     if _is_live(entry):
         if key not in entry.state.own:
             _require(records, entry, key)
-            return entry, False
+            return None
         spec = CommitSpec(message=f"Pull {key}", kind=CommitKind.PULL, metadata={}, released=frozenset({key}))
-        return publish(records, expected=entry, changes={}, spec=spec, rebase=_require_live), True
+        return publish(records, expected=entry, changes={}, spec=spec, rebase=_require_live)
     source = _pulled_from(records, entry, key)
     theirs = records.commits.find_table(source, key)
     if theirs is None:
         _require(records, entry, key)
     if records.commits.find_table(entry.head, key) == theirs:
-        return entry, False
+        return None
     spec = CommitSpec(message=f"Pull {key}", kind=CommitKind.PULL, metadata={}, taken_from=source.commit)
     changes: Changes = {key: theirs}
-    return publish(records, expected=entry, changes=changes, spec=spec, rebase=lambda _: changes), True
+    return publish(records, expected=entry, changes=changes, spec=spec, rebase=lambda _: changes)
 
 
 def _require(records: RepoStore, entry: LogEntry, key: TableKey) -> None:
@@ -70,7 +70,7 @@ def _pulled_from(records: RepoStore, entry: LogEntry, key: TableKey) -> CommitRe
     return source.head
 
 
-def freeze_branch(records: RepoStore, branch: BranchName) -> LogEntry:
+def freeze_branch(records: RepoStore, branch: BranchName) -> Published:
     """Make a live branch pinned: from now on it shows what it shows now."""
     entry = records.heads.get(branch)
     if not _is_live(entry):

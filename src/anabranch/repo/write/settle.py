@@ -1,32 +1,41 @@
-"""After publishing: let every Lance tool see the published state too.
+"""Settle: make a published version visible to plain Lance readers.
 
-A courtesy. Readers of the repository never need it, a failure changes nothing that was published, and the next writer
-makes up for it.
+Readers of the repository do not need it, and a failure does not change what is published: the next writer settles.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from anabranch.errors import AnabranchError, ForeignWriteError
 from anabranch.format import staging
 from anabranch.ids import BranchName, TableKey
-from anabranch.repo.log.entries import Changes, TableEntry, TableMap
+from anabranch.repo.log.entries import Changes, LogEntry, TableEntry, TableMap
 from anabranch.repo.log.store import RepoStore
+from anabranch.repo.refs.reflog import changed_tables
 from anabranch.repo.write.homes import owns
+from anabranch.storage import in_parallel
 from anabranch.warnings import warn_of_external_write
 
-__all__ = ["ForeignWrite", "settle_table", "try_to_settle", "warn_of_external_writes"]
+__all__ = [
+    "ForeignWrite",
+    "settle_head",
+    "settle_movement",
+    "settle_published",
+    "settle_table",
+    "warn_of_external_writes",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignWrite:
-    """Somebody wrote to a managed table with another tool; it was kept and waits for a decision."""
+    """A write to a managed table by another tool. It is kept and waits for a decision."""
 
     table: str
     home: str
     problem: str
 
 
-def warn_of_external_writes(writes: tuple[ForeignWrite, ...]) -> None:
+def warn_of_external_writes(writes: Sequence[ForeignWrite]) -> None:
     """Warn of external writes that a commit met; the commit is published, and plain Lance readers do not see it."""
     for write in writes:
         called = f"'{write.table}', branch='{write.home}'"
@@ -38,29 +47,57 @@ def warn_of_external_writes(writes: tuple[ForeignWrite, ...]) -> None:
         )
 
 
-def try_to_settle(records: RepoStore, branch: BranchName, changes: Changes) -> tuple[ForeignWrite, ...]:
-    """Settle what was just published; report external writes, and leave every other failure to the next writer."""
-    found = []
+def settle_published(records: RepoStore, branch: BranchName, changes: Changes) -> tuple[ForeignWrite, ...]:
+    """Settle the tables of a commit; return the external writes that were found.
+
+    Every other failure is left to the next writer: the commit is published, and readers of the repository see it.
+    """
+    found: list[ForeignWrite] = []
     # A table taken from another branch lies in that branch's home, which this one does not write to.
     pending = {key: entry for key, entry in changes.items() if entry is not None and owns(branch, entry.home)}
     while pending:
-        settled = {}
-        for key, entry in pending.items():
-            try:
-                # A durable commit settles its tables itself.
-                if not staging.is_newest(records.context.home_of(entry), entry.version):
-                    _settle(records, branch, key, entry)
-            except ForeignWriteError as err:
-                found.append(ForeignWrite(table=str(key), home=str(branch), problem=err.problem))
-            except AnabranchError:
-                continue
-            else:
-                settled[key] = entry
+        answers = in_parallel(lambda item: _try_to_settle(records, branch, *item), pending.items())
+        found += [answer for answer in answers if isinstance(answer, ForeignWrite)]
+        settled = {key: pending[key] for key, answer in zip(pending, answers, strict=True) if answer is True}
         try:
             pending = _find_newer(records, branch, settled)
         except AnabranchError:
             break
     return tuple(found)
+
+
+def _try_to_settle(records: RepoStore, branch: BranchName, key: TableKey, entry: TableEntry) -> bool | ForeignWrite:
+    """Settle one table; return whether that succeeded, or the external write that is in the way."""
+    try:
+        # A durable commit has settled its tables already.
+        if not staging.is_newest(records.context.home_of(entry), entry.version):
+            _settle(records, branch, key, entry)
+    except ForeignWriteError as err:
+        return ForeignWrite(table=str(key), home=str(branch), problem=err.problem)
+    except AnabranchError:
+        return False
+    return True
+
+
+def settle_movement(records: RepoStore, after: LogEntry) -> tuple[ForeignWrite, ...]:
+    """Settle the tables that a reset, undo or rebase changed.
+
+    Another writer may have moved the branch between the caller's last read and this entry, so what counts is the entry
+    before it.
+    """
+    try:
+        before = records.heads.get_numbered(after.branch, after.number - 1)
+        changes = changed_tables(records, before, after)
+    except AnabranchError:
+        return ()  # the branch has moved; the next writer settles its tables
+    return settle_published(records, after.branch, changes)
+
+
+def settle_head(records: RepoStore, branch: BranchName) -> tuple[ForeignWrite, ...]:
+    """Settle the tables of the newest commit, whose writer may have been killed right after it."""
+    head = records.heads.get(branch).head
+    keys = [TableKey.parse(key) for key in head.commit.tables]
+    return settle_published(records, branch, {key: records.commits.find_table(head, key) for key in keys})
 
 
 def settle_table(records: RepoStore, branch: BranchName, key: TableKey, *, force: bool = False) -> None:

@@ -34,7 +34,7 @@ class Settlement:
     manifests: tuple[tuple[PreparedSettle, PreparedObject], ...] = ()
 
     def link(self) -> None:
-        """Give the settled manifests their names. What cannot be linked is left to `try_to_settle`."""
+        """Give the settled manifests their names. What cannot be linked is left to `settle_published`."""
         for prepared, manifest in self.manifests:
             try:
                 prepared.home.store().put_prepared(manifest)
@@ -79,7 +79,7 @@ def _iter_written(branch: BranchName, changes: Changes) -> Iterator[TableEntry]:
 def _prepare(records: RepoStore, entry: TableEntry, *, settles: bool) -> _Prepared:
     home = records.context.home_of(entry)
     prepared = staging.prepare_settle(home, entry.version, expected_head=entry.head)
-    # Where other commits were settled since, only the branch can say which version is the newest: see `try_to_settle`.
+    # If other commits were settled since, only the branch can say which version is the newest: see `settle_published`.
     if not settles or prepared.is_settled or prepared.between:
         return prepared, None
     return prepared, home.store().prepare(prepared.path, prepared.data)
