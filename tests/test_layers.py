@@ -1,5 +1,6 @@
 """The layers: a wrong import fails the check, and nothing heavy is loaded before it is needed."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -31,6 +32,8 @@ def test_the_package_keeps_its_layers(copied: Path) -> None:
     assert "0 broken" in answer.stdout
 
 
+DOWNWARDS = "Imports go downwards only"
+REPOSITORY = "Imports inside the repository go downwards only"
 WRONG = [
     ("cli.main", "import lance", "Only the format layer imports lance"),
     ("storage.store", "import lance", "Only the format layer imports lance"),
@@ -40,27 +43,49 @@ WRONG = [
     ("cli.main", "from obstore.store import LocalStore", "Only the storage layer imports obstore"),
     ("format.home", "import rich", "Only the command line talks to the terminal"),
     ("storage.store", "import typer", "Only the command line talks to the terminal"),
-    ("repo.draft", "import pyspark", "Only the Spark layer imports pyspark"),
-    ("repo.draft", "from anabranch.spark.types import shown_schema", "Imports go downwards only"),
-    ("storage.store", "from anabranch.format.home import Home", "Imports go downwards only"),
-    ("errors", "import anabranch.ids", "Imports go downwards only"),
-    ("format.home", "from anabranch.cli import main", "Imports go downwards only"),
+    ("repo.snapshot", "import pyspark", "Only the Spark layer imports pyspark"),
+    ("pipelines.plan", "if TYPE_CHECKING: from pyspark.sql import DataFrame", "Only the Spark layer imports pyspark"),
+    ("repo.snapshot", "from anabranch.spark.types import shown_schema", DOWNWARDS),
+    ("storage.store", "from anabranch.format.home import Home", DOWNWARDS),
+    ("errors", "import anabranch.ids", DOWNWARDS),
+    ("format.home", "from anabranch.cli import main", DOWNWARDS),
+    ("format.home", "if TYPE_CHECKING: from anabranch.repo.snapshot import Snapshot", DOWNWARDS),
+    ("repo.run", "from anabranch.repo.repository import Repository", REPOSITORY),
+    ("repo.merge", "from anabranch.repo.run import Run", REPOSITORY),
+    ("repo.merge", "import anabranch.repo.gc", REPOSITORY),
+    ("repo.schema", "import anabranch.repo.io", REPOSITORY),
+    ("repo.history", "import anabranch.repo.runs", REPOSITORY),
+    ("repo.transaction", "if TYPE_CHECKING: from anabranch.repo.history.diff import Diff", REPOSITORY),
+    ("repo.write", "from anabranch.repo.transaction import Transaction", REPOSITORY),
+    ("repo.refs", "if TYPE_CHECKING: import anabranch.repo.write", REPOSITORY),
+    ("repo.refs", "from anabranch.repo.snapshot import Snapshot", REPOSITORY),
+    ("repo.log", "def find(): import anabranch.repo.refs", REPOSITORY),
+    ("repo.leases", "import anabranch.repo.log", REPOSITORY),
 ]
 
 
 def test_every_wrong_import_breaks_the_check(copied: Path) -> None:
     for module, line, _ in WRONG:
-        file = copied / "src" / "anabranch" / f"{module.replace('.', '/')}.py"
+        path = copied / "src" / "anabranch" / module.replace(".", "/")
+        file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
         file.write_text(f"{file.read_text()}\n{line}\n")
     answer = check_layers(copied)
     assert answer.returncode != 0
-    _, told = answer.stdout.split("Broken contracts\n")
+    _, broken_contracts = answer.stdout.split("Broken contracts\n")
     for module, line, contract in WRONG:
         assert f"{contract} BROKEN" in answer.stdout
-        _, _, broken = told.partition(f"{contract}\n{'-' * len(contract)}\n")
-        imported = line.split()[1]
+        _, _, broken = broken_contracts.partition(f"{contract}\n{'-' * len(contract)}\n")
+        _, _, imported = re.split(r"\b(from|import) ", line, maxsplit=1)
+        imported = imported.split()[0]
         imported = imported if imported.startswith("anabranch.") else imported.partition(".")[0]
         assert f"anabranch.{module} -> {imported}" in broken.split("\n---")[0], (module, line)
+
+
+def test_new_folder_of_the_repository_needs_a_layer(copied: Path) -> None:
+    (copied / "src" / "anabranch" / "repo" / "attic.py").write_text('"""A module without a layer."""\n')
+    answer = check_layers(copied)
+    assert answer.returncode != 0
+    assert "attic" in answer.stdout.split("Broken contracts\n")[1]
 
 
 @pytest.mark.parametrize(

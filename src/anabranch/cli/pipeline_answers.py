@@ -8,7 +8,7 @@ from anabranch.cli.output import Answer, Line, Table, count
 
 if TYPE_CHECKING:
     from anabranch.pipelines.backfill import Backfill
-    from anabranch.pipelines.planning import Plan
+    from anabranch.pipelines.plan import Plan
     from anabranch.pipelines.reproduction import ComparedOutput, Reproduction
     from anabranch.pipelines.running import PipelineRun
 

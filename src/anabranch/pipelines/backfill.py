@@ -15,15 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 from anabranch.errors import AnabranchError, InvalidInputError
 from anabranch.ids import new_ulid
+from anabranch.pipelines.definition import PipelineDefinition
 from anabranch.pipelines.incremental import iter_ancestors
 from anabranch.pipelines.parameters import bind_parameters, written
-from anabranch.pipelines.planning import Plan, plan_pipeline
+from anabranch.pipelines.plan import Plan
+from anabranch.pipelines.planning import plan_pipeline
 from anabranch.pipelines.running import Manner, PipelineRun, run_plan
 from anabranch.pipelines.selection import Selection
 from anabranch.repo.history.lineage.provenance import BACKFILL, NAME
 
 if TYPE_CHECKING:
-    from anabranch.pipelines.pipeline import Pipeline
     from anabranch.repo.repository import Repository
 
 __all__ = ["Backfill", "BackfillProgress", "OnValue", "Request", "run_backfill"]
@@ -72,7 +73,7 @@ class Request:
     on_value: OnValue | None = None
 
 
-def run_backfill(pipeline: "Pipeline", repo: "Repository", request: Request, manner: Manner) -> Backfill:
+def run_backfill(pipeline: PipelineDefinition, repo: "Repository", request: Request, manner: Manner) -> Backfill:
     branch = request.branch or repo.branch
     values = _values(pipeline, request)
     # Refuses what cannot work before the first value is built.
@@ -106,7 +107,7 @@ def run_backfill(pipeline: "Pipeline", repo: "Repository", request: Request, man
     )
 
 
-def _plan(pipeline: "Pipeline", repo: "Repository", request: Request, value: Any) -> Plan:
+def _plan(pipeline: PipelineDefinition, repo: "Repository", request: Request, value: Any) -> Plan:
     return plan_pipeline(
         pipeline,
         repo,
@@ -117,7 +118,7 @@ def _plan(pipeline: "Pipeline", repo: "Repository", request: Request, value: Any
 
 
 def _run_value(
-    pipeline: "Pipeline", repo: "Repository", request: Request, value: Any, manner: Manner, where: str
+    pipeline: PipelineDefinition, repo: "Repository", request: Request, value: Any, manner: Manner, where: str
 ) -> PipelineRun:
     try:
         return run_plan(_plan(pipeline, repo, request, value), repo, manner)
@@ -127,7 +128,7 @@ def _run_value(
         raise type(err)(problem, hint=hint, details=err.details) from err
 
 
-def _values(pipeline: "Pipeline", request: Request) -> tuple[Any, ...]:
+def _values(pipeline: PipelineDefinition, request: Request) -> tuple[Any, ...]:
     """Return the values of the range, both ends included."""
     parameter = pipeline.parameters.get(request.parameter)
     if parameter is None:
@@ -192,7 +193,7 @@ def _spec(parameters: Mapping[str, Any], outputs: list[str], values: tuple[Any, 
 
 
 def _find_unfinished(
-    pipeline: "Pipeline", repo: "Repository", branch: str, spec: str
+    pipeline: PipelineDefinition, repo: "Repository", branch: str, spec: str
 ) -> tuple[str, frozenset[str]] | None:
     """Return the newest backfill of this kind on the branch: its id, and the values that it has built."""
     backfill_id, done = None, set[str]()

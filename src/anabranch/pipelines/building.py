@@ -11,7 +11,7 @@ from anabranch.errors import InvalidInputError
 from anabranch.pipelines.declarations import Output, WriteMode
 from anabranch.pipelines.incremental import iter_new_rows, seen_input
 from anabranch.pipelines.parameters import RESERVED
-from anabranch.pipelines.planning import Plan
+from anabranch.pipelines.plan import Plan
 from anabranch.pipelines.statements import Statement
 from anabranch.repo.io.target import stage_fragments
 from anabranch.repo.io.values import LoadMode
@@ -28,9 +28,8 @@ from anabranch.spark.stopping import stop_jobs, stoppable
 from anabranch.spark.types import as_shown, new_columns, shown_columns, shown_schema
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
     from anabranch.repo.repository import Repository
+    from anabranch.spark.session import DataFrame, SparkSession
 
 __all__ = ["SparkBuilder"]
 

@@ -11,7 +11,7 @@ from anabranch.errors import InvalidInputError, SchemaMismatchError
 from anabranch.format.staging.incoming import as_reader
 from anabranch.pipelines.declarations import Output, WriteMode
 from anabranch.pipelines.incremental import iter_new_rows, seen_input
-from anabranch.pipelines.planning import Plan
+from anabranch.pipelines.plan import Plan
 from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.run import Run
 from anabranch.repo.snapshot import Snapshot

@@ -1,19 +1,16 @@
-"""A pipeline as its file declares it."""
+"""A pipeline: what its file declares, and how it is planned, run, backfilled and reproduced."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from anabranch.errors import InvalidPipelineError
-from anabranch.pipelines.checks import declare_check, declare_ready_made
-from anabranch.pipelines.declarations import DeclaredCheck, Engine, Output, WriteMode, calling_place, parse_engine
-from anabranch.pipelines.loading import Source, execute, executed_source
-from anabranch.pipelines.outputs import Options, function_output, sql_output
-from anabranch.pipelines.parameters import Parameter, declare_parameters
-from anabranch.pipelines.planning import Plan, plan_pipeline
+from anabranch.pipelines.definition import PipelineDefinition
+from anabranch.pipelines.loading import Source, execute
+from anabranch.pipelines.plan import Plan
+from anabranch.pipelines.planning import plan_pipeline
 from anabranch.pipelines.project import declare_project, read_pipeline_source
 from anabranch.pipelines.selection import Selection
-from anabranch.pipelines.settings import Setting
 
 if TYPE_CHECKING:
     from anabranch.pipelines.backfill import Backfill, OnValue
@@ -23,28 +20,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Pipeline"]
 
-Function = Callable[..., Any]
 
-
-class Pipeline:
+class Pipeline(PipelineDefinition):
     """Tables made from other tables, by SQL or by functions of DataFrames, and what must hold for them.
 
     Declaring does nothing yet: `run` builds the outputs in their order and publishes all of them as one commit.
     """
-
-    def __init__(self, name: str, *, parameters: Mapping[str, Any] | None = None, engine: str = Engine.SPARK) -> None:
-        self.place = calling_place(outwards=1)
-        if not str(name).strip():
-            self.place.fail(f"a pipeline cannot be called {name!r}", hint="give it a name, such as 'shop'")
-        self.name = name
-        self.engine = parse_engine(engine, self.place)
-        self.parameters: Mapping[str, Parameter] = declare_parameters(parameters or {}, self.place)
-        self.outputs: dict[str, Output] = {}
-        self.checks: dict[str, DeclaredCheck] = {}
-        self._source: Source | None = None
-
-    def __repr__(self) -> str:
-        return f"Pipeline({self.name!r}, outputs={list(self.outputs)})"
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, storage_options: Mapping[str, str] | None = None) -> Self:
@@ -72,86 +53,6 @@ class Pipeline:
         from anabranch.pipelines.reproduction import recorded_source
 
         return cls.of_source(recorded_source(repo, repo.published_snapshot_of(ref).commit))
-
-    @property
-    def source(self) -> Source:
-        """The text of its file."""
-        return executed_source(self.place.file) if self._source is None else self._source
-
-    def sql(  # noqa: PLR0913 - all but the SQL by their names
-        self,
-        key: str,
-        sql: str,
-        *,
-        write: str = WriteMode.REBUILD,
-        primary_key: Sequence[str] = (),
-        incremental: Sequence[str] = (),
-        checks: Sequence[Mapping[str, Any]] = (),
-        description: str = "",
-        engine: str | None = None,
-    ) -> None:
-        """Declare an output by a SELECT over `bucket.table` names, in the SQL of its engine.
-
-        A parameter is written `:name` for Spark and `$name` for DuckDB. `checks` are ready-made ones, such as
-        `{"unique": "id"}`.
-        """
-        place = calling_place(outwards=1)
-        options = Options(
-            write=write,
-            primary_key=primary_key,
-            incremental=incremental,
-            description=description,
-            engine=engine or self.engine,
-        )
-        self._add(sql_output(key, sql, options, parameters=self.parameters, place=place), Setting.of(checks, place))
-
-    def table(  # noqa: PLR0913 - all but the key by their names
-        self,
-        key: str,
-        *,
-        inputs: Sequence[str] = (),
-        write: str = WriteMode.REBUILD,
-        primary_key: Sequence[str] = (),
-        incremental: Sequence[str] = (),
-        checks: Sequence[Mapping[str, Any]] = (),
-        description: str = "",
-        engine: str | None = None,
-    ) -> Callable[[Function], Function]:
-        """Declare an output by a function of its inputs in order, then the parameters that it names.
-
-        It takes and returns DataFrames on Spark. With the engine `duckdb` it takes Arrow tables, and returns one, or a
-        pandas or polars frame.
-        """
-        place = calling_place(outwards=1)
-        options = Options(
-            write=write,
-            primary_key=primary_key,
-            incremental=incremental,
-            description=description,
-            engine=engine or self.engine,
-        )
-
-        def declare(function: Function) -> Function:
-            output = function_output(key, function, inputs, options, parameters=self.parameters, place=place)
-            self._add(output, Setting.of(checks, place))
-            return function
-
-        return declare
-
-    def check(self, name: str, sql: str | None = None) -> Callable[[Function], Function]:
-        """Declare what must hold before anything is published: SQL that finds no rows, or a function.
-
-        The function gets the snapshot that is to be published, and returns False or raises if something is wrong.
-        """
-        place = calling_place(outwards=1)
-
-        def declare(function: Function) -> Function:
-            self._add_check(declare_check(name, function, place))
-            return function
-
-        if sql is not None:
-            self._add_check(declare_check(name, sql, place))
-        return declare
 
     def plan(  # noqa: PLR0913 - all but the repository by their names
         self,
@@ -259,22 +160,3 @@ class Pipeline:
 
         commit = repo.published_snapshot_of(ref).commit
         return reproduce(self, repo, commit, branch=branch, manner=Manner(jobs=jobs, session=spark, on_step=on_step))
-
-    def _add(self, output: Output, checks: Setting) -> None:
-        known = self.outputs.get(output.key)
-        if known is not None:
-            output.place.fail(
-                f"the output '{output.key}' is declared twice, first at {known.place}", hint="leave one out"
-            )
-        declared = list(declare_ready_made(output.key, checks))
-        self.outputs[output.key] = output
-        for check in declared:
-            self._add_check(check)
-
-    def _add_check(self, check: DeclaredCheck) -> None:
-        known = self.checks.get(check.name)
-        if known is not None:
-            check.place.fail(
-                f"the check {check.name!r} is declared twice, first at {known.place}", hint="give one another name"
-            )
-        self.checks[check.name] = check

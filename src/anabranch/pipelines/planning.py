@@ -1,66 +1,24 @@
-"""What a run of a pipeline would do, found out before anything is started."""
+"""Plan a run of a pipeline: check what would be built before anything is started."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from anabranch.pipelines.declarations import DeclaredCheck, Output
-from anabranch.pipelines.drawing import draw_plan_svg, draw_plan_text
+from anabranch.pipelines.definition import PipelineDefinition
 from anabranch.pipelines.graph import in_order, steps_before
-from anabranch.pipelines.loading import Source
 from anabranch.pipelines.parameters import bind_parameters
+from anabranch.pipelines.plan import Plan, Step
 from anabranch.pipelines.selection import Selection, select_outputs
 from anabranch.repo.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from anabranch.pipelines.pipeline import Pipeline
     from anabranch.repo.repository import Repository
 
-__all__ = ["Plan", "Step", "plan_pipeline"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """An output to be built `after` others; `creates` says that its table is not there yet."""
-
-    output: Output
-    after: tuple[str, ...]
-    creates: bool
-
-    @property
-    def key(self) -> str:
-        """The table that the step makes."""
-        return self.output.key
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """The steps in an order in which they can be built, and all that they need."""
-
-    pipeline: str
-    source: Source
-    branch: str
-    parameters: Mapping[str, Any]
-    steps: tuple[Step, ...]
-    checks: tuple[DeclaredCheck, ...]
-
-    @property
-    def tables_read(self) -> tuple[str, ...]:
-        """The tables that are there already and that some step reads."""
-        made = {step.key for step in self.steps}
-        return tuple(dict.fromkeys(key for step in self.steps for key in step.output.inputs if key not in made))
-
-    def to_text(self) -> str:
-        """Draw the graph as a tree: each table above those that are made from it."""
-        return draw_plan_text(self)
-
-    def to_svg(self) -> str:
-        """Draw the graph as boxes and arrows."""
-        return draw_plan_svg(self)
+__all__ = ["plan_pipeline"]
 
 
 def plan_pipeline(
-    pipeline: "Pipeline",
+    pipeline: PipelineDefinition,
     repo: "Repository",
     *,
     branch: str | None,

@@ -7,23 +7,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from anabranch.errors import InvalidPipelineError, ObjectNotFoundError
 from anabranch.pipelines.checks import declare_check
 from anabranch.pipelines.declarations import Engine, Place, WriteMode, parse_engine, parse_key
+from anabranch.pipelines.definition import PipelineDefinition
 from anabranch.pipelines.loading import PROJECT_FILE, Source, execute, read_source
 from anabranch.pipelines.outputs import Options, function_output, sql_output
 from anabranch.pipelines.parameters import declare_parameters
 from anabranch.pipelines.settings import Setting, read_settings
 from anabranch.storage import ObjectInfo, open_files
 
-if TYPE_CHECKING:
-    from anabranch.pipelines.pipeline import Pipeline
-
 __all__ = ["declare_project", "read_pipeline_source"]
 
-_Kind = TypeVar("_Kind", bound="Pipeline")
+_Kind = TypeVar("_Kind", bound=PipelineDefinition)
 
 _FORMAT = 1
 _MODELS = "models"
@@ -102,7 +100,7 @@ def _decoded(file: str, data: bytes) -> str:
         raise InvalidPipelineError(f"{file} is not UTF-8", hint="save it as UTF-8") from None
 
 
-def declare_project(kind: "type[_Kind]", source: Source) -> "_Kind":
+def declare_project(kind: type[_Kind], source: Source) -> _Kind:
     """Make the pipeline that the files of a project declare."""
     folder = source.file.removesuffix(PROJECT_FILE)
     files = {PurePosixPath(path): text for path, text in json.loads(source.content)["files"].items()}
@@ -228,7 +226,7 @@ def _known(settings: Setting) -> dict[str, Setting]:
     return settings.known("a model", _MODEL_SETTINGS, hints=_MODEL_HINTS)
 
 
-def _declare_model(pipeline: "Pipeline", project: _Project, model: _Model) -> None:
+def _declare_model(pipeline: PipelineDefinition, project: _Project, model: _Model) -> None:
     key = _key(model, project)
     engine = model.settings.get("engine")
     options = Options(

@@ -13,7 +13,7 @@ from anabranch.repo.history.lineage.provenance import FILE, INPUT, NAME, OUTPUTS
 from anabranch.storage import find_object, open_store
 
 if TYPE_CHECKING:
-    from anabranch.pipelines.planning import Plan
+    from anabranch.pipelines.plan import Plan
     from anabranch.repo.repository import Repository
 
 __all__ = ["BuiltOutput", "begun_metadata", "find_source", "keep_source", "published_metadata"]

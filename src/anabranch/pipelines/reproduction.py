@@ -6,16 +6,18 @@ from typing import TYPE_CHECKING
 
 from anabranch.errors import CommitNotFoundError, InvalidInputError, ObjectNotFoundError
 from anabranch.pipelines.declarations import Output
+from anabranch.pipelines.definition import PipelineDefinition
 from anabranch.pipelines.loading import Source
+from anabranch.pipelines.planning import plan_pipeline
 from anabranch.pipelines.provenance import find_source
 from anabranch.pipelines.running import Manner, PipelineRun, run_plan
+from anabranch.pipelines.selection import Selection
 from anabranch.repo.history.diff import TableDiff
 from anabranch.repo.history.lineage.provenance import PipelineRecord
 from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from anabranch.pipelines.pipeline import Pipeline
     from anabranch.repo.repository import Repository
 
 __all__ = ["ComparedOutput", "Reproduction", "get_record", "recorded_source", "reproduce"]
@@ -86,16 +88,16 @@ def recorded_source(repo: "Repository", commit: GraphCommit) -> Source:
 
 
 def reproduce(
-    pipeline: "Pipeline", repo: "Repository", commit: GraphCommit, *, branch: str | None, manner: Manner
+    pipeline: PipelineDefinition, repo: "Repository", commit: GraphCommit, *, branch: str | None, manner: Manner
 ) -> Reproduction:
     record = get_record(commit)
     begun = _begun(repo, commit, record)
-    wanted = _wanted(pipeline.outputs, record, begun)
-    # Refuses what cannot work before a branch is made.
-    pipeline.plan(repo, branch=begun.id, parameters=record.parameters, only=wanted)
+    selection = Selection(only=_wanted(pipeline.outputs, record, begun))
+    # Refuse what cannot work before a branch is made.
+    plan_pipeline(pipeline, repo, branch=begun.id, parameters=record.parameters, selection=selection)
     name = branch or _free_name(repo, commit)
     repo.branch_create_from(begun.id, name, description=f"What {commit.graph_commit_id} made, made again")
-    plan = pipeline.plan(repo, branch=name, parameters=record.parameters, only=wanted)
+    plan = plan_pipeline(pipeline, repo, branch=name, parameters=record.parameters, selection=selection)
     # How fresh the data was then has been checked; by now it is older.
     plan = replace(plan, checks=tuple(check for check in plan.checks if not check.depends_on_time))
     done = run_plan(plan, repo, replace(manner, message=f"Reproduce {commit.graph_commit_id}"))

@@ -14,7 +14,7 @@ from anabranch.pipelines.duck_building import DuckBuilder
 from anabranch.pipelines.failures import check_failed, failed
 from anabranch.pipelines.incremental import find_last_builds
 from anabranch.pipelines.loading import MODULE
-from anabranch.pipelines.planning import Plan, Step
+from anabranch.pipelines.plan import Plan, Step
 from anabranch.pipelines.provenance import BuiltOutput, begun_metadata, keep_source, published_metadata
 from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.run import Run
@@ -22,9 +22,8 @@ from anabranch.repo.snapshot import Snapshot
 from anabranch.repo.write.checks import Check
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from anabranch.repo.repository import Repository
+    from anabranch.spark.session import SparkSession
 
 __all__ = ["Manner", "OnStep", "PipelineRun", "Session", "StepProgress", "StepState", "run_plan"]
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from anabranch.errors import InvalidInputError, NotFoundError
 from anabranch.pipelines.declarations import Output
+from anabranch.pipelines.definition import PipelineDefinition
 from anabranch.pipelines.graph import chosen_outputs, steps_before
 from anabranch.pipelines.incremental import find_last_builds, seen_input
 from anabranch.repo.history.lineage.provenance import PipelineRecord
@@ -16,7 +17,6 @@ from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from anabranch.pipelines.pipeline import Pipeline
     from anabranch.repo.repository import Repository
 
 __all__ = ["Selection", "select_outputs"]
@@ -45,7 +45,7 @@ class Selection:
 
 
 def select_outputs(
-    pipeline: "Pipeline", repo: "Repository", snapshot: Snapshot, selection: Selection
+    pipeline: PipelineDefinition, repo: "Repository", snapshot: Snapshot, selection: Selection
 ) -> dict[str, Output]:
     """Return the outputs that are asked for, as they are declared; by default all."""
     for name in ("only", "select", "exclude"):
@@ -126,7 +126,9 @@ def _reachable(start: Collection[str], edges: Mapping[str, Collection[str]]) -> 
     return found
 
 
-def _changed_outputs(pipeline: "Pipeline", repo: "Repository", snapshot: Snapshot, *, since: str | None) -> set[str]:
+def _changed_outputs(
+    pipeline: PipelineDefinition, repo: "Repository", snapshot: Snapshot, *, since: str | None
+) -> set[str]:
     """Return the outputs whose code or inputs are not those of their last build as of a ref, or that were not built."""
     at = snapshot if since is None else repo.published_snapshot_of(since)
     builds = find_last_builds(repo, at, pipeline=pipeline.name, outputs=list(pipeline.outputs))

@@ -16,7 +16,9 @@ from anabranch.spark.java import require_java
 from anabranch.spark.shipping import lend, ship
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    # Other layers import the types of Spark from here.
+    from pyspark.sql import DataFrame as DataFrame
+    from pyspark.sql import SparkSession as SparkSession
 
     from anabranch.repo.repository import Repository
 

@@ -15,7 +15,7 @@ from anabranch.cli.step_progress import watched_steps, watched_values
 from anabranch.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from anabranch.spark.session import SparkSession
 
 __all__ = ["backfill", "plan", "run_pipeline"]
 

@@ -12,6 +12,9 @@ from anabranch.repo.schema.types import to_arrow
 
 __all__ = ["Column", "Index", "SchemaState", "TableSchema"]
 
+# Longer than any line, so that YAML does not break a type or an expression over two.
+_WIDTH = 10_000
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
@@ -130,13 +133,67 @@ class SchemaState:
         return self.by_key[TableKey.parse(key)]
 
     def to_dict(self) -> dict[str, Any]:
-        """The plain values that a schema is read from."""
-        from anabranch.repo.schema.rendering import schema_document
-
-        return schema_document(self)
+        """Return the schema as plain values, as `Repository.schema_plan` takes them."""
+        return _to_document(self)
 
     def to_yaml(self) -> str:
-        """The text that a schema is read from."""
-        from anabranch.repo.schema.rendering import schema_yaml
+        """Return the schema as YAML, as `Repository.schema_plan` takes it."""
+        return _to_yaml(self)
 
-        return schema_yaml(self)
+
+def _to_yaml(state: SchemaState) -> str:
+    import yaml  # only schemas need it
+
+    class Dumper(yaml.SafeDumper):  # type: ignore[misc]
+        """Write a repeated value again instead of as an alias."""
+
+        def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - the signature of the base
+            return True
+
+    def in_one_line(dumper: Any, data: list[Any]) -> Any:
+        is_plain = all(isinstance(item, str) for item in data)
+        return dumper.represent_sequence("tag:yaml.org,2002:seq", data, flow_style=is_plain)
+
+    Dumper.add_representer(list, in_one_line)
+    document = _to_document(state)
+    return str(yaml.dump(document, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=_WIDTH))
+
+
+def _to_document(state: SchemaState) -> dict[str, Any]:
+    tables: dict[str, dict[str, Any]] = {bucket: {} for bucket in state.buckets}
+    for table in state.tables:
+        tables[table.key.bucket][table.key.table] = _table_document(table)
+    return {"tables": tables}
+
+
+def _table_document(table: TableSchema) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if table.was is not None:
+        found["was"] = table.was.table if table.was.bucket == table.key.bucket else str(table.was)
+    if table.description is not None:
+        found["description"] = table.description
+    if table.primary_key:
+        found["primary_key"] = list(table.primary_key)
+    found["columns"] = {column.name: _column_document(column) for column in table.columns}
+    if table.indices:
+        found["indices"] = [_index_document(index) for index in table.indices]
+    return found
+
+
+def _column_document(column: Column) -> str | dict[str, Any]:
+    given = {"was": column.was, "default": column.default, "description": column.description}
+    more = {name: text for name, text in given.items() if text is not None}
+    if not more:
+        return column.type if column.nullable else f"{column.type} not null"
+    return {"type": column.type, **({} if column.nullable else {"nullable": False}), **more}
+
+
+def _index_document(index: Index) -> str | dict[str, Any]:
+    found: dict[str, Any] = {"column": index.column, "type": index.kind.value}
+    if index.chosen_name != f"{index.column}_idx":
+        found["name"] = index.name
+    for name in ("metric", "num_partitions", "num_sub_vectors"):
+        value = getattr(index, name)
+        if value is not None:
+            found[name] = value
+    return found
