@@ -13,8 +13,16 @@ import anabranch as ab
 from anabranch.duck.comparing import default_comparer
 from anabranch.errors import InvalidInputError, MissingDependencyError
 from anabranch.format.difference import ColumnPair
-from anabranch.repo.history.choosing import MANY_ROWS, ChoosingComparer, choose_comparer
-from anabranch.repo.history.comparing import LargeComparer, RowComparison, RowMerge, Rows, TableCounts
+from anabranch.repo.history.comparing import (
+    MANY_ROWS,
+    AutoComparer,
+    LargeComparer,
+    RowComparison,
+    RowMerge,
+    Rows,
+    TableCounts,
+    choose_comparer,
+)
 from anabranch.spark.packing import HeldRows
 from tests.repo.conftest import ORDERS, append
 
@@ -56,7 +64,7 @@ def never() -> LargeComparer | None:
 
 def test_many_rows_go_to_the_large_engine_and_few_stay_here() -> None:
     local, large = Watched(), Watched()
-    comparer = ChoosingComparer(load_local=lambda: local, find_large=lambda: large, many_rows=4)
+    comparer = AutoComparer(load_local=lambda: local, find_large=lambda: large, many_rows=4)
     assert comparer.count(comparison(held(1, 2), held(3, 4))) == TableCounts(inserted=2, updated=0, deleted=2)
     assert comparer.compare(comparison(held(1), held(2, 3))).read_all().num_rows == 3
     merge = RowMerge(
@@ -68,7 +76,7 @@ def test_many_rows_go_to_the_large_engine_and_few_stay_here() -> None:
 
 def test_rows_without_anything_to_match_stay_here() -> None:
     local = Watched()
-    comparer = ChoosingComparer(load_local=lambda: local, find_large=never, many_rows=2)
+    comparer = AutoComparer(load_local=lambda: local, find_large=never, many_rows=2)
     comparer.count(comparison(held(1, 2, 3), held()))
     comparer.compare(comparison(held(), held(1, 2, 3)))
     assert local.asked == ["count", "compare"]
@@ -77,7 +85,7 @@ def test_rows_without_anything_to_match_stay_here() -> None:
 @pytest.mark.parametrize("large", [None, Watched(is_ready=False)], ids=["not installed", "cannot start"])
 def test_without_spark_any_number_of_rows_stays_here(large: Watched | None) -> None:
     local = Watched()
-    comparer = ChoosingComparer(load_local=lambda: local, find_large=lambda: large, many_rows=1)
+    comparer = AutoComparer(load_local=lambda: local, find_large=lambda: large, many_rows=1)
     assert comparer.count(comparison(held(1, 2), held(2))).deleted == 1
     assert local.asked == ["count"]
     assert large is None or large.asked == []
@@ -88,7 +96,7 @@ def test_what_is_asked_for_is_taken() -> None:
     assert choose_comparer("local", load_local=lambda: local, find_large=never) is local
     assert choose_comparer("spark", load_local=lambda: local, find_large=lambda: large) is large
     chosen = choose_comparer("auto", load_local=lambda: local, find_large=lambda: large)
-    assert isinstance(chosen, ChoosingComparer)
+    assert isinstance(chosen, AutoComparer)
     assert chosen.many_rows == MANY_ROWS
     with pytest.raises(MissingDependencyError, match="PySpark is not installed"):
         choose_comparer("spark", load_local=lambda: local, find_large=lambda: None)

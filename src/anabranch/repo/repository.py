@@ -27,11 +27,10 @@ from anabranch.repo.gc.report import GcReport
 from anabranch.repo.gc.usage import RepositoryStorage
 from anabranch.repo.history import entities
 from anabranch.repo.history.changes import CommitChanges, TableFeed
-from anabranch.repo.history.choosing import Choice, choose_comparer
-from anabranch.repo.history.comparing import LargeComparer, RowComparer
+from anabranch.repo.history.comparing import Choice, LargeComparer, RowComparer, choose_comparer
 from anabranch.repo.history.diff import Diff, diff_snapshots
 from anabranch.repo.history.lineage.graph import Lineage
-from anabranch.repo.history.lineage.tracing import trace_lineage
+from anabranch.repo.history.lineage.trace import trace_lineage
 from anabranch.repo.io.export import ExportOptions, export
 from anabranch.repo.io.load import LoadOptions, load
 from anabranch.repo.io.values import ExportReport, Loader, LoadMode, LoadReport, OnBad, OnDuplicate, OnProgress

@@ -214,7 +214,7 @@ def _without_rows(question: _Question) -> _Question:
 
 def _with_rows(question: _Question, rows: dict[int, list[pa.RecordBatch]]) -> _Question:
     """The same question of other rows of each side."""
-    return question.having(
+    return question.with_sides(
         [
             None if side is None else HeldRows(schema=side.schema, batches=rows.get(number, []))
             for number, side in enumerate(question.sides)

@@ -1,18 +1,27 @@
-"""What a repository asks of the engine that compares rows."""
+"""The interface of the engines that compare rows, and the choice between them.
 
-from collections.abc import Iterator, Sequence
+DuckDB compares rows in this process. Spark compares tables with many rows.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from enum import StrEnum
+from typing import TYPE_CHECKING, Protocol, assert_never
 
+from anabranch.errors import MissingDependencyError
 from anabranch.format.difference import ColumnPair
 from anabranch.format.parts import Part, count_parts, iter_parts, split_parts
 from anabranch.format.staging import Pin
+from anabranch.repo.log.arguments import checked_choice
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = [
+    "MANY_ROWS",
+    "AutoComparer",
     "BucketingComparer",
+    "Choice",
     "ColumnTriple",
     "LargeComparer",
     "RowComparer",
@@ -21,18 +30,23 @@ __all__ = [
     "RowSide",
     "Rows",
     "TableCounts",
+    "choose_comparer",
 ]
 
 
-class Rows(Protocol):
-    """Rows of one version, with `_rowid` and `_rowaddr` behind their columns if they are asked for.
+# A Spark session takes ten seconds to start. In that time DuckDB compares this number of rows, in about 2 GB of memory.
+MANY_ROWS = 5_000_000
 
-    They can be read more than once, and pickled, so that others read them.
+
+class Rows(Protocol):
+    """Rows of one version. If requested, `_rowid` and `_rowaddr` follow their columns.
+
+    They can be read more than once, and pickled to be read in another process.
     """
 
     @property
     def schema(self) -> "pa.Schema":
-        """The columns, without what is behind them."""
+        """The columns, without `_rowid` and `_rowaddr`."""
         ...
 
     @property
@@ -41,13 +55,13 @@ class Rows(Protocol):
     def read(self) -> "Iterator[pa.RecordBatch]": ...
 
     def split(self, *, rows: int) -> "Sequence[Rows]":
-        """The same in pieces of about so many rows."""
+        """Split the rows into pieces of about `rows` rows each."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowSide:
-    """Rows that lie in a repository."""
+    """Rows that are stored in a table of the repository."""
 
     pin: Pin
     parts: tuple[Part, ...]
@@ -71,10 +85,10 @@ class RowSide:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowComparison:
-    """Rows of two versions to be matched: by keys, or, without any, by their values and then by their row ids.
+    """Rows of two versions to match by keys, or, without keys, by their values and then by their row ids.
 
-    A side is None if there is no such table; a column that one side does not have counts as nulls there. Row ids are
-    read only where `has_row_ids` says that they can match anything.
+    A side is None if it does not have the table. A column that a side does not have is null there. Row ids are read
+    only if `has_row_ids` is True: row ids of two different datasets do not match.
     """
 
     older: Rows | None
@@ -91,15 +105,15 @@ class RowComparison:
     def rows(self) -> int:
         return _count_rows(self.sides)
 
-    def having(self, sides: "Sequence[Rows | None]") -> "RowComparison":
-        """The same asked of other rows."""
+    def with_sides(self, sides: "Sequence[Rows | None]") -> "RowComparison":
+        """Return the same comparison for other rows."""
         older, newer = sides
         return replace(self, older=older, newer=newer)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnTriple:
-    """A column as it is called in the common base and on both sides of a merge; None where it is not."""
+    """The names of one column in the common base and on both sides of a merge. None where the column does not exist."""
 
     base: str | None
     source: str | None
@@ -108,11 +122,11 @@ class ColumnTriple:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowMerge:
-    """The rows that a merge is about, to be matched by keys or, without any, by their row ids.
+    """The rows of a merge, to match by keys, or, without keys, by their row ids.
 
-    `base_of_source` and `source` are what may differ between the base and the source, `base_of_target` and `target`
-    what may differ between the base and the target. A row of the base that is not among the latter is in the target as
-    it was; the same goes for the source.
+    `base_of_source` and `source` hold the rows that may differ between the base and the source, `base_of_target` and
+    `target` those that may differ between the base and the target. A row of the base that is not in `base_of_target` is
+    unchanged in the target. The same holds for the source.
     """
 
     base_of_source: Rows | None
@@ -130,15 +144,15 @@ class RowMerge:
     def rows(self) -> int:
         return _count_rows(self.sides)
 
-    def having(self, sides: "Sequence[Rows | None]") -> "RowMerge":
-        """The same asked of other rows."""
+    def with_sides(self, sides: "Sequence[Rows | None]") -> "RowMerge":
+        """Return the same comparison for other rows."""
         base_of_source, source, base_of_target, target = sides
         return replace(self, base_of_source=base_of_source, source=source, base_of_target=base_of_target, target=target)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableCounts:
-    """How many rows of a table differ."""
+    """The number of rows of a table that differ."""
 
     inserted: int
     updated: int
@@ -146,57 +160,116 @@ class TableCounts:
 
     @property
     def total(self) -> int:
-        """All of them together."""
+        """The number of all rows that differ."""
         return self.inserted + self.updated + self.deleted
 
 
 class RowComparer(Protocol):
+    """An engine that compares the rows of two versions, and the rows of both sides of a merge."""
+
     def count(self, comparison: RowComparison) -> TableCounts:
         """Count the rows that differ."""
         ...
 
     def compare(self, comparison: RowComparison) -> "pa.RecordBatchReader":
-        """Begin to find the rows that differ: `change`, `columns`, and `before` and `after` as structs."""
+        """Return a reader of the rows that differ: `change`, `columns`, and `before` and `after` as structs."""
         ...
 
     def merge(self, merge: RowMerge) -> "pa.RecordBatchReader":
-        """Begin to find the rows that the source changed, with what the target did to them; new rows come last.
+        """Return a reader of the rows that the source changed, with the change of the target. New rows come last.
 
-        - `source_change`: 'inserted', 'updated' or 'deleted'; `target_change`: the same, or null where it did nothing.
-        - `base`, `source`, `target`: the rows as structs, null where there is none. A row that the target has as it was
-          in the base is null too, unless it lies elsewhere now.
-        - `base_address`, `target_address`, `target_row_id`: where the rows lie; null like the rows themselves.
-        - `source_columns`: the numbers of the columns that the source changed of an updated row, or that it alone has
-          of a row that both inserted; `conflicts`: of those that both changed, to different values.
+        - `source_change`: 'inserted', 'updated' or 'deleted'. `target_change`: the same, or null if the target did not
+          change the row.
+        - `base`, `source`, `target`: the rows as structs, null if the row does not exist. `target` is also null if the
+          row is unchanged in the target, unless it has another address there.
+        - `base_address`, `target_address`, `target_row_id`: where the rows are stored. Null if the row is null.
+        - `source_columns`: the indices of the columns that the source changed in an updated row, or that only the
+          source has in a row that both sides inserted. `conflicts`: the indices of the columns that both sides changed
+          to different values.
         """
         ...
 
 
 class BucketingComparer(RowComparer, Protocol):
-    """A comparer whose questions can be shared out: what it says of a row depends on the rows of its bucket alone."""
+    """A comparer whose work can be split into buckets: the result for a row depends only on the rows of its bucket."""
 
     @property
     def hashing(self) -> str:
-        """What the numbers of buckets are found by; those found by something else are of no use together."""
+        """The hash function of the buckets. Bucket numbers of different hash functions cannot be combined."""
         ...
 
     def find_buckets(self, question: RowComparison | RowMerge, *, side: int, buckets: int) -> "pa.Array":
-        """The bucket of each row of a side: rows that match by keys, or are equal if there are none, share one."""
+        """Return the bucket of each row of a side. Rows with equal keys (without keys: equal rows) share a bucket."""
         ...
 
     def cancel(self, comparison: RowComparison) -> "Iterator[tuple[int, pa.RecordBatch]]":
-        """The rows without an equal on the other side, each with `_rowid` and the number of its side."""
+        """Yield the rows without an equal row on the other side, with `_rowid`, and the number of their side."""
         ...
 
 
 class LargeComparer(RowComparer, Protocol):
-    """A comparer for many rows, which may take a while to begin."""
+    """A comparer for many rows, which may take seconds to start."""
 
     @property
     def is_ready(self) -> bool:
-        """Whether there is all that it needs."""
+        """Whether everything that the comparer needs is available."""
         ...
 
 
 def _count_rows(sides: Sequence[Rows | None]) -> int:
     return sum(side.rows for side in sides if side is not None)
+
+
+class Choice(StrEnum):
+    """The engine to use: this process, Spark, or a choice by the size of the work."""
+
+    AUTO = "auto"
+    LOCAL = "local"
+    SPARK = "spark"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AutoComparer:
+    """Compares in this process, or with the large comparer if at least `many_rows` rows must be matched.
+
+    If only one side has rows, there is nothing to match, so the number of rows does not count.
+    """
+
+    load_local: Callable[[], RowComparer]
+    find_large: Callable[[], LargeComparer | None]
+    many_rows: int = MANY_ROWS
+
+    def count(self, comparison: RowComparison) -> TableCounts:
+        return self._choose(comparison).count(comparison)
+
+    def compare(self, comparison: RowComparison) -> "pa.RecordBatchReader":
+        return self._choose(comparison).compare(comparison)
+
+    def merge(self, merge: RowMerge) -> "pa.RecordBatchReader":
+        return self._choose(merge).merge(merge)
+
+    def _choose(self, question: RowComparison | RowMerge) -> RowComparer:
+        sides = [side for side in question.sides if side is not None and side.rows]
+        if len(sides) > 1 and question.rows >= self.many_rows:
+            large = self.find_large()
+            if large is not None and large.is_ready:
+                return large
+        return self.load_local()
+
+
+def choose_comparer(
+    engine: str, *, load_local: Callable[[], RowComparer], find_large: Callable[[], LargeComparer | None]
+) -> RowComparer:
+    """Return the comparer of an engine name. The one for 'auto' chooses an engine for each comparison."""
+    match checked_choice(Choice, engine, "the engine"):
+        case Choice.AUTO:
+            return AutoComparer(load_local=load_local, find_large=find_large)
+        case Choice.LOCAL:
+            return load_local()
+        case Choice.SPARK:
+            large = find_large()
+            if large is None:
+                raise MissingDependencyError("PySpark is not installed", hint="pip install 'anabranch[spark]'")
+            return large
+        case other:
+            assert_never(other)

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from anabranch.errors import InvalidInputError
 from anabranch.format.staging import IndexKind, VectorOptions
-from anabranch.repo.history.choosing import Choice
+from anabranch.repo.history.comparing import Choice
 from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.merge.resolving import Strategy
 from anabranch.repo.refs.branches import BranchInfo
