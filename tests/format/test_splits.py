@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from anabranch.errors import BaseNotFoundError, InvalidExpressionError, SchemaMismatchError
@@ -117,3 +118,47 @@ def test_each_part_gives_the_first_rows_of_an_order(pin: Pin) -> None:
     selection = Selection(columns=("id", "v"), filter="id <> 99", limit=2, order=order)
     splits = plan_splits(pin, selection, rows_per_split=25)
     assert ids(pin, splits, selection) == [[98, 97], [119, 118], [129, 128]]
+
+
+def wide(path: Path, values: list[str]) -> Pin:
+    """Make a table of one fragment with these texts."""
+    made = staging.create_empty(Home.at(path), numbers(0, 1).schema)
+    rows = pa.table({"id": pa.array(range(len(values)), pa.int64()), "v": values})
+    return staging.append(made, rows)
+
+
+@pytest.mark.parametrize("selection", [Selection(), Selection(filter="id >= 0"), Selection(columns=("v",))])
+def test_batches_of_large_values_are_bounded_by_bytes(tmp_path: Path, selection: Selection) -> None:
+    # Equal values are stored once, so that the size of the file says nothing about them.
+    pin = wide(tmp_path / "t.lance", ["x" * (1 << 20)] * 100)
+    [split] = plan_splits(pin, selection)
+    batches = list(read_split(pin, split, selection))
+    assert sum(batch.num_rows for batch in batches) == 100
+    assert max(batch.nbytes for batch in batches) < 40 << 20
+    assert len(list(read_split(pin, split, Selection(columns=("id",))))) == 1
+
+
+def test_rows_of_deleted_and_cut_fragments_are_sampled(tmp_path: Path) -> None:
+    pin = wide(tmp_path / "t.lance", ["x" * 1000] * 100)
+    left = staging.delete(pin, "id < 60 OR id > 98").pin
+    assert joined(ids(left, plan_splits(left, Selection(), rows_per_split=7), Selection())) == [*range(60, 99)]
+    none = staging.delete(pin, "id >= 0").pin
+    assert ids(none, plan_splits(none, Selection()), Selection()) in ([], [[]])
+
+
+@pytest.mark.proof
+def test_values_of_more_than_two_gigabytes_are_read_where_the_sample_misses_them(tmp_path: Path) -> None:
+    count, schema = 2400, numbers(0, 1).schema
+    # The sample is every 300th row. Lance fails if a batch has more than 2 GB of text.
+    lengths = [1 if number % 300 == 0 else 1 << 20 for number in range(count)]
+    batches = (pa.record_batch([pa.array([n]), pa.array(["x" * size])], schema) for n, size in enumerate(lengths))
+    made = staging.create_empty(Home.at(tmp_path / "t.lance"), schema)
+    pin = staging.append(made, pa.RecordBatchReader.from_batches(schema, batches))
+    for selection in (Selection(), Selection(filter="id >= 0"), Selection(limit=count)):
+        [split] = plan_splits(pin, selection, bytes_per_split=1 << 40)
+        read = [row for batch in read_split(pin, split, selection) for row in _lengths(batch)]
+        assert read == list(enumerate(lengths))
+
+
+def _lengths(batch: pa.RecordBatch) -> list[tuple[int, int]]:
+    return list(zip(batch["id"].to_pylist(), pc.binary_length(batch["v"]).to_pylist(), strict=True))

@@ -20,9 +20,15 @@ __all__ = ["Order", "Selection", "Split", "plan_splits", "read_split", "selected
 # Every part costs an engine a tenth of a second or more before its first row.
 _ROWS_PER_SPLIT = 1 << 21
 _BYTES_PER_SPLIT = 256 << 20
-# Engines take larger batches than Lance's own faster, as long as they are not large in bytes.
+# Engines take larger batches than Lance's own faster, as long as they are not large in bytes. Lance decodes several at
+# a time, so that a scan holds a multiple of this.
 _ROWS_PER_BATCH = 1 << 15
-_BYTES_PER_NARROW_ROW = 256
+_BYTES_PER_BATCH = 32 << 20
+# The size of text and of nested values is not in the metadata: it is estimated from this number of rows.
+_SAMPLED_ROWS = 8
+# Lance decodes a whole batch into one array of text, which holds at most 2 GB.
+_OVERFLOW = "Offset overflow"
+_FEWER_ROWS = 16
 # Values up to this size are read together with a filter's columns: looking them up row by row costs more.
 _NARROW_BITS = 128
 
@@ -116,18 +122,54 @@ def read_split(pin: Pin, split: Split, selection: Selection) -> Iterator[pa.Reco
         fragments = [fragment for fragment in found if fragment is not None]
         if not fragments:
             return  # no fragments would mean all to Lance
-        yield from opened.scanner(
-            columns=None if selection.columns is None else list(selection.columns),
-            filter=None if selection.filter is None else enclosed(selection.filter),
-            fragments=fragments,
-            offset=split.offset if split.rows is not None else None,
-            limit=_fewest(split.rows, selection.limit),
-            batch_size=_batch_rows(fragments),
-            late_materialization=None if selection.filter is None else _wide_columns(opened.schema, selection),
-            order_by=[ColumnOrdering(one.column, one.is_ascending, one.nulls_first) for one in selection.order] or None,
-            # Without any column Lance reads nothing unless it is asked for the ids.
-            with_row_id=selection.columns == (),
-        ).to_batches()
+        yield from _scan(opened, fragments, split, selection)
+
+
+def _scan(
+    opened: lance.LanceDataset, fragments: list[lance.LanceFragment], split: Split, selection: Selection
+) -> Iterator[pa.RecordBatch]:
+    """Scan in batches of bounded size.
+
+    Where the estimate was too high for Lance, continue with fewer rows at a time.
+    """
+    batch_rows = _batch_rows(opened.schema, fragments, split, selection)
+    delivered = 0
+    while True:
+        skipped = delivered
+        try:
+            for batch in _scanner(opened, fragments, split, selection, batch_rows).to_batches():
+                fresh = batch.slice(min(skipped, batch.num_rows))
+                skipped -= batch.num_rows - fresh.num_rows
+                if fresh.num_rows:
+                    delivered += fresh.num_rows
+                    yield fresh
+        except pa.ArrowInvalid as err:
+            if _OVERFLOW not in str(err) or batch_rows == 1:
+                raise
+            batch_rows = max(1, batch_rows // _FEWER_ROWS)
+        else:
+            return
+
+
+def _scanner(
+    opened: lance.LanceDataset,
+    fragments: list[lance.LanceFragment],
+    split: Split,
+    selection: Selection,
+    batch_rows: int,
+) -> lance.LanceScanner:
+    return opened.scanner(
+        columns=None if selection.columns is None else list(selection.columns),
+        filter=None if selection.filter is None else enclosed(selection.filter),
+        fragments=fragments,
+        offset=split.offset if split.rows is not None else None,
+        limit=_fewest(split.rows, selection.limit),
+        batch_size=batch_rows,
+        late_materialization=None if selection.filter is None else _wide_columns(opened.schema, selection),
+        order_by=[ColumnOrdering(one.column, one.is_ascending, one.nulls_first) for one in selection.order] or None,
+        # Without any column Lance reads nothing unless it is asked for the ids.
+        with_row_id=selection.columns == (),
+    )
 
 
 def _enough_fragments(fragments: Sequence[lance.LanceFragment], selection: Selection) -> Iterator[lance.LanceFragment]:
@@ -161,19 +203,45 @@ def _size(fragment: lance.LanceFragment) -> int:
 
 def _wide_columns(schema: pa.Schema, selection: Selection) -> list[str]:
     """Name the chosen columns that are read only for the rows that a filter keeps."""
-    chosen = [field for field in schema if selection.columns is None or field.name in selection.columns]
-    return [field.name for field in chosen if not _is_narrow(field.type)]
+    return [field.name for field in _chosen(schema, selection) if not _is_narrow(field.type)]
+
+
+def _chosen(schema: pa.Schema, selection: Selection) -> list[pa.Field]:
+    return [field for field in schema if selection.columns is None or field.name in selection.columns]
 
 
 def _is_narrow(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_primitive(kind) or pa.types.is_decimal(kind)) and kind.bit_width <= _NARROW_BITS
+    return _has_fixed_width(kind) and kind.bit_width <= _NARROW_BITS
 
 
-def _batch_rows(fragments: Sequence[lance.LanceFragment]) -> int | None:
-    """How many rows to read at a time; of wide ones, such as long vectors, as many as Lance does by itself."""
-    rows = sum(fragment.physical_rows for fragment in fragments)
-    size = sum(map(_size, fragments))
-    return _ROWS_PER_BATCH if size <= rows * _BYTES_PER_NARROW_ROW else None
+def _has_fixed_width(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_primitive(kind) or pa.types.is_decimal(kind))
+
+
+def _batch_rows(schema: pa.Schema, fragments: Sequence[lance.LanceFragment], split: Split, selection: Selection) -> int:
+    """Return how many rows to read at a time, so that a batch has about the size in memory that it should have."""
+    chosen = _chosen(schema, selection)
+    fixed = sum(field.type.bit_width for field in chosen if _has_fixed_width(field.type)) // 8
+    sampled = [field.name for field in chosen if not _has_fixed_width(field.type)]
+    row_bytes = fixed + (_sampled_bytes(fragments, split, sampled) if sampled else 0)
+    return int(min(max(_BYTES_PER_BATCH // max(row_bytes, 1), 1), _ROWS_PER_BATCH))
+
+
+def _sampled_bytes(fragments: Sequence[lance.LanceFragment], split: Split, columns: list[str]) -> int:
+    """Estimate the bytes of a row in these columns: those of the widest of a few rows.
+
+    The files do not tell: compression may have made them a thousand times smaller than the values.
+    """
+    fragment = fragments[len(fragments) // 2]
+    rows = int(fragment.count_rows()) if split.rows is None else split.rows
+    # One is enough where each fills a batch by itself.
+    wanted = 1 if _size(fragment) > rows * _BYTES_PER_BATCH else _SAMPLED_ROWS
+    count = min(wanted, rows)
+    if not count:
+        return 0
+    taken = fragment.take([split.offset + rows * number // count for number in range(count)], columns=columns)
+    found = (batch.slice(number, 1) for batch in taken.to_batches() for number in range(batch.num_rows))
+    return max((int(row.nbytes) for row in found), default=0)
 
 
 def _cut(fragment: int, rows: int, parts: int) -> list[Split]:

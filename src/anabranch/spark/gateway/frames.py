@@ -67,6 +67,15 @@ class Frames:
                 raise ProtocolError(f"rows are cut short by the frame {kind.value!r}")
             yield content
 
+    def check_connected(self) -> None:
+        """Raise ProtocolError if the other side has closed the connection, which cancels the request."""
+        try:
+            is_closed = not self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return  # there is nothing to read
+        if is_closed:
+            raise ProtocolError("the request was cancelled")
+
     def send_json(self, answer: Mapping[str, Any]) -> None:
         self._send(Frame.JSON, json.dumps(answer).encode())
 

@@ -12,6 +12,9 @@ from anabranch.spark.options import OpenRepository
 
 __all__ = ["Request"]
 
+# The most that a batch should have in the memory of a JVM, which may have little of it beside its heap.
+_BYTES_PER_BATCH = 64 << 20
+
 
 class Request:
     """The arguments of a request, by name. An argument that is missing is an error of the catalog, a KeyError."""
@@ -39,11 +42,18 @@ class Request:
         return self._open_repository(self["repo"], actor=self.get("actor"), storage_options=self.storage_options)
 
     def send_rows(self, batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> None:
-        """Answer with rows, each batch as soon as there is one."""
+        """Answer with rows, each batch as soon as there is one. Large batches are cut: a JVM has to hold each whole."""
         self._frames.send_arrow(schema.serialize())
         for batch in batches:
-            self._frames.send_arrow(batch.serialize())
+            for piece in _cut(batch):
+                self._frames.send_arrow(piece.serialize())
         self._frames.send_end()
+
+    def unless_cancelled(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Pass batches on until the JVM closes the connection: who does not send rows would not notice it."""
+        for batch in batches:
+            self._frames.check_connected()
+            yield batch
 
     def read_rows(self) -> pa.RecordBatchReader:
         """Read the rows that follow the request."""
@@ -54,6 +64,16 @@ class Request:
         """Read what is left of the rows: Arrow knows their end before the frames do."""
         for _ in self._pieces:
             pass
+
+
+def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Halve a batch until its pieces are not too large, or have one row."""
+    if batch.nbytes <= _BYTES_PER_BATCH or batch.num_rows <= 1:
+        yield batch
+        return
+    half = batch.num_rows // 2
+    yield from _cut(batch.slice(0, half))
+    yield from _cut(batch.slice(half))
 
 
 class _Pieces:

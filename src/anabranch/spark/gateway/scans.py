@@ -43,13 +43,14 @@ def read_rows(request: Request) -> None:
     if aggregates is None:
         shown = struct_from_json(request["schema"])
         rows = read_split(pin, split, _selection(request, tuple(shown.names)))
-        request.send_rows(_as_read(rows, shown), shown_columns(shown))
+        request.send_rows(_as_read(request.unless_cancelled(rows), shown), shown_columns(shown))
         return
     names = tuple(dict.fromkeys(one["column"] for one in aggregates if "column" in one))
     columns = shown_schema(pa.schema([pin.schema.field(name) for name in names]))
     answer = shown_columns(struct_from_json(request["schema"]))
-    rows = _as_read(read_split(pin, split, _selection(request, names)), columns)
-    request.send_rows(iter(aggregate_rows(rows, aggregates, answer).to_batches()), answer)
+    rows = request.unless_cancelled(read_split(pin, split, _selection(request, names)))
+    found = aggregate_rows(_as_read(rows, columns), aggregates, answer)
+    request.send_rows(iter(found.to_batches()), answer)
 
 
 def size_of(pin: Pin) -> int:

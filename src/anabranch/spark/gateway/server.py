@@ -157,7 +157,7 @@ class _Handler(socketserver.BaseRequestHandler):
             pass  # the task was cancelled, or its JVM has gone
         except AnabranchError as err:
             _send_error(frames, type(err).__name__, err.problem, err.hint)
-        except Exception as err:  # noqa: BLE001 - whatever went wrong, Spark must hear of it
+        except BaseException as err:  # noqa: BLE001 - whatever went wrong, Spark must hear of it; a panic of Lance, too
             text = "".join(traceback.format_exception(err))
             _send_error(frames, type(err).__name__, f"{err}\n{text}", "")
 

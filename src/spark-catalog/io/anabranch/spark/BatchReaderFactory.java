@@ -21,7 +21,13 @@ final class BatchReaderFactory implements PartitionReaderFactory {
   }
 
   /** One part of a scan: the request that all parts share, and the split as the gateway of the driver planned it. */
-  record Part(String request, String split) implements InputPartition {}
+  record Part(String request, String split) implements InputPartition {
+    /** Without the request, which holds credentials. */
+    @Override
+    public String toString() {
+      return "anabranch part " + split;
+    }
+  }
 
   @Override
   public boolean supportColumnarReads(InputPartition partition) {

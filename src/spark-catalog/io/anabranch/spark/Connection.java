@@ -9,6 +9,8 @@ import java.nio.channels.ReadableByteChannel;
 import java.nio.channels.SocketChannel;
 import java.nio.channels.WritableByteChannel;
 import java.nio.charset.StandardCharsets;
+import org.apache.spark.TaskContext;
+import org.apache.spark.util.TaskInterruptListener;
 
 /**
  * One request to the gateway and its answer, as frames over a Unix socket. The frames are described in
@@ -22,6 +24,27 @@ final class Connection implements Closeable {
 
   Connection(SocketChannel channel) {
     this.channel = channel;
+  }
+
+  /**
+   * Close the connection when the task of this thread is cancelled. Spark interrupts the thread only if it is asked to:
+   * otherwise a task that waits for the gateway would go on until the gateway answers.
+   */
+  Connection closeWhenCancelled() {
+    TaskContext task = TaskContext.get();
+    if (task != null) {
+      TaskInterruptListener listener = (context, reason) -> closeQuietly();
+      task.addTaskInterruptListener(listener);
+    }
+    return this;
+  }
+
+  private void closeQuietly() {
+    try {
+      channel.close();
+    } catch (IOException e) {
+      // The task ends in any case.
+    }
   }
 
   void sendJson(JsonNode request) throws IOException {

@@ -67,14 +67,14 @@ final class Gateway {
   static Connection connect(Settings settings) throws IOException {
     Gateway gateway = of(settings);
     try {
-      return gateway.connect();
+      return gateway.connect().closeWhenCancelled();
     } catch (ClosedByInterruptException e) {
       throw e; // the task was cancelled
     } catch (IOException e) {
       if (gateway.isUsable() && !gateway.ends()) {
         throw e;
       }
-      return of(settings).connect();
+      return of(settings).connect().closeWhenCancelled();
     }
   }
 

@@ -73,12 +73,21 @@ final class LakeWriteBuilder implements WriteBuilder, SupportsOverwriteV2, Suppo
     return BegunWrite.begin(table.settings, request, info.schema());
   }
 
-  /** A job that adds rows. Spark lets one attempt of each task commit. */
+  /** A job that adds rows. */
   static final class RowBatchWrite implements BatchWrite {
     private final BegunWrite write;
 
     RowBatchWrite(BegunWrite write) {
       this.write = write;
+    }
+
+    /**
+     * Two attempts of a task may both end: the driver takes the result of one, and what the other wrote belongs to no
+     * commit. With Spark's coordinator, a statement would fail if an executor is lost while its task commits.
+     */
+    @Override
+    public boolean useCommitCoordinator() {
+      return false;
     }
 
     @Override

@@ -90,6 +90,12 @@ final class RowLevelChange implements RowLevelOperation, SupportsDelta {
     ChangeWriter.Factory factory = ChangeWriter.Factory.of(
         write, table.primaryKey, info.rowIdSchema().orElseThrow(), info.metadataSchema().orElse(new StructType()));
     return new DeltaBatchWrite() {
+      /** See {@link LakeWriteBuilder.RowBatchWrite#useCommitCoordinator}. */
+      @Override
+      public boolean useCommitCoordinator() {
+        return false;
+      }
+
       @Override
       public DeltaWriterFactory createBatchWriterFactory(PhysicalWriteInfo physical) {
         return factory;

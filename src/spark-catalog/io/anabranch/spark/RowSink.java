@@ -3,11 +3,12 @@ package io.anabranch.spark;
 import com.fasterxml.jackson.databind.JsonNode;
 import java.io.Closeable;
 import java.io.IOException;
-import java.nio.channels.ClosedByInterruptException;
+import java.nio.channels.ClosedChannelException;
 import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.arrow.vector.ipc.ArrowStreamWriter;
 import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.execution.arrow.ArrowWriter;
 import org.apache.spark.sql.types.StructType;
@@ -17,18 +18,21 @@ import org.apache.spark.sql.util.ArrowUtils;
 final class RowSink implements Closeable {
   private static final int ROWS_PER_BATCH = 1 << 15;
   private static final long BYTES_PER_BATCH = 64L << 20;
-  private static final int ROWS_PER_LOOK = 64;
 
   private final Connection connection;
   private final BufferAllocator memory;
   private final VectorSchemaRoot root;
   private final ArrowWriter batch;
   private final ArrowStreamWriter output;
+  private final StructType schema;
+  /** Made for the first row that does not say how large it is. */
+  private UnsafeProjection measured;
   private int rows;
   private long bytes;
   private boolean isClosed;
 
   RowSink(Settings settings, String request, StructType schema) throws IOException {
+    this.schema = schema;
     connection = Gateway.connect(settings);
     memory = ArrowUtils.rootAllocator().newChildAllocator("anabranch write", 0, Long.MAX_VALUE);
     root = VectorSchemaRoot.create(ArrowUtils.toArrowSchema(schema, "UTC", true, false, false), memory);
@@ -45,17 +49,25 @@ final class RowSink implements Closeable {
   }
 
   void add(InternalRow row) throws IOException {
-    batch.write(row);
-    rows++;
-    // A row may be large, so that the number of rows alone does not bound a batch.
-    if (row instanceof UnsafeRow unsafe) {
-      bytes += unsafe.getSizeInBytes();
-    } else if (rows % ROWS_PER_LOOK == 0) {
-      bytes = memory.getAllocatedMemory();
-    }
-    if (rows == ROWS_PER_BATCH || bytes > BYTES_PER_BATCH) {
+    UnsafeRow measuredRow = row instanceof UnsafeRow unsafe ? unsafe : measure(row);
+    // A row may be large, so that the number of rows alone does not bound a batch: an Arrow vector of text holds at
+    // most 2 GB.
+    if (rows > 0 && bytes + measuredRow.getSizeInBytes() > BYTES_PER_BATCH) {
       flush();
     }
+    batch.write(measuredRow);
+    rows++;
+    bytes += measuredRow.getSizeInBytes();
+    if (rows == ROWS_PER_BATCH) {
+      flush();
+    }
+  }
+
+  private UnsafeRow measure(InternalRow row) {
+    if (measured == null) {
+      measured = UnsafeProjection.create(schema);
+    }
+    return measured.apply(row);
   }
 
   /** Send what is left, and return the answer. */
@@ -100,7 +112,7 @@ final class RowSink implements Closeable {
 
   /** Throw the error that the gateway reported before it stopped to read; return another one if it did not. */
   private IOException explained(IOException failure) {
-    if (failure instanceof ClosedByInterruptException) {
+    if (failure instanceof ClosedChannelException) {
       return failure; // the task was cancelled
     }
     try {

@@ -98,6 +98,12 @@ final class StagedLakeTable implements StagedTable, SupportsWrite {
 
   /** Keeps what the tasks wrote until the statement has succeeded. */
   private final class StagedBatchWrite implements BatchWrite {
+    /** See {@link LakeWriteBuilder.RowBatchWrite#useCommitCoordinator}. */
+    @Override
+    public boolean useCommitCoordinator() {
+      return false;
+    }
+
     @Override
     public DataWriterFactory createBatchWriterFactory(PhysicalWriteInfo physical) {
       return new RowWriter.Factory(settings, write.taskRequest("write_rows"), write.schema());

@@ -20,6 +20,12 @@ final class StreamBatchWrite implements StreamingWrite {
     this.query = query;
   }
 
+  /** See {@link LakeWriteBuilder.RowBatchWrite#useCommitCoordinator}. */
+  @Override
+  public boolean useCommitCoordinator() {
+    return false;
+  }
+
   @Override
   public StreamingDataWriterFactory createStreamingWriterFactory(PhysicalWriteInfo physical) {
     return new Factory(new RowWriter.Factory(write.settings(), write.taskRequest("write_rows"), write.schema()));
