@@ -226,7 +226,7 @@ def is_there(repo: Repository, branch: str) -> bool:
 
 def test_branch_deleted_while_a_run_begins(lake: Repository) -> None:
     lake.branch_create("dev")
-    with pytest.raises(BranchNotFoundError, match="meanwhile"):
+    with pytest.raises(BranchNotFoundError, match="at the same time"):
         meanwhile(lake, lambda other: other.branch_delete("dev")).begin_run("dev")
     assert not is_there(lake, "dev")
     assert [run.state for run in lake.run_list()] == [RunPhase.ABORTED]
@@ -240,7 +240,7 @@ def test_branch_deleted_and_made_again_while_a_run_begins(lake: Repository) -> N
         other.branch_create("dev")
 
     lake.branch_create("dev")
-    with pytest.raises(BranchNotFoundError, match="meanwhile"):
+    with pytest.raises(BranchNotFoundError, match="at the same time"):
         meanwhile(lake, replace).begin_run("dev")
     assert [run.state for run in lake.run_list()] == [RunPhase.ABORTED]
     lake.branch_delete("dev")

@@ -177,7 +177,7 @@ def test_waiting_writer_goes_on_when_the_one_before_leaves() -> None:
         taking = pool.submit(queue.take, second, key)
         queue.leave(first)
         taking.result(timeout=60)
-    assert queue.departures == 1
+    assert queue.generation == 1
 
 
 def test_writers_that_gave_up_waiting_have_the_turn() -> None:

@@ -140,7 +140,7 @@ class Repository:
         self._records = RepoStore.of(context)
         self._branch = BranchName.parse_public(branch)
         self._cached: Snapshot | None = None
-        self._seen: dict[BranchName, int] = {}  # where this handle last looked at, or put, a branch
+        self._seen: dict[BranchName, int] = {}  # the newest version of each branch that this handle read or put
         self._moving = threading.Lock()
         self.foreign_writes: tuple[ForeignWrite, ...] = ()
 
@@ -172,9 +172,9 @@ class Repository:
         return self._context.storage_options
 
     def snapshot(self) -> Snapshot:
-        """The bound branch as this handle last saw it; it moves by `sync_branch` and by own commits only.
+        """Return the bound branch as this handle last read it; only `sync_branch` and its own commits move it.
 
-        A live branch moves with main, so that both are looked at.
+        A live branch moves with main, so both are read each time.
         """
         known = self._cached
         if known is not None and known.main_commit_id is None:
@@ -186,7 +186,7 @@ class Repository:
         return known
 
     def snapshot_of(self, ref: str) -> Snapshot:
-        """The state a ref stands for, read anew.
+        """Return the current state of a ref.
 
         >>> snapshot = repo.snapshot_of("main~1")
         >>> len(snapshot), "shop.orders" in snapshot
@@ -195,9 +195,9 @@ class Repository:
         return self._snapshot(self._resolve(ref))
 
     def published_snapshot_of(self, ref: str) -> Snapshot:
-        """Like `snapshot_of`; a commit given by its id is looked up in the log too, which takes one more request.
+        """Like `snapshot_of`, but refuse a commit that was never published, which takes one more request.
 
-        The object of a commit whose writer died before publishing can be read by whoever knows its id.
+        The object of a commit whose writer died before publishing still exists.
         """
         return self._snapshot(self._resolve_published(ref))
 
@@ -317,9 +317,9 @@ class Repository:
         version: int | None = None,
         ref: str | None = None,
     ) -> dict[str, Any] | None:
-        """One row by its primary key, at a version of the bound branch or at a ref; by default as it is now.
+        """Return one row by its primary key, at a version of the bound branch or at a ref; by default as it is now.
 
-        A key of several columns is a tuple. No other table is looked at.
+        A key of several columns is a tuple. No other table is read.
 
         >>> repo.entity_at("shop.orders", 2)
         {'id': 2, 'item': 'cup', 'amount': 8.0}
@@ -348,10 +348,10 @@ class Repository:
         tables: Sequence[str] | None = None,
         engine: str = Choice.AUTO,
     ) -> Diff:
-        """What differs between two refs, related or not; `after` is the bound branch by default.
+        """Compare two refs, related or not; `after` is the bound branch by default.
 
-        Nothing is read before somebody asks for columns, counts or rows, and then only what may differ. Rows are
-        matched in this process or, where there are many and it is there, by Spark; `engine` says 'local' or 'spark'.
+        Nothing is read until columns, counts or rows are requested, and then only what may differ. Rows are matched in
+        this process, or by Spark if there are many and PySpark is installed; `engine` forces 'local' or 'spark'.
 
         >>> with repo.transaction(message="Cups cost more") as tx:
         ...     tx.update("shop.orders", {"amount": "9.0"}, where="id = 2")
@@ -404,7 +404,7 @@ class Repository:
         return history_tables.sync_history(self._records)
 
     def history_rebuild(self) -> history_tables.HistoryTables:
-        """Make both tables anew from the logs, for when they were damaged or lost."""
+        """Rebuild both tables from the logs, if they were damaged or lost."""
         return history_tables.rebuild_history(self._records)
 
     def _at(self, version: int | None, ref: str | None) -> Resolved:
@@ -428,7 +428,7 @@ class Repository:
         """Answer one read-only statement over the tables as a ref has them, by default the bound branch as it is now.
 
         A table is `bucket.table`, or `bucket.table AT 'ref'`; `tables`, `branches`, `branch_tables`, `commits`, `tags`
-        and `refs` tell about the repository. Values for `?` and `$name` are `params`.
+        and `refs` describe the repository. Values for `?` and `$name` are `params`.
 
         >>> repo.sql("SELECT sum(amount) AS sold FROM shop.orders WHERE id < ?", params=[3]).to_pylist()
         [{'sold': 20.5}]
@@ -548,8 +548,8 @@ class Repository:
     def branch_delete(self, name: str, *, purge: bool = False) -> None:
         """Delete a branch; it can be restored until garbage collection.
 
-        To `purge` it frees its space at once: it cannot be restored, and whoever reads it now fails. A branch that was
-        deleted before, or whose purge was cut off, can be purged as long as it takes space.
+        To `purge` it frees its space at once: it cannot be restored, and reads in progress fail. A branch that was
+        deleted before, or whose purge was interrupted, can be purged as long as it takes space.
 
         >>> repo.branch_create("dev").name
         'dev'
@@ -593,10 +593,10 @@ class Repository:
         return BranchInfo.of(published.entry)
 
     def branch_protect(self, name: str, *, checks: Checks = ()) -> BranchInfo:
-        """Let a branch move by merges only, and by those only that pass the checks, until `branch_unprotect`.
+        """Allow a branch to move only by merges that pass the checks, until `branch_unprotect`.
 
-        Nobody commits to it, resets, reverts, undoes or deletes it. The checks are SQL that must return no rows; they
-        are kept with the branch, and asked of every merge into it, by whomever.
+        Commits, resets, reverts, undos and deletion are refused. The checks are SQL that must return no rows. They are
+        stored with the branch, and every merge into it runs them.
         """
         target = BranchName.parse_public(name)
         entry = self._records.heads.get(target)
@@ -605,9 +605,9 @@ class Repository:
         for label, check in checked_checks(checks):
             if not isinstance(check, str):
                 raise InvalidInputError(
-                    f"the check {label!r} is no SQL, and functions cannot be kept", hint="say it in SQL"
+                    f"the check {label!r} is not SQL, and functions cannot be stored", hint="write it as SQL"
                 )
-            self._query(check, snapshot, None).close()  # refuses what is no query of these tables
+            self._query(check, snapshot, None).close()  # refuses a statement that cannot run on these tables
             stored.append((label, check))
         return self._protect(target, protect=True, checks=tuple(stored))
 
@@ -652,9 +652,9 @@ class Repository:
         self._on_moved(reflog.reset_branch(self._records, name, self._resolve_published(to)))
 
     def undo(self, branch: str | None = None) -> None:
-        """Take back the last movement of a branch, whatever it was, by a new entry of its log.
+        """Undo the last movement of a branch by a new entry of its log.
 
-        Refused if others moved the branch since this handle did, or last looked at it.
+        Refused if another writer moved the branch since this handle moved or read it.
 
         >>> with repo.transaction(message="Oops") as tx:
         ...     tx.delete("shop.orders", "id > 0")
@@ -721,7 +721,7 @@ class Repository:
         )
 
     def settle(self, key: str, *, branch: str | None = None, force: bool = False) -> None:
-        """Let raw Lance readers see a table as published; by force, a stranger's direct write is set aside."""
+        """Make a published table visible to plain Lance readers; `force` sets an external write aside."""
         target = self._named(branch)
         parsed = TableKey.parse(key)
         if self._records.commits.find_table(self._records.heads.get(target).head, parsed) is None:
@@ -732,7 +732,7 @@ class Repository:
         self._forget_foreign_writes(parsed)
 
     def list_foreign_writes(self, *, branch: str | None = None) -> tuple[ForeignWrite, ...]:
-        """Tables whose newest Lance version somebody else made; each table of the branch is looked at."""
+        """List the tables whose newest Lance version is an external write. Each table of the branch is read."""
         target = self._named(branch)
         return external.list_foreign_writes(self._records, target)
 
@@ -773,7 +773,7 @@ class Repository:
         """Rewrite small and half-deleted files of tables as larger ones, in one commit; no row changes.
 
         By default all tables that the branch has written. The work is done in this process, or by Spark if `engine` is
-        'spark'. Whoever writes to the same tables meanwhile is not held up.
+        'spark'. Concurrent writers to the same tables are not blocked.
         """
         target = self._named(branch)
         if keys is not None:
@@ -823,9 +823,9 @@ class Repository:
         message: str | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> SchemaApplied:
-        """Make the tables of a branch the desired ones, by one commit; nobody else applies a schema at the same time.
+        """Change the tables of a branch to the desired ones in one commit; only one process applies a schema at a time.
 
-        What may lose data is refused unless it is allowed. A dry run plans and checks, and changes nothing.
+        A change that may lose data is refused unless `allow_destructive`. A dry run only plans and checks.
         """
         state = read_desired(desired, storage_options=self._context.storage_options)
         text = "Apply a schema" if message is None else message
@@ -927,7 +927,7 @@ class Repository:
         strategy: str = Strategy.FAIL,
         resolvers: Resolvers | None = None,
     ) -> GraphCommit:
-        """Take back one commit by another; what others did to its rows since is kept, or a conflict."""
+        """Revert one commit by another one. Later changes of its rows are kept, or are conflicts."""
         combiner = self._combiner(self._named(branch), strategy=strategy, resolvers=resolvers)
         return self._pick(cherry_pick.revert_commit, commit, message, combiner)
 
@@ -1038,8 +1038,8 @@ class Repository:
 
         The source is a file, a folder or a pattern, local or in an object store, a list of these, a Spark DataFrame, or
         anything Arrow can read. Types are the table's, else those of the schema (which may be a dict of some columns'
-        types), else they are found by looking at every value. Files without a header have the columns of the table in
-        their order, unless `columns` names them. Whatever goes wrong, nothing changes.
+        types), else they are inferred from all values. Files without a header have the columns of the table in
+        their order, unless `columns` names them. If anything fails, nothing changes.
         """
         options = LoadOptions(
             format=format,
@@ -1088,8 +1088,8 @@ class Repository:
     ) -> ExportReport:
         """Write rows of a table, as a ref has them, to a file or to the files of a folder.
 
-        A target whose name tells a format is one file; any other is a folder of files of about a million rows each,
-        unless `single_file` is asked for. A file appears under its name when it is whole.
+        A target whose name ends with a format is one file; any other is a folder of files of about a million rows each,
+        unless `single_file`. A file appears under its name when it is complete.
         """
         snapshot = self.published_snapshot_of(self._ref(ref))
         options = ExportOptions(
@@ -1119,10 +1119,10 @@ class Repository:
         dry_run: bool = False,
         progress: Progress | None = None,
     ) -> GcReport:
-        """Free the space of what no branch, tag, run or clone can reach any more; a day after it became so.
+        """Free the space of data that no branch, tag, run or clone has needed for a day.
 
-        The history of branches is kept whole unless told otherwise: commits `keep_newer_than` some time, or the
-        `keep_last` of each branch. Other processes may read and write meanwhile.
+        By default all history of branches is kept. Limit it to commits that are `keep_newer_than` some time, or to the
+        `keep_last` commits of each branch. Other processes may read and write at the same time.
 
         >>> report = repo.gc(keep_last=10, dry_run=True)
         >>> report.bytes, report.damaged
@@ -1154,9 +1154,9 @@ class Repository:
         grace: timedelta | None = None,
         progress: Progress | None = None,
     ) -> RepositoryStorage:
-        """Tell how many bytes each branch, tag, run and clone needs, alone or with whom, and what `gc` would free.
+        """Report how many bytes each branch, tag, run and clone needs, alone or shared, and what `gc` would free.
 
-        The policy is that of `gc`, and by default keeps all history. A `branch`, or `tables`, limit what is looked at.
+        The policy is that of `gc`, and by default keeps all history. `branch` and `tables` limit what is measured.
         """
         policy = checked_policy(self._context, keep_newer_than=keep_newer_than, keep_last=keep_last, grace=grace)
         return measure_storage(self._records, policy, Part.of(branch, tables), progress=progress or _say_nothing)
@@ -1171,8 +1171,8 @@ class Repository:
     ) -> RepositoryReport:
         """Check everything that can be reached: logs, commits, tables and their files; `rows` reads all rows, too.
 
-        With `repair`, what can be rebuilt from something else is, and everything is looked at again. `tables` limits
-        what is looked at beside logs and commits.
+        With `repair`, rebuild what can be rebuilt from other files, and check everything again. `tables` limits which
+        tables are checked; logs and commits always are.
 
         >>> repo.doctor().is_clean
         True
@@ -1194,4 +1194,4 @@ def _restore(context: RepoConfig, engines: Engines, branch: str) -> Repository:
 
 
 def _say_nothing(*_: object) -> None:
-    """For whoever wants to hear of no progress."""
+    """Ignore progress."""

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["Run"]
 
 _LONGEST_ERROR = 2000
-# What a run tells of each of its tables may be more than what a user writes by hand.
+# Reports of pipelines about each table are longer than what a user writes by hand.
 _LONGEST_REPORT = 1_000_000
 
 
@@ -47,8 +47,8 @@ class Run:
     A run that was begun without `with` and is dropped before it ended warns with a ResourceWarning. Its lease is not
     renewed any more, so that it expires; `run_get` can still publish or abort it until garbage collection removes it.
 
-    An expired run, whose process gave no sign of life for a while, keeps nobody from deleting its target; while that is
-    there, it can go on and be published like any other.
+    An expired run, whose process did not renew its lease, does not block the deletion of its target. As long as the
+    target exists, the run can continue and be published like any other.
     """
 
     def __init__(
@@ -184,10 +184,10 @@ class Run:
         self._lease.release()
 
     def _fail(self, error: BaseException) -> None:
-        """Forget all of it because of an error, which is told rather than one on the way."""
+        """Discard the run because of an error. A second error, while discarding, must not hide the first."""
         try:
-            told = f"{type(error).__name__}: {error}"[:_LONGEST_ERROR]
-            abort_run(self._records, self.id, phase=RunPhase.FAILED, error=told)
+            text = f"{type(error).__name__}: {error}"[:_LONGEST_ERROR]
+            abort_run(self._records, self.id, phase=RunPhase.FAILED, error=text)
         except AnabranchError:
             return  # it expires
         finally:

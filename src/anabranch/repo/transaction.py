@@ -71,7 +71,7 @@ class Transaction:
         self._on_published = on_published
         self._queue = queue_of_this_process()
         self._writer = Writer()
-        self._departures = self._queue.departures  # before the head: who leaves in between is noticed, not missed
+        self._generation = self._queue.generation  # before the head: who leaves in between is noticed, not missed
         self._drafts = WriteSet(self._records, branch)
         self._has_read = False
         self._is_open = True
@@ -298,7 +298,7 @@ class Transaction:
 
     @atomic
     def drop_index(self, key: str, name: str) -> None:
-        """Take an index away."""
+        """Drop an index."""
         self._change(key, lambda draft: shape.drop_index(draft, name))
 
     @atomic
@@ -320,7 +320,7 @@ class Transaction:
 
     @atomic
     def add_metadata(self, metadata: Mapping[str, str]) -> None:
-        """Say more about the commit that is to be."""
+        """Add metadata to the commit."""
         self._require_open()
         both = checked_metadata({**self._spec.metadata, **checked_metadata(metadata)})
         self._spec = replace(self._spec, metadata=both)
@@ -336,7 +336,7 @@ class Transaction:
         if message is not None:
             self._spec = replace(self._spec, message=checked_text(message))
         try:
-            self._records.check_lease()  # before anything is looked at that may be gone
+            self._records.check_lease()  # before reading files that may have been collected
             changes = self._drafts.changes()
             if not changes:
                 return None
@@ -365,9 +365,9 @@ class Transaction:
         self._require_open()
         parsed = TableKey.parse(key)
         self._queue.take(self._writer, (self._context.root, self.branch, str(parsed)))
-        if self._queue.departures != self._departures and self._drafts.is_empty and not self._has_read:
+        if self._queue.generation != self._generation and self._drafts.is_empty and not self._has_read:
             # Others in this process may have moved the branch; nothing here hangs on the old state yet.
-            self._departures = self._queue.departures
+            self._generation = self._queue.generation
             self._drafts.begin(self._drafts.head.branch)
         return parsed
 

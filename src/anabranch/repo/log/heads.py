@@ -107,7 +107,7 @@ class Heads:
         return tuple(BranchName.of_run(name) for name in names if name.isascii() and name.isalnum())
 
     def list_runs(self) -> Iterator[LogEntry]:
-        """The newest entry of every run's hidden branch, newest run first; read as far as somebody asks."""
+        """Yield the newest entry of every run's hidden branch, newest run first; they are read on demand."""
         names = self._list_run_names()[::-1]
         for start in range(0, len(names), _RUNS_AT_ONCE):
             yield from self._read_all(names[start : start + _RUNS_AT_ONCE])

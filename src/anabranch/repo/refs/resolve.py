@@ -106,7 +106,7 @@ def _resolve_name(name: str, records: RepoStore) -> Resolved:
     if _PREFIX.fullmatch(name) and (record := _by_prefix(name.upper(), records)) is not None:
         return Resolved.of_commit(record)
     if entry is not None:
-        records.heads.get(branch)  # says that it was deleted
+        records.heads.get(branch)  # raises, because the branch is deleted
     raise BranchNotFoundError(
         f"there is no branch, tag or commit '{name}'", hint="list the branches, tags and commits to see which exist"
     )
@@ -117,8 +117,8 @@ def _find_tag(name: str, records: RepoStore) -> TagInfo | None:
 
 
 def _by_prefix(prefix: str, records: RepoStore) -> CommitRecord | None:
-    # A commit object may be one that lost its race or died before publishing: only the log makes it real. And one that
-    # only a run knows of is in nobody's way.
+    # A commit object may be one that lost its race or died before publishing: only the log shows that it was
+    # published. Commits inside a run do not make a prefix ambiguous.
     objects = records.commits.list_by_prefix(prefix)
     public = [record for record in objects if not BranchName(record.commit.branch).is_internal]
     found = [record for record in public if _is_published(record, records)]
@@ -129,7 +129,7 @@ def _by_prefix(prefix: str, records: RepoStore) -> CommitRecord | None:
 
 
 def refuse_internal(found: Resolved) -> None:
-    """Refuse what only a run knows of: its hidden branch, and the commits on it."""
+    """Refuse the hidden branch of a run, and the commits on it."""
     commit = found.record.commit
     if any(BranchName(name).is_internal for name in (commit.branch, str(found.branch or MAIN))):
         raise CommitNotFoundError(
@@ -138,7 +138,7 @@ def refuse_internal(found: Resolved) -> None:
 
 
 def require_published(found: Resolved, records: RepoStore) -> Resolved:
-    """Refuse a commit that only its object knows of: its writer lost a race, or died before publishing."""
+    """Refuse a commit that was stored but never published: its writer lost a race, or died."""
     if found.branch is None and not _is_published(found.record, records):
         raise CommitNotFoundError(
             f"commit {found.record.commit.graph_commit_id} was never published",
@@ -148,7 +148,7 @@ def require_published(found: Resolved, records: RepoStore) -> Resolved:
 
 
 def require_kept(found: Resolved, records: RepoStore) -> Resolved:
-    """Refuse a commit that garbage collection let go; a log does not tell, so that one named by it is looked up."""
+    """Refuse a collected commit. A log entry does not record that, so the commit of an old entry is looked up."""
     refuse_collected(found.record)
     if found.is_old:
         require_uncollected(records.context, found.record.commit.graph_commit_id)
@@ -181,7 +181,7 @@ def _back(start: Resolved, ref: Ref, records: RepoStore) -> Resolved:
 
 
 def _shown_at(entry: LogEntry, ref: Ref, records: RepoStore) -> LogEntry:
-    """A branch as it showed itself at a time, given its newest entry at that time."""
+    """Return what a branch showed at a time, given its newest entry at that time."""
     if entry.state.mode is not BranchMode.LIVE:
         return entry
     return shown(entry, _entry_at(replace(ref, name=MAIN), records).head)

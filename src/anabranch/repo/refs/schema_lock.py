@@ -39,7 +39,7 @@ def refuse_locked(records: RepoStore) -> None:
 def _acquire(records: RepoStore) -> tuple[Lease, LogEntry]:
     holder = records.context.new_id()
     lease = records.context.leases.new(LOCK, holder)
-    lease.start()  # before the entry: whoever reads the entry must find the lease
+    lease.start()  # before the entry: a process that reads the entry must find the lease
     try:
         return lease, _lock(records, holder)
     except BaseException:

@@ -64,12 +64,12 @@ def create_tag(records: RepoStore, name: TagName, *, commit_id: str, description
         number=1 if before is None else before.number + 1,
     )
     if not _append(records, tag):
-        raise TagExistsError(f"someone just made a tag '{name}'", hint="choose another name")
+        raise TagExistsError(f"another writer just created a tag '{name}'", hint="choose another name")
     try:
         _refuse_name_of_branch(records, name)
         require_uncollected(records.context, commit_id)
     except AnabranchError:
-        # Where the number is taken, somebody else deleted the tag.
+        # If the number is taken, another process has deleted the tag.
         _append(records, replace(tag, number=tag.number + 1, is_deleted=True))
         raise
     return tag
@@ -83,7 +83,7 @@ def _refuse_name_of_branch(records: RepoStore, name: TagName) -> None:
 def delete_tag(records: RepoStore, name: TagName) -> None:
     tag = get_tag(records, name)
     if not _append(records, replace(tag, number=tag.number + 1, is_deleted=True)):
-        raise BusyError(f"tag '{name}' was changed meanwhile", hint="look at it and try again")
+        raise BusyError(f"tag '{name}' was changed by another writer at the same time", hint="read it again and retry")
 
 
 def find_tag(records: RepoStore, name: TagName) -> TagInfo | None:
@@ -110,14 +110,14 @@ def list_tags(records: RepoStore) -> tuple[TagInfo, ...]:
 
 
 def iter_tagged_since(records: RepoStore, since: datetime) -> Iterator[TagInfo]:
-    """Every tag that exists, or did at some time since then, by the store's clock."""
+    """Yield each tag that exists, or existed at some time since then, by the store's clock."""
     for folder in records.context.store.list_folders(TAGS):
         log = NumberedLog(records.context.store, folder)
         listed = ((log.number_of(info.path), info.modified) for info in records.context.store.list(folder))
         times = {number: modified for number, modified in listed if number is not None}
         for number in sorted(times, reverse=True):
             tag = _decode_own(log, folder.rpartition("/")[2], number, records.context.store.get(log.path(number)))
-            # A tombstone tells what was tagged until then.
+            # A tombstone repeats the commit that was tagged until then.
             if not tag.is_deleted or times[number] >= since:
                 yield tag
             if times[number] < since:

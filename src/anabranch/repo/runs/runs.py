@@ -90,7 +90,7 @@ class RunInfo:
 
 def run_state(entry: LogEntry) -> RunState:
     if entry.state.run is None:
-        raise RunNotFoundError(f"branch '{entry.branch}' is no run", hint="list the runs to see which exist")
+        raise RunNotFoundError(f"branch '{entry.branch}' is not a run", hint="list the runs to see which exist")
     return entry.state.run
 
 
@@ -132,7 +132,7 @@ def begin_run(
 def _require_still(records: RepoStore, head: LogEntry) -> None:
     now = records.heads.find(head.branch)
     if now is None or now.state.is_deleted or now.state.created_as != head.state.created_as:
-        raise BranchNotFoundError(f"branch '{head.branch}' was deleted meanwhile", hint="begin on another one")
+        raise BranchNotFoundError(f"branch '{head.branch}' was deleted at the same time", hint="begin on another one")
 
 
 def _first_entry(
@@ -173,7 +173,7 @@ def _first_entry(
 
 
 def get_run(records: RepoStore, run_id: str) -> LogEntry:
-    """The newest entry of a run's log, whether it is over or not."""
+    """Return the newest entry of a run's log, whether it has ended or not."""
     entry = records.heads.find(BranchName.of_run(_checked_id(run_id)))
     if entry is None:
         raise RunNotFoundError(f"there is no run {run_id!r}", hint="list the runs to see which exist")
@@ -190,7 +190,7 @@ def _checked_id(run_id: str) -> str:
 
 
 def list_runs(records: RepoStore, *, target: BranchName | None = None) -> Iterator[RunInfo]:
-    """The runs, newest first; read as far as somebody asks."""
+    """Yield the runs, newest first; they are read on demand."""
     alive: Alive = {}
     for entry in records.heads.list_runs():
         on = run_state(entry).target
@@ -199,7 +199,7 @@ def list_runs(records: RepoStore, *, target: BranchName | None = None) -> Iterat
 
 
 def describe_run(records: RepoStore, entry: LogEntry, *, alive: Alive | None = None) -> RunInfo:
-    """What a run is by now; `alive` remembers which runs gave a sign of life, for whoever asks for many."""
+    """Return the current state of a run. `alive` caches the leases by target, for a list of many runs."""
     run, run_id, state = run_state(entry), entry.branch.run_id or "", entry.state
     phase, commit_id = run.phase, run.commit_id
     if phase not in _OVER:
@@ -230,7 +230,7 @@ def _is_alive(records: RepoStore, entry: LogEntry, known: Alive) -> bool:
 
 
 def find_published(records: RepoStore, entry: LogEntry, *, head: LogEntry | None = None) -> GraphCommit | None:
-    """The commit a run was published as, though its process died before it could say so."""
+    """Return the commit that a run was published as, also if its process died before it recorded that."""
     run = run_state(entry)
     head = records.heads.find(run.target) if head is None else head
     if run.published_after is None or head is None:
@@ -314,7 +314,7 @@ def fence_off_publishers(records: RepoStore, entry: LogEntry) -> GraphCommit | N
 
 
 def refuse_over(entry: LogEntry) -> None:
-    """Refuse to do anything more with a run that has ended."""
+    """Refuse a run that has ended."""
     run = run_state(entry)
     if run.phase in _OVER:
         raise RunEndedError(f"run {entry.branch.run_id} is over: it was {run.phase}", hint="begin another run")

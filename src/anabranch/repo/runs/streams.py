@@ -1,4 +1,4 @@
-"""Batches of streams: each becomes one commit of a branch, however often and by however many it is tried.
+"""Batches of streams: each becomes exactly one commit of a branch, also if several processes try it repeatedly.
 
 The commits are the only record of what was published: each names its query and epoch in its metadata.
 """
@@ -24,7 +24,7 @@ EPOCH = "stream.epoch"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamBatch:
-    """What a query has for a table at one time; it numbers its batches upwards, by epochs."""
+    """One batch of a streaming query for a table. Its epoch is higher than that of the batch before."""
 
     query: str
     epoch: int
@@ -32,7 +32,7 @@ class StreamBatch:
 
 
 class _AlreadyPublishedError(Exception):
-    """Somebody else published the same batch meanwhile."""
+    """Another process has published the same batch."""
 
 
 def publish_batch(

@@ -1,4 +1,4 @@
-"""Checks on a state before anybody can see it: SQL that must return no rows, or Python."""
+"""Checks on a state before it is published: SQL that must return no rows, or Python functions."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -42,13 +42,13 @@ _LONGEST_NAME = 80
 
 
 def checked_checks(given: object) -> tuple[NamedCheck, ...]:
-    """The checks with their names; those given without one are called by their text or function, as several may be."""
+    """Return the checks with their names; the default name is the text or the name of the function."""
     if isinstance(given, Mapping):
         named = list(given.items())
     elif isinstance(given, Sequence) and not isinstance(given, str):
         named = [(_name(check), check) for check in given]
     else:
-        raise InvalidInputError(f"{given!r} is no list of checks", hint="give a list, or a dict of names to checks")
+        raise InvalidInputError(f"{given!r} is not a list of checks", hint="give a list, or a dict of names to checks")
     for name, check in named:
         if not isinstance(name, str) or not (isinstance(check, str) or callable(check)):
             raise InvalidInputError(f"the check {check!r} is neither SQL nor a function", hint="give one of them")
@@ -100,7 +100,7 @@ def _require_no_rows(name: str, sql: str, snapshot: Snapshot, query: Query) -> N
 
 @contextmanager
 def _naming(name: str) -> Iterator[None]:
-    """Say which check it is that cannot be asked."""
+    """Name the check that cannot be run in the error."""
     try:
         yield
     except (InvalidExpressionError, TableNotFoundError) as err:
@@ -133,7 +133,7 @@ def _require_success(name: str, check: Callable[[Snapshot], object], snapshot: S
 
 
 def _is_false(answer: object) -> bool:
-    """Whether it is False, be it Python's, numpy's or Arrow's; what is only empty or 0 is not."""
+    """Whether an answer is False, of Python, numpy or Arrow. An empty answer or 0 is not False."""
     import numpy as np
     import pyarrow as pa
 

@@ -117,7 +117,7 @@ def require_expressions(given: object) -> None:
 
 def _require_changes(given: object) -> None:
     if not isinstance(given, Sequence) or not all(isinstance(change, ColumnChange) for change in given):
-        raise InvalidInputError(f"{given!r} is no list of column changes", hint="give a list of ColumnChange")
+        raise InvalidInputError(f"{given!r} is not a list of column changes", hint="give a list of ColumnChange")
 
 
 def _require_notes(given: Any) -> None:

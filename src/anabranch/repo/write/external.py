@@ -1,4 +1,4 @@
-"""Find what strangers wrote to the tables of a branch with other tools."""
+"""Find external writes: what other Lance tools wrote to the tables of a branch."""
 
 from anabranch.format import staging
 from anabranch.ids import BranchName, TableKey
@@ -12,7 +12,7 @@ __all__ = ["list_foreign_writes"]
 
 
 def list_foreign_writes(records: RepoStore, branch: BranchName) -> tuple[ForeignWrite, ...]:
-    """The direct writes that nobody has adopted or set aside, by table. Each table of the branch is opened."""
+    """List the external writes that were not adopted or set aside, by table. Each table of the branch is opened."""
     tables = records.commits.tables_of(records.heads.get(branch).head)
     owned = [key for key in sorted(tables) if owns(branch, tables[key].home)]
     found = in_parallel(lambda key: _find(records, branch, key, tables[key]), owned)
@@ -21,9 +21,9 @@ def list_foreign_writes(records: RepoStore, branch: BranchName) -> tuple[Foreign
 
 def _find(records: RepoStore, branch: BranchName, key: TableKey, entry: TableEntry) -> ForeignWrite | None:
     home = records.context.home_of(entry)
-    strangers = staging.foreign_versions(home, since=entry.head)
-    if not strangers:
+    external = staging.foreign_versions(home, since=entry.head)
+    if not external:
         return None
-    versions = ", ".join(map(str, strangers))
+    versions = ", ".join(map(str, external))
     problem = f"an external writer changed {home.uri!r}: version {versions}"
     return ForeignWrite(table=str(key), home=str(branch), problem=problem)

@@ -141,7 +141,7 @@ def _new_draft(key: TableKey, dataset: str, pin: Pin, primary_key: Sequence[str]
 
 def check_primary_key(key: TableKey, schema: pa.Schema, primary_key: Sequence[str]) -> None:
     if isinstance(primary_key, str):
-        raise InvalidInputError(f"the primary key {primary_key!r} is no list", hint=f"give [{primary_key!r}]")
+        raise InvalidInputError(f"the primary key {primary_key!r} is not a list", hint=f"give [{primary_key!r}]")
     require_names(primary_key)
     for name in primary_key:
         if name not in schema.names:
@@ -159,33 +159,33 @@ def check_primary_key(key: TableKey, schema: pa.Schema, primary_key: Sequence[st
 
 
 def _can_be_key(kind: pa.DataType) -> bool:
-    """Whether values of a type can be told apart for good, and Arrow can find them again."""
+    """Whether equal values of a type have one form, and Arrow can look them up."""
     types = pa.types
     is_odd = types.is_nested(kind) or types.is_floating(kind) or types.is_null(kind) or types.is_dictionary(kind)
     return not is_odd and not isinstance(kind, pa.BaseExtensionType)
 
 
 def free_dataset(context: RepoConfig, key: TableKey) -> str:
-    """A folder that no table has, nor ever had."""
+    """Return a folder that no table has or had."""
     return f"{key.bucket}/{key.table}-{context.new_id().lower()}.lance"
 
 
 def check_unique(pin: Pin, keys: Sequence[str]) -> None:
-    """Refuse a version whose rows are no table of this key."""
+    """Refuse a version in which a key occurs twice."""
     if keys:
         staging.refuse_repeated(scan.keys_of(pin, keys))
 
 
 def refuse_shared_home(key: TableKey, entry: TableEntry, tables: TableMap, *, besides: Container[TableKey]) -> None:
-    """Refuse a folder that another table, made and renamed meanwhile, has taken."""
+    """Refuse a folder that another table has taken, which was created and renamed concurrently."""
     if is_home_shared(entry, tables, besides=besides):
         raise WriteConflictError(
-            f"the place of table '{key}' was taken by another one meanwhile", hint="do it again on the new state"
+            f"another table took the folder of table '{key}' at the same time", hint="do it again on the new state"
         )
 
 
 def is_home_shared(entry: TableEntry, tables: TableMap, *, besides: Container[TableKey]) -> bool:
-    """Whether a table that is not among some has the folder of another."""
+    """Whether a table, other than the ones in `besides`, has the same folder."""
     place = (entry.dataset, entry.home)
     return any(key not in besides and (other.dataset, other.home) == place for key, other in tables.items())
 

@@ -1,4 +1,4 @@
-"""What only branches do that follow another: pull a table, freeze, drift."""
+"""Pull a table from the parent, freeze a live branch, and report drift from main."""
 
 from dataclasses import dataclass
 
@@ -50,14 +50,14 @@ def _require(records: RepoStore, entry: LogEntry, key: TableKey) -> None:
 
 
 def _require_live(entry: LogEntry) -> Changes:
-    """Change nothing more on a branch that somebody else moved meanwhile, if it is live still."""
+    """Return no changes for a head that another writer put first; refuse it if the branch is not live any more."""
     if not _is_live(entry):
-        raise WriteConflictError(f"branch '{entry.branch}' was frozen meanwhile", hint="look at it and try again")
+        raise WriteConflictError(f"branch '{entry.branch}' was frozen at the same time", hint="read it again and retry")
     return {}
 
 
 def _pulled_from(records: RepoStore, entry: LogEntry, key: TableKey) -> CommitRecord:
-    """The commit that has a table as a branch's parent shows it now: of a live parent, maybe the one of main."""
+    """Return the commit with a table as the branch's parent shows it now; of a live parent, that may be one of main."""
     parent = entry.state.parent
     if parent is None or parent.branch is None:
         raise InvalidInputError(
@@ -81,7 +81,7 @@ def freeze_branch(records: RepoStore, branch: BranchName) -> Published:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableDrift:
-    """What main did with a table since the branch took its copy. Rows are None where there is no such table."""
+    """How main changed a table since the branch copied it. A missing table has None for its rows."""
 
     table: str
     has_drifted: bool

@@ -1,6 +1,7 @@
-"""Writers of one table in one process wait for each other instead of preparing work that is lost.
+"""Let writers of one table in one process wait for each other, instead of staging work that loses the race.
 
-Only a courtesy: whoever cannot wait safely, or has waited long enough, goes on, and publishing decides.
+This saves work and is not needed for correctness: a writer that cannot wait safely, or has waited long enough,
+continues, and publishing decides.
 """
 
 import threading
@@ -14,28 +15,28 @@ __all__ = ["Writer", "WriterQueue", "queue_of_this_process"]
 Key = tuple[str, str, str]
 
 _PATIENCE_SECONDS = 10.0
-# How often a waiting writer looks whether the one before it was forgotten: nobody tells it of that.
-_GLANCE_SECONDS = 0.1
+# How often a waiting writer checks whether the holder was dropped, which notifies no one.
+_POLL_SECONDS = 0.1
 
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
 class Writer:
-    """One transaction in the queue. The queue does not keep it alive, so a forgotten one is in nobody's way."""
+    """One transaction in the queue. The queue does not keep it alive, so a dropped one does not block others."""
 
     thread: int = field(default_factory=threading.get_ident)
 
 
 @dataclass(slots=True)
 class WriterQueue:
-    """Who is writing what, and how many writers have left: whoever reads the same number twice has missed nobody."""
+    """Which writer holds which table. `generation` increases whenever a writer finishes."""
 
     patience_seconds: float = _PATIENCE_SECONDS
-    departures: int = 0
+    generation: int = 0
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _turns: dict[Key, weakref.ref[Writer]] = field(default_factory=dict)
 
     def take(self, writer: Writer, key: Key) -> None:
-        """Wait for a key's turn, and not for ever; after that the key is the writer's until it leaves."""
+        """Wait a bounded time for a key; after that the writer holds it until it leaves."""
         deadline = time.monotonic() + self.patience_seconds
         with self._changed:
             while self._holder(key) not in {None, writer}:
@@ -43,7 +44,7 @@ class WriterQueue:
                     return
                 if (left := deadline - time.monotonic()) <= 0:
                     break
-                self._changed.wait(min(left, _GLANCE_SECONDS))
+                self._changed.wait(min(left, _POLL_SECONDS))
             self._turns[key] = weakref.ref(writer)
 
     def leave(self, writer: Writer) -> None:
@@ -51,7 +52,7 @@ class WriterQueue:
             for key in list(self._turns):
                 if self._holder(key) in {None, writer}:
                     del self._turns[key]
-            self.departures += 1
+            self.generation += 1
             self._changed.notify_all()
 
     def _holder(self, key: Key) -> Writer | None:

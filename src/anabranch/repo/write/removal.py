@@ -1,4 +1,4 @@
-"""The notice that a dropped table's folder is about to go, for whoever would take the folder over."""
+"""The notice that garbage collection removes the folder of a dropped table, so that no new table uses the folder."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,9 +13,9 @@ REMOVING = "_gc/removing"
 
 @contextmanager
 def being_removed(context: RepoConfig, dataset: str) -> Iterator[None]:
-    """Say that a folder goes before it is looked at, so that either side notices the other.
+    """Announce the removal of a folder before it is checked, so that one of the two sides sees the other.
 
-    Whoever dies here leaves the notice, and new tables of that name are put elsewhere until it is collected too.
+    If the process dies here, the notice stays, and new tables of that name use another folder until it is collected.
     """
     context.store.put(_path(dataset), b"\n")
     yield
@@ -23,7 +23,7 @@ def being_removed(context: RepoConfig, dataset: str) -> Iterator[None]:
 
 
 def is_being_removed(context: RepoConfig, dataset: str) -> bool:
-    """Whether a folder may go; to be asked after something was written into it."""
+    """Whether a folder may be removed now; to be called after something was written into it."""
     return find_object(context.store, _path(dataset)) is not None
 
 

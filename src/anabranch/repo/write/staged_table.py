@@ -210,7 +210,7 @@ def one_time_step(name: str, staged: Pin) -> Step:
 
 
 def replayed(draft: StagedTable, theirs: TableEntry, theirs_pin: Pin) -> StagedTable:
-    """The same steps on top of what somebody else published meanwhile."""
+    """Return the table with the same steps on top of what another writer published."""
     pin = theirs_pin
     for step in draft.steps:
         if step.again is None:
@@ -227,7 +227,7 @@ def replayed(draft: StagedTable, theirs: TableEntry, theirs_pin: Pin) -> StagedT
 
 @contextmanager
 def conflicts_named(key: TableKey) -> Iterator[None]:
-    """Say of which table a conflict is: whoever publishes many has not named it."""
+    """Name the table in conflict errors: a commit may have many tables."""
     try:
         yield
     except (KeyConflictError, WriteConflictError) as err:
@@ -237,7 +237,7 @@ def conflicts_named(key: TableKey) -> Iterator[None]:
 def _refuse_other_columns(before: Pin, now: Pin) -> None:
     if not staging.has_same_fields(before, now):
         raise WriteConflictError(
-            "the columns of the table were changed by another commit meanwhile",
+            "the columns of the table were changed by another commit at the same time",
             hint="run the transaction again on the new state",
         )
 

@@ -1,4 +1,4 @@
-"""The tables of a transaction: those of the head it builds on, and what it has made of some of them."""
+"""The tables of a transaction: those of the head that it builds on, and the ones that it has changed."""
 
 from anabranch.errors import InvalidInputError, TableNotFoundError, WriteConflictError
 from anabranch.format.staging import Pin
@@ -13,9 +13,9 @@ __all__ = ["WriteSet"]
 
 
 class WriteSet:
-    """A draft of each table that was changed, None for one that was dropped, on top of the head of a branch.
+    """The staged table for each changed one, None for a dropped one, on top of the head of a branch.
 
-    On a live branch the head is seen with main as it was at the beginning.
+    On a live branch the head is combined with main as it was at the beginning.
     """
 
     def __init__(self, records: RepoStore, branch: BranchName) -> None:
@@ -25,7 +25,7 @@ class WriteSet:
         self.begin(branch)
 
     def begin(self, branch: BranchName) -> None:
-        """Look at the branch as it is now; only while nothing is drafted."""
+        """Read the newest head of the branch; only while nothing is staged."""
         self.head = self._records.heads.get(branch)
         is_live = self.head.state.mode is BranchMode.LIVE
         self.main: CommitRecord | None = self._records.heads.get(BranchName(MAIN)).head if is_live else None
@@ -59,7 +59,7 @@ class WriteSet:
         return self._tables[key]
 
     def get(self, key: TableKey) -> StagedTable:
-        """The draft of a table, or one to begin with."""
+        """Return a table as it is staged, or ready to be staged."""
         draft = self._drafts.get(key)
         if draft is None:
             draft = draft_existing(self._records.context, self.head.home_branch, key, self.entry(key))
@@ -70,7 +70,7 @@ class WriteSet:
         self._drafts[key] = draft
 
     def take_in(self, prepared: StagedTable, step: Step) -> None:
-        """Go on with a table as it was prepared; where it has changed since, on top of that, if that can be."""
+        """Add a table that was prepared before; if it has changed since, on top of the change where that is safe."""
         key = prepared.key
         if key in self._drafts:
             raise InvalidInputError(
@@ -85,7 +85,7 @@ class WriteSet:
             self.rebase(self.head)
 
     def changes(self) -> dict[TableKey, TableEntry | None]:
-        """What differs from the head: the new entry of each table, None for one that is gone."""
+        """Return what differs from the head: the new entry of each table, None for a dropped one."""
         changes: dict[TableKey, TableEntry | None] = {}
         for key, draft in self._drafts.items():
             origin = self._origins[key]
@@ -97,7 +97,7 @@ class WriteSet:
         return changes
 
     def rebase(self, head: LogEntry) -> Changes:
-        """Bring the drafts onto a head that somebody else published."""
+        """Move the staged tables onto a head that another writer published."""
         tables = self._tables_on(head)
         for key in self.changes():
             draft, theirs = self._drafts[key], tables.get(key)
@@ -114,12 +114,12 @@ class WriteSet:
         is_new_here = origin is None or draft is None or draft.origin is None
         if theirs is None or draft is None or is_new_here or theirs.primary_key != draft.primary_key:
             raise WriteConflictError(
-                f"table '{key}' was created, dropped or replaced by another commit meanwhile",
+                f"table '{key}' was created, dropped or replaced by another commit at the same time",
                 hint="run the transaction again on the new state",
             )
         if not owns(branch, theirs.home):
             raise WriteConflictError(
-                f"table '{key}' was reset by another commit meanwhile",
+                f"table '{key}' was reset by another commit at the same time",
                 hint="run the transaction again on the new state",
             )
         return replayed(draft, theirs, Pin(home=self._records.context.home_of(theirs), version=theirs.version))
