@@ -75,12 +75,17 @@ def build(jar: Path) -> None:
         jar.parent.mkdir(exist_ok=True)
         unfinished = jar.with_suffix(".tmp")
         with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_DEFLATED) as archive:
-            for file in sorted(Path(folder).rglob("*.class")):
-                # A fixed time: the same sources make the same file.
-                entry = zipfile.ZipInfo(file.relative_to(folder).as_posix(), date_time=(1980, 1, 1, 0, 0, 0))
-                entry.compress_type = zipfile.ZIP_DEFLATED
-                archive.writestr(entry, file.read_bytes())
+            _add_files(archive, Path(folder), "*.class")
+            _add_files(archive, SOURCES, "META-INF/services/*")
         unfinished.replace(jar)
+
+
+def _add_files(archive: zipfile.ZipFile, folder: Path, pattern: str) -> None:
+    for file in sorted(folder.rglob(pattern)):
+        # A fixed time: the same sources make the same file.
+        entry = zipfile.ZipInfo(file.relative_to(folder).as_posix(), date_time=(1980, 1, 1, 0, 0, 0))
+        entry.compress_type = zipfile.ZIP_DEFLATED
+        archive.writestr(entry, file.read_bytes())
 
 
 if __name__ == "__main__":

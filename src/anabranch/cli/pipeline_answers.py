@@ -1,14 +1,14 @@
 """What commands answer about pipelines: what would be done, what was done, and whether it came out the same again."""
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from anabranch.cli.commits import short_id
 from anabranch.cli.output import Answer, Line, Table, count
 
 if TYPE_CHECKING:
     from anabranch.pipelines.backfill import Backfill
-    from anabranch.pipelines.plan import Plan
+    from anabranch.pipelines.plan import Plan, Step
     from anabranch.pipelines.reproduction import ComparedOutput, Reproduction
     from anabranch.pipelines.running import PipelineRun
 
@@ -16,55 +16,62 @@ __all__ = ["backfill_answer", "plan_answer", "reproduction_answer", "run_answer"
 
 
 def plan_answer(plan: "Plan", *, draws: bool = False, svg: str | None = None) -> Answer:
-    steps = [
-        {
-            "output": step.key,
-            "kind": step.output.kind,
-            "engine": step.output.engine.value,
-            "write": step.output.write.value,
-            "creates": step.creates,
-            "inputs": list(step.output.inputs),
-            "incremental": list(step.output.incremental),
-            "after": list(step.after),
-            "primary_key": list(step.output.primary_key),
-            "description": step.output.description,
-        }
-        for step in plan.steps
-    ]
-    document = {
+    """Answer what a pipeline would do, as a graph with `draws`; `svg` is the file that has the graph as a picture."""
+    sentences = [f"{plan.pipeline} on {plan.branch}: {count(len(plan.steps), 'step')}; nothing was done"]
+    document = _plan_document(plan)
+    if svg is not None:
+        sentences.append(f"drew the graph into {svg}")
+        document["svg"] = svg
+    lines: list[Line] = []
+    if draws and plan.steps:
+        # Two empty lines keep the drawing apart.
+        lines = [Line(""), *map(Line, plan.to_text().splitlines()), Line("")]
+    return Answer(document=document, sentences=sentences, lines=lines, tables=_plan_tables(plan))
+
+
+def _plan_document(plan: "Plan") -> dict[str, Any]:
+    return {
         "pipeline": plan.pipeline,
         "branch": plan.branch,
         "source_hash": plan.source.hash,
         "parameters": {name: str(value) for name, value in plan.parameters.items()},
-        "steps": steps,
+        "steps": [_step_document(step) for step in plan.steps],
         "checks": [check.name for check in plan.checks],
         "edges": [{"from": key, "to": step.key} for step in plan.steps for key in step.output.inputs],
-        **({} if svg is None else {"svg": svg}),
     }
-    rows = tuple(
-        (
-            number,
-            step.key,
-            step.output.kind,
-            f"{step.output.write.value}{', creates it' if step.creates else ''}",
-            ", ".join(
-                f"{name} (what is new)" if name in step.output.incremental else name for name in step.output.inputs
-            )
-            or None,
-        )
-        for number, step in enumerate(plan.steps, start=1)
-    )
+
+
+def _step_document(step: "Step") -> dict[str, Any]:
+    return {
+        "output": step.key,
+        "kind": step.output.kind,
+        "engine": step.output.engine.value,
+        "write": step.output.write.value,
+        "creates": step.creates,
+        "inputs": list(step.output.inputs),
+        "incremental": list(step.output.incremental),
+        "after": list(step.after),
+        "primary_key": list(step.output.primary_key),
+        "description": step.output.description,
+    }
+
+
+def _plan_tables(plan: "Plan") -> list[Table]:
+    rows = tuple(_step_row(number, step) for number, step in enumerate(plan.steps, start=1))
     tables = [Table(columns=("step", "output", "kind", "write", "reads"), rows=rows, empty="no output is selected")]
     if plan.parameters:
         values = tuple((name, str(value)) for name, value in plan.parameters.items())
         tables.append(Table(title="parameters", columns=("", ""), rows=values))
     if plan.checks:
         tables.append(Table(title="checks", columns=("",), rows=tuple((check.name,) for check in plan.checks)))
-    sentence = f"{plan.pipeline} on {plan.branch}: {count(len(plan.steps), 'step')}; nothing was done"
-    sentences = [sentence, *([] if svg is None else [f"drew the graph into {svg}"])]
-    # Two empty lines keep the drawing apart.
-    lines = [Line(""), *map(Line, plan.to_text().splitlines()), Line("")] if draws and plan.steps else []
-    return Answer(document=document, sentences=sentences, lines=lines, tables=tables)
+    return tables
+
+
+def _step_row(number: int, step: "Step") -> tuple[int, str, str, str, str | None]:
+    output = step.output
+    write = f"{output.write.value}{', creates it' if step.creates else ''}"
+    reads = [f"{name} (what is new)" if name in output.incremental else name for name in output.inputs]
+    return number, step.key, output.kind, write, ", ".join(reads) or None
 
 
 def backfill_answer(done: "Backfill") -> Answer:

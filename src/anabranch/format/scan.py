@@ -20,7 +20,15 @@ from anabranch.format.staging.expressions import COMPUTING, enclosed
 from anabranch.format.staging.key_hashes import KeyRows
 from anabranch.format.staging.pin import Pin
 
-__all__ = ["count_rows", "filter_errors", "iter_batches", "read_appended", "read_nearest", "read_table"]
+__all__ = [
+    "check_nearest",
+    "count_rows",
+    "filter_errors",
+    "iter_batches",
+    "read_appended",
+    "read_nearest",
+    "read_table",
+]
 
 
 def read_table(
@@ -95,17 +103,7 @@ def read_nearest(
     filter: str | None = None,  # noqa: A002 - Arrow's and Lance's name
 ) -> pa.Table:
     """Read the rows whose vectors are nearest, nearest first; a filter is applied before, not to the k found."""
-    _list(pin, [column])
-    kind = pin.schema.field(column).type
-    if not pa.types.is_fixed_size_list(kind):
-        raise InvalidInputError(f"column {column!r} is {kind} and holds no vectors", hint="name a column of vectors")
-    if len(vector) != kind.list_size:
-        raise InvalidInputError(
-            f"the vector has {len(vector)} numbers, and those of {column!r} have {kind.list_size}",
-            hint="give as many",
-        )
-    if k < 1:
-        raise InvalidInputError(f"{k} nearest rows cannot be found", hint="ask for 1 or more")
+    kind = check_nearest(pin, column, vector, k=k)
     asked = None if columns is None else [*(_list(pin, columns) or ()), "_distance"]
     with filter_errors(pin, filter):
         return (
@@ -118,6 +116,22 @@ def read_nearest(
             )
             .to_table()
         )
+
+
+def check_nearest(pin: Pin, column: str, vector: Sequence[float], *, k: int) -> pa.FixedSizeListType:
+    """Refuse a search that cannot work; return the type of the column of vectors."""
+    _list(pin, [column])
+    kind = pin.schema.field(column).type
+    if not pa.types.is_fixed_size_list(kind):
+        raise InvalidInputError(f"column {column!r} is {kind} and holds no vectors", hint="name a column of vectors")
+    if len(vector) != kind.list_size:
+        raise InvalidInputError(
+            f"the vector has {len(vector)} numbers, and those of {column!r} have {kind.list_size}",
+            hint="give as many",
+        )
+    if k < 1:
+        raise InvalidInputError(f"{k} nearest rows cannot be found", hint="ask for 1 or more")
+    return kind
 
 
 def _enclosed(condition: str | None) -> str | None:

@@ -11,6 +11,7 @@ from anabranch.format.staging import Pin
 from anabranch.ids import MAIN, TableKey
 from anabranch.repo.repository import Repository
 from anabranch.repo.snapshot import Table
+from anabranch.storage.uris import normalise_uri
 
 __all__ = [
     "FORMAT",
@@ -23,6 +24,7 @@ __all__ = [
     "WriteOptions",
     "asks_for_changes",
     "pinned_options",
+    "with_lent_options",
 ]
 
 FORMAT = "anabranch"
@@ -145,6 +147,13 @@ class WriteOptions:
         if "run" in options:
             raise InvalidInputError("a stream does not write into a run", hint="give the option 'branch' instead")
         return cls.parse({"message": "", **{name: options[name] for name in options if name not in _STREAMING}})
+
+
+def with_lent_options(options: Mapping[str, str], lent: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    """Add the storage options that the session was lent for the repository, by its URI; given ones win."""
+    repository = options.get("repo")
+    found = lent.get(normalise_uri(repository), {}) if repository and lent else {}
+    return {**{f"{SECRET}{name}": value for name, value in found.items()}, **options}
 
 
 def pinned_options(repository: Repository, table: Table) -> dict[str, str]:

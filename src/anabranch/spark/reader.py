@@ -7,11 +7,27 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from anabranch.errors import TableNotFoundError
 from anabranch.format.splits import Selection, Split, plan_splits, read_split
 from anabranch.format.staging import Pin
+from anabranch.repo.repository import Repository
+from anabranch.spark.options import ReadOptions
 from anabranch.spark.types import as_shown, shown_columns
 
-__all__ = ["SnapshotReader"]
+__all__ = ["SnapshotReader", "find_pin"]
+
+
+def find_pin(reading: ReadOptions, repository: Repository) -> Pin:
+    """Return the version to read: the given one, else that of the table at the ref."""
+    if reading.pin is not None:
+        return reading.pin
+    snapshot = repository.published_snapshot_of(reading.ref)
+    key = reading.place.key
+    if key not in snapshot:
+        raise TableNotFoundError(
+            f"there is no table '{key}' in '{reading.ref}'", hint="list its tables to see which exist"
+        )
+    return snapshot[key].pin
 
 
 class _Part(InputPartition):

@@ -7,6 +7,7 @@ libraries that it needs, which have compiled parts, must be installed there, at 
 import hashlib
 import importlib
 import io
+import json
 import tempfile
 import zipfile
 from collections.abc import Mapping
@@ -28,6 +29,7 @@ _FORMAT_MODULE = "pyspark_anabranch"
 _PACKAGES = ("anabranch", _FORMAT_MODULE)
 _SHIPPED = "_anabranch_is_shipped"
 _LENT = "_anabranch_credentials"
+_LENT_SETTING = "spark.anabranch.secret."
 
 
 def ship(session: "SparkSession") -> None:
@@ -43,8 +45,8 @@ def ship(session: "SparkSession") -> None:
 def lend(session: "SparkSession", place: str, storage_options: Mapping[str, str]) -> None:
     """Let a session reach the repository at a place by these options, without anybody naming them in a query.
 
-    They travel inside the registered format. Options of a query do not: a Spark Connect server writes those down, as
-    they are, in its log of events.
+    They travel inside the registered format, and as a setting of the session for the source in the jar. Options of
+    a query do not: a Spark Connect server writes those down, as they are, in its log of events.
     """
     lent: dict[str, Mapping[str, str]] = getattr(session, _LENT, {})
     if not storage_options or lent.get(place) == storage_options:
@@ -53,6 +55,10 @@ def lend(session: "SparkSession", place: str, storage_options: Mapping[str, str]
     source = _source()
     # A class of its own is sent as a whole; one that can be imported is sent as its name.
     session.dataSource.register(type(source.__name__, (source,), {"credentials": known, "__module__": __name__}))
+    # The source in the jar reads them from the settings of the session, whose values Spark hides by their names.
+    digest = hashlib.sha256(place.encode()).hexdigest()[:16]
+    text = json.dumps({"repo": place, "storage_options": dict(storage_options)})
+    session.conf.set(f"{_LENT_SETTING}{digest}", text)
     setattr(session, _LENT, known)
 
 

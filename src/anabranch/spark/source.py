@@ -12,24 +12,23 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from anabranch.errors import InvalidInputError, TableNotFoundError
+from anabranch.errors import InvalidInputError
 from anabranch.format.splits import selected_schema
 from anabranch.format.staging import Pin
 from anabranch.spark.change_feed import ChangeReader, ChangeStreamReader, PinnedFeed
 from anabranch.spark.options import (
     FORMAT,
-    SECRET,
     FeedOptions,
     OpenRepository,
     ReadOptions,
     WriteOptions,
     asks_for_changes,
+    with_lent_options,
 )
-from anabranch.spark.reader import SnapshotReader
+from anabranch.spark.reader import SnapshotReader, find_pin
 from anabranch.spark.streaming import StreamCommitWriter
 from anabranch.spark.types import shown_schema
 from anabranch.spark.writer import CommitWriter
-from anabranch.storage.uris import normalise_uri
 
 __all__ = ["AnabranchSource"]
 
@@ -47,7 +46,7 @@ class AnabranchSource(DataSource):
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(dict(options))
-        self._given = {**self._lent(options), **options}
+        self._given = with_lent_options(options, type(self).credentials)
         self._pin: Pin | None = None
         self._feed: PinnedFeed | None = None
         self._was_sent = False
@@ -55,12 +54,6 @@ class AnabranchSource(DataSource):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._was_sent = True
-
-    @classmethod
-    def _lent(cls, options: Mapping[str, str]) -> dict[str, str]:
-        place = options.get("repo")
-        found = cls.credentials.get(normalise_uri(place), {}) if place and cls.credentials else {}
-        return {f"{SECRET}{name}": value for name, value in found.items()}
 
     @classmethod
     def name(cls) -> str:
@@ -74,7 +67,9 @@ class AnabranchSource(DataSource):
             self._feed = PinnedFeed.find(options, repository)
             return self._feed.shown
         reading = ReadOptions.parse(self._given)
-        self._pin = reading.pin or self._find_pin(reading)
+        place = reading.place
+        repository = type(self).open_repository(place.repository, storage_options=place.storage_options)
+        self._pin = find_pin(reading, repository)
         return shown_schema(selected_schema(self._pin, reading.selection))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802 - Spark's signature
@@ -120,13 +115,3 @@ class AnabranchSource(DataSource):
             # Spark makes a new source for the workers of each batch, and sends the query's own to where it commits.
             writer.prepare()
         return writer
-
-    def _find_pin(self, reading: ReadOptions) -> Pin:
-        place = reading.place
-        repository = type(self).open_repository(place.repository, storage_options=place.storage_options)
-        snapshot = repository.published_snapshot_of(reading.ref)
-        if place.key not in snapshot:
-            raise TableNotFoundError(
-                f"there is no table '{place.key}' in '{reading.ref}'", hint="list its tables to see which exist"
-            )
-        return snapshot[place.key].pin

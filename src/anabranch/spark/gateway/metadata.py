@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from pyspark.sql.types import FloatType, StructField, StructType
 
 from anabranch.errors import InvalidInputError
+from anabranch.format.scan import check_nearest
 from anabranch.format.storage_report import list_data_files
 from anabranch.repo.history.changes import TableFeed
 from anabranch.repo.history.table_line import TableChange
@@ -97,11 +98,13 @@ def plan_metadata(request: Request) -> dict[str, Any]:
                 f"the option {name!r} is not known to the metadata table '{kind}'",
                 hint=f"the options are {', '.join(known)}" if known else "leave it out",
             )
+    source = _source(request)
     if kind == _NEAREST:
-        _parse_nearest(options)
+        # Here, on the driver: an error of a task would come with the text of a failed job around it.
+        wanted = _parse_nearest(options)
+        check_nearest(source.snapshot[source.key].pin, wanted.column, wanted.vector, k=wanted.k)
     if kind != _CHANGES:
         return {"splits": [{}]}
-    source = _source(request)
     until = options.get("until", source.commit)
     changes = list(source.feed.iter_states(since=options.get("since"), until=until))
     return {"splits": [[_piece_to_json(piece) for piece in part] for part in plan_pieces(source.feed, changes)]}

@@ -41,6 +41,10 @@ class Request:
     def repository(self) -> Repository:
         return self._open_repository(self["repo"], actor=self.get("actor"), storage_options=self.storage_options)
 
+    def open(self, uri: str, storage_options: Mapping[str, str]) -> Repository:
+        """Open a repository that the request names in another way."""
+        return self._open_repository(uri, actor=self.get("actor"), storage_options=storage_options)
+
     def send_rows(self, batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> None:
         """Answer with rows, each batch as soon as there is one. Large batches are cut: a JVM has to hold each whole."""
         self._frames.send_arrow(schema.serialize())

@@ -63,7 +63,13 @@ def _selection(request: Request, columns: tuple[str, ...] | None = None) -> Sele
         Order(column=one["column"], is_ascending=one["ascending"], nulls_first=one["nulls_first"])
         for one in request.get("order", [])
     )
-    return Selection(columns=columns, filter=request.get("where"), limit=request.get("limit"), order=order)
+    return Selection(
+        columns=columns,
+        filter=request.get("where"),
+        bases=tuple(request.get("bases", ())),
+        limit=request.get("limit"),
+        order=order,
+    )
 
 
 def _as_read(rows: Iterator[pa.RecordBatch], shown: StructType) -> Iterator[pa.RecordBatch]:

@@ -98,13 +98,13 @@ public final class AnabranchCatalog implements StagingTableCatalog, SupportsName
     request.set("definition", TableInfoJson.of(info));
     request.put("message", Statement.current("CREATE TABLE " + identifier));
     try {
-      Gateway.call(settings, request);
+      Gateway.tryCall(settings, request);
       return loadTable(identifier);
     } catch (AnabranchException e) {
       if (e.kind().equals("TableExistsError")) {
         throw new TableAlreadyExistsException(identifier);
       }
-      throw e;
+      throw e.unchecked();
     } catch (NoSuchTableException e) {
       throw new IllegalStateException(e);
     }
@@ -160,13 +160,13 @@ public final class AnabranchCatalog implements StagingTableCatalog, SupportsName
     ObjectNode request = request("drop_table", identifier);
     request.put("message", Statement.current("DROP TABLE " + identifier));
     try {
-      Gateway.call(settings, request);
+      Gateway.tryCall(settings, request);
       return true;
     } catch (AnabranchException e) {
       if (e.kind().equals("TableNotFoundError")) {
         return false;
       }
-      throw e;
+      throw e.unchecked();
     }
   }
 
@@ -176,12 +176,12 @@ public final class AnabranchCatalog implements StagingTableCatalog, SupportsName
     request.set("new_parts", Json.array(partsOf(renamed)));
     request.put("message", Statement.current("ALTER TABLE " + old + " RENAME TO " + renamed));
     try {
-      Gateway.call(settings, request);
+      Gateway.tryCall(settings, request);
     } catch (AnabranchException e) {
       if (e.kind().equals("TableExistsError")) {
         throw new TableAlreadyExistsException(renamed);
       }
-      throw e;
+      throw e.unchecked();
     }
   }
 
@@ -265,7 +265,7 @@ public final class AnabranchCatalog implements StagingTableCatalog, SupportsName
     }
     throw new AnabranchException("InvalidInputError", "there is no procedure '" + identifier + "'",
         "the procedures of system are "
-            + all.stream().map(LakeProcedure::name).collect(Collectors.joining(", ")));
+            + all.stream().map(LakeProcedure::name).collect(Collectors.joining(", "))).unchecked();
   }
 
   // Requests
@@ -273,7 +273,7 @@ public final class AnabranchCatalog implements StagingTableCatalog, SupportsName
   private Table load(Identifier identifier, ObjectNode request) throws NoSuchTableException {
     request.set("commits", Json.of(queryCommits.current()));
     try {
-      JsonNode loaded = Gateway.call(settings, request);
+      JsonNode loaded = Gateway.tryCall(settings, request);
       if (loaded.get("is_pinned").asBoolean()) {
         queryCommits.current().put(loaded.get("ref").asText(), loaded.get("commit").asText());
       }
@@ -285,7 +285,7 @@ public final class AnabranchCatalog implements StagingTableCatalog, SupportsName
       if (e.kind().equals("TableNotFoundError")) {
         throw new NoSuchTableException(identifier);
       }
-      throw e;
+      throw e.unchecked();
     }
   }
 

@@ -95,7 +95,7 @@ final class Connection implements Closeable {
     if (kind == 'E') {
       JsonNode error = Json.parse(readBytes(length));
       throw new AnabranchException(
-          error.get("error").asText(), error.get("problem").asText(), error.get("hint").asText());
+          error.get("error").asText(), error.get("problem").asText(), error.get("hint").asText()).unchecked();
     }
     if (kind == 'Z' && expected == 'A') {
       return -1;

@@ -116,6 +116,11 @@ final class Gateway {
     }
   }
 
+  /** Send a request, for callers that handle errors of the gateway. */
+  static JsonNode tryCall(Settings settings, ObjectNode request) throws AnabranchException {
+    return call(settings, request);
+  }
+
   /** A request with the arguments that every request has. */
   static ObjectNode request(Settings settings, String operation) {
     ObjectNode request = Json.object();

@@ -52,11 +52,10 @@ final class LakeScan implements Scan, Batch, SupportsReportStatistics, SupportsR
     return this;
   }
 
-  /** The new rows of each commit. Spark pushes nothing into a stream. */
+  /** Spark pushes nothing into a stream. */
   @Override
   public MicroBatchStream toMicroBatchStream(String checkpoint) {
-    String rows = options.getBoolean("skipChanges", false) ? "skip" : "new";
-    return new ChangeStream(table.settings, table.followed(), options, pushed.columns(), rows);
+    return table.stream(options, pushed.columns());
   }
 
   @Override
@@ -115,6 +114,7 @@ final class LakeScan implements Scan, Batch, SupportsReportStatistics, SupportsR
   public InputPartition[] planInputPartitions() {
     ObjectNode request = Gateway.request(table.settings, "plan_scan");
     request.set("pin", table.pin);
+    request.set("bases", table.bases);
     pushed.putInto(request, runtimeWhere);
     request.put("cores", SparkContext.getOrCreate().defaultParallelism());
     JsonNode splits = Gateway.call(table.settings, request).get("splits");
@@ -138,6 +138,7 @@ final class LakeScan implements Scan, Batch, SupportsReportStatistics, SupportsR
     return other instanceof LakeScan scan
         && pushed.equals(scan.pushed)
         && table.pin.equals(scan.table.pin)
+        && table.bases.equals(scan.table.bases)
         && table.settings.repository.equals(scan.table.settings.repository);
   }
 

@@ -43,6 +43,9 @@ final class LakeScanBuilder
     this.table = table;
     this.options = options;
     columns = table.structType();
+    if (table.filter != null) {
+      where.add(table.filter);
+    }
   }
 
   @Override
@@ -130,7 +133,7 @@ final class LakeScanBuilder
 
   @Override
   public Scan build() {
-    if (aggregates != null && where.isEmpty() && aggregates.onlyCountsRows()) {
+    if (aggregates != null && where.isEmpty() && table.bases.isEmpty() && aggregates.onlyCountsRows()) {
       return new CountScan(table, aggregates);
     }
     StructType read = aggregates == null ? columns : aggregates.columns();

@@ -22,6 +22,7 @@ import org.apache.spark.sql.connector.expressions.Expressions;
 import org.apache.spark.sql.connector.expressions.NamedReference;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
 import org.apache.spark.sql.connector.read.ScanBuilder;
+import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.connector.write.LogicalWriteInfo;
 import org.apache.spark.sql.connector.write.RowLevelOperationBuilder;
 import org.apache.spark.sql.connector.write.RowLevelOperationInfo;
@@ -54,6 +55,9 @@ class LakeTable
   final long rows;
   final long bytes;
   final String[] primaryKey;
+  /** A predicate that all rows that are read meet, or null; and the storage locations of their files, if chosen. */
+  final String filter;
+  final JsonNode bases;
   private final String name;
   private final String commit;
   private final StructType schema;
@@ -70,6 +74,8 @@ class LakeTable
     bytes = loaded.get("bytes").asLong();
     primaryKey = Json.strings(loaded.get("primary_key"));
     properties = loaded.get("properties");
+    filter = loaded.hasNonNull("filter") ? loaded.get("filter").asText() : null;
+    bases = loaded.path("bases");
     schema = withoutNullKeys((StructType) DataType.fromJson(loaded.get("schema").asText()), primaryKey);
   }
 
@@ -104,9 +110,7 @@ class LakeTable
 
   @Override
   public Set<TableCapability> capabilities() {
-    if (branch == null) {
-      return EnumSet.of(TableCapability.BATCH_READ);
-    }
+    // A state of the past has them, too: Spark would not say why it cannot be changed, see request().
     return EnumSet.of(
         TableCapability.BATCH_READ,
         TableCapability.MICRO_BATCH_READ,
@@ -151,16 +155,24 @@ class LakeTable
     Gateway.call(settings, request);
   }
 
-  /** What a stream of this table follows. */
-  ObjectNode followed() {
-    return Json.object().put("kind", "changes").put("key", key).put("commit", commit).put("branch", branch);
+  /** The options of a write that concern the write, and not the table. */
+  CaseInsensitiveStringMap writeOptions(CaseInsensitiveStringMap given) {
+    return given;
+  }
+
+  /** The new rows of each commit to the branch. */
+  MicroBatchStream stream(CaseInsensitiveStringMap options, StructType columns) {
+    ObjectNode followed = Json.object().put("kind", "changes").put("key", key).put("commit", commit);
+    followed.put("branch", branch);
+    String rows = options.getBoolean("skipChanges", false) ? "skip" : "new";
+    return new ChangeStream(settings, followed, options, columns, rows);
   }
 
   /** A request about this table, on the branch that it was loaded from. */
   ObjectNode request(String operation) {
     if (branch == null) {
-      throw new UnsupportedOperationException(
-          name + " is one state of the past, which cannot be changed: name the table on a branch");
+      throw new AnabranchException("InvalidInputError", "'" + name + "' is read-only",
+          "name the table on a branch, as in " + key + ".branch_main").unchecked();
     }
     String[] parts = key.split("\\.", 2);
     ObjectNode request = Gateway.request(settings, operation).put("branch", branch);

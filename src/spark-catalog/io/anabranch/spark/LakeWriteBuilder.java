@@ -65,8 +65,8 @@ final class LakeWriteBuilder implements WriteBuilder, SupportsOverwriteV2, Suppo
 
   private BegunWrite begin(String message) {
     ObjectNode request = table.request("begin_write");
-    request.put("mode", WriteOptions.isUpsert(info.options(), mode) ? "upsert" : mode);
-    WriteOptions.put(request, info.options(), message);
+    request.put("mode", WriteOptions.isUpsert(table.writeOptions(info.options()), mode) ? "upsert" : mode);
+    WriteOptions.put(request, table.writeOptions(info.options()), message);
     if (removed != null) {
       request.set("filters", ExpressionJson.of(removed));
     }

@@ -41,6 +41,21 @@ final class Settings implements Serializable {
     }
   }
 
+  private Settings(String repository, Map<String, String> storageOptions) {
+    catalog = null;
+    this.repository = repository;
+    actor = null;
+    artifacts = ShippedPackages.currentArtifacts();
+    python = defaultPython();
+    driverPython = python;
+    this.storageOptions.putAll(storageOptions);
+  }
+
+  /** The settings for a table that options name, and that is in no catalog. */
+  static Settings ofSource(String repository, Map<String, String> storageOptions) {
+    return new Settings(repository, storageOptions);
+  }
+
   /** The branch that names without a branch stand for. SET may change it during a session. */
   String branch() {
     return SQLConf.get().getConfString("spark.sql.catalog." + catalog + ".branch", MAIN);

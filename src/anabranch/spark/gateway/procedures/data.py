@@ -1,0 +1,54 @@
+"""Data files."""
+
+from collections.abc import Mapping
+
+from anabranch.repo.history.comparing import Choice
+from anabranch.spark.gateway.procedures.procedure import Call, Procedure, Rows, columns, optional, required
+
+__all__ = ["DATA"]
+
+
+def _load(call: Call) -> Rows:
+    options = ("format", "delimiter", "header", "on_bad", "on_duplicate", "message", "primary_key")
+    report = call.repository.load(
+        call["table"],
+        call["source"],
+        mode=call.get("mode", "append"),
+        branch=call.get("branch", call.branch),
+        engine=Choice.LOCAL,
+        **{name: call[name] for name in options if name in call.arguments},
+    )
+    return [
+        {
+            "table": report.table,
+            "branch": report.branch,
+            "files": len(report.files),
+            "rows_read": report.rows_read,
+            "rows_loaded": report.rows_loaded,
+            "rows_rejected": report.rows_rejected,
+            "commit": report.commit_id,
+        }
+    ]
+
+
+DATA: Mapping[str, Procedure] = {
+    "load": Procedure(
+        description="Load files into a table.",
+        parameters=(
+            *required("table", "source"),
+            *optional(
+                "format",
+                "mode",
+                "branch",
+                "delimiter",
+                "on_bad",
+                "on_duplicate",
+                "message",
+                header="BOOLEAN",
+                primary_key="ARRAY<STRING>",
+            ),
+        ),
+        columns=columns(["table", "branch", "commit"], longs=["files", "rows_read", "rows_loaded", "rows_rejected"]),
+        run=_load,
+    ),
+}
