@@ -33,8 +33,8 @@ def checked_limit(limit: Any, things: str) -> int | None:
 
 
 def require_names(columns: Any) -> None:
-    """Refuse what is no list of column names; a lone string would be taken for its letters."""
+    """Refuse anything but a list of column names; a lone string would be taken for its letters."""
     if isinstance(columns, str):
-        raise InvalidInputError(f"{columns!r} is no list of columns", hint=f"give [{columns!r}]")
+        raise InvalidInputError(f"{columns!r} is not a list of columns", hint=f"give [{columns!r}]")
     if not isinstance(columns, Collection) or not all(isinstance(name, str) for name in columns):
-        raise InvalidInputError(f"{columns!r} is no list of columns", hint="give a list of their names")
+        raise InvalidInputError(f"{columns!r} is not a list of columns", hint="give a list of their names")
