@@ -111,7 +111,7 @@ def test_mistakes_are_named(run: Run, lake: ab.Repository) -> None:
     for given, said in (
         (["--grace", "soon"], "--grace 'soon' is no time span"),
         (["--keep-newer-than", "30"], "--keep-newer-than '30' is no time span"),
-        (["--grace", "1s"], "shorter than work may be silent"),
+        (["--grace", "1s"], "shorter than a lease lasts"),
     ):
         error = run("gc", *given, "--json").error
         assert error["code"] == "invalid_input"

@@ -19,10 +19,10 @@ from anabranch.ids import MAIN, BranchName, CommitId, Ref, TableKey, TagName
 from anabranch.repo.doctor.doctor import Scope, check_repository
 from anabranch.repo.doctor.findings import RepositoryReport
 from anabranch.repo.gc import compact
-from anabranch.repo.gc.collecting import Progress, collect_garbage
-from anabranch.repo.gc.measuring import Part, measure_storage
+from anabranch.repo.gc.collection import Progress, collect_garbage
+from anabranch.repo.gc.measurement import Part, measure_storage
 from anabranch.repo.gc.policy import checked_policy
-from anabranch.repo.gc.purging import purge_branch
+from anabranch.repo.gc.purge import purge_branch
 from anabranch.repo.gc.report import GcReport
 from anabranch.repo.gc.usage import RepositoryStorage
 from anabranch.repo.history import entities

@@ -1,1 +1,6 @@
-"""Garbage collection: what no retained commit needs is found, marked and deleted."""
+"""Garbage collection: find the files that no retained commit needs, and delete them.
+
+`collection` is the entry point: it finds the retained commits (`roots`), marks the others as collected and deletes
+their files (`sweep`). `measurement` reports the same as numbers and deletes nothing. `purge` frees the space of one
+deleted branch at once. `compact` rewrites small files of a table. See `docs/adr/0011`.
+"""

@@ -1,4 +1,4 @@
-"""Care for the files of tables: compaction, which changes no row."""
+"""Compaction: rewrite small files of tables as larger ones. No row changes."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ from anabranch.repo.write.homes import owns
 
 __all__ = ["CompactedTable", "Compaction", "compact_tables", "list_written"]
 
-# Called with how many tables are done, of how many.
+# Called with the number of tables done and the total number of tables.
 Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactedTable:
-    """A table before and after, by the number of its fragments."""
+    """A compacted table, with the number of its fragments before and after."""
 
     table: str
     rows: int
@@ -29,14 +29,14 @@ class CompactedTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compaction:
-    """What a compaction did; there is no commit if there was nothing to do."""
+    """The result of a compaction. `commit` is None if there was nothing to do."""
 
     tables: tuple[CompactedTable, ...]
     commit: GraphCommit | None
 
 
 def list_written(records: RepoStore, branch: BranchName) -> tuple[str, ...]:
-    """The tables that a branch has written to; the others are not its own to rewrite."""
+    """Return the tables that a branch has written to. The other tables lie in homes of other branches."""
     tables = records.commits.tables_of(records.heads.get(branch).head)
     return tuple(str(key) for key in sorted(tables) if owns(branch, tables[key].home))
 
@@ -49,11 +49,11 @@ def compact_tables(
     rewriter: Rewriter | None,
     on_progress: Progress,
 ) -> Compaction:
-    """Compact tables in one commit."""
+    """Compact tables in one commit. Raise TableNotFoundError before anything is written if one does not exist."""
     done: list[CompactedTable] = []
     with tx:
         for key in keys:
-            if key not in tx:  # before anything is written
+            if key not in tx:
                 raise TableNotFoundError(f"there is no table '{key}'", hint="list the tables to see which exist")
         for key in sorted({str(TableKey.parse(key)) for key in keys}):
             on_progress(len(done), len(keys))

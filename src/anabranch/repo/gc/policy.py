@@ -1,4 +1,4 @@
-"""What garbage collection is to keep."""
+"""The retention policy: how much history garbage collection keeps."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -11,16 +11,17 @@ from anabranch.repo.log.config import RepoConfig
 __all__ = ["DEFAULT_GRACE", "Policy", "checked_policy", "safe_grace"]
 
 DEFAULT_GRACE = timedelta(days=1)
-# Work that was silent for two leases does not publish any more; the third is for slow stores.
-_LEASES = 3
+# Work whose lease was not renewed for two lease durations does not publish. The third is a margin for slow stores.
+_LEASE_DURATIONS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """How much history stays readable, and for how long what became unreachable does.
+    """How much history stays readable, and how long unreachable data stays (`grace`).
 
-    Without `keep_newer_than` and `keep_last` the whole history of every branch is kept; with one of them, what it
-    names, and with both, what either names. The newest commit of a branch, tags and clones are always kept.
+    Without `keep_newer_than` and `keep_last`, the whole history of every branch is kept. With one or both of them,
+    every commit that at least one of them covers is kept. The newest commit of every branch and the commits of tags
+    and clones are always kept.
     """
 
     keep_newer_than: timedelta | None = None
@@ -33,29 +34,32 @@ class Policy:
 
 
 def safe_grace(context: RepoConfig) -> timedelta:
-    """The shortest time after which work that gave no sign of life is surely over."""
-    return context.lease * _LEASES
+    """Return the shortest grace period after which a lease has certainly expired."""
+    return context.lease * _LEASE_DURATIONS
 
 
 def checked_policy(
     context: RepoConfig, *, keep_newer_than: timedelta | None, keep_last: int | None, grace: timedelta | None
 ) -> Policy:
+    """Return the policy, or raise InvalidInputError if a value is out of range."""
     shortest = safe_grace(context)
     grace = max(DEFAULT_GRACE, shortest) if grace is None else _duration(grace, "grace")
     if grace < shortest:
         raise InvalidInputError(
-            f"a grace of {grace} is shorter than work may be silent for",
-            hint=f"give at least {shortest}, so that nothing is taken from work in flight",
+            f"a grace period of {grace} is shorter than a lease lasts, so files of active work could be deleted",
+            hint=f"pass a grace period of at least {shortest}",
         )
     if keep_last is not None:
-        keep_last = checked_number(keep_last, "number of commits to keep", hint="give a whole number from 1 on")
+        keep_last = checked_number(keep_last, "number of commits to keep", hint="pass an integer of at least 1")
         if keep_last < 1:
-            raise InvalidInputError(f"cannot keep the last {keep_last} commits", hint="give a number from 1 on")
+            raise InvalidInputError(f"cannot keep the last {keep_last} commits", hint="pass an integer of at least 1")
     newer = None if keep_newer_than is None else _duration(keep_newer_than, "keep_newer_than")
     return Policy(keep_newer_than=newer, keep_last=keep_last, grace=grace)
 
 
 def _duration(value: Any, name: str) -> timedelta:
     if not isinstance(value, timedelta) or value < timedelta():
-        raise InvalidInputError(f"{name} is {value!r}, which is no duration", hint="give a datetime.timedelta")
+        raise InvalidInputError(
+            f"{name} must be a duration of 0 or more, got {value!r}", hint="pass a datetime.timedelta"
+        )
     return value

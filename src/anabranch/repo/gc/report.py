@@ -1,4 +1,4 @@
-"""What a garbage collection found and did."""
+"""The report of a garbage collection."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -7,7 +7,7 @@ __all__ = ["CollectedObject", "GcReport", "GcStage"]
 
 
 class GcStage(StrEnum):
-    """What a garbage collection is at, for whoever shows its progress."""
+    """The current stage of a garbage collection, for progress displays."""
 
     READING = "reading the history"
     SWEEPING = "going through the tables"
@@ -15,7 +15,7 @@ class GcStage(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectedObject:
-    """One object that nobody needs: its path below the repository's root, its bytes, and why."""
+    """One unneeded object: its path below the repository's root, its size in bytes, and the reason."""
 
     path: str
     bytes: int
@@ -24,11 +24,12 @@ class CollectedObject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GcReport:
-    """What was freed, or in a dry run would be.
+    """What a garbage collection deleted, or what it would delete in a dry run.
 
-    `commits` are those whose tables cannot be read any more, `branches` and `runs` those that were over and are ended
-    now. `damaged` are files that retained commits need and that are not there: of such tables nothing is deleted.
-    `waiting_since` is given where work alive holds back what is younger, in microseconds.
+    `commits` are the collected commits: their tables cannot be read any more. `branches` are the deleted branches past
+    their expiry time, `runs` the expired runs that were marked as failed. `damaged` are missing files that retained
+    commits need; nothing is deleted in such a table. `waiting_since` is set if active work prevents the deletion of
+    younger files: the time when the work began, in microseconds.
     """
 
     dry_run: bool
@@ -43,12 +44,12 @@ class GcReport:
 
     @property
     def bytes(self) -> int:
-        """How many bytes that is in all."""
+        """The total size of the objects in bytes."""
         return sum(found.bytes for found in self.objects)
 
     @property
     def by_reason(self) -> dict[str, tuple[int, int]]:
-        """How many objects, and bytes, there are for each reason."""
+        """The number of objects and their bytes, by reason."""
         found: dict[str, tuple[int, int]] = {}
         for each in self.objects:
             count, size = found.get(each.reason, (0, 0))

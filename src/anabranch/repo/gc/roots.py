@@ -1,34 +1,35 @@
-"""Which commits somebody can still reach, or could until a while ago."""
+"""The roots of garbage collection: the commits that are reachable now or were reachable since the horizon."""
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from anabranch.ids import MAIN, BranchName
-from anabranch.repo.gc.lines import Lines
 from anabranch.repo.gc.policy import Policy
 from anabranch.repo.history.ancestry import Ancestry
 from anabranch.repo.log.clones import Clones
+from anabranch.repo.log.commits import Commits
 from anabranch.repo.log.entries import BranchMode, CommitRecord, GraphCommit, LogEntry
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.refs.live import shown
 from anabranch.repo.refs.tags import iter_tagged_since
 from anabranch.storage import in_parallel
 
-__all__ = ["Roots", "find_roots"]
+__all__ = ["FirstParents", "Roots", "find_roots"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roots:
-    """The commits to keep, each with those who hold it, and all that were ever published.
+    """The retained commits with their holders, and all commits that were ever published.
 
-    `over` are those made on branches that were said to be over. `heads` are the entries of the branches that exist, as
-    they show themselves. `created_at` is when commits were made, as far as the logs tell.
+    A holder is the name of a branch, tag, run or clone that retains the commit. `purged` are the commits that were made
+    on purged branches. `heads` are the newest entries of the existing branches. `created_at` is the creation time of
+    the commits that were read.
     """
 
     holders: Mapping[str, frozenset[str]]
     published: frozenset[str]
-    over: frozenset[str]
+    purged: frozenset[str]
     heads: tuple[LogEntry, ...]
     created_at: Mapping[str, int]
 
@@ -37,76 +38,117 @@ class Roots:
         return frozenset(self.holders)
 
     def without(self, commit_ids: Container[str]) -> "Roots":
-        """The same without commits that are gone, though the history of a branch may still name them."""
+        """Return the roots without collected commits, which the history of a branch may still name."""
         return replace(self, holders={commit: by for commit, by in self.holders.items() if commit not in commit_ids})
 
 
 def find_roots(
-    records: RepoStore, policy: Policy, *, horizon: datetime, is_over: Callable[[LogEntry], bool] = lambda _: False
+    records: RepoStore, policy: Policy, *, horizon: datetime, is_purged: Callable[[LogEntry], bool] = lambda _: False
 ) -> Roots:
-    """Read all logs: what was reachable at any time since the horizon counts.
+    """Read all logs and return what was reachable at any time since the horizon.
 
-    But for branches that are deleted and of whose last entry `is_over` says so.
+    Branches that are deleted and whose last entry satisfies `is_purged` retain nothing.
     """
     records.context.require_relocated()
-    return _Search(records, policy, horizon, is_over).find()
+    return _Search(records, policy, horizon, is_purged).find()
+
+
+class FirstParents:
+    """Walks along first parents. Most branches share most of their history, so each commit is read once."""
+
+    def __init__(self, commits: Commits) -> None:
+        self._commits = commits
+        self._known: dict[str, GraphCommit] = {}
+
+    @property
+    def known(self) -> Mapping[str, GraphCommit]:
+        """All commits that were read, by id."""
+        return self._known
+
+    def iter_from(self, head: CommitRecord) -> Iterator[GraphCommit]:
+        """Yield a commit and its first parents, newest first."""
+        commit = head.commit
+        if commit.parent_commit_id not in self._known:
+            self._add_page(head)
+        yield commit
+        while (parent := commit.parent_commit_id) is not None:
+            if parent not in self._known:
+                self._add_page(self._commits.get(parent))
+            commit = self._known[parent]
+            yield commit
+
+    def _add_page(self, record: CommitRecord) -> None:
+        """Remember a commit and the earlier commits whose summaries its object repeats."""
+        self._known[record.commit.graph_commit_id] = record.commit
+        for origin in self._commits.list_page(record):
+            self._known[origin.commit.graph_commit_id] = origin.commit
 
 
 class _Search:
+    """One search for the roots. It collects the holders of each commit while it reads the logs."""
+
     def __init__(
-        self, records: RepoStore, policy: Policy, horizon: datetime, is_over: Callable[[LogEntry], bool]
+        self, records: RepoStore, policy: Policy, horizon: datetime, is_purged: Callable[[LogEntry], bool]
     ) -> None:
         self._records = records
         self._policy = policy
         self._horizon = horizon
-        self._is_over = is_over
+        self._is_purged = is_purged
         self._holders: dict[str, set[str]] = {}
         self._published: set[str] = set()
-        self._over: set[str] = set()
-        self._lines = Lines(records.commits)
+        self._purged: set[str] = set()
+        self._parents = FirstParents(records.commits)
 
     def find(self) -> Roots:
         names = self._records.heads.list_all_names()
-        logs = in_parallel(self._read_log, names)
-        living = [log.newest for log in logs if log is not None and not log.newest.state.is_deleted]
-        for log in filter(None, logs):
-            self._published.update(log.made)
-            self._over.update(log.over)
-            if not is_lock(log.newest.branch):
-                self._keep(str(log.newest.branch), log.kept)
+        logs = [log for log in in_parallel(self._read_log, names) if log is not None]
+        for log in logs:
+            self._add_log(log)
+        newest = (log.newest for log in logs)
+        heads = tuple(entry for entry in newest if not entry.state.is_deleted and not is_lock(entry.branch))
         for tag in iter_tagged_since(self._records, self._horizon):
             self._keep(f"tag {tag.name}", [tag.commit_id])
         self._keep("work in flight", self._records.context.leases.list_held_commits())
-        self._keep_bases([entry for entry in living if not is_lock(entry.branch)])
+        self._keep_bases(heads)
         for clone in Clones(self._records.context).iter_held():
-            # The whole commit, whatever the clone reads of it: a commit can be read, or it is collected.
+            # Keep the whole commit, even if the clone has only some of its tables: a commit is either readable or
+            # collected.
             self._keep(f"clone {clone.clone_id}", [clone.commit_id])
         return Roots(
             holders={commit_id: frozenset(by) for commit_id, by in self._holders.items()},
             published=frozenset(self._published),
-            over=frozenset(self._over),
-            heads=tuple(entry for entry in living if not is_lock(entry.branch)),
-            created_at={commit_id: commit.created_at for commit_id, commit in self._lines.known.items()},
+            purged=frozenset(self._purged),
+            heads=heads,
+            created_at={commit_id: commit.created_at for commit_id, commit in self._parents.known.items()},
         )
+
+    def _add_log(self, log: "_Log") -> None:
+        self._published.update(log.made)
+        self._purged.update(log.purged)
+        if not is_lock(log.newest.branch):
+            self._keep(str(log.newest.branch), log.kept)
 
     def _keep(self, holder: str, commit_ids: Iterable[str]) -> None:
         for commit_id in commit_ids:
             self._holders.setdefault(commit_id, set()).add(holder)
 
     def _read_log(self, branch: BranchName) -> "_Log | None":
-        return _Log.read(self._records, self._lines, branch, self._find_kept)
+        return _Log.read(self._records, self._parents, branch, self._find_kept)
 
-    def _find_kept(self, life: "_Life", times: Mapping[int, datetime]) -> set[str] | None:
-        """A branch that was deleted a while ago counts no more, nor do those of its name before it."""
-        if life.last.state.is_deleted:
-            if self._is_over(life.last):
+    def _find_kept(self, lifetime: "_Lifetime", times: Mapping[int, datetime]) -> set[str] | None:
+        """Return the commits that a lifetime of a branch retains, or None if the branch is purged.
+
+        A branch that was deleted before the horizon retains nothing.
+        """
+        if lifetime.last.state.is_deleted:
+            if self._is_purged(lifetime.last):
                 return None
-            if times.get(life.last.number, self._horizon) < self._horizon:
+            if times.get(lifetime.last.number, self._horizon) < self._horizon:
                 return set()
-        return life.find_kept(self._policy, times, self._horizon)
+        return lifetime.find_kept(self._policy, times, self._horizon)
 
-    def _keep_bases(self, living: list[LogEntry]) -> None:
-        """Keep what living branches would be merged on: with main, and with the branch they were made from."""
+    def _keep_bases(self, living: Sequence[LogEntry]) -> None:
+        """Keep the merge bases of existing branches: with main, and with the branch they were made from."""
         ancestry, heads = Ancestry(self._records), {entry.branch: entry for entry in living}
         main = heads[BranchName(MAIN)].head
         for entry in living:
@@ -117,8 +159,8 @@ class _Search:
             if entry.state.mode is BranchMode.LIVE:
                 head = shown(entry, main).head
                 for key in entry.state.own:
-                    tables = ancestry.find_table_bases(head, main, key)
-                    self._keep(holder, (base.commit.graph_commit_id for base in tables))
+                    bases = ancestry.find_table_bases(head, main, key)
+                    self._keep(holder, (base.commit.graph_commit_id for base in bases))
             self._keep(holder, [parent.commit])
             others = {MAIN: main}
             if parent.branch in heads:
@@ -128,23 +170,27 @@ class _Search:
 
 
 def is_lock(branch: BranchName) -> bool:
+    """Return whether this is an internal log that is not a run, such as the schema lock."""
     return branch.is_internal and branch.run_id is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Log:
-    """One branch's log: its newest entry, all commits ever made on it, and those of them and before them to keep.
+    """The log of one branch name: its newest entry, all commits made on it, and the commits that it retains.
 
-    `over` are those made before it was over, if it is.
+    `purged` are the commits of its purged lifetimes.
     """
 
     newest: LogEntry
     made: frozenset[str]
-    over: frozenset[str]
+    purged: frozenset[str]
     kept: frozenset[str]
 
     @classmethod
-    def read(cls, records: RepoStore, lines: Lines, branch: BranchName, find_kept: "_FindKept") -> "_Log | None":
+    def read(
+        cls, records: RepoStore, parents: FirstParents, branch: BranchName, find_kept: "_FindKept"
+    ) -> "_Log | None":
+        """Read all lifetimes of a branch name. Return None if the log has no entry."""
         log = records.context.branch_log(branch)
         listed = ((log.number_of(info.path), info.modified) for info in records.context.store.list(log.folder))
         times = {number: modified for number, modified in listed if number is not None}
@@ -152,28 +198,31 @@ class _Log:
         if newest is None:
             return None
         made: set[str] = set()
-        over: set[str] = set()
+        purged: set[str] = set()
         kept: set[str] = set()
         entry: LogEntry | None = newest
         while entry is not None:
-            life = _Life(records, lines, entry)
-            made.update(life.made)
-            found = find_kept(life, times)
+            lifetime = _Lifetime(records, parents, entry)
+            made.update(lifetime.made)
+            found = find_kept(lifetime, times)
             if found is None:
-                over.update(life.made)
+                purged.update(lifetime.made)
             else:
                 kept.update(found)
             created_as = entry.state.created_as
             entry = records.heads.get_numbered(branch, created_as - 1) if created_as > 1 else None
-        return cls(newest=newest, made=frozenset(made), over=frozenset(over), kept=frozenset(kept))
+        return cls(newest=newest, made=frozenset(made), purged=frozenset(purged), kept=frozenset(kept))
 
 
-class _Life:
-    """One branch from its creation to its end, or until now: a name may be used for several, one after the other."""
+class _Lifetime:
+    """The entries of a branch from its creation to its deletion, or until now.
 
-    def __init__(self, records: RepoStore, lines: Lines, last: LogEntry) -> None:
+    A name can be used again after its branch was deleted, so one log may hold several lifetimes.
+    """
+
+    def __init__(self, records: RepoStore, parents: FirstParents, last: LogEntry) -> None:
         self._records = records
-        self._lines = lines
+        self._parents = parents
         self._last = last
         self._commits: dict[str, GraphCommit] = {}
         self._heads: dict[int, CommitRecord] = {}
@@ -188,7 +237,11 @@ class _Life:
         return self._commits
 
     def _read(self) -> None:
-        """Find every commit made in this life, and the heads that no commit of its own tells, as after a reset."""
+        """Find every commit made in this lifetime, and the heads that are not such a commit, as after a reset.
+
+        A commit names the number of its entry (`manifest_version`), so most entries need not be read: the walk from
+        the newest head covers them. Only numbers that no walk has covered are read from the log.
+        """
         branch = self._last.branch
         numbers: set[int] = set()
         for number in range(self._last.number, self._last.state.created_as - 1, -1):
@@ -196,7 +249,7 @@ class _Life:
                 continue
             entry = self._last if number == self._last.number else self._records.heads.get_numbered(branch, number)
             self._heads[number] = entry.head
-            for commit in self._lines.iter_line(entry.head):
+            for commit in self._parents.iter_from(entry.head):
                 if commit.branch != str(branch) or commit.manifest_version < self._last.state.created_as:
                     break
                 if commit.graph_commit_id in self._commits:
@@ -205,12 +258,16 @@ class _Life:
                 self._commits[commit.graph_commit_id] = commit
 
     def find_kept(self, policy: Policy, times: Mapping[int, datetime], horizon: datetime) -> set[str]:
+        """Return the commits that the policy retains, and those that were a head since the horizon.
+
+        `times` is when each entry of the log was written.
+        """
         run = self._last.state.run
         kept = set() if run is None else set(filter(None, (run.origin, run.saw)))
         if policy.keeps_all:
             kept.update(self._commits)
             for head in self._heads.values():
-                self._add_line(head, kept)
+                self._add_ancestors(head, kept)
             return kept
         since, is_new = self._first_number_since(times, horizon), _newer_than(policy, horizon)
         heads = {number: head.commit.graph_commit_id for number, head in self._heads.items()}
@@ -218,36 +275,39 @@ class _Life:
         made = self._commits.values()
         kept.update(commit.graph_commit_id for commit in made if commit.manifest_version >= since)
         kept.update(self._iter_last(policy.keep_last or 0, is_new, since))
-        return kept | self._find_lines(is_new)
+        return kept | self._find_young(is_new)
 
-    def _find_lines(self, is_new: Callable[[GraphCommit], bool]) -> set[str]:
-        """The young commits that the branch ever showed, be they its own or those of others that it was put on."""
+    def _find_young(self, is_new: Callable[[GraphCommit], bool]) -> set[str]:
+        """Return the commits in the history of any head of the branch for which `is_new` holds."""
         found: set[str] = set()
         for head in self._heads.values():
-            for commit in self._lines.iter_line(head):
+            for commit in self._parents.iter_from(head):
                 if commit.graph_commit_id in found or not is_new(commit):
-                    break  # no commit is younger than one that was made from it
+                    break  # no commit is younger than its children, so the older ones are not new either
                 found.add(commit.graph_commit_id)
         return found
 
-    def _add_line(self, head: CommitRecord, kept: set[str]) -> None:
-        """Add what a head goes back to by first parents, as far as that is not there yet."""
+    def _add_ancestors(self, head: CommitRecord, kept: set[str]) -> None:
+        """Add a commit and its first parents. Stop at the first commit of another branch that is added already."""
         own = self._commits
-        for commit in self._lines.iter_line(head):
+        for commit in self._parents.iter_from(head):
             commit_id = commit.graph_commit_id
             if commit_id in kept and commit_id not in own:
                 return
             kept.add(commit_id)
 
     def _first_number_since(self, times: Mapping[int, datetime], horizon: datetime) -> int:
-        """The number of the entry that was the newest when the horizon passed."""
+        """Return the number of the entry that was the newest at the horizon."""
         older = [number for number, at in times.items() if at < horizon and number <= self._last.number]
         return max(older, default=self._last.state.created_as)
 
     def _iter_last(self, keep_last: int, is_new: Callable[[GraphCommit], bool], since: int) -> Iterator[str]:
-        """The last commits of the branch by first parents, counted from where it was when the horizon passed."""
+        """Yield the last commits of the branch along first parents.
+
+        `keep_last` counts from the entry that was the newest at the horizon. Later commits are kept in any case.
+        """
         counted, name = 0, str(self._last.branch)
-        for commit in self._lines.iter_line(self._last.head):
+        for commit in self._parents.iter_from(self._last.head):
             is_later = commit.branch == name and commit.manifest_version > since
             counted += not is_later
             if counted > keep_last and not is_later and not is_new(commit):
@@ -255,11 +315,12 @@ class _Life:
             yield commit.graph_commit_id
 
 
-# What is to be kept of a life, given when each entry of its log was written; None if it is over.
-_FindKept = Callable[[_Life, Mapping[int, datetime]], set[str] | None]
+# Returns the commits to keep of a lifetime, given when each entry of its log was written. None if it is purged.
+_FindKept = Callable[[_Lifetime, Mapping[int, datetime]], set[str] | None]
 
 
 def _newer_than(policy: Policy, horizon: datetime) -> Callable[[GraphCommit], bool]:
+    """Return the test for `keep_newer_than`, measured from the horizon."""
     if policy.keep_newer_than is None:
         return lambda _: False
     oldest = int((horizon - policy.keep_newer_than).timestamp() * 1_000_000)

@@ -1,4 +1,4 @@
-"""What a repository occupies, and for whose sake."""
+"""The storage report: how many bytes a repository occupies, and which holders need them."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,26 +20,28 @@ __all__ = [
     "measure_holders",
 ]
 
-_NAMED = 20
+# How many holders an error message lists.
+_LISTED = 20
 
 
 class HolderKind(StrEnum):
-    """For whose sake files are kept."""
+    """The kind of a holder: something that keeps files from being collected."""
 
     BRANCH = "branch"
     TAG = "tag"
     RUN = "run"
     CLONE = "clone"
-    DELETED = "deleted branch"  # until its grace is over
+    DELETED = "deleted branch"  # until its grace period ends
     WORK = "work in flight"
-    LANCE = "Lance branches and tags"  # of whoever works on single tables, by Lance alone
+    LANCE = "Lance branches and tags"  # made with Lance on single tables, outside Anabranch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileGroup:
-    """Files of one table that the same holders keep, and that the newest states of the same holders have.
+    """Files of one table that have the same holders.
 
-    `tables` are the names under which these states know the table: more than one where it was renamed.
+    `keepers` are the holders that retain the files, `heads` those whose newest state contains them. `tables` are the
+    names of the table in these states: more than one if it was renamed.
     """
 
     tables: frozenset[str]
@@ -53,10 +55,10 @@ class FileGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holding:
-    """What somebody needs: `own` goes with it, `shared` is needed by others too.
+    """The files that a holder needs. `own` are needed by this holder alone, `shared` by other holders too.
 
-    The same files are told apart in another way by `head`, what its newest state has, and `history`, what only older
-    states do.
+    The same files divided in another way: `head` are those of the newest state, `history` those that only older states
+    need.
     """
 
     own: Usage = field(default_factory=Usage)
@@ -66,15 +68,15 @@ class Holding:
 
     @property
     def total(self) -> Usage:
-        """All that it needs, own and shared."""
+        """Own and shared files together."""
         return self.own + self.shared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HolderStorage(Holding):
-    """What a branch, a tag, a run or a clone needs of all tables together.
+    """The files that a branch, tag, run or clone needs, over all tables.
 
-    A branch has its own name; any other is called by its kind, too: 'tag v1.0'.
+    `name` is the name of a branch, or the kind and the name for other holders: 'tag v1.0'.
     """
 
     kind: HolderKind
@@ -83,17 +85,17 @@ class HolderStorage(Holding):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableStorage(Holding):
-    """What somebody needs of one table."""
+    """The files that a holder needs of one table."""
 
     table: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableUsage:
-    """One folder of a table: what somebody needs of it, what gc would free now, and what it does not judge.
+    """The files of one table folder: `needed` by a holder, `garbage` that gc would free now, and `unjudged`.
 
-    That is what was written lately, which may not be published yet, and what is none of ours. `tables` are the names
-    that retained commits know it by; a dropped table may have none any more.
+    Unjudged files were written recently and may not be published yet, or Anabranch does not manage them. `tables` are
+    the names of the table in retained commits; it is empty for a dropped table that no retained commit has.
     """
 
     dataset: str
@@ -110,11 +112,11 @@ class TableUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepositoryStorage:
-    """What the files of a repository are needed for, by holder and by table.
+    """The storage of a repository, by holder and by table.
 
-    `metadata` are the folders beside the tables: logs, commits, tags and so on; it is not given for a part of the
-    repository. `garbage` is what gc would free, of tables and of metadata. `damaged` are files that are needed and not
-    there. A file that lies in an added base outside of the repository is not counted.
+    `metadata` are the folders beside the tables: logs, commits, tags and so on. It is empty if only a part of the
+    repository was measured. `garbage` is what gc would free, in tables and metadata. `damaged` are needed files that
+    are missing. Files in an added base outside the repository are not counted.
     """
 
     root: str
@@ -127,37 +129,40 @@ class RepositoryStorage:
 
     @property
     def needed(self) -> Usage:
-        """What somebody needs."""
+        """The table files that at least one holder needs."""
         return sum((table.needed for table in self.tables), Usage())
 
     @property
     def total(self) -> Usage:
-        """Everything: tables with their garbage, and metadata."""
+        """All files: tables with their garbage, and metadata."""
         return sum((table.total for table in self.tables), sum(self.metadata.values(), Usage()))
 
     @property
     def freeable(self) -> Usage:
-        """What gc would free now."""
+        """The files that gc would free now."""
         return Usage(files=len(self.garbage), bytes=sum(found.bytes for found in self.garbage))
 
     @property
     def freeable_by_reason(self) -> dict[str, Usage]:
-        """What gc would free now, by the reason."""
+        """The files that gc would free now, by reason."""
         found: dict[str, Usage] = defaultdict(Usage)
         for each in self.garbage:
             found[each.reason] += Usage(files=1, bytes=each.bytes)
         return dict(sorted(found.items()))
 
     def holder(self, name: str) -> HolderStorage:
-        """What one of them needs."""
+        """Return what one holder needs. Raise NotFoundError if there is no holder of that name."""
         for each in self.holders:
             if each.name == name:
                 return each
-        names = ", ".join(each.name for each in self.holders[:_NAMED])
-        raise NotFoundError(f"nobody called {name!r} needs anything here", hint=f"those who do are {names or 'none'}")
+        names = ", ".join(each.name for each in self.holders[:_LISTED])
+        raise NotFoundError(
+            f"the storage report has no holder {name!r}",
+            hint=f"pass one of: {names}" if names else "measure the whole repository",
+        )
 
     def tables_of(self, name: str) -> tuple[TableStorage, ...]:
-        """What one holder needs of each table."""
+        """Return what one holder needs of each table."""
         found: dict[str, list[FileGroup]] = defaultdict(list)
         kind = self.holder(name).kind
         for group in self.groups:
@@ -168,7 +173,7 @@ class RepositoryStorage:
         )
 
     def pinned_by(self, name: str) -> dict[str, Usage]:
-        """Who else needs something that one holder needs, and how much of it."""
+        """Return the other holders that need files of this holder, and how much each of them needs."""
         found: dict[str, Usage] = defaultdict(Usage)
         self.holder(name)
         for group in self.groups:
@@ -178,7 +183,7 @@ class RepositoryStorage:
 
 
 def measure_holders(groups: Iterable[FileGroup], kinds: Mapping[str, HolderKind]) -> Iterator[HolderStorage]:
-    """What each of some holders needs, one after the other."""
+    """Yield what each holder needs, in the order of `kinds`."""
     by_holder: dict[str, list[FileGroup]] = {name: [] for name in kinds}
     for group in groups:
         for name in group.keepers | group.heads:
@@ -190,9 +195,9 @@ def measure_holders(groups: Iterable[FileGroup], kinds: Mapping[str, HolderKind]
 
 def _holding(name: str, kind: HolderKind, groups: Iterable[FileGroup]) -> dict[str, Usage]:
     found = {part: Usage() for part in ("own", "shared", "head", "history")}
-    # These have but one state.
-    is_state = kind in {HolderKind.TAG, HolderKind.CLONE}
+    # A tag and a clone have only one state, so they have no history.
+    has_one_state = kind in {HolderKind.TAG, HolderKind.CLONE}
     for group in groups:
         found["own" if group.keepers == {name} else "shared"] += group.usage
-        found["head" if is_state or name in group.heads else "history"] += group.usage
+        found["head" if has_one_state or name in group.heads else "history"] += group.usage
     return found

@@ -1,4 +1,4 @@
-"""Which versions of which datasets retained commits need."""
+"""The versions of each dataset that the retained commits need."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ __all__ = ["HeldEntry", "find_wanted", "iter_held_entries"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldEntry:
-    """A table as some retained commits have it, and by whom they are held."""
+    """One state of a table in the retained commits. `holders` are the branches, tags and so on that retain them."""
 
     key: TableKey
     entry: TableEntry
@@ -24,7 +24,7 @@ class HeldEntry:
 
 
 def find_wanted(records: RepoStore, roots: Roots, commits: Sequence[CommitRecord]) -> dict[str, Wanted]:
-    """What must stay of each dataset for the sake of some commits."""
+    """Return for each dataset what must stay so that the commits remain readable."""
     places: dict[str, set[Place]] = defaultdict(set)
     without_key: dict[str, set[Place]] = defaultdict(set)
     since = _find_since(records, roots)
@@ -41,9 +41,9 @@ def find_wanted(records: RepoStore, roots: Roots, commits: Sequence[CommitRecord
 
 
 def _find_since(records: RepoStore, roots: Roots) -> dict[str, dict[str | None, int]]:
-    """From which ordinary version on the next writer looks for strangers' writes, in each home that a branch writes to.
+    """Return, for each home that a branch writes to, the first ordinary version that the next writer checks.
 
-    Those before were looked at when they were passed.
+    A writer checks the ordinary versions of a home for external writes. Earlier writers checked the older versions.
     """
     since: dict[str, dict[str | None, int]] = defaultdict(dict)
     for head in roots.heads:
@@ -55,7 +55,7 @@ def _find_since(records: RepoStore, roots: Roots) -> dict[str, dict[str | None, 
 
 
 def iter_held_entries(records: RepoStore, roots: Roots, commits: Sequence[CommitRecord]) -> Iterator[HeldEntry]:
-    """Every table of some retained commits, each state of it once."""
+    """Yield every table of the retained commits, each state of it once."""
     by_base: dict[str, list[CommitRecord]] = defaultdict(list)
     for record in commits:
         by_base[record.base].append(record)
@@ -70,7 +70,10 @@ def iter_held_entries(records: RepoStore, roots: Roots, commits: Sequence[Commit
 def _iter_group(
     records: RepoStore, roots: Roots, group: list[CommitRecord]
 ) -> Iterator[tuple[TableKey, TableEntry, frozenset[str]]]:
-    """The tables of commits that share a base; most of them are the base's, and are looked at once."""
+    """Yield the tables of commits that share a base.
+
+    Most tables of most commits are those of the base. They are yielded once per set of holders, not once per commit.
+    """
     base = records.commits.tables_of(replace(group[0], changes={}))
     untouched: dict[frozenset[str], set[TableKey]] = {}
     for record in group:

@@ -1,4 +1,4 @@
-"""What may be deleted, with the reason, in the order in which it has to go."""
+"""The objects that may be deleted, each with the reason, in the order in which they must be deleted."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
@@ -13,17 +13,17 @@ from anabranch.repo.log.history_tables import history_homes
 from anabranch.repo.write.removal import REMOVING
 from anabranch.storage import ObjectInfo, ObjectStore, in_parallel
 
-__all__ = ["delete_wave", "iter_history_reach", "iter_loose", "iter_waves"]
+__all__ = ["delete_wave", "iter_history_reach", "iter_unreferenced", "iter_waves"]
 
 _NEVER_PUBLISHED = "commit that was never published"
 _LEFTOVER = "temporary file of a writer that was killed"
-_OLD_SIGN = "sign of life of work that is over"
+_EXPIRED = "expired lease or removal notice"
 
 
 def iter_waves(folder: str, reach: Reach) -> Iterator[list[CollectedObject]]:
-    """What nobody needs of a dataset: all of one list goes before the first of the next."""
+    """Yield the unneeded files of a dataset in waves. Delete all of one wave before the first of the next."""
     if reach.missing:
-        return  # something is wrong already, and what seems dead may be what it takes to mend it
+        return  # the dataset is damaged already, and a repair may need files that seem unneeded
     for _, some in groupby(reach.dead, key=lambda file: file.rank):
         yield [CollectedObject(path=f"{folder}/{file.path}", bytes=file.size, reason=file.reason) for file in some]
 
@@ -39,14 +39,18 @@ def delete_wave(store: ObjectStore, wave: Sequence[CollectedObject]) -> None:
 
 
 def iter_history_reach(context: RepoConfig, horizon: datetime) -> Iterator[tuple[str, Reach]]:
-    """The tables of commits and actors, of which only the newest version counts, each with its folder."""
+    """Yield the folder and the reach of each history table. Only the newest version of those is needed."""
     for name, home in history_homes(context):
         newest = Wanted(places=frozenset({(None, home.head_version())}))
         yield name, find_reach(home, newest, horizon=horizon)
 
 
-def iter_loose(context: RepoConfig, published: frozenset[str], horizon: datetime) -> Iterator[CollectedObject]:
-    """Commit objects that no log knows, signs of life that nobody renews, and marks of removals that are over."""
+def iter_unreferenced(context: RepoConfig, published: frozenset[str], horizon: datetime) -> Iterator[CollectedObject]:
+    """Yield the unneeded objects outside the tables.
+
+    These are commit objects that no log names, temporary files, expired leases, and removal notices of a process that
+    died.
+    """
     for info in _older(context.store.list(COMMITS), horizon):
         commit_id = info.path.rpartition("/")[2].removesuffix(".json")
         if commit_id not in published and info.path.endswith(".json"):
@@ -55,7 +59,7 @@ def iter_loose(context: RepoConfig, published: frozenset[str], horizon: datetime
         yield CollectedObject(path=info.path, bytes=info.size, reason=_LEFTOVER)
     for folder in (LEASES, REMOVING):
         for info in _older(context.store.list(folder), horizon):
-            yield CollectedObject(path=info.path, bytes=info.size, reason=_OLD_SIGN)
+            yield CollectedObject(path=info.path, bytes=info.size, reason=_EXPIRED)
 
 
 def _older(objects: Iterable[ObjectInfo], horizon: datetime) -> Iterator[ObjectInfo]:

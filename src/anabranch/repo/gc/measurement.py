@@ -1,4 +1,4 @@
-"""Measure what a repository occupies: which files are needed by whom, as garbage collection sees it."""
+"""Measure the storage of a repository: which holders need which files, by the rules of garbage collection."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -10,11 +10,11 @@ from anabranch.format.names import VERSION_HINT, branch_of_ref_path
 from anabranch.format.reach import Place, Reach, Wanted, find_reach
 from anabranch.format.storage_report import Usage
 from anabranch.ids import MAIN, BranchName, TableKey
-from anabranch.repo.gc.collecting import Progress, find_horizon, list_datasets
-from anabranch.repo.gc.dead import iter_history_reach, iter_loose, iter_waves
+from anabranch.repo.gc.collection import Progress, find_horizon, list_datasets
 from anabranch.repo.gc.policy import Policy
 from anabranch.repo.gc.report import CollectedObject, GcStage
 from anabranch.repo.gc.roots import Roots, find_roots
+from anabranch.repo.gc.sweep import iter_history_reach, iter_unreferenced, iter_waves
 from anabranch.repo.gc.usage import FileGroup, HolderKind, RepositoryStorage, TableUsage, measure_holders
 from anabranch.repo.gc.wanted import find_wanted, iter_held_entries
 from anabranch.repo.log.collected import list_collected
@@ -29,7 +29,7 @@ __all__ = ["Part", "measure_storage"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """What of a repository is measured: all of it, or what a branch has, or some tables."""
+    """The part of a repository to measure: all of it, the files of one branch, or some tables."""
 
     branch: BranchName | None = None
     tables: frozenset[TableKey] | None = None
@@ -37,7 +37,7 @@ class Part:
     @classmethod
     def of(cls, branch: str | None, tables: Sequence[str] | None) -> "Part":
         if isinstance(tables, str):
-            raise InvalidInputError(f"{tables!r} is no list of tables", hint=f"give [{tables!r}]")
+            raise InvalidInputError(f"tables must be a list, got {tables!r}", hint=f"pass tables=[{tables!r}]")
         return cls(
             branch=None if branch is None else BranchName.parse_public(branch),
             tables=None if tables is None else frozenset(map(TableKey.parse, tables)),
@@ -51,9 +51,9 @@ class Part:
 def measure_storage(
     records: RepoStore, policy: Policy, part: Part, *, progress: Progress = lambda *_: None
 ) -> RepositoryStorage:
-    """Tell for whose sake files are kept under a policy, and what would be freed; nothing is changed.
+    """Return which holders need which files under a policy, and what gc would free. Nothing is changed.
 
-    What others do meanwhile may or may not be counted.
+    Concurrent writes may or may not be counted.
     """
     if part.branch is not None:
         records.heads.get(part.branch)
@@ -63,24 +63,24 @@ def measure_storage(
         before, collected = collected, list_collected(records.context) if report.damaged else collected
         if collected == before:
             return report
-        # What seemed to be missing was collected meanwhile.
+        # Files were missing because their commits were collected during the measurement. Measure again without these.
 
 
 @dataclass(slots=True)
-class _Interest:
-    """Who needs one version of a table, and by which names they know the table."""
+class _Need:
+    """The holders that need one version of a table, and the names of the table in their states."""
 
     tables: set[str] = field(default_factory=set)
     keepers: set[str] = field(default_factory=set)
     heads: set[str] = field(default_factory=set)
 
-    def add(self, other: "_Interest") -> None:
+    def add(self, other: "_Need") -> None:
         self.tables |= other.tables
         self.keepers |= other.keepers
         self.heads |= other.heads
 
 
-_Interests = Mapping[Place, _Interest]
+_Needs = Mapping[Place, _Need]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +92,8 @@ class _MeasuredTable:
 
 
 class _Measurement:
+    """One measurement, which reads the same roots and datasets as a garbage collection."""
+
     def __init__(self, records: RepoStore, policy: Policy, part: Part, progress: Progress) -> None:
         self._records = records
         self._policy = policy
@@ -106,15 +108,13 @@ class _Measurement:
         self._progress(GcStage.READING, 1, 2)
         commits = in_parallel(self._records.commits.get, sorted(roots.retained))
         wanted = find_wanted(self._records, roots, commits)
-        interests = _find_interests(self._records, roots, commits)
+        needs = _find_needs(self._records, roots, commits)
         self._progress(GcStage.READING, 2, 2)
-        tables = list(self._measure_tables(self._choose(interests), wanted, interests, horizon))
+        tables = list(self._measure_tables(self._choose(needs), wanted, needs, horizon))
         groups = tuple(group for table in tables for group in table.groups)
         garbage = [found for table in tables for found in table.garbage]
         if self._part.is_all:
-            reached = iter_history_reach(context, horizon)
-            garbage += [found for name, reach in reached for wave in iter_waves(name, reach) for found in wave]
-            garbage += iter_loose(context, roots.published, horizon)
+            garbage += self._iter_garbage_beside_tables(roots, horizon)
         return RepositoryStorage(
             root=context.root,
             holders=tuple(measure_holders(groups, self._kinds(roots, groups))),
@@ -125,26 +125,35 @@ class _Measurement:
             groups=groups,
         )
 
-    def _choose(self, interests: Mapping[str, _Interests]) -> list[str]:
-        """The datasets to be measured."""
+    def _iter_garbage_beside_tables(self, roots: Roots, horizon: datetime) -> Iterator[CollectedObject]:
+        context = self._records.context
+        for name, reach in iter_history_reach(context, horizon):
+            for wave in iter_waves(name, reach):
+                yield from wave
+        yield from iter_unreferenced(context, roots.published, horizon)
+
+    def _choose(self, needs: Mapping[str, _Needs]) -> list[str]:
+        """Return the datasets to measure. Raise TableNotFoundError if a requested table is in no retained commit."""
         if self._part.is_all:
             return list_datasets(self._records.context)
         keys = None if self._part.tables is None else set(map(str, self._part.tables))
-        known = {table for places in interests.values() for each in places.values() for table in each.tables}
+        known = {table for places in needs.values() for each in places.values() for table in each.tables}
         for key in sorted((keys or set()) - known):
-            raise TableNotFoundError(f"no commit that is kept has a table {key}", hint="list the tables of a branch")
-        branch = None if self._part.branch is None else str(self._part.branch)
-        return sorted(
-            dataset
-            for dataset, places in interests.items()
-            if any(
-                (keys is None or keys & each.tables) and (branch is None or branch in each.keepers | each.heads)
-                for each in places.values()
+            raise TableNotFoundError(
+                f"there is no table '{key}' in any retained commit",
+                hint="list the tables of a branch to see which exist",
             )
-        )
+        branch = None if self._part.branch is None else str(self._part.branch)
+
+        def is_chosen(need: _Need) -> bool:
+            has_table = keys is None or bool(keys & need.tables)
+            has_branch = branch is None or branch in need.keepers | need.heads
+            return has_table and has_branch
+
+        return sorted(dataset for dataset, places in needs.items() if any(map(is_chosen, places.values())))
 
     def _kinds(self, roots: Roots, groups: Iterable[FileGroup]) -> dict[str, HolderKind]:
-        """The holders to be told of, branches first."""
+        """Return the kinds of the holders to report, branches first and main before the others."""
         living = {str(entry.branch) for entry in roots.heads}
         found = {name: _kind_of(name, living) for group in groups for name in group.keepers | group.heads}
         if self._part.branch is not None:
@@ -156,13 +165,13 @@ class _Measurement:
         self,
         datasets: Collection[str],
         wanted: Mapping[str, Wanted],
-        interests: Mapping[str, _Interests],
+        needs: Mapping[str, _Needs],
         horizon: datetime,
     ) -> Iterator[_MeasuredTable]:
         def measure(dataset: str) -> _MeasuredTable:
             root = self._records.context.dataset_root(dataset)
             reach = find_reach(root, wanted.get(dataset, Wanted()), horizon=horizon)
-            return _measure_table(dataset, reach, interests.get(dataset, {}))
+            return _measure_table(dataset, reach, needs.get(dataset, {}))
 
         self._progress(GcStage.SWEEPING, 0, len(datasets))
         for done, measured in enumerate(iter_in_parallel(measure, datasets), start=1):
@@ -170,25 +179,23 @@ class _Measurement:
             self._progress(GcStage.SWEEPING, done, len(datasets))
 
 
-def _find_interests(
-    records: RepoStore, roots: Roots, commits: Sequence[CommitRecord]
-) -> dict[str, dict[Place, _Interest]]:
-    """Who needs which versions of which datasets."""
-    found: dict[str, dict[Place, _Interest]] = defaultdict(lambda: defaultdict(_Interest))
+def _find_needs(records: RepoStore, roots: Roots, commits: Sequence[CommitRecord]) -> dict[str, dict[Place, _Need]]:
+    """Return the holders of each version of each dataset."""
+    found: dict[str, dict[Place, _Need]] = defaultdict(lambda: defaultdict(_Need))
     labels: dict[str, str] = {}
     for held in iter_held_entries(records, roots, commits):
-        interest = found[held.entry.dataset][held.entry.home, held.entry.version]
-        interest.tables.add(str(held.key))
-        interest.keepers.update(labels.setdefault(holder, _label(holder)) for holder in held.holders)
+        need = found[held.entry.dataset][held.entry.home, held.entry.version]
+        need.tables.add(str(held.key))
+        need.keepers.update(labels.setdefault(holder, _label(holder)) for holder in held.holders)
     for name, key, entry in _iter_heads(records, roots):
-        interest = found[entry.dataset][entry.home, entry.version]
-        interest.tables.add(str(key))
-        interest.heads.add(name)
+        need = found[entry.dataset][entry.home, entry.version]
+        need.tables.add(str(key))
+        need.heads.add(name)
     return found
 
 
 def _iter_heads(records: RepoStore, roots: Roots) -> Iterator[tuple[str, TableKey, TableEntry]]:
-    """Every table of every branch as it is now; a live one shows most of main's."""
+    """Yield every table in the current state of every branch. A live branch shows main's tables where it has none."""
     main = next(entry.head for entry in roots.heads if str(entry.branch) == MAIN)
     for entry in roots.heads:
         seen = shown(entry, main) if entry.state.mode is BranchMode.LIVE else entry
@@ -197,7 +204,7 @@ def _iter_heads(records: RepoStore, roots: Roots) -> Iterator[tuple[str, TableKe
 
 
 def _label(holder: str) -> str:
-    """What people call somebody who holds commits."""
+    """Return the name of a holder for the report: 'run ...' for the internal branch of a run."""
     run_id = None if " " in holder else BranchName(holder).run_id
     return holder if run_id is None else f"{HolderKind.RUN} {run_id}"
 
@@ -211,13 +218,14 @@ def _kind_of(label: str, living: Collection[str]) -> HolderKind:
     return HolderKind.BRANCH if label in living else HolderKind.DELETED
 
 
-def _measure_table(dataset: str, reach: Reach, interests: _Interests) -> _MeasuredTable:
+def _measure_table(dataset: str, reach: Reach, needs: _Needs) -> _MeasuredTable:
+    """Group the files of a dataset by their holders, and sum up their sizes."""
     folder = f"{TABLES}/{dataset}"
     garbage = tuple(found for wave in iter_waves(folder, reach) for found in wave)
-    users = _users_of_files(reach, interests)
+    users = _users_of_files(reach, needs)
     groups: dict[tuple[frozenset[str], frozenset[str], frozenset[str]], Usage] = defaultdict(Usage)
-    for path, interest in users.items():
-        who = frozenset(interest.tables), frozenset(interest.keepers), frozenset(interest.heads)
+    for path, need in users.items():
+        who = frozenset(need.tables), frozenset(need.keepers), frozenset(need.heads)
         groups[who] += Usage(files=1, bytes=reach.sizes[path])
     everything = Usage(files=len(reach.sizes), bytes=sum(reach.sizes.values()))
     needed = sum(groups.values(), Usage())
@@ -225,7 +233,7 @@ def _measure_table(dataset: str, reach: Reach, interests: _Interests) -> _Measur
     return _MeasuredTable(
         usage=TableUsage(
             dataset=dataset,
-            tables=tuple(sorted({table for each in interests.values() for table in each.tables})),
+            tables=tuple(sorted({table for each in needs.values() for table in each.tables})),
             needed=needed,
             garbage=freed,
             unjudged=everything - needed - freed,
@@ -239,34 +247,40 @@ def _measure_table(dataset: str, reach: Reach, interests: _Interests) -> _Measur
     )
 
 
-def _users_of_files(reach: Reach, interests: _Interests) -> dict[str, _Interest]:
-    """Who needs each file that is there.
+def _users_of_files(reach: Reach, needs: _Needs) -> dict[str, _Need]:
+    """Return the holders of each existing file.
 
-    Ordinary versions, which show settled states to any Lance tool, are kept with their home and need few files of
-    their own: those count for whoever has something in that home, all others only for whose states they are of.
+    A file counts for the holders of the versions that contain it. Ordinary versions, which show settled states to
+    plain Lance readers, are kept together with their home and have few files of their own. Those files count for all
+    holders that have a version in that home.
     """
-    found: dict[str, _Interest] = {}
-    tables = {table for interest in interests.values() for table in interest.tables}
-    strangers = _Interest(tables=tables, keepers={HolderKind.LANCE})
+    found: dict[str, _Need] = {}
+    tables = {table for need in needs.values() for table in need.tables}
+    lance = _Need(tables=tables, keepers={HolderKind.LANCE})
     for place, files in reach.users.items():
-        if place in interests:
-            _add(found, files, reach, interests[place])
+        if place in needs:
+            _add(found, files, reach, needs[place])
         if place in reach.foreign:
-            _add(found, files, reach, strangers)
-    told, in_homes = frozenset(found), _by_home(interests)
-    # What others were forked from is kept for all of them.
-    anybody = _Interest(tables=tables, keepers={who for interest in interests.values() for who in interest.keepers})
-    for place in reach.users.keys() - interests.keys() - reach.foreign:
-        _add(found, reach.users[place] - told, reach, in_homes.get(place[0], anybody))
+            _add(found, files, reach, lance)
+    assigned, in_homes = frozenset(found), _by_home(needs)
+    # A home without holders is kept because others were forked from it: its files count for all holders.
+    everyone = _Need(tables=tables, keepers={who for need in needs.values() for who in need.keepers})
+    for place in reach.users.keys() - needs.keys() - reach.foreign:
+        _add(found, reach.users[place] - assigned, reach, in_homes.get(place[0], everyone))
+    _add_files_of_homes(found, reach, in_homes)
+    return found
+
+
+def _add_files_of_homes(found: dict[str, _Need], reach: Reach, in_homes: Mapping[str | None, _Need]) -> None:
+    """Count the ref and the version hint of each home for the holders that have a version in it."""
     dead = {file.path for file in reach.dead}
     for home, path in _iter_files_of_homes(reach.sizes.keys() - dead):
         if home in in_homes:
             _add(found, [path], reach, in_homes[home])
-    return found
 
 
 def _iter_files_of_homes(paths: Iterable[str]) -> Iterator[tuple[str | None, str]]:
-    """The files that a home has once, whatever its versions: its ref, and Lance's hint at the newest version."""
+    """Yield the files that a home has once, independent of its versions: its ref, and Lance's version hint."""
     for path in paths:
         home = branch_of_ref_path(path)
         if home is not None or path == VERSION_HINT:
@@ -275,23 +289,24 @@ def _iter_files_of_homes(paths: Iterable[str]) -> Iterator[tuple[str | None, str
             yield path.removesuffix(f"/{VERSION_HINT}").removeprefix("tree/"), path
 
 
-def _add(found: dict[str, _Interest], files: Iterable[str], reach: Reach, interest: _Interest) -> None:
+def _add(found: dict[str, _Need], files: Iterable[str], reach: Reach, need: _Need) -> None:
+    """Add a need to those of the files that exist."""
     for path in files:
         if path in reach.sizes:
-            found.setdefault(path, _Interest()).add(interest)
+            found.setdefault(path, _Need()).add(need)
 
 
-def _by_home(interests: _Interests) -> dict[str | None, _Interest]:
-    """All who have something in each home."""
-    found: dict[str | None, _Interest] = defaultdict(_Interest)
-    for (home, _), interest in interests.items():
-        found[home].tables |= interest.tables
-        found[home].keepers |= interest.keepers
+def _by_home(needs: _Needs) -> dict[str | None, _Need]:
+    """Return the holders of all versions in each home."""
+    found: dict[str | None, _Need] = defaultdict(_Need)
+    for (home, _), need in needs.items():
+        found[home].tables |= need.tables
+        found[home].keepers |= need.keepers
     return found
 
 
 def _measure_metadata(context: RepoConfig) -> dict[str, Usage]:
-    """Everything beside the tables, by folder."""
+    """Return the sizes of the folders beside the tables, with '/' for the files in the root."""
 
     def measure(folder: str) -> Usage:
         sizes = [info.size for info in context.store.list(folder)]

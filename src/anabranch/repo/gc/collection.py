@@ -1,4 +1,4 @@
-"""Garbage collection as a whole: read the roots, mark what goes, read them again, sweep."""
+"""One garbage collection: find the retained commits, mark the others, find the retained commits again, sweep."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
@@ -7,11 +7,16 @@ from datetime import datetime, timedelta
 
 from anabranch.format.reach import Reach, Wanted, find_reach
 from anabranch.ids import BranchName
-from anabranch.repo.gc.dead import delete_wave, iter_history_reach, iter_loose, iter_waves
-from anabranch.repo.gc.ending import end_dead_runs, end_expired_branches, list_dead_runs, list_expired_branches
+from anabranch.repo.gc.expired import (
+    delete_expired_branches,
+    fail_expired_runs,
+    list_expired_branches,
+    list_expired_runs,
+)
 from anabranch.repo.gc.policy import Policy
 from anabranch.repo.gc.report import CollectedObject, GcReport, GcStage
 from anabranch.repo.gc.roots import Roots, find_roots
+from anabranch.repo.gc.sweep import delete_wave, iter_history_reach, iter_unreferenced, iter_waves
 from anabranch.repo.gc.wanted import find_wanted
 from anabranch.repo.log.collected import list_collected, mark_collected, record_collected, unmark_collected
 from anabranch.repo.log.config import TABLES, RepoConfig
@@ -30,31 +35,36 @@ Progress = Callable[[GcStage, int, int], None]
 def collect_garbage(
     records: RepoStore, policy: Policy, *, dry_run: bool, progress: Progress = lambda *_: None
 ) -> GcReport:
-    """Delete what no retained commit needs. A dry run only reports it, and writes nothing.
+    """Delete the files that no retained commit needs. A dry run reports them and writes nothing.
 
-    Whatever became unreachable less than the grace period ago is left alone, and so is everything younger than the
-    oldest work that is alive.
+    Files that became unreachable within the grace period stay, and so do files younger than the oldest active lease.
     """
     records.context.require_relocated()
     if dry_run:
         return _Collection(records, policy, progress, dry_run=True).run()
-    # A second collection with another policy might remove the marks of this one.
+    # One collection at a time: a second one with another policy might remove the marks that this one wrote.
     with records.context.leases.working_alone(_LOCK, doing="garbage is being collected") as lease:
         return _Collection(replace(records, lease=lease), policy, progress, dry_run=False).run()
 
 
 def find_horizon(context: RepoConfig, grace: timedelta) -> tuple[datetime, datetime | None]:
-    """Before when an object must have been written to be collected, and since when work holds that back, if it does."""
+    """Return the horizon and, if active work moves the horizon back, the time when that work began.
+
+    Only objects that were last written before the horizon may be deleted.
+    """
     horizon = store_time(context.store) - grace
-    oldest = min([*context.leases.list_begins(), *_iter_begins_of_runs(context)], default=None)
+    oldest = min([*context.leases.list_begins(), *_iter_run_begins(context)], default=None)
     if oldest is None or oldest - context.lease >= horizon:
         return horizon, None
-    # What it says was written a moment before the store saw it.
+    # A lease states its age a moment before the store dates the file, so allow one lease duration of difference.
     return oldest - context.lease, oldest
 
 
-def _iter_begins_of_runs(context: RepoConfig) -> Iterator[datetime]:
-    """Return when each run began that may still be alive. While its steps write, its log does not show it."""
+def _iter_run_begins(context: RepoConfig) -> Iterator[datetime]:
+    """Yield the time when each run with an unexpired lease began.
+
+    The first entry of a run's log gives the time: while the steps of the run write, they add no entries.
+    """
     for name in context.leases.list_names():
         log = context.branch_log(BranchName.of_run(name))
         if (first := find_object(context.store, log.path(1))) is not None:
@@ -62,7 +72,7 @@ def _iter_begins_of_runs(context: RepoConfig) -> Iterator[datetime]:
 
 
 def list_datasets(context: RepoConfig) -> list[str]:
-    """All table folders, also of tables that no commit has, named as entries name them."""
+    """Return all table folders, named as in table entries. Includes folders of tables that no commit names."""
     buckets = context.store.list_folders(TABLES)
     folders = in_parallel(context.store.list_folders, buckets)
     return sorted(folder.removeprefix(f"{TABLES}/") for found in folders for folder in found)
@@ -70,6 +80,8 @@ def list_datasets(context: RepoConfig) -> list[str]:
 
 @dataclass(slots=True)
 class _Collection:
+    """One run of the collector. With `dry_run`, it computes the same report and writes nothing."""
+
     records: RepoStore
     policy: Policy
     progress: Progress
@@ -78,18 +90,18 @@ class _Collection:
     def run(self) -> GcReport:
         context = self.records.context
         horizon, waiting_since = find_horizon(context, self.policy.grace)
-        branches, runs = self._end(horizon)
+        branches, runs = self._end_expired(horizon)
         self.progress(GcStage.READING, 0, 2)
-        roots, doomed = self._judge(horizon)
+        roots, collected = self._mark(horizon)
         self.progress(GcStage.READING, 1, 2)
         commits = self._read_retained(roots)
         wanted = find_wanted(self.records, roots, commits)
         self.progress(GcStage.READING, 2, 2)
         objects, damaged = self._sweep_tables(wanted, horizon)
-        objects += self._delete(iter_loose(context, roots.published, horizon))
+        objects += self._delete(iter_unreferenced(context, roots.published, horizon))
         return GcReport(
             dry_run=self.dry_run,
-            commits=tuple(sorted(doomed)),
+            commits=tuple(sorted(collected)),
             branches=branches,
             runs=runs,
             objects=tuple(objects),
@@ -99,50 +111,59 @@ class _Collection:
             waiting_since=None if waiting_since is None else int(waiting_since.timestamp() * 1_000_000),
         )
 
-    def _judge(self, horizon: datetime) -> tuple[Roots, frozenset[str]]:
-        """The commits to keep, and those to let go, which are marked and recorded before anything else happens.
+    def _mark(self, horizon: datetime) -> tuple[Roots, frozenset[str]]:
+        """Return the retained commits and the newly collected ones, which are marked and recorded first.
 
-        What was marked is looked at once more: who took a commit up meanwhile keeps it.
+        The logs are read again after the marks are written. A writer that makes an old commit reachable puts its ref
+        first and reads the mark afterwards, so one of the two always sees the other. A commit that became reachable
+        concurrently stays.
         """
         context = self.records.context
         before = list_collected(context)
         roots = find_roots(self.records, self.policy, horizon=horizon).without(before)
-        doomed = roots.published - roots.retained - before
-        if self.dry_run or not doomed:
-            return roots, doomed
+        collected = roots.published - roots.retained - before
+        if self.dry_run or not collected:
+            return roots, collected
         now = context.clock()
-        in_parallel(lambda commit_id: mark_collected(context, commit_id, at=now), sorted(doomed))
+        in_parallel(lambda commit_id: mark_collected(context, commit_id, at=now), sorted(collected))
+        # Use a new RepoStore: it has empty caches.
         roots = find_roots(RepoStore.of(context), self.policy, horizon=horizon).without(before)
-        doomed -= roots.retained
+        collected -= roots.retained
         self.records.check_lease()
-        record_collected(context, doomed, at=now)
-        return roots, doomed
+        record_collected(context, collected, at=now)
+        return roots, collected
 
     def _read_retained(self, roots: Roots) -> list[CommitRecord]:
-        """Read the commits that stay, and take back marks on them: who put those died before going on.
+        """Read the retained commits, and remove marks that do not belong on them.
 
-        Or is just purging a branch, which is recorded then.
+        A mark on a retained commit was left by a collection that died, or a purge of a branch is writing it now.
+        The purge records its commits, so recorded commits keep the mark and do not count as retained.
         """
         context = self.records.context
         commits = in_parallel(self.records.commits.get, sorted(roots.retained))
         marked = {record.commit.graph_commit_id for record in commits if record.collected_at is not None}
         if marked and not self.dry_run:
-            gone = list_collected(context)
-            in_parallel(lambda commit_id: unmark_collected(context, commit_id), sorted(marked - gone))
-            # Who records them meanwhile marks them once more after that, and this looks once more after its part.
+            recorded = list_collected(context)
+            in_parallel(lambda commit_id: unmark_collected(context, commit_id), sorted(marked - recorded))
+            # A purge may have recorded them in between. It writes its marks again after the record, and this reads
+            # the records again after the unmark. So the marks are there in the end, whatever the order.
             late = marked & list_collected(context)
-            in_parallel(lambda commit_id: mark_collected(context, commit_id, at=context.clock()), sorted(late - gone))
-            gone |= late
-            commits = [record for record in commits if record.commit.graph_commit_id not in gone]
+            in_parallel(
+                lambda commit_id: mark_collected(context, commit_id, at=context.clock()), sorted(late - recorded)
+            )
+            recorded |= late
+            commits = [record for record in commits if record.commit.graph_commit_id not in recorded]
         return commits
 
-    def _end(self, horizon: datetime) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def _end_expired(self, horizon: datetime) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Delete expired branches and fail expired runs. Return the names of both."""
         if self.dry_run:
             expired = tuple(str(entry.branch) for entry in list_expired_branches(self.records))
-            return expired, list_dead_runs(self.records, horizon=horizon)
-        return end_expired_branches(self.records), end_dead_runs(self.records, horizon=horizon)
+            return expired, list_expired_runs(self.records, horizon=horizon)
+        return delete_expired_branches(self.records), fail_expired_runs(self.records, horizon=horizon)
 
     def _sweep_tables(self, wanted: Mapping[str, Wanted], horizon: datetime) -> tuple[list[CollectedObject], list[str]]:
+        """Sweep all datasets. Return the deleted objects and the needed files that are missing."""
         context = self.records.context
         objects: list[CollectedObject] = []
         damaged: list[str] = []
@@ -163,8 +184,9 @@ class _Collection:
     def _sweep_table(
         self, dataset: str, wanted: Wanted | None, horizon: datetime
     ) -> tuple[list[CollectedObject], list[str]]:
-        """Delete what nobody needs of a table, and tell what is missing."""
+        """Delete the unneeded files of one dataset. Return them and the needed files that are missing."""
         context, folder = self.records.context, f"{TABLES}/{dataset}"
+        # The whole folder may go. The notice sends a writer that creates a table of this name to another folder.
         is_dropped = wanted is None and not self.dry_run
         with being_removed(context, dataset) if is_dropped else nullcontext():
             root = context.dataset_root(dataset)

@@ -1,4 +1,4 @@
-"""End what nobody ended: branches past their time, and runs whose process is gone."""
+"""Expired branches and runs: delete branches past their expiry time, and fail runs whose process died."""
 
 from datetime import datetime
 
@@ -11,13 +11,13 @@ from anabranch.repo.refs.branches import delete_branch
 from anabranch.repo.runs.runs import abort_run, run_state
 from anabranch.storage import find_object
 
-__all__ = ["end_dead_runs", "end_expired_branches", "list_dead_runs", "list_expired_branches"]
+__all__ = ["delete_expired_branches", "fail_expired_runs", "list_expired_branches", "list_expired_runs"]
 
-_SILENT = "its process gave no sign of life"
+_EXPIRED = "the lease of the run expired"
 
 
 def list_expired_branches(records: RepoStore) -> tuple[LogEntry, ...]:
-    """Return the branches whose time has passed by the store's clock."""
+    """Return the branches whose expiry time has passed by the store's clock."""
     now = store_microseconds(records.context)
     return tuple(
         entry
@@ -27,21 +27,21 @@ def list_expired_branches(records: RepoStore) -> tuple[LogEntry, ...]:
     )
 
 
-def end_expired_branches(records: RepoStore) -> tuple[str, ...]:
-    """Delete the branches past their time, but for those that others still hang on."""
-    ended = []
-    # Whatever was made from another one comes before that.
+def delete_expired_branches(records: RepoStore) -> tuple[str, ...]:
+    """Delete the expired branches and return their names. Branches that are protected or in use stay."""
+    deleted = []
+    # A branch can be deleted only after the branches that were made from it, so repeat until no more can be deleted.
     waiting = list(list_expired_branches(records))
     while waiting:
-        left = [entry for entry in waiting if not _try_to_delete(records, entry)]
-        ended += [str(entry.branch) for entry in waiting if entry not in left]
+        left = [entry for entry in waiting if not _try_delete(records, entry)]
+        deleted += [str(entry.branch) for entry in waiting if entry not in left]
         if len(left) == len(waiting):
             break
         waiting = left
-    return tuple(sorted(ended))
+    return tuple(sorted(deleted))
 
 
-def _try_to_delete(records: RepoStore, entry: LogEntry) -> bool:
+def _try_delete(records: RepoStore, entry: LogEntry) -> bool:
     try:
         delete_branch(records, entry.branch)
     except (BranchInUseError, BranchProtectedError, BusyError):
@@ -49,8 +49,8 @@ def _try_to_delete(records: RepoStore, entry: LogEntry) -> bool:
     return True
 
 
-def list_dead_runs(records: RepoStore, *, horizon: datetime) -> tuple[str, ...]:
-    """The runs that are not over, whose process said nothing since the horizon."""
+def list_expired_runs(records: RepoStore, *, horizon: datetime) -> tuple[str, ...]:
+    """Return the unfinished runs whose lease expired and whose log has no entry since the horizon."""
     found = []
     for entry in records.heads.list_runs():
         run_id = entry.branch.run_id
@@ -67,13 +67,16 @@ def list_dead_runs(records: RepoStore, *, horizon: datetime) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def end_dead_runs(records: RepoStore, *, horizon: datetime) -> tuple[str, ...]:
-    """Let nobody publish a run any more that seems dead, or say so if it was published after all."""
-    ended = []
-    for run_id in list_dead_runs(records, horizon=horizon):
+def fail_expired_runs(records: RepoStore, *, horizon: datetime) -> tuple[str, ...]:
+    """Mark the expired runs as failed, so that they cannot be published, and return their ids.
+
+    A run that ended concurrently is not reported.
+    """
+    failed = []
+    for run_id in list_expired_runs(records, horizon=horizon):
         try:
-            abort_run(records, run_id, phase=RunPhase.FAILED, error=_SILENT)
+            abort_run(records, run_id, phase=RunPhase.FAILED, error=_EXPIRED)
         except (RunEndedError, BusyError):
             continue
-        ended.append(run_id)
-    return tuple(ended)
+        failed.append(run_id)
+    return tuple(failed)

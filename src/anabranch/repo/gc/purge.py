@@ -1,0 +1,188 @@
+"""Purge: delete the files that only a deleted branch needs, without a grace period."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+
+from anabranch.format.names import branch_of_ref_path
+from anabranch.format.reach import Wanted, find_reach
+from anabranch.ids import BranchName
+from anabranch.repo.gc.policy import Policy
+from anabranch.repo.gc.roots import Roots, find_roots
+from anabranch.repo.gc.sweep import delete_wave, iter_waves
+from anabranch.repo.gc.wanted import find_wanted
+from anabranch.repo.log.collected import list_collected, mark_collected, record_collected, unmark_collected
+from anabranch.repo.log.config import TABLES
+from anabranch.repo.log.entries import CommitRecord, LogEntry, TableEntry
+from anabranch.repo.log.history_tables import commits_since
+from anabranch.repo.log.store import RepoStore
+from anabranch.repo.write.homes import owns
+from anabranch.repo.write.removal import being_removed
+from anabranch.storage import ObjectInfo, in_parallel
+from anabranch.storage.clock import store_time
+
+__all__ = ["purge_branch"]
+
+
+def purge_branch(records: RepoStore, tombstone: LogEntry) -> int:
+    """Free the space of a deleted branch at once and return the number of bytes. Readers of its tables fail.
+
+    Commits of the branch that a tag, a clone or another branch needs stay, even if that tag or branch is deleted: it
+    can be restored. A concurrent publish on the purged branch is refused.
+    """
+    if not any(commits_since(records, tombstone, version=0)):
+        return 0  # no commit was made on the branch, so the other logs need not be read
+    homes, roots = _collect_commits(records, tombstone)
+    first = records.heads.get_numbered(tombstone.branch, 1)
+    wanted = find_wanted(records, roots, _commits_since(records, roots, first.state.created_at))
+    return sum(
+        _purge_table(records, tombstone, _BranchHomes(dataset=name, homes=frozenset(found)), wanted.get(name, Wanted()))
+        for name, found in sorted(homes.items())
+    )
+
+
+def _collect_commits(records: RepoStore, tombstone: LogEntry) -> tuple[dict[str, set[str]], Roots]:
+    """Mark and record the commits that only the deleted branch needs. Return its homes and the remaining roots."""
+    context = records.context
+    collected, roots = list_collected(context), _find_other_roots(records, tombstone)
+    made = roots.purged
+    marked = sorted(made - roots.retained - collected)
+    now = context.clock()
+    in_parallel(lambda commit_id: mark_collected(context, commit_id, at=now), marked)
+    # Read the logs again after the marks: a commit that became reachable in between stays (see gc.collection).
+    roots = _find_other_roots(RepoStore.of(context), tombstone).without(collected)
+    in_parallel(
+        lambda commit_id: unmark_collected(context, commit_id), [each for each in marked if each in roots.retained]
+    )
+    gone = frozenset(marked) - roots.retained
+    record_collected(context, gone, at=now)
+    # Mark them again: a garbage collection that read the records before this one was written takes the marks for
+    # those of a collection that died, and removes them.
+    in_parallel(lambda commit_id: mark_collected(context, commit_id, at=now), sorted(gone))
+    homes = _find_homes(records, tombstone.branch, [records.commits.get(commit_id) for commit_id in sorted(made)])
+    return homes, roots
+
+
+def _find_other_roots(records: RepoStore, tombstone: LogEntry) -> Roots:
+    """Return the roots without the purged branch. Other deleted branches count until their commits are collected."""
+
+    def is_purged(last: LogEntry) -> bool:
+        """Return whether this is the branch, an earlier branch of its name, or a run that targets one of them."""
+        if (run := last.state.run) is not None:
+            return run.target == tombstone.branch and run.target_created_as <= tombstone.state.created_as
+        return last.branch == tombstone.branch and last.number <= tombstone.number
+
+    return find_roots(records, Policy(), horizon=datetime.min.replace(tzinfo=UTC), is_purged=is_purged)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _BranchHomes:
+    """A dataset, and the homes in it that commits of the branch name."""
+
+    dataset: str
+    homes: frozenset[str]
+
+
+def _find_homes(records: RepoStore, branch: BranchName, commits: list[CommitRecord]) -> dict[str, set[str]]:
+    """Return the homes of a branch that its commits name, by dataset."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for entry in _iter_entries(records, commits):
+        if entry.home is not None and owns(branch, entry.home):
+            found[entry.dataset].add(entry.home)
+    return found
+
+
+def _iter_entries(records: RepoStore, commits: list[CommitRecord]) -> Iterator[TableEntry]:
+    """Yield the tables that the commits changed, and all tables of those among them that hold a full map."""
+    bases = {record.base for record in commits}
+    for record in commits:
+        yield from filter(None, record.changes.values())
+        if record.commit.graph_commit_id in bases:
+            yield from records.commits.tables_of(record).values()
+
+
+def _commits_since(records: RepoStore, roots: Roots, created_at: int) -> list[CommitRecord]:
+    """Return the retained commits that may name a home of the branch.
+
+    Commits older than the first branch of that name cannot.
+    """
+    late = [found for found in roots.retained if roots.created_at.get(found, created_at) >= created_at]
+    return in_parallel(records.commits.get, sorted(late))
+
+
+def _purge_table(records: RepoStore, tombstone: LogEntry, place: _BranchHomes, wanted: Wanted) -> int:
+    """Delete the files of the branch in one dataset and return their bytes."""
+    context = records.context
+    with being_removed(context, place.dataset):
+        # A horizon in the future: the files of the branch go, however young they are.
+        root, future = context.dataset_root(place.dataset), store_time(context.store) + timedelta(days=1)
+        reach = find_reach(root, wanted, horizon=future)
+        if reach.missing:
+            return 0  # the dataset is damaged already, and a repair may need files that seem unneeded
+        files = _DatasetFiles.read(records, tombstone, place)
+        is_whole_dataset = not reach.is_needed and files.is_dataset_of_branch()
+        dead = tuple(file for file in reach.dead if is_whole_dataset or files.is_own(file.path))
+        for wave in iter_waves(files.folder, replace(reach, dead=dead)):
+            delete_wave(context.store, wave)
+        root.forget()
+    return sum(file.size for file in dead)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _DatasetFiles:
+    """The files of a dataset, and which of them belong to the purged branch.
+
+    A new branch of the same name has homes with names of the same form. So a home belongs to the purged branch if a
+    commit of that branch names it, or if its newest file is older than the deletion.
+    """
+
+    branch: BranchName
+    folder: str
+    files: tuple[ObjectInfo, ...]
+    homes: frozenset[str]
+    created: datetime
+    deleted: datetime
+
+    @classmethod
+    def read(cls, records: RepoStore, tombstone: LogEntry, place: _BranchHomes) -> "_DatasetFiles":
+        store, log = records.context.store, records.context.branch_log(tombstone.branch)
+        folder, branch = f"{TABLES}/{place.dataset}", tombstone.branch
+        files = tuple(store.list(folder))
+        deleted = store.head(log.path(tombstone.number)).modified
+        times: dict[str, datetime] = {}
+        for info in files:
+            if (home := _home_of(branch, info.path.removeprefix(f"{folder}/"))) is not None:
+                times[home] = max(info.modified, times.get(home, info.modified))
+        return cls(
+            branch=branch,
+            folder=folder,
+            files=files,
+            homes=place.homes | {home for home, newest in times.items() if newest < deleted},
+            created=store.head(log.path(tombstone.state.created_as)).modified,
+            deleted=deleted,
+        )
+
+    def is_own(self, path: str) -> bool:
+        """Return whether a file lies in a home of the purged branch, or is the ref of one."""
+        return _home_of(self.branch, path) in self.homes
+
+    def is_dataset_of_branch(self) -> bool:
+        """Return whether the dataset was created on this branch, and no other writer is creating a table in it."""
+        manifests = [info for info in self.files if info.path.endswith(".manifest")]
+        others = [info for info in manifests if not self.is_own(info.path.removeprefix(f"{self.folder}/"))]
+        if not others:
+            # An interrupted purge deleted the manifests. Files younger than the deletion are those of another writer.
+            return all(info.modified <= self.deleted for info in self.files)
+        return len(others) == 1 and self.created <= others[0].modified <= self.deleted
+
+
+def _home_of(branch: BranchName, path: str) -> str | None:
+    """Return the home of a branch that a file lies in or is the ref of, or None."""
+    home = branch_of_ref_path(path)
+    if home is None:
+        # The homes of branch 'dev/x' lie below the folder of 'dev', too, but there 'x' is not a ULID.
+        match = re.match(rf"tree/({re.escape(str(branch))}/[0-9A-HJKMNP-TV-Z]{{26}})/", path)
+        home = None if match is None else match[1]
+    return home if home is not None and owns(branch, home) else None
