@@ -208,7 +208,7 @@ def test_what_is_collected_meanwhile_is_not_missed(lake: Repository) -> None:
     assert report == lake.storage_report()
 
 
-def test_progress_is_told_and_mistakes_are_named(lake: Repository) -> None:
+def test_storage_report_reports_progress_and_refuses_bad_input(lake: Repository) -> None:
     steps: list[tuple[GcStage, int, int]] = []
     lake.storage_report(progress=lambda stage, done, total: steps.append((stage, done, total)))
     assert steps[-1] == (GcStage.SWEEPING, 2, 2)
@@ -216,7 +216,7 @@ def test_progress_is_told_and_mistakes_are_named(lake: Repository) -> None:
         lake.storage_report(branch="nope")
     with pytest.raises(TableNotFoundError, match=r"in_c_sales\.nope"):
         lake.storage_report(tables=["in_c_sales.nope"])
-    with pytest.raises(InvalidInputError, match="no list"):
+    with pytest.raises(InvalidInputError, match="tables must be a list"):
         lake.storage_report(tables=ORDERS)
     with pytest.raises(NotFoundError, match="nope"):
         lake.storage_report().holder("nope")

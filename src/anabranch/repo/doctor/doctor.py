@@ -1,4 +1,4 @@
-"""Check a whole repository, everything that somebody can reach, and mend what can be rebuilt."""
+"""Check a whole repository: everything that a branch, tag, run or commit names. Repair what can be rebuilt."""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ from anabranch.errors import (
     TableNotFoundError,
 )
 from anabranch.ids import TableKey
-from anabranch.repo.doctor.commits import diagnose_commits, look_at_rest
+from anabranch.repo.doctor.commits import diagnose_commits, inspect_remaining
 from anabranch.repo.doctor.effects import with_effects
 from anabranch.repo.doctor.findings import (
     Case,
@@ -24,12 +24,12 @@ from anabranch.repo.doctor.findings import (
     Severity,
 )
 from anabranch.repo.doctor.heads import diagnose_homes
-from anabranch.repo.doctor.history_tables import diagnose_history, read_told_history
-from anabranch.repo.doctor.logs import LogPlace, diagnose_branches, list_logs, look_at_log
+from anabranch.repo.doctor.history_tables import diagnose_history, read_stored_history
+from anabranch.repo.doctor.inventory import Inventory, Use
+from anabranch.repo.doctor.logs import CheckedLog, diagnose_branches, list_logs, scan_log
+from anabranch.repo.doctor.metadata import diagnose_leases, diagnose_mark, diagnose_names, diagnose_records
 from anabranch.repo.doctor.rows import diagnose_rows
-from anabranch.repo.doctor.seen import Seen, Use
-from anabranch.repo.doctor.surroundings import diagnose_leases, diagnose_mark, diagnose_names, diagnose_records
-from anabranch.repo.doctor.tables import DatasetCheck, look_at_dataset
+from anabranch.repo.doctor.tables import DatasetCheck, check_dataset
 from anabranch.repo.log.config import TABLES, RepoConfig
 from anabranch.repo.log.store import RepoStore
 from anabranch.storage import in_parallel
@@ -37,16 +37,16 @@ from anabranch.storage.steps import Steps
 
 __all__ = ["Progress", "Scope", "check_repository"]
 
-# Called with how many logs and datasets are done, of how many that are known by now.
+# Called with the number of logs and datasets done, and the number known so far.
 Progress = Callable[[int, int], None]
 
-# A repair may lay bare something else, such as the branches of a log that can be read again.
+# A repair can reveal further problems, such as those of a branch whose log can be read again. Repeat this many times.
 _ROUNDS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """How much is looked at: some tables or all, and their rows on demand, which takes as long as reading them."""
+    """What to check: all tables or some, and with `rows` also every row, which takes as long as reading them."""
 
     tables: frozenset[TableKey] | None = None
     rows: bool = False
@@ -54,143 +54,154 @@ class Scope:
     @classmethod
     def of(cls, tables: Sequence[str] | None, *, rows: bool) -> "Scope":
         if isinstance(tables, str):
-            raise InvalidInputError(f"{tables!r} is no list of tables", hint=f"give [{tables!r}]")
+            raise InvalidInputError(f"tables must be a list, got {tables!r}", hint=f"pass tables=[{tables!r}]")
         return cls(tables=None if tables is None else frozenset(map(TableKey.parse, tables)), rows=rows)
 
 
 def check_repository(context: RepoConfig, scope: Scope, *, repair: bool, progress: Progress) -> RepositoryReport:
-    """Report what is wrong with a repository, and with `repair` put right what can be rebuilt.
+    """Return the findings of a repository. With `repair`, rebuild what can be rebuilt first.
 
-    A repair never removes anything that was published, and everything is looked at again after it.
+    A repair never removes published data. After each round of repairs, everything is checked again.
     """
-    found = _examine(context, scope, progress)
-    treated: dict[tuple[FindingKind, str], RepositoryFinding] = {}
+    found = _scan(context, scope, progress)
+    repaired: dict[tuple[FindingKind, str], RepositoryFinding] = {}
     for _ in range(_ROUNDS if repair else 0):
-        done = [case.finding for case in found if _mend(case)]
+        done = [case.finding for case in found if _try_repair(case)]
         if not done:
             break
-        treated |= {(finding.kind, finding.subject): finding for finding in done}
-        found = _examine(context, scope, progress)
+        repaired |= {(finding.kind, finding.subject): finding for finding in done}
+        found = _scan(context, scope, progress)
     left = [case.finding for case in found]
-    # What is found again was not repaired, whatever was tried.
+    # A problem that is found again was not repaired, whatever its repair reported.
     for finding in left:
-        treated.pop((finding.kind, finding.subject), None)
-    return RepositoryReport.of(context.root, [*(replace(one, repaired=True) for one in treated.values()), *left])
+        repaired.pop((finding.kind, finding.subject), None)
+    return RepositoryReport.of(context.root, [*(replace(one, repaired=True) for one in repaired.values()), *left])
 
 
-def _mend(case: Case) -> bool:
-    """Whether something was done about a case; somebody who writes at the same time may be in the way."""
+def _try_repair(case: Case) -> bool:
+    """Run the repair of a case. Return False if there is none, or if a concurrent writer prevents it."""
     try:
-        return case.mend is not None and case.mend()
+        return case.repair is not None and case.repair()
     except (BusyError, ConflictError, CorruptError, NotFoundError):
         return False
 
 
-def _examine(context: RepoConfig, scope: Scope, progress: Progress) -> list[Case]:
-    # Nothing is taken from what a handle remembers of earlier reads.
-    return _Examination(RepoStore.of(context), scope, Steps(progress)).run()
+def _scan(context: RepoConfig, scope: Scope, progress: Progress) -> list[Case]:
+    # A new RepoStore, so that nothing comes from the caches of a handle.
+    return _Scan(RepoStore.of(context), scope, Steps(progress)).run()
 
 
-class _Examination:
+class _Scan:
+    """One scan of the repository."""
+
     def __init__(self, records: RepoStore, scope: Scope, steps: Steps) -> None:
         self._records = records
         self._context = records.context
         self._scope = scope
         self._steps = steps
-        self._seen = Seen(scope.tables)
+        self._inventory = Inventory(scope.tables)
 
     def run(self) -> list[Case]:
-        seen = self._seen
-        told = read_told_history(self._context)
-        strangers = self._read_logs()
-        mark = diagnose_mark(self._context, seen)
+        """Return everything that is wrong. The order of the steps matters: see the comments."""
+        # Read the history tables before the logs: then the logs can only be ahead of them.
+        inventory = self._inventory
+        stored = read_stored_history(self._context)
+        unknown = self._read_logs()
+        mark = diagnose_mark(self._context, inventory)
         if mark is not None and mark.finding.kind is FindingKind.NEWER_FORMAT:
             return [mark]
-        look_at_rest(self._records, seen)
-        cases = [*diagnose_branches(self._records, seen, told), *diagnose_commits(self._records, seen)]
+        inspect_remaining(self._records, inventory)
+        cases = [*diagnose_branches(self._records, inventory, stored), *diagnose_commits(self._records, inventory)]
         are_logs_whole = not any(case.finding.severity is Severity.ERROR for case in cases)
         cases += self._check_tables()
         damaged = {place for case in cases for place in case.placements}
-        homes = list(diagnose_homes(self._records, seen, damaged))
+        homes = list(diagnose_homes(self._records, inventory, damaged))
         if are_logs_whole:
-            cases += diagnose_history(self._records, seen, told)
+            cases += diagnose_history(self._records, inventory, stored)
         cases += diagnose_leases(self._context)
         cases += diagnose_records(self._context)
-        cases += diagnose_names(self._context, strangers)
-        # Looked at again: who has just published needs a moment to settle.
-        still = {case.finding for case in diagnose_homes(self._records, seen, damaged)} if homes else set()
+        cases += diagnose_names(self._context, unknown)
+        # Check the homes again: a writer that has just published may have settled them in between.
+        still = {case.finding for case in diagnose_homes(self._records, inventory, damaged)} if homes else set()
         cases += [case for case in homes if case.finding in still]
-        # Last, since by the mark others know that all is well.
-        return with_effects(self._records, seen, cases if mark is None else [*cases, mark])
+        # Repair the mark of the repository last: its presence means that the repository is complete.
+        return with_effects(self._records, inventory, cases if mark is None else [*cases, mark])
 
     def _read_logs(self) -> list[str]:
-        logs, strangers = list_logs(self._context)
+        """Read all logs into the inventory. Return the folders among them that are not logs."""
+        logs, unknown = list_logs(self._context)
         self._steps.expect(len(logs))
 
-        def look_at(place: LogPlace) -> None:
-            look_at_log(self._records, self._seen, place)
+        def scan(checked: CheckedLog) -> None:
+            scan_log(self._records, self._inventory, checked)
             self._steps.done()
 
-        in_parallel(look_at, logs)
-        return strangers
+        in_parallel(scan, logs)
+        return unknown
 
     def _check_tables(self) -> list[Case]:
+        """Check every table state in the inventory, one dataset at a time."""
         by_dataset: dict[str, dict[Placement, Use]] = defaultdict(dict)
-        for place, use in self._seen.uses.items():
+        for place, use in self._inventory.uses.items():
             by_dataset[place.dataset][place] = use
-        self._refuse_unknown()
+        self._check_requested_tables()
         self._steps.expect(len(by_dataset))
 
-        def look_at(dataset: str) -> DatasetCheck:
-            found = look_at_dataset(self._context, dataset, by_dataset[dataset])
+        def check(dataset: str) -> DatasetCheck:
+            found = check_dataset(self._context, dataset, by_dataset[dataset])
             self._steps.done()
             return found
 
-        checks = in_parallel(look_at, sorted(by_dataset))
-        cases = [
-            *(case for check in checks for case in check.cases),
-            *self._stale_bases({place: said for check in checks for place, said in check.stale.items()}),
-            *self._gone_bases({place: base for check in checks for place, base in check.gone.items()}),
-        ]
+        cases: list[Case] = []
+        stale: dict[Placement, str] = {}
+        gone: dict[Placement, str] = {}
+        for found in in_parallel(check, sorted(by_dataset)):
+            cases += found.cases
+            stale |= found.stale
+            gone |= found.gone
+        cases += [*self._stale_bases(stale), *self._gone_bases(gone)]
         if self._scope.rows:
             damaged = {place for case in cases for place in case.placements}
-            readable = {place: use for place, use in self._seen.uses.items() if place not in damaged}
+            readable = {place: use for place, use in self._inventory.uses.items() if place not in damaged}
             cases += diagnose_rows(self._context, readable)
         return cases
 
-    def _refuse_unknown(self) -> None:
-        """Refuse a table that no commit has: that nothing is wrong with it would be no answer."""
-        known = {key for use in self._seen.uses.values() for key in use.tables}
+    def _check_requested_tables(self) -> None:
+        """Raise TableNotFoundError if no commit has a requested table, since a report without findings would mislead.
+
+        If commits are damaged, the table may be in one of them.
+        """
+        known = {key for use in self._inventory.uses.values() for key in use.tables}
         for key in sorted(self._scope.tables or ()):
-            if str(key) not in known and not self._seen.broken:
+            if str(key) not in known and not self._inventory.broken:
                 raise TableNotFoundError(f"no commit has a table '{key}'", hint="list the tables to see which exist")
 
     def _stale_bases(self, stale: dict[Placement, str]) -> list[Case]:
-        """One finding for all of them: they have one cause, and one remedy."""
+        """Return one finding for all stale bases: they have one cause and one remedy."""
         if not stale:
             return []
         homes = sorted({f"{TABLES}/{place.dataset}/tree/{place.home}" for place in stale})
         finding = RepositoryFinding(
             kind=FindingKind.STALE_BASE,
             subject=homes[0],
-            explanation=f"{len(homes)} branches of tables read files of another place: {min(stale.values())}",
+            explanation=f"{len(homes)} branches of tables read files from another location: {min(stale.values())}",
             remedy=f"if the repository was moved or copied here, run 'anabranch relocate {self._context.root}'",
             paths=tuple(homes),
         )
         return [Case(finding=finding, placements=frozenset(stale))]
 
     def _gone_bases(self, gone: dict[Placement, str]) -> list[Case]:
-        """One finding for all of them, too: most likely they are tables of one repository."""
+        """Return one finding for all missing bases: most likely they belong to one repository."""
         if not gone:
             return []
         bases = tuple(sorted(set(gone.values())))
         finding = RepositoryFinding(
             kind=FindingKind.MISSING_BASE,
             subject=bases[0],
-            explanation=f"tables read files of {len(bases)} other places, and nothing is left there",
+            explanation=f"tables read files from {len(bases)} other locations that are empty now",
             remedy=(
-                f"if they moved, run 'anabranch relocate {self._context.root} --map OLD=NEW'; else restore them from a"
-                " backup"
+                f"if the files moved, run 'anabranch relocate {self._context.root} --map OLD=NEW';"
+                " otherwise restore them from a backup"
             ),
             paths=bases,
         )

@@ -1,4 +1,4 @@
-"""What damage to tables means: which branches, tags, runs and commits have a state that cannot be read."""
+"""The effects of damaged tables: which branches, tags, runs and commits have a state that cannot be read."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -7,7 +7,7 @@ from dataclasses import replace
 from anabranch.errors import AnabranchError
 from anabranch.ids import MAIN, TableKey
 from anabranch.repo.doctor.findings import Case, Placement
-from anabranch.repo.doctor.seen import Seen, name_of, placement_of
+from anabranch.repo.doctor.inventory import Inventory, name_of, placement_of
 from anabranch.repo.log.entries import BranchMode, CommitRecord
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.refs.live import shown
@@ -16,41 +16,57 @@ from anabranch.storage import in_parallel
 __all__ = ["with_effects"]
 
 
-def with_effects(records: RepoStore, seen: Seen, cases: Iterable[Case]) -> list[Case]:
-    """Say of each case whom it affects; commits are read once more only where something is damaged."""
+def with_effects(records: RepoStore, inventory: Inventory, cases: Iterable[Case]) -> list[Case]:
+    """Add to each case the tables, refs and commits that it affects.
+
+    The commits are read again only if a table is damaged.
+    """
     found = list(cases)
     damaged = frozenset(place for case in found for place in case.placements)
     if not damaged:
         return found
-    keys = frozenset(TableKey.parse(key) for place in damaged for key in seen.uses[place].tables)
+    keys = frozenset(TableKey.parse(key) for place in damaged for key in inventory.uses[place].tables)
     refs: dict[Placement, set[str]] = defaultdict(set)
-    commits: dict[Placement, set[str]] = defaultdict(set)
-    for name, record in _iter_refs(records, seen):
+    for name, record in _iter_refs(records, inventory):
         for place in _placements(records, record, keys) & damaged:
             refs[place].add(name)
+    commits = _find_commits(records, sorted(inventory.commits), keys, damaged)
+    affected = [_with_effects(case, inventory, refs, commits) for case in found]
+    return [case for case in affected if inventory.broken or _has_effect(case)]
 
-    def look_at(commit_id: str) -> frozenset[Placement]:
+
+def _has_effect(case: Case) -> bool:
+    """Return False for a table state that no ref and no commit has: it was collected after the logs were read."""
+    return bool(not case.placements or case.finding.refs or case.finding.commits)
+
+
+def _find_commits(
+    records: RepoStore, commit_ids: list[str], keys: frozenset[TableKey], damaged: frozenset[Placement]
+) -> dict[Placement, set[str]]:
+    """Return the commits that have each damaged table state, without collected commits."""
+
+    def find_damaged(commit_id: str) -> frozenset[Placement]:
         try:
             record = records.commits.get(commit_id)
         except AnabranchError:
-            return frozenset()  # reported by itself
+            return frozenset()  # the damaged commit is a finding of its own
         return _placements(records, record, keys) & damaged if record.collected_at is None else frozenset()
 
-    ids = sorted(seen.commits)
-    for commit_id, places in zip(ids, in_parallel(look_at, ids), strict=True):
+    commits: dict[Placement, set[str]] = defaultdict(set)
+    for commit_id, places in zip(commit_ids, in_parallel(find_damaged, commit_ids), strict=True):
         for place in places:
             commits[place].add(commit_id)
-    told = [_with_effects(case, seen, refs, commits) for case in found]
-    # What nobody has any more was let go by a garbage collection since the commits were read.
-    return [case for case in told if seen.broken or not case.placements or case.finding.refs or case.finding.commits]
+    return commits
 
 
-def _with_effects(case: Case, seen: Seen, refs: dict[Placement, set[str]], commits: dict[Placement, set[str]]) -> Case:
+def _with_effects(
+    case: Case, inventory: Inventory, refs: dict[Placement, set[str]], commits: dict[Placement, set[str]]
+) -> Case:
     if not case.placements:
         return case
     finding = replace(
         case.finding,
-        tables=tuple(sorted({key for place in case.placements for key in seen.uses[place].tables})),
+        tables=tuple(sorted({key for place in case.placements for key in inventory.uses[place].tables})),
         refs=tuple(sorted({name for place in case.placements for name in refs[place]})),
         commits=tuple(sorted({commit_id for place in case.placements for commit_id in commits[place]})),
     )
@@ -58,27 +74,28 @@ def _with_effects(case: Case, seen: Seen, refs: dict[Placement, set[str]], commi
 
 
 def _placements(records: RepoStore, record: CommitRecord, keys: frozenset[TableKey]) -> frozenset[Placement]:
+    """Return the locations of some tables of a commit."""
     found = set()
     for key in keys:
         try:
             entry = records.commits.find_table(record, key)
         except AnabranchError:
-            continue  # its base is damaged, which is reported by itself
+            continue  # the base of the commit is damaged, which is a finding of its own
         if entry is not None:
             found.add(placement_of(entry))
     return frozenset(found)
 
 
-def _iter_refs(records: RepoStore, seen: Seen) -> Iterator[tuple[str, CommitRecord]]:
-    """Everything that exists by name, with what it shows now."""
-    main = seen.heads.get(MAIN)
-    for head in seen.heads.values():
+def _iter_refs(records: RepoStore, inventory: Inventory) -> Iterator[tuple[str, CommitRecord]]:
+    """Yield the name and the current commit of every branch, run and tag."""
+    main = inventory.heads.get(MAIN)
+    for head in inventory.heads.values():
         if head.state.is_deleted or (head.branch.is_internal and head.branch.run_id is None):
             continue
         is_live = head.state.mode is BranchMode.LIVE
         yield name_of(head.branch), (shown(head, main.head) if is_live and main is not None else head).head
-    for tag in seen.tags.values():
+    for tag in inventory.tags.values():
         try:
             yield tag.name, records.commits.get(tag.commit_id)
         except AnabranchError:
-            continue  # reported by itself
+            continue  # the damaged commit is a finding of its own

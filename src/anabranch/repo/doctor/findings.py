@@ -1,4 +1,4 @@
-"""What doctor reports of a repository: values that people read and programs match on."""
+"""The findings of doctor: values for people to read and for programs to match on."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ __all__ = ["Case", "FindingKind", "Placement", "RepositoryFinding", "RepositoryR
 
 
 class FindingKind(StrEnum):
-    """The kinds of things that can be wrong; the names are stable."""
+    """The kinds of problems. The names are stable."""
 
     MISSING_MARK = "missing_mark"
     DAMAGED_MARK = "damaged_mark"
@@ -59,7 +59,7 @@ class FindingKind(StrEnum):
 
     @property
     def severity(self) -> Severity:
-        """How bad things of this kind are."""
+        """The severity of findings of this kind."""
         return _SEVERITIES.get(self, Severity.ERROR)
 
 
@@ -83,11 +83,11 @@ _SEVERITIES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepositoryFinding:
-    """One thing that is not as it should be.
+    """One problem in a repository.
 
-    `subject` is a path below the repository's root, `paths` are further files concerned. `refs` are the branches, tags,
-    runs and versions of branches that cannot be read, or whose `tables` cannot; `commits` the ids of such commits.
-    `remedy` says what a repair does, or what a person has to do where none is safe.
+    `subject` is a path below the repository's root, `paths` are further files with the same problem. `refs` are the
+    branches, tags, runs and versions of branches that cannot be read, or whose `tables` cannot be read. `commits` are
+    the ids of such commits. `remedy` states what a repair does or, if no repair is safe, what the user has to do.
     """
 
     kind: FindingKind
@@ -103,12 +103,12 @@ class RepositoryFinding:
 
     @property
     def severity(self) -> Severity:
-        """How bad it is, which its kind says."""
+        """The severity of this kind of finding."""
         return self.kind.severity
 
 
 class RepositoryReport(Report[RepositoryFinding]):
-    """What was found in a whole repository."""
+    """The findings of a whole repository, the most severe first."""
 
     __slots__ = ()
 
@@ -120,7 +120,7 @@ class RepositoryReport(Report[RepositoryFinding]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """Where one state of a table lies: a version of a home of a dataset."""
+    """The location of one state of a table: a version in a home of a dataset."""
 
     dataset: str
     home: str | None
@@ -129,21 +129,22 @@ class Placement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A finding, how to mend it if that is safe, and the states of tables that cannot be read because of it.
+    """A finding, its repair if there is a safe one, and the table states that cannot be read because of it.
 
-    Mending looks again right before it acts, and says whether it did anything.
+    `repair` checks the problem again right before it writes, and returns whether it changed anything.
     """
 
     finding: RepositoryFinding
-    mend: Callable[[], bool] | None = None
+    repair: Callable[[], bool] | None = None
     placements: frozenset[Placement] = field(default_factory=frozenset)
 
 
 def unknown_file(path: str) -> Case:
+    """Return the case of a file or folder that does not belong to a repository."""
     finding = RepositoryFinding(
         kind=FindingKind.UNKNOWN_FILE,
         subject=path,
-        explanation="its name is none that a repository gives",
-        remedy="none: it is left alone, and in nobody's way",
+        explanation="Anabranch does not use this name",
+        remedy="none: doctor does not change it, and it does no harm",
     )
     return Case(finding=finding)

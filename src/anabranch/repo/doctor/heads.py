@@ -1,4 +1,4 @@
-"""What raw Lance readers see of the branches as they are now: the published state, or somebody else's."""
+"""Check the homes of the current branches: do plain Lance readers see the published state, or an external write?"""
 
 from collections import Counter
 from collections.abc import Collection, Iterator
@@ -10,7 +10,7 @@ from anabranch.format.home import Home
 from anabranch.format.names import manifest_path
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.doctor.findings import Case, FindingKind, Placement, RepositoryFinding
-from anabranch.repo.doctor.seen import Seen
+from anabranch.repo.doctor.inventory import Inventory
 from anabranch.repo.log.entries import LogEntry, TableEntry
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.write.homes import owns
@@ -20,36 +20,36 @@ from anabranch.storage import in_parallel
 __all__ = ["diagnose_homes"]
 
 
-def diagnose_homes(records: RepoStore, seen: Seen, damaged: Collection[Placement]) -> Iterator[Case]:
-    """Look at the homes in which the branches are written; those in which something is damaged are left out."""
+def diagnose_homes(records: RepoStore, inventory: Inventory, damaged: Collection[Placement]) -> Iterator[Case]:
+    """Check the homes that the branches write to, except those with damaged table states."""
     broken = {(place.dataset, place.home) for place in damaged}
-    for head in seen.heads.values():
-        if head.state.is_deleted or head.branch.is_internal or head.head.base in seen.broken:
+    for head in inventory.heads.values():
+        if head.state.is_deleted or head.branch.is_internal or head.head.base in inventory.broken:
             continue
-        written = [
-            (key, entry)
-            for key, entry in _list_written(records, head)
-            if seen.covers(key) and (entry.dataset, entry.home) not in broken
-        ]
+        written = []
+        for key, entry in _iter_written(records, head):
+            if inventory.covers(key) and (entry.dataset, entry.home) not in broken:
+                written.append((key, entry))
         found = in_parallel(partial(_diagnose_home, records, head.branch), written)
         cases = [case for case in found if case is not None]
-        # Whoever publishes just now has not settled yet, and will.
+        # If the branch moved, a writer has just published and has not settled yet. It will.
         if cases and records.heads.find(head.branch) == head:
             yield from cases
 
 
-def _list_written(records: RepoStore, head: LogEntry) -> Iterator[tuple[TableKey, TableEntry]]:
+def _iter_written(records: RepoStore, head: LogEntry) -> Iterator[tuple[TableKey, TableEntry]]:
+    """Yield the tables that a branch has written in homes of its own, each of which has one table."""
     tables = records.commits.tables_of(head.head)
-    at_first = {} if str(head.branch) == MAIN else _tables_at_first(records, head)
+    at_creation = {} if str(head.branch) == MAIN else _tables_at_creation(records, head)
     homes = Counter((entry.dataset, entry.home) for entry in tables.values())
     for key, entry in sorted(tables.items()):
-        # What an earlier branch of this name wrote, and this one has not yet, is at home there by name only.
-        is_left = at_first.get(key) == entry
-        if owns(head.branch, entry.home) and homes[entry.dataset, entry.home] == 1 and not is_left:
+        # A table that is unchanged since the branch was created may lie in a home of an earlier branch of this name.
+        is_unchanged = at_creation.get(key) == entry
+        if owns(head.branch, entry.home) and homes[entry.dataset, entry.home] == 1 and not is_unchanged:
             yield key, entry
 
 
-def _tables_at_first(records: RepoStore, head: LogEntry) -> dict[TableKey, TableEntry]:
+def _tables_at_creation(records: RepoStore, head: LogEntry) -> dict[TableKey, TableEntry]:
     try:
         return records.commits.tables_of(records.heads.get_numbered(head.branch, head.state.created_as).head)
     except AnabranchError:
@@ -57,18 +57,19 @@ def _tables_at_first(records: RepoStore, head: LogEntry) -> dict[TableKey, Table
 
 
 def _diagnose_home(records: RepoStore, branch: BranchName, table: tuple[TableKey, TableEntry]) -> Case | None:
+    """Return what is wrong with the newest ordinary version of a home, or None if it is the published state."""
     key, entry = table
     home = records.context.dataset_root(entry.dataset).on(entry.home)
     subject = "/".join(filter(None, ["tables", entry.dataset, home.folder]))
 
-    def mend() -> bool:
+    def repair() -> bool:
         settle_table(records, branch, key)
         return True
 
     try:
         newest = staging.newest_version(home)
         if staging.is_damaged(home, newest):
-            return Case(finding=_damaged(key, subject, newest), mend=mend)
+            return Case(finding=_damaged(key, subject, newest), repair=repair)
         home.open()
         external = staging.foreign_versions(home, since=entry.head)
         if not external and _is_settled(home, newest, entry.version):
@@ -79,22 +80,22 @@ def _diagnose_home(records: RepoStore, branch: BranchName, table: tuple[TableKey
         finding = RepositoryFinding(
             kind=FindingKind.DAMAGED_MANIFEST,
             subject=subject,
-            explanation=f"its newest version, which raw Lance readers see, cannot be opened: {err.problem}",
-            remedy="restore it from a backup; what was published can be read all the same",
+            explanation=f"its newest version, which plain Lance readers see, cannot be opened: {err.problem}",
+            remedy="restore it from a backup; Anabranch can still read the published state",
             tables=(str(key),),
         )
         return Case(finding=finding)
     if external:
-        return Case(finding=_foreign_write(branch, key, subject, external))
+        return Case(finding=_external_write(branch, key, subject, external))
     finding = RepositoryFinding(
         kind=FindingKind.UNSETTLED_HOME,
         subject=subject,
-        explanation=f"raw Lance readers see another state of '{key}' than branch '{branch}' has published",
+        explanation=f"plain Lance readers see another state of '{key}' than branch '{branch}' has published",
         remedy="a repair settles it, as the next writer would",
         tables=(str(key),),
         repairable=True,
     )
-    return Case(finding=finding, mend=mend)
+    return Case(finding=finding, repair=repair)
 
 
 def _damaged(key: TableKey, subject: str, version: int) -> RepositoryFinding:
@@ -102,7 +103,7 @@ def _damaged(key: TableKey, subject: str, version: int) -> RepositoryFinding:
         kind=FindingKind.DAMAGED_MANIFEST,
         subject=f"{subject}/{manifest_path(version)}",
         explanation=f"the newest ordinary version of '{key}', which plain Lance readers see, was cut off",
-        remedy="a repair replaces it and settles what was published, as the next writer would",
+        remedy="a repair replaces it and settles the published state, as the next writer would",
         tables=(str(key),),
         repairable=True,
     )
@@ -112,12 +113,12 @@ def _is_settled(home: Home, newest: int, version: int) -> bool:
     return newest == version or staging.restored_version(home, newest) == version
 
 
-def _foreign_write(branch: BranchName, key: TableKey, subject: str, strangers: tuple[int, ...]) -> RepositoryFinding:
-    versions = ", ".join(map(str, strangers))
+def _external_write(branch: BranchName, key: TableKey, subject: str, versions: tuple[int, ...]) -> RepositoryFinding:
+    named = ", ".join(map(str, versions))
     return RepositoryFinding(
         kind=FindingKind.FOREIGN_WRITE,
         subject=subject,
-        explanation=f"another Lance tool wrote to '{key}' on branch '{branch}': version {versions}",
+        explanation=f"another Lance tool wrote to '{key}' on branch '{branch}': version {named}",
         remedy=f"merge it with 'anabranch table adopt {key} --branch {branch}', or set it aside with"
         f" 'anabranch table settle {key} --branch {branch} --force'",
         tables=(str(key),),

@@ -1,4 +1,4 @@
-"""The rows of tables: whether all can be read, and whether their keys are keys."""
+"""Check the rows of tables: all must be readable, and primary keys must be unique and not null."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -11,21 +11,21 @@ from anabranch.format.home import branch_folder
 from anabranch.format.scan import iter_batches
 from anabranch.format.staging import Pin
 from anabranch.repo.doctor.findings import Case, FindingKind, Placement, RepositoryFinding
-from anabranch.repo.doctor.seen import Use
+from anabranch.repo.doctor.inventory import Use
 from anabranch.repo.log.config import TABLES, RepoConfig
 
 __all__ = ["diagnose_rows"]
 
 
 def diagnose_rows(context: RepoConfig, uses: Mapping[Placement, Use]) -> Iterator[Case]:
-    """Read every row of some states of tables; only the keys of one of them are held in memory.
+    """Read every row of the given table states. Only the key columns of one state are in memory at a time.
 
-    What is wrong with many states of one table is one finding: they share their files.
+    The same problem in several states of a table is one finding, because the states share files.
     """
     found: dict[tuple[str, FindingKind], list[tuple[Placement, str]]] = defaultdict(list)
     for place, use in uses.items():
-        for kind, said in _check(context, place, sorted(use.keys)):
-            found[place.dataset, kind].append((place, said))
+        for kind, problem in _check(context, place, sorted(use.keys)):
+            found[place.dataset, kind].append((place, problem))
     for (_, kind), states in sorted(found.items()):
         yield _case(kind, states)
 
@@ -44,7 +44,7 @@ def _check(context: RepoConfig, place: Placement, keys: list[tuple[str, ...]]) -
 
 
 def _read(pin: Pin, keys: list[tuple[str, ...]]) -> pa.Table:
-    """Read all columns, and keep those that keys are made of."""
+    """Read all columns, and return those of the keys."""
     schema = pin.schema
     names = [name for name in schema.names if any(name in key for key in keys)]
     kept = [batch.select(names) for batch in iter_batches(pin)]
@@ -62,13 +62,13 @@ def _check_key(key: tuple[str, ...], rows: pa.Table) -> Iterator[tuple[FindingKi
 
 
 def _case(kind: FindingKind, states: list[tuple[Placement, str]]) -> Case:
-    place, said = states[0]
+    place, problem = states[0]
     home = "" if place.home is None else branch_folder(place.home)
-    others = "" if len(states) == 1 else f"; the same with {len(states) - 1} other states of the table"
+    others = "" if len(states) == 1 else f"; {len(states) - 1} other states of the table have the same problem"
     finding = RepositoryFinding(
         kind=kind,
         subject="/".join(filter(None, [TABLES, place.dataset, home])),
-        explanation=f"version {place.version}: {said}{others}",
+        explanation=f"version {place.version}: {problem}{others}",
         remedy=(
             "restore its files from a backup"
             if kind is FindingKind.UNREADABLE_ROWS

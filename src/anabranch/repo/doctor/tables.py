@@ -1,7 +1,7 @@
-"""The states of tables that commits name: whether each can be opened, and whether all of its files are there."""
+"""Check the table states that commits name: each must be readable, and all of its files must exist."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from anabranch.errors import AnabranchError, LinkError
@@ -11,35 +11,36 @@ from anabranch.format.health.elsewhere import Elsewhere, look_elsewhere
 from anabranch.format.health.files import mentioned_as
 from anabranch.format.health.lost_refs import can_write_ref, write_ref
 from anabranch.format.home import Home, branch_folder, is_staged
-from anabranch.format.layout import Layout, LayoutKind, lay_out
+from anabranch.format.layout import Layout, LayoutFile, LayoutKind, lay_out
 from anabranch.format.names import ManifestName, branch_ref_path, manifest_path
 from anabranch.format.ref_files import RefFile, RefKind
 from anabranch.format.refs import BranchInfo, parse_branch, scan_refs
 from anabranch.format.staging import Pin, find_indexed_column, find_shown, rebuild_staged
 from anabranch.repo.doctor.findings import Case, FindingKind, Placement, RepositoryFinding
-from anabranch.repo.doctor.seen import Use
+from anabranch.repo.doctor.inventory import Use
 from anabranch.repo.log.config import TABLES, RepoConfig
 from anabranch.storage import in_parallel, open_store
 from anabranch.storage.uris import relative_to
 
-__all__ = ["DatasetCheck", "look_at_dataset"]
+__all__ = ["DatasetCheck", "check_dataset"]
 
 _MANIFESTS = frozenset({LayoutKind.MANIFEST, LayoutKind.DETACHED_MANIFEST})
 _FROM_BACKUP = "restore it from a backup"
-_MARK = b"LANC"
-_SAID = {
+# The last bytes of every Lance file.
+_MAGIC = b"LANC"
+_PROBLEMS = {
     FindingKind.MISSING_DATA_FILE: ("a data file is missing", "{} data files are missing"),
     FindingKind.MISSING_DELETION_FILE: ("a deletion file is missing", "{} deletion files are missing"),
-    FindingKind.WRONG_SIZE: ("a file has another size than told", "{} files have other sizes than told"),
+    FindingKind.WRONG_SIZE: ("a file has the wrong size", "{} files have the wrong size"),
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetCheck:
-    """What was found in one dataset.
+    """The problems of one dataset.
 
-    `stale` are the states of tables that read a place the repository left, with what is said of it; `gone` are those
-    that read another place, which is named, and there is nothing any more.
+    `stale` are the table states that read a location from before the repository was moved, with an explanation. `gone`
+    are the table states that read another location, which is given and is empty.
     """
 
     cases: tuple[Case, ...]
@@ -47,7 +48,7 @@ class DatasetCheck:
     gone: Mapping[Placement, str] = field(default_factory=dict)
 
 
-def look_at_dataset(context: RepoConfig, dataset: str, uses: Mapping[Placement, Use]) -> DatasetCheck:
+def check_dataset(context: RepoConfig, dataset: str, uses: Mapping[Placement, Use]) -> DatasetCheck:
     """Check the table states that are stored in a dataset."""
     try:
         root = context.dataset_root(dataset)
@@ -59,7 +60,7 @@ def look_at_dataset(context: RepoConfig, dataset: str, uses: Mapping[Placement, 
     check = _Check(root, dataset, uses, files)
     if not files.files:
         finding = check.finding(
-            FindingKind.MISSING_DATASET, "", "the dataset is not there", "restore the folder from a backup"
+            FindingKind.MISSING_DATASET, "", "the dataset is missing", "restore the folder from a backup"
         )
         return DatasetCheck(cases=(Case(finding=finding, placements=frozenset(uses)),))
     return DatasetCheck(cases=tuple(check.run()), stale=check.stale, gone=check.gone)
@@ -76,6 +77,8 @@ def _behind_link(dataset: str, uses: Mapping[Placement, Use], err: LinkError) ->
 
 
 class _Check:
+    """One check of one dataset."""
+
     def __init__(self, root: Home, dataset: str, uses: Mapping[Placement, Use], files: Layout) -> None:
         self._root = root
         self._dataset = dataset
@@ -94,7 +97,7 @@ class _Check:
         paths: tuple[str, ...] = (),
         repairable: bool = False,
     ) -> RepositoryFinding:
-        """A finding about a file or folder below the dataset's root."""
+        """Return a finding about a file or folder below the dataset's root."""
         return RepositoryFinding(
             kind=kind,
             subject=self._below(path),
@@ -107,153 +110,179 @@ class _Check:
     def run(self) -> Iterator[Case]:
         manifests = [file for file in self._files.files if file.kind in _MANIFESTS]
         listed = {(file.branch, ManifestName.parse(file.name).version) for file in manifests}
-        lost = {home for home in {None, *self._homes()} if not any(branch == home for branch, _ in listed)}
+        lost = {None, *self._homes()} - {branch for branch, _ in listed}
         for home in lost:
             yield self._lost_home(home)
         wanted = {(place.home, place.version) for place in self._uses if place.home not in lost}
         census = take_partial_census(self._root, self._files, wanted)
-        for home in sorted(home for home in self._homes() if home is not None and home not in lost):
-            yield from self._ref(home, next((ref for ref in census.branch_refs if ref.name == home), None))
+        yield from self._used_refs(census, lost)
         yield from self._unused_refs()
-        for home, version in sorted(wanted - listed, key=repr):
-            path = "/".join(filter(None, [self._root.on(home).folder, manifest_path(version)]))
-            said = f"{self._name(home)} has no version {version}"
-            yield self._unreadable(FindingKind.MISSING_VERSION, path, said, home, version)
-        for file, damage in census.damaged_manifests:
-            version = ManifestName.parse(file.name).version
-            said = f"version {version} of {self._name(file.branch)} cannot be opened: {damage.problem}"
-            yield self._unreadable(FindingKind.DAMAGED_MANIFEST, file.path, said, file.branch, version)
+        yield from self._missing_versions(wanted - listed)
+        yield from self._damaged_manifests(census)
         yield from self._contents(census)
         yield from self._unfinished_forks()
+
+    def _used_refs(self, census: Census, lost: set[str | None]) -> Iterator[Case]:
+        refs = {ref.name: ref for ref in reversed(census.branch_refs)}
+        for home in sorted(home for home in self._homes() if home is not None and home not in lost):
+            yield from self._ref(home, refs.get(home))
+
+    def _missing_versions(self, missing: set[tuple[str | None, int]]) -> Iterator[Case]:
+        for home, version in sorted(missing, key=repr):
+            path = "/".join(filter(None, [self._root.on(home).folder, manifest_path(version)]))
+            problem = f"{self._name(home)} has no version {version}"
+            yield self._unreadable(FindingKind.MISSING_VERSION, path, problem, home, version)
+
+    def _damaged_manifests(self, census: Census) -> Iterator[Case]:
+        for file, damage in census.damaged_manifests:
+            version = ManifestName.parse(file.name).version
+            problem = f"version {version} of {self._name(file.branch)} cannot be opened: {damage.problem}"
+            yield self._unreadable(FindingKind.DAMAGED_MANIFEST, file.path, problem, file.branch, version)
 
     def _homes(self) -> set[str | None]:
         return {place.home for place in self._uses}
 
     def _lost_home(self, home: str | None) -> Case:
         placements = frozenset(place for place in self._uses if place.home == home)
-        said = f"{self._name(home)} has no versions"
+        problem = f"{self._name(home)} has no versions"
         if not placements:
-            said += "; its branches can be read, and no table be branched from them"
+            problem += "; its branches can be read, but tables cannot be branched from them"
         folder = self._root.on(home).folder
-        finding = self.finding(FindingKind.MISSING_HOME, folder, said, "restore the folder from a backup")
+        finding = self.finding(FindingKind.MISSING_HOME, folder, problem, "restore the folder from a backup")
         return Case(finding=finding, placements=placements)
 
     def _unused_refs(self) -> Iterator[Case]:
-        """Report damaged metadata of branches that no commit uses: they keep gc from this dataset."""
+        """Report damaged metadata of branches that no commit uses: gc deletes nothing in a dataset with such damage."""
         unused = {name for name in self._files.branches if name not in self._homes()}
         for ref in scan_refs(self._root, RefKind.BRANCH, parse_branch, names=unused) if unused else ():
             if ref.info is None:
                 yield from self._ref(ref.name, ref)
 
     def _ref(self, home: str, ref: RefFile[BranchInfo] | None) -> Iterator[Case]:
-        """The metadata of a branch: reading goes without them, but Lance can neither list the branch nor fork it."""
+        """Check the metadata of a Lance branch.
+
+        The branch can be read without them, but Lance cannot list it or create a branch from it.
+        """
         if ref is not None and ref.problem is None:
             return
         at, is_missing = self._root.on(home), ref is None
-        # A copied repository's branches cannot be opened yet.
-        can_mend = can_write_ref(at)
+        # The branches of a copied repository cannot be opened before it is relocated.
+        can_repair = can_write_ref(at)
         finding = self.finding(
             FindingKind.MISSING_REF if is_missing else FindingKind.DAMAGED_REF,
             branch_ref_path(home),
             f"{self._name(home)} has {'no' if is_missing else 'damaged'} metadata, and cannot be branched from",
-            "a repair writes them again from what its first version tells" if can_mend else _FROM_BACKUP,
-            repairable=can_mend,
+            "a repair writes them again from the branch's first version" if can_repair else _FROM_BACKUP,
+            repairable=can_repair,
         )
-        yield Case(finding=finding, mend=(lambda: write_ref(at)) if can_mend else None)
+        yield Case(finding=finding, repair=(lambda: write_ref(at)) if can_repair else None)
 
-    def _unreadable(self, kind: FindingKind, path: str, said: str, home: str | None, version: int) -> Case:
+    def _unreadable(self, kind: FindingKind, path: str, problem: str, home: str | None, version: int) -> Case:
+        """Return the case of a version without a readable manifest. A staged one is rebuilt from its settled copy."""
         place = Placement(dataset=self._dataset, home=home, version=version)
         at = self._root.on(home)
         if is_staged(version) and find_shown(at, version) is not None:
-            remedy = "'anabranch doctor --repair' writes it again from the ordinary version that shows it"
-            finding = self.finding(kind, path, said, remedy, repairable=True)
-            return Case(finding=finding, mend=lambda: rebuild_staged(at, version), placements=frozenset({place}))
-        return Case(finding=self.finding(kind, path, said, _FROM_BACKUP), placements=frozenset({place}))
+            remedy = "'anabranch doctor --repair' writes it again from the ordinary version with the same content"
+            finding = self.finding(kind, path, problem, remedy, repairable=True)
+            return Case(finding=finding, repair=lambda: rebuild_staged(at, version), placements=frozenset({place}))
+        return Case(finding=self.finding(kind, path, problem, _FROM_BACKUP), placements=frozenset({place}))
 
     def _contents(self, census: Census) -> Iterator[Case]:
-        sound = []
+        """Check the files of the versions. Those with stale or missing bases are left to their own findings."""
+        readable = []
         for facts in census.versions:
             place = Placement(dataset=self._dataset, home=facts.branch, version=facts.version)
             if facts.stale_base is not None:
                 self.stale[place] = facts.stale_base
             else:
-                sound.append((place, facts))
-        elsewhere = look_elsewhere(self._root, (uri for _, facts in sound for uri in facts.needs))
-        self._find_gone(sound, elsewhere)
-        sound = [(place, facts) for place, facts in sound if place not in self.gone]
-        yield from self._wrong_files(sound, elsewhere)
-        yield from self._damaged_deletions(sound)
+                readable.append((place, facts))
+        elsewhere = look_elsewhere(self._root, (uri for _, facts in readable for uri in facts.needs))
+        self._find_gone(readable, elsewhere)
+        readable = [(place, facts) for place, facts in readable if place not in self.gone]
+        yield from self._wrong_files(readable, elsewhere)
+        yield from self._damaged_deletions(readable)
         for folder, problem in sorted(elsewhere.unchecked.items()):
             finding = RepositoryFinding(
                 kind=FindingKind.UNCHECKED_BASE,
                 subject=folder,
-                explanation=f"whether files of dataset '{self._dataset}' are there cannot be told: {problem}",
-                remedy="make it reachable and run doctor again",
+                explanation=f"files of dataset '{self._dataset}' in this location cannot be checked: {problem}",
+                remedy="make the location reachable and run doctor again",
             )
             yield Case(finding=finding)
-        for place, facts in sound:
+        for place, facts in readable:
             yield from self._wrong_row_count(place, facts)
 
-    def _find_gone(self, sound: list[tuple[Placement, VersionFacts]], elsewhere: Elsewhere) -> None:
-        """Find the states that miss files of another place of which nothing is left, such as the source of a clone."""
+    def _find_gone(self, readable: list[tuple[Placement, VersionFacts]], elsewhere: Elsewhere) -> None:
+        """Find the states that miss files of a location that is empty now, such as the deleted source of a clone."""
         is_empty: dict[str, bool] = {}
-        for place, facts in sound:
+        for place, facts in readable:
             lost = [uri for uri in facts.needs if uri in elsewhere.missing]
-            for base in (path.rstrip("/") for path in facts.base_paths) if lost else ():
-                if not any(relative_to(uri, base) is not None for uri in lost):
-                    continue
+            for base in _bases_of(lost, facts.base_paths):
                 if base not in is_empty:
-                    is_empty[base] = not any(True for _ in open_store(base, self._root.storage_options).list())
+                    is_empty[base] = next(iter(open_store(base, self._root.storage_options).list()), None) is None
                 if is_empty[base]:
                     self.gone[place] = base
 
-    def _wrong_files(self, sound: list[tuple[Placement, VersionFacts]], elsewhere: Elsewhere) -> Iterator[Case]:
+    def _find_wrong_files(
+        self, readable: list[tuple[Placement, VersionFacts]], elsewhere: Elsewhere
+    ) -> dict[FindingKind, dict[str, set[Placement]]]:
+        """Return the missing and damaged files by kind and path, with the table states that need them."""
+        # An index is a folder: its size is that of all of its files.
         present: Counter[str] = Counter()
         for file in self._files.files:
             present[mentioned_as(file)] += file.size
-        cut = self._indices_cut_off({uri for _, facts in sound for uri in facts.needs})
+        cut_off = self._find_cut_off_indices({uri for _, facts in readable for uri in facts.needs})
         wrong: dict[FindingKind, dict[str, set[Placement]]] = defaultdict(lambda: defaultdict(set))
-        for place, facts in sound:
+        for place, facts in readable:
             for uri in facts.needs:
                 below = relative_to(uri, self._root.root)
                 is_missing = uri in elsewhere.missing if below is None else below not in present
                 size = elsewhere.sizes.get(uri) if below is None else present.get(below)
-                told = facts.sizes.get(uri)
+                expected = facts.sizes.get(uri)
                 if is_missing:
                     wrong[_kind_of(uri)][below or uri].add(place)
-                elif None not in {size, told} and size != told:
+                elif None not in {size, expected} and size != expected:
                     wrong[_kind_of_size(uri)][below or uri].add(place)
-                elif below in cut:
+                elif below in cut_off:
                     wrong[FindingKind.DAMAGED_INDEX][below].add(place)
+        return wrong
+
+    def _wrong_files(self, readable: list[tuple[Placement, VersionFacts]], elsewhere: Elsewhere) -> Iterator[Case]:
+        """Report the missing and damaged files: one case for each index, and one for each other kind."""
+        wrong = self._find_wrong_files(readable, elsewhere)
         for kind in (FindingKind.MISSING_INDEX, FindingKind.DAMAGED_INDEX):
             for path, places in sorted(wrong.pop(kind, {}).items()):
                 yield self._wrong_index(kind, path, places)
         for kind, users in sorted(wrong.items()):
             paths = tuple(sorted(users))
-            one, many = _SAID[kind]
-            said = one if len(paths) == 1 else many.format(len(paths))
-            finding = self.finding(kind, paths[0], said, "restore what is missing from a backup", paths=paths)
+            one, many = _PROBLEMS[kind]
+            problem = one if len(paths) == 1 else many.format(len(paths))
+            finding = self.finding(kind, paths[0], problem, "restore the files from a backup", paths=paths)
             yield Case(finding=finding, placements=frozenset().union(*users.values()))
 
-    def _indices_cut_off(self, needed: set[str]) -> set[str]:
-        """Find the index folders with a file that does not end with the mark of a Lance file, as after a power loss."""
+    def _find_cut_off_indices(self, needed: set[str]) -> set[str]:
+        """Find the index folders with a file that does not end as a Lance file does, as after a power loss."""
         folders = {relative_to(uri, self._root.root) for uri in needed}
-        files = [file for file in self._files.files if file.kind is LayoutKind.INDEX and mentioned_as(file) in folders]
-        files = [file for file in files if file.name.endswith(".lance") and file.size >= len(_MARK)]
+
+        def is_checked(file: LayoutFile) -> bool:
+            is_index = file.kind is LayoutKind.INDEX and mentioned_as(file) in folders
+            return is_index and file.name.endswith(".lance") and file.size >= len(_MAGIC)
+
+        files = list(filter(is_checked, self._files.files))
         store = self._root.store()
-        ends = in_parallel(lambda file: store.get_range(file.path, file.size - len(_MARK), len(_MARK)), files)
-        return {mentioned_as(file) for file, end in zip(files, ends, strict=True) if end != _MARK}
+        ends = in_parallel(lambda file: store.get_range(file.path, file.size - len(_MAGIC), len(_MAGIC)), files)
+        return {mentioned_as(file) for file, end in zip(files, ends, strict=True) if end != _MAGIC}
 
     def _wrong_index(self, kind: FindingKind, path: str, places: set[Placement]) -> Case:
         """Report an index that is missing or damaged: rows can be read without it, and it can be built again."""
         place = min(places, key=repr)
         table = min(self._uses[place].tables, default="TABLE")
         column = self._indexed_column(place, path.rpartition("/")[2])
-        said = "is missing" if kind is FindingKind.MISSING_INDEX else "is damaged"
+        problem = "is missing" if kind is FindingKind.MISSING_INDEX else "is damaged"
         finding = self.finding(
             kind,
             path,
-            f"the index of column '{column}' {said}; rows can be read and written without it, but not found by it",
+            f"the index of column '{column}' {problem}; rows can be read and written, but searches cannot use it",
             f"build it again with 'anabranch index {table} {column}'",
         )
         return Case(finding=finding, placements=frozenset(places))
@@ -264,16 +293,16 @@ class _Check:
         except AnabranchError:
             return "COLUMN"
 
-    def _damaged_deletions(self, sound: list[tuple[Placement, VersionFacts]]) -> Iterator[Case]:
+    def _damaged_deletions(self, readable: list[tuple[Placement, VersionFacts]]) -> Iterator[Case]:
         users: dict[str, set[Placement]] = defaultdict(set)
-        for place, facts in sound:
+        for place, facts in readable:
             for uri in facts.deletions:
                 users[uri].add(place)
-        rows = {uri: count for _, facts in sound for uri, count in facts.deletions.items()}
+        rows = {uri: count for _, facts in readable for uri, count in facts.deletions.items()}
         for uri, problem in find_damaged_deletions(rows, self._root.storage_options).items():
             path = relative_to(uri, self._root.root) or uri
-            said = f"a deletion file is damaged: {problem}"
-            finding = self.finding(FindingKind.DAMAGED_DELETION_FILE, path, said, _FROM_BACKUP)
+            explanation = f"a deletion file is damaged: {problem}"
+            finding = self.finding(FindingKind.DAMAGED_DELETION_FILE, path, explanation, _FROM_BACKUP)
             yield Case(finding=finding, placements=frozenset(users[uri]))
 
     def _wrong_row_count(self, place: Placement, facts: VersionFacts) -> Iterator[Case]:
@@ -282,9 +311,9 @@ class _Check:
             finding = self.finding(
                 FindingKind.WRONG_ROW_COUNT,
                 facts.path,
-                f"version {facts.version} of {self._name(facts.branch)} has {facts.rows} rows, and commits say"
+                f"version {facts.version} of {self._name(facts.branch)} has {facts.rows} rows, but commits record"
                 f" {', '.join(map(str, wrong))}",
-                "find out who wrote the commit; compare the table with a backup",
+                "compare the table with a backup, and find out what wrote the commit",
             )
             yield Case(finding=finding, placements=frozenset({place}))
 
@@ -292,18 +321,26 @@ class _Check:
         homes = self._homes()
         for name in self._files.unreferenced_trees:
             if name not in homes:
-                said = f"files of a branch '{name}' that was never finished; no commit needs them"
-                finding = self.finding(FindingKind.UNFINISHED_FORK, branch_folder(name), said, "gc removes them")
+                problem = f"files of branch '{name}', whose creation did not finish; no commit needs them"
+                finding = self.finding(FindingKind.UNFINISHED_FORK, branch_folder(name), problem, "gc removes them")
                 yield Case(finding=finding)
 
     def _below(self, path: str) -> str:
-        """A path below the repository's root; what lies elsewhere keeps its URI."""
+        """Return a path below the repository's root. A file in another location keeps its URI."""
         if "://" in path or path.startswith("/"):
             return path
         return "/".join(filter(None, [TABLES, self._dataset, path]))
 
     def _name(self, home: str | None) -> str:
         return f"dataset '{self._dataset}'" if home is None else f"branch '{home}' of dataset '{self._dataset}'"
+
+
+def _bases_of(lost: list[str], base_paths: Iterable[str]) -> Iterator[str]:
+    """Yield the bases that contain at least one of the lost files."""
+    for path in base_paths if lost else ():
+        base = path.rstrip("/")
+        if any(relative_to(uri, base) is not None for uri in lost):
+            yield base
 
 
 def _kind_of_size(uri: str) -> FindingKind:

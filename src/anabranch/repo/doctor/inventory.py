@@ -1,4 +1,8 @@
-"""What doctor has come across while it reads logs and commits: small facts, whatever the number of tables."""
+"""The inventory of a scan: the facts about logs, commits and table states that the checks compare.
+
+It keeps a few values of each commit, not the commits themselves, so its size does not grow with the number of tables
+in each commit.
+"""
 
 import threading
 from collections import defaultdict
@@ -13,12 +17,12 @@ from anabranch.repo.log.entries import CommitRecord, LogEntry, TableEntry, Table
 from anabranch.repo.log.history_tables import history_row
 from anabranch.repo.refs.tags import TagInfo
 
-__all__ = ["Broken", "CommitFacts", "Seen", "Use", "digest_row", "name_of", "placement_of"]
+__all__ = ["BrokenCommit", "CommitFacts", "Inventory", "Use", "digest_row", "name_of", "placement_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Broken:
-    """What is wrong with a commit object."""
+class BrokenCommit:
+    """The problem of a commit object."""
 
     kind: FindingKind
     problem: str
@@ -26,7 +30,7 @@ class Broken:
 
 @dataclass(frozen=True, slots=True)
 class CommitFacts:
-    """What is needed of a commit to check others against it; `related` are all commits that it names."""
+    """The facts about a commit that the checks of other objects need. `related` are all commits that it names."""
 
     branch: str
     version: int
@@ -57,49 +61,51 @@ class CommitFacts:
 
 @dataclass(slots=True)
 class Use:
-    """What entries say about one state of a table."""
+    """The table names, row counts and primary keys that table entries give for one table state."""
 
     tables: set[str] = field(default_factory=set)
     rows: set[int] = field(default_factory=set)
     keys: set[tuple[str, ...]] = field(default_factory=set)
 
 
-class Seen:
-    """Filled by many threads while logs and commits are read."""
+class Inventory:
+    """The facts that a scan has found. Several threads fill it concurrently."""
 
     def __init__(self, tables: frozenset[TableKey] | None) -> None:
         self._lock = threading.Lock()
         self._tables = tables
         self.cases: list[Case] = []
-        self.unclear: list[Any] = []
-        # The newest entry of each branch, runs among them, by name; and of each tag that exists.
+        self.damaged_newest: list[Any] = []
+        # The newest entry of each branch and run, and of each existing tag, by name.
         self.heads: dict[str, LogEntry] = {}
         self.tags: dict[str, TagInfo] = {}
         self.commits: dict[str, CommitFacts] = {}
         # The log entry that published each commit: its branch and number.
         self.published: dict[str, tuple[str, int]] = {}
-        # Commits that logs, other commits, or only tags speak of.
+        # The commits that logs or other commits name. Those that only tags name are not here.
         self.named: set[str] = set()
-        self.looked_at: set[str] = set()
-        self.broken: dict[str, Broken] = {}
+        self.inspected: set[str] = set()
+        self.broken: dict[str, BrokenCommit] = {}
         self.uses: dict[Placement, Use] = defaultdict(Use)
-        # Of each base, the tables that all commits built on it have in another state, or not at all.
+        # For each base, the tables that every commit on it has in another state, or not at all. No commit needs the
+        # base's state of these tables, so it may have been collected.
         self._hidden: dict[str, set[TableKey]] = {}
 
-    def add_unclear(self, entry: Any) -> None:
-        """Remember a damaged newest entry; what can be done about it is known when all commits were read."""
+    def add_damaged_newest(self, entry: Any) -> None:
+        """Remember a damaged newest entry. Its remedy can be chosen after all commits have been read."""
         with self._lock:
-            self.unclear.append(entry)
+            self.damaged_newest.append(entry)
 
     def report(self, cases: Iterable[Case]) -> None:
         with self._lock:
             self.cases.extend(cases)
 
     def covers(self, key: TableKey) -> bool:
-        """Whether a table is one of those to be looked at."""
+        """Return whether a table is in the scope of the scan."""
         return self._tables is None or key in self._tables
 
     def add_entry(self, entry: LogEntry, *, publishes: bool) -> None:
+        """Add the commits that a log entry names. `publishes` says whether it published its head commit."""
         head, state = entry.head, entry.state
         named = [
             head.commit.graph_commit_id,
@@ -122,16 +128,16 @@ class Seen:
         with self._lock:
             self.tags[tag.name] = tag
 
-    def add_broken(self, commit_id: str, broken: Broken) -> None:
+    def add_broken(self, commit_id: str, broken: BrokenCommit) -> None:
         with self._lock:
-            self.looked_at.add(commit_id)
+            self.inspected.add(commit_id)
             self.broken[commit_id] = broken
 
     def add_commit(self, record: CommitRecord) -> None:
-        """Take in a commit, and the tables it has beside those of its base, unless it was collected."""
+        """Add a commit and, unless it was collected, the tables that it changed since its base."""
         facts = CommitFacts.of(record)
         with self._lock:
-            self.looked_at.add(record.commit.graph_commit_id)
+            self.inspected.add(record.commit.graph_commit_id)
             self.commits[record.commit.graph_commit_id] = facts
             self.named.update(facts.related)
             if record.collected_at is None:
@@ -140,7 +146,7 @@ class Seen:
                 hidden.intersection_update(record.changes)
 
     def add_full_maps(self, full_map_of: Callable[[str], TableMap]) -> None:
-        """Take in the tables of each base that some commit shows; the others may be gone."""
+        """Add the tables of each base that at least one commit on it has unchanged."""
         for base, hidden in sorted(self._hidden.items()):
             if base not in self.broken:
                 full_map = full_map_of(base)
@@ -156,7 +162,7 @@ class Seen:
 
 
 def name_of(branch: BranchName) -> str:
-    """What people call a branch, or the run whose hidden branch it is."""
+    """Return the name of a branch for the report: 'run ...' for the hidden branch of a run."""
     return str(branch) if branch.run_id is None else f"run {branch.run_id}"
 
 
@@ -165,5 +171,5 @@ def placement_of(entry: TableEntry) -> Placement:
 
 
 def digest_row(row: Mapping[str, Any], actor: str | None) -> bytes:
-    """A short stand-in for what the history tables hold of a commit."""
+    """Return a digest of the row of a commit in the history tables."""
     return blake2b(repr((*row.values(), actor)).encode(), digest_size=16).digest()

@@ -1,4 +1,4 @@
-"""What lies beside logs and tables: the mark of the repository, leases, and names that nobody here gives."""
+"""Check the objects beside logs and tables: the repository's mark, records of gc, leases, and unknown names."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -11,7 +11,7 @@ from anabranch.errors import (
 )
 from anabranch.ids import MAIN
 from anabranch.repo.doctor.findings import Case, FindingKind, RepositoryFinding, unknown_file
-from anabranch.repo.doctor.seen import Seen
+from anabranch.repo.doctor.inventory import Inventory
 from anabranch.repo.leases.leases import LEASES
 from anabranch.repo.log import history_tables
 from anabranch.repo.log.clones import CLONES
@@ -34,16 +34,19 @@ from anabranch.storage.clock import CLOCK, store_time
 
 __all__ = ["diagnose_leases", "diagnose_mark", "diagnose_names", "diagnose_records"]
 
-# Pipelines keep their texts, and what failed steps said, beside what a repository itself has.
+# Folders of pipelines: their definitions, and the output of failed steps.
 _OF_PIPELINES = ("_logs", "_pipelines")
 _OWN = (BRANCHES, CLOCK, CLONES, COMMITS, GC, LEASES, MARK, MARK_COPY, ORIGIN, RUNS, TABLES, TAGS)
 _KNOWN = frozenset({*_OWN, *history_tables.HISTORY_TABLES, *_OF_PIPELINES})
-# After one lease of silence work counts as dead; the others are for slow stores.
-_DEAD_LEASES = 3
+# A lease that was not renewed for one duration has expired. The others are a margin for slow stores.
+_EXPIRED_LEASES = 3
 
 
-def diagnose_mark(context: RepoConfig, seen: Seen) -> Case | None:
-    """Check the object that makes the folder a repository; raise if nothing else shows that there is one."""
+def diagnose_mark(context: RepoConfig, inventory: Inventory) -> Case | None:
+    """Check `_repo.json`, the mark that makes a folder a repository.
+
+    Raise RepositoryNotFoundError if it is missing and main has no log either: then there is no repository.
+    """
     kind, problem, remedy = FindingKind.DAMAGED_MARK, "", ""
     try:
         mark = check_repository(context)
@@ -52,14 +55,14 @@ def diagnose_mark(context: RepoConfig, seen: Seen) -> Case | None:
     except CorruptError as err:
         problem = err.problem
     except RepositoryNotFoundError:
-        if MAIN not in seen.heads:
+        if MAIN not in inventory.heads:
             raise
         kind, problem = FindingKind.MISSING_MARK, "there are logs, but no object that marks them as a repository"
         remedy = _why_unfinished(context)
     else:
         return _mark_copy(context, mark)
     copy = find_mark_copy(context)
-    can_repair = not remedy and MAIN in seen.heads
+    can_repair = not remedy and MAIN in inventory.heads
     if can_repair:
         remedy = "a repair restores it from its copy" if copy else "a repair writes it again, with a new id"
     finding = RepositoryFinding(
@@ -67,10 +70,10 @@ def diagnose_mark(context: RepoConfig, seen: Seen) -> Case | None:
         subject=MARK,
         explanation=problem,
         remedy=remedy or "restore it from a backup",
-        refs=tuple(sorted(seen.heads)),
+        refs=tuple(sorted(inventory.heads)),
         repairable=can_repair,
     )
-    return Case(finding=finding, mend=(lambda: _write_mark(context, seen, copy)) if can_repair else None)
+    return Case(finding=finding, repair=(lambda: _write_mark(context, inventory, copy)) if can_repair else None)
 
 
 def _mark_copy(context: RepoConfig, mark: Mark) -> Case | None:
@@ -90,11 +93,11 @@ def _mark_copy(context: RepoConfig, mark: Mark) -> Case | None:
         remedy="a repair writes it again",
         repairable=True,
     )
-    return Case(finding=finding, mend=write)
+    return Case(finding=finding, repair=write)
 
 
 def _why_unfinished(context: RepoConfig) -> str:
-    """Return how to continue a clone that was cut off, which has no mark yet; empty if this is not such a clone."""
+    """Return how to continue an interrupted clone, which has no mark yet. Empty if this is not such a clone."""
     try:
         refuse_unfinished(context)
     except RepositoryNotFoundError as err:
@@ -102,15 +105,15 @@ def _why_unfinished(context: RepoConfig) -> str:
     return ""
 
 
-def _write_mark(context: RepoConfig, seen: Seen, copy: Mark | None) -> bool:
-    created_at = seen.heads[MAIN].state.created_at
-    # Without a copy the id is lost. Only unfinished clones compare it, and they begin again.
+def _write_mark(context: RepoConfig, inventory: Inventory, copy: Mark | None) -> bool:
+    created_at = inventory.heads[MAIN].state.created_at
+    # Without a copy the id is lost. Only unfinished clones compare the id, and they start again.
     replace_mark(context, copy or Mark(id=context.new_id(), root=context.root, created_at=created_at))
     return True
 
 
 def diagnose_records(context: RepoConfig) -> Iterator[Case]:
-    """Check the records of which commits were collected: without one of them, no collection runs."""
+    """Check the records of collected commits. A garbage collection cannot run if one of them is damaged."""
     for info in context.store.list(GC):
         if not info.path.endswith((RECORD, COPY)):
             continue
@@ -123,11 +126,11 @@ def diagnose_records(context: RepoConfig) -> Iterator[Case]:
         finding = RepositoryFinding(
             kind=FindingKind.DAMAGED_COPY if is_copy else FindingKind.DAMAGED_RECORD,
             subject=info.path,
-            explanation=f"it records which commits were collected: {problem}",
+            explanation=f"the record of collected commits cannot be read: {problem}",
             remedy="a repair restores it from its copy" if can_repair else "restore it from a backup",
             repairable=can_repair,
         )
-        yield Case(finding=finding, mend=partial(_copy_record, context, other, info.path) if can_repair else None)
+        yield Case(finding=finding, repair=partial(_copy_record, context, other, info.path) if can_repair else None)
 
 
 def _record_problem(context: RepoConfig, path: str) -> str | None:
@@ -144,16 +147,16 @@ def _copy_record(context: RepoConfig, source: str, target: str) -> bool:
 
 
 def diagnose_leases(context: RepoConfig) -> Iterator[Case]:
-    """Find signs of life whose givers are long dead."""
+    """Find leases that expired long ago."""
     found = list(context.store.list(LEASES))
     if not found:
         return
-    oldest = store_time(context.store) - context.lease * _DEAD_LEASES
+    oldest = store_time(context.store) - context.lease * _EXPIRED_LEASES
     dead = tuple(sorted(info.path for info in found if info.modified < oldest))
     if not dead:
         return
 
-    def mend() -> bool:
+    def repair() -> bool:
         for path in dead:
             there = find_object(context.store, path)
             if there is not None and there.modified < oldest:
@@ -163,16 +166,16 @@ def diagnose_leases(context: RepoConfig) -> Iterator[Case]:
     finding = RepositoryFinding(
         kind=FindingKind.DEAD_LEASE,
         subject=dead[0],
-        explanation=f"{len(dead)} signs of life of processes that ended without taking them back",
-        remedy="a repair removes them; they hold nobody up",
+        explanation=f"{len(dead)} expired leases of processes that ended without deleting them",
+        remedy="a repair deletes them; they block no other process",
         paths=dead,
         repairable=True,
     )
-    yield Case(finding=finding, mend=mend)
+    yield Case(finding=finding, repair=repair)
 
 
 def diagnose_names(context: RepoConfig, folders: list[str]) -> Iterator[Case]:
-    """Say what has a name that nobody here gives: right below the root, and `folders` among the logs."""
+    """Report files and folders with unknown names: those in the root, and `folders`, which are among the logs."""
     store = context.store
     top = {*store.list_folders(), *(info.path for info in store.list_files())}
     for path in sorted({*(top - _KNOWN), *folders}):

@@ -1,11 +1,11 @@
-"""Objects written again from others that say the same: commits from log entries, entries from those around them."""
+"""Rebuild damaged objects from others: commit objects from log entries, log entries from the entries around them."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 
 from anabranch.errors import AnabranchError, CorruptError, NotFoundError, UnsupportedFormatError
 from anabranch.ids import BranchName, TableKey
-from anabranch.repo.doctor.seen import Seen
+from anabranch.repo.doctor.inventory import Inventory
 from anabranch.repo.log import codec
 from anabranch.repo.log.collected import find_record
 from anabranch.repo.log.commits import commit_path
@@ -29,7 +29,7 @@ __all__ = ["Entry", "OtherEntry", "Rebuilder", "find_copy", "rebuild_entry", "re
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OtherEntry:
-    """An entry of a log that doctor knows no more of than that every entry tells its number."""
+    """An entry of a log of which doctor reads only the number."""
 
     number: int
 
@@ -38,22 +38,22 @@ Entry = LogEntry | TagInfo | OtherEntry
 IsOwn = Callable[[Entry, int], bool]
 Decode = Callable[[bytes, int], Entry]
 
-# Commits of these kinds change more than the tables, or come with other events.
+# Commits of these kinds change more than tables, or belong to other events, so their entry cannot be derived.
 _UNUSUAL = frozenset({CommitKind.INIT, CommitKind.FREEZE})
 
 
 class Rebuilder:
-    """Writes commit objects again."""
+    """Rebuilds commit objects from the log entries that published them."""
 
-    def __init__(self, records: RepoStore, seen: Seen) -> None:
+    def __init__(self, records: RepoStore, inventory: Inventory) -> None:
         self._records = records
-        self._seen = seen
+        self._inventory = inventory
 
     def can_rebuild(self, commit_id: str) -> bool:
         return self._encoded(commit_id) is not None
 
     def rebuild(self, commit_id: str) -> bool:
-        """Write the object again as the log entry that published it has it."""
+        """Write the object again. Return False if it cannot be rebuilt."""
         data = self._encoded(commit_id)
         if data is None:
             return False
@@ -61,8 +61,8 @@ class Rebuilder:
         return True
 
     def _encoded(self, commit_id: str) -> bytes | None:
-        """The object's bytes; None if something that belongs into it is nowhere else."""
-        where = self._seen.published.get(commit_id)
+        """Return the bytes of the object, or None if a part of it is stored nowhere else."""
+        where = self._inventory.published.get(commit_id)
         if where is None:
             return None
         record = self._records.heads.get_numbered(BranchName(where[0]), where[1]).head
@@ -74,14 +74,14 @@ class Rebuilder:
         return documents.dump({**codec.encode_commit(record, full_map), **self._mark(commit_id)})
 
     def _mark(self, commit_id: str) -> dict[str, int]:
-        """The mark of a commit that was collected, which the log does not have but the record of the collection has."""
+        """Return the mark of a collected commit. The log does not have it, but the record of the collection does."""
         found = find_record(self._records.context, commit_id)
         return {} if found is None else {"collected_at": found.at}
 
     def _stored_map(self, commit_id: str) -> TableMap | None:
-        """The full map in an object of which another part is wrong.
+        """Return the full map of an object of which another part is wrong.
 
-        It is used only under a valid checksum. Otherwise the damage may be in the map itself.
+        Return None without a valid checksum: the damage may be in the map itself.
         """
         path = commit_path(commit_id)
         try:
@@ -94,12 +94,15 @@ class Rebuilder:
             return None
 
     def _full_map(self, record: CommitRecord, stored: TableMap | None) -> TableMap | None:
-        """All tables of a commit: those of the commit before, and what it changed, by its own map or by a later one."""
+        """Return all tables of a commit, or None if they cannot be determined.
+
+        The unchanged tables come from the parent commit, the changed ones from the stored map or from a later full map.
+        """
         parent, commits = record.commit.parent_commit_id, self._records.commits
         if parent is None:
             return {} if record.commit.kind is CommitKind.INIT else stored
         if record.made_on is not None:
-            return stored  # some of its tables came from main
+            return stored  # a commit of a live branch: some of its tables are main's, not the parent's
         try:
             tables = commits.tables_of(commits.get(parent))
             known = stored if stored is not None else self._later_map(record.commit)
@@ -108,29 +111,41 @@ class Rebuilder:
         changed = {TableKey.parse(key) for key in record.commit.tables}
         if known is None and changed:
             return None
-        mine = {key: entry for key, entry in (known or {}).items() if key in changed}
-        return {**{key: entry for key, entry in tables.items() if key not in changed}, **mine}
+        for key in changed:
+            tables.pop(key, None)
+            if known is not None and key in known:
+                tables[key] = known[key]
+        return tables
 
     def _later_map(self, commit: GraphCommit) -> TableMap | None:
-        """The next full map after that of a commit, if nothing that this changed was changed again before it."""
+        """Return the next full map after that of a commit, if it still has the states that the commit wrote."""
         commits = self._records.commits
         changed = {TableKey.parse(key) for key in commit.tables}
-        for commit_id, facts in sorted(self._seen.commits.items()):
-            before = facts.made_from[0] if facts.made_from else ""
-            parent = self._seen.commits.get(before)
-            is_next = facts.base == commit_id and parent is not None and parent.base == commit.graph_commit_id
-            if not is_next or not {commit_id, before}.isdisjoint(self._seen.broken.keys() - {commit.graph_commit_id}):
-                continue
+        for commit_id, parent_id in self._iter_next_full_maps(commit.graph_commit_id):
             record = commits.get(commit_id)
-            changes = () if before == commit.graph_commit_id else commits.get(before).changes
-            touched = {*changes, *(TableKey.parse(key) for key in record.commit.tables)}
+            # The changes of the parent are all changes between the two full maps.
+            between = () if parent_id == commit.graph_commit_id else commits.get(parent_id).changes
+            touched = {*between, *(TableKey.parse(key) for key in record.commit.tables)}
             if record.made_on is None and touched.isdisjoint(changed):
                 return commits.tables_of(record)
         return None
 
+    def _iter_next_full_maps(self, base: str) -> Iterator[tuple[str, str]]:
+        """Yield each intact commit with a full map whose parent builds on the full map of `base`, and the parent."""
+        broken = self._inventory.broken.keys() - {base}
+        for commit_id, facts in sorted(self._inventory.commits.items()):
+            parent_id = facts.made_from[0] if facts.made_from else ""
+            parent = self._inventory.commits.get(parent_id)
+            is_next = facts.base == commit_id and parent is not None and parent.base == base
+            if is_next and broken.isdisjoint({commit_id, parent_id}):
+                yield commit_id, parent_id
+
 
 def find_copy(log: NumberedLog, is_own: IsOwn, decode: Decode, number: int) -> bytes | None:
-    """The copy of an entry that lies beside its log, put there after the entry itself, if it is this one and whole."""
+    """Return the copy of an entry in the hint of its log, if the hint is of this entry and intact.
+
+    The hint is written after the entry itself, so it is evidence that the entry was there.
+    """
     hint = None if log.store.lists_sorted else log.find_hint()
     if hint is None or hint[0] != number:
         return None
@@ -141,10 +156,10 @@ def find_copy(log: NumberedLog, is_own: IsOwn, decode: Decode, number: int) -> b
 
 
 def rebuild_entry(records: RepoStore, log: NumberedLog, branch: BranchName, number: int) -> bytes | None:
-    """Return a lost log entry if the entries around it leave no doubt what it was; None if they do.
+    """Return a lost log entry, or None if the entries before and after it do not determine it.
 
-    The entry after it must build on a commit that was made as this number on top of the entry before it, and nothing
-    else about the branch may have changed.
+    The next entry must build on a commit that was published with this number on top of the previous entry, and the
+    state of the branch must be the same in both.
     """
     before, after = _find(log, branch, number - 1), _find(log, branch, number + 1)
     if before is None or after is None or before.state != after.state:
@@ -155,7 +170,7 @@ def rebuild_entry(records: RepoStore, log: NumberedLog, branch: BranchName, numb
 def rebuild_newest(
     records: RepoStore, log: NumberedLog, branch: BranchName, number: int, published: Collection[str]
 ) -> bytes | None:
-    """Return a damaged newest entry, given the commits that something says it published; None if there is any doubt."""
+    """Return a damaged newest entry, given the commits that it published by other objects. None if it is ambiguous."""
     before = _find(log, branch, number - 1)
     if before is None or len(published) != 1:
         return None
@@ -168,7 +183,7 @@ def rebuild_newest(
 
 
 def _entry_after(before: LogEntry, record: CommitRecord | None) -> bytes | None:
-    """The entry that published a commit on top of another entry, if a commit is all that can have happened."""
+    """Return the entry that published a commit on top of another entry, or None if it may have changed more."""
     if before.state.mode is not BranchMode.PINNED or before.state.run is not None or before.state.is_deleted:
         return None
     if record is None or record.commit.kind in _UNUSUAL:
@@ -182,7 +197,7 @@ def _entry_after(before: LogEntry, record: CommitRecord | None) -> bytes | None:
 
 
 def _made_as(records: RepoStore, after: LogEntry, number: int) -> CommitRecord | None:
-    """The commit that the lost entry published, by the entry after it."""
+    """Return the commit that a lost entry published: the head of the next entry, or its parent."""
     here = (str(after.branch), number)
     for commit_id in (after.head.commit.graph_commit_id, after.head.commit.parent_commit_id):
         try:
@@ -195,6 +210,7 @@ def _made_as(records: RepoStore, after: LogEntry, number: int) -> CommitRecord |
 
 
 def _find(log: NumberedLog, branch: BranchName, number: int) -> LogEntry | None:
+    """Return an entry if it is intact and belongs to the branch."""
     data = log.find(number) if number > 0 else None
     try:
         entry = None if data is None else codec.decode_entry(data, path=log.path(number))
