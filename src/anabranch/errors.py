@@ -1,7 +1,7 @@
-"""Everything Anabranch raises, grouped by what a caller does about it.
+"""All errors that Anabranch raises, grouped by what a caller does about them.
 
     AnabranchError
-    ├── NotFoundError        ask for something else: it is not there
+    ├── NotFoundError        name something else: it does not exist
     │   ├── CommitNotFoundError
     │   │   └── CollectedError
     │   ├── NotInHistoryError
@@ -19,7 +19,7 @@
     │   ├── VersionNotFoundError
     │   ├── BaseNotFoundError
     │   └── ObjectNotFoundError
-    ├── ConflictError        decide: the request contradicts what is there
+    ├── ConflictError        decide: the request contradicts the current state
     │   ├── BranchProtectedError
     │   ├── TableExistsError
     │   ├── RepositoryExistsError
@@ -53,29 +53,29 @@
     │   ├── InvalidPipelineError
     │   ├── InvalidSchemaError
     │   └── SchemaMismatchError
-    ├── BusyError            try again: someone else was faster
+    ├── BusyError            try again: another process was faster
     │   ├── JobInterruptedError
     │   └── WriteConflictError
-    ├── AccessError          show who you are, or ask for more rights
+    ├── AccessError          authenticate, or ask for more permissions
     │   ├── UnauthenticatedError
     │   └── ForbiddenError
-    ├── LimitError           ask for less, or later
+    ├── LimitError           request less, or later
     │   ├── TooLargeError
     │   ├── TooManyRequestsError
     │   └── TooSlowError
-    ├── MissingDependencyError    install what is missing
-    ├── StepFailedError      mend a step of a pipeline: its log says more
-    ├── StorageError         the store failed, or refused us
+    ├── MissingDependencyError    install the missing program or library
+    ├── StepFailedError      fix a step of a pipeline: see its log
+    ├── StorageError         the store failed, or refused access
     │   ├── StorageUnavailableError
     │   ├── StorageDeniedError
     │   └── StorageFullError
-    └── CorruptError         what is stored is damaged
+    └── CorruptError         stored data is damaged
         ├── UnsupportedFormatError
         ├── DamagedFileError
         ├── LinkError
         └── StaleBaseError
 
-Codes are stable: programs match on `code`, people read the message, and the message's last part says what to do next.
+Codes are stable: programs match on `code`, people read the message. The last part of a message is a hint: what to do.
 """
 
 from collections.abc import Mapping, Sequence
@@ -160,7 +160,11 @@ __all__ = [
 
 
 class AnabranchError(Exception):
-    """The root of all errors raised on purpose; `details` are for programs, such as the file and line of a record."""
+    """The base class of all errors of Anabranch.
+
+    `problem` states what is wrong, `hint` what to do about it. `details` are values for programs, such as the file and
+    line of a record.
+    """
 
     code: ClassVar[str] = "error"
     retryable: ClassVar[bool] = False
@@ -175,7 +179,7 @@ class AnabranchError(Exception):
         return f"{self.problem}; {self.hint}"
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Keyword-only arguments do not survive the default pickling, and errors cross process borders on Spark.
+        # The default pickling does not support keyword-only arguments, and Spark passes errors between processes.
         return _rebuild, (type(self), self.problem, self.hint, self.details)
 
 
@@ -186,7 +190,7 @@ def _rebuild(cls: type[AnabranchError], problem: str, hint: str, details: Mappin
 
 
 class NotFoundError(AnabranchError):
-    """What was asked for does not exist."""
+    """The requested thing does not exist."""
 
     code = "not_found"
 
@@ -196,11 +200,13 @@ class CommitNotFoundError(NotFoundError):
 
 
 class CollectedError(CommitNotFoundError):
+    """Garbage collection has removed the data of the commit."""
+
     code = "collected"
 
 
 class NotInHistoryError(NotFoundError):
-    """A commit is there, but not among those that led to another one: a branch was reset, or is another."""
+    """A commit exists, but is not in the history of another one, for example because a branch was reset."""
 
     code = "not_in_history"
 
@@ -248,7 +254,7 @@ class JobNotFoundError(NotFoundError):
 
 
 class FileMissingError(NotFoundError):
-    """A service has no such file: it was never sent, was deleted, or was kept long enough."""
+    """The service has no such file: it was never uploaded, was deleted, or has expired."""
 
     code = "file_not_found"
 
@@ -266,7 +272,7 @@ class ObjectNotFoundError(NotFoundError):
 
 
 class ConflictError(AnabranchError):
-    """The request contradicts what is there."""
+    """The request contradicts the current state."""
 
     code = "conflict"
 
@@ -314,37 +320,37 @@ class DataInUseError(ConflictError):
 
 
 class JobCancelledError(ConflictError):
-    """A job was cancelled before it began; nothing was done."""
+    """The job was cancelled before it started. Nothing was done."""
 
     code = "job_cancelled"
 
 
 class JobNotQueuedError(ConflictError):
-    """A job has begun already, or has ended."""
+    """The job has already started or ended."""
 
     code = "job_not_queued"
 
 
 class IdempotencyKeyReusedError(ConflictError):
-    """A key that names one request was sent with another one."""
+    """An idempotency key was sent again with a different request."""
 
     code = "idempotency_key_reused"
 
 
 class RunEndedError(ConflictError):
-    """The run was published, aborted or failed; nothing more can be done with it."""
+    """The run was published, was aborted or has failed, and cannot be changed any more."""
 
     code = "run_ended"
 
 
 class ClockSkewError(ConflictError):
-    """The clock of this machine is too far from that of the store to date a commit."""
+    """The clocks of this machine and of the store differ too much to date a commit."""
 
     code = "clock_skew"
 
 
 class CheckFailedError(ConflictError):
-    """A check found something in a state that was to be published; nothing was."""
+    """A check rejected the state before it was published. Nothing was published."""
 
     code = "check_failed"
 
@@ -368,13 +374,13 @@ class ObjectExistsError(ConflictError):
 
 
 class KeyConflictError(ConflictError):
-    """Rows break the primary key: a null or a repeated key."""
+    """Rows violate the primary key: a key is null or occurs twice."""
 
     code = "key_conflict"
 
 
 class MergeConflictError(ConflictError):
-    """Both sides of a merge changed the same thing. `conflicts` are the first of `count`; nothing was merged."""
+    """Both sides of a merge changed the same thing. `conflicts` are the first of `count`. Nothing was merged."""
 
     code = "merge_conflict"
 
@@ -385,31 +391,31 @@ class MergeConflictError(ConflictError):
 
 
 class DestructiveChangeError(ConflictError):
-    """A change of the schema would lose data, and nobody said that it may."""
+    """A schema change would lose data, and the call does not allow that."""
 
     code = "destructive_change"
 
 
 class ForeignWriteError(ConflictError):
-    """Somebody wrote to the dataset with another tool while, or before, we did."""
+    """Another Lance tool has written to the dataset (an external write)."""
 
     code = "foreign_write"
 
 
 class InvalidInputError(AnabranchError):
-    """The call itself is wrong and will be wrong again."""
+    """The call itself is wrong: a retry will fail, too."""
 
     code = "invalid_input"
 
 
 class BadRecordError(InvalidInputError):
-    """A record of a file is no row of the table it was to be loaded into."""
+    """A record of a file cannot be loaded into the table."""
 
     code = "bad_record"
 
 
 class ForkError(InvalidInputError):
-    """A process was forked from one that had opened a repository, and cannot use it: start it with spawn."""
+    """The process was forked from one that had opened a repository, and cannot use it. Use the spawn method."""
 
     code = "fork"
 
@@ -427,13 +433,13 @@ class InvalidExpressionError(InvalidInputError):
 
 
 class InvalidPipelineError(InvalidInputError):
-    """A pipeline file declares what cannot be built, or is called with what it does not take."""
+    """A pipeline file is invalid, or was called with unknown parameters."""
 
     code = "invalid_pipeline"
 
 
 class InvalidSchemaError(InvalidInputError):
-    """A desired schema says something that cannot be, or that nobody understands."""
+    """A desired schema is invalid or impossible."""
 
     code = "invalid_schema"
 
@@ -443,44 +449,44 @@ class SchemaMismatchError(InvalidInputError):
 
 
 class BusyError(AnabranchError):
-    """Someone else was faster; the same call may succeed next time."""
+    """Another process was faster. The same call may succeed next time."""
 
     code = "busy"
     retryable = True
 
 
 class JobInterruptedError(BusyError):
-    """A service stopped before a job ended; nothing was done."""
+    """The service stopped before the job ended. Nothing was done."""
 
     code = "interrupted"
 
 
 class WriteConflictError(BusyError):
-    """Somebody published a change to the same table first."""
+    """Another writer published a change to the same table first."""
 
     code = "write_conflict"
 
 
 class AccessError(AnabranchError):
-    """The service does not do this for whoever asks."""
+    """The service refuses the request of this caller."""
 
     code = "access"
 
 
 class UnauthenticatedError(AccessError):
-    """Nobody knows who asks: no token, or one that is unknown, expired or revoked."""
+    """The caller is unknown: the token is missing, invalid, expired or revoked."""
 
     code = "unauthenticated"
 
 
 class ForbiddenError(AccessError):
-    """The token is a good one, for other things."""
+    """The token is valid, but does not allow this."""
 
     code = "forbidden"
 
 
 class LimitError(AnabranchError):
-    """The request is more than the service takes."""
+    """The request exceeds a limit of the service."""
 
     code = "limit"
 
@@ -490,27 +496,27 @@ class TooLargeError(LimitError):
 
 
 class TooManyRequestsError(LimitError):
-    """There is too much to do already; the same call may succeed later."""
+    """The service has too many requests. The same call may succeed later."""
 
     code = "too_many_requests"
     retryable = True
 
 
 class TooSlowError(LimitError):
-    """The request took longer than it may; what it began may still be done."""
+    """The request took longer than allowed. What it started may still complete."""
 
     code = "too_slow"
     retryable = True
 
 
 class MissingDependencyError(AnabranchError):
-    """A program or library that this needs is not there, or is too old."""
+    """A required program or library is missing or too old."""
 
     code = "missing_dependency"
 
 
 class StepFailedError(AnabranchError):
-    """An output of a pipeline could not be built; nothing was published."""
+    """An output of a pipeline could not be built. Nothing was published."""
 
     code = "step_failed"
 
@@ -529,31 +535,31 @@ class StorageUnavailableError(StorageError):
 
 
 class StorageDeniedError(StorageError):
-    """The store knows us and says no, or does not know us."""
+    """The store refused access: wrong credentials, or missing permissions."""
 
     code = "storage_denied"
 
 
 class StorageFullError(StorageError):
-    """There is no space left to write to."""
+    """There is no space left to write."""
 
     code = "storage_full"
 
 
 class CorruptError(AnabranchError):
-    """What is stored contradicts itself."""
+    """Stored data is damaged or contradicts itself."""
 
     code = "corrupt"
 
 
 class UnsupportedFormatError(CorruptError):
-    """What is stored was written by a newer version."""
+    """Stored data was written by a newer version of Anabranch."""
 
     code = "unsupported_format"
 
 
 class DamagedFileError(CorruptError):
-    """A file is not what its name says."""
+    """A file does not have the content that its name promises."""
 
     code = "damaged_file"
 
@@ -565,6 +571,6 @@ class LinkError(CorruptError):
 
 
 class StaleBaseError(CorruptError):
-    """A branch points to a root that the dataset no longer has, as after a copy or a move."""
+    """A branch refers to a former root of the dataset, as after a copy or a move."""
 
     code = "stale_base"

@@ -182,7 +182,7 @@ def test_a_branch_that_others_need_is_not_deleted(dataset: ab.Dataset) -> None:
         (lambda ds: ds.branch_create("a/_versions"), errors.InvalidNameError, "a folder of the Lance layout"),
         (lambda ds: ds.branch_create("dev/x"), errors.ConflictError, "would share a folder with the branch 'dev'"),
         (lambda ds: ds.branch_create("x"), errors.ConflictError, "would share a folder with the branch 'x/y'"),
-        (lambda ds: ds.branch_create("main/x"), errors.InvalidNameError, "lies below 'main/'"),
+        (lambda ds: ds.branch_create("main/x"), errors.InvalidNameError, "starts with 'main/'"),
         (lambda ds: ds.branch_create("7"), errors.InvalidNameError, "is a number, which refs use for versions"),
         (lambda ds: ds.tag_create("7"), errors.InvalidNameError, "is a number, which refs use for versions"),
         (lambda ds: ds.branch_create("new", 99), errors.VersionNotFoundError, "has no version 99"),

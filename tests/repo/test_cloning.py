@@ -226,7 +226,7 @@ def test_what_cannot_be_cloned_is_refused_and_leaves_nothing(lake: ab.Repository
     append(lake, 4)
     with pytest.raises(TableNotFoundError, match="to clone"):
         clone(tables=["in_c_sales.nothing"])
-    with pytest.raises(InvalidInputError, match="are no list"):
+    with pytest.raises(InvalidInputError, match="tables must be a list"):
         clone(tables=ORDERS)
     with pytest.raises(InvalidInputError, match="live branch"):
         clone(ref="live")

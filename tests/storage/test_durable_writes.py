@@ -10,7 +10,7 @@ import pytest
 
 from anabranch.errors import InvalidInputError, ObjectExistsError, StorageError, StorageFullError
 from anabranch.storage import ObjectStore, open_store
-from anabranch.storage.folders import remove_empty_folders
+from anabranch.storage.local_files import remove_empty_folders
 from anabranch.warnings import DurabilityWarning
 
 pytestmark = pytest.mark.usefixtures("real_syncs")

@@ -379,7 +379,7 @@ class _ForgetfulStore(_WrappedStore):
 def test_a_copy_that_is_not_the_same_is_noticed(tmp_path: Path) -> None:
     source, target = open_store(tmp_path / "source"), open_store(tmp_path / "target")
     source.put("x", b"as it was")
-    with pytest.raises(StorageError, match="not what was read"):
+    with pytest.raises(StorageError, match="differs from its source"):
         copy_verified(source, "x", _ForgetfulStore(target), "x")
 
 

@@ -1,8 +1,12 @@
-"""Object store access: the only importer of obstore."""
+"""Object store access: the only importer of obstore.
 
-from anabranch.storage.folders import remove_empty_folders
+An `ObjectStore` (`objects`) is one root and the objects below it: a bucket (`obstore_store`) or a local folder with
+durable writes (`local_store`). `documents` encodes the JSON objects, `uris` normalises locations, `options` reads the
+storage options. This layer imports only `ids` and `errors`. Start reading at `objects`.
+"""
+
+from anabranch.storage.local_files import remove_empty_folders
 from anabranch.storage.objects import ObjectInfo, ObjectStore, PreparedObject
-from anabranch.storage.once import put_once
 from anabranch.storage.parallel import in_parallel, iter_in_parallel
 from anabranch.storage.store import (
     copy_between,
@@ -11,6 +15,7 @@ from anabranch.storage.store import (
     is_below_file,
     open_files,
     open_store,
+    put_once,
 )
 
 __all__ = [

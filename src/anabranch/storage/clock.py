@@ -11,7 +11,7 @@ CLOCK = "_clock"
 
 
 def store_time(store: ObjectStore) -> datetime:
-    """Return the time of the store: that of an object written now. Without the right to write, the own time."""
+    """Return the time of the store: that of an object written now. Without write access, return the local time."""
     try:
         store.put(CLOCK, b"now\n", durable=False)
         return store.head(CLOCK).modified

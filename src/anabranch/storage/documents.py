@@ -1,10 +1,10 @@
 """Stored objects as canonical JSON with a format version and a checksum.
 
-An object of a newer format is refused. One whose checksum is wrong is refused before it is parsed. The checksum is the
-last member of the object, `"~crc"`: the CRC-32 of all bytes before `,"~crc"`, as eight hexadecimal digits. It
-is compared as bytes, before anything is parsed, so that no flipped bit reaches a decoder. A flip can also hit the mark
-itself, so that an object seems to have none. Objects of format `SEALED_SINCE` and later therefore must have one. Only
-objects of earlier formats are read without it.
+An object of a newer format is refused. An object with a wrong checksum is refused before it is parsed. The checksum is
+the last member of the object, `"~crc"`: the CRC-32 of all bytes before `,"~crc"`, as eight hexadecimal digits. It is
+compared as bytes, before anything is parsed, so that no flipped bit reaches a decoder. A flipped bit can also hit the
+checksum member itself, so that an object seems to have none. Objects of format `SEALED_SINCE` and later therefore must
+have one. Only objects of earlier formats are read without it.
 """
 
 import json
@@ -29,22 +29,22 @@ __all__ = [
     "seal",
 ]
 
-# 2: summaries hold more fields. A reader of 1 would take them for damaged. 3: every object carries a checksum.
+# 2: summaries have more fields; a reader of format 1 would report them as damaged. 3: every object has a checksum.
 FORMAT = 3
 
-# The first format whose objects must carry a checksum.
+# The first format whose objects must have a checksum.
 SEALED_SINCE = 3
 _MEMBER = "~crc"
 _OPENING, _CLOSING = b',"~crc":"', b'"}'
 _LENGTH = len(_OPENING) + 8 + len(_CLOSING)
 # A power loss leaves whole blocks of zeros. A single zero byte can be a flipped space.
 _ZEROS = re.compile(rb"\x00{8}")
-# Bytes of the mark that may differ in an object that is complete but damaged.
+# How many bytes of the checksum member may differ in an object that is complete but damaged.
 _FLIPPED_BYTES = 2
 
 
 class SealError(ValueError):
-    """The checksum is wrong, or missing where there must be one."""
+    """The checksum is wrong, or is missing in a format that requires it."""
 
 
 def dump(fields: Mapping[str, Any]) -> bytes:
@@ -55,7 +55,7 @@ def dump(fields: Mapping[str, Any]) -> bytes:
 
 @contextmanager
 def damage_named(path: str) -> Iterator[None]:
-    """Raise any error in decoding an object as a CorruptError that names the object."""
+    """Convert errors while an object is decoded into a CorruptError that names the object."""
     hint = "run doctor on the repository"
     try:
         yield
@@ -68,13 +68,13 @@ def damage_named(path: str) -> Iterator[None]:
 
 
 def load(data: bytes, *, path: str) -> dict[str, Any]:
-    """Decode an object of this format or an earlier one; `path` is named in the error if it is damaged."""
+    """Decode an object of this format or an earlier one. `path` appears in the error if the object is damaged."""
     with damage_named(path):
         fields = open_sealed(data)
         version = fields["format"]
     if not isinstance(version, int) or version > FORMAT:
         raise UnsupportedFormatError(
-            f"{path!r} has the format {version}, and this version of Anabranch knows {FORMAT}",
+            f"{path!r} has format {version}, but this version of Anabranch reads formats up to {FORMAT}",
             hint="upgrade Anabranch to read this repository",
         )
     return fields
@@ -87,12 +87,12 @@ def seal(data: bytes) -> bytes:
 
 
 def is_sealed(data: bytes) -> bool:
-    """Whether an object carries the checksum of its own content."""
+    """Return whether an object ends with the checksum of its content."""
     return data[-_LENGTH:] == _mark_of(data[:-_LENGTH])
 
 
 def open_sealed(data: bytes) -> dict[str, Any]:
-    """Parse a stored object and return its fields without the checksum; raise ValueError if they cannot be trusted."""
+    """Parse a stored object and return its fields without the checksum. Raise ValueError if the object is damaged."""
     if is_sealed(data):
         fields = json.loads(data)
         fields.pop(_MEMBER, None)
@@ -106,28 +106,28 @@ def open_sealed(data: bytes) -> dict[str, Any]:
 
 
 def is_torn(data: bytes) -> bool:
-    """Whether an object was cut off by a power loss, rather than damaged after it was complete.
+    """Return whether an object was cut off by a power loss, rather than damaged after it was complete.
 
-    Such an object is empty, has blocks of zeros, or lacks its end. A flipped bit leaves all of it in place.
+    Such an object is empty, has blocks of zeros, or has no end. A flipped bit changes one byte and leaves the rest.
     """
     if not data or _ZEROS.search(data) or not data.strip(b"\x00"):
         return True
     if _ends_with_mark(data):
         return False
-    # Half of an object, or all of one of an earlier format, which has no mark and ends with two braces.
+    # The first part of an object, or a complete object of an earlier format, which ends with two braces.
     return b"}" not in data[-2:] or _is_cut_off(data)
 
 
 def _ends_with_mark(data: bytes) -> bool:
-    """Whether an object ends with the mark, apart from a flipped bit or two."""
+    """Return whether an object ends with a checksum member, in which a bit or two may be flipped."""
     tail, expected = data[-_LENGTH:], _mark_of(b"")
     fixed = [*range(len(_OPENING)), *range(_LENGTH - len(_CLOSING), _LENGTH)]
-    differing = sum(tail[place : place + 1] != expected[place : place + 1] for place in fixed)
+    differing = sum(tail[index : index + 1] != expected[index : index + 1] for index in fixed)
     return differing <= _FLIPPED_BYTES
 
 
 def _is_cut_off(data: bytes) -> bool:
-    """Whether a parser wants more at the end; a flipped bit stops it earlier."""
+    """Return whether a parser expects more at the end. A flipped bit would stop the parser earlier."""
     text = data.decode(errors="replace")
     try:
         json.loads(text)

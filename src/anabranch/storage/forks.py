@@ -1,7 +1,7 @@
-"""Detect a forked child, in which the thread pools of obstore and Lance are dead and a request would wait for ever.
+"""Detect a forked child process. In it, the thread pools of obstore and Lance are dead, and a request would hang.
 
-Only a process that used them before the fork is affected: a parent that has imported everything and opened nothing may
-fork. Opening new handles in the child does not help, since the pools belong to the process.
+Only a child of a process that used them before the fork is affected: a parent that has imported everything but opened
+nothing may fork. New handles in the child do not help, because the pools belong to the process.
 """
 
 import os

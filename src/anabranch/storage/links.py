@@ -75,7 +75,7 @@ def iter_files(root: str, folder: str) -> Iterator[FoundFile]:
 
 
 def _is_addressable(name: str) -> bool:
-    """Whether the store can name an object so: valid UTF-8, no control character, and not a temporary file."""
+    """Return whether an object can have this name: valid UTF-8, no control character, and not a temporary file."""
     if is_temporary(name):
         return False
     return name.isprintable() or _UNUSABLE.search(name) is None

@@ -17,11 +17,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
+from anabranch.storage.uris import is_local
+
 __all__ = [
     "forget_folders",
     "is_temporary",
     "iter_leftovers",
     "link_aside",
+    "remove_empty_folders",
     "rename_aside",
     "sync_file_system",
     "sync_files",
@@ -101,7 +104,7 @@ def sync_files(paths: Iterable[str]) -> None:
 
 
 def sync_folders(folders: Iterable[str]) -> None:
-    """Make the names in folders durable, and the folders themselves the first time that this process meets them."""
+    """Make the names in folders durable, and the names of the folders themselves once per process."""
     wanted = list(dict.fromkeys(folders))
     above = [parent for folder in wanted for parent in _iter_unknown_parents(folder)]
     _POOL.run(_sync_folder, list(dict.fromkeys([*wanted, *above])))
@@ -114,6 +117,24 @@ def sync_folders(folders: Iterable[str]) -> None:
 def forget_folders() -> None:
     """Forget which folders were synced, after folders were removed: a new one may have the same name and inode."""
     _KNOWN.clear()
+
+
+def remove_empty_folders(root: str, folder: str) -> None:
+    """Remove the empty folders in and above a local folder, up to the root, which stays.
+
+    Object stores have no folders, so this does nothing there. Folders with files stay, and links are not followed:
+    `rmdir` refuses both.
+    """
+    if not is_local(root):
+        return
+    base = Path(root)
+    # Innermost first, so that a folder that held only empty folders is empty itself.
+    inside = [Path(path) for path, _, _ in os.walk(base / folder, topdown=False)]
+    above = [base.joinpath(*Path(folder).parts[:depth]) for depth in range(len(Path(folder).parts) - 1, 0, -1)]
+    for path in [*inside, *above]:
+        with suppress(OSError):
+            path.rmdir()
+    forget_folders()
 
 
 def sync_file_system(folder: str) -> None:
@@ -150,8 +171,8 @@ def _sync_folder(folder: str) -> None:
 
 
 def _flush_drive(path: str) -> None:
-    """On macOS fsync leaves the bytes in the drive's cache. One full sync per barrier writes all of them."""
-    import fcntl  # not there on every platform
+    """Write the drive's cache to the disk: on macOS, fsync leaves the bytes there. One call writes all of them."""
+    import fcntl  # this module does not exist on every platform
 
     file = os.open(path, os.O_RDONLY)
     try:
@@ -161,7 +182,7 @@ def _flush_drive(path: str) -> None:
 
 
 def _iter_unknown_parents(folder: str) -> Iterator[str]:
-    """Yield the folders above one that this process has not synced yet; above a known folder all are known."""
+    """Yield the folders above one that this process has not synced yet. Above a known folder, all are known."""
     while not _KNOWN.has(folder):
         parent = os.path.dirname(folder)
         if parent == folder:
@@ -171,7 +192,7 @@ def _iter_unknown_parents(folder: str) -> Iterator[str]:
 
 
 class _KnownFolders:
-    """Folders whose own name is durable, by path and inode: a folder may be removed and made again."""
+    """Folders whose name is durable, by path and inode: a folder may be removed and created again."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -193,7 +214,7 @@ class _KnownFolders:
 
 
 class _SyncPool:
-    """Threads that wait for the disk, started when they are first needed and kept for the life of the process."""
+    """Threads that wait for the disk. They start when first needed and stay until the process ends."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -1,4 +1,4 @@
-"""A store in a local folder. obstore reads it; writes are our own, so that they survive a power loss."""
+"""A store in a local folder. Reads use obstore. Writes do not, so that they survive a power loss."""
 
 import os
 import warnings
@@ -23,9 +23,9 @@ __all__ = ["LocalFolderStore"]
 
 
 class LocalFolderStore(ObstoreBackedStore):
-    """A folder. With full durability every write follows the order: bytes, then names, then the answer.
+    """A local folder. With full durability, a write syncs the bytes, then the name, and then returns.
 
-    Symbolic links below it are neither listed nor followed: a repository may come from an untrusted source.
+    Symbolic links below the folder are neither listed nor followed: a repository may come from an untrusted source.
     """
 
     lists_sorted = False
@@ -115,7 +115,7 @@ class LocalFolderStore(ObstoreBackedStore):
             yield from super().list(prefix)
             return
         with self._errors(prefix, folder=True):
-            # Not by obstore, which follows links out of the root.
+            # Do not list with obstore: it follows links that point outside the root.
             yield from (ObjectInfo(*found) for found in iter_files(self.uri, prefix.removesuffix("/")))
 
     def list_folders(self, prefix: str = "") -> tuple[str, ...]:
@@ -182,5 +182,5 @@ class LocalFolderStore(ObstoreBackedStore):
     @cached_property
     def _backend(self) -> ObstoreStore:
         if self._is_missing_folder:
-            raise FileNotFoundError(self.uri)  # obstore would call it a generic error
+            raise FileNotFoundError(self.uri)  # obstore would raise a generic error
         return LocalStore(prefix=self.uri)

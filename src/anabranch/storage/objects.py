@@ -1,4 +1,4 @@
-"""What an object store is to the rest of the product: objects, and the requests for them."""
+"""The interface of an object store: objects, and the requests for them."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ __all__ = ["ObjectInfo", "ObjectStore", "PreparedObject"]
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """One object: its path below the store's root, its size, and when the store last saw it written."""
+    """One object: its path below the store's root, its size in bytes, and the store's time of the last write."""
 
     path: str
     size: int
@@ -34,38 +34,38 @@ class ObjectStore(Protocol):
 
     @property
     def lists_sorted(self) -> bool:
-        """Whether listings come in the order of their paths: on object stores, not on local disk."""
+        """Whether listings are sorted by path: true for object stores, false for local disk."""
         ...
 
     def get(self, path: str) -> bytes:
-        """Raise ObjectNotFoundError if there is no such object."""
+        """Return the content of an object. Raise ObjectNotFoundError if it does not exist."""
         ...
 
     def head(self, path: str) -> ObjectInfo:
-        """Raise ObjectNotFoundError if there is no such object."""
+        """Return the size and time of an object. Raise ObjectNotFoundError if it does not exist."""
         ...
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
-        """Some bytes of an object, which must have that many."""
+        """Return a range of bytes, which must lie within the object."""
         ...
 
     def stream(self, path: str) -> Iterator[bytes]:
-        """The object in pieces, for what may not fit into memory."""
+        """Yield the object in chunks, for objects that may not fit into memory."""
         ...
 
     def put(self, path: str, data: bytes, *, durable: bool = True) -> None:
-        """Put an object, in place of one that is there.
+        """Put an object, or replace an existing one.
 
         `durable=False` is for objects whose loss does no harm: on local disk they are not synced.
         """
         ...
 
     def put_stream(self, path: str, chunks: Iterator[bytes]) -> None:
-        """Put an object in pieces; it appears whole, after the last one."""
+        """Put an object in chunks. It becomes visible, complete, after the last chunk."""
         ...
 
     def put_if_absent(self, path: str, data: bytes, *, durable: bool = True, after: Sequence[str] = ()) -> None:
-        """Raise ObjectExistsError if there is such an object; of many callers one succeeds.
+        """Put an object. Raise ObjectExistsError if it exists: of several concurrent callers, one succeeds.
 
         On local disk, the files in `after` (absolute paths) become durable before the object gets its name.
         """
@@ -76,14 +76,15 @@ class ObjectStore(Protocol):
         ...
 
     def put_prepared(self, prepared: "PreparedObject") -> None:
-        """Put a prepared object. Raise ObjectExistsError if there is such an object.
+        """Put a prepared object. Raise ObjectExistsError if it exists.
 
-        On local disk this does not wait for the disk: sync `prepared.file` before, and the name may still be lost.
+        On local disk this does not wait for the disk: the caller syncs `prepared.file` before. A power loss can still
+        lose the name of the object.
         """
         ...
 
     def discard(self, prepared: "PreparedObject") -> None:
-        """Remove what `prepare` wrote."""
+        """Delete the temporary file that `prepare` wrote."""
         ...
 
     def sync(self, paths: Sequence[str]) -> None:
@@ -99,23 +100,23 @@ class ObjectStore(Protocol):
         ...
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """Every object below a folder, in no promised order on local disk and sorted elsewhere."""
+        """Yield every object below a folder: sorted by path on object stores, in any order on local disk."""
         ...
 
     def list_folders(self, prefix: str = "") -> tuple[str, ...]:
-        """The folders right below a folder; local disk also shows those that became empty."""
+        """Return the folders directly in a folder. On local disk, this includes empty folders."""
         ...
 
     def list_files(self, prefix: str = "") -> tuple[ObjectInfo, ...]:
-        """The objects right in a folder, not those in folders below it."""
+        """Return the objects directly in a folder, without those in its subfolders."""
         ...
 
     def list_leftovers(self) -> Iterator[ObjectInfo]:
-        """Yield the temporary files of writers at work, and of those that were killed. No other listing has them."""
+        """Yield the temporary files of active and of killed writers. The other listings do not include them."""
         ...
 
     def delete(self, path: str) -> None:
-        """Do nothing if there is no such object."""
+        """Delete an object if it exists."""
         ...
 
     def copy(self, source: str, target: str) -> None: ...

@@ -1,4 +1,4 @@
-"""A store over obstore, and obstore's errors as ours."""
+"""A store that uses obstore, and the translation of obstore's errors."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,7 +37,7 @@ __all__ = ["ObstoreBackedStore"]
 
 
 class ObstoreBackedStore:
-    """A bucket, or a folder of one. An object is durable when the store answers, so nothing is left to sync."""
+    """A bucket, or a folder in one. An object is durable when the store answers, so the sync methods do nothing."""
 
     lists_sorted = True
 
@@ -72,7 +72,7 @@ class ObstoreBackedStore:
 
     def put_stream(self, path: str, chunks: Iterator[bytes]) -> None:
         with self._errors(path):
-            # Not obstore.put with an iterator: it panics when the iterator itself reads from a store.
+            # Do not pass the iterator to obstore.put: it panics if the iterator itself reads from a store.
             writer = obstore.open_writer(self._backend, path)
             for chunk in chunks:
                 writer.write(chunk)
@@ -142,18 +142,19 @@ class ObstoreBackedStore:
             return _remote_backend(self.uri, self._options)
         except (BaseError, OSError, TypeError, ValueError) as err:
             raise InvalidInputError(
-                f"the storage options cannot open {self.uri!r}: {_words_of(err, self._options)}",
+                f"cannot open {self.uri!r} with these storage options: {_message_of(err, self._options)}",
                 hint="correct the storage options",
             ) from None
 
     @contextmanager
     def _errors(self, path: str, *, folder: bool = False) -> Iterator[None]:
         check_process()
-        # obstore would drop slashes at the ends and reach another object than the one named.
+        # obstore strips slashes at both ends, and would then use another object than the one named.
         segments = (path.removesuffix("/") if folder else path).split("/")
         if not {"", ".", ".."}.isdisjoint(segments) and not (folder and not path):
             raise InvalidPathError(
-                f"the path {path!r} names nothing below {self.uri!r}", hint="use a relative path without '.' and '..'"
+                f"the path {path!r} is not a valid path below {self.uri!r}",
+                hint="use a relative path without '.' and '..'",
             )
         try:
             yield
@@ -174,17 +175,17 @@ def _remote_backend(uri: str, options: Mapping[str, str]) -> ObstoreStore:
     )
 
 
-def _words_of(err: Exception, options: Mapping[str, str]) -> str:
-    """What the store said, without the server's XML and the dump of its internals that obstore appends."""
+def _message_of(err: Exception, options: Mapping[str, str]) -> str:
+    """Return the message of the store, without the server's XML and the debug output that obstore appends."""
     return redact(re.split(r"\n\nDebug source:|: <\?xml", str(err))[0], options)
 
 
 def _translate(err: Exception, *, place: str, options: Mapping[str, str]) -> AnabranchError:
-    said = _words_of(err, options)
-    return _translate_type(err, place, said) or _translate_message(str(err), place, said)
+    message = _message_of(err, options)
+    return _translate_type(err, place, message) or _translate_message(str(err), place, message)
 
 
-def _translate_type(err: Exception, place: str, said: str) -> AnabranchError | None:
+def _translate_type(err: Exception, place: str, message: str) -> AnabranchError | None:
     match err:
         case OSError(errno=number) if number in {ENOSPC, EDQUOT}:
             return _full(place)
@@ -197,27 +198,33 @@ def _translate_type(err: Exception, place: str, said: str) -> AnabranchError | N
         case PermissionDeniedError() | UnauthenticatedError() | PermissionError():
             return _denied(place)
         case InvalidObstorePath() | ValueError() | FileExistsError() | NotADirectoryError():
-            return InvalidPathError(f"the path {place!r} cannot be used: {said}", hint="correct the path")
+            return InvalidPathError(f"the path {place!r} cannot be used: {message}", hint="correct the path")
     return None
 
 
-def _translate_message(whole: str, place: str, said: str) -> AnabranchError:
-    """Translate by the message alone: a writer in pieces raises plain OSErrors."""
-    if "No space left on device" in said or "Disk quota exceeded" in said:
+_FULL = re.compile("No space left on device|Disk quota exceeded")
+_DENIED = re.compile("403 Forbidden|401 Unauthorized")
+_INVALID_PATH = re.compile("Filenames containing|Not a directory|Is a directory|File name too long|KeyTooLong")
+_UNREACHABLE = re.compile("error sending request|timed out")
+
+
+def _translate_message(whole: str, place: str, message: str) -> AnabranchError:
+    """Translate by the message alone: the writer of `put_stream` raises plain OSErrors."""
+    if _FULL.search(message):
         return _full(place)
-    if "Read-only file system" in said:
+    if "Read-only file system" in message:
         return _read_only(place)
-    if "403 Forbidden" in said or "401 Unauthorized" in said:
+    if _DENIED.search(message):
         return _denied(place)
     if "NoSuchBucket" in whole:
         return ObjectNotFoundError(f"the bucket of {place!r} does not exist", hint="check the bucket's name")
-    if re.search(r"Filenames containing|Not a directory|Is a directory|File name too long|KeyTooLong", said):
-        return InvalidPathError(f"the path {place!r} cannot be used: {said}", hint="correct the path")
-    if "error sending request" in said or "timed out" in said:
+    if _INVALID_PATH.search(message):
+        return InvalidPathError(f"the path {place!r} cannot be used: {message}", hint="correct the path")
+    if _UNREACHABLE.search(message):
         return StorageUnavailableError(
-            f"the store of {place!r} cannot be reached: {said}", hint="check the endpoint and try again"
+            f"the store of {place!r} cannot be reached: {message}", hint="check the endpoint and try again"
         )
-    return StorageError(f"a request for {place!r} failed: {said}", hint="see the store's own message above")
+    return StorageError(f"a request for {place!r} failed: {message}", hint="see the message of the store")
 
 
 def _denied(place: str) -> StorageDeniedError:
@@ -226,7 +233,7 @@ def _denied(place: str) -> StorageDeniedError:
 
 def _full(place: str) -> StorageFullError:
     return StorageFullError(
-        f"there is no space left to write {place!r}", hint="free some space: gc and deleting branches still work"
+        f"there is no space left to write {place!r}", hint="free space: gc and the deletion of branches still work"
     )
 
 

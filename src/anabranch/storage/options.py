@@ -1,4 +1,4 @@
-"""Storage options in Lance's spelling, told apart for obstore, and kept out of every message."""
+"""Storage options: they use Lance's names, are translated for obstore, and secrets are removed from messages."""
 
 import re
 from collections.abc import Mapping
@@ -21,9 +21,9 @@ __all__ = [
     "redact",
 ]
 
-# Our own option. It travels with the others, so that every part that opens a store follows it.
+# An option of Anabranch. It is passed with the others, so that every part that opens a store uses it.
 DURABILITY = "durability"
-# By how many seconds the clocks of a writer and of the store may differ. It travels like the other.
+# The maximum difference in seconds between the clocks of a writer and of the store. Also an option of Anabranch.
 CLOCK_TOLERANCE = "clock_tolerance_seconds"
 _DEFAULT_TOLERANCE = "300"
 
@@ -49,12 +49,12 @@ def clock_tolerance_of(options: Mapping[str, str]) -> timedelta:
     given = options.get(CLOCK_TOLERANCE, _DEFAULT_TOLERANCE)
     if not re.fullmatch("[0-9]{1,9}", given):
         raise InvalidInputError(
-            f"storage option {CLOCK_TOLERANCE!r} is {given!r}", hint="give it a whole number of seconds"
+            f"storage option {CLOCK_TOLERANCE!r} must be an integer, got {given!r}", hint="pass a number of seconds"
         )
     return timedelta(seconds=int(given))
 
 
-# Lance reads these itself; obstore knows them as client options.
+# Lance reads these directly. obstore expects them as client options.
 _CLIENT_KEYS = frozenset(
     {
         "allow_http",
@@ -69,7 +69,7 @@ _CLIENT_KEYS = frozenset(
     }
 )
 _FLAGS = frozenset({"allow_http", "allow_invalid_certificates", "http1_only", "http2_only"})
-# Lance's own keys and ours, which have no meaning to the object store.
+# Options of Lance and of Anabranch, which the object store does not know.
 _LANCE_KEYS = re.compile(
     rf"download_retry_count|lance_.*|headers\..*|client_max_retries|client_retry_timeout|{DURABILITY}|{CLOCK_TOLERANCE}"
 )
@@ -85,7 +85,7 @@ _RETRY_SECONDS = 20
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """What obstore wants, in three parts."""
+    """The settings of an obstore client."""
 
     config: dict[str, str] = field(repr=False)
     client_options: dict[str, str | bool] = field(repr=False)
@@ -115,28 +115,31 @@ def client_settings(options: Mapping[str, str]) -> ClientSettings:
 
 
 def lance_options(options: Mapping[str, str]) -> dict[str, str]:
-    """The options as Lance takes them, with our patience instead of its three minutes."""
+    """Return the options for Lance, with a shorter default retry time than Lance's three minutes."""
     _check(options)
-    patience = {"client_max_retries": str(_MAX_RETRIES), "client_retry_timeout": str(_RETRY_SECONDS)}
-    return {**patience, **{key: value for key, value in options.items() if key not in _OURS}}
+    retries = {"client_max_retries": str(_MAX_RETRIES), "client_retry_timeout": str(_RETRY_SECONDS)}
+    return {**retries, **{key: value for key, value in options.items() if key not in _OURS}}
 
 
 def _check(options: Mapping[str, str]) -> None:
-    """Refuse what makes obstore and Lance panic instead of raising an error."""
+    """Raise InvalidInputError for options that would make obstore or Lance panic instead of raising an error."""
     durability_of(options)
     for key, value in options.items():
         if not all(_is_text(part) for part in (key, value)):
             raise InvalidInputError(
-                f"storage option {key!r} is given as {type(value).__name__}", hint="write keys and values as text"
+                f"storage option {key!r} must be a string, got {type(value).__name__}",
+                hint="pass keys and values as strings",
             )
         name = key.lower()
         if name in _ENDPOINT_KEYS and not re.match(r"https?://[^/]", value):
             raise InvalidInputError(
-                f"storage option {key!r} is {redact(value, options)!r}, which is no URL",
+                f"storage option {key!r} must be a URL, got {redact(value, options)!r}",
                 hint="start it with http:// or https://",
             )
         if name in _NUMBER_KEYS and not re.fullmatch("[0-9]{1,9}", value):
-            raise InvalidInputError(f"storage option {key!r} is {value!r}", hint="give it a whole number")
+            raise InvalidInputError(
+                f"storage option {key!r} must be an integer, got {value!r}", hint="pass a number of at most 9 digits"
+            )
 
 
 def _is_text(value: object) -> bool:
@@ -144,9 +147,9 @@ def _is_text(value: object) -> bool:
 
 
 def redact(text: str, options: Mapping[str, str]) -> str:
-    """The text without credentials: the secret values given, and what URLs carry in their login and query."""
+    """Return the text without credentials: secret option values, and the login and query of URLs."""
     secrets = {value for key, value in options.items() if _SECRET_KEYS.search(key) and len(value) > 2}
-    # The longest first: one secret may be the beginning of another.
+    # Replace the longest first: one secret may be the start of another.
     for value in sorted(secrets | {quote(value, safe="") for value in secrets}, key=len, reverse=True):
         text = text.replace(value, "***")
     text = re.sub(r"(https?://)[^\s/@\"']*@", r"\1…@", text)

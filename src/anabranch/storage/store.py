@@ -1,21 +1,21 @@
-"""Open a store, and copy objects between stores."""
+"""Open stores, put and find single objects, and copy objects between stores."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
 
-from anabranch.errors import ObjectNotFoundError, StorageError
+from anabranch.errors import ObjectExistsError, ObjectNotFoundError, StorageError
 from anabranch.storage.local_store import LocalFolderStore
 from anabranch.storage.objects import ObjectInfo, ObjectStore
 from anabranch.storage.obstore_store import ObstoreBackedStore
 from anabranch.storage.uris import is_local, join_uri, normalise_uri
 
-__all__ = ["copy_between", "copy_verified", "find_object", "is_below_file", "open_files", "open_store"]
+__all__ = ["copy_between", "copy_verified", "find_object", "is_below_file", "open_files", "open_store", "put_once"]
 
 
 def open_store(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None) -> ObjectStore:
-    """Open the store rooted at a URI. Nothing is requested or created before it is used."""
+    """Open the store at a URI. No request is sent and nothing is created before the store is used."""
     root, options = normalise_uri(uri), dict(storage_options or {})
     if is_local(root):
         return LocalFolderStore(uri=root, storage_options=options)
@@ -29,26 +29,42 @@ def open_files(uri: str | os.PathLike[str], storage_options: Mapping[str, str] |
 
 
 def find_object(store: ObjectStore, path: str) -> ObjectInfo | None:
-    """What the store knows about an object; None if there is no such object."""
+    """Return the size and time of an object, or None if it does not exist."""
     try:
         return store.head(path)
     except ObjectNotFoundError:
         return None
 
 
+def put_once(store: ObjectStore, path: str, data: bytes, *, durable: bool = True, after: Sequence[str] = ()) -> bool:
+    """Put an object if it does not exist. Return False if another writer has put a different one.
+
+    The answer to a put can get lost, and a retried put then finds the object of its own first try. So after any
+    failure, read the object and compare. `durable` and `after` are those of `put_if_absent`.
+    """
+    try:
+        store.put_if_absent(path, data, durable=durable, after=after)
+    except (ObjectExistsError, StorageError) as err:
+        try:
+            return store.get(path) == data
+        except ObjectNotFoundError:
+            raise err from None
+    return True
+
+
 def is_below_file(uri: str) -> bool:
-    """Whether a local place is a file, or would lie below one, so that nothing can be put there."""
+    """Return whether a local path is a file or lies below one, so that nothing can be written there."""
     path = Path(uri)
     return is_local(uri) and any(folder.is_file() for folder in (path, *path.parents))
 
 
 def copy_between(source: ObjectStore, path: str, target: ObjectStore, target_path: str) -> None:
-    """Copy one object from store to store, in pieces, and make sure that all of it arrived."""
+    """Copy one object between stores in chunks. Raise StorageError if the copy has another size."""
     target.put_stream(target_path, source.stream(path))
-    _require_all(source, path, target, target_path)
+    _check_size(source, path, target, target_path)
 
 
-def _require_all(source: ObjectStore, path: str, target: ObjectStore, target_path: str) -> None:
+def _check_size(source: ObjectStore, path: str, target: ObjectStore, target_path: str) -> None:
     sent, arrived = source.head(path).size, target.head(target_path).size
     if sent != arrived:
         place = join_uri(target.uri, target_path)
@@ -56,7 +72,7 @@ def _require_all(source: ObjectStore, path: str, target: ObjectStore, target_pat
 
 
 def copy_verified(source: ObjectStore, path: str, target: ObjectStore, target_path: str) -> None:
-    """Copy one object from store to store, then read it back and make sure that it is the same, byte for byte."""
+    """Copy one object between stores, then read it back. Raise StorageError if the copy is different."""
     sent, arrived = blake2b(), blake2b()
 
     def read() -> Iterator[bytes]:
@@ -65,9 +81,9 @@ def copy_verified(source: ObjectStore, path: str, target: ObjectStore, target_pa
             yield chunk
 
     target.put_stream(target_path, read())
-    _require_all(source, path, target, target_path)
+    _check_size(source, path, target, target_path)
     for chunk in target.stream(target_path):
         arrived.update(chunk)
     if sent.digest() != arrived.digest():
         place = join_uri(target.uri, target_path)
-        raise StorageError(f"the copy at {place!r} is not what was read from {path!r}", hint="try again")
+        raise StorageError(f"the copy at {place!r} differs from its source {path!r}", hint="try again")

@@ -1,6 +1,6 @@
-"""Where things are: one spelling for each place.
+"""Locations, with one spelling for each.
 
-A local place is an absolute POSIX path; any other is `scheme://bucket/path`. No trailing slash.
+A local location is an absolute POSIX path. All others are `scheme://bucket/path`. There is no trailing slash.
 """
 
 import os
@@ -19,7 +19,7 @@ _BUCKET = re.compile(r"[A-Za-z0-9$][A-Za-z0-9._-]*")
 
 
 def normalise_uri(text: str | os.PathLike[str]) -> str:
-    """Give a place its one spelling; refuse what no store here can serve."""
+    """Return the one spelling of a location. Raise InvalidPathError if no store supports it."""
     uri = _text_of(text)
     scheme = _SCHEME.match(uri)
     if scheme is None:
@@ -29,13 +29,16 @@ def normalise_uri(text: str | os.PathLike[str]) -> str:
         case "file":
             host, slash, path = rest.partition("/")
             if host not in {"", "localhost"} or not slash:
-                raise InvalidPathError(f"path {_without_login(uri)!r} names a host", hint="write file:///folder")
+                raise InvalidPathError(
+                    f"path {_without_login(uri)!r} names a host, and only local files are supported",
+                    hint="write file:///folder",
+                )
             return _normalise_local(slash + unquote(path))
         case name if name in REMOTE_SCHEMES:
             return _normalise_remote(name, rest)
         case name:
             raise InvalidPathError(
-                f"path {_without_login(uri)!r} has the scheme {name!r}",
+                f"path {_without_login(uri)!r} has the unsupported scheme {name!r}",
                 hint=f"use a local folder, file:// or one of {', '.join(sorted(REMOTE_SCHEMES))}",
             )
 
@@ -46,16 +49,18 @@ def _text_of(path: Any) -> str:
     except TypeError:
         text = None
     if not isinstance(text, str):
-        raise InvalidPathError(f"path {path!r} is not text", hint="give a folder or an s3:// URI")
+        raise InvalidPathError(f"path must be a string, got {path!r}", hint="pass a folder or an s3:// URI")
     return text
 
 
 def _normalise_local(path: str) -> str:
     if not path.strip() or "\0" in path:
-        raise InvalidPathError(f"path {path!r} is empty or holds a NUL", hint="give a folder or an s3:// URI")
-    if "?" in path:  # Lance takes it for the end of a URL's path, and would put branches elsewhere.
-        raise InvalidPathError(f"path {path!r} has a '?' in it", hint="name the folder without it")
-    # POSIX lets two leading slashes mean something else; nowhere here do they.
+        raise InvalidPathError(
+            f"path {path!r} is empty or contains a NUL character", hint="pass a folder or an s3:// URI"
+        )
+    if "?" in path:  # Lance would treat it as the end of a URL's path, and write branches to another folder.
+        raise InvalidPathError(f"path {path!r} contains '?'", hint="rename the folder")
+    # POSIX allows a special meaning for two leading slashes. It is not used here.
     return re.sub("^/+", "/", os.path.abspath(path))
 
 
@@ -63,15 +68,15 @@ def _normalise_remote(scheme: str, rest: str) -> str:
     bucket, _, path = rest.partition("/")
     shown = _without_login(f"{scheme}://{rest.partition('?')[0]}")
     if "@" in bucket:
-        raise InvalidPathError(f"path {shown!r} carries credentials", hint="pass them as storage options")
+        raise InvalidPathError(f"path {shown!r} contains credentials", hint="pass them as storage options")
     if not _BUCKET.fullmatch(bucket):
-        raise InvalidPathError(f"path {shown!r} has no bucket, or a wrong one", hint=f"write {scheme}://bucket/path")
-    # Lance takes the path for a URL and would decode %41, and drop what follows '?' or '#'.
-    if stranger := re.search("[?#%]", path):
-        raise InvalidPathError(f"path {shown!r} has a {stranger[0]!r} in it", hint="name the folder without it")
+        raise InvalidPathError(f"path {shown!r} has no bucket, or an invalid one", hint=f"write {scheme}://bucket/path")
+    # Lance treats the path as a URL: it would decode %41 and drop what follows '?' or '#'.
+    if special := re.search("[?#%]", path):
+        raise InvalidPathError(f"path {shown!r} contains {special[0]!r}", hint="rename the folder")
     segments = [segment for segment in path.split("/") if segment]
     if any(segment in {".", ".."} for segment in segments):
-        raise InvalidPathError(f"path {shown!r} has '.' or '..' in it", hint="write the path out")
+        raise InvalidPathError(f"path {shown!r} contains '.' or '..'", hint="write the full path")
     return "/".join([f"{scheme}://{bucket}", *segments])
 
 
@@ -80,7 +85,7 @@ def _without_login(uri: str) -> str:
 
 
 def follow_links(uri: str) -> str:
-    """The place where a path leads, to compare it with others; what is recorded stays as it was given."""
+    """Return the target of a local path with its links resolved, for comparisons. Stored paths are not resolved."""
     return os.path.realpath(uri) if is_local(uri) else uri
 
 
@@ -89,7 +94,7 @@ def is_local(uri: str) -> bool:
 
 
 def split_uri(uri: str) -> tuple[str, str, str]:
-    """Scheme, bucket and path of a normalised remote URI."""
+    """Return the scheme, bucket and path of a normalised remote URI."""
     scheme, _, rest = uri.partition("://")
     bucket, _, path = rest.partition("/")
     return scheme, bucket, path
@@ -100,7 +105,7 @@ def join_uri(root: str, *parts: str) -> str:
 
 
 def relative_to(uri: str, root: str) -> str | None:
-    """The path of `uri` below `root` ('' for the root itself), or None if it lies elsewhere."""
+    """Return the path of `uri` below `root`, '' for the root itself, or None if it is not below the root."""
     if uri == root:
         return ""
     prefix = root.rstrip("/") + "/"

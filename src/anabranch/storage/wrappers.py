@@ -1,4 +1,4 @@
-"""Stores around a store, for tests and budgets: one counts requests, one makes the nth of them go wrong."""
+"""Wrappers of a store for tests: one counts the requests, one injects a fault into the nth request."""
 
 import threading
 from collections import Counter
@@ -118,15 +118,15 @@ class CountingStore(_WrappedStore):
 
 
 class Fault(StrEnum):
-    """What happens to a request."""
+    """The fault of a request."""
 
-    FAIL = "fail"  # it is never sent
-    STALL = "stall"  # it waits until `release` is called, then goes on
-    LOSE_ANSWER = "lose_answer"  # it is carried out, and the caller hears of a failure
+    FAIL = "fail"  # the request is never sent
+    STALL = "stall"  # the request waits until `release` is called, and is then sent
+    LOSE_ANSWER = "lose_answer"  # the request is executed, but the caller gets an error
 
 
 class FaultyStore(_WrappedStore):
-    """Make the nth request (from 1) go wrong, of all requests or of one operation."""
+    """Inject a fault into the nth request (from 1), of all requests or of one operation."""
 
     def __init__(self, inner: ObjectStore, *, nth: int, fault: Fault, operation: str | None = None) -> None:
         super().__init__(inner)
@@ -134,7 +134,7 @@ class FaultyStore(_WrappedStore):
         self._fault = fault
         self._operation = operation
         self._lock = threading.Lock()
-        self._seen = 0
+        self._count = 0
         self._released = threading.Event()
         self.reached = threading.Event()
 
@@ -142,7 +142,7 @@ class FaultyStore(_WrappedStore):
         self._released.set()
 
     def _request(self, operation: str, path: str, send: Callable[[], T]) -> T:
-        if not self._is_the_one(operation):
+        if not self._is_nth(operation):
             return send()
         self.reached.set()
         match self._fault:
@@ -155,12 +155,12 @@ class FaultyStore(_WrappedStore):
                 send()
                 raise self._failure(operation, path)
 
-    def _is_the_one(self, operation: str) -> bool:
+    def _is_nth(self, operation: str) -> bool:
         if self._operation not in {None, operation}:
             return False
         with self._lock:
-            self._seen += 1
-            return self._seen == self._nth
+            self._count += 1
+            return self._count == self._nth
 
     def _failure(self, operation: str, path: str) -> StorageUnavailableError:
         return StorageUnavailableError(f"an injected fault hit {operation} of {path!r}", hint="try again")

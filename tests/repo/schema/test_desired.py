@@ -175,8 +175,11 @@ def test_what_is_wrong_is_told_with_its_place(line: str, problem: str, hint: str
         ({"table": {}}, "table: 'table' is not known here"),
         ({"tables": []}, "tables: a list is no mapping"),
         ({"tables": {"a.b": {}}}, "tables.a.b: table key 'a.b.table' is not of the form 'bucket.table'"),
-        ({"tables": {"-b": None}}, "tables.-b: table key '-b.table' has the part '-b'"),
-        ({"tables": {"b": {"a b": {"columns": {"id": "int64"}}}}}, "tables.b.a b: table key 'b.a b' has the part"),
+        ({"tables": {"-b": None}}, "tables.-b: table key '-b.table' has the invalid part '-b'"),
+        (
+            {"tables": {"b": {"a b": {"columns": {"id": "int64"}}}}},
+            "tables.b.a b: table key 'b.a b' has the invalid part",
+        ),
         ({"tables": {"b": {"t": None}}}, "tables.b.t: the table has no columns"),
         ({"tables": {"b": {"t": "int64"}}}, "tables.b.t: 'int64' is no mapping"),
         (table(columns={}), "tables.b.t.columns: there are no columns"),

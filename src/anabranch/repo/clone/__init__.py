@@ -1,1 +1,4 @@
-"""Copies of whole repositories, and repositories that were moved."""
+"""Clones and relocation: make a repository from one commit of another, and adapt a repository that was moved.
+
+`clone` makes shallow and deep clones. `relocate` rewrites the paths in the tables of a moved or copied repository.
+"""

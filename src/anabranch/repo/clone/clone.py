@@ -1,7 +1,8 @@
-"""A new repository from one commit of another: tables first, then their commit, then the mark that makes it one.
+"""Clone: make a new repository from one commit of another.
 
-The source is told before anything of it is read. Whatever dies halfway leaves a place that is no repository, and that
-the next attempt clears.
+The tables are written first, then their commit, then the mark that makes the folder a repository. The clone is
+registered in the source before anything is read from it. An interrupted clone leaves a folder without a mark, and the
+next attempt clears it.
 """
 
 import warnings
@@ -43,17 +44,17 @@ from anabranch.repo.log.store import RepoStore
 from anabranch.repo.refs.resolve import refuse_internal, require_kept, require_published, resolve
 from anabranch.repo.write.homes import free_dataset
 from anabranch.storage import in_parallel, is_below_file, open_store
-from anabranch.storage.steps import Steps
+from anabranch.storage.parallel import Steps
 from anabranch.storage.uris import relative_to
 
 __all__ = ["CloneRequest", "Progress", "UnregisteredCloneWarning", "clone_repository", "request_clone"]
 
 
 class UnregisteredCloneWarning(UserWarning):
-    """The source of a shallow clone cannot be written to, so its garbage collection does not know of the clone."""
+    """The source of a shallow clone is read-only, so its garbage collection does not know of the clone."""
 
 
-# Called with what is done and what there is to do: tables of a shallow clone, files of a deep one.
+# Called with the number done and the total: tables of a shallow clone, files of a deep one.
 Progress = Callable[[int, int], None]
 
 _ORIGIN = "_origin/"
@@ -61,7 +62,7 @@ _ORIGIN = "_origin/"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloneRequest:
-    """Which tables of which commit are to be cloned, and where to."""
+    """The tables of a commit to clone, and the location of the clone."""
 
     source: RepoStore
     commit: GraphCommit
@@ -73,34 +74,37 @@ class CloneRequest:
 def request_clone(
     source: RepoStore, target: RepoConfig, *, ref: str, tables: Sequence[str] | None, kind: CloneKind
 ) -> CloneRequest:
-    """Say what is to be cloned: all tables of a ref, or those that are named."""
+    """Return a request to clone all tables of a ref, or some of them."""
     found = require_kept(require_published(resolve(Ref.parse(ref), source), source), source)
     refuse_internal(found)
     return CloneRequest(
         source=source,
         commit=found.get_commit(),
-        tables=_chosen(source.commits.tables_of(found.record), tables),
+        tables=_select(source.commits.tables_of(found.record), tables),
         kind=kind,
         target=target,
     )
 
 
-def _chosen(tables: TableMap, wanted: Sequence[str] | None) -> TableMap:
+def _select(tables: TableMap, wanted: Sequence[str] | None) -> TableMap:
+    """Return the requested tables. Raise TableNotFoundError if one does not exist."""
     if wanted is None:
         return tables
     if isinstance(wanted, str):
-        raise InvalidInputError(f"the tables {wanted!r} are no list", hint=f"give [{wanted!r}]")
+        raise InvalidInputError(f"tables must be a list, got {wanted!r}", hint=f"pass tables=[{wanted!r}]")
     keys = [TableKey.parse(key) for key in wanted]
     for key in keys:
         if key not in tables:
-            raise TableNotFoundError(f"there is no table '{key}' to clone", hint="list the tables of that ref")
+            raise TableNotFoundError(
+                f"there is no table '{key}' to clone", hint="list the tables of the ref to see which exist"
+            )
     return {key: tables[key] for key in keys}
 
 
 def clone_repository(request: CloneRequest, progress: Progress = lambda _done, _total: None) -> None:
-    """Make a repository whose main begins with one commit: the tables of the source's.
+    """Make a repository whose main starts with one commit that has the requested tables.
 
-    Where a clone was cut off, this begins anew; where all but the last step was done, it does that.
+    An interrupted clone at the target starts again. If only its last step is missing, that step is completed.
     """
     target, options = request.target, request.source.context.storage_options
     before = find_origin(target)
@@ -108,7 +112,7 @@ def clone_repository(request: CloneRequest, progress: Progress = lambda _done, _
         _complete(target, before, options)
         if before.makes_the_same_as(_attempt(request, before, ())):
             return
-    _refuse_taken(request, is_unfinished=before is not None)
+    _check_target(request, is_unfinished=before is not None)
     attempt = _attempt(request, before, _register(request))
     try:
         begin(target, attempt)
@@ -117,7 +121,7 @@ def clone_repository(request: CloneRequest, progress: Progress = lambda _done, _
         target.store.sync_all()  # the tables must be durable before the log that refers to them
         Commits(target).put(record, tables)
     except BaseException as err:
-        # If this fails as well, the registrations stay: they do no harm, and they are listed.
+        # If the release fails, too, the registrations stay. They do no harm, and clone_list() shows them.
         with suppress(AnabranchError):
             _release(attempt.registrations, options, target=target.root)
         if isinstance(err, AnabranchError):
@@ -141,28 +145,30 @@ def _attempt(request: CloneRequest, before: Attempt | None, registrations: tuple
     )
 
 
-def _refuse_taken(request: CloneRequest, *, is_unfinished: bool) -> None:
+def _check_target(request: CloneRequest, *, is_unfinished: bool) -> None:
+    """Raise an error if the target is not empty, or if source and target are nested."""
     source, target = request.source.context, request.target
     if request.kind is CloneKind.SHALLOW:
         refuse_mixed_stores(source.root, target.root)
     for inner, outer in ((source.root, target.root), (target.root, source.root)):
         if relative_to(inner, outer) is not None:
             raise InvalidPathError(
-                f"clone {target.root!r} and its source {source.root!r} would lie in one another",
-                hint="choose a place outside of it",
+                f"one of the clone {target.root!r} and its source {source.root!r} would be inside the other",
+                hint="choose a folder outside the source",
             )
     if is_below_file(target.root):
-        raise InvalidPathError(f"clone {target.root!r} is a file, or lies below one", hint="choose another place")
+        raise InvalidPathError(f"clone {target.root!r} is a file, or lies below one", hint="choose another folder")
     if has_mark(target):
-        raise RepositoryExistsError(f"there is a repository at {target.root!r} already", hint="choose another place")
+        raise RepositoryExistsError(f"a repository already exists at {target.root!r}", hint="choose another folder")
     if not is_unfinished and any(True for _ in target.store.list()):
-        raise ConflictError(f"there is something at {target.root!r} already", hint="choose an empty place")
+        raise ConflictError(f"the folder {target.root!r} is not empty", hint="choose an empty folder")
 
 
 def _register(request: CloneRequest) -> tuple[Registration, ...]:
-    """Record the clone in the source, and for a shallow clone in the source's own sources: their files are read too.
+    """Register the clone in the source and, for a shallow clone, in the sources of the source.
 
-    A source that cannot be written to gets no record, so its garbage collection does not know of the clone.
+    A shallow clone of a shallow clone reads the files of both. A read-only source gets no registration, so its
+    garbage collection does not know of the clone.
     """
     source, target = request.source.context, request.target.root
     try:
@@ -176,7 +182,7 @@ def _register(request: CloneRequest) -> tuple[Registration, ...]:
     made = [Registration(repository=source.root, clone_id=held.id)]
     try:
         require_uncollected(source, request.commit.graph_commit_id)
-        for other in _held_by(source) if request.kind is CloneKind.SHALLOW else ():
+        for other in _registrations_of(source) if request.kind is CloneKind.SHALLOW else ():
             above = Clones(_at(other.repository, source.storage_options, actor=source.actor))
             theirs = above.get(other.clone_id)
             if theirs.is_held:
@@ -193,23 +199,23 @@ def _register(request: CloneRequest) -> tuple[Registration, ...]:
 
 def _warn_unregistered(source: str) -> None:
     warnings.warn(
-        f"{source!r} cannot be written to, so it does not know of this clone: "
-        "garbage collection there may delete files that the clone reads",
+        f"{source!r} is read-only, so this clone is not registered there: "
+        "garbage collection in the source may delete files that the clone reads",
         UnregisteredCloneWarning,
         stacklevel=2,
     )
 
 
-def _held_by(source: RepoConfig) -> tuple[Registration, ...]:
-    """Where the source itself is registered as a shallow clone."""
+def _registrations_of(source: RepoConfig) -> tuple[Registration, ...]:
+    """Return the registrations of the source, if it is itself a shallow clone."""
     origin = find_origin(source)
     if origin is None or origin.kind is not CloneKind.SHALLOW:
         return ()
     for each in origin.registrations:
         if not has_mark(_at(each.repository, source.storage_options)):
             raise RepositoryNotFoundError(
-                f"{source.root!r} is a shallow clone of {each.repository!r}, which is not there",
-                hint="put it back, or relocate the clone, before you clone it in turn",
+                f"{source.root!r} is a shallow clone of {each.repository!r}, which does not exist",
+                hint="restore that repository, or relocate the clone, then clone again",
             )
     return origin.registrations
 
@@ -221,8 +227,8 @@ def _at(root: str, storage_options: Mapping[str, str], actor: str | None = None)
 def _release(registrations: Sequence[Registration], storage_options: Mapping[str, str], *, target: str) -> None:
     """Release the registrations of a clone at `target`.
 
-    Those of other clones are left alone: the list may come from a folder that was copied from elsewhere, and it must
-    not take away what protects another clone.
+    Registrations of other clones stay: the list may come from a folder that was copied, and releasing them would remove
+    the protection of another clone.
     """
     for each in registrations:
         clones = Clones(_at(each.repository, storage_options))
@@ -231,18 +237,19 @@ def _release(registrations: Sequence[Registration], storage_options: Mapping[str
 
 
 def _clear(target: RepoConfig, before: Attempt | None, storage_options: Mapping[str, str]) -> None:
-    """Remove what an earlier attempt left, here and in its source; it can no longer finish."""
+    """Delete the files and registrations of an earlier attempt, which can no longer finish."""
     if before is None:
         return
     paths = [info.path for info in target.store.list() if not info.path.startswith(_ORIGIN)]
     in_parallel(target.store.delete, paths)
     for each in before.registrations:
-        # Its source may be gone, or out of reach from here.
+        # The source of the earlier attempt may be deleted or unreachable.
         with suppress(AnabranchError):
             _release([each], storage_options, target=target.root)
 
 
 def _clone_tables(request: CloneRequest, attempt: Attempt, progress: Progress) -> tuple[CommitRecord, TableMap]:
+    """Write the tables of a clone. Return its first commit and its tables."""
     places = {key: _dataset_of(request.target, key, attempt) for key in sorted(request.tables)}
     is_deep = request.kind is CloneKind.DEEP
     name = attempt.clone_id
@@ -265,14 +272,14 @@ def _clone_tables(request: CloneRequest, attempt: Attempt, progress: Progress) -
         old = request.tables[key]
         return replace(old, dataset=places[key], home=None, version=made.version, head=made.version, forked_from=None)
 
-    # The files of a table are copied many at a time already.
+    # The files of one table are already copied in parallel.
     made = map(put, places) if is_deep else in_parallel(put, places)
     tables = dict(zip(places, made, strict=True))
     return _first_record(request, attempt), tables
 
 
 def _dataset_of(target: RepoConfig, key: TableKey, attempt: Attempt) -> str:
-    """The folder of a table; a second attempt never writes where one that seems dead may still write."""
+    """Return the folder of a table. A later attempt uses new folders: an earlier one may still be writing."""
     return f"{key.bucket}/{key.table}.lance" if attempt.number == 1 else free_dataset(target, key)
 
 
@@ -301,10 +308,12 @@ def _first_record(request: CloneRequest, attempt: Attempt) -> CommitRecord:
 
 
 def _complete(target: RepoConfig, finished: Attempt, storage_options: Mapping[str, str]) -> None:
-    """Begin main with the commit of a finished attempt, then put the mark; whoever does this does the same."""
+    """Write the first entry of main, then the mark. Concurrent calls for the same attempt write the same objects."""
     record = Commits(target).get(str(finished.first_commit_id))
     if Heads(target).create(BranchName(MAIN), lambda _: first_entry(record)) is None:
-        raise RepositoryExistsError(f"somebody else began a repository at {target.root!r}", hint="choose another place")
+        raise RepositoryExistsError(
+            f"another process has created a repository at {target.root!r}", hint="choose another folder"
+        )
     put_mark(target, Mark(id=finished.repository_id, root=target.root, created_at=record.commit.created_at))
     if finished.kind is CloneKind.DEEP:
         _release(finished.registrations, storage_options, target=target.root)

@@ -1,4 +1,4 @@
-"""After a repository was moved or copied: turn every table to where it lies now, then record that place."""
+"""Relocate a repository that was moved or copied: make every table read the new location, then record it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -22,7 +22,7 @@ _AT_ONCE = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unexplained:
-    """A home that reads a place of which nobody knows what it is: neither left, nor listed as one of the table's."""
+    """A home that reads an unknown location: neither a former root of the repository nor a base of the table."""
 
     dataset: str
     home: str
@@ -31,7 +31,7 @@ class Unexplained:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relocation:
-    """What a relocation did; with anything `unexplained` it is not complete, and those homes are still refused."""
+    """The result of a relocation. If `unexplained` is not empty, it is incomplete and those homes cannot be read."""
 
     root: str
     former_root: str
@@ -41,7 +41,7 @@ class Relocation:
 
     @property
     def is_complete(self) -> bool:
-        """Whether no table still reads a place that nobody knows."""
+        """Whether no table reads an unknown location."""
         return not self.unexplained
 
 
@@ -51,10 +51,10 @@ def relocate_repository(
     mapping: Mapping[str, str] | None = None,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> Relocation:
-    """Make a repository read only where it is now; other places only if they were other ones before.
+    """Make the tables of a repository read its current location instead of the former one.
 
-    `mapping` (old prefix to new) is for places that moved besides: tiers, or the source of a shallow clone. Each
-    manifest is replaced in one step and the mark comes last, so that whoever is cut off simply does it again.
+    `mapping` (old prefix to new) is for other locations that moved: tiers, or the source of a shallow clone. Each
+    manifest is replaced in one step and the mark is written last, so an interrupted relocation can be run again.
     """
     mark = check_repository(context)
     moved = _checked(mapping or {})
@@ -74,7 +74,7 @@ def relocate_repository(
         unexplained=tuple(found for report in reports for found in _unexplained(context, report)),
     )
     if relocation.is_complete and mark.root != context.root:
-        _mend_hints(context)
+        _repair_hints(context)
         replace_mark(context, replace(mark, root=context.root))
     return relocation
 
@@ -88,21 +88,22 @@ def _checked(mapping: Mapping[str, str]) -> dict[str, str]:
 
 
 def _list_datasets(context: RepoConfig) -> list[str]:
-    """Every dataset below the root, of tables and of the history, whether a commit still names it or not."""
+    """Return every dataset below the root: tables and history tables, including those that no commit names."""
     folders = [folder for bucket in context.store.list_folders(TABLES) for folder in context.store.list_folders(bucket)]
     return sorted(folder for folder in [*folders, *context.store.list_folders()] if folder.endswith(_LANCE))
 
 
-def _mend_hints(context: RepoConfig) -> None:
-    """Make hints agree with the logs beside them: in a copy that was made while others wrote, they may be ahead.
+def _repair_hints(context: RepoConfig) -> None:
+    """Make the hints of logs agree with the logs: in a copy made during writes, a hint may be ahead of its log.
 
-    One that is the next entry becomes that; one that is further ahead tells of what was not copied, and goes.
+    A hint that is the next entry of its log is appended to it. A hint that is further ahead is deleted, because the
+    entries before it were not copied.
     """
     if context.store.lists_sorted:
-        return  # there are none that count
+        return  # hints are used only on local disk
     folders = [path for folder in (BRANCHES, RUNS, TAGS, CLONES) for path in context.store.list_folders(folder)]
 
-    def mend(folder: str) -> None:
+    def repair(folder: str) -> None:
         log = NumberedLog(context.store, folder)
         hint = log.find_hint()
         if hint is None or log.find(hint[0]) is not None:
@@ -110,7 +111,7 @@ def _mend_hints(context: RepoConfig) -> None:
         if log.find(hint[0] - 1) is None or not log.append(*hint):
             context.store.delete(log.hint_path)
 
-    in_parallel(mend, folders)
+    in_parallel(repair, folders)
 
 
 def _unexplained(context: RepoConfig, report: RelocateReport) -> list[Unexplained]:

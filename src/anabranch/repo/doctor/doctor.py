@@ -33,7 +33,7 @@ from anabranch.repo.doctor.tables import DatasetCheck, check_dataset
 from anabranch.repo.log.config import TABLES, RepoConfig
 from anabranch.repo.log.store import RepoStore
 from anabranch.storage import in_parallel
-from anabranch.storage.steps import Steps
+from anabranch.storage.parallel import Steps
 
 __all__ = ["Progress", "Scope", "check_repository"]
 
