@@ -232,7 +232,7 @@ def test_what_cannot_be_cloned_is_refused_and_leaves_nothing(lake: ab.Repository
         clone(ref="live")
     with pytest.raises(InvalidInputError):
         clone(actor="\udc80")
-    with pytest.raises(InvalidPathError, match="in one another"):
+    with pytest.raises(InvalidPathError, match="one is inside the other"):
         clone("lake/inside")
     with pytest.raises(RepositoryNotFoundError):
         ab.clone(place / "nothing", place / "clone", storage_options=place.storage_options)
@@ -247,7 +247,7 @@ def test_a_taken_place_is_refused(lake: ab.Repository, place: Place, clone: Clon
     with pytest.raises(RepositoryExistsError):
         clone("first")
     open_store(place / "taken", place.storage_options).put("x", b"x")
-    with pytest.raises(ConflictError, match="empty place"):
+    with pytest.raises(ConflictError, match="choose an empty folder"):
         clone("taken")
     known = [each.target for each in lake.clone_list()]
     assert known == [place / "first"]

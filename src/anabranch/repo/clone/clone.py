@@ -153,7 +153,7 @@ def _check_target(request: CloneRequest, *, is_unfinished: bool) -> None:
     for inner, outer in ((source.root, target.root), (target.root, source.root)):
         if relative_to(inner, outer) is not None:
             raise InvalidPathError(
-                f"one of the clone {target.root!r} and its source {source.root!r} would be inside the other",
+                f"the clone {target.root!r} and its source {source.root!r} overlap: one is inside the other",
                 hint="choose a folder outside the source",
             )
     if is_below_file(target.root):
