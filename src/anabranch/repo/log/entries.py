@@ -101,6 +101,11 @@ class TableEntry:
     rows: int
     forked_from: tuple[str | None, int] | None = None
 
+    @property
+    def state(self) -> tuple[str, str | None, int]:
+        """Dataset, home and version: entries with the same state have the same rows and columns."""
+        return self.dataset, self.home, self.version
+
 
 TableMap = Mapping[TableKey, TableEntry]
 # What a commit changes: the new entry of each table, None for one that is gone.

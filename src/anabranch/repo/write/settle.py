@@ -129,9 +129,5 @@ def _find_newer(records: RepoStore, branch: BranchName, settled: TableMap) -> di
     return {
         key: entry
         for key, entry in tables.items()
-        if entry is not None and owns(branch, entry.home) and _place(entry) != _place(settled[key])
+        if entry is not None and owns(branch, entry.home) and entry.state != settled[key].state
     }
-
-
-def _place(entry: TableEntry) -> tuple[str, str | None, int]:
-    return entry.dataset, entry.home, entry.version

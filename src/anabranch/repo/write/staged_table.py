@@ -57,11 +57,11 @@ class StagedTable:
         return replace(self, pin=step.pin, steps=(*self.steps, step))
 
     def is_still(self, entry: TableEntry) -> bool:
-        """Whether this is what an entry says: renamed and renamed back, say."""
+        """Whether nothing differs from an entry, for example after a table was renamed and renamed back."""
         if self.origin == entry and all(step.name == "rename" for step in self.steps):
             return True  # a fork that nothing was staged on
-        mine = (self.dataset, self.pin.home.branch, self.pin.version, self.primary_key)
-        return mine == (entry.dataset, entry.home, entry.version, entry.primary_key)
+        state = self.dataset, self.pin.home.branch, self.pin.version
+        return (state, self.primary_key) == (entry.state, entry.primary_key)
 
     def to_entry(self) -> TableEntry:
         return TableEntry(
