@@ -130,7 +130,7 @@ def test_what_is_no_whole_number_is_refused_as_a_limit_or_version(lake: ab.Repos
         with pytest.raises(InvalidInputError, match="is no whole number") as caught:
             use()
         assert repr(wrong) in caught.value.problem
-        assert caught.value.hint.startswith("give ")
+        assert caught.value.hint.startswith(("give ", "pass "))
 
 
 def test_limits_are_not_negative_and_as_large_as_one_likes(lake: ab.Repository) -> None:
@@ -233,25 +233,29 @@ def test_a_branch_that_is_not_there_is_refused_everywhere(lake: ab.Repository) -
 
 def test_bad_options_of_a_transaction_are_refused(lake: ab.Repository) -> None:
     with nothing_changes(lake):
-        with pytest.raises(InvalidInputError, match=r"kind 'party'.*; use init, clone, load, change"):
+        with pytest.raises(InvalidInputError, match=r"kind 'party'.*; use one of init, clone, load, change"):
             lake.transaction(kind="party")
         with pytest.raises(InvalidInputError, match="message has 10001 characters; use at most 10000"):
             lake.transaction(message="x" * 10_001)
         with pytest.raises(InvalidInputError, match="cannot be stored as UTF-8"):
             lake.transaction(message="\ud800")
-        with pytest.raises(InvalidInputError, match="metadata 'run': 7 is not text"):
+        with pytest.raises(InvalidInputError, match="metadata 'run': 7 is not a string"):
             lake.transaction(metadata={"run": 7})  # type: ignore[dict-item]
         with pytest.raises(InvalidInputError, match="metadata is too large"):
             lake.transaction(metadata={"x": "y" * 10_001})
         with pytest.raises(InvalidInputError, match="mode 'lively' is not known"):
             lake.branch_create_from("main", "dev", mode="lively")
-        with pytest.raises(InvalidInputError, match=r"metadata \['run'\] is no mapping"):
+        with pytest.raises(InvalidInputError, match=r"metadata must be a mapping, got \['run'\]"):
             lake.transaction(metadata=["run"])  # type: ignore[arg-type]
 
 
 def test_bad_descriptions_actors_and_expiries_are_refused(lake: ab.Repository) -> None:
     options = lake._context.storage_options
-    for wrong, said in ((7, "7 is not text"), ("\ud800", "cannot be stored"), ("x" * 10_001, "has 10001 characters")):
+    for wrong, said in (
+        (7, "7 is not a string"),
+        ("\ud800", "cannot be stored"),
+        ("x" * 10_001, "has 10001 characters"),
+    ):
         text: Any = wrong
         with nothing_changes(lake):
             with pytest.raises(InvalidInputError, match=said):
@@ -372,7 +376,7 @@ def test_a_refused_operation_is_one_of_several_and_none_is_kept(lake: ab.Reposit
 
 
 def test_a_path_without_a_repository_is_refused(place: Place) -> None:
-    with pytest.raises(RepositoryNotFoundError, match=r"nowhere'; make one there first"):
+    with pytest.raises(RepositoryNotFoundError, match=r"nowhere'; create one there first"):
         ab.open(place / "nowhere", storage_options=place.storage_options)
 
 
@@ -390,7 +394,7 @@ def test_a_folder_or_file_that_is_no_repository_is_refused(tmp_path: Path) -> No
 
 @pytest.mark.s3
 def test_a_repository_is_made_once(lake: ab.Repository) -> None:
-    with nothing_changes(lake), pytest.raises(RepositoryExistsError, match=r"already; open it"):
+    with nothing_changes(lake), pytest.raises(RepositoryExistsError, match=r"already exists at .*; open it"):
         ab.init(lake.uri, storage_options=lake._context.storage_options)
 
 

@@ -260,7 +260,7 @@ def test_of_two_clones_to_one_place_one_is_whole(lake: ab.Repository, place: Pla
         if not made:
             made.append(clone(tables=[CUSTOMERS]))
 
-    with pytest.raises(BusyError, match="somebody else began to clone"):
+    with pytest.raises(BusyError, match="another process began to clone"):
         clone(progress=meanwhile)
     assert everything(ab.open(place / "clone", storage_options=place.storage_options)) == {
         CUSTOMERS: rows(lake.snapshot()[CUSTOMERS])

@@ -9,7 +9,7 @@ from anabranch.format.arrow_dataset import ArrowDataset
 from anabranch.format.scan import count_rows, iter_batches, read_nearest, read_table
 from anabranch.format.staging import IndexInfo, Pin, list_indices
 from anabranch.ids import TableKey
-from anabranch.repo.log.collected import telling_collected
+from anabranch.repo.log.collected import collected_errors
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import CommitRecord, GraphCommit, TableEntry, TableMap
 from anabranch.repo.log.store import RepoStore
@@ -131,7 +131,7 @@ class Table:
     def pin(self) -> Pin:
         """The version of the dataset that holds these rows, for engines that read by themselves."""
         commits = [] if self._commit_id is None else [self._commit_id]
-        with telling_collected(self._context, lambda: commits):
+        with collected_errors(self._context, lambda: commits):
             pin = Pin(home=self._context.home_of(self.entry), version=self.entry.version)
             pin.open()
         return pin

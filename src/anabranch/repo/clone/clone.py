@@ -110,7 +110,7 @@ def clone_repository(request: CloneRequest, progress: Progress = lambda _done, _
     before = find_origin(target)
     if before is not None and before.state is AttemptState.FINISHED and not has_mark(target):
         _complete(target, before, options)
-        if before.makes_the_same_as(_attempt(request, before, ())):
+        if before.has_same_result(_attempt(request, before, ())):
             return
     _check_target(request, is_unfinished=before is not None)
     attempt = _attempt(request, before, _register(request))

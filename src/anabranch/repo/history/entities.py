@@ -14,7 +14,7 @@ from anabranch.format.staging import Pin
 from anabranch.ids import TableKey
 from anabranch.repo.history.table_line import TableChange, iter_table_changes
 from anabranch.repo.log.arguments import checked_limit
-from anabranch.repo.log.collected import refuse_collected, telling_collected
+from anabranch.repo.log.collected import collected_errors, refuse_collected
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import CommitRecord, GraphCommit, TableEntry
 from anabranch.repo.log.store import RepoStore
@@ -63,7 +63,7 @@ def find_entity(records: RepoStore, record: CommitRecord, key: TableKey, entity:
             f"there is no table '{key}' in the commit {record.commit.graph_commit_id}",
             hint="list its tables to see which exist",
         )
-    with telling_collected(records.context, lambda: [record.commit.graph_commit_id]):
+    with collected_errors(records.context, lambda: [record.commit.graph_commit_id]):
         return find_row(_pin(records.context, entry), _key_values(key, entry, entity))
 
 
@@ -84,7 +84,7 @@ def _iter_entity_changes(
     changes = iter_table_changes(records, record, key)
     reader: _RowReader | None = None
     while some := list(islice(changes, _AT_A_TIME)):
-        with telling_collected(records.context, partial(_iter_commits, some)):
+        with collected_errors(records.context, partial(_iter_commits, some)):
             reader = reader or _RowReader(records.context, key, entity, newest=_newest_entry(key, some))
             yield from reader.compare(some)
     if reader is None:

@@ -1,4 +1,4 @@
-"""What users say about branches and commits, checked before anything is done with it."""
+"""Checks of the arguments that users pass for branches and commits."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -22,26 +22,26 @@ __all__ = [
 ]
 
 _MAX_LENGTH = 10_000
-_LONGEST_LIFE = timedelta(days=36_525)
-
+_MAX_EXPIRY = timedelta(days=36_525)
 
 E = TypeVar("E", bound=StrEnum)
 
 
 def checked_choice(kind: type[E], text: str, what: str) -> E:
-    """Return the member of an enum that a text names."""
+    """Return the member of an enum with this value. Raise InvalidInputError if there is none."""
     try:
         return kind(text)
     except ValueError:
         known = ", ".join(repr(member.value) for member in kind)
-        raise InvalidInputError(f"{what} is {text!r}", hint=f"use one of {known}") from None
+        raise InvalidInputError(f"{what} is {text!r}, which is not known", hint=f"use one of {known}") from None
 
 
 def checked_kind(kind: str) -> CommitKind:
     try:
         return CommitKind(kind)
     except ValueError:
-        raise InvalidInputError(f"the commit kind {kind!r} is not known", hint=f"use {', '.join(CommitKind)}") from None
+        known = ", ".join(CommitKind)
+        raise InvalidInputError(f"the commit kind {kind!r} is not known", hint=f"use one of {known}") from None
 
 
 def checked_mode(mode: str) -> BranchMode:
@@ -52,7 +52,7 @@ def checked_mode(mode: str) -> BranchMode:
 
 
 def checked_version(version: Any) -> int:
-    return checked_number(version, "version", hint="give the number of an entry in the branch's log, like 7")
+    return checked_number(version, "version", hint="pass the number of an entry in the branch's log, such as 7")
 
 
 def checked_text(message: str, what: str = "message") -> str:
@@ -63,31 +63,33 @@ def checked_text(message: str, what: str = "message") -> str:
 
 
 def checked_expiry(expires_in: object) -> int:
-    """A time to live in microseconds."""
-    if not isinstance(expires_in, timedelta) or not timedelta(0) < expires_in <= _LONGEST_LIFE:
+    """Return the time until a branch expires, in microseconds."""
+    if not isinstance(expires_in, timedelta) or not timedelta(0) < expires_in <= _MAX_EXPIRY:
         raise InvalidInputError(
-            f"the branch cannot expire in {expires_in!r}", hint="give a timedelta above 0, at most 100 years"
+            f"the branch cannot expire in {expires_in!r}", hint="pass a timedelta above 0 and up to 100 years"
         )
     return expires_in // timedelta(microseconds=1)
 
 
 def checked_metadata(metadata: Any, *, longest: int = _MAX_LENGTH) -> dict[str, str]:
     if metadata is not None and not isinstance(metadata, Mapping):
-        raise InvalidInputError(f"the metadata {metadata!r} is no mapping", hint="give a dict of text to text")
+        raise InvalidInputError(f"metadata must be a mapping, got {metadata!r}", hint="pass a dict of str to str")
     checked = dict(metadata or {})
     for key, value in checked.items():
         if not (isinstance(key, str) and isinstance(value, str)):
-            raise InvalidInputError(f"metadata {key!r}: {value!r} is not text", hint="use text for keys and values")
+            raise InvalidInputError(
+                f"metadata {key!r}: {value!r} is not a string", hint="use strings for keys and values"
+            )
         _require_text(key + value)
     if sum(len(key) + len(value) for key, value in checked.items()) > longest:
-        raise InvalidInputError("the metadata is too large", hint=f"use at most {longest} characters in all")
+        raise InvalidInputError("the metadata is too large", hint=f"use at most {longest} characters in total")
     return checked
 
 
 def _require_text(text: str) -> None:
     if not isinstance(text, str):
-        raise InvalidInputError(f"{text!r} is not text", hint="give text")
+        raise InvalidInputError(f"{text!r} is not a string", hint="pass a string")
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise InvalidInputError(f"{text!r} cannot be stored as UTF-8", hint="remove the broken characters") from None
+        raise InvalidInputError(f"{text!r} cannot be stored as UTF-8", hint="remove the invalid characters") from None

@@ -1,7 +1,7 @@
-"""The clock of this machine beside that of the store, which is the same for all writers.
+"""The clock of this machine compared with that of the store, which is the same for all writers.
 
-Commits and log entries carry the time of the machine that made them, and no entry is older than the one before it. So
-one entry from a clock that is ahead gives its time to all entries after it, until that time has come.
+Commits and log entries have the time of the machine that made them, and no entry is older than the one before it. So
+after one entry from a clock that is ahead, all entries get the same time until that time is reached.
 """
 
 import os
@@ -22,24 +22,24 @@ from anabranch.storage.uris import is_local, split_uri
 
 __all__ = ["StampedAhead", "as_text", "check_clock", "find_stamped_ahead", "store_microseconds"]
 
-# After this many seconds the store is asked again; by then two clocks may have drifted apart by some milliseconds.
+# The store's time is read again after this many seconds. By then, two clocks may differ by some milliseconds more.
 _INTERVAL = 3600.0
 _EPOCH = datetime.fromtimestamp(0, UTC)
-# By store, the time that it had when a clock that is never set showed 0, and when that was measured.
+# For each store, its time at 0 of the steady clock, and when that was measured.
 _measured: dict[str, tuple[float, float]] = {}
 _lock = threading.Lock()
 
 
 def store_microseconds(context: RepoConfig) -> int:
-    """Return the time by the store's clock, as commits record times; two requests."""
+    """Return the time of the store's clock in microseconds. This takes two requests."""
     return _microseconds(store_time(context.store))
 
 
 def check_clock(context: RepoConfig, written: str) -> None:
-    """Raise ClockSkewError if this machine's clock is too far from the store's.
+    """Raise ClockSkewError if this machine's clock differs too much from the store's.
 
-    `written` is an object that was put a moment ago. It is asked for at most once per hour, process and store; in
-    between, a clock that is never set says how much time has passed. So a clock that is set wrongly is noticed, too.
+    `written` is an object that was just put. Its time is read at most once per hour, process and store. In between, a
+    steady clock measures how much time has passed, so a wrong change of the machine's clock is noticed as well.
     """
     if context.clock_tolerance is None:
         return
@@ -75,7 +75,7 @@ def _measure(context: RepoConfig, written: str) -> int | None:
     try:
         modified = context.store.head(written).modified.timestamp()
     except (ObjectNotFoundError, StorageError):
-        return None  # a check that cannot be made stops no writer
+        return None  # if the time cannot be read, writers continue without the check
     now = _steady()
     with _lock:
         _measured[_key(context.root)] = (modified - now, now)
@@ -83,7 +83,7 @@ def _measure(context: RepoConfig, written: str) -> int | None:
 
 
 def _key(root: str) -> str:
-    """What has one clock: a bucket, or a mounted disk."""
+    """Return a name of the thing that has one clock: a bucket, or a mounted disk."""
     if not is_local(root):
         return "://".join(split_uri(root)[:2])
     try:
@@ -93,20 +93,20 @@ def _key(root: str) -> str:
 
 
 def _steady() -> float:
-    """Seconds that also pass while the machine sleeps, of a clock that is never set."""
+    """Return seconds of a clock that is never adjusted and that also runs while the machine sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StampedAhead:
-    """Entries of a branch that all carry the same time, from a clock that was ahead of the store."""
+    """Entries of a branch that all have the same time, from a clock that was ahead of the store's."""
 
     context: RepoConfig
     branch: BranchName
     at: int
 
     def is_made_by(self, entry: LogEntry, wanted: int) -> bool:
-        """Whether an entry was there at a time; for one of these entries the store's time decides."""
+        """Return whether an entry existed at a time. For these entries, the store's time of the file decides."""
         if entry.at != self.at:
             return entry.at <= wanted
         written = _written_at(self.context, entry)
@@ -116,10 +116,10 @@ class StampedAhead:
 def find_stamped_ahead(
     context: RepoConfig, before: LogEntry, first: LogEntry, find: Callable[[int], LogEntry | None]
 ) -> StampedAhead | None:
-    """Return the entries from `first` on that were stamped ahead, if it is such a one; None if its time is right.
+    """Return the entries from `first` on that have a time from a clock that was ahead. None if its time is right.
 
-    The store's times alone do not decide: they change when a repository is copied. Only an entry is suspected whose
-    time is still to come, or has been given to the next entry, too.
+    The store's times alone are not enough: they change when a repository is copied. So only an entry is checked whose
+    time is in the future, or is also the time of the next entry.
     """
     tolerance = int((context.clock_tolerance or timedelta(minutes=5)) / timedelta(microseconds=1))
     is_future = first.at > context.clock() + tolerance
@@ -132,15 +132,15 @@ def find_stamped_ahead(
         return None
     if _is_copied(context, before, tolerance):
         raise CommitNotFoundError(
-            f"when version {first.number} of branch '{first.branch}' was made is not known: a clock that was ahead has"
-            f" dated it {as_text(first.at)}, and a copy of the repository has changed the store's times",
-            hint=f"name a version, such as {first.branch}@v{first.number}",
+            f"the time of version {first.number} of branch '{first.branch}' is unknown: a clock that was ahead has"
+            f" dated it {as_text(first.at)}, and the store's times were changed when the repository was copied",
+            hint=f"use a version number instead of a time, such as {first.branch}@v{first.number}",
         )
     return StampedAhead(context=context, branch=first.branch, at=first.at)
 
 
 def _is_copied(context: RepoConfig, entry: LogEntry, tolerance: int) -> bool:
-    """Whether the store's times are those of a copy: an entry with a right time was written long after it."""
+    """Return whether the repository was copied: the file of an entry with a right time is much younger than that."""
     written = _written_at(context, entry)
     return written is not None and written > entry.at + tolerance
 
@@ -155,6 +155,6 @@ def _microseconds(moment: datetime) -> int:
 
 
 def as_text(microseconds: int) -> str:
-    """Write a time as people read it, in UTC."""
+    """Return a time as ISO 8601 text in UTC."""
     moment = _EPOCH + timedelta(microseconds=microseconds)
     return moment.isoformat(timespec="seconds").replace("+00:00", "Z")

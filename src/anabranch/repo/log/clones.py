@@ -1,7 +1,7 @@
-"""The clones that read a repository's files: each a numbered log in the source, so that its garbage collection knows.
+"""The registered clones of a repository, so that its garbage collection keeps the files that they read.
 
-A clone is registered before it reads anything, and released when it needs the source no more. Whoever dies between
-leaves a registration too many, never a clone unprotected.
+Each clone has a numbered log in the source. A clone is registered before it reads anything, and released when it no
+longer needs the source. A process that dies in between leaves a needless registration, but never an unprotected clone.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,14 +21,14 @@ CLONES = "_clones"
 
 
 class CloneKind(StrEnum):
-    """A shallow clone reads its source's files as long as it lives, a deep one until they are copied."""
+    """A shallow clone reads files of its source as long as it exists, a deep clone only until they are copied."""
 
     SHALLOW = "shallow"
     DEEP = "deep"
 
 
 class CloneState(StrEnum):
-    """Whether the source keeps what a clone reads."""
+    """Whether the source keeps the files that a clone reads."""
 
     REGISTERED = "registered"
     RELEASED = "released"
@@ -36,7 +36,7 @@ class CloneState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloneInfo:
-    """A clone as its source knows it: where it was made, and which tables of which commit it reads."""
+    """A clone as registered in its source: its location, and the commit and tables that it reads."""
 
     id: str
     target: str
@@ -50,13 +50,13 @@ class CloneInfo:
 
     @property
     def is_held(self) -> bool:
-        """Whether the source has to keep what the clone reads."""
+        """Whether the source must keep the files that the clone reads."""
         return self.state is CloneState.REGISTERED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldCommit:
-    """What one clone needs of the source: some tables as one commit has them."""
+    """The tables of one commit that a clone needs."""
 
     clone_id: str
     commit_id: str
@@ -74,7 +74,7 @@ class Clones:
         return self._context
 
     def register(self, *, target: str, kind: CloneKind, commit_id: str, keys: Sequence[TableKey]) -> CloneInfo:
-        """Record a clone that is about to be made; from here on its tables are kept."""
+        """Register a clone before it is made. From now on, garbage collection keeps its tables."""
         clone = CloneInfo(
             id=self._context.new_id(),
             target=target,
@@ -87,17 +87,17 @@ class Clones:
             number=1,
         )
         if not self._append(clone):
-            raise CorruptError(f"there is a clone {clone.id} already", hint="try again: ids are made by chance")
+            raise CorruptError(f"clone id {clone.id} already exists", hint="try again: ids are random")
         return clone
 
     def release(self, clone_id: str) -> CloneInfo:
-        """Let the source's garbage collection have what only this clone needed; again, if it was released before."""
+        """Allow garbage collection to delete what only this clone needs. Do nothing if it is released already."""
         clone = self.get(clone_id)
         if not clone.is_held:
             return clone
         released = replace(clone, state=CloneState.RELEASED, number=clone.number + 1)
         if not self._append(released) and self.get(clone_id).is_held:
-            raise BusyError(f"clone {clone_id} was changed meanwhile", hint="look at it and try again")
+            raise BusyError(f"clone {clone_id} was changed concurrently", hint="list the clones and try again")
         return released
 
     def find(self, clone_id: str) -> CloneInfo | None:
@@ -111,19 +111,19 @@ class Clones:
         return clone
 
     def get(self, clone_id: str) -> CloneInfo:
-        # An id becomes a folder: what is no id must not become a path.
+        # An id becomes a folder name, so other texts must not reach the store.
         clone = self.find(clone_id) if clone_id.isalnum() else None
         if clone is None:
             raise NotFoundError(f"there is no clone {clone_id!r}", hint="list the clones to see which exist")
         return clone
 
     def list(self) -> tuple[CloneInfo, ...]:
-        """All that were ever registered, oldest first."""
+        """Return all clones that were ever registered, oldest first."""
         names = sorted(folder.rpartition("/")[2] for folder in self._context.store.list_folders(CLONES))
         return tuple(clone for clone in in_parallel(self.find, names) if clone is not None)
 
     def iter_held(self) -> Iterator[HeldCommit]:
-        """What has to be kept for clones, as of now."""
+        """Yield the commits and tables that registered clones need."""
         for clone in self.list():
             if clone.is_held:
                 keys = frozenset(map(TableKey.parse, clone.tables))
@@ -144,7 +144,7 @@ class Clones:
                 "created_by": clone.created_by,
                 "state": clone.state,
                 "number": clone.number,
-                # Who puts it and when: two entries that say the same would be taken for one put twice.
+                # These make each entry unique. put_once would treat two equal entries as one entry that was put twice.
                 "at": self._context.clock(),
                 "actor": self._context.actor,
                 "nonce": self._context.new_id(),

@@ -1,6 +1,6 @@
-"""Stored objects as canonical JSON with a format version and a checksum.
+"""Encode and decode commits, log entries and table entries as JSON objects (see `storage.documents`).
 
-An object of a newer format is refused, not guessed at. One whose checksum is wrong is refused before it is parsed.
+Decoders also check the values: a repository may come from an untrusted source (see `validation`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,8 +38,8 @@ __all__ = [
     "weigh_summary",
 ]
 
-# A commit among those before another one: by position and without its parent, which follows from its place, since every
-# commit repeats a page of them.
+# The fields of a summary, in this order. Every commit repeats a page of summaries of the commits before it, so they are
+# short: values without names, and without the parent, which is the next summary.
 _SUMMARY = (
     "graph_commit_id",
     "manifest_branch",
@@ -58,22 +58,22 @@ _SUMMARY = (
 
 
 def check_identity(path: str, found: object, expected: object) -> None:
-    """Raise CorruptError if an object says that it is another one than the one that belongs at its path."""
+    """Raise CorruptError if an object does not have the id that belongs to its path."""
     if found != expected:
         raise CorruptError(
-            f"{path!r} holds another object: it says {found!r}, not {expected!r}", hint="run doctor on the repository"
+            f"{path!r} contains another object: {found!r} instead of {expected!r}", hint="run doctor on the repository"
         )
 
 
 def encode_table(entry: TableEntry) -> dict[str, Any]:
-    # Staged versions exceed what JSON readers elsewhere hold in a number.
+    # Versions are strings, because staged versions exceed the numbers of other JSON readers.
     fields: dict[str, Any] = {
         "dataset": entry.dataset,
         "version": str(entry.version),
         "head": str(entry.head),
         "rows": entry.rows,
     }
-    # There are many entries: what most of them do not have is left out.
+    # There are many entries, so fields that most of them do not have are omitted.
     if entry.home is not None:
         fields["home"] = entry.home
     if entry.primary_key:
@@ -139,19 +139,19 @@ def encode_summary(record: CommitRecord) -> tuple[Any, ...]:
 
 
 def weigh_summary(summary: tuple[Any, ...]) -> int:
-    """About how many bytes a summary takes."""
+    """Return about how many bytes a summary takes."""
     fields = dict(zip(_SUMMARY, summary, strict=True))
     texts = (fields["message"], fields["made_on"] or "", fields["taken_from"] or "", *fields["tables"])
     return 130 + sum(map(len, texts)) + sum(len(key) + len(value) for key, value in fields["metadata"].items())
 
 
 def iter_summaries(record: CommitRecord) -> Iterator[GraphCommit]:
-    """The commits before one, back to the start of its page, newest first."""
+    """Yield the commits before one, back to the start of its page, newest first."""
     return (origin.commit for origin in iter_origins(record))
 
 
 def iter_origins(record: CommitRecord) -> Iterator[Origin]:
-    """The commits before one, back to the start of its page, newest first, with what they were made from."""
+    """Yield the commits before one, back to the start of its page, newest first, with their sources."""
     parents = (*(summary[0] for summary in record.recent), record.older)[1:]
     for summary, parent in zip(record.recent, parents, strict=True):
         fields = dict(zip(_SUMMARY, summary, strict=True))
@@ -160,12 +160,12 @@ def iter_origins(record: CommitRecord) -> Iterator[Origin]:
 
 
 def _decode_summary(summary: Sequence[Any], *, generation: int) -> tuple[Any, ...]:
-    """A summary, given the generation that follows from its place, for those of format 1; they knew no merges."""
+    """Return a summary in the current format. Those of format 1 have no merges, so `generation` can be computed."""
     return tuple(summary) if len(summary) == len(_SUMMARY) else (*summary, generation, None, None)
 
 
 def encode_commit(record: CommitRecord, full_map: Mapping[TableKey, TableEntry] | None = None) -> dict[str, Any]:
-    """A commit's fields; a commit that is a base for others also gets the full map."""
+    """Return the fields of a commit. A commit that is a base for others also has the full map."""
     fields: dict[str, Any] = {
         "commit": encode_graph_commit(record.commit),
         "base": record.base,

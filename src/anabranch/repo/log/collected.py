@@ -1,9 +1,9 @@
-"""The mark on commits whose data garbage collection lets go.
+"""Collected commits: the mark on commits whose data garbage collection deletes, and the record of collections.
 
-A commit's object stays, so that the history can be told; the mark in it says that its tables cannot be read any more.
-It is put before the logs are read a last time and before anything is deleted. Whoever makes an old commit reachable
-again puts its ref first, and looks for the mark then: one of two that come together always notices. What goes for good
-is recorded besides, so that nobody judges it again.
+The object of a collected commit stays, so that the history is complete. The mark in it means that its tables cannot be
+read any more. Garbage collection writes the marks, then reads all refs again, and only then deletes. A writer that
+makes an old commit reachable puts its ref first and reads the mark afterwards. So of two concurrent operations, at
+least one sees the other. Collected commits are also recorded in `_gc/`, so that later collections skip them.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -23,6 +23,7 @@ __all__ = [
     "GC",
     "RECORD",
     "CollectionRecord",
+    "collected_errors",
     "decode_record",
     "find_record",
     "list_collected",
@@ -30,7 +31,6 @@ __all__ = [
     "record_collected",
     "refuse_collected",
     "require_uncollected",
-    "telling_collected",
     "unmark_collected",
 ]
 
@@ -40,15 +40,17 @@ _MARK = "collected_at"
 
 
 def mark_collected(context: RepoConfig, commit_id: str, *, at: int) -> None:
+    """Mark a commit as collected."""
     _rewrite(context, commit_id, lambda fields: {**fields, _MARK: at})
 
 
 def unmark_collected(context: RepoConfig, commit_id: str) -> None:
+    """Remove the mark from a commit that is needed after all."""
     _rewrite(context, commit_id, lambda fields: {name: value for name, value in fields.items() if name != _MARK})
 
 
 def _rewrite(context: RepoConfig, commit_id: str, change: Any) -> None:
-    """Replace a commit object by one that differs in the mark only. Two concurrent calls write the same bytes."""
+    """Replace a commit object by one that differs only in the mark. Two concurrent calls write the same bytes."""
     fields = read_commit_fields(context, commit_id)
     changed = change(fields)
     if changed != fields:
@@ -71,7 +73,7 @@ def find_record(context: RepoConfig, commit_id: str) -> "CollectionRecord | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectionRecord:
-    """Which commits one collection removed the data of, and when."""
+    """The commits that one collection removed the data of, and the time."""
 
     commits: frozenset[str]
     at: int
@@ -82,7 +84,7 @@ def decode_record(data: bytes, *, path: str) -> CollectionRecord:
     fields = documents.load(data, path=path)
     record_id = path.rpartition("/")[2].partition(".")[0]
     with documents.damage_named(path):
-        # Records of earlier formats do not repeat their name.
+        # Records of earlier formats do not contain their id.
         codec.check_identity(path, fields.get("id", record_id), record_id)
         return CollectionRecord(
             commits=validation.check_collected(fields["commits"]), at=validation.check_time(fields["at"], "time")
@@ -90,23 +92,23 @@ def decode_record(data: bytes, *, path: str) -> CollectionRecord:
 
 
 def record_collected(context: RepoConfig, commits: frozenset[str], *, at: int) -> None:
-    """Record for good which commits are collected. Must be called before the first of their files is deleted."""
+    """Record collected commits permanently. Call this before the first of their files is deleted."""
     if not commits:
         return
     record_id = context.new_id()
     data = documents.dump({"id": record_id, "commits": sorted(commits), "at": at, "actor": context.actor})
     context.store.put(f"{GC}/{record_id}{RECORD}", data)
     try:
-        # Nothing else says which commits these were, so that doctor could not repair the record without a copy.
+        # No other object has this list, so doctor could not repair the record without a copy.
         context.store.put(f"{GC}/{record_id}{COPY}", data)
     except StorageError:
         return
 
 
 def require_uncollected(context: RepoConfig, commit_id: str) -> None:
-    """Refuse a commit that is collected, or is about to be; to be called after the ref on it was put."""
+    """Raise CollectedError if a commit is collected or about to be. Call this after the ref to it was put."""
     if _is_marked(context, commit_id):
-        raise collected(commit_id)
+        raise _collected(commit_id)
 
 
 def _is_marked(context: RepoConfig, commit_id: str) -> bool:
@@ -114,21 +116,23 @@ def _is_marked(context: RepoConfig, commit_id: str) -> bool:
 
 
 def refuse_collected(record: CommitRecord) -> None:
+    """Raise CollectedError if the commit is collected."""
     if record.collected_at is not None:
-        raise collected(record.commit.graph_commit_id)
+        raise _collected(record.commit.graph_commit_id)
 
 
-def collected(commit_id: str) -> CollectedError:
+def _collected(commit_id: str) -> CollectedError:
     return CollectedError(
-        f"commit {commit_id} was collected: its tables were let go", hint="read a newer commit, or restore a backup"
+        f"commit {commit_id} was collected: the data of its tables was deleted",
+        hint="read a newer commit, or restore a backup",
     )
 
 
 @contextmanager
-def telling_collected(context: RepoConfig, list_commits: Callable[[], Iterable[str]]) -> Iterator[None]:
-    """Where something is not there because one of some commits was collected, say so.
+def collected_errors(context: RepoConfig, list_commits: Callable[[], Iterable[str]]) -> Iterator[None]:
+    """Convert errors about missing data into CollectedError if one of the commits is collected.
 
-    Nobody is asked before something is missing: what is read from a log alone costs no request more.
+    The commits are read only after such an error, so a successful read costs no extra request.
     """
     try:
         yield
@@ -137,5 +141,5 @@ def telling_collected(context: RepoConfig, list_commits: Callable[[], Iterable[s
     except (DamagedFileError, NotFoundError) as err:
         for commit_id in list_commits():
             if _is_marked(context, commit_id):
-                raise collected(commit_id) from err
+                raise _collected(commit_id) from err
         raise

@@ -1,4 +1,4 @@
-"""Commit objects: immutable, named by ULID, outliving the branch they were made on."""
+"""Commit objects. They are immutable, named by ULID, and stay when their branch is deleted."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,11 +15,11 @@ __all__ = ["COMMITS", "Commits", "commit_path", "next_page", "read_commit_fields
 
 COMMITS = "_commits"
 
-# A commit repeats the summaries of the commits before it, back to the start of its page, so that a log of n commits
-# costs n/_PAGE requests. A commit of very many tables is not worth repeating, and ends its page.
+# A commit repeats the summaries of the commits before it, back to the start of its page, so that reading n commits
+# costs n/_PAGE requests. A page also ends when its summaries become too large, for example with very many tables.
 _PAGE = 64
 _PAGE_BYTES = 16 * 1024
-# So few changes are written in any case.
+# Up to this many changes since the base, a commit never gets a full map.
 _ALWAYS_CHANGES = 16
 
 
@@ -28,7 +28,7 @@ class Commits:
 
     def __init__(self, context: RepoConfig) -> None:
         self._context = context
-        # Bases never change; a handle rarely looks at more than the newest few.
+        # Full maps never change, and a handle rarely reads more than the newest few.
         self._full_maps: BoundedCache[str, TableMap] = BoundedCache(limit=8)
 
     def get(self, commit_id: str) -> CommitRecord:
@@ -37,25 +37,25 @@ class Commits:
             return codec.decode_commit(fields)
 
     def list_by_prefix(self, prefix: str) -> list[CommitRecord]:
-        """The commit objects whose id starts so, published or not."""
+        """Return the commits whose id starts with a prefix, published or not."""
         paths = (info.path for info in self._context.store.list(COMMITS))
         ids = [path.rpartition("/")[2].removesuffix(".json") for path in paths if path.endswith(".json")]
         return [self.get(commit_id) for commit_id in ids if commit_id.startswith(prefix)]
 
     def put(self, record: CommitRecord, full_map: TableMap | None, *, durable: bool = True) -> None:
-        """Store a new commit; `full_map` is given where the commit is its own base.
+        """Store a new commit. `full_map` is given if the commit is its own base.
 
-        Give `durable=False` if the commit is synced together with what refers to it.
+        Pass `durable=False` if the commit is synced later, together with the log entry that refers to it.
         """
         data = documents.dump(codec.encode_commit(record, full_map))
         path = commit_path(record.commit.graph_commit_id)
         if not put_once(self._context.store, path, data, durable=durable):
-            raise CorruptError(f"another commit lies at {path!r}", hint="try again: ids are made by chance")
+            raise CorruptError(f"another commit already exists at {path!r}", hint="try again: ids are random")
         if full_map is not None:
             self._full_maps.keep(record.base, dict(full_map))
 
     def tables_of(self, record: CommitRecord) -> dict[TableKey, TableEntry]:
-        """The full map of a commit: its base's, with its changes on top. At most one request."""
+        """Return all tables of a commit: those of its base with its changes applied. At most one request."""
         tables = dict(self._full_map(record.base))
         for key, entry in record.changes.items():
             if entry is None:
@@ -70,7 +70,7 @@ class Commits:
         return self._full_map(record.base).get(key)
 
     def iter_history(self, record: CommitRecord) -> Iterator[GraphCommit]:
-        """A commit and its first parents, newest first; one request for each page of them."""
+        """Yield a commit and its first parents, newest first, with one request per page."""
         while True:
             yield record.commit
             yield from (origin.commit for origin in self.list_page(record))
@@ -79,7 +79,7 @@ class Commits:
             record = self.get(record.older)
 
     def list_page(self, record: CommitRecord) -> tuple[Origin, ...]:
-        """The commits before one, newest first, as far as it tells of them itself."""
+        """Return the earlier commits whose summaries a commit repeats, newest first."""
         with documents.damage_named(commit_path(record.commit.graph_commit_id)):
             return tuple(codec.iter_origins(record))
 
@@ -111,7 +111,10 @@ def commit_path(commit_id: str) -> str:
 
 
 def read_commit_fields(context: RepoConfig, commit_id: str) -> dict[str, Any]:
-    """Read a commit object; raise ObjectNotFoundError if there is none, CorruptError if it is damaged or another's."""
+    """Read a commit object.
+
+    Raise ObjectNotFoundError if it does not exist, CorruptError if it is damaged or is another commit.
+    """
     path = commit_path(commit_id)
     fields = documents.load(context.store.get(path), path=path)
     with documents.damage_named(path):
@@ -121,10 +124,10 @@ def read_commit_fields(context: RepoConfig, commit_id: str) -> dict[str, Any]:
 
 
 def is_due_for_full_map(*, new: int, since_base: int, tables: int) -> bool:
-    """Whether a commit of `new` changes should hold the full map, being `since_base` changes away from its base.
+    """Return whether a commit with `new` changes should have the full map, `since_base` changes after its base.
 
-    Each commit repeats the changes since its base, so up to the next full map they cost their number squared: it is due
-    when that outweighs the map. A commit that changes a good part of the tables is best written as a map at once.
+    Each commit repeats the changes since its base, so up to the next full map they cost their number squared. A full
+    map is due when that is more than the map itself. A commit that changes a third of the tables gets one at once.
     """
     if since_base <= _ALWAYS_CHANGES:
         return False
@@ -132,7 +135,7 @@ def is_due_for_full_map(*, new: int, since_base: int, tables: int) -> bool:
 
 
 def next_page(parent: CommitRecord) -> tuple[tuple[tuple[Any, ...], ...], str | None]:
-    """The `recent` and `older` of a commit on top of `parent`."""
+    """Return the fields `recent` and `older` of a commit on top of `parent`."""
     page = (codec.encode_summary(parent), *parent.recent)
     if len(page) >= _PAGE or sum(map(codec.weigh_summary, page)) > _PAGE_BYTES:
         return (), parent.commit.graph_commit_id

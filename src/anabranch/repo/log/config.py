@@ -1,4 +1,4 @@
-"""What every part of a repository works with: where it is, who acts, and where time and ids come from."""
+"""The settings that all parts of a repository share: its location, the actor, and the sources of time and ids."""
 
 import secrets
 import time
@@ -23,7 +23,7 @@ BRANCHES = "_versions"
 RUNS = "_runs"
 TABLES = "tables"
 _LONGEST_PAUSE_SECONDS = 2.0
-_RELOCATE = "run 'anabranch relocate {}', which turns it to where it is now"
+_RELOCATE = "run 'anabranch relocate {}' to adapt it to its new location"
 
 
 def now_in_microseconds() -> int:
@@ -31,10 +31,10 @@ def now_in_microseconds() -> int:
 
 
 def give_way(losses: int, took: int) -> None:
-    """Let others finish before an attempt that took so many microseconds is made again.
+    """Sleep before an attempt is repeated that lost against another writer and took `took` microseconds.
 
-    After a first loss at once, then for longer and longer, by chance: writers that all prepare again at the same time
-    only waste each other's work.
+    The first retry follows at once. Later ones wait for a random time with a growing maximum: writers that all prepare
+    again at the same time would only waste their work.
     """
     if losses > 1:
         longest = min(_LONGEST_PAUSE_SECONDS, max(took, 0) / 1e6 * 2.0 ** min(losses - 1, 8))
@@ -43,10 +43,11 @@ def give_way(losses: int, took: int) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepoConfig:
-    """What all parts of a repository share.
+    """The settings that all parts of a repository share.
 
-    `made_at` is the root that the repository records, None if it was not read; a moved or copied repository has another
-    `root`. `clock_tolerance` is how far the clock may be from the store's when something is published; None for any.
+    `made_at` is the root that the repository has recorded, None if it was not read. A moved or copied repository has
+    another `root`. `clock_tolerance` is the maximum difference between the clocks of this machine and of the store
+    when something is published, None for any.
     """
 
     root: str
@@ -63,12 +64,12 @@ class RepoConfig:
     restore: "Callable[[str, Mapping[str, str], str | None, str | None], RepoConfig] | None" = None
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle what it takes to open the repository again: `restore` gets these values in another process.
+        """Pickle the values that `restore` needs to open the repository in another process.
 
-        The storage options are among them, with any credentials in them.
+        They include the storage options, and so any credentials in them.
         """
         if self.restore is None:
-            raise TypeError("this part of a repository cannot be pickled; pickle the Repository or a Snapshot")
+            raise TypeError("this object cannot be pickled; pickle the Repository or a Snapshot")
         return self.restore, (self.root, dict(self.storage_options), self.actor, self.made_at)
 
     @property
@@ -78,14 +79,14 @@ class RepoConfig:
 
     def branch_log(self, branch: BranchName) -> NumberedLog:
         if branch.run_id is not None:
-            # Apart from the others, so that listing branches costs the same after any number of runs.
+            # Runs have their own folder, so that the cost of listing branches does not grow with the number of runs.
             return NumberedLog(self.store, f"{RUNS}/{branch.run_id}")
         return NumberedLog(self.store, f"{BRANCHES}/{branch.segment}")
 
     def dataset_root(self, dataset: str) -> Home:
-        """Return the root home of a table's dataset, named as entries name it: 'bucket/table.lance'.
+        """Return the root home of a dataset, named as in table entries: 'bucket/table.lance'.
 
-        Raise LinkError if a folder on the way there is a symbolic link.
+        Raise LinkError if a folder on the path is a symbolic link.
         """
         return self.home_at(f"{TABLES}/{dataset}")
 
@@ -95,51 +96,53 @@ class RepoConfig:
         return Home(root=join_uri(self.root, path), storage_options=self.storage_options, recorded_root=self.made_at)
 
     def home_of(self, entry: TableEntry) -> Home:
-        """The home of a table, refused while it reads a place that the repository left."""
+        """Return the home of a table. Raise StaleBaseError if it reads the former location of the repository."""
         home = self.dataset_root(entry.dataset).on(entry.home)
         if self.made_at is not None and self.made_at != self.root:
             try:
-                self._refuse_former_place(home, entry.version, former=self.made_at)
+                self._check_relocated(home, entry.version, former=self.made_at)
             except StaleBaseError:
                 # Another process may have relocated the repository since this handle was opened: read it again.
                 home.forget()
-                self._refuse_former_place(home, entry.version, former=self.made_at)
+                self._check_relocated(home, entry.version, former=self.made_at)
         return home
 
     def require_relocated(self) -> None:
-        """Refuse what would take files for unused whose users still name the place that the repository left."""
+        """Raise StaleBaseError if the repository was moved or copied and not relocated.
+
+        Tables may still name files by their former location, so those files would seem unused.
+        """
         recorded = self.made_at
         if recorded is not None and recorded != self.root and self.read_root is not None:
             recorded = self.read_root()  # it may have been relocated since this handle was opened
         if recorded is not None and follow_links(recorded) != follow_links(self.root):
             raise StaleBaseError(
-                f"the repository at {self.root!r} was made at {recorded!r}, and branches may still read it there",
+                f"the repository at {self.root!r} was made at {recorded!r}, and branches may still read that location",
                 hint=_RELOCATE.format(self.root),
             )
 
-    def _refuse_former_place(self, home: Home, version: int, *, former: str) -> None:
-        """Look at exactly the version that is to be read: where a relocation was cut off, others may be right.
+    def _check_relocated(self, home: Home, version: int, *, former: str) -> None:
+        """Raise StaleBaseError if a version reads the former location of the repository.
 
-        Lance branches hold their root as an absolute path. Those of a copied repository would silently read the
-        original.
+        Lance branches store their root as an absolute path, so those of a copied repository would silently read the
+        original. An interrupted relocation has changed only some versions, so each version is checked by itself.
         """
         bases = bases_of(home.open(version))
         try:
             check_bases(home, bases)
-            stale = next((base.path for base in bases if self._was_left(base.path, former)), None)
+            stale = next((base.path for base in bases if self._is_former(base.path, former)), None)
         except StaleBaseError as err:
             raise self._not_relocated(home, former) from err
         if stale is not None:
             raise self._not_relocated(home, former)
 
-    def _was_left(self, path: str, former: str) -> bool:
-        place = follow_links(path)
-        return (
-            relative_to(place, follow_links(former)) is not None and relative_to(place, follow_links(self.root)) is None
-        )
+    def _is_former(self, path: str, former: str) -> bool:
+        target = follow_links(path)
+        is_below_former = relative_to(target, follow_links(former)) is not None
+        return is_below_former and relative_to(target, follow_links(self.root)) is None
 
     def _not_relocated(self, home: Home, former: str) -> StaleBaseError:
         return StaleBaseError(
-            f"the repository at {self.root!r} was made at {former!r}, and {home.uri!r} still reads it there",
+            f"the repository at {self.root!r} was made at {former!r}, and {home.uri!r} still reads that location",
             hint=_RELOCATE.format(self.root),
         )

@@ -1,4 +1,4 @@
-"""Make a repository, and find out whether there is one."""
+"""Create a repository, and check whether a folder is one. The mark `_repo.json` makes a folder a repository."""
 
 from dataclasses import dataclass
 
@@ -47,7 +47,7 @@ MARK_COPY = "_repo_copy.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """What says that there is a repository: its id, where it was made or last relocated to, and when it was made."""
+    """The mark of a repository: its id, its root when it was created or last relocated, and its creation time."""
 
     id: str
     root: str
@@ -55,9 +55,9 @@ class Mark:
 
 
 def create_repository(context: RepoConfig) -> None:
-    """Make main with an empty first commit, then the mark that says that there is a repository.
+    """Create main with an empty first commit, then write the mark that makes the folder a repository.
 
-    The mark comes last, so that whoever dies halfway has made nothing, and may simply try again.
+    The mark is written last. An interrupted call leaves no repository, and can be repeated.
     """
     heads = Heads(context)
     if has_mark(context):
@@ -72,31 +72,31 @@ def create_repository(context: RepoConfig) -> None:
 
 
 def check_repository(context: RepoConfig) -> Mark:
-    """Make sure that there is a repository that this version can read."""
+    """Return the mark of a repository. Raise RepositoryNotFoundError if there is no repository."""
     try:
         return _decode(context.store.get(MARK), path=MARK)
     except ObjectNotFoundError:
         refuse_unfinished(context)
         raise RepositoryNotFoundError(
-            f"there is no repository at {context.root!r}", hint="make one there first, or check the path"
+            f"there is no repository at {context.root!r}", hint="create one there first, or check the path"
         ) from None
 
 
 def put_mark(context: RepoConfig, mark: Mark) -> None:
-    """Put the object that makes the folder a repository."""
+    """Write the mark. Raise RepositoryExistsError if there is another one."""
     if not put_once(context.store, MARK, _encode(mark)):
         raise _exists(context)
     write_mark_copy(context, mark)
 
 
 def replace_mark(context: RepoConfig, mark: Mark) -> None:
-    """Record another root, in place and in one step. This is the last step of a relocation."""
+    """Replace the mark in one step. This is the last step of a relocation."""
     context.store.put(MARK, _encode(mark))
     write_mark_copy(context, mark)
 
 
 def write_mark_copy(context: RepoConfig, mark: Mark) -> None:
-    """Leave a copy from which doctor can restore the mark. Only doctor reads it, so a failed write is ignored."""
+    """Write a copy from which doctor can restore the mark. Only doctor reads it, so a failed write is ignored."""
     try:
         context.store.put(MARK_COPY, _encode(mark))
     except StorageError:
@@ -104,7 +104,7 @@ def write_mark_copy(context: RepoConfig, mark: Mark) -> None:
 
 
 def find_mark_copy(context: RepoConfig) -> Mark | None:
-    """Return the copy of the mark; None if it is missing or damaged."""
+    """Return the copy of the mark, or None if it is missing or damaged."""
     try:
         return _decode(context.store.get(MARK_COPY), path=MARK_COPY)
     except (CorruptError, ObjectNotFoundError):
@@ -152,7 +152,7 @@ def _first_record(context: RepoConfig) -> CommitRecord:
 
 
 def first_entry(record: CommitRecord) -> LogEntry:
-    """The entry that begins main with a commit, which says all of it."""
+    """Return the first entry of main, given its first commit."""
     at, actor = record.commit.created_at, record.commit.actor_id
     state = BranchState(mode=BranchMode.PINNED, parent=None, created_at=at, created_by=actor, created_as=1)
     return LogEntry(
@@ -161,4 +161,4 @@ def first_entry(record: CommitRecord) -> LogEntry:
 
 
 def _exists(context: RepoConfig) -> RepositoryExistsError:
-    return RepositoryExistsError(f"there is a repository at {context.root!r} already", hint="open it")
+    return RepositoryExistsError(f"a repository already exists at {context.root!r}", hint="open it")

@@ -1,4 +1,4 @@
-"""The values a repository is made of; all of them immutable."""
+"""The values that a repository consists of: commits, table entries, log entries. All of them are immutable."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -27,7 +27,7 @@ __all__ = [
 
 
 class CommitKind(StrEnum):
-    """What made a commit."""
+    """The kind of operation that made a commit."""
 
     INIT = "init"
     CLONE = "clone"
@@ -46,14 +46,17 @@ class CommitKind(StrEnum):
 
 
 class BranchMode(StrEnum):
-    """What a branch shows of the tables that were never written on it: as they were, or main's as they are."""
+    """How a branch shows tables that were not changed on it.
+
+    `pinned`: as they were when the branch was created. `live`: as they are on main now.
+    """
 
     PINNED = "pinned"
     LIVE = "live"
 
 
 class BranchEvent(StrEnum):
-    """What one entry of a branch's log says happened."""
+    """The event that a log entry of a branch records."""
 
     CREATED = "created"
     COMMITTED = "committed"
@@ -75,7 +78,7 @@ class BranchEvent(StrEnum):
 
 
 class RunPhase(StrEnum):
-    """How far a run is. `expired` is not stored: it is a run whose process gave no sign of life for too long."""
+    """The phase of a run. `expired` is not stored: it is a run whose lease has expired."""
 
     RUNNING = "running"
     PUBLISHING = "publishing"
@@ -87,10 +90,10 @@ class RunPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableEntry:
-    """One table in one snapshot: which dataset, which home, which version of it.
+    """One table in one snapshot: its dataset, home and version.
 
-    `version` may be staged, an id above 2^63; `head` is the home's ordinary head when it was staged; `forked_from` is
-    the (home, version) that the home was forked from.
+    `version` may be a staged version, with a number above 2^63. `head` is the newest ordinary version of the home when
+    it was staged. `forked_from` is the (home, version) that the home was forked from.
     """
 
     dataset: str
@@ -108,30 +111,30 @@ class TableEntry:
 
 
 TableMap = Mapping[TableKey, TableEntry]
-# What a commit changes: the new entry of each table, None for one that is gone.
+# The changes of a commit: the new entry of each table, or None for a dropped table.
 Changes = Mapping[TableKey, TableEntry | None]
 
 
 class FrozenDict(dict[str, str]):
-    """Text by text that nobody can change, and a dict for whoever prints it, compares it or writes it as JSON."""
+    """An immutable `dict[str, str]`."""
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
-        raise TypeError("these values do not change; make a copy with dict(...)")
+        raise TypeError("this mapping is immutable; make a copy with dict(...)")
 
     __setitem__ = __delitem__ = __ior__ = _refuse
     clear = pop = popitem = setdefault = update = _refuse
 
     def __reduce__(self) -> tuple[object, ...]:
-        # By default the items would be set one by one.
+        # The default pickling sets the items one by one, which is refused.
         return type(self), (dict(self),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphCommit:
-    """One step of the whole repository. `manifest_version` is the number of its entry in the branch's log.
+    """One commit of the whole repository. `manifest_version` is the number of its entry in the branch's log.
 
-    `generation` is one more than the highest of whatever it was made from, so that a walk by falling generation meets a
-    commit only after all that were made from it.
+    `generation` is one more than the highest generation of the commits that it was made from. So a walk by descending
+    generation reaches a commit only after all commits that were made from it.
     """
 
     graph_commit_id: str
@@ -148,12 +151,12 @@ class GraphCommit:
     generation: int
 
     def __post_init__(self) -> None:
-        # Handles keep commits, and the next one repeats what they say.
+        # A handle caches commits, and the next commit repeats their metadata, so the metadata must not change.
         object.__setattr__(self, "metadata", FrozenDict(self.metadata))
 
     @property
     def id(self) -> CommitId:
-        """The commit's id, which is its snapshot's, too."""
+        """The id of the commit and of its snapshot."""
         return CommitId(self.graph_commit_id)
 
     @property
@@ -164,16 +167,17 @@ class GraphCommit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitRecord:
-    """A commit as it is stored: its tables as changes since a base commit that holds the full map.
+    """A commit as it is stored: its tables are the changes since a base commit, which has the full map.
 
-    `recent` are the commits before it, newest first, back to the start of its page, as they are encoded; `older` is the
-    commit that opens the next page. A dropped table is a change to None.
+    `recent` are the encoded summaries of the commits before it, newest first, back to the start of its page. `older` is
+    the first commit of the next page. A dropped table is a change to None.
 
-    Tables need not come from a parent: `made_on` is the commit of main under a live branch when the commit was made on
-    it, or fixed what it showed; `taken_from` is the one that a pull took its tables from, and the one of main under a
-    live branch that was merged. `saw` is what a live branch is seen on: main as it is now, or as it was for the commit.
+    Tables can also come from commits that are not parents. `made_on` is the commit of main that a live branch showed
+    when the commit was made on it or froze it. `taken_from` is the commit that a pull took its tables from, or the
+    commit of main under a live branch that was merged. `saw` is the commit of main that a live branch shows: the
+    current one, or the one at the time of the commit.
 
-    `collected_at` is known of a commit read from its own object: when garbage collection let its data go.
+    `collected_at` is when the commit was collected. It is set only if the commit was read from its own object.
     """
 
     commit: GraphCommit
@@ -193,7 +197,7 @@ class CommitRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """A commit with all that it was made from."""
+    """A commit and its sources apart from its parents (see `CommitRecord`)."""
 
     commit: GraphCommit
     made_on: str | None
@@ -202,7 +206,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parent:
-    """What a branch was made from: the commit, and the branch if it was named by one."""
+    """The commit that a branch was made from, and the branch, if the ref was a branch."""
 
     branch: BranchName | None
     commit: str
@@ -210,11 +214,11 @@ class Parent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunState:
-    """What is true of a run, in every entry of its hidden branch.
+    """The state of a run, which every entry of its hidden branch contains.
 
-    `origin` is the commit that holds what it began with, and `saw` that of main if its target is live. From when it was
-    first to be published, `published_after` is the version of the target after which its commit is to be looked for;
-    `commit_id` is that commit.
+    `origin` is the commit that the run started from, and `saw` that of main if its target is live. When the run is
+    published, `published_after` is the version of the target after which its commit may be found, and `commit_id` is
+    that commit.
     """
 
     target: BranchName
@@ -230,11 +234,12 @@ class RunState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BranchState:
-    """What is true of a branch apart from its head; every log entry carries it whole.
+    """The state of a branch apart from its head. Every log entry contains all of it.
 
-    `created_as` is the number of the log entry that created it: a branch deleted and made again is another one. `own`
-    are the tables that a live branch has a copy of, or hides, while all others follow main; of a run's hidden branch,
-    those that it has touched. `checks` are names and SQL that every merge into a protected branch has to pass.
+    `created_as` is the number of the log entry that created the branch: a branch that is deleted and created again is
+    another branch. `own` are the tables that a live branch has changed or dropped, while all others follow main. For
+    the hidden branch of a run, they are the tables that the run has changed. `checks` are the names and SQL of the
+    checks that every merge into a protected branch must pass.
     """
 
     mode: BranchMode
@@ -253,7 +258,7 @@ class BranchState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogEntry:
-    """One event of a branch, with all that is needed to go on from it."""
+    """One event of a branch, with the state and the head commit after it."""
 
     branch: BranchName
     number: int
@@ -271,5 +276,5 @@ class LogEntry:
 
     @property
     def home_branch(self) -> BranchName:
-        """The branch in whose homes its tables are staged: its own, but for a run that of its target."""
+        """The branch in whose homes the tables are staged: for a run its target, otherwise the branch itself."""
         return self.branch if self.state.run is None else self.state.run.target

@@ -1,6 +1,7 @@
-"""The commits as Lance tables, for SQL and Spark: read from the logs, never read by anything here.
+"""The history tables: the commits as Lance tables, for SQL and Spark. They are derived from the logs.
 
-They follow the logs a few commits behind; `sync_history` closes the gap, and `rebuild_history` makes them anew.
+They may be a few commits behind the logs. `sync_history` adds the missing commits, `rebuild_history` writes all of
+them again. No operation depends on these tables.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -56,8 +57,9 @@ _ACTORS_SCHEMA = pa.schema(
 )
 COMMIT_COLUMNS = tuple(_COMMITS_SCHEMA.names)
 ACTOR_COLUMNS = tuple(_ACTORS_SCHEMA.names)
-# The tables follow after main's first commit, its second entry, and then after so many entries of any branch. Not after
-# each branch's first: to write them costs more than to fork a table, and most branches are short.
+# The tables are updated after the first commit of main, which is its second entry, and then every `_EVERY` entries of a
+# branch. They are not updated after the first entry of each branch: that costs more than to fork a table, and most
+# branches are short.
 _FIRST = 2
 _EVERY = 32
 _MAX_ATTEMPTS = 100
@@ -65,7 +67,7 @@ _MAX_ATTEMPTS = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryTables:
-    """Where the tables are, and how many commits were put into them just now. Without actors there is one table."""
+    """The URIs of the history tables, and how many commits were added. Without actors there is only one table."""
 
     commits_uri: str
     actors_uri: str | None
@@ -73,7 +75,7 @@ class HistoryTables:
 
 
 def follow_history(records: RepoStore, published: LogEntry) -> None:
-    """Bring the tables up to date with a branch once in a while; a failure is left to the next who comes by."""
+    """Add the commits of a branch to the tables at intervals. If that fails, a later call adds them."""
     is_very_first = str(published.branch) == MAIN and published.number == _FIRST
     if not is_very_first and published.number % _EVERY:
         return
@@ -84,36 +86,37 @@ def follow_history(records: RepoStore, published: LogEntry) -> None:
 
 
 def sync_history(records: RepoStore) -> HistoryTables:
-    """Add every commit that the tables do not have yet, those of deleted branches too."""
+    """Add every commit that the tables do not have yet, including those of deleted branches."""
     return _until_done(records, _sync)
 
 
 def rebuild_history(records: RepoStore) -> HistoryTables:
-    """Make the tables anew from the logs, whatever they hold now."""
+    """Replace the content of the tables by all commits of the logs."""
     return _until_done(records, _rebuild)
 
 
 def _rebuild(records: RepoStore) -> int | None:
-    # The versions are read before the logs: who adds what the logs had not yet said makes this attempt fail.
-    commits_at = _find_sound(records.context, _COMMITS)
-    actors_at = _find_sound(records.context, _ACTORS)
+    """Replace the content of the tables. Return the number of commits, or None if another process wrote first."""
+    # Read the versions of the tables before the logs: if another process adds newer commits, the replace fails.
+    commits_at = _find_readable(records.context, _COMMITS)
+    actors_at = _find_readable(records.context, _ACTORS)
     commits = _list_missing(records, records.heads.list(), recorded={})
     actors = _actors_of(commits)
     if commits_at is None or (actors_at is None and len(actors)):
         _open(records.context, _COMMITS, _COMMITS_SCHEMA)
         if len(actors):
             _open(records.context, _ACTORS, _ACTORS_SCHEMA)
-        return None  # somebody may have filled them already
-    # Actors come first, so that a commit that is there has its actor.
+        return None  # try again: another process may have added rows already
+    # Write the actors first, so that every commit in the table has its actor.
     done = (actors_at is None or replace_rows(actors_at, actors)) and replace_rows(commits_at, _rows_of(commits))
     return len(commits) if done else None
 
 
 def _sync(records: RepoStore, heads: Sequence[LogEntry] | None = None) -> int | None:
-    """Add what is missing of some branches, or of all; None if somebody else was faster."""
+    """Add the missing commits of some branches, or of all. Return None if another process was faster."""
     pin = _open(records.context, _COMMITS, _COMMITS_SCHEMA)
     missing = _list_missing(records, records.heads.list() if heads is None else heads, recorded=_newest_recorded(pin))
-    # Actors come first, so that a commit that is there has its actor.
+    # Write the actors first, so that every commit in the table has its actor.
     done = _add_actors(records.context, _actors_of(missing)) and add_rows(pin, _rows_of(missing))
     return len(missing) if done else None
 
@@ -130,11 +133,14 @@ def _until_done(records: RepoStore, attempt: Callable[[RepoStore], int | None]) 
                 added=added,
             )
         context.give_way(losses, context.clock() - began)
-    raise BusyError(f"others wrote the history tables of {context.root!r} all the time", hint="try again")
+    raise BusyError(
+        f"other processes changed the history tables of {context.root!r} during all {_MAX_ATTEMPTS} attempts",
+        hint="try again",
+    )
 
 
 def history_homes(context: RepoConfig) -> Iterator[tuple[str, Home]]:
-    """The tables that exist, by the names of their folders."""
+    """Yield the history tables that exist, with the names of their folders."""
     for name in (_COMMITS, _ACTORS):
         if find_newest(_home(context, name)) is not None:
             yield name, _home(context, name)
@@ -149,8 +155,8 @@ def _open(context: RepoConfig, name: str, schema: pa.Schema) -> Pin:
     return find_newest(home) or make_table(home, schema)
 
 
-def _find_sound(context: RepoConfig, name: str) -> Pin | None:
-    """The table, if there is one; one that is damaged is removed."""
+def _find_readable(context: RepoConfig, name: str) -> Pin | None:
+    """Return the table, or None if it does not exist. Delete it if it is damaged."""
     home = _home(context, name)
     try:
         return find_newest(home)
@@ -163,14 +169,14 @@ def _add_actors(context: RepoConfig, actors: pa.Table) -> bool:
     if not len(actors):
         return True
     pin = _open(context, _ACTORS, _ACTORS_SCHEMA)
-    # Whoever dies between the two tables leaves actors without commits.
+    # A process that died between the two tables has left actors without commits, so some may be recorded already.
     recorded = read_table(pin, columns=["graph_commit_id"]).column("graph_commit_id").combine_chunks()
     is_new = pc.invert(pc.is_in(actors.column("graph_commit_id"), value_set=recorded))
     return add_rows(pin, actors.filter(is_new))
 
 
 def _newest_recorded(pin: Pin) -> dict[str, int]:
-    """The newest version of each branch that the table has: what is older is there, too."""
+    """Return the newest version of each branch in the table. All older versions are in it, too."""
     found = read_table(pin, columns=["manifest_branch", "manifest_version"])
     newest = found.group_by("manifest_branch").aggregate([("manifest_version", "max")])
     return {row["manifest_branch"] or MAIN: row["manifest_version_max"] for row in newest.to_pylist()}
@@ -184,10 +190,10 @@ def _list_missing(records: RepoStore, heads: Iterable[LogEntry], *, recorded: Ma
 
 
 def commits_since(records: RepoStore, head: LogEntry, *, version: int) -> Iterator[GraphCommit]:
-    """The commits made on a branch after a version of it.
+    """Return the commits made on a branch after a version of it.
 
-    An entry names the commits before it, so that few entries are read; but a reset leaves those behind that it took
-    back, so that every number has to be accounted for.
+    An entry names the commits before it, so most entries need not be read. After a reset, no later entry names the
+    commits that it removed from the branch, so every number must be covered by some entry.
     """
     numbers: set[int] = set()
     found: dict[str, GraphCommit] = {}
@@ -195,24 +201,31 @@ def commits_since(records: RepoStore, head: LogEntry, *, version: int) -> Iterat
         if number in numbers:
             continue
         entry = head if number == head.number else records.heads.get_numbered(head.branch, number)
-        with documents.damage_named(records.context.branch_log(head.branch).path(number)):
-            named = [entry.head.commit, *codec.iter_summaries(entry.head)]
-        if named[-1].manifest_version == number:  # a rebase makes many at once, perhaps more than an entry names
-            made = records.commits.iter_history(entry.head)
-            named += takewhile(lambda commit: commit.manifest_version == number, made)  # noqa: B023 - used at once
-        own = [commit for commit in named if commit.branch == str(head.branch)]
-        numbers.update(commit.manifest_version for commit in own)
-        found.update((commit.graph_commit_id, commit) for commit in own)
+        for commit in _list_named(records, entry):
+            if commit.branch == str(head.branch):
+                numbers.add(commit.manifest_version)
+                found[commit.graph_commit_id] = commit
     return (commit for commit in found.values() if commit.manifest_version > version)
 
 
+def _list_named(records: RepoStore, entry: LogEntry) -> list[GraphCommit]:
+    """Return the head commit of an entry and the commits before it that it names, newest first."""
+    with documents.damage_named(records.context.branch_log(entry.branch).path(entry.number)):
+        named = [entry.head.commit, *codec.iter_summaries(entry.head)]
+    # A rebase makes several commits with one entry, perhaps more than the entry names.
+    if named[-1].manifest_version == entry.number:
+        history = records.commits.iter_history(entry.head)
+        named += takewhile(lambda commit: commit.manifest_version == entry.number, history)
+    return named
+
+
 def history_row(commit: GraphCommit) -> dict[str, Any]:
-    """What the table of commits holds of one."""
+    """Return the row of a commit in the table of commits."""
     return {name: getattr(commit, name) for name in _COMMITS_SCHEMA.names} | {"kind": commit.kind.value}
 
 
 def read_history(context: RepoConfig) -> tuple[pa.Table | None, pa.Table | None]:
-    """The tables of commits and of their actors as they are now; None for one that is not there."""
+    """Return the tables of commits and of actors, or None for a table that does not exist."""
     found = [find_newest(_home(context, name)) for name in (_COMMITS, _ACTORS)]
     commits, actors = (None if pin is None else read_table(pin) for pin in found)
     return commits, actors

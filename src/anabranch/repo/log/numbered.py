@@ -1,7 +1,8 @@
-"""Numbered logs: entry n is put if absent, and nothing is ever changed in place.
+"""Numbered logs: entry n is put if absent, and no entry is ever changed.
 
-Numbers are written from the top, so that on a store with sorted listings the newest entry comes first. On local disk,
-where listings have no order, a copy of a recent entry lies beside the log; from there the head is found by probing.
+File names count down from 2^64-1, so that on a store with sorted listings the newest entry comes first. Local disks do
+not list in order. There, a hint file has a copy of a recent entry, and the newest entry is found by reading the next
+numbers until one is missing.
 """
 
 import re
@@ -22,7 +23,7 @@ _ENTRY = re.compile(r"([0-9]{20})\.json")
 
 @dataclass(frozen=True, slots=True)
 class NumberedLog:
-    """One log in one folder. Entries are bytes here; who owns the log knows what they mean."""
+    """One log in one folder. Entries are bytes, and the owner of the log decodes them."""
 
     store: ObjectStore
     folder: str
@@ -35,7 +36,7 @@ class NumberedLog:
         return f"{self.folder}/{_HINT}"
 
     def number_of(self, path: str) -> int | None:
-        """The number of the entry at a path; None for whatever else lies in the folder."""
+        """Return the number of the entry at a path, or None for other files in the folder."""
         match = _ENTRY.fullmatch(path.removeprefix(f"{self.folder}/"))
         return None if match is None else _TOP - int(match[1])
 
@@ -46,23 +47,23 @@ class NumberedLog:
             return None
 
     def find_head(self) -> tuple[int, bytes] | None:
-        """The newest entry with its number, or None for a log without entries."""
+        """Return the newest entry with its number, or None for a log without entries."""
         if self.store.lists_sorted:
             return self._first_listed()
         start = self.find_hint() or self._last_of_all()
         return None if start is None else self._probe_from(*start)
 
     def append(self, number: int, data: bytes, *, after: Sequence[str] = ()) -> bool:
-        """Put entry `number`; return False if it is taken. The files in `after` become durable before it."""
+        """Put entry `number`. Return False if it exists. The files in `after` become durable before it."""
         if not put_once(self.store, self.path(number), data, after=after):
             return False
         self.write_hint(number, data)
         return True
 
     def write_hint(self, number: int, data: bytes) -> None:
-        """Leave a copy of the newest entry for the next reader. The log works without it, so failures are ignored.
+        """Write a copy of the newest entry for the next reader. The log works without it, so failures are ignored.
 
-        Its checksum covers the number too: a wrong number would hide entries, or name one that does not exist.
+        Its checksum includes the number: a wrong number would hide entries, or name one that does not exist.
         """
         if self.store.lists_sorted:
             return
@@ -77,9 +78,10 @@ class NumberedLog:
         return None if number is None else (number, self.store.get(self.path(number)))
 
     def find_hint(self) -> tuple[int, bytes] | None:
-        """Return the copy of a recent entry that lies beside the log; None if it is missing or damaged.
+        """Return the copy of a recent entry, or None if it is missing or damaged.
 
-        It may be older than the newest entry. Earlier releases wrote no version, and a checksum of the entry only.
+        It may be older than the newest entry. Hints of earlier releases have no version, and a checksum of the entry
+        alone.
         """
         try:
             first, _, data = self.store.get(self.hint_path).partition(b"\n")
@@ -99,7 +101,7 @@ class NumberedLog:
         return number, data
 
     def _iter_numbers(self) -> Iterator[int]:
-        """The numbers of all entries as they are listed; copies and notes that others left beside them are none."""
+        """Yield the numbers of all entries in the order of the listing, without other files."""
         for info in self.store.list(self.folder):
             if (number := self.number_of(info.path)) is not None:
                 yield number

@@ -1,7 +1,7 @@
-"""Where a repository was cloned from: a numbered log of the attempts to make it, of which one may finish.
+"""The origin of a clone: a numbered log of the attempts to make it, of which one can finish.
 
-An attempt begins with an entry and ends with another. Whoever begins anew takes the number that the attempt before
-would have ended with, so that of two at once only one can finish, however long the other sleeps in between.
+An attempt begins with one entry and finishes with the next one. A new attempt takes the number that the attempt before
+would finish with. So of two concurrent attempts, only one can finish, however long the other was suspended.
 """
 
 from collections.abc import Callable, Mapping
@@ -39,7 +39,7 @@ class AttemptState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """Where and as what a clone is registered: in its source, and in whatever that one reads in turn."""
+    """One registration of a clone: in its source, or in a repository that the source itself reads."""
 
     repository: str
     clone_id: str
@@ -47,7 +47,7 @@ class Registration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One attempt to make a repository from another; `first_commit_id` is what it has finished with."""
+    """One attempt to clone a repository. `first_commit_id` is the first commit of the clone, once it has finished."""
 
     number: int
     state: AttemptState
@@ -62,18 +62,19 @@ class Attempt:
 
     @property
     def clone_id(self) -> str:
-        """The id that the source knows the clone by. A source that cannot be written to knows of none."""
+        """The id of the clone in its source. A clone of a read-only source is not registered, and uses its own id."""
         return self.registrations[0].clone_id if self.registrations else self.repository_id
 
-    def makes_the_same_as(self, other: "Attempt") -> bool:
-        made = [(each.source_id, each.commit_id, each.kind, each.tables) for each in (self, other)]
-        return made[0] == made[1]
+    def has_same_result(self, other: "Attempt") -> bool:
+        """Return whether both attempts clone the same tables of the same commit in the same way."""
+        mine, theirs = ((each.source_id, each.commit_id, each.kind, each.tables) for each in (self, other))
+        return mine == theirs
 
 
 def find_origin(context: RepoConfig) -> Attempt | None:
-    """The newest attempt to clone a repository to here; None for one that was made empty."""
+    """Return the newest attempt to clone a repository to this root, or None if it is not a clone."""
     log = _log(context)
-    # Most have none, and this is one request then.
+    # Most repositories are not clones, and for those this is the only request.
     if log.find(1) is None:
         return None
     found = log.find_head()
@@ -86,43 +87,43 @@ def find_origin(context: RepoConfig) -> Attempt | None:
 
 
 def refuse_unfinished(context: RepoConfig) -> None:
-    """Refuse a place that holds half a clone."""
+    """Raise RepositoryNotFoundError if the root contains an unfinished clone."""
     origin = find_origin(context)
     if origin is not None:
         raise RepositoryNotFoundError(
-            f"there is an unfinished clone of {origin.source!r} at {context.root!r}, and no repository",
-            hint="clone to there once more, or remove it",
+            f"there is only an unfinished clone of {origin.source!r} at {context.root!r}, not a repository",
+            hint="run the clone again, or delete the folder",
         )
 
 
 def refuse_overtaken(context: RepoConfig, attempt: Attempt) -> None:
-    """Refuse to go on where another attempt was begun meanwhile, which clears away what this one has made."""
+    """Raise BusyError if another attempt has begun since this one: it deletes the files of this one."""
     newest = find_origin(context)
     if newest is not None and newest.number > attempt.number:
         raise _overtaken(context)
 
 
 def begin(context: RepoConfig, attempt: Attempt) -> None:
-    """Begin an attempt; whatever was begun before can no longer finish."""
+    """Begin an attempt. Earlier attempts can no longer finish."""
     _append(context, attempt)
 
 
 def finish(context: RepoConfig, attempt: Attempt, *, first_commit_id: str) -> Attempt:
-    """Decide that this attempt is the one, unless another was begun meanwhile."""
+    """Finish an attempt. Raise BusyError if another one has begun since."""
     finished = replace(attempt, number=attempt.number + 1, state=AttemptState.FINISHED, first_commit_id=first_commit_id)
     _append(context, finished)
     return finished
 
 
 def follow_source(context: RepoConfig, moved: Callable[[str], str]) -> None:
-    """Record where the source of a clone went, and what that reads in turn."""
+    """Record the new location of the source of a clone, and of the repositories that the source reads."""
     origin = find_origin(context)
     if origin is None or origin.state is not AttemptState.FINISHED:
         return
     registrations = tuple(replace(each, repository=moved(each.repository)) for each in origin.registrations)
-    turned = replace(origin, source=moved(origin.source), registrations=registrations)
-    if turned != origin:
-        _append(context, replace(turned, number=origin.number + 1))
+    relocated = replace(origin, source=moved(origin.source), registrations=registrations)
+    if relocated != origin:
+        _append(context, replace(relocated, number=origin.number + 1))
 
 
 def _append(context: RepoConfig, attempt: Attempt) -> None:
@@ -147,7 +148,10 @@ def _append(context: RepoConfig, attempt: Attempt) -> None:
 
 
 def _overtaken(context: RepoConfig) -> BusyError:
-    return BusyError(f"somebody else began to clone to {context.root!r}", hint="let them finish, and look at it")
+    return BusyError(
+        f"another process began to clone to {context.root!r}",
+        hint="wait until it has finished, or use another folder",
+    )
 
 
 def _log(context: RepoConfig) -> NumberedLog:

@@ -1,7 +1,7 @@
-"""Disk space set aside, so that space can be freed on a full disk.
+"""Reserved disk space, so that space can be freed on a full disk.
 
-Freeing space begins with writes: a tombstone, marks on commits, a lease. On a disk without a free byte they fail. So a
-local repository keeps a file that holds some space, and gives it up for them.
+Freeing space starts with writes: a tombstone, marks on commits, a lease. On a full disk they fail. So a local
+repository keeps a file that occupies some space, and deletes it when these writes need the space.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,7 @@ def freeing_space(context: RepoConfig, operation: Callable[[], T]) -> T:
 
 
 def keep_reserve(context: RepoConfig) -> None:
-    """Write the reserve if it is missing. A disk that is still full gets it the next time that space is freed."""
+    """Write the reserve if it is missing. If the disk is still full, it is written the next time space is freed."""
     if not is_local(context.root):
         return
     with suppress(StorageError):

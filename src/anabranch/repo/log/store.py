@@ -1,4 +1,4 @@
-"""All that a repository records: its branches' logs and its commit objects."""
+"""Access to the logs and commit objects of a repository."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,9 +16,9 @@ __all__ = ["RepoStore"]
 
 @dataclass(frozen=True, slots=True)
 class RepoStore:
-    """The logs and commits of one repository, and the context to read and write them in.
+    """The logs and commits of one repository, and its settings (`context`).
 
-    `lease` protects what is written before it is published.
+    `lease` protects files that are written but not published yet.
     """
 
     context: RepoConfig
@@ -45,6 +45,6 @@ class RepoStore:
             self.lease.check()
 
     def find_table(self, branch: BranchName, key: TableKey) -> TableEntry | None:
-        """A table as it is on a branch right now."""
+        """Return the current state of a table on a branch, or None."""
         entry = self.heads.find(branch)
         return None if entry is None else self.commits.find_table(entry.head, key)

@@ -1,7 +1,7 @@
-"""Checks on values that were read from a repository, before anything uses them as a path, a name or a number.
+"""Checks of values that were read from a repository, before they are used as paths, names or numbers.
 
 A repository may be a copy from an untrusted source. Each function returns its argument, or raises ValueError or
-InvalidNameError; the decoder turns that into a CorruptError that names the file.
+InvalidNameError. The decoder converts that into a CorruptError that names the file.
 """
 
 import re
@@ -34,7 +34,7 @@ __all__ = [
 _DATASET = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,254}/[A-Za-z0-9_][A-Za-z0-9_-]{0,254}\.lance")
 _ID = re.compile(r"[0-9A-Za-z]{1,64}")
 _MAX_NUMBER = 2**64 - 1
-# The last moment that `datetime` can hold, in microseconds.
+# The last time that `datetime` can represent, in microseconds.
 _MAX_TIME = 253_402_300_799_999_999
 # A URI that is longer than any file system or store accepts.
 _LONGEST_ROOT = 8192
@@ -42,7 +42,7 @@ _LONGEST_ROOT = 8192
 
 def check_text(value: Any, what: str) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"{what} {value!r:.100} is not text")
+        raise ValueError(f"{what} {value!r:.100} is not a string")
     return value
 
 
@@ -51,7 +51,7 @@ def check_optional_text(value: Any, what: str) -> str | None:
 
 
 def check_integer(value: Any, what: str, *, most: int = _MAX_NUMBER) -> int:
-    # A bool is an int for Python.
+    # In Python, a bool is an int.
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
         raise ValueError(f"{what} {value!r:.100} is not an integer from 0 to {most}")
     return value
@@ -73,7 +73,7 @@ def check_optional_id(value: Any, what: str) -> str | None:
 
 
 def check_root(value: Any, what: str) -> str:
-    """Accept the URI of a repository; whether to open it is for the caller to decide."""
+    """Accept the URI of a repository. The caller decides whether to open it."""
     text = check_text(value, what)
     if not text or len(text) > _LONGEST_ROOT or not text.isprintable():
         raise ValueError(f"{what} {text!r:.100} is not a URI")
@@ -132,7 +132,7 @@ def check_commit(commit: GraphCommit) -> GraphCommit:
 
 
 def check_record(record: CommitRecord) -> CommitRecord:
-    """Check what a commit record holds beside its commit and its table entries."""
+    """Check the fields of a commit record except its commit and its table entries."""
     check_commit_id(record.base, "base commit")
     named = {
         "older commit": record.older,
@@ -161,7 +161,7 @@ def check_run(run: RunState) -> RunState:
 
 
 def check_entry(entry: LogEntry) -> LogEntry:
-    """Check what a log entry holds beside its head, its run and its table keys."""
+    """Check the fields of a log entry except its head, its run and its table keys."""
     BranchName.parse(entry.branch.value)
     check_integer(entry.number, "number")
     check_time(entry.at, "time")
@@ -191,7 +191,7 @@ def check_tag(*, name: Any, commit_id: Any, created_at: Any, number: Any) -> Non
 
 
 def check_held(*, clone_id: Any, commit_id: Any, tables: Iterable[Any]) -> None:
-    """Check what a clone holds in its source."""
+    """Check the commit and the tables that a clone holds in its source."""
     check_commit_id(clone_id, "clone id")
     check_commit_id(commit_id)
     check_tables(tables)

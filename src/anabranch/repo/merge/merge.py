@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from anabranch.errors import WriteConflictError
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.history.ancestry import Ancestry
-from anabranch.repo.log.collected import telling_collected
+from anabranch.repo.log.collected import collected_errors
 from anabranch.repo.log.entries import BranchMode, Changes, CommitKind, CommitRecord, LogEntry, TableEntry
 from anabranch.repo.log.making import CommitSpec, Guard, Inspect
 from anabranch.repo.log.store import RepoStore
@@ -60,7 +60,7 @@ def plan_merge(records: RepoStore, wanted: BranchMerge) -> MergePlan:
     merging.refuse_other_head(head)
     if merging.is_up_to_date(head):
         return merging.plan(head, None)
-    with merging.telling_collected(head):
+    with merging.collected_errors(head):
         combination = wanted.combiner.measure(merging.sides(head))
     has_nothing = wanted.squash and not combination.conflicts.count and not any(map(changes_table, combination.tables))
     return merging.plan(head, None if has_nothing else combination)
@@ -71,7 +71,7 @@ def iter_conflicts(records: RepoStore, wanted: BranchMerge) -> Iterator[Conflict
     merging = _Merging(records, wanted)
     head = merging.head
     if not merging.is_up_to_date(head):
-        with merging.telling_collected(head):
+        with merging.collected_errors(head):
             yield from wanted.combiner.iter_conflicts(merging.sides(head))
 
 
@@ -150,15 +150,15 @@ class _Merging:
         if self.is_up_to_date(head):
             raise _UpToDateError
         self.head = head
-        with self.telling_collected(head):
+        with self.collected_errors(head):
             self.combination = self._wanted.combiner.stage(self.sides(head))
         self.combination.conflicts.refuse_any(f"the merge of '{self._wanted.name}' into '{head.branch}'")
         self.changes = self.combination.changes
         return self.changes
 
-    def telling_collected(self, head: LogEntry) -> AbstractContextManager[None]:
+    def collected_errors(self, head: LogEntry) -> AbstractContextManager[None]:
         """Say so where what the sides parted from was collected; mostly nobody has to read it."""
-        return telling_collected(self._records.context, lambda: self._iter_bases(self._target_on(head)))
+        return collected_errors(self._records.context, lambda: self._iter_bases(self._target_on(head)))
 
     def _iter_bases(self, target: CommitRecord) -> Iterator[str]:
         source, tables_of = self._wanted.source, self._records.commits.tables_of

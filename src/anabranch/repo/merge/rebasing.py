@@ -7,7 +7,7 @@ from functools import partial
 from anabranch.errors import InvalidInputError
 from anabranch.ids import TableKey
 from anabranch.repo.history.ancestry import Ancestry
-from anabranch.repo.log.collected import require_uncollected, telling_collected
+from anabranch.repo.log.collected import collected_errors, require_uncollected
 from anabranch.repo.log.entries import BranchEvent, BranchMode, CommitKind, CommitRecord, GraphCommit, LogEntry
 from anabranch.repo.log.making import CommitSpec, make_record
 from anabranch.repo.log.store import RepoStore
@@ -51,7 +51,7 @@ def rebase_branch(records: RepoStore, onto: CommitRecord, combiner: Combiner) ->
             (_before(records, ancestry, commit, onto), commit) for commit in _own_commits(records, ancestry, head, onto)
         ]
         _hold(records, [commit.commit.graph_commit_id for _, commit in own])
-        with telling_collected(records.context, partial(_iter_ids, own)):
+        with collected_errors(records.context, partial(_iter_ids, own)):
             made[:] = _replay(records, head, onto, own, combiner)
         records.context.store.sync_all()  # the tables of many commits: one call instead of one for each file
         newest = made[-1]
