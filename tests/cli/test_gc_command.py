@@ -75,10 +75,10 @@ def test_says_which_branches_and_runs_were_over(run: Run, lake: ab.Repository) -
     pass_time(lake)
     told = run("gc", "--dry-run")
     assert "branch brief is past its time and would be deleted" in told.out
-    assert f"run {run_id} gave no sign of life and would be ended" in told.out
+    assert f"the lease of run {run_id} expired, and it would be ended" in told.out
     done = run("gc")
     assert "branch brief is past its time and was deleted" in done.out
-    assert f"run {run_id} gave no sign of life and was ended" in done.out
+    assert f"the lease of run {run_id} expired, and it was ended" in done.out
     assert "brief" not in [branch.name for branch in lake.branch_list()]
     assert [each.state for each in lake.run_list() if each.id == run_id] == ["failed"]
 

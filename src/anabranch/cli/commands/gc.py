@@ -84,7 +84,7 @@ def _sentences(report: "GcReport") -> list[str]:
         cannot = "would no longer be readable" if be else "can no longer be read"
         found.append(f"{count(len(report.commits), 'commit')} {cannot}, {report.retained_commits} can")
     found += [f"branch {name} is past its time and {was} deleted" for name in report.branches]
-    found += [f"run {run_id} gave no sign of life and {was} ended" for run_id in report.runs]
+    found += [f"the lease of run {run_id} expired, and it {was} ended" for run_id in report.runs]
     if report.waiting_since is not None:
         since = moment(report.waiting_since).strftime("%Y-%m-%d %H:%M:%S")
         found.append(f"work is alive since {since} UTC, so what was written after that was left alone")
