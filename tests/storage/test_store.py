@@ -410,3 +410,10 @@ def test_links_in_a_folder_that_a_user_names_are_followed(tmp_path: Path) -> Non
     store = open_files(str(tmp_path / "root"))
     assert [info.path for info in store.list()] == ["a.csv"]
     assert store.get("a.csv") == b"1"
+
+
+@pytest.mark.s3
+def test_find_returns_none_for_a_missing_object(store: ObjectStore) -> None:
+    assert store.find("a/b") is None
+    store.put("a/b", b"here")
+    assert store.find("a/b") == b"here"

@@ -41,6 +41,10 @@ class ObjectStore(Protocol):
         """Return the content of an object. Raise ObjectNotFoundError if it does not exist."""
         ...
 
+    def find(self, path: str) -> bytes | None:
+        """Return the content of an object, or None if it does not exist."""
+        ...
+
     def head(self, path: str) -> ObjectInfo:
         """Return the size and time of an object. Raise ObjectNotFoundError if it does not exist."""
         ...

@@ -52,6 +52,13 @@ class ObstoreBackedStore:
         with self._errors(path):
             return bytes(obstore.get(self._backend, path).bytes())
 
+    def find(self, path: str) -> bytes | None:
+        with self._errors(path):
+            try:
+                return bytes(obstore.get(self._backend, path).bytes())
+            except FileNotFoundError:
+                return None
+
     def head(self, path: str) -> ObjectInfo:
         with self._errors(path):
             meta = obstore.head(self._backend, path)

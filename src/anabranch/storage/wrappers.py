@@ -34,6 +34,9 @@ class _WrappedStore:
     def get(self, path: str) -> bytes:
         return self._request("get", path, lambda: self._inner.get(path))
 
+    def find(self, path: str) -> bytes | None:
+        return self._request("get", path, lambda: self._inner.find(path))
+
     def head(self, path: str) -> ObjectInfo:
         return self._request("head", path, lambda: self._inner.head(path))
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from zlib import crc32
 
-from anabranch.errors import ObjectNotFoundError, StorageError
+from anabranch.errors import StorageError
 from anabranch.storage import ObjectStore, put_once
 
 __all__ = ["NumberedLog"]
@@ -41,10 +41,7 @@ class NumberedLog:
         return None if match is None else _TOP - int(match[1])
 
     def find(self, number: int) -> bytes | None:
-        try:
-            return self.store.get(self.path(number))
-        except ObjectNotFoundError:
-            return None
+        return self.store.find(self.path(number))
 
     def find_head(self) -> tuple[int, bytes] | None:
         """Return the newest entry with its number, or None for a log without entries."""
@@ -83,10 +80,13 @@ class NumberedLog:
         It may be older than the newest entry. Hints of earlier releases have no version, and a checksum of the entry
         alone.
         """
+        hint = self.store.find(self.hint_path)
+        if hint is None:
+            return None
+        first, _, data = hint.partition(b"\n")
         try:
-            first, _, data = self.store.get(self.hint_path).partition(b"\n")
             *version, number, checksum = map(int, first.split(b" "))
-        except (ObjectNotFoundError, ValueError):
+        except ValueError:
             return None
         expected = {(): crc32(data), (2,): _checksum(number, data)}.get(tuple(version))
         return (number, data) if checksum == expected else None
