@@ -404,6 +404,10 @@ CALLS: tuple[Call | Read, ...] = (
         answer={"table": "s.items", "fragments_after": 1},
     ),
     Call(sql="CALL {system.index}('s.items', 'v'{branch})", table=_LOADED, answer={"index": "v_idx"}),
+    Read(
+        sql="CALL {system.export}('s.items', '{file}.parquet', ref => '{ref}', filter => 'id > 3', columns => array('v'))",
+        words=("format='parquet'", "files=1", "rows=3"),
+    ),
     Read(sql="CALL {system.create_branch}('work', source => '{ref}')", words=("work", "pinned")),
     Read(sql="INSERT INTO {lake}.s.items.branch_work VALUES (30, 'w')", rows=[]),
     Read(sql="CALL {system.diff}(before => '{ref}', after => 'work')", words=("s.items", "inserted=1")),

@@ -107,6 +107,9 @@ def test_a_stream_follows_the_changes_or_the_new_rows_of_a_branch(
     with lake.transaction() as tx:
         tx.append(ORDERS, orders(100, 102))
     assert follow("rows", table) == [(100, "old"), (101, "old")]
+    # A stream that begins later begins with all rows, too, though the newest commit did not make the table.
+    assert len(follow("rows from now on", table)) == 102
+    assert {row[2] for row in follow("changes from now on", f"{table}.changes")} == {"insert"}
     with lake.transaction() as tx:
         tx.update(ORDERS, {"v": "'new'"}, where="id = 7")
         tx.delete(ORDERS, "id = 8")

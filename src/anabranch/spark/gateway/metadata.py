@@ -253,13 +253,18 @@ def _make_follower(request: Request) -> tuple[FeedFollower, PinnedFeed]:
 
 def _piece_to_json(piece: Piece) -> dict[str, Any]:
     split = None if piece.split is None else split_to_json(piece.split)
-    return {"commit": piece.change.commit.graph_commit_id, "split": split}
+    return {
+        "commit": piece.change.commit.graph_commit_id,
+        "split": split,
+        # A stream begins with all rows of a table, as if the commit had made it, whatever was there before.
+        "has_before": piece.change.before is not None,
+    }
 
 
 def _piece_from_json(feed: TableFeed, repository: Repository, found: Mapping[str, Any]) -> Piece:
     commit = repository.get_commit(found["commit"])
     change = feed.state_at(commit.graph_commit_id)
-    if commit.parent_commit_id is not None:
+    if found["has_before"] and commit.parent_commit_id is not None:
         before = feed.state_at(commit.parent_commit_id)
         change = replace(change, before=before.after)
     return Piece(change, None if found["split"] is None else split_from_json(found["split"]))

@@ -31,7 +31,45 @@ def _load(call: Call) -> Rows:
     ]
 
 
+def _export(call: Call) -> Rows:
+    options = ("format", "columns", "filter", "limit", "overwrite", "delimiter", "header")
+    report = call.repository.export(
+        call["table"],
+        call["target"],
+        ref=call.get("ref", call.branch),
+        **{name: call[name] for name in options if name in call.arguments},
+    )
+    return [
+        {
+            "table": report.table,
+            "commit": report.commit_id,
+            "format": report.format,
+            "files": len(report.files),
+            "rows": report.rows,
+            "bytes": report.bytes_written,
+        }
+    ]
+
+
 DATA: Mapping[str, Procedure] = {
+    "export": Procedure(
+        description="Write rows of a table to a file, or to the files of a folder.",
+        parameters=(
+            *required("table", "target"),
+            *optional(
+                "ref",
+                "format",
+                "filter",
+                "delimiter",
+                columns="ARRAY<STRING>",
+                limit="BIGINT",
+                header="BOOLEAN",
+                overwrite="BOOLEAN",
+            ),
+        ),
+        columns=columns(["table", "commit", "format"], longs=["files", "rows", "bytes"]),
+        run=_export,
+    ),
     "load": Procedure(
         description="Load files into a table.",
         parameters=(
