@@ -42,6 +42,15 @@ SQL_SEEN = [
     [["s", "orders", False]],
 ]
 
+# Rows, inserted rows and loaded rows of each procedure, and the rows of the exported file.
+CALLED = [[1, None, 2], [1, None, None], [1, 2, None], [1, None, None], [1, None, None], [1, None, None], 2]
+WAYS_SEEN = {
+    "procedures": CALLED,
+    "load": [30, 20, 20, 30, 5],
+    "pipeline": [{"gold.totals": 2, "gold.doubled": 2}, [["v0", 30], ["v1", 30]]],
+    "streams": [[[0, "f0"], [1, "f1"]], [[0, "f0"], [1, "f1"]], [[0, "insert"], [1, "insert"]]],
+}
+
 
 def make_lake(folder: Path) -> ab.Repository:
     repo = ab.init(folder / "lake")
@@ -79,6 +88,7 @@ def test_workers_without_this_package_read_and_write(
     with start(tmp_path / "cluster") as cluster:
         check(repo, run("read_and_write", cluster.master, repo.uri, "{}", environment=cluster.environment))
         check_sql(tmp_path / "sql", cluster)
+        check_ways(tmp_path / "ways", cluster)
 
 
 def check_sql(folder: Path, cluster: Cluster) -> None:
@@ -92,6 +102,19 @@ def check_sql(folder: Path, cluster: Cluster) -> None:
     assert len(commits) == before + len(STATEMENTS)
     assert [commit.message for commit in commits[: len(STATEMENTS)]] == list(reversed(STATEMENTS))
     assert repo.head_commit_id_for_branch("main") == main
+
+
+def check_ways(folder: Path, cluster: Cluster) -> None:
+    """Check procedures, a load, a pipeline project, exports and streams by name; all of them write to `dev` only."""
+    repo = make_lake(folder)
+    main = repo.head_commit_id_for_branch("main")
+    output = run("catalog_ways", cluster.master, repo.uri, str(folder), environment=cluster.environment)
+    seen = next(line for line in output.splitlines() if line.startswith("SEEN "))
+    assert json.loads(seen.removeprefix("SEEN ")) == WAYS_SEEN
+    assert repo.head_commit_id_for_branch("main") == main
+    # The called load, two loads, the pipeline, three new tables, two batches of files, and one of each other stream.
+    assert len(repo.list_commits("dev")) == len(repo.list_commits("main")) + 11
+    assert repo.doctor(rows=True).is_clean
 
 
 @pytest.mark.proof
