@@ -1,0 +1,79 @@
+"""Insert rows with a session of its own, whose gateway kills the driver at one point of the commit.
+
+The same program is the gateway. It reports the processes of the driver, kills the driver's Python and JVM, and waits:
+it must end because the JVM has ended.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import anabranch as ab
+from anabranch.bootstrap import open_repository
+from anabranch.repo.repository import Repository
+from anabranch.spark.gateway.server import serve
+from anabranch.storage import ObjectStore
+from anabranch.storage.wrappers import _WrappedStore
+from tests.handles import open_with
+from tests.spark.processes import descendants, iter_processes
+
+T = TypeVar("T")
+HELD_SECONDS = 300
+
+
+class DyingStore(_WrappedStore):
+    """Kills the driver before or after one kind of request."""
+
+    def __init__(self, inner: ObjectStore, point: str, report: Path) -> None:
+        super().__init__(inner)
+        self._point = point
+        self._report = report
+
+    def _request(self, operation: str, path: str, send: Callable[[], T]) -> T:
+        label = f"{operation} {path.partition('/')[0]}"
+        self._strike(f"before {label}")
+        answer = send()
+        self._strike(f"after {label}")
+        return answer
+
+    def _strike(self, point: str) -> None:
+        if point != self._point:
+            return
+        machine = os.getppid()
+        [driver] = [one.parent for one in iter_processes() if one.pid == machine]
+        self._report.write_text(json.dumps([driver, *(one.pid for one in descendants(driver))]))
+        os.kill(driver, signal.SIGKILL)
+        os.kill(machine, signal.SIGKILL)
+        time.sleep(HELD_SECONDS)
+
+
+def serve_until(point: str, report: str, socket: str, idle: str) -> None:
+    def open_dying(uri: str, **options: Any) -> Repository:
+        context = open_repository(uri, **options)._context
+        return open_with(replace(context, store=DyingStore(context.store, point, Path(report))))
+
+    serve(socket, open_dying, idle_seconds=int(idle))
+
+
+def insert(uri: str, point: str, report: str, folder: str) -> None:
+    python = Path(folder) / "python"
+    own = f"{sys.executable} -m tests.spark.programs.insert_and_die gateway"
+    python.write_text(f'#!/bin/sh\nexec {own} "{point}" "{report}" "$3" "$4"\n')
+    python.chmod(0o700)
+    spark = ab.spark_session(ab.open(uri), master="local[2]")
+    spark.conf.set("spark.sql.catalog.lake.driverPython", str(python))
+    spark.udf.register("same", lambda number: number, "long")
+    spark.sql("INSERT INTO lake.s.orders SELECT same(id), 'new' FROM range(1000, 1100, 1, 2)")
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "gateway":
+        serve_until(*sys.argv[2:])
+    else:
+        insert(*sys.argv[2:])
