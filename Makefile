@@ -54,7 +54,7 @@ bench: $(VENV)/.installed-bench ## run the benchmarks, each beside its peer
 	done; [ -z "$$failed" ] || { echo "failed, so that their results are older ones:$$failed"; exit 1; }
 
 # One proof may take hours; one that hangs still ends.
-PATIENT := -o faulthandler_timeout=21600
+PATIENT := --timeout=21600 -o faulthandler_timeout=22000
 
 .PHONY: proof
 proof: export ANABRANCH_PROOF_LOG := $(CURDIR)/proof.jsonl
