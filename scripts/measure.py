@@ -1,0 +1,206 @@
+"""Measure how easy the code is to read: import cycles, sizes, complexity, and what an append and a read run through."""
+
+import argparse
+import io
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+import tokenize
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import grimp
+
+PROJECT = Path(__file__).resolve().parents[1]
+PACKAGE = PROJECT / "src" / "anabranch"
+REPO = PACKAGE / "repo"
+FACADE = REPO / "repository.py"
+LONG_FILE, SHORT_FILE = 400, 60
+COMPLEX = 10
+# Parts of the function around them.
+_COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>", "<module>"})
+
+
+def find_cycles() -> list[list[str]]:
+    """Return the groups of modules that import each other, also for type checking only or inside functions."""
+    graph = grimp.build_graph("anabranch", exclude_type_checking_imports=False, cache_dir=None)
+    imported = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+    return sorted(sorted(group) for group in find_components(imported) if len(group) > 1)
+
+
+def find_components(edges: Mapping[str, Iterable[str]]) -> Iterator[set[str]]:
+    """Yield the strongly connected components of a graph (Kosaraju): walk backwards, from what is left last."""
+    importers: dict[str, list[str]] = {node: [] for node in edges}
+    for node, targets in edges.items():
+        for target in targets:
+            importers[target].append(node)
+    order: list[str] = []
+    seen: set[str] = set()
+    for node in edges:
+        order += _walk(node, edges, seen)
+    seen = set()
+    for node in reversed(order):
+        found = set(_walk(node, importers, seen))
+        if found:
+            yield found
+
+
+def _walk(start: str, edges: Mapping[str, Iterable[str]], seen: set[str]) -> list[str]:
+    """Return the nodes that can be reached and are not seen yet, each after those behind it, and mark them as seen."""
+    if start in seen:
+        return []
+    seen.add(start)
+    left: list[str] = []
+    path = [(start, iter(edges[start]))]
+    while path:
+        node, targets = path[-1]
+        new = next((target for target in targets if target not in seen), None)
+        if new is None:
+            path.pop()
+            left.append(node)
+        else:
+            seen.add(new)
+            path.append((new, iter(edges[new])))
+    return left
+
+
+def find_top_files() -> list[str]:
+    """Return the names of the files that are directly in `repo/`."""
+    return sorted(path.name for path in REPO.glob("*.py"))
+
+
+def measure_files() -> dict[str, Any]:
+    lines = {path: _count_lines(path) for path in sorted(PACKAGE.rglob("*.py"))}
+    long = Counter(_folder(path) for path, count in lines.items() if count > LONG_FILE and path != FACADE)
+    comments = sum(_count_comments(path) for path in lines)
+    return {
+        "files": len(lines),
+        "lines": sum(lines.values()),
+        f"files above {LONG_FILE} lines, by folder": dict(sorted(long.items())),
+        f"files under {SHORT_FILE} lines": sum(count < SHORT_FILE for count in lines.values()),
+        f"files under {SHORT_FILE} lines in repo": sum(
+            count < SHORT_FILE for path, count in lines.items() if path.is_relative_to(REPO)
+        ),
+        "comment lines, percent": round(100 * comments / sum(lines.values()), 1),
+    }
+
+
+def _folder(path: Path) -> str:
+    return str(path.parent.relative_to(PACKAGE.parent))
+
+
+def _count_lines(path: Path) -> int:
+    return len(path.read_text(encoding="utf-8").splitlines())
+
+
+def _count_comments(path: Path) -> int:
+    tokens = tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline)
+    # A comment behind code shares its line.
+    return sum(token.type == tokenize.COMMENT and not token.line[: token.start[1]].strip() for token in tokens)
+
+
+def count_complex(folder: Path) -> int:
+    """Count the functions with a cyclomatic complexity of 10 or more."""
+    ruff = Path(sys.executable).with_name("ruff")
+    limit = f"lint.mccabe.max-complexity={COMPLEX - 1}"
+    command = [str(ruff), "check", "--select", "C901", "--config", limit, "--output-format", "json", "--exit-zero"]
+    ran = subprocess.run([*command, str(folder)], cwd=PROJECT, capture_output=True, text=True, check=True)
+    return len(json.loads(ran.stdout))
+
+
+class Recorder:
+    """Records which functions of the package run, in all threads that start after it was installed."""
+
+    def __init__(self) -> None:
+        self._codes: set[CodeType] | None = None
+
+    def install(self) -> None:
+        threading.setprofile(self._profile)
+        sys.setprofile(self._profile)
+
+    def remove(self) -> None:
+        threading.setprofile(None)
+        sys.setprofile(None)
+
+    def record(self, act: Callable[[], object]) -> dict[str, int]:
+        self._codes = set()
+        try:
+            act()
+        finally:
+            codes, self._codes = self._codes, None
+        ours = [
+            code for code in codes if code.co_filename.startswith(str(PACKAGE)) and code.co_name not in _COMPREHENSIONS
+        ]
+        return {"functions": len(ours), "modules": len({code.co_filename for code in ours})}
+
+    def _profile(self, frame: FrameType, event: str, _argument: Any) -> None:
+        codes = self._codes
+        if codes is not None and event == "call":
+            codes.add(frame.f_code)
+
+
+def measure_paths() -> dict[str, dict[str, int]]:
+    """Count the functions and modules that an append and a read run through, in a repository that was used before."""
+    # Before the package starts threads of its own.
+    recorder = Recorder()
+    recorder.install()
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            return _measure_paths(recorder, folder)
+    finally:
+        recorder.remove()
+
+
+def _measure_paths(recorder: Recorder, folder: str) -> dict[str, dict[str, int]]:
+    import pyarrow as pa
+
+    import anabranch as ab
+
+    repo = ab.init(f"{folder}/lake")
+
+    def append() -> None:
+        with repo.transaction(message="Append one order") as tx:
+            tx.append("shop.orders", pa.table({"id": [1], "amount": [9.5]}))
+
+    def read() -> None:
+        repo.snapshot()["shop.orders"].to_arrow()
+
+    with repo.transaction(message="Create the table") as tx:
+        tx.create_table("shop.orders", pa.schema([("id", pa.int64()), ("amount", pa.float64())]))
+    for warm in (append, read, append, read):
+        warm()
+    return {"append of one row until settled": recorder.record(append), "read of a table": recorder.record(read)}
+
+
+def measure() -> dict[str, Any]:
+    cycles = find_cycles()
+    return {
+        "import cycles": len(cycles),
+        "modules in import cycles": sum(map(len, cycles)),
+        "files at the top of repo": len(find_top_files()),
+        **measure_files(),
+        f"functions with complexity {COMPLEX} or more": count_complex(PACKAGE),
+        f"functions with complexity {COMPLEX} or more in repo": count_complex(REPO),
+        **measure_paths(),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    figures = measure()
+    if parser.parse_args().json:
+        print(json.dumps(figures, indent=2))
+        return
+    for name, value in figures.items():
+        shown = ", ".join(f"{key} {count}" for key, count in value.items()) if isinstance(value, dict) else value
+        print(f"{name:48} {shown}")
+
+
+if __name__ == "__main__":
+    main()
