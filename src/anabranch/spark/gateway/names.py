@@ -68,12 +68,14 @@ def parse_name(parts: list[str], *, branch: str, version: str | None = None, tim
     key, rest = TableKey.parse(".".join(parts[:2])), parts[2:]
     metadata = rest.pop() if rest and rest[-1] in METADATA_TABLES else None
     selector = rest.pop(0) if rest else None
+    # Not as TableNotFoundError: Spark would replace it by its own error, without the hint.
     if rest:
-        raise TableNotFoundError(f"'{'.'.join(parts)}' has too many parts", hint="name it 'bucket.table.branch_dev'")
+        raise InvalidNameError(f"'{'.'.join(parts)}' has too many parts", hint="name it 'bucket.table.branch_dev'")
     if selector is not None and not selector.startswith((_BRANCH, _TAG, _COMMIT)):
-        raise TableNotFoundError(
+        raise InvalidNameError(
             f"'{'.'.join(parts)}' ends with {selector!r}",
-            hint=f"end it with branch_NAME, tag_NAME, commit_ID, or {', '.join(METADATA_TABLES)}",
+            hint=f"write {key}.branch_{selector} for a branch, or end it with tag_NAME, commit_ID, "
+            f"{' or '.join([', '.join(METADATA_TABLES[:-1]), METADATA_TABLES[-1]])}",
         )
     if selector is None or selector.startswith(_BRANCH):
         branch = branch if selector is None else selector.removeprefix(_BRANCH)

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from anabranch.errors import AnabranchError
+from anabranch.errors import AnabranchError, BranchNotFoundError
 from anabranch.spark.gateway import catalog, metadata, procedures, scans, sources, writes
 from anabranch.spark.gateway.frames import Frames, ProtocolError
 from anabranch.spark.gateway.requests import Request
@@ -62,6 +62,11 @@ _STREAMS: Mapping[str, Callable[[Request], None]] = {
     "read_rows": scans.read_rows,
     "read_metadata": metadata.read_metadata,
     "call_procedure": procedures.call_procedure,
+}
+# Hints in the words of SQL, for errors whose own hint names what the library has.
+_HINTS: Mapping[type[AnabranchError], str] = {
+    BranchNotFoundError: "CALL lake.system.list_branches() lists the branches, SELECT * FROM lake.bucket.table.refs"
+    " also the tags, and SELECT * FROM lake.bucket.table.history the commits",
 }
 
 
@@ -157,7 +162,7 @@ class _Handler(socketserver.BaseRequestHandler):
         except (BrokenPipeError, ConnectionResetError, ProtocolError):
             pass  # the task was cancelled, or its JVM has gone
         except AnabranchError as err:
-            _send_error(frames, type(err).__name__, err.problem, err.hint)
+            _send_error(frames, type(err).__name__, err.problem, _HINTS.get(type(err), err.hint))
         except BaseException as err:  # noqa: BLE001 - whatever went wrong, Spark must hear of it; a panic of Lance, too
             text = "".join(traceback.format_exception(err))
             _send_error(frames, type(err).__name__, f"{err}\n{text}", "")

@@ -22,6 +22,10 @@ def _create_branch(call: Call) -> Rows:
     return [branch_row(info)]
 
 
+def _list_branches(call: Call) -> Rows:
+    return [branch_row(info) for info in call.repository.branch_list()]
+
+
 def _delete_branch(call: Call) -> Rows:
     info = call.repository.branch_get(call["name"]) if not call.get("purge") else None
     call.repository.branch_delete(call["name"], purge=call.get("purge", False))
@@ -74,6 +78,7 @@ REFS: Mapping[str, Procedure] = {
         columns=BRANCH,
         run=_create_branch,
     ),
+    "list_branches": Procedure(description="List the branches.", parameters=(), columns=BRANCH, run=_list_branches),
     "delete_branch": Procedure(
         description="Delete a branch; with purge, free its space at once.",
         parameters=(*required("name"), *optional(purge="BOOLEAN")),

@@ -64,7 +64,7 @@ public final class AnabranchCatalog implements StagingTableCatalog, SupportsName
   // Tables
 
   @Override
-  public Identifier[] listTables(String[] namespace) {
+  public Identifier[] listTables(String[] namespace) throws NoSuchNamespaceException {
     List<Identifier> found = new ArrayList<>();
     if (namespace.length == 1) {
       for (String key : listKeys()) {
@@ -73,6 +73,9 @@ public final class AnabranchCatalog implements StagingTableCatalog, SupportsName
           found.add(Identifier.of(namespace, parts[1]));
         }
       }
+    }
+    if (found.isEmpty() && namespace.length > 0 && !namespaceExists(namespace)) {
+      throw new NoSuchNamespaceException(namespace);
     }
     return found.toArray(new Identifier[0]);
   }
@@ -235,7 +238,7 @@ public final class AnabranchCatalog implements StagingTableCatalog, SupportsName
   }
 
   @Override
-  public boolean dropNamespace(String[] namespace, boolean cascade) {
+  public boolean dropNamespace(String[] namespace, boolean cascade) throws NoSuchNamespaceException {
     if (namespace.length == 1 && listTables(namespace).length == 0) {
       return newBuckets.remove(namespace[0]);
     }
