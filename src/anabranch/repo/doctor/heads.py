@@ -26,12 +26,12 @@ def diagnose_homes(records: RepoStore, inventory: Inventory, damaged: Collection
     for head in inventory.heads.values():
         if head.state.is_deleted or head.branch.is_internal or head.head.base in inventory.broken:
             continue
-        written = []
-        for key, entry in _iter_written(records, head):
-            if inventory.covers(key) and (entry.dataset, entry.home) not in broken:
-                written.append((key, entry))
-        found = in_parallel(partial(_diagnose_home, records, head.branch), written)
-        cases = [case for case in found if case is not None]
+        tables = [
+            (key, entry)
+            for key, entry in _iter_written(records, head)
+            if inventory.covers(key) and (entry.dataset, entry.home) not in broken
+        ]
+        cases = list(filter(None, in_parallel(partial(_diagnose_home, records, head.branch), tables)))
         # If the branch moved, a writer has just published and has not settled yet. It will.
         if cases and records.heads.find(head.branch) == head:
             yield from cases

@@ -93,7 +93,7 @@ def list_logs(context: RepoConfig) -> tuple[list[CheckedLog], list[str]]:
             except InvalidNameError:
                 unknown.append(path)
     origin = NumberedLog(context.store, ORIGIN)
-    return [*logs, CheckedLog(log=origin, label="where this clone came from", name=ORIGIN)], unknown
+    return [*logs, CheckedLog(log=origin, label="the origin of this clone", name=ORIGIN)], unknown
 
 
 def _checked_log(log: NumberedLog, folder: str, name: str) -> CheckedLog:

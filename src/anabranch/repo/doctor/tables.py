@@ -238,13 +238,15 @@ class _Check:
                 below = relative_to(uri, self._root.root)
                 is_missing = uri in elsewhere.missing if below is None else below not in present
                 size = elsewhere.sizes.get(uri) if below is None else present.get(below)
-                expected = facts.sizes.get(uri)
+                kind: FindingKind | None = None
                 if is_missing:
-                    wrong[_kind_of(uri)][below or uri].add(place)
-                elif None not in {size, expected} and size != expected:
-                    wrong[_kind_of_size(uri)][below or uri].add(place)
+                    kind = _kind_of(uri)
+                elif _is_wrong_size(size, facts.sizes.get(uri)):
+                    kind = _kind_of_size(uri)
                 elif below in cut_off:
-                    wrong[FindingKind.DAMAGED_INDEX][below].add(place)
+                    kind = FindingKind.DAMAGED_INDEX
+                if kind is not None:
+                    wrong[kind][below or uri].add(place)
         return wrong
 
     def _wrong_files(self, readable: list[tuple[Placement, VersionFacts]], elsewhere: Elsewhere) -> Iterator[Case]:
@@ -341,6 +343,11 @@ def _bases_of(lost: list[str], base_paths: Iterable[str]) -> Iterator[str]:
         base = path.rstrip("/")
         if any(relative_to(uri, base) is not None for uri in lost):
             yield base
+
+
+def _is_wrong_size(size: int | None, expected: int | None) -> bool:
+    """Return whether both sizes are known and differ."""
+    return size is not None and expected is not None and size != expected
 
 
 def _kind_of_size(uri: str) -> FindingKind:

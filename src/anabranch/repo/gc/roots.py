@@ -158,15 +158,19 @@ class _Search:
             holder, head = str(entry.branch), entry.head
             if entry.state.mode is BranchMode.LIVE:
                 head = shown(entry, main).head
-                for key in entry.state.own:
-                    bases = ancestry.find_table_bases(head, main, key)
-                    self._keep(holder, (base.commit.graph_commit_id for base in bases))
+                self._keep_table_bases(ancestry, entry, head, main)
             self._keep(holder, [parent.commit])
             others = {MAIN: main}
             if parent.branch in heads:
                 others[str(parent.branch)] = heads[parent.branch].head
             for other in others.values():
                 self._keep(holder, (base.graph_commit_id for base in ancestry.find_bases(head, other)))
+
+    def _keep_table_bases(self, ancestry: Ancestry, entry: LogEntry, head: CommitRecord, main: CommitRecord) -> None:
+        """Keep the merge bases of the tables that a live branch has changed. Each table has bases of its own."""
+        for key in entry.state.own:
+            bases = ancestry.find_table_bases(head, main, key)
+            self._keep(str(entry.branch), (base.commit.graph_commit_id for base in bases))
 
 
 def is_lock(branch: BranchName) -> bool:
