@@ -253,7 +253,7 @@ def test_after_a_reset_the_history_is_what_the_branch_has_now(lake: ab.Repositor
     assert messages(lake.changes(ORDERS, until=lost)) == ["first", "lost"]
     with pytest.raises(NotInHistoryError, match=f"commit {lost} is not in the history of 'main'") as caught:
         lake.changes(ORDERS, since=lost)
-    assert f"begin after {first}" in caught.value.hint
+    assert f"since='{first}'" in caught.value.hint
     lake.tag_create("lost", ref=lost)
     with pytest.raises(NotInHistoryError, match=rf"commit {lost} \('lost'\) is not in the history of '{kept}'"):
         lake.changes(ORDERS, since="lost", until=kept)

@@ -1,4 +1,4 @@
-"""One consistent view across all tables, and the tables in it."""
+"""A consistent view of all tables at one commit, and the tables in it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -23,7 +23,7 @@ __all__ = ["Snapshot", "Table"]
 
 
 class Table:
-    """One table as it is in one snapshot."""
+    """One table in one snapshot."""
 
     def __init__(self, context: RepoConfig, key: TableKey, entry: TableEntry, *, commit_id: str | None = None) -> None:
         self._context = context
@@ -36,26 +36,27 @@ class Table:
 
     @property
     def key(self) -> str:
-        """Its name, `bucket.table`."""
+        """The key of the table, `bucket.table`."""
         return str(self._key)
 
     @property
     def uri(self) -> str:
-        """Where any Lance tool finds the table, as this branch of the repository last published it."""
+        """The URI at which any Lance tool reads the table as this branch last published it."""
         return self._context.dataset_root(self.entry.dataset).on(self.entry.home).uri
 
     @property
     def primary_key(self) -> tuple[str, ...]:
-        """The columns of its primary key; none of them if it has none."""
+        """The columns of the primary key. Empty if the table has none."""
         return self.entry.primary_key
 
     @cached_property
     def schema(self) -> "pa.Schema":
-        # Merges ask for one column after the other, and each time all of them would be made anew.
+        """The Arrow schema of the table."""
+        # Cached, because each access of `Pin.schema` converts all columns, and merges access it for each column.
         return self.pin.schema
 
     def count_rows(self, filter: str | None = None) -> int:  # noqa: A002 - Arrow's and Lance's name
-        """How many rows there are, or how many a filter lets through."""
+        """Return the number of rows, or of the rows that match a filter."""
         return self.entry.rows if filter is None else count_rows(self.pin, filter)
 
     def scan(
@@ -65,11 +66,11 @@ class Table:
         filter: str | None = None,  # noqa: A002 - Arrow's and Lance's name
         limit: int | None = None,
     ) -> "Iterator[pa.RecordBatch]":
-        """Read the rows batch by batch."""
+        """Read the rows in batches."""
         return iter_batches(self.pin, columns=columns, filter=filter, limit=limit)
 
     def to_dataset(self) -> ArrowDataset:
-        """The table for engines that push columns and filters down, such as DuckDB."""
+        """Return a dataset for engines that push columns and filters down, such as DuckDB."""
         return ArrowDataset(self.pin)
 
     def to_arrow(
@@ -79,7 +80,7 @@ class Table:
         filter: str | None = None,  # noqa: A002 - Arrow's and Lance's name
         limit: int | None = None,
     ) -> "pa.Table":
-        """Read rows into memory; `filter` is SQL over the columns.
+        """Read rows into memory. `filter` is an SQL expression over the columns.
 
         >>> repo.snapshot()["shop.orders"].to_arrow(columns=["item"], filter="amount > 10").to_pydict()
         {'item': ['tea', 'pot']}
@@ -93,7 +94,7 @@ class Table:
         filter: str | None = None,  # noqa: A002 - Arrow's and Lance's name
         limit: int | None = None,
     ) -> "pd.DataFrame":
-        """Like `to_arrow`, as a pandas frame."""
+        """Read rows like `to_arrow`, as a pandas frame."""
         return self.to_arrow(columns=columns, filter=filter, limit=limit).to_pandas()
 
     def to_polars(
@@ -103,7 +104,7 @@ class Table:
         filter: str | None = None,  # noqa: A002 - Arrow's and Lance's name
         limit: int | None = None,
     ) -> "pl.DataFrame":
-        """Like `to_arrow`, as a polars frame."""
+        """Read rows like `to_arrow`, as a polars frame."""
         import polars
 
         frame = polars.from_arrow(self.to_arrow(columns=columns, filter=filter, limit=limit))
@@ -112,7 +113,7 @@ class Table:
 
     @property
     def indices(self) -> tuple[IndexInfo, ...]:
-        """The indices that the table has here."""
+        """The indices of the table in this snapshot."""
         return tuple(list_indices(self.pin))
 
     def nearest(
@@ -124,12 +125,12 @@ class Table:
         columns: Sequence[str] | None = None,
         filter: str | None = None,  # noqa: A002 - Arrow's and Lance's name
     ) -> "pa.Table":
-        """The rows whose vectors are nearest to the given one, nearest first, with their `_distance`."""
+        """Return the `k` rows whose vectors are nearest to a vector, nearest first, with their `_distance`."""
         return read_nearest(self.pin, column, vector, k=k, columns=columns, filter=filter)
 
     @property
     def pin(self) -> Pin:
-        """The version of the dataset that holds these rows, for engines that read by themselves."""
+        """The Lance version that holds these rows, for engines that read it directly."""
         commits = [] if self._commit_id is None else [self._commit_id]
         with collected_errors(self._context, lambda: commits):
             pin = Pin(home=self._context.home_of(self.entry), version=self.entry.version)
@@ -138,7 +139,7 @@ class Table:
 
 
 class Snapshot(Mapping[str, Table]):
-    """All tables as of one commit."""
+    """All tables at one commit."""
 
     def __init__(self, records: RepoStore, record: CommitRecord, *, version: int, tables: TableMap) -> None:
         self._records = records
@@ -148,11 +149,11 @@ class Snapshot(Mapping[str, Table]):
 
     @classmethod
     def of(cls, records: RepoStore, record: CommitRecord, *, version: int) -> Self:
-        """The snapshot of a commit."""
+        """Return the snapshot of a commit."""
         return cls(records, record, version=version, tables=records.commits.tables_of(record))
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle the commit, the map of its tables, and what opens the repository: the copy shows the same rows."""
+        """Pickle the commit, its table map and the settings of the repository. The copy shows the same rows."""
         return _restore, (self._records.context, self._record, self.version, dict(self._tables))
 
     def __repr__(self) -> str:
@@ -160,17 +161,17 @@ class Snapshot(Mapping[str, Table]):
 
     @property
     def commit(self) -> GraphCommit:
-        """The commit that the snapshot is of."""
+        """The commit of the snapshot."""
         return self._record.commit
 
     @property
     def id(self) -> str:
-        """The id of its commit."""
+        """The id of the commit."""
         return self.commit.graph_commit_id
 
     @property
     def main_commit_id(self) -> str | None:
-        """The commit of main that a live branch was seen on."""
+        """The commit of main below a live branch. None on other branches."""
         return self._record.saw
 
     def __getitem__(self, key: str) -> Table:
@@ -178,7 +179,7 @@ class Snapshot(Mapping[str, Table]):
         entry = self._tables.get(parsed)
         if entry is None:
             raise TableNotFoundError(
-                f"there is no table '{key}' in the snapshot {self.id}", hint="list its tables to see which exist"
+                f"there is no table '{key}' in the snapshot {self.id}", hint="list the tables of the snapshot"
             )
         return Table(self._records.context, parsed, entry, commit_id=self.id)
 
@@ -195,12 +196,12 @@ class Snapshot(Mapping[str, Table]):
         return len(self._tables)
 
     def iter_commits(self) -> Iterator[GraphCommit]:
-        """Its commit and those that led to it, newest first."""
+        """Yield the commit and its ancestors along the first parents, newest first."""
         return self._records.commits.iter_history(self._record)
 
     @property
     def entries(self) -> TableMap:
-        """Where each table lies, by its key."""
+        """The entry of each table by its key: dataset, home and version."""
         return self._tables
 
 

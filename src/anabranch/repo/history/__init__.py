@@ -1,1 +1,4 @@
-"""What happened before: ancestry, diffs, changes by commit, rows through time, lineage. Reads only."""
+"""Read the history: ancestry, diffs, changes by commit, rows over time, lineage. Nothing here writes.
+
+Start with `diff` for two states and with `changes` for a table commit by commit.
+"""

@@ -1,4 +1,4 @@
-"""Which commits others were made from: where two lines of the commit graph parted, for all tables or for one."""
+"""Common ancestors of two commits, for the whole commit graph or for one table."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -12,7 +12,7 @@ from anabranch.repo.log.store import RepoStore
 
 __all__ = ["Ancestry", "TableBase", "find_merge_bases", "is_ancestor"]
 
-# From which of two commits another one was reached; what lies below a base is reached by both and is none itself.
+# From which of the two commits a commit was reached. A commit below a base is reached from both, but is not a base.
 _OURS, _THEIRS = 1, 2
 _BOTH = _OURS | _THEIRS
 _BELOW = 4
@@ -22,7 +22,7 @@ ParentsOf = Callable[[Origin], tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableBase:
-    """A table as a common ancestor has it; None if there was no such table."""
+    """A table in a common ancestor. The entry is None if the table does not exist there."""
 
     commit: GraphCommit
     entry: TableEntry | None
@@ -30,7 +30,7 @@ class TableBase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Tip:
-    """Where a walk begins; of a commit to be read, its generation is the highest it can have."""
+    """A commit to visit. If it is not read yet, `generation` is an upper bound."""
 
     commit_id: str
     generation: int
@@ -38,46 +38,50 @@ class _Tip:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Found:
-    """The bases of two commits; `is_plain` if on the way each table was made from the parents' only."""
+    """The merge bases of two commits.
+
+    `is_plain` is True if every visited commit has its tables from its parents only, so that each table has these bases.
+    """
 
     bases: tuple[GraphCommit, ...]
     is_plain: bool
 
 
 def find_merge_bases(records: RepoStore, ours: CommitRecord, theirs: CommitRecord) -> tuple[GraphCommit, ...]:
-    """The lowest common ancestors of two commits; see `Ancestry.find_bases`."""
+    """Return the lowest common ancestors of two commits. See `Ancestry.find_bases`."""
     return Ancestry(records).find_bases(ours, theirs)
 
 
 def is_ancestor(records: RepoStore, older: CommitRecord, newer: CommitRecord) -> bool:
-    """Whether a commit is among those that led to another, or is that one."""
+    """Return whether a commit is an ancestor of another one, or the same commit."""
     return Ancestry(records).is_ancestor(older, newer)
 
 
 class Ancestry:
-    """The commit graph as far as somebody asked; what was read is kept, since commits never change.
+    """The part of the commit graph that was read so far. It is cached, because commits never change.
 
-    Commits are visited by falling generation, so each after all that were made from it, and only down to the commits
-    looked for. They come from the pages that commits carry of those before them: a line of n commits costs n/64 gets.
+    Commits are visited by descending generation, so each commit after all of its descendants, and only down to the
+    generation that is searched. A commit carries a page of up to 64 ancestors, so that a line of n commits costs n/64
+    gets.
     """
 
     def __init__(self, records: RepoStore) -> None:
         self._records = records
         self._origins: dict[str, Origin] = {}
-        self._read_before: dict[str, CommitRecord] = {}
+        self._commits: dict[str, CommitRecord] = {}
         self._found: dict[tuple[str, str], _Found] = {}
         self._states: dict[tuple[str, int], BranchState] = {}
         self._owned: set[tuple[str, TableKey]] = set()
 
     def is_ancestor(self, older: CommitRecord, newer: CommitRecord) -> bool:
-        """Whether a commit is among those that led to another, or is that one."""
-        wanted = older.commit.graph_commit_id
-        if newer.commit.graph_commit_id == wanted:
+        """Return whether a commit is an ancestor of another one, or the same commit."""
+        older_id = older.commit.graph_commit_id
+        if newer.commit.graph_commit_id == older_id:
             return True
-        return any(wanted in _parents(origin) for origin in self._iter_above(older.commit, newer))
+        return any(older_id in _parents(origin) for origin in self._iter_above(older.commit, newer))
 
     def has_merged_live(self, live: CommitRecord, main: CommitRecord, newer: CommitRecord) -> bool:
-        """Whether a commit goes back to a merge of a live branch as it was on a state of main, or on a later one."""
+        """Return whether `newer` descends from a merge of a live branch based on `main`, or on a later state."""
         return any(
             origin.commit.merged_parent_commit_id == live.commit.graph_commit_id
             and origin.taken_from is not None
@@ -86,7 +90,7 @@ class Ancestry:
         )
 
     def _iter_above(self, oldest: GraphCommit, newer: CommitRecord) -> Iterator[Origin]:
-        """The commits that led to one, itself too, of a higher generation than another, by falling generation."""
+        """Yield `newer` and its ancestors with a higher generation than `oldest`, by descending generation."""
         queue = _Queue()
         queue.add(self._tip(newer), _OURS)
         while queue.peek() is not None:
@@ -98,23 +102,26 @@ class Ancestry:
                     queue.add(_Tip(commit_id=parent, generation=origin.commit.generation - 1), _OURS)
 
     def find_bases(self, ours: CommitRecord, theirs: CommitRecord) -> tuple[GraphCommit, ...]:
-        """The lowest common ancestors of two commits: those that no other common ancestor was made from.
+        """Return the lowest common ancestors of two commits: those without a descendant that is a common ancestor.
 
-        There are several where each side was merged into the other before; by falling generation, then by id.
+        There are several if each side was merged into the other before. They are sorted by descending generation, then
+        by id.
         """
         return self._bases(self._tip(ours), self._tip(theirs)).bases
 
     def find_table_bases(self, ours: CommitRecord, theirs: CommitRecord, key: TableKey) -> tuple[TableBase, ...]:
-        """The states of one table from which two commits went on; a live branch may be given as it shows itself.
+        """Return the common base states of one table for two commits. A live branch may be passed as its view.
 
-        A table need not come from its commit's parents. On a live branch it comes from the state of main that it was
-        forked from, or follows; where such a branch was frozen, branched from or merged, from main as it was then,
-        unless it was the branch's own; and where it was pulled, from the commit it was pulled from. A merge leads on to
-        both sides, so that the next one begins there.
+        A table does not always come from the parents of its commit:
+        - On a live branch it comes from the state of main that it was forked from, or that the branch follows.
+        - If a live branch was frozen, branched from or merged, a table that the branch had not changed comes from main
+          at that time.
+        - A pulled table comes from the commit it was pulled from.
+        - A merged table comes from both sides, so that the next merge starts there.
 
-        Of several lowest common ancestors those are left out that did nothing to the table since they parted: the
-        others came after them. Mostly one is left. Where several are, they differ and need a merge of their own, and
-        its bases are those of each two of them.
+        Of several lowest common ancestors, those are left out that another one already includes for this table. Usually
+        one is left. If several are left, they differ, and the caller must merge them first. The bases of that merge are
+        the bases of each pair.
         """
         plain = self._bases(self._tip(ours), self._tip(theirs))
         tips = self._table_tip(ours, key), self._table_tip(theirs, key)
@@ -124,7 +131,7 @@ class Ancestry:
         return tuple(self._iter_undominated(bases, key))
 
     def _iter_undominated(self, bases: list[TableBase], key: TableKey) -> Iterator[TableBase]:
-        """The bases with a state of their own: the first of each, and none that another one went on from."""
+        """Yield the first base of each table state, without the states that are ancestors of another base."""
         kept: list[TableBase] = []
         for base in bases:
             if all(not _is_same(base.entry, other.entry) for other in kept):
@@ -173,7 +180,7 @@ class Ancestry:
         return _Found(bases=tuple(bases), is_plain=is_plain)
 
     def _pop(self, queue: "_Queue") -> Origin | None:
-        """The next commit; None if it had to be read and turned out to be older than others that wait."""
+        """Return the next commit, or None if it was queued again because its generation is lower than the bound."""
         commit_id = queue.peek()
         if commit_id is None:
             return None
@@ -187,22 +194,23 @@ class Ancestry:
     def _get(self, commit_id: str) -> Origin:
         if commit_id not in self._origins:
             record = self._read(commit_id)
-            self._learn(record)
+            self._cache_page(record)
         return self._origins[commit_id]
 
     def _read(self, commit_id: str) -> CommitRecord:
-        if commit_id not in self._read_before:
-            self._read_before[commit_id] = self._records.commits.get(commit_id)
-        return self._read_before[commit_id]
+        if commit_id not in self._commits:
+            self._commits[commit_id] = self._records.commits.get(commit_id)
+        return self._commits[commit_id]
 
-    def _learn(self, record: CommitRecord) -> None:
+    def _cache_page(self, record: CommitRecord) -> None:
+        """Cache a commit and the ancestors on its page."""
         for origin in (record.origin, *self._records.commits.list_page(record)):
             self._origins[origin.commit.graph_commit_id] = origin
 
     def _tip(self, record: CommitRecord) -> _Tip:
         commit = record.commit
         if commit.graph_commit_id not in self._origins:
-            self._learn(record)
+            self._cache_page(record)
         return _Tip(commit_id=commit.graph_commit_id, generation=commit.generation)
 
     # One table
@@ -216,7 +224,7 @@ class Ancestry:
         return lambda origin: tuple(dict.fromkeys(self._iter_table_parents(origin, key)))
 
     def _iter_table_parents(self, origin: Origin, key: TableKey) -> Iterator[str]:
-        """The commits that a commit has a table from."""
+        """Yield the commits that a commit has a table from. See `find_table_bases`."""
         commit, main, parent = origin.commit, origin.made_on, origin.commit.parent_commit_id
         is_named = str(key) in commit.tables
         merged = self._merged(origin, key)
@@ -231,8 +239,10 @@ class Ancestry:
         elif not self._owns(commit, key):
             yield main
         elif is_named and key not in self._state(commit, entries_before=1).own:
+            # The commit is the first one of the branch that changed the table: until then it was main's.
             yield from (self._forked_at(commit, main, key), *merged)
         else:
+            # The parent had changed the table, too. Remember it, so that its log entry need not be read.
             self._owned.add((parent, key))
             yield from (parent, *merged)
 
@@ -244,26 +254,26 @@ class Ancestry:
         return (origin.taken_from or merged,) if is_of_main else (merged,)
 
     def _owns(self, commit: GraphCommit, key: TableKey) -> bool:
-        """Whether a table was a live branch's own when it made a commit; elsewhere nothing is."""
+        """Return whether a live branch had changed a table itself at a commit. Always False on other branches."""
         return (commit.graph_commit_id, key) in self._owned or key in self._state(commit).own
 
     def _state(self, commit: GraphCommit, *, entries_before: int = 0) -> BranchState:
-        place = commit.branch, commit.manifest_version - entries_before
-        if place not in self._states:
-            self._states[place] = self._records.heads.get_numbered(BranchName(place[0]), place[1]).state
-        return self._states[place]
+        position = commit.branch, commit.manifest_version - entries_before
+        if position not in self._states:
+            self._states[position] = self._records.heads.get_numbered(BranchName(position[0]), position[1]).state
+        return self._states[position]
 
     def _forked_at(self, commit: GraphCommit, saw: str, key: TableKey) -> str:
-        """The newest commit of main that has a table as a live branch forked it.
+        """Return the newest commit of main with the table version that a live branch forked.
 
-        That is the one that the branch's commit saw, unless a run had begun before on an older one.
+        This is the commit of main that the branch's commit was made on, unless a run had started on an older one.
         """
         mine = self._entry(commit.graph_commit_id, key)
         if mine is None or mine.forked_from is None:
             return saw
         history = self._records.commits.iter_history(self._read(saw))
-        before = (older.parent_commit_id for older in history if str(key) in older.tables)
-        for commit_id in chain([saw], filter(None, before)):
+        earlier = (older.parent_commit_id for older in history if str(key) in older.tables)
+        for commit_id in chain([saw], filter(None, earlier)):
             found = self._entry(commit_id, key)
             if found is not None and (found.home, found.version) == mine.forked_from:
                 return commit_id
@@ -271,13 +281,13 @@ class Ancestry:
 
 
 class _Queue:
-    """Commits to be visited by falling generation, each once, with the sides they were reached from."""
+    """Commits to visit by descending generation, each once, with the sides they were reached from."""
 
     def __init__(self) -> None:
         self.reached: dict[str, int] = {}
         self._heap: list[tuple[int, str]] = []
-        # How many wait of those that were reached from the same sides.
-        self._waiting: Counter[int] = Counter()
+        # The number of queued commits for each combination of sides.
+        self._queued: Counter[int] = Counter()
 
     @property
     def generation(self) -> int:
@@ -292,22 +302,22 @@ class _Queue:
         if before is None:
             heappush(self._heap, (-tip.generation, tip.commit_id))
         else:
-            self._waiting[before] -= 1
+            self._queued[before] -= 1
         self.reached[tip.commit_id] = now = reached | (before or 0)
-        self._waiting[now] += 1
+        self._queued[now] += 1
 
     def put_back(self, generation: int) -> None:
-        """Let the next commit wait for others, since its generation is lower than it could have been."""
+        """Queue the next commit again with its real generation, which is lower than the bound."""
         heapreplace(self._heap, (-generation, self._heap[0][1]))
 
     def drop(self) -> None:
         _, commit_id = heappop(self._heap)
-        self._waiting[self.reached[commit_id]] -= 1
+        self._queued[self.reached[commit_id]] -= 1
 
     def can_meet(self) -> bool:
-        """Whether a common ancestor can be found that is not below another one."""
-        is_open = self._waiting[_OURS] > 0 and self._waiting[_THEIRS] > 0
-        return bool(self._heap) and (self._waiting[_BOTH] > 0 or is_open)
+        """Return whether a common ancestor that is not below another one can still be found."""
+        is_open = self._queued[_OURS] > 0 and self._queued[_THEIRS] > 0
+        return bool(self._heap) and (self._queued[_BOTH] > 0 or is_open)
 
 
 def _parents(origin: Origin) -> tuple[str, ...]:
@@ -316,7 +326,7 @@ def _parents(origin: Origin) -> tuple[str, ...]:
 
 
 def _is_same(one: TableEntry | None, other: TableEntry | None) -> bool:
-    """Whether two entries are the same state of a table; what was settled meanwhile is no change."""
+    """Return whether two entries are the same state of a table. Settling does not change the state."""
     if one is None or other is None:
         return one is other
     return (one.dataset, one.home, one.version) == (other.dataset, other.home, other.version)

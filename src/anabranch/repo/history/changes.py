@@ -1,7 +1,7 @@
-"""What happened to the rows of one table, commit by commit, along the first parents of a commit.
+"""The changes of one table, commit by commit, along the first parents of a commit.
 
-Each step is what a commit has against its first parent, so that the steps between two commits make the one out of the
-other. Which commits touched the table, the commits before a later one tell; others are not read.
+Each step is the difference between a commit and its first parent, so that the steps between two commits turn the one
+into the other. Commit summaries list the changed tables, so commits that did not change the table are not read.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 __all__ = ["CommitChanges", "TableFeed"]
 
-# So many commits are read together.
-_AT_A_TIME = 64
+# The number of commits that are read in parallel.
+_BATCH_SIZE = 64
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitChanges:
-    """What one commit did to one table. Rows are compared when somebody asks for them.
+    """The change of one table in one commit. Rows are compared only when they are read.
 
-    Where the table came or went by a rename, its other name is told.
+    If the commit renamed the table, `renamed_from` or `renamed_to` is its other name.
     """
 
     commit: GraphCommit
@@ -44,43 +44,43 @@ class CommitChanges:
 
     @property
     def counts(self) -> TableCounts:
-        """How many rows came, changed and went by this commit."""
+        """The number of rows that this commit inserted, updated and deleted."""
         return self.diff.counts
 
     @property
     def time(self) -> datetime:
-        """When the commit was made."""
+        """The time of the commit."""
         return _EPOCH + timedelta(microseconds=self.commit.created_at)
 
     def iter_rows(self) -> Iterator[RowChange]:
-        """Read the rows that this commit changed, in no order."""
+        """Read the rows that this commit changed, in no particular order."""
         return self.diff.iter_rows()
 
     def iter_batches(self) -> "pa.RecordBatchReader":
-        """The rows that the commit changed, as a `TableDiff` has them, behind `commit`, `version` and `time`."""
+        """Return a reader of the changed rows: `commit`, `version` and `time`, then the columns of `TableDiff`."""
         import pyarrow as pa
 
         rows = self.diff.iter_batches()
-        spec = {
+        constants = {
             "commit": pa.scalar(self.commit.graph_commit_id),
             "version": pa.scalar(self.commit.manifest_version, pa.int64()),
             "time": pa.scalar(self.time, pa.timestamp("us", "UTC")),
         }
-        schema = pa.schema([*((name, value.type) for name, value in spec.items()), *rows.schema])
+        schema = pa.schema([*((name, value.type) for name, value in constants.items()), *rows.schema])
         batches = (
-            pa.record_batch([*(pa.repeat(value, len(batch)) for value in spec.values()), *batch.columns], schema)
+            pa.record_batch([*(pa.repeat(value, len(batch)) for value in constants.values()), *batch.columns], schema)
             for batch in rows
         )
         return pa.RecordBatchReader.from_batches(schema, batches)
 
     def to_arrow(self) -> "pa.Table":
-        """The rows that this commit changed as one table."""
+        """Return the rows that this commit changed as one table."""
         return self.iter_batches().read_all()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Plan:
-    """The table before and after some commits, and those of them that may have changed it, oldest first."""
+    """A table before and after a range of commits, and the commits that may have changed it, oldest first."""
 
     before: TableEntry | None
     after: TableEntry | None
@@ -88,7 +88,7 @@ class _Plan:
 
 
 class TableFeed:
-    """The changes of one table: planned from the commits alone, and read step by step, by whoever has the step."""
+    """The changes of one table. They are planned from commit summaries. Any process can read a single step."""
 
     def __init__(
         self,
@@ -104,50 +104,55 @@ class TableFeed:
         self._load_comparer = load_comparer
 
     def list_commits(self, *, since: str | None, until: str) -> list[GraphCommit]:
-        """The commits after one ref and up to another that may have changed the table, oldest first."""
+        """Return the commits after `since` and up to `until` that may have changed the table, oldest first."""
         return self._plan(since, until).commits
 
     def iter_states(self, *, since: str | None, until: str) -> Iterator[TableChange]:
-        """The table before and after each of these commits, oldest first; no table is opened."""
+        """Yield the table before and after each of these commits, oldest first, without opening a table."""
         return self._iter_states(self._plan(since, until))
 
     def state_at(self, ref: str) -> TableChange:
-        """The table as a ref has it, as if its commit had made it out of nothing."""
+        """Return the table at a ref, as if its commit had created it."""
         record = self._resolve(ref)
         return TableChange(commit=record.commit, before=None, after=self._find(record))
 
     def iter_changes(self, *, since: str | None, until: str) -> Iterator[CommitChanges]:
-        """What each of these commits did to the table, without those that only rewrote it."""
+        """Yield the change of each of these commits, without commits that only rewrote files.
+
+        Raise TableNotFoundError if the table does not exist in this range.
+        """
         plan = self._plan(since, until)
         is_named = any(str(self._key) in commit.tables for commit in plan.commits)
         if plan.before is None and plan.after is None and not is_named:
             where = f"up to '{until}'" if since is None else f"from '{since}' to '{until}'"
             raise TableNotFoundError(
-                f"there is no table '{self._key}' {where}", hint="list the commits to see the tables they changed"
+                f"there is no table '{self._key}' {where}", hint="list the commits to see the tables that they changed"
             )
         steps = map(self.compare, self._iter_states(plan))
         return (self._with_names(step) for step in steps if not step.diff.is_empty)
 
     def newest_common(self, one: str, other: str) -> GraphCommit:
-        """The newest commit that two refs both have in their history."""
+        """Return the newest commit that is in the history of both refs."""
         return self._newest_common(self._resolve(one), self._resolve(other))
 
     def compare(self, change: TableChange) -> CommitChanges:
-        # A state before a commit is its parent's, whichever commit made it.
+        """Return the change between the two states of a step."""
+        # Name the parent as the commit of the state before, so that errors about collected data name it.
         before = self._table(change.before, change.commit.parent_commit_id)
         after = self._table(change.after, change.commit.graph_commit_id)
         diff = TableDiff(str(self._key), before=before, after=after, load_comparer=self._load_comparer)
         return CommitChanges(commit=change.commit, diff=diff)
 
     def _with_names(self, step: CommitChanges) -> CommitChanges:
+        """Add the other name of the table if the commit renamed it."""
         commit, commits = step.commit, self._records.commits
-        came_or_went = step.diff.before is None or step.diff.after is None
-        if commit.parent_commit_id is None or not came_or_went or len(commit.tables) < 2:
+        added_or_removed = step.diff.before is None or step.diff.after is None
+        if commit.parent_commit_id is None or not added_or_removed or len(commit.tables) < 2:
             return step
         old, new = (commits.tables_of(commits.get(each)) for each in (commit.parent_commit_id, commit.graph_commit_id))
         names = {str(now): str(was) for now, was in find_renamed(old, new).items()}
-        left = next((now for now, was in names.items() if was == str(self._key)), None)
-        return replace(step, renamed_from=names.get(str(self._key)), renamed_to=left)
+        new_name = next((now for now, was in names.items() if was == str(self._key)), None)
+        return replace(step, renamed_from=names.get(str(self._key)), renamed_to=new_name)
 
     def _table(self, entry: TableEntry | None, commit_id: str | None) -> Table | None:
         return None if entry is None else Table(self._records.context, self._key, entry, commit_id=commit_id)
@@ -168,24 +173,24 @@ class TableFeed:
             commit = None
         if first is not None and (commit is None or commit.graph_commit_id != first.commit.graph_commit_id):
             raise self._not_before(first, last, since=str(since), until=until)
-        return _Plan(before=self._find(first), after=self._find(last), commits=self._choose(commits[::-1]))
+        return _Plan(before=self._find(first), after=self._find(last), commits=self._select(commits[::-1]))
 
     def _not_before(self, first: CommitRecord, last: CommitRecord, *, since: str, until: str) -> AnabranchError:
         common = self._newest_common(first, last)
         if common.graph_commit_id == last.commit.graph_commit_id:
             return InvalidInputError(
-                f"'{since}' comes after '{until}'", hint="changes are told from the older to the newer: swap the two"
+                f"'{since}' comes after '{until}'", hint="pass the older ref as since and the newer one as until"
             )
-        wanted = first.commit.graph_commit_id
-        shown = "" if since == wanted else f" ('{since}')"
+        commit_id = first.commit.graph_commit_id
+        shown = "" if since == commit_id else f" ('{since}')"
         return NotInHistoryError(
-            f"commit {wanted}{shown} is not in the history of '{until}'",
-            hint=f"the branch was reset, or it is another one: begin after {common.graph_commit_id}, the newest commit "
-            "that both have, or see by a diff how they differ",
+            f"commit {commit_id}{shown} is not in the history of '{until}'",
+            hint=f"the branch was reset, or it is another branch: pass since='{common.graph_commit_id}', the newest "
+            "common commit, or compare the two with a diff",
         )
 
     def _newest_common(self, one: CommitRecord, other: CommitRecord) -> GraphCommit:
-        # Every history begins with the repository's first commit, so that they meet there at the latest.
+        # This ends, because every history begins with the first commit of the repository.
         left, right = (self._records.commits.iter_history(record) for record in (one, other))
         mine, theirs = next(left), next(right)
         while mine.graph_commit_id != theirs.graph_commit_id:
@@ -195,8 +200,8 @@ class TableFeed:
                 theirs = next(right)
         return mine
 
-    def _choose(self, commits: Sequence[GraphCommit]) -> list[GraphCommit]:
-        """Those that may have changed the table."""
+    def _select(self, commits: Sequence[GraphCommit]) -> list[GraphCommit]:
+        """Return the commits that may have changed the table."""
         name, live = str(self._key), self._list_live(commits)
         return [
             commit
@@ -205,9 +210,9 @@ class TableFeed:
         ]
 
     def _list_live(self, commits: Sequence[GraphCommit]) -> frozenset[str]:
-        """The commits made on a live branch, where main moves tables that no commit of the branch names.
+        """Return the commits of a live branch. They may show a change of main that no commit of the branch lists.
 
-        Such a branch is made from main and from nothing else, so that its commits come right after main's.
+        A live branch is always created from main, so that its commits directly follow those of main.
         """
         rest = iter(commits)
         first = next((commit for commit in rest if commit.branch != MAIN), None)
@@ -218,8 +223,8 @@ class TableFeed:
 
     def _iter_states(self, plan: _Plan) -> Iterator[TableChange]:
         commits, before = plan.commits, plan.before
-        for start in range(0, len(commits), _AT_A_TIME):
-            for record in in_parallel(self._read, commits[start : start + _AT_A_TIME]):
+        for start in range(0, len(commits), _BATCH_SIZE):
+            for record in in_parallel(self._read, commits[start : start + _BATCH_SIZE]):
                 after = self._find(record)
                 if after != before:
                     yield TableChange(commit=record.commit, before=before, after=after)

@@ -1,7 +1,7 @@
-"""What differs between two states: tables, columns, and rows with their values before and after.
+"""The differences between two states: tables, columns, and rows with their values before and after.
 
-Equal pointers are equal tables. Otherwise only the rows are read that the two versions may differ in, and matched by
-their key, or, without one, by their values and then by the ids that Lance gave them.
+Tables with the same version are equal. Otherwise only the rows that may differ are read. They are matched by their key,
+or, without a key, by their values and then by their Lance row ids.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -39,7 +39,7 @@ _NO_ROWS = TableCounts(inserted=0, updated=0, deleted=0)
 
 
 class TableChangeKind(StrEnum):
-    """What happened to a table."""
+    """The kind of a table change."""
 
     ADDED = "added"
     REMOVED = "removed"
@@ -47,7 +47,7 @@ class TableChangeKind(StrEnum):
 
 
 class RowChangeKind(StrEnum):
-    """What happened to a row."""
+    """The kind of a row change."""
 
     INSERTED = "inserted"
     UPDATED = "updated"
@@ -56,7 +56,7 @@ class RowChangeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaChange:
-    """A column that was added, removed, renamed, retyped or changed in whether it may be null."""
+    """A column that was added, removed or renamed, or whose type or nullability changed."""
 
     change: str
     column: str
@@ -66,7 +66,7 @@ class SchemaChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowChange:
-    """One row before and after; `columns` are those whose values differ, of an updated row."""
+    """One row before and after. `columns` are the changed columns of an updated row."""
 
     table: str
     change: RowChangeKind
@@ -76,7 +76,7 @@ class RowChange:
 
 
 class TableDiff:
-    """One table that differs. Rows are compared when somebody asks for them, and again for each who does."""
+    """One table that differs. Rows are compared when they are read, and again each time. Counts are kept."""
 
     def __init__(
         self, key: str, *, before: Table | None, after: Table | None, load_comparer: Callable[[], RowComparer]
@@ -91,26 +91,26 @@ class TableDiff:
 
     @property
     def change(self) -> TableChangeKind:
-        """Whether the table came, went or changed."""
+        """Whether the table was added, removed or changed."""
         if self.before is None:
             return TableChangeKind.ADDED
         return TableChangeKind.REMOVED if self.after is None else TableChangeKind.CHANGED
 
     @property
     def renamed_from(self) -> str | None:
-        """The name it had before, if that was another."""
+        """The old name if the table was renamed, else None."""
         return self.before.key if self.before is not None and self.before.key != self.key else None
 
     @cached_property
     def columns(self) -> tuple[SchemaChange, ...]:
-        """How the schema differs; of a table that was added or removed, nothing is said."""
+        """The differences of the schemas. Empty for a table that was added or removed."""
         if self.before is None or self.after is None:
             return ()
         return tuple(_iter_column_changes(self.before, self.after, self._difference.columns))
 
     @cached_property
     def counts(self) -> TableCounts:
-        """How many rows differ; their values are not kept."""
+        """The number of rows that differ."""
         if self.before is None or self.after is None:
             return TableCounts(
                 inserted=0 if self.after is None else self.after.count_rows(),
@@ -122,37 +122,37 @@ class TableDiff:
         if not self._keys:
             return self._load_comparer().count(self._comparison(with_filled=True))
         found = self._load_comparer().count(self._comparison(with_filled=False))
-        # A key is in one row only: those that got or lost a value in a new or old column have changed, and no other.
+        # Each key is in one row, so every row that got or lost a value in an added or removed column is an update.
         return replace(found, updated=found.updated + count_parts(older for older, _ in self._filled))
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to see, as of a table that was only rewritten."""
+        """Whether there are no differences, for example because the files were only rewritten."""
         if self.change is not TableChangeKind.CHANGED or self.renamed_from is not None or self.columns:
             return False
         if count_parts(self._difference.older) != count_parts(self._difference.newer):
-            return False  # the rest is in both, so that rows came or went, whatever is in them
+            return False  # All other rows are in both versions, so rows were inserted or deleted.
         return not self.counts.total
 
     @property
     def rows_to_compare(self) -> int:
-        """How many rows are read whole to find those that differ."""
+        """The number of rows that must be read to find those that differ."""
         filled = sum(older.rows + newer.rows for older, newer in self._filled)
         return count_parts(self._difference.older) + count_parts(self._difference.newer) + filled
 
     @property
     def appended(self) -> RowSide | None:
-        """The rows that came, if nothing else can differ: there is nothing to compare then."""
+        """The new rows if rows were only appended, so that nothing needs to be compared. Else None."""
         if self.before is None or self._difference.older or self._filled:
             return None
         return _side(self.after, self._difference.newer, with_row_ids=False)
 
     def iter_batches(self) -> "pa.RecordBatchReader":
-        """The rows that differ: `change`, `columns`, and `before` and `after` as structs."""
+        """Return a reader of the rows that differ: `change`, `columns`, and `before` and `after` as structs."""
         return self._load_comparer().compare(self._comparison(with_filled=True))
 
     def iter_rows(self) -> Iterator[RowChange]:
-        """Read the rows that differ, in no order."""
+        """Read the rows that differ, in no particular order."""
         for batch in self.iter_batches():
             for row in python_values(batch.to_struct_array()):
                 yield RowChange(
@@ -164,7 +164,7 @@ class TableDiff:
                 )
 
     def to_arrow(self) -> "pa.Table":
-        """The rows that differ as one table, with a column that says what happened to each."""
+        """Return the rows that differ as one table. The column `change` has the kind of each change."""
         return self.iter_batches().read_all()
 
     @cached_property
@@ -181,7 +181,7 @@ class TableDiff:
 
     @cached_property
     def _keys(self) -> tuple[ColumnPair, ...]:
-        """The primary key as pairs of columns, if both versions have the same."""
+        """The primary key as pairs of columns. Empty if the two versions have different keys."""
         if self.before is None or self.after is None:
             return ()
         by_newer = {pair.newer: pair for pair in self._difference.columns}
@@ -206,7 +206,7 @@ class TableDiff:
 
 
 class Diff:
-    """All that differs between two states, by table."""
+    """The differences between two states, by table."""
 
     def __init__(self, before: Snapshot, after: Snapshot, tables: tuple[TableDiff, ...]) -> None:
         self.before = before
@@ -218,40 +218,43 @@ class Diff:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to see: a table that was only rewritten has no differences."""
+        """Whether no table differs. A table whose files were only rewritten has no differences."""
         return all(table.is_empty for table in self.tables)
 
     def summary(self) -> dict[str, TableCounts]:
-        """How many rows of each table differ."""
+        """Return the number of rows that differ, by table."""
         return {table.key: table.counts for table in self.tables if not table.is_empty}
 
     def iter_rows(self) -> Iterator[RowChange]:
-        """Read the rows that differ, table by table, in no order."""
+        """Read the rows that differ, table by table, in no particular order."""
         for table in self.tables:
             yield from table.iter_rows()
 
     def to_arrow(self) -> "dict[str, pa.Table]":
-        """The rows that differ, as one Arrow table for each table of the repository."""
+        """Return the rows that differ as one Arrow table for each changed table."""
         return {table.key: table.to_arrow() for table in self.tables}
 
 
 def diff_snapshots(
     before: Snapshot, after: Snapshot, *, keys: Sequence[str] | None, load_comparer: Callable[[], RowComparer]
 ) -> Diff:
-    """Compare two snapshots, related or not; no row is read before somebody asks for it."""
+    """Compare two snapshots, also without a common history. Rows are read only when the result is used.
+
+    Raise TableNotFoundError if one of `keys` is in neither snapshot.
+    """
     old, new = before.entries, after.entries
-    wanted = None if keys is None else {TableKey.parse(key) for key in keys}
-    for key in wanted or ():
+    selected = None if keys is None else {TableKey.parse(key) for key in keys}
+    for key in selected or ():
         if key not in old and key not in new:
-            raise TableNotFoundError(f"there is no table '{key}' on either side", hint="list the tables of both")
+            raise TableNotFoundError(f"there is no table '{key}' on either side", hint="list the tables of both refs")
     renamed = find_renamed(old, new)
     tables = []
     for key in sorted({*old, *new}):
-        was = renamed.get(key, key)
+        old_key = renamed.get(key, key)
         is_gone = key in old and key not in new and key in renamed.values()
-        if is_gone or (wanted is not None and key not in wanted and was not in wanted):
+        if is_gone or (selected is not None and key not in selected and old_key not in selected):
             continue
-        left = before[str(was)] if was in old else None
+        left = before[str(old_key)] if old_key in old else None
         right = after[str(key)] if key in new else None
         if left is None or right is None or key in renamed or left.entry != right.entry:
             tables.append(TableDiff(str(key), before=left, after=right, load_comparer=load_comparer))
@@ -259,17 +262,20 @@ def diff_snapshots(
 
 
 def find_renamed(before: TableMap, after: TableMap) -> dict[TableKey, TableKey]:
-    """The tables that have another name by now, {new: old}: the dataset is the same, and its old name is free."""
-    gone = _names_by_dataset(before, besides=after)
-    come = _names_by_dataset(after, besides=before)
-    # A dataset may be there by several names, at several states; each is one table at most on the other side.
-    return {new: old for dataset, names in come.items() for new, old in zip(names, gone.get(dataset, ()), strict=False)}
+    """Return the renamed tables as {new key: old key}: the same dataset, and no table has the old key any more."""
+    removed = _keys_by_dataset(before, excluding=after)
+    added = _keys_by_dataset(after, excluding=before)
+    # One dataset may have several keys. Pair them in order; the rest are added or removed tables.
+    renamed: dict[TableKey, TableKey] = {}
+    for dataset, keys in added.items():
+        renamed.update(zip(keys, removed.get(dataset, ()), strict=False))
+    return renamed
 
 
-def _names_by_dataset(tables: TableMap, *, besides: TableMap) -> dict[str, list[TableKey]]:
+def _keys_by_dataset(tables: TableMap, *, excluding: TableMap) -> dict[str, list[TableKey]]:
     found: dict[str, list[TableKey]] = {}
     for key in sorted(tables):
-        if key not in besides:
+        if key not in excluding:
             found.setdefault(tables[key].dataset, []).append(key)
     return found
 
@@ -281,7 +287,7 @@ def _side(table: Table | None, parts: Sequence[Part], *, with_row_ids: bool) -> 
 
 
 def _all_of(before: Table | None, after: Table | None) -> Difference:
-    """Every row of a table that is on one side only."""
+    """Return all rows of a table that only one side has as the difference."""
     table = after if before is None else before
     if table is None:
         return Difference(columns=(), older=(), newer=())

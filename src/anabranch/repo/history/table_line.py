@@ -1,4 +1,4 @@
-"""The commits that changed one table, in the order in which a branch saw them."""
+"""The commits that changed one table, in the order in which they reached a branch."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,13 +12,13 @@ from anabranch.storage.parallel import in_parallel
 
 __all__ = ["TableChange", "iter_table_changes"]
 
-# So many commits are read together.
-_AT_A_TIME = 64
+# The number of commits that are read in parallel.
+_BATCH_SIZE = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableChange:
-    """A table before and after one commit; None where there was no such table."""
+    """A table before and after one commit. None if the table does not exist."""
 
     commit: GraphCommit
     before: TableEntry | None
@@ -27,10 +27,10 @@ class TableChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Step:
-    """One commit of the line that has to do with the table.
+    """One commit that changed the table, or froze a live branch.
 
-    `saw` is the commit of main under a live branch; only there `before` is given, as main may have moved between two
-    commits of the branch. Elsewhere it is what the step before left.
+    `saw` is the commit of main that a live branch was based on. Only on a live branch `before` is set, because main may
+    have changed the table between two commits of the branch. Elsewhere it is the state after the older step.
     """
 
     commit: GraphCommit
@@ -40,18 +40,19 @@ class _Step:
 
 
 def iter_table_changes(records: RepoStore, record: CommitRecord, key: TableKey) -> Iterator[TableChange]:
-    """The changes of a table along the first parents of a commit, newest first.
+    """Yield the changes of a table along the first parents of a commit, newest first.
 
-    Commits that did not touch the table are passed over without reading them. Where a live branch showed main's table,
-    what main did to it in that time belongs to the line, too.
+    Commits that did not change the table are skipped without reading them. While a live branch showed the table of
+    main, the changes of main are part of the history of the branch, too.
     """
-    told: set[str] = set()
+    seen: set[str] = set()
     steps = _iter_steps(records, record, key)
     state, saw = records.commits.find_table(record, key), record.saw
     step = next(steps, None)
     while step is not None:
         if state != step.after:
-            yield from _iter_untold(_iter_main(records, key, saw, newest=state, until=step.after), told)
+            # The branch was live: main changed the table after this step.
+            yield from _iter_unseen(_iter_main(records, key, saw, newest=state, until=step.after), seen)
         older = next(steps, None)
         if _is_live(step) or _is_freeze(step):
             state, saw = step.before, step.saw
@@ -59,23 +60,24 @@ def iter_table_changes(records: RepoStore, record: CommitRecord, key: TableKey) 
             state, saw = None if older is None else older.after, None
         if not _is_freeze(step):
             change = TableChange(commit=step.commit, before=state, after=step.after)
-            yield from _iter_untold(iter((change,)), told)
+            yield from _iter_unseen(iter((change,)), seen)
         step = older
     if state is not None:
-        yield from _iter_untold(_iter_main(records, key, saw, newest=state, until=None), told)
+        yield from _iter_unseen(_iter_main(records, key, saw, newest=state, until=None), seen)
 
 
-def _iter_untold(changes: Iterator[TableChange], told: set[str]) -> Iterator[TableChange]:
+def _iter_unseen(changes: Iterator[TableChange], seen: set[str]) -> Iterator[TableChange]:
+    """Yield the changes of commits that are not in `seen`, and add them to it."""
     for change in changes:
-        if change.commit.graph_commit_id not in told:
-            told.add(change.commit.graph_commit_id)
+        if change.commit.graph_commit_id not in seen:
+            seen.add(change.commit.graph_commit_id)
             yield change
 
 
 def _iter_main(
     records: RepoStore, key: TableKey, saw: str | None, *, newest: TableEntry | None, until: TableEntry | None
 ) -> Iterator[TableChange]:
-    """What main did to a table from one state of it to another, newest first."""
+    """Yield the changes of main from the state `newest` down to the state `until`, newest first."""
     start = records.heads.get(BranchName(MAIN)).head if saw is None else records.commits.get(saw)
     steps = _iter_steps(records, start, key)
     step = next((step for step in steps if step.after == newest), None)
@@ -96,9 +98,9 @@ def _is_freeze(step: _Step) -> bool:
 def _iter_steps(records: RepoStore, record: CommitRecord, key: TableKey) -> Iterator[_Step]:
     name = str(key)
     history = records.commits.iter_history(record)
-    touching = (commit for commit in history if name in commit.tables or commit.kind is CommitKind.FREEZE)
-    while some := list(islice(touching, _AT_A_TIME)):
-        yield from in_parallel(lambda commit: _read_step(records, commit, key), some)
+    relevant = (commit for commit in history if name in commit.tables or commit.kind is CommitKind.FREEZE)
+    while batch := list(islice(relevant, _BATCH_SIZE)):
+        yield from in_parallel(lambda commit: _read_step(records, commit, key), batch)
 
 
 def _read_step(records: RepoStore, commit: GraphCommit, key: TableKey) -> _Step:
@@ -106,12 +108,12 @@ def _read_step(records: RepoStore, commit: GraphCommit, key: TableKey) -> _Step:
     after = records.commits.find_table(record, key)
     if commit.kind is CommitKind.FREEZE:
         return _Step(commit=commit, after=after, saw=None, before=after)
-    before = None if record.saw is None else _before_on_main(records, record, key)
+    before = None if record.saw is None else _state_before(records, record, key)
     return _Step(commit=commit, after=after, saw=record.saw, before=before)
 
 
-def _before_on_main(records: RepoStore, record: CommitRecord, key: TableKey) -> TableEntry | None:
-    """The table right before a commit that was made with main under it: as the branch then showed it."""
+def _state_before(records: RepoStore, record: CommitRecord, key: TableKey) -> TableEntry | None:
+    """Return the table right before a commit of a live branch, as the view of the branch had it then."""
     commit = record.commit
     entry = records.heads.get_numbered(BranchName(commit.branch), commit.manifest_version - 1)
     if entry.state.mode is BranchMode.LIVE and record.saw is not None:

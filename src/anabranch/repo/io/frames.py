@@ -75,7 +75,7 @@ def _prepare(tx: Transaction, request: FrameRequest, new_schema: pa.Schema) -> S
 def _stage(
     tx: Transaction, request: FrameRequest, prepared: StagedTable, written: Sequence[WrittenFragment], schema: pa.Schema
 ) -> Loaded:
-    """Stage written rows. If the request says so, keep only the last row of each key."""
+    """Stage written rows. With on_duplicate='last', keep only the last row of each key."""
     fragments, repeated = tuple(written), 0
     if request.on_duplicate is OnDuplicate.LAST:
         overwrites = schema if request.mode is LoadMode.OVERWRITE else None

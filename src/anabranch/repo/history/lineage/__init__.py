@@ -1,1 +1,4 @@
-"""How a table came to be: what commits say about it, the graph of it, and drawings of the graph."""
+"""The origin of a table: pipeline metadata of commits, the lineage graph, and drawings of the graph.
+
+Start with `trace.trace_lineage`.
+"""

@@ -1,4 +1,4 @@
-"""The graph of what a table came from, as a value."""
+"""The lineage graph of a table as a value."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,9 +12,9 @@ __all__ = ["Lineage"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lineage:
-    """All that a table at one commit came from.
+    """Everything that a table at one commit was made from.
 
-    The first node is the table itself. A pipeline that reads what it wrote before makes a cycle.
+    The first node is the table itself. A pipeline that reads its own output makes a cycle.
     """
 
     table: str
@@ -23,15 +23,15 @@ class Lineage:
     edges: tuple[LineageEdge, ...]
 
     def to_text(self) -> str:
-        """Draw a tree: below each table what made it, below that what it was made from."""
+        """Draw a tree: below each table the pipelines and commits that made it, below these their inputs."""
         return draw_text(self.nodes, self.edges)
 
     def to_svg(self) -> str:
-        """Draw the graph from left to right, as one SVG file that needs nothing else."""
+        """Draw the graph from left to right as a self-contained SVG file."""
         return draw_svg(self.nodes, self.edges)
 
     def to_dict(self) -> dict[str, Any]:
-        """The graph in values that JSON holds."""
+        """Return the graph as a dict for JSON."""
         return {
             "table": self.table,
             "commit_id": self.commit_id,

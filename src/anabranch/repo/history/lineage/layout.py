@@ -1,4 +1,4 @@
-"""Where the nodes of a graph go: in columns from left to right, each before what it leads to."""
+"""Layout of a graph: nodes in columns from left to right, each one left of its targets."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,18 +9,19 @@ __all__ = ["Arrow", "Box", "Size", "lay_out"]
 
 _GAP_X = 56.0
 _GAP_Y = 18.0
-# Columns are put in order, and boxes moved beside their neighbours, so often; more changes nothing that one would see.
+# The number of passes that sort the columns and move boxes next to their neighbours. More passes change nothing
+# visible.
 _SWEEPS = 6
 
 Size = tuple[float, float]
 Point = tuple[float, float]
-# A node, or a place where an edge passes a column.
+# A node, or the point where an edge crosses a column.
 Spot = str | tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Box:
-    """The place of a node: its left upper corner and its size."""
+    """The position of a node: its upper left corner and its size."""
 
     x: float
     y: float
@@ -30,14 +31,14 @@ class Box:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrow:
-    """The way of an edge, as points; `is_back` if it goes against the others, as part of a cycle."""
+    """The points of an edge. `is_back` is True if it points from right to left, as part of a cycle."""
 
     points: tuple[Point, ...]
     is_back: bool
 
 
 def lay_out(sizes: Mapping[str, Size], edges: Sequence[tuple[str, str]]) -> tuple[dict[str, Box], list[Arrow]]:
-    """Place nodes of these sizes, the first of them rightmost, and the edges between them, in their order."""
+    """Return the boxes of nodes with these sizes, the first one rightmost, and the arrows of the edges."""
     back = _find_back(list(sizes), edges)
     columns_of = _find_columns(list(sizes), [edge for edge in edges if edge not in back])
     routes = [_route(number, edge, columns_of) for number, edge in enumerate(edges)]
@@ -70,7 +71,7 @@ def lay_out(sizes: Mapping[str, Size], edges: Sequence[tuple[str, str]]) -> tupl
 
 
 def _find_back(names: Sequence[str], edges: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
-    """The edges without which there is no cycle, as a walk against the edges from the first node meets them."""
+    """Return edges whose removal breaks all cycles. They are found by a walk against the edges from the first node."""
     sources: dict[str, list[str]] = {name: [] for name in names}
     for source, target in edges:
         sources[target].append(source)
@@ -93,7 +94,7 @@ def _find_back(names: Sequence[str], edges: Sequence[tuple[str, str]]) -> set[tu
 
 
 def _find_columns(names: Sequence[str], edges: Sequence[tuple[str, str]]) -> dict[str, int]:
-    """The column of each node, 0 on the right: one left of the leftmost that it leads to."""
+    """Return the column of each node, 0 on the right: one left of its leftmost target."""
     waiting = dict.fromkeys(names, 0)
     sources: dict[str, list[str]] = {name: [] for name in names}
     for source, target in edges:
@@ -101,7 +102,7 @@ def _find_columns(names: Sequence[str], edges: Sequence[tuple[str, str]]) -> dic
         sources[target].append(source)
     columns = dict.fromkeys(names, 0)
     ready = [name for name in names if not waiting[name]]
-    for name in ready:  # grows while it is walked
+    for name in ready:  # The list grows during the loop.
         for source in sources[name]:
             columns[source] = max(columns[source], columns[name] + 1)
             waiting[source] -= 1
@@ -119,30 +120,30 @@ def _route(number: int, edge: tuple[str, str], columns: Mapping[str, int]) -> li
 def _find_middles(
     columns: Sequence[list[Spot]], links: Sequence[tuple[Spot, Spot]], heights: Mapping[Spot, float]
 ) -> dict[Spot, float]:
-    """How far down the middle of each spot is: close to its neighbours, and never above another one."""
+    """Return the vertical middle of each spot: close to its neighbours, without overlap."""
     neighbours: dict[Spot, list[Spot]] = {spot: [] for column in columns for spot in column}
     for left, right in links:
         neighbours[left].append(right)
         neighbours[right].append(left)
-    middles = {spot: float(place) for column in columns for place, spot in enumerate(column)}
+    middles = {spot: float(row) for column in columns for row, spot in enumerate(column)}
     for sweep in range(_SWEEPS):
         for column in columns if sweep % 2 == 0 else reversed(columns):
-            wanted = {spot: fmean([middles[other] for other in neighbours[spot]] or [middles[spot]]) for spot in column}
+            ideal = {spot: fmean([middles[other] for other in neighbours[spot]] or [middles[spot]]) for spot in column}
             if sweep < _SWEEPS // 2:
-                column.sort(key=wanted.__getitem__)
-            middles.update(_spread(column, wanted, heights))
+                column.sort(key=ideal.__getitem__)
+            middles.update(_spread(column, ideal, heights))
     top = min((middles[spot] - heights[spot] / 2 for spot in middles), default=0.0)
     return {spot: middle - top for spot, middle in middles.items()}
 
 
-def _spread(column: Sequence[Spot], wanted: Mapping[Spot, float], heights: Mapping[Spot, float]) -> dict[Spot, float]:
-    """Move what would overlap apart, and the whole column to where it is wanted on average."""
+def _spread(column: Sequence[Spot], ideal: Mapping[Spot, float], heights: Mapping[Spot, float]) -> dict[Spot, float]:
+    """Move overlapping spots apart, then shift the column to the average of the ideal positions."""
     placed: dict[Spot, float] = {}
     end = float("-inf")
     for spot in column:
-        placed[spot] = max(wanted[spot], end + _GAP_Y + heights[spot] / 2)
+        placed[spot] = max(ideal[spot], end + _GAP_Y + heights[spot] / 2)
         end = placed[spot] + heights[spot] / 2
-    shift = fmean([wanted[spot] - placed[spot] for spot in column])
+    shift = fmean([ideal[spot] - placed[spot] for spot in column])
     return {spot: middle + shift for spot, middle in placed.items()}
 
 

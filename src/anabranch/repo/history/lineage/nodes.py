@@ -1,4 +1,4 @@
-"""The parts of a lineage: tables, what made them, and how data went from one to the other."""
+"""Nodes and edges of a lineage: tables, the pipelines and commits that made them, and the flow of data."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -10,7 +10,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class NodeKind(StrEnum):
-    """What a node stands for; `change` is any commit that is neither a load nor a pipeline's."""
+    """The kind of a node. `change` is any commit that is neither a load nor made by a pipeline."""
 
     TABLE = "table"
     PIPELINE = "pipeline"
@@ -19,7 +19,7 @@ class NodeKind(StrEnum):
 
 
 class EdgeKind(StrEnum):
-    """How data went from one node to another."""
+    """How data passed from one node to another."""
 
     READ = "read"
     MADE = "made"
@@ -28,12 +28,12 @@ class EdgeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineageNode:
-    """A table, or what made one.
+    """A table, or the pipeline or commits that made a table.
 
-    A table is one node by its name, at whatever commits it was read; `commit_id` is the newest of them, and `rows` its
-    rows there, None if it was not found. What made a table is one node for each pipeline and each kind of commit:
-    `commits` of them, of which `commit_id` and the first line of its `message` are the newest's. `created_at` is that
-    commit's time in microseconds since 1970; `write` says how a pipeline writes.
+    There is one node for each table name. `commit_id` is the newest commit at which the table was read, and `rows` the
+    number of its rows there, or None if it was not found. For each table there is one node for each pipeline and one
+    for each kind of commit. It counts `commits`, and has the id and the first line of the message of the newest one.
+    `created_at` is the time of that commit in microseconds since 1970. `write` is the write mode of a pipeline.
     """
 
     id: str
@@ -49,7 +49,7 @@ class LineageNode:
 
     @property
     def about(self) -> str:
-        """What there is to say of it besides its name, in a few words."""
+        """A short description besides the name, such as the number of rows or commits."""
         match self.kind:
             case NodeKind.TABLE:
                 return "not found" if self.rows is None else "1 row" if self.rows == 1 else f"{self.rows:,} rows"
@@ -66,7 +66,7 @@ class LineageNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineageEdge:
-    """Data went from `source` to `target`; both are ids of nodes."""
+    """Data passed from `source` to `target`. Both are ids of nodes."""
 
     source: str
     target: str

@@ -1,6 +1,6 @@
-"""What a commit says about the pipeline that made it.
+"""The metadata of a commit about the pipeline that made it.
 
-Anybody can write metadata, so what makes no sense is passed over, and never an error.
+Any writer can set metadata, so invalid values are ignored and never raise an error.
 """
 
 import json
@@ -25,7 +25,7 @@ __all__ = [
     "made_by",
 ]
 
-# The keys of the metadata that a pipeline leaves.
+# The metadata keys that a pipeline writes.
 NAME = "pipeline"
 FILE = "pipeline.file"
 SOURCE_HASH = "pipeline.source_hash"
@@ -33,13 +33,13 @@ PARAMETERS = "pipeline.parameters"
 INPUT = "pipeline.input"
 OUTPUTS = "pipeline.outputs"
 BACKFILL = "pipeline.backfill"
-# In seconds; what claims to have taken longer did not.
-_FOREVER = 1e12
+# In seconds. A longer duration is not valid.
+_MAX_SECONDS = 1e12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputRecord:
-    """One output of a pipeline: what it was made from, and how. None where the commit does not say."""
+    """One output of a pipeline: its inputs, and how it was built. None if the commit has no valid value."""
 
     inputs: tuple[str, ...] = ()
     write: str | None = None
@@ -51,7 +51,7 @@ class OutputRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineRecord:
-    """A pipeline's run as its commit tells of it. `input` is the commit that its inputs were read at."""
+    """A pipeline run as its commit records it. `input` is the commit at which its inputs were read."""
 
     name: str
     file: str | None = None
@@ -62,7 +62,7 @@ class PipelineRecord:
 
     @classmethod
     def find(cls, metadata: Mapping[str, str]) -> Self | None:
-        """What a commit's metadata say, or None if they tell of no pipeline."""
+        """Return the record in the metadata of a commit, or None if no pipeline made the commit."""
         if not metadata.get(NAME, "").strip():
             return None
         return cls(
@@ -80,7 +80,7 @@ class PipelineRecord:
 
 
 def made_by(commit: GraphCommit) -> str:
-    """Who or what made a commit, in a word or two: a pipeline by its name, else the kind of the commit."""
+    """Return a short name for the maker of a commit: the pipeline, else the kind of the commit."""
     record = PipelineRecord.find(commit.metadata)
     if record is not None:
         return f"pipeline {record.name}"
@@ -107,7 +107,7 @@ def _text(value: object) -> str | None:
 def _duration(value: object) -> float | None:
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None
-    return float(value) if 0 <= value < _FOREVER else None
+    return float(value) if 0 <= value < _MAX_SECONDS else None
 
 
 def _is_key(value: Any) -> bool:
@@ -126,7 +126,7 @@ def _commit_id(text: str) -> str | None:
 
 
 def _json_object(text: str) -> dict[str, Any]:
-    """A JSON object; empty if the text is none, or holds what cannot be written as JSON or UTF-8 again."""
+    """Parse a JSON object. Return {} if the text is not one, or cannot be written as JSON in UTF-8 again."""
     try:
         found = json.loads(text, parse_constant=_refuse_constant)
         json.dumps(found, ensure_ascii=False, allow_nan=False).encode()
@@ -136,4 +136,4 @@ def _json_object(text: str) -> dict[str, Any]:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not valid JSON")

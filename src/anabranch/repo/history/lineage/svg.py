@@ -1,4 +1,4 @@
-"""Boxes and arrows as SVG, and a lineage drawn with them."""
+"""Draw boxes and arrows as SVG, and a lineage with them."""
 
 import unicodedata
 from collections.abc import Iterator, Sequence
@@ -15,12 +15,12 @@ _MARGIN = 24.0
 _PADDING = 12.0
 _NAME_SIZE = 13.0
 _ABOUT_SIZE = 11.0
-# Of the fonts named below, a character is as wide as this part of its height.
+# The width of a character of the fonts below, as a fraction of its height.
 _ASPECT = 0.62
 _LINE = 16.0
-# So many characters are shown; the whole text is in the title of the box.
-_SHOWN = 44
-# Edges against the others swing below the boxes.
+# The maximum number of characters to show. The whole text is in the title of the box.
+_MAX_CHARACTERS = 44
+# How far back edges curve below the boxes.
 _SWING = 44.0
 
 _STYLE = """
@@ -48,7 +48,7 @@ _STYLE = """
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrawnBox:
-    """A box: its name, lines about it, and a title that is shown when the pointer is on it."""
+    """A box: its name, lines of description, and a title that is shown as a tooltip."""
 
     id: str
     style: str
@@ -67,13 +67,13 @@ class DrawnEdge:
 
 
 def draw_svg(nodes: Sequence[LineageNode], edges: Sequence[LineageEdge]) -> str:
-    """Draw a lineage; its first node is the one whose lineage it is."""
+    """Draw a lineage. Its first node is the table that it belongs to."""
     boxes = [
         DrawnBox(
             id=node.id,
             style=f"{node.kind.value} root" if node is nodes[0] else node.kind.value,
             name=node.name,
-            # With the time on a line of its own, so that boxes are not too wide.
+            # Put the time on a line of its own to keep the boxes narrow.
             about=tuple(node.about.rsplit(" · ", 1)),
             title=f"{node.name}: {node.about}, commit {node.commit_id}",
         )
@@ -84,12 +84,12 @@ def draw_svg(nodes: Sequence[LineageNode], edges: Sequence[LineageEdge]) -> str:
 
 
 def draw_boxes(drawn: Sequence[DrawnBox], edges: Sequence[DrawnEdge], *, title: str) -> str:
-    """Draw boxes and arrows, the first box rightmost; the colours follow the reader's choice of dark or light."""
+    """Draw boxes and arrows, the first box rightmost. The colours follow the dark or light mode of the reader."""
     sizes = {each.id: _size(each) for each in drawn}
     boxes, arrows = lay_out(sizes, [(edge.source, edge.target) for edge in edges])
-    is_swinging = any(arrow.is_back for arrow in arrows)
+    has_back_arrow = any(arrow.is_back for arrow in arrows)
     width = max(box.x + box.width for box in boxes.values()) + 2 * _MARGIN
-    height = max(box.y + box.height for box in boxes.values()) + 2 * _MARGIN + (_SWING if is_swinging else 0)
+    height = max(box.y + box.height for box in boxes.values()) + 2 * _MARGIN + (_SWING if has_back_arrow else 0)
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" class="lineage" role="img" width="{width:.0f}" '
         f'height="{height:.0f}" viewBox="{-_MARGIN:.0f} {-_MARGIN:.0f} {width:.0f} {height:.0f}">',
@@ -142,14 +142,14 @@ def _path(arrow: Arrow) -> str:
 
 def _cut(text: str) -> str:
     line = " ".join(text.split())
-    return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"
+    return line if len(line) <= _MAX_CHARACTERS else f"{line[: _MAX_CHARACTERS - 1]}…"
 
 
 def _cells(text: str) -> int:
-    """How many columns a text takes: some characters take two."""
+    """Return the display width of a text. East Asian wide characters take two columns."""
     return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in text)
 
 
 def _text(text: str) -> str:
-    """Text as XML holds it; control characters cannot be in it, not even escaped."""
+    """Escape a text for XML. Replace control characters, which XML cannot contain even when escaped."""
     return escape("".join(character if character.isprintable() else "\ufffd" for character in " ".join(text.split())))

@@ -1,4 +1,4 @@
-"""A lineage as a tree of text."""
+"""Draw a lineage as a text tree."""
 
 from collections.abc import Iterator, Sequence
 
@@ -6,12 +6,12 @@ from anabranch.repo.history.lineage.nodes import EdgeKind, LineageEdge, LineageN
 
 __all__ = ["draw_text"]
 
-# What is drawn before a branch of the tree and before what is below it; the second pair is for the last one.
+# The prefix of a branch of the tree, and of the lines below it. The second pair is for the last branch.
 _BRANCHES = (("├─ ", "│  "), ("└─ ", "   "))
 
 
 def draw_text(nodes: Sequence[LineageNode], edges: Sequence[LineageEdge]) -> str:
-    """Draw each table with what it came from once; where it comes again, it is only named."""
+    """Draw each table with its inputs once. If it occurs again, only its name is repeated."""
     drawing = _Drawing({node.id: node for node in nodes}, edges)
     return "\n".join(drawing.lines(nodes[0].id))
 
@@ -25,10 +25,10 @@ class _Drawing:
         self._drawn: set[str] = set()
 
     def lines(self, root: str) -> Iterator[str]:
-        # A stack of its own: a chain of tables may be longer than Python's.
-        waiting = [(root, "", "", "", frozenset[str]())]
-        while waiting:
-            node_id, before, below, remark, path = waiting.pop()
+        # A loop with a stack, because a chain of tables may be longer than the recursion limit of Python.
+        stack = [(root, "", "", "", frozenset[str]())]
+        while stack:
+            node_id, before, below, remark, path = stack.pop()
             repeated = "as it was before" if node_id in path else "see above" if node_id in self._drawn else ""
             yield f"{before}{self._label(node_id, remark, repeated)}"
             if repeated:
@@ -39,7 +39,7 @@ class _Drawing:
             for number, edge in reversed(list(enumerate(found))):
                 here, after = _BRANCHES[number == len(found) - 1]
                 how = "the name before" if edge.kind is EdgeKind.RENAMED else ""
-                waiting.append((edge.source, below + here, below + after, how, path | {node_id}))
+                stack.append((edge.source, below + here, below + after, how, path | {node_id}))
 
     def _label(self, node_id: str, remark: str, repeated: str) -> str:
         node = self._nodes[node_id]

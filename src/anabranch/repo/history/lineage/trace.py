@@ -1,4 +1,4 @@
-"""Follow a table back through the commits that made it, and through what those were made from."""
+"""Trace a table back through the commits that made it, and through the inputs of these commits."""
 
 from collections import deque
 from dataclasses import dataclass, replace
@@ -14,8 +14,8 @@ from anabranch.repo.log.store import RepoStore
 
 __all__ = ["trace_lineage"]
 
-# They move data or make it faster to find, and leave it what it was.
-_UPKEEP = frozenset({CommitKind.COMPACT, CommitKind.INDEX, CommitKind.FREEZE})
+# Commits that rewrite or index data without changing it.
+_MAINTENANCE = frozenset({CommitKind.COMPACT, CommitKind.INDEX, CommitKind.FREEZE})
 _REBUILD = "rebuild"
 
 
@@ -24,8 +24,11 @@ State = tuple[TableKey, str, str | None, int]
 
 
 @dataclass(frozen=True, slots=True)
-class _Lead:
-    """A table at a commit, from where to go back; and its state there, unless it is to be followed in any case."""
+class _Start:
+    """A table at a commit to trace back from.
+
+    `state` is its state there. If it is None, the table is traced even if its state was already visited.
+    """
 
     key: TableKey
     record: CommitRecord
@@ -33,18 +36,19 @@ class _Lead:
 
 
 def trace_lineage(records: RepoStore, record: CommitRecord, key: TableKey) -> Lineage:
-    """All that a table came from, by the commits that touched it and by the inputs that pipelines recorded.
+    """Return the lineage of a table: the commits that changed it, and the inputs that pipelines recorded.
 
-    A state that was seen once is not followed again, so that it costs no more than the commits of the tables concerned.
+    A state is traced once, so that the cost is bounded by the number of commits of the tables concerned. Raise
+    TableNotFoundError if the commit does not have the table.
     """
     if records.commits.find_table(record, key) is None:
         raise TableNotFoundError(
             f"there is no table '{key}' in the commit {record.commit.graph_commit_id}",
-            hint="list its tables to see which exist",
+            hint="list the tables of the commit",
         )
     tracer = _Tracer(records)
-    tracer.see(key, record)
-    tracer.follow_all()
+    tracer.visit(key, record)
+    tracer.trace_all()
     return Lineage(
         table=str(key),
         commit_id=record.commit.graph_commit_id,
@@ -54,54 +58,55 @@ def trace_lineage(records: RepoStore, record: CommitRecord, key: TableKey) -> Li
 
 
 class _Tracer:
-    """Collects nodes and edges, following one lead after the other: chains of pipelines have any length."""
+    """Collects nodes and edges. It uses a queue instead of recursion, because chains of pipelines have any length."""
 
     def __init__(self, records: RepoStore) -> None:
         self._records = records
-        self._leads: deque[_Lead] = deque()
+        self._pending: deque[_Start] = deque()
         self._seen_states: set[State] = set()
         self._seen_changes: set[tuple[TableKey, str]] = set()
         self.nodes: dict[str, LineageNode] = {}
         # Edges in the order in which they were found.
         self.edges: dict[LineageEdge, None] = {}
 
-    def see(self, key: TableKey, record: CommitRecord) -> str:
-        """The node of a table that was read at a commit; where it came from is followed later."""
+    def visit(self, key: TableKey, record: CommitRecord) -> str:
+        """Return the node of a table that was read at a commit, and queue the table for tracing."""
         entry = self._records.commits.find_table(record, key)
         if entry is not None:
-            self._leads.append(_Lead(key, record, _state(key, entry)))
+            self._pending.append(_Start(key, record, _state(key, entry)))
         return self._table_node(key, record.commit, entry)
 
-    def follow_all(self) -> None:
-        while self._leads:
-            lead = self._leads.popleft()
-            # What one line has passed needs no line of its own: to begin one reads many commits at once.
-            if lead.state not in self._seen_states:
-                self._follow(lead)
+    def trace_all(self) -> None:
+        """Trace all queued tables, and those found on the way."""
+        while self._pending:
+            start = self._pending.popleft()
+            # Skip states that another trace passed: starting a trace reads many commits at once.
+            if start.state not in self._seen_states:
+                self._trace(start)
 
-    def _follow(self, lead: _Lead) -> None:
-        for change in iter_table_changes(self._records, lead.record, lead.key):
+    def _trace(self, start: _Start) -> None:
+        for change in iter_table_changes(self._records, start.record, start.key):
             if change.after is not None:
-                self._seen_states.add(_state(lead.key, change.after))
-            told = lead.key, change.commit.graph_commit_id
-            if told in self._seen_changes:
+                self._seen_states.add(_state(start.key, change.after))
+            visited = start.key, change.commit.graph_commit_id
+            if visited in self._seen_changes:
                 break
-            self._seen_changes.add(told)
-            if self._is_origin(lead.key, change):
+            self._seen_changes.add(visited)
+            if self._is_origin(start.key, change):
                 break
 
     def _is_origin(self, key: TableKey, change: TableChange) -> bool:
-        """Tell of one change of a table; whether nothing before it is left in what it made."""
+        """Record one change of a table. Return True if no older change is part of the state after it."""
         commit = change.commit
         is_new = change.before is None or change.after is None or change.before.dataset != change.after.dataset
-        if commit.kind in _UPKEEP:
+        if commit.kind in _MAINTENANCE:
             return is_new
-        if (source := self._find_elsewhere(key, change)) is not None:
-            # Its state may be the one that led here, but its line is another.
-            self._leads.append(_Lead(key, source, None))
+        if (source := self._find_source(key, change)) is not None:
+            # Trace it in any case: it may have the same state, but it has another history.
+            self._pending.append(_Start(key, source, None))
             return is_new or self._is_all_from(source, key, change)
         if is_new and (renamed := self._find_old_name(key, change)) is not None:
-            self._join(self.see(*renamed), _table_id(key), EdgeKind.RENAMED)
+            self._join(self.visit(*renamed), _table_id(key), EdgeKind.RENAMED)
             return True
         record = PipelineRecord.find(commit.metadata)
         if record is None:
@@ -111,10 +116,10 @@ class _Tracer:
         self._add_step(key, commit, record, output)
         return is_new or output.write == _REBUILD
 
-    # Commits that took a state from elsewhere
+    # Commits that took a state from another commit
 
-    def _find_elsewhere(self, key: TableKey, change: TableChange) -> CommitRecord | None:
-        """The commit that a merge, a pull, a revert or a cherry-pick took the table from."""
+    def _find_source(self, key: TableKey, change: TableChange) -> CommitRecord | None:
+        """Return the commit that a merge, pull, revert or cherry-pick took the table from, or None."""
         commit = change.commit
         match commit.kind:
             case CommitKind.MERGE | CommitKind.PULL:
@@ -125,36 +130,39 @@ class _Tracer:
             case CommitKind.REVERT:
                 reverted = self._find_commit(commit.metadata.get("commit"))
                 found = None if reverted is None else self._find_first(key, reverted.commit.parent_commit_id)
-                # Where others changed the table since, it is not what it was before.
+                # If the table was changed after the reverted commit, it does not equal its old state.
                 return found if found is not None and self._is_at(found, key, change.after) else None
             case _:
                 return None
 
     def _find_first(self, key: TableKey, *commit_ids: str | None) -> CommitRecord | None:
-        """The first of some commits that is there and has a table."""
+        """Return the first of these commits that exists and has the table, or None."""
         found = (record for record in map(self._find_commit, commit_ids) if record is not None)
         return next((record for record in found if self._records.commits.find_table(record, key) is not None), None)
 
     def _is_all_from(self, source: CommitRecord, key: TableKey, change: TableChange) -> bool:
-        """Whether a table was taken as it is, or was before it as the other side once had it."""
+        """Return whether the whole state came from the source.
+
+        That is the case if the table was taken unchanged, or if its state before is part of the history of the source.
+        """
         if self._is_at(source, key, change.after):
             return True
-        line = iter_table_changes(self._records, source, key)
-        return any(_is_same(change.before, entry) for one in line for entry in (one.after, one.before))
+        changes = iter_table_changes(self._records, source, key)
+        return any(_is_same(change.before, entry) for one in changes for entry in (one.after, one.before))
 
     def _is_at(self, record: CommitRecord, key: TableKey, entry: TableEntry | None) -> bool:
         return _is_same(self._records.commits.find_table(record, key), entry)
 
     def _find_old_name(self, key: TableKey, change: TableChange) -> tuple[TableKey, CommitRecord] | None:
-        """The name that a table had before a commit gave it this one, and the commit before."""
+        """Return the old name of a table that a commit renamed, and the parent commit. None if it was not renamed."""
         parent = self._find_commit(change.commit.parent_commit_id)
         if change.after is None or parent is None:
             return None
         after = self._records.commits.get(change.commit.graph_commit_id)
         for other in (TableKey.parse(name) for name in change.commit.tables if name != str(key)):
-            was, became = (self._records.commits.find_table(record, other) for record in (parent, after))
-            is_free = became is None or became.dataset != change.after.dataset
-            if was is not None and was.dataset == change.after.dataset and is_free:
+            old, new = (self._records.commits.find_table(record, other) for record in (parent, after))
+            is_renamed = new is None or new.dataset != change.after.dataset
+            if old is not None and old.dataset == change.after.dataset and is_renamed:
                 return other, parent
         return None
 
@@ -172,19 +180,19 @@ class _Tracer:
         read = self._find_commit(record.input)
         for name in output.inputs:
             other = TableKey.parse(name)
-            is_of_this_run = name in record.outputs and other != key
-            at = made if is_of_this_run or read is None else read
+            is_own_output = name in record.outputs and other != key
+            at = made if is_own_output or read is None else read
             if self._records.commits.find_table(at, other) is None:
-                # On a live branch main's tables are those under the commit that was made.
+                # On a live branch, the tables of main are in the view of the commit that the pipeline made.
                 at = made
-            self._join(self.see(other, at), step, EdgeKind.READ)
+            self._join(self.visit(other, at), step, EdgeKind.READ)
 
     def _add_commit(self, key: TableKey, commit: GraphCommit) -> None:
         kind = NodeKind.LOAD if commit.kind is CommitKind.LOAD else NodeKind.CHANGE
         self._count(kind, key, commit, name=made_by(commit))
 
     def _count(self, kind: NodeKind, key: TableKey, commit: GraphCommit, *, name: str, write: str | None = None) -> str:
-        """The node of what made a table, with one more commit in it."""
+        """Add a commit to the node of its pipeline or kind, and return the id of the node."""
         node_id = f"{kind}:{key}:{name}"
         known = self.nodes.get(node_id)
         newest = LineageNode(
@@ -232,5 +240,5 @@ def _table_id(key: TableKey) -> str:
 
 
 def _is_same(one: TableEntry | None, other: TableEntry | None) -> bool:
-    """Whether both are one state; what was settled meanwhile is no change."""
+    """Return whether two entries are the same state. Settling does not change the state."""
     return one is not None and other is not None and replace(one, head=other.head) == other
