@@ -16,7 +16,7 @@ from anabranch.errors import (
 from anabranch.ids import BranchName
 from anabranch.repo.log.entries import CommitKind, RunPhase
 from anabranch.repo.merge import run_publish
-from anabranch.repo.merge.combining import Combiner
+from anabranch.repo.merge.combiner import Combiner
 from anabranch.repo.repository import Repository
 from anabranch.repo.runs.runs import RUN_ID
 from tests.conftest import Place

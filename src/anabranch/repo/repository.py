@@ -54,12 +54,12 @@ from anabranch.repo.log.making import CommitSpec, Inspect
 from anabranch.repo.log.reserve import freeing_space
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.merge import adoption, cherry_pick
-from anabranch.repo.merge.combining import Combiner
+from anabranch.repo.merge.combiner import Combiner
 from anabranch.repo.merge.conflicts import Conflict
 from anabranch.repo.merge.merge import BranchMerge, iter_conflicts, merge_branch, plan_merge
 from anabranch.repo.merge.plan import MergeResult
 from anabranch.repo.merge.rebasing import rebase_branch
-from anabranch.repo.merge.resolving import Resolver, Strategy, parse_resolution
+from anabranch.repo.merge.resolve import Resolver, Strategy, parse_resolution
 from anabranch.repo.refs import branches, protection, reflog, tags
 from anabranch.repo.refs.branches import BranchInfo
 from anabranch.repo.refs.live import view

@@ -1,4 +1,4 @@
-"""Bring two lines of commits together: merge, cherry-pick, revert, rebase, publish a run whose target moved.
+"""Combine the changes of two histories: merge, cherry-pick, revert, rebase, publish a run whose target moved.
 
-A merge first makes a plan (`plan`, `tables`, `rows`, `shapes`), then applies it (`applying`). Start with `merge`.
+A merge first makes a plan (`plan`, `tables`, `rows`, `shapes`), then applies it (`apply`). Start with `merge`.
 """

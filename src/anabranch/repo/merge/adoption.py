@@ -1,4 +1,4 @@
-"""Adopt what other Lance tools wrote: an external write to a managed table, or a whole Lance table."""
+"""Adopt data that other Lance tools wrote: an external write to a managed table, or a whole Lance table."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,7 +11,7 @@ from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log.entries import Changes, CommitKind, LogEntry, TableEntry
 from anabranch.repo.log.making import CommitSpec
 from anabranch.repo.log.store import RepoStore
-from anabranch.repo.merge.combining import Combiner, Sides
+from anabranch.repo.merge.combiner import Combiner, Sides
 from anabranch.repo.refs.live import view
 from anabranch.repo.write.homes import check_primary_key, check_unique, free_dataset, home_for_writing, owns
 from anabranch.repo.write.publish import Published, publish
@@ -20,16 +20,17 @@ __all__ = ["adopt_table", "adopt_write"]
 
 
 def adopt_write(records: RepoStore, branch: BranchName, key: TableKey, combiner: Combiner) -> Published:
-    """Publish what external writers did to a table's home, merged with what was committed since.
+    """Publish the external writes to the home of a table, merged with the commits since then.
 
-    The published version is a staged copy of theirs: native cleanup removes ordinary versions.
+    The published version is a staged copy, because the cleanup of Lance removes ordinary versions.
     """
 
     def changes_on(head: LogEntry) -> Changes:
         entry = records.commits.tables_of(head.head).get(key)
         if entry is None or not owns(branch, entry.home):
             raise NotFoundError(
-                f"branch '{branch}' has no home of its own for '{key}'", hint="give the Lance table's URI to take it in"
+                f"branch '{branch}' has no home for '{key}', so adopted is no external write to it",
+                hint="pass the URI of a Lance table to adopt the whole table",
             )
         return {key: _with_external_write(records, branch, key, entry, combiner)}
 
@@ -41,10 +42,14 @@ def adopt_write(records: RepoStore, branch: BranchName, key: TableKey, combiner:
 def _with_external_write(
     records: RepoStore, branch: BranchName, key: TableKey, entry: TableEntry, combiner: Combiner
 ) -> TableEntry:
+    """Return the entry of a table with the external write and with the commits that it does not include."""
     home = records.context.home_of(entry)
     external = staging.foreign_versions(home, since=entry.head)
     if not external:
-        raise NotFoundError(f"no external writer changed '{key}' on '{branch}'", hint="there is nothing to adopt")
+        raise NotFoundError(
+            f"no external writer changed '{key}' on '{branch}'",
+            hint="adopt() is only needed after a write by another Lance tool",
+        )
     newest = staging.newest_version(home)
     pin = Pin(home=home, version=staging.copy_ordinary(home, newest))
     check_primary_key(key, pin.schema, entry.primary_key)
@@ -55,30 +60,31 @@ def _with_external_write(
         return theirs
     if not shown:
         raise ConflictError(
-            f"the version of '{key}' that the external write was made on is gone",
-            hint="read their version and apply it as a change, then settle by force",
+            f"the version of '{key}' on which the external write was based no longer exists",
+            hint="read the external version, apply it as a change, then settle the table with force",
         )
-    # Ours is replayed on top of theirs, so that the result follows the home's newest ordinary version.
+    # Merge our commits into the external version, so that the result descends from the newest ordinary version.
     sides = Sides(base={key: replace(entry, version=shown[0])}, source={key: entry}, target={key: theirs})
     combined = combiner.stage(sides)
-    combined.conflicts.refuse_any(f"the external write to '{key}' on '{branch}'")
+    combined.conflicts.check_none(f"the external write to '{key}' on '{branch}'")
     return combined.changes.get(key) or theirs
 
 
 def adopt_table(
     records: RepoStore, branch: BranchName, key: TableKey, *, source: Home, primary_key: Sequence[str]
 ) -> Published:
-    """Publish an existing Lance table as a new one, without copying its data: as a shallow clone of it."""
+    """Publish an existing Lance table as a new table. It is a shallow clone, so no data is copied."""
     head = records.heads.get(branch)
     if records.commits.find_table(view(records, head).head, key) is not None:
-        raise TableExistsError(f"there is a table '{key}' already", hint="choose another name")
-    there = Pin(home=source, version=source.head_version())
-    if not there.open().has_stable_row_ids:
+        raise TableExistsError(f"table '{key}' already exists", hint="pass another name")
+    adopted = Pin(home=source, version=source.head_version())
+    if not adopted.open().has_stable_row_ids:
         raise SchemaMismatchError(
-            f"the table at {source.uri!r} has no stable row ids, which managed tables need", hint="load a copy of it"
+            f"the table at {source.uri!r} has no stable row ids, which managed tables need",
+            hint="load a copy of the table with load()",
         )
-    check_primary_key(key, there.schema, primary_key)
-    check_unique(there, primary_key)
+    check_primary_key(key, adopted.schema, primary_key)
+    check_unique(adopted, primary_key)
     dataset = free_dataset(records.context, key)
     root = records.context.dataset_root(dataset)
     clone.shallow_clone(source, root.root, storage_options=records.context.storage_options)
@@ -99,7 +105,9 @@ def _publish(records: RepoStore, head: LogEntry, key: TableKey, entry: TableEntr
 
     def rebase(newer: LogEntry) -> Changes:
         if records.commits.find_table(view(records, newer).head, key) != before:
-            raise WriteConflictError(f"'{key}' was changed by another commit meanwhile", hint="look at it again")
+            raise WriteConflictError(
+                f"table '{key}' was created concurrently by another commit", hint="pass another name"
+            )
         return {key: entry}
 
     spec = CommitSpec(message=message, kind=CommitKind.ADOPT, metadata={})

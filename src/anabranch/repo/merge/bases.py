@@ -1,4 +1,4 @@
-"""What the tables of two sides were when they parted."""
+"""The common base states of the tables of two sides."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,21 +11,22 @@ from anabranch.ids import TableKey
 from anabranch.repo.history.ancestry import Ancestry, TableBase
 from anabranch.repo.log.entries import CommitRecord, TableEntry
 from anabranch.repo.log.store import RepoStore
-from anabranch.repo.merge.combining import Combiner
+from anabranch.repo.merge.combiner import Combiner
 from anabranch.repo.merge.conflicts import Conflict
 from anabranch.repo.merge.plan import ConflictLog
-from anabranch.repo.merge.resolving import Cells, Resolution, Strategy
-from anabranch.repo.merge.tables import Place, TableAction, TableMerge, is_same_state
+from anabranch.repo.merge.resolve import Cells, Resolution, Strategy
+from anabranch.repo.merge.tables import TableAction, TableMerge, TableState, is_same_state
 
 __all__ = ["Bases"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bases:
-    """Finds the common base of tables of two commits.
+    """Finds the common base of a table of two commits.
 
-    Where both sides were merged with each other before, a table may have several; then these are merged themselves, and
-    what they cannot agree on is nobody's: whatever the two sides made of it since, they both changed it.
+    If both sides were merged with each other before, a table may have several bases. These are merged into a virtual
+    base. A cell on which the bases disagree gets a value that neither has, so that the merge sees a change on both
+    sides.
     """
 
     records: RepoStore
@@ -33,6 +34,7 @@ class Bases:
     combiner: Combiner
 
     def find(self, source: CommitRecord, target: CommitRecord, key: TableKey) -> TableEntry | None:
+        """Return the base of a table, or None if the table does not exist in a common ancestor."""
         return self._merge(self.ancestry.find_table_bases(source, target, key), key)
 
     def _merge(self, bases: tuple[TableBase, ...], key: TableKey) -> TableEntry | None:
@@ -51,7 +53,7 @@ class Bases:
     def _merge_two(
         self, key: TableKey, *, base: TableEntry | None, source: TableEntry | None, target: TableEntry | None
     ) -> TableEntry | None:
-        """Two states of a table merged into a third that nobody publishes."""
+        """Merge two states of a table into a third one, which is staged and never published."""
         if source is None or target is None:
             return source or target
         if is_same_state(base, source) or is_same_state(source, target):
@@ -59,18 +61,18 @@ class Bases:
         merge = TableMerge(
             key=key,
             action=TableAction.MERGED,
-            base=None if base is None else Place(key, base),
-            source=Place(key, source),
-            target=Place(key, target),
+            base=None if base is None else TableState(key, base),
+            source=TableState(key, source),
+            target=TableState(key, target),
         )
         conflicts = ConflictLog()
         merged = replace(self.combiner, resolution=_NEITHER).merger(conflicts.add).stage(merge, {})
-        conflicts.refuse_any(f"what '{key}' was before both sides were merged with each other")
+        conflicts.check_none(f"the common base of '{key}', merged from several ancestors,")
         return target if merged.draft is None else merged.draft.to_entry()
 
 
 def _neither(cells: Cells) -> tuple[pa.Array, None]:
-    """Null, or where one of the sides is that, what it was before, which both have changed."""
+    """Return null for each cell, or the value of the base if one of the sides is null. It differs from both sides."""
     nulls = pa.nulls(len(cells.target), cells.target.type)
     has_null = pc.or_(cells.source.is_null(), cells.target.is_null()).to_numpy(zero_copy_only=False)
     chosen = np.arange(len(nulls)) + np.where(has_null, len(nulls), 0)
@@ -78,9 +80,10 @@ def _neither(cells: Cells) -> tuple[pa.Array, None]:
 
 
 def _only_the_key(conflict: Conflict) -> Any:
+    """Return a row with only the key, or the row of the target if the table has no key."""
     key = conflict.key or {}
     return key if "_rowaddr" not in key else conflict.target
 
 
-# What two bases do not agree on becomes a cell, or a row of nothing but its key, different from what either has.
+# Where two bases disagree, the virtual base has a cell, or a row with only its key, that differs from both.
 _NEITHER = Resolution(strategy=Strategy.DEST_WINS, resolvers={}, any_cell=_neither, any_row=_only_the_key)

@@ -1,6 +1,6 @@
-"""One commit's change taken back, or made once more elsewhere.
+"""Revert a commit, or apply its change to another branch.
 
-A table that has not changed since points to another of its states; of all others the rows are merged.
+A table that has not changed since then gets its other state by pointer. The rows of all other tables are merged.
 """
 
 from collections import Counter
@@ -13,7 +13,7 @@ from anabranch.repo.log.collected import require_uncollected
 from anabranch.repo.log.entries import BranchMode, Changes, CommitKind, CommitRecord, LogEntry, TableEntry, TableMap
 from anabranch.repo.log.making import CommitSpec
 from anabranch.repo.log.store import RepoStore
-from anabranch.repo.merge.combining import Combiner, Sides
+from anabranch.repo.merge.combiner import Combiner, Sides
 from anabranch.repo.refs.live import shown, view
 from anabranch.repo.refs.resolve import is_made_by
 from anabranch.repo.write.homes import owns
@@ -26,7 +26,7 @@ Tables = Mapping[TableKey, TableEntry | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sides:
-    """The tables that a commit changed, before and after it; `followed` are those that followed main before it."""
+    """The tables that a commit changed, before and after it. `followed` are those that followed main before it."""
 
     before: Tables
     after: Tables
@@ -36,22 +36,25 @@ class _Sides:
 def revert_commit(
     records: RepoStore, branch: BranchName, commit: CommitRecord, *, message: str | None, combiner: Combiner
 ) -> Published:
-    """Take back what a commit did to its tables; what followed main before does again if it is as it was left."""
+    """Revert the changes of a commit.
+
+    A table of a live branch that followed main before the commit follows it again, if it was not changed since.
+    """
     sides = _sides(records, commit)
     text = message or f"Revert {commit.commit.message or commit.commit.graph_commit_id}"
     spec = _spec(commit, message=text, kind=CommitKind.REVERT)
     expected = records.heads.get(branch)
     if expected.state.mode is BranchMode.LIVE and commit.commit.branch == str(branch):
         tables = records.commits.tables_of(expected.head)
-        still = (key for key in sides.followed if tables.get(key) == sides.after[key])
-        spec = replace(spec, released=frozenset(still))
+        unchanged = (key for key in sides.followed if tables.get(key) == sides.after[key])
+        spec = replace(spec, released=frozenset(unchanged))
     return _merge(records, expected, sides=(sides.after, sides.before), spec=spec, combiner=combiner)
 
 
 def cherry_pick(
     records: RepoStore, branch: BranchName, commit: CommitRecord, *, message: str | None, combiner: Combiner
 ) -> Published:
-    """Make what a commit did to its tables on another branch, too."""
+    """Apply the changes of a commit to another branch."""
     sides = _sides(records, commit)
     spec = _spec(commit, message=message or commit.commit.message, kind=CommitKind.CHERRY_PICK)
     expected = records.heads.get(branch)
@@ -63,27 +66,32 @@ def _spec(commit: CommitRecord, *, message: str, kind: CommitKind) -> CommitSpec
 
 
 def _sides(records: RepoStore, record: CommitRecord) -> _Sides:
-    """Look into the log: it alone has a branch just as the commit found it, be it live or made from a live one."""
+    """Return the tables before and after a commit.
+
+    They come from the log of its branch: only the log has the view of a live branch at the time of the commit.
+    """
     commit = record.commit
     if not commit.tables:
         raise InvalidInputError(
-            f"commit {commit.graph_commit_id} changed no tables", hint="choose one that changed tables"
+            f"commit {commit.graph_commit_id} changed no tables", hint="pass a commit that changed tables"
         )
     branch = BranchName(commit.branch)
     after = records.heads.get_numbered(branch, commit.manifest_version)
     if not is_made_by(after, commit, records):
         raise CommitNotFoundError(
-            f"commit {commit.graph_commit_id} was never published", hint="list the commits to see which exist"
+            f"commit {commit.graph_commit_id} was never published", hint="list the commits of the branch"
         )
     if after.head.commit.graph_commit_id != commit.graph_commit_id:
-        after = replace(after, head=records.commits.get(commit.graph_commit_id))  # one of many that a rebase made
+        after = replace(
+            after, head=records.commits.get(commit.graph_commit_id)
+        )  # A rebase published several commits in one log entry.
     before = records.heads.get_numbered(branch, commit.manifest_version - 1)
     found = before.head
     if found.commit.graph_commit_id != commit.parent_commit_id and commit.parent_commit_id is not None:
         found = records.commits.get(commit.parent_commit_id)
     elif before.state.mode is BranchMode.LIVE and after.head.saw is not None:
         found = shown(before, records.commits.get(after.head.saw)).head
-    # A table that was not changed since may be made to point there.
+    # A table may get its old state by pointer, so the data of that state must not have been collected.
     require_uncollected(records.context, found.commit.graph_commit_id)
     keys = [TableKey.parse(key) for key in commit.tables]
     is_live = before.state.mode is BranchMode.LIVE
@@ -97,24 +105,26 @@ def _sides(records: RepoStore, record: CommitRecord) -> _Sides:
 def _merge(
     records: RepoStore, expected: LogEntry, *, sides: tuple[Tables, Tables], spec: CommitSpec, combiner: Combiner
 ) -> Published:
-    """Publish what turns the first of two states into the second, as it is on top of what a branch has."""
+    """Apply the difference between two states to the head of a branch, and publish the result."""
     before, after = sides
 
     def changes_on(entry: LogEntry) -> Changes:
         if entry.state.mode is not expected.state.mode:
             raise WriteConflictError(
-                f"branch '{entry.branch}' became {entry.state.mode} meanwhile", hint="look at it and try again"
+                f"branch '{entry.branch}' became {entry.state.mode} concurrently", hint="read the branch and try again"
             )
         tables = records.commits.tables_of(view(records, entry).head)
         if any(tables.get(key) != before[key] for key in spec.released):
-            raise WriteConflictError(f"branch '{entry.branch}' moved meanwhile", hint="look at it and try again")
+            raise WriteConflictError(
+                f"branch '{entry.branch}' moved concurrently", hint="read the branch and try again"
+            )
         moved = _movable(entry.home_branch, tables, before, _without(after, spec.released))
         merged = {key for key in before if key not in moved and key not in spec.released}
         changes = {**moved, **_merge_rows(tables, sides, merged, combiner)}
         if not changes and not spec.released:
             raise InvalidInputError(
-                f"branch '{entry.branch}' has all that would come of commit {spec.metadata['commit']}",
-                hint="there is nothing to do",
+                f"commit {spec.metadata['commit']} would change nothing on branch '{entry.branch}'",
+                hint="the branch already has the result, so no commit is needed",
             )
         return changes
 
@@ -126,15 +136,17 @@ def _without(tables: Tables, released: Set[TableKey]) -> Tables:
 
 
 def _movable(branch: BranchName, tables: TableMap, before: Tables, after: Tables) -> dict[TableKey, TableEntry | None]:
-    """The tables that are just as they were, and need only point to another state in a home of the branch."""
-    found = {
-        key: wanted
-        for key, wanted in after.items()
-        if tables.get(key) == before[key] and (wanted is None or owns(branch, wanted.home))
-    }
-    # Another table, renamed meanwhile, may have the folder.
-    places = Counter((entry.dataset, entry.home) for entry in {**tables, **found}.values() if entry is not None)
-    return {key: entry for key, entry in found.items() if entry is None or places[entry.dataset, entry.home] == 1}
+    """Return the tables that are unchanged and only need a pointer to another version in a home of the branch."""
+    unchanged = [key for key in after if tables.get(key) == before[key]]
+    found = {key: after[key] for key in unchanged if _can_hold(branch, after[key])}
+    # The home may belong to another table by now, because tables can be renamed. Two tables must not share a home.
+    homes = Counter((entry.dataset, entry.home) for entry in {**tables, **found}.values() if entry is not None)
+    return {key: entry for key, entry in found.items() if entry is None or homes[entry.dataset, entry.home] == 1}
+
+
+def _can_hold(branch: BranchName, entry: TableEntry | None) -> bool:
+    """Return whether a branch can have a state without copying data: the version is in one of its own homes."""
+    return entry is None or owns(branch, entry.home)
 
 
 def _merge_rows(tables: TableMap, sides: tuple[Tables, Tables], keys: Set[TableKey], combiner: Combiner) -> Changes:
@@ -142,5 +154,5 @@ def _merge_rows(tables: TableMap, sides: tuple[Tables, Tables], keys: Set[TableK
         return {}
     base, source = ({key: table for key in keys if (table := side[key]) is not None} for side in sides)
     combined = combiner.stage(Sides(base=base, source=source, target=tables))
-    combined.conflicts.refuse_any(f"the change on '{combiner.branch}'")
+    combined.conflicts.check_none(f"the change on '{combiner.branch}'")
     return combined.changes

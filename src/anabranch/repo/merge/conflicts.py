@@ -1,4 +1,4 @@
-"""What two sides of a merge cannot both have."""
+"""Conflicts between the two sides of a merge."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,11 +9,11 @@ __all__ = ["Conflict", "ConflictKind"]
 
 
 class ConflictKind(StrEnum):
-    """What kind of contradiction it is.
+    """The kind of a conflict.
 
     `DivergentInsert` and `DivergentUpdate` are about one cell. `DeleteVsUpdate` is about a row, or, without a key, a
     table. `SchemaConflict` is about a column or the shape of a table. `KeylessConflict` is a table without a key whose
-    rows cannot be told apart.
+    rows cannot be matched.
     """
 
     DIVERGENT_INSERT = "DivergentInsert"
@@ -25,10 +25,10 @@ class ConflictKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conflict:
-    """One contradiction, with what the common base, the source and the target have.
+    """One conflict, with the values of the common base, the source and the target.
 
-    The values are those of the cell where a column is named, else rows as dicts, else texts that tell the shapes. None
-    stands for a row, table or column that is not there, and for null.
+    The values are cells if `column` is set, rows as dicts if only `key` is set, else texts that describe the table.
+    None is null, or a row, table or column that does not exist.
     """
 
     table: str

@@ -1,4 +1,4 @@
-"""One branch merged into another, as one commit with two parents."""
+"""Merge one branch into another, as one commit with two parents."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -12,7 +12,7 @@ from anabranch.repo.log.entries import BranchMode, Changes, CommitKind, CommitRe
 from anabranch.repo.log.making import CommitSpec, Guard, Inspect
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.merge.bases import Bases
-from anabranch.repo.merge.combining import Combination, Combiner, Sides
+from anabranch.repo.merge.combiner import Combination, Combiner, Sides
 from anabranch.repo.merge.conflicts import Conflict
 from anabranch.repo.merge.plan import MergeOutcome, MergePlan, MergeResult, changes_table, plan_of
 from anabranch.repo.merge.tables import is_same_state
@@ -24,9 +24,9 @@ __all__ = ["BranchMerge", "MergedBranch", "iter_conflicts", "merge_branch", "pla
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BranchMerge:
-    """What somebody wants merged: a state by its name, into a branch.
+    """The request to merge a state, with its name, into a branch.
 
-    With `expected_head` the branch must be on that commit. With `squash` the commit has one parent only.
+    With `expected_head` the branch must be at that commit. With `squash` the commit has one parent only.
     """
 
     name: str
@@ -43,100 +43,102 @@ class BranchMerge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergedBranch:
-    """How a merge ended, and what it published, if anything."""
+    """The result of a merge, and the published commit, if any."""
 
     result: MergeResult
     published: Published | None = None
 
 
 class _UpToDateError(Exception):
-    """The target has all of the source meanwhile."""
+    """The target already has all commits of the source."""
 
 
-def plan_merge(records: RepoStore, wanted: BranchMerge) -> MergePlan:
-    """Find out what a merge comes to, and change nothing."""
-    merging = _Merging(records, wanted)
-    head = merging.head
-    merging.refuse_other_head(head)
-    if merging.is_up_to_date(head):
-        return merging.plan(head, None)
-    with merging.collected_errors(head):
-        combination = wanted.combiner.measure(merging.sides(head))
-    has_nothing = wanted.squash and not combination.conflicts.count and not any(map(changes_table, combination.tables))
-    return merging.plan(head, None if has_nothing else combination)
+def plan_merge(records: RepoStore, request: BranchMerge) -> MergePlan:
+    """Return the plan of a merge without changing anything."""
+    merger = _BranchMerger(records, request)
+    head = merger.head
+    merger.check_expected_head(head)
+    if merger.is_up_to_date(head):
+        return merger.plan(head, None)
+    with merger.collected_errors(head):
+        combination = request.combiner.measure(merger.sides(head))
+    is_empty = request.squash and not combination.conflicts.count and not any(map(changes_table, combination.tables))
+    return merger.plan(head, None if is_empty else combination)
 
 
-def iter_conflicts(records: RepoStore, wanted: BranchMerge) -> Iterator[Conflict]:
-    """Every conflict that a merge would have, found while they are asked for."""
-    merging = _Merging(records, wanted)
-    head = merging.head
-    if not merging.is_up_to_date(head):
-        with merging.collected_errors(head):
-            yield from wanted.combiner.iter_conflicts(merging.sides(head))
+def iter_conflicts(records: RepoStore, request: BranchMerge) -> Iterator[Conflict]:
+    """Yield all conflicts of a merge. They are found while the caller iterates."""
+    merger = _BranchMerger(records, request)
+    head = merger.head
+    if not merger.is_up_to_date(head):
+        with merger.collected_errors(head):
+            yield from request.combiner.iter_conflicts(merger.sides(head))
 
 
-def merge_branch(records: RepoStore, wanted: BranchMerge) -> MergedBranch:
-    """Merge; where the target moves meanwhile, again on top of that."""
-    merging = _Merging(records, wanted)
-    head = merging.head
+def merge_branch(records: RepoStore, request: BranchMerge) -> MergedBranch:
+    """Merge and publish. If the target moves concurrently, merge again on top of its new head."""
+    merger = _BranchMerger(records, request)
+    head = merger.head
     try:
-        changes = merging.changes_on(head)
-        if wanted.squash and not changes:
+        changes = merger.changes_on(head)
+        if request.squash and not changes:
             raise _UpToDateError
         published = publish(
             records,
             expected=head,
             changes=changes,
-            spec=merging.spec,
-            rebase=merging.changes_on,
-            main=merging.main,
+            spec=merger.spec,
+            rebase=merger.changes_on,
+            main=merger.main,
         )
     except _UpToDateError:
-        return MergedBranch(result=MergeResult(plan=merging.plan(records.heads.get(wanted.into), None)))
-    plan = merging.plan(merging.head, merging.combination)
+        return MergedBranch(result=MergeResult(plan=merger.plan(records.heads.get(request.into), None)))
+    plan = merger.plan(merger.head, merger.combination)
     return MergedBranch(result=MergeResult(plan=plan, commit=published.commit), published=published)
 
 
-class _Merging:
-    def __init__(self, records: RepoStore, wanted: BranchMerge) -> None:
+class _BranchMerger:
+    """One merge of a source into a branch, planned or applied on a head of the branch."""
+
+    def __init__(self, records: RepoStore, request: BranchMerge) -> None:
         self._records = records
-        self._wanted = wanted
+        self._request = request
         self._ancestry = Ancestry(records)
         self.combination: Combination | None = None
         self.changes: Changes = {}
-        self.head = records.heads.get(wanted.into)
-        # What is under a live target is one state from the beginning to the end.
+        self.head = records.heads.get(request.into)
+        # Use one state of main below a live target for the whole merge, also if main moves.
         is_live = self.head.state.mode is BranchMode.LIVE
         self.main = records.heads.get(BranchName(MAIN)).head if is_live else None
 
     @property
     def spec(self) -> CommitSpec:
-        wanted, source = self._wanted, self._wanted.source
+        request, source = self._request, self._request.source
         main = None if source.saw is None else self._records.commits.get(source.saw).commit
         return CommitSpec(
-            message=f"Merge {wanted.name} into {wanted.into}" if wanted.message is None else wanted.message,
+            message=f"Merge {request.name} into {request.into}" if request.message is None else request.message,
             kind=CommitKind.MERGE,
-            metadata=wanted.metadata or {},
-            merged_parent=None if wanted.squash else source.commit,
-            taken_from=None if wanted.squash else main,
-            inspect=wanted.inspect,
-            guard=wanted.guard,
+            metadata=request.metadata or {},
+            merged_parent=None if request.squash else source.commit,
+            taken_from=None if request.squash else main,
+            inspect=request.inspect,
+            guard=request.guard,
         )
 
-    def refuse_other_head(self, head: LogEntry) -> None:
-        found, expected = head.head.commit.graph_commit_id, self._wanted.expected_head
+    def check_expected_head(self, head: LogEntry) -> None:
+        found, expected = head.head.commit.graph_commit_id, self._request.expected_head
         if expected is not None and found != expected:
             raise WriteConflictError(
                 f"branch '{head.branch}' is on commit {found}, not on the expected {expected}",
-                hint="look at what is new, then merge with the new head",
+                hint="read the new commits, then merge with the new head as expected_head",
             )
 
     def is_up_to_date(self, head: LogEntry) -> bool:
-        """Whether a branch has all of the source; what a live one shows of main counts, too."""
-        source = self._wanted.source
+        """Return whether a branch has all commits of the source, including those of main below a live source."""
+        source = self._request.source
         is_live = head.state.mode is BranchMode.LIVE
         if source.saw is not None and is_live and source.commit == head.head.commit:
-            return True  # a live branch and itself
+            return True  # A live branch merged into itself.
         if not self._ancestry.is_ancestor(source, head.head):
             return False
         seen = None if source.saw is None else self._records.commits.get(source.saw)
@@ -145,59 +147,64 @@ class _Merging:
         return self._ancestry.has_merged_live(source, seen, head.head)
 
     def changes_on(self, head: LogEntry) -> Changes:
-        """Stage the merge on top of a head."""
-        self.refuse_other_head(head)
+        """Stage the merge on top of a head. Raise MergeConflictError if conflicts are left."""
+        self.check_expected_head(head)
         if self.is_up_to_date(head):
             raise _UpToDateError
         self.head = head
         with self.collected_errors(head):
-            self.combination = self._wanted.combiner.stage(self.sides(head))
-        self.combination.conflicts.refuse_any(f"the merge of '{self._wanted.name}' into '{head.branch}'")
+            self.combination = self._request.combiner.stage(self.sides(head))
+        self.combination.conflicts.check_none(f"the merge of '{self._request.name}' into '{head.branch}'")
         self.changes = self.combination.changes
         return self.changes
 
     def collected_errors(self, head: LogEntry) -> AbstractContextManager[None]:
-        """Say so where what the sides parted from was collected; mostly nobody has to read it."""
+        """Convert NotFound errors into CollectedError if the data of a merge base was collected.
+
+        The check runs only after an error: most merges need not read the data of the bases.
+        """
         return collected_errors(self._records.context, lambda: self._iter_bases(self._target_on(head)))
 
     def _iter_bases(self, target: CommitRecord) -> Iterator[str]:
-        source, tables_of = self._wanted.source, self._records.commits.tables_of
+        source, tables_of = self._request.source, self._records.commits.tables_of
         yield from (base.graph_commit_id for base in self._ancestry.find_bases(source, target))
         for key in {*tables_of(source), *tables_of(target)}:
             found = self._ancestry.find_table_bases(source, target, key)
             yield from (base.commit.graph_commit_id for base in found)
 
     def _target_on(self, head: LogEntry) -> CommitRecord:
-        # A branch that was live at the beginning may have been frozen since.
+        # A branch that was live at the start of the merge may have been frozen since.
         main = self.main if head.state.mode is BranchMode.LIVE else None
         return head.head if main is None else shown(head, main).head
 
     def sides(self, head: LogEntry) -> Sides:
+        """Return the tables to merge: those that differ between the sides, and all tables of the target."""
         target = self._target_on(head)
-        ours, theirs = (self._records.commits.tables_of(record) for record in (self._wanted.source, target))
-        bases = Bases(records=self._records, ancestry=self._ancestry, combiner=self._wanted.combiner)
+        ours, theirs = (self._records.commits.tables_of(record) for record in (self._request.source, target))
+        bases = Bases(records=self._records, ancestry=self._ancestry, combiner=self._request.combiner)
         base: dict[TableKey, TableEntry] = {}
         for key in {*ours, *theirs, *self._former_keys(target)}:
-            is_gone = key not in ours and key not in theirs
-            if is_gone or not is_same_state(ours.get(key), theirs.get(key)):
-                found = bases.find(self._wanted.source, target, key)
+            is_removed = key not in ours and key not in theirs
+            if is_removed or not is_same_state(ours.get(key), theirs.get(key)):
+                found = bases.find(self._request.source, target, key)
                 if found is not None:
                     base[key] = found
         touched = {key for key in {*ours, *theirs} if key in base or not is_same_state(ours.get(key), theirs.get(key))}
         return Sides(base=base, source={key: ours[key] for key in ours if key in touched}, target=theirs)
 
     def _former_keys(self, target: CommitRecord) -> set[TableKey]:
-        """What tables were called when the sides parted: both may have renamed them since."""
-        commits, source = self._records.commits, self._wanted.source
+        """Return the table keys of the merge bases. Both sides may have renamed these tables since."""
+        commits, source = self._records.commits, self._request.source
         ids = {base.graph_commit_id for base in self._ancestry.find_bases(source, target)}
         ids |= {record.saw for record in (source, target) if record.saw is not None}
         return {key for commit_id in ids for key in commits.tables_of(commits.get(commit_id))}
 
     def plan(self, head: LogEntry, combination: Combination | None) -> MergePlan:
-        source, target = self._wanted.source, head.head
+        """Return the plan of a merge on a head. Without a combination the target is up to date."""
+        source, target = self._request.source, head.head
         bases = self._ancestry.find_bases(source, target)
         plan = MergePlan(
-            source=self._wanted.name,
+            source=self._request.name,
             into=str(head.branch),
             source_commit_id=source.commit.graph_commit_id,
             target_commit_id=target.commit.graph_commit_id,
@@ -206,11 +213,11 @@ class _Merging:
         )
         if combination is None:
             return plan
-        is_forward = plan.base_commit_ids == (plan.target_commit_id,)
+        is_fast_forward = plan.base_commit_ids == (plan.target_commit_id,)
         conflicts = combination.conflicts
         return replace(
             plan,
-            outcome=MergeOutcome.FAST_FORWARD if is_forward else MergeOutcome.MERGED,
+            outcome=MergeOutcome.FAST_FORWARD if is_fast_forward else MergeOutcome.MERGED,
             tables=tuple(plan_of(merged, conflicts) for merged in combination.tables),
             conflict_count=conflicts.count,
             conflicts=tuple(conflicts.first),

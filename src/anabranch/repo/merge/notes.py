@@ -1,4 +1,4 @@
-"""What is noted beside a table and its columns, such as descriptions and defaults, on both sides of a merge."""
+"""Merge the notes of a table and its columns, such as descriptions and defaults."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,13 +9,14 @@ from anabranch.repo.snapshot import Table
 
 __all__ = ["MergedNotes", "merge_notes"]
 
-# Told of a column, or None for the table, what is noted in the base, the source and the target; which side is right.
+# Called with a column (None for the table) and the values of a note in the base, the source and the target. Returns the
+# side whose value is used.
 Decide = Callable[[str | None, tuple[str | None, str | None, str | None]], str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergedNotes:
-    """What is to be noted in the target, by table and by column of the result; None where a note goes."""
+    """The notes to change in the target, of the table and of the columns of the result. None removes a note."""
 
     table: Notes = field(default_factory=dict)
     columns: Mapping[str, Notes] = field(default_factory=dict)
@@ -25,7 +26,7 @@ class MergedNotes:
 
 
 def merge_notes(sides: SchemaSides, columns: Sequence[MergedColumn], decide: Decide) -> MergedNotes:
-    """Merge the notes one by one; `decide` is asked where both sides changed one."""
+    """Merge the notes one by one. Call `decide` if both sides changed a note."""
     base, source, target = (
         {} if table is None else notes_of(table.schema.metadata) for table in (sides.base, sides.source, sides.target)
     )
@@ -42,10 +43,10 @@ def merge_notes(sides: SchemaSides, columns: Sequence[MergedColumn], decide: Dec
                 (sides.target, triple.target),
             )
         ]
-        changed = _merge(found[0], found[1], found[2], lambda told, name=column.name: decide(name, told))  # type: ignore[misc]
+        changed = _merge(found[0], found[1], found[2], lambda values, name=column.name: decide(name, values))  # type: ignore[misc]
         if changed:
             of_columns[column.name] = changed
-    return MergedNotes(table=_merge(base, source, target, lambda told: decide(None, told)), columns=of_columns)
+    return MergedNotes(table=_merge(base, source, target, lambda values: decide(None, values)), columns=of_columns)
 
 
 def _of_column(table: Table | None, name: str | None) -> Mapping[str, str]:
@@ -58,13 +59,13 @@ def _merge(
     target: Mapping[str, str],
     decide: Callable[[tuple[str | None, str | None, str | None]], str],
 ) -> Notes:
-    """The notes of the target that change."""
+    """Return the notes of the target that change."""
     changed: dict[str, str | None] = {}
     for name in sorted({*base, *source}):
-        told = base.get(name), source.get(name), target.get(name)
-        before, ours, theirs = told
+        values = base.get(name), source.get(name), target.get(name)
+        before, ours, theirs = values
         if ours in (before, theirs):
             continue
-        if theirs == before or decide(told) == "source":
+        if theirs == before or decide(values) == "source":
             changed[name] = ours
     return changed

@@ -1,4 +1,4 @@
-"""What a merge comes to, as values: nothing here reads or writes."""
+"""The plan and the result of a merge as values. Nothing here reads or writes."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -6,17 +6,17 @@ from enum import StrEnum
 from anabranch.errors import MergeConflictError
 from anabranch.repo.history.comparing import TableCounts
 from anabranch.repo.log.entries import GraphCommit
-from anabranch.repo.merge.applying import MergedTable
+from anabranch.repo.merge.apply import MergedTable
 from anabranch.repo.merge.conflicts import Conflict
 from anabranch.repo.merge.tables import TableAction
 
 __all__ = ["ConflictLog", "MergeOutcome", "MergePlan", "MergeResult", "TablePlan", "changes_table", "plan_of"]
 
-_CONFLICTS_KEPT = 100
+_MAX_CONFLICTS_KEPT = 100
 
 
 class MergeOutcome(StrEnum):
-    """How a merge ends: there is nothing to do, the target had not moved, or both sides had."""
+    """The outcome of a merge: nothing to do, the target had not changed, or both sides had changed."""
 
     ALREADY_UP_TO_DATE = "AlreadyUpToDate"
     FAST_FORWARD = "FastForward"
@@ -25,7 +25,7 @@ class MergeOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablePlan:
-    """What becomes of one table of the target. `conflicts` are those that nobody resolves."""
+    """The change of one table of the target. `conflicts` is the number of unresolved conflicts."""
 
     table: str
     action: str
@@ -39,9 +39,9 @@ class TablePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergePlan:
-    """A merge as it was found: what it is of, its bases, what it does to each table, and how many conflicts are left.
+    """A merge before it is applied: its commits and bases, the change of each table, and the unresolved conflicts.
 
-    `conflicts` are the first of them; `repo.conflicts` gives all.
+    `conflicts` has only the first ones. Use `repo.conflicts` to get all.
     """
 
     source: str
@@ -56,25 +56,25 @@ class MergePlan:
 
     @property
     def is_clean(self) -> bool:
-        """Whether no conflict is left."""
+        """Whether there are no unresolved conflicts."""
         return not self.conflict_count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeResult:
-    """How a merge ended; a dry run, and one that had nothing to do, made no commit."""
+    """The result of a merge. `commit` is None for a dry run, and if there was nothing to do."""
 
     plan: MergePlan
     commit: GraphCommit | None = None
 
     @property
     def outcome(self) -> MergeOutcome:
-        """What came of the merge."""
+        """The outcome of the merge."""
         return self.plan.outcome
 
 
 class ConflictLog:
-    """Counts conflicts by table, and keeps the first of them."""
+    """Counts conflicts by table, and keeps the first ones."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -84,24 +84,25 @@ class ConflictLog:
     def add(self, conflict: Conflict) -> None:
         self.count += 1
         self.by_table[conflict.table] = self.by_table.get(conflict.table, 0) + 1
-        if len(self.first) < _CONFLICTS_KEPT:
+        if len(self.first) < _MAX_CONFLICTS_KEPT:
             self.first.append(conflict)
 
-    def refuse_any(self, what: str) -> None:
-        """Raise if there are conflicts."""
+    def check_none(self, what: str) -> None:
+        """Raise MergeConflictError if there are conflicts."""
         if not self.count:
             return
         tables = ", ".join(f"'{table}' ({count})" for table, count in sorted(self.by_table.items()))
         number = "1 conflict" if self.count == 1 else f"{self.count} conflicts"
         raise MergeConflictError(
             f"{what} has {number}, in {tables}",
-            hint="look at them with conflicts, then give a strategy or resolvers, or change one side",
+            hint="list them with conflicts(), then pass a strategy or resolvers, or change one side",
             conflicts=tuple(self.first),
             count=self.count,
         )
 
 
 def plan_of(merged: MergedTable, conflicts: ConflictLog) -> TablePlan:
+    """Return the plan of one merged table."""
     merge = merged.merge
     target = merge.target
     return TablePlan(
@@ -117,11 +118,11 @@ def plan_of(merged: MergedTable, conflicts: ConflictLog) -> TablePlan:
 
 
 def changes_table(merged: MergedTable) -> bool:
-    """Whether anything of a table, its name included, will be another than it is on the target."""
+    """Return whether a merge changes a table of the target, including its name."""
     merge = merged.merge
     if merge.source is None or merge.target is None or merge.action is not TableAction.MERGED:
         return True
-    keys = {place.entry.primary_key for place in (merge.base, merge.target) if place is not None}
+    keys = {state.entry.primary_key for state in (merge.base, merge.target) if state is not None}
     is_rekeyed = merge.source.entry.primary_key not in keys
     columns = (*merged.added_columns, *merged.dropped_columns, *merged.altered_columns)
     return bool(merged.counts.total or columns or is_rekeyed or merge.key != merge.target.key)

@@ -11,7 +11,7 @@ from anabranch.repo.log.collected import collected_errors, require_uncollected
 from anabranch.repo.log.entries import BranchEvent, BranchMode, CommitKind, CommitRecord, GraphCommit, LogEntry
 from anabranch.repo.log.making import CommitSpec, make_record
 from anabranch.repo.log.store import RepoStore
-from anabranch.repo.merge.combining import Combiner, Sides
+from anabranch.repo.merge.combiner import Combiner, Sides
 from anabranch.repo.refs.protection import refuse_protected
 from anabranch.repo.write.publish import move_branch
 from anabranch.storage import in_parallel
@@ -114,7 +114,7 @@ def _replay(
         )
         combined = combiner.stage(Sides(base=base, source=source, target=tables))
         told = f"commit {commit.commit.graph_commit_id} on top of {onto.commit.graph_commit_id}"
-        combined.conflicts.refuse_any(told)
+        combined.conflicts.check_none(told)
         if combined.changes:
             ground = replace(head, head=made[-1])
             record, full_map = make_record(records, ground, combined.changes, _spec(commit.commit), None)

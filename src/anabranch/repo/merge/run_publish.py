@@ -25,7 +25,7 @@ from anabranch.repo.log.entries import (
 )
 from anabranch.repo.log.making import CommitSpec, Inspect
 from anabranch.repo.log.store import RepoStore
-from anabranch.repo.merge.combining import Combiner, Sides
+from anabranch.repo.merge.combiner import Combiner, Sides
 from anabranch.repo.refs.live import shown
 from anabranch.repo.runs.runs import (
     RUN_ID,
@@ -220,7 +220,7 @@ class _Carrier:
         base = {key: table for key in keys if (table := self._before.get(key)) is not None}
         source = {key: table for key in keys if (table := self._mine[key]) is not None}
         combined = self._load_combiner(self._target).stage(Sides(base=base, source=source, target=theirs))
-        combined.conflicts.refuse_any(f"run {self.entry.branch.run_id} on branch '{self._target}'")
+        combined.conflicts.check_none(f"run {self.entry.branch.run_id} on branch '{self._target}'")
         return combined.changes
 
     def _tables_of(self, head: LogEntry) -> TableMap:

@@ -1,4 +1,4 @@
-"""The columns and the key of a table on both sides of a merge, and what becomes of them."""
+"""Merge the columns and the key of a table."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 __all__ = ["MergedColumn", "SchemaSides", "Shape", "merge_shapes"]
 
 _Value = TypeVar("_Value")
-# Whether rows that changed since the base have new values in a column of a table.
+# Returns whether rows that changed since the base have new values in a column of a table.
 IsUsed = Callable[[Table, str], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergedColumn:
-    """A column of the result, and what it was called before."""
+    """A column of the result, and its names in the base and on both sides."""
 
     triple: ColumnTriple
     field: "pa.Field"
@@ -40,7 +40,7 @@ class MergedColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaSides:
-    """A table on every side of a merge, and what became of the base's columns on two of them."""
+    """A table in the base and on both sides of a merge, with the pairs of columns between the base and each side."""
 
     base: Table | None
     source: Table
@@ -51,10 +51,11 @@ class SchemaSides:
 
 @dataclass(slots=True, kw_only=True)
 class Shape:
-    """What becomes of a table's columns and key, and what cannot.
+    """The merged columns and key of a table, and the conflicts.
 
-    `altered` and `dropped` are about columns of the target, by their names there. Those that are `restored`, because
-    the target dropped them, may have values in any row of the source. Rows are `matched_by` the key if all have one.
+    `altered` and `dropped` are columns of the target, by their names there. `restored` are columns that the target
+    dropped. They may have values in any row of the source, so all its rows are read. `matched_by` is the key if the
+    base and both sides have the same one.
     """
 
     columns: list[MergedColumn] = field(default_factory=list)
@@ -70,7 +71,7 @@ class Shape:
         return [column.field for column in self.columns if column.is_new]
 
     def loosened(self) -> "Shape":
-        """The same with nulls allowed in every column but those of the key."""
+        """Return the shape with nulls allowed in every column that is not part of the key."""
         strict = [c for c in self.columns if not c.field.nullable and c.name not in self.primary_key]
         changes = {change.path: change for change in self.altered}
         for path in [column.triple.target for column in strict if column.triple.target is not None]:
@@ -83,31 +84,31 @@ class Shape:
 
 
 def merge_shapes(key: str, sides: SchemaSides, *, side: str | None, is_used: IsUsed) -> Shape:
-    """Merge the columns; `side` is right where both sides changed the same thing.
+    """Merge the columns and the key. `side` decides if both sides changed the same thing.
 
-    A column that one side dropped is a conflict only if the other changed it, or `is_used` says that it has new values.
+    A column that one side dropped is a conflict only if the other side changed it, or if `is_used` returns True for it.
     """
-    merging = _Shapes(key, sides.base, sides.source, sides.target, side=side, is_used=is_used)
+    merger = _ShapeMerger(key, sides.base, sides.source, sides.target, side=side, is_used=is_used)
     for triple in _triples(sides):
-        merging.merge_column(triple)
-    merging.refuse_same_names()
-    merging.merge_keys()
-    return merging.shape
+        merger.merge_column(triple)
+    merger.check_unique_names()
+    merger.merge_keys()
+    return merger.shape
 
 
 def _triples(sides: SchemaSides) -> Iterator[ColumnTriple]:
-    """Which column is which: in the target's order, then those that only the base or the source has."""
+    """Yield the matching columns: those of the target in order, then those only in the base or the source."""
     base, source, target = sides.base, sides.source, sides.target
     if base is None:
         ours: dict[str, str] = {}
         theirs: dict[str, str] = {}
         new_ours, new_theirs = source.schema.names, target.schema.names
     else:
-        ours, new_ours = _followed(sides.of_source)
-        theirs, new_theirs = _followed(sides.of_target)
-    was = {now: before for before, now in theirs.items()}
+        ours, new_ours = _kept_and_added(sides.of_source)
+        theirs, new_theirs = _kept_and_added(sides.of_target)
+    base_names = {now: before for before, now in theirs.items()}
     for name in target.schema.names:
-        before = was.get(name)
+        before = base_names.get(name)
         new_here = name if before is None and name in new_ours else None
         yield ColumnTriple(base=before, source=new_here if before is None else ours.get(before), target=name)
     for name in () if base is None else base.schema.names:
@@ -118,13 +119,15 @@ def _triples(sides: SchemaSides) -> Iterator[ColumnTriple]:
             yield ColumnTriple(base=None, source=name, target=None)
 
 
-def _followed(pairs: Sequence[ColumnPair]) -> tuple[dict[str, str], list[str]]:
-    """What became of the base's columns, and those that were added."""
+def _kept_and_added(pairs: Sequence[ColumnPair]) -> tuple[dict[str, str], list[str]]:
+    """Return the new names of the kept columns of the base, and the added columns."""
     kept = {pair.older: pair.newer for pair in pairs if pair.older is not None and pair.newer is not None}
     return kept, [pair.newer for pair in pairs if pair.older is None and pair.newer is not None]
 
 
-class _Shapes:
+class _ShapeMerger:
+    """Builds a `Shape`, column by column."""
+
     def __init__(
         self, key: str, base: Table | None, source: Table, target: Table, *, side: str | None, is_used: IsUsed
     ) -> None:
@@ -157,7 +160,7 @@ class _Shapes:
             if source.type == target.type:
                 self._keep(triple, target.with_nullable(source.nullable or target.nullable))
                 return
-            # Of two columns that have nothing but their name in common, one is left.
+            # The two columns have the same name but different types, so only one of them can stay.
             wins = self._decide(target.name, "both sides added it", None, str(source.type), str(target.type))
             if wins == "source":
                 self.shape.dropped.append(target.name)
@@ -181,7 +184,7 @@ class _Shapes:
         self._change(triple, target.with_name(name).with_type(kind).with_nullable(nullable))
 
     def _is_another(self, made: "pa.Field", left: "pa.Field") -> bool:
-        """Whether a column, no part of a key, was dropped and added again as one that cannot have the old values."""
+        """Return whether a column that is not in a key was dropped and added again with an incompatible type."""
         if {made.name, left.name} & {*self._source.primary_key, *self._target.primary_key}:
             return False
         try:
@@ -191,66 +194,66 @@ class _Shapes:
         return False
 
     def _replace(self, triple: ColumnTriple, name: str, *, maker: str) -> None:
-        """Keep the column that one side made anew, with all its values, unless the other side used the old one."""
+        """Keep the column that one side created again, with all its values, unless the other side used the old one."""
         base, source = self._field(self._base, triple.base), self._field(self._source, triple.source)
         target = self._field(self._target, triple.target)
         table, left = (self._target, target) if maker == "source" else (self._source, source)
         wins = maker
         if self._is_changed(base, left) or self._is_used(table, left.name):
-            told = map(_told, (base, source, target))
-            wins = self._decide(base.name, f"the {maker} made another column of it", *told)
+            texts = map(_text, (base, source, target))
+            wins = self._decide(base.name, f"the {maker} made another column of it", *texts)
         if wins == "target":
-            was = None if maker == "target" else triple.base
-            self._keep(ColumnTriple(base=was, source=None, target=triple.target), target)
+            base_name = None if maker == "target" else triple.base
+            self._keep(ColumnTriple(base=base_name, source=None, target=triple.target), target)
         else:
             self.shape.dropped.append(target.name)
             self._keep(ColumnTriple(base=None, source=triple.source, target=None), source.with_name(name))
             self.shape.restored.append(name)
 
-    def _change(self, triple: ColumnTriple, wanted: "pa.Field") -> None:
-        """Keep a column of the target, under the name, type and nullability that it is to have."""
+    def _change(self, triple: ColumnTriple, merged: "pa.Field") -> None:
+        """Keep a column of the target with the name, type and nullability of `merged`."""
         target = self._field(self._target, triple.target)
-        self._keep(triple, wanted)
-        if (wanted.name, wanted.type, wanted.nullable) != (target.name, target.type, target.nullable):
+        self._keep(triple, merged)
+        if (merged.name, merged.type, merged.nullable) != (target.name, target.type, target.nullable):
             self.shape.altered.append(
                 ColumnChange(
                     path=target.name,
-                    name=None if wanted.name == target.name else wanted.name,
-                    type=None if wanted.type == target.type else wanted.type,
-                    nullable=None if wanted.nullable == target.nullable else wanted.nullable,
+                    name=None if merged.name == target.name else merged.name,
+                    type=None if merged.type == target.type else merged.type,
+                    nullable=None if merged.nullable == target.nullable else merged.nullable,
                 )
             )
 
     def _drop(self, triple: ColumnTriple) -> None:
-        """The source dropped it."""
+        """Merge a column that the source dropped."""
         base, target = self._field(self._base, triple.base), self._field(self._target, triple.target)
         if self._is_changed(base, target) or self._is_used(self._target, target.name):
-            wins = self._decide(base.name, "the source dropped it", _told(base), None, _told(target))
+            wins = self._decide(base.name, "the source dropped it", _text(base), None, _text(target))
             if wins == "target":
                 self._keep(triple, target)
                 return
         self.shape.dropped.append(target.name)
 
     def _keep_dropped(self, triple: ColumnTriple) -> None:
-        """The target dropped it."""
+        """Merge a column that the target dropped."""
         base, source = self._field(self._base, triple.base), self._field(self._source, triple.source)
         if self._is_changed(base, source) or self._is_used(self._source, source.name):
-            wins = self._decide(base.name, "the target dropped it", _told(base), _told(source), None)
+            wins = self._decide(base.name, "the target dropped it", _text(base), _text(source), None)
             if wins == "source":
                 self._keep(ColumnTriple(base=None, source=triple.source, target=None), source)
                 self.shape.restored.append(source.name)
 
-    def _keep(self, triple: ColumnTriple, wanted: "pa.Field") -> None:
-        self._names[triple] = wanted.name
-        self.shape.columns.append(MergedColumn(triple=triple, field=wanted))
+    def _keep(self, triple: ColumnTriple, merged: "pa.Field") -> None:
+        self._names[triple] = merged.name
+        self.shape.columns.append(MergedColumn(triple=triple, field=merged))
 
-    def refuse_same_names(self) -> None:
+    def check_unique_names(self) -> None:
         names = [column.name for column in self.shape.columns]
         for name in sorted({name for name in names if names.count(name) > 1}):
             self._conflict(name, "two columns would have this name", None, name, name)
 
     def merge_keys(self) -> None:
-        """The key as columns that both sides know, whatever they are called."""
+        """Merge the primary keys. Key columns are compared by identity, because both sides may have renamed them."""
         source = self._identities("source", self._source.primary_key)
         target = self._identities("target", self._target.primary_key)
         base = target if self._base is None else self._identities("base", self._base.primary_key)
@@ -309,10 +312,10 @@ class _Shapes:
 
     @staticmethod
     def _field(table: Table | None, name: str | None) -> "pa.Field":
-        assert table is not None  # noqa: S101 - only columns that a side has are asked for
+        assert table is not None  # noqa: S101 - callers pass only columns that the side has
         assert name is not None  # noqa: S101
         return table.schema.field(name)
 
 
-def _told(column: "pa.Field") -> str:
+def _text(column: "pa.Field") -> str:
     return f"{column.name} {column.type}" + ("" if column.nullable else " not null")

@@ -1,4 +1,4 @@
-"""Which tables a merge is about, and what becomes of each as a whole."""
+"""Decide for each table of a merge whether it is added, dropped, renamed or merged."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,13 +8,13 @@ from anabranch.ids import TableKey
 from anabranch.repo.history.diff import find_renamed
 from anabranch.repo.log.entries import TableEntry, TableMap
 from anabranch.repo.merge.conflicts import Conflict, ConflictKind
-from anabranch.repo.merge.resolving import Resolution
+from anabranch.repo.merge.resolve import Resolution
 
-__all__ = ["Place", "TableAction", "TableMerge", "is_same_state", "plan_tables"]
+__all__ = ["TableState", "TableAction", "TableMerge", "is_same_state", "plan_tables"]
 
 
 class TableAction(StrEnum):
-    """What is done to a table of the target: the source's comes, it goes, its rows are merged, or only its name is."""
+    """The change of a table of the target: added from the source, dropped, merged by rows, or only renamed."""
 
     ADDED = "added"
     DROPPED = "dropped"
@@ -23,8 +23,8 @@ class TableAction(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A table on one side: what it is called there, and its entry."""
+class TableState:
+    """A table on one side: its key there, and its entry."""
 
     key: TableKey
     entry: TableEntry
@@ -32,22 +32,22 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableMerge:
-    """One table that the source changed; `key` is what it is called in the result."""
+    """One table that the source changed. `key` is its key in the result."""
 
     key: TableKey
     action: TableAction
-    base: Place | None
-    source: Place | None
-    target: Place | None
+    base: TableState | None
+    source: TableState | None
+    target: TableState | None
 
     @property
     def is_untouched(self) -> bool:
-        """Whether the target has it as it was in the base."""
+        """Whether the target did not change the table since the base."""
         return is_same_state(_entry(self.base), _entry(self.target))
 
 
 def is_same_state(one: TableEntry | None, other: TableEntry | None) -> bool:
-    """Whether two entries are the same rows in the same shape; where their home was settled to is no matter."""
+    """Return whether two entries have the same rows and the same key. Settling does not change the state."""
     if one is None or other is None:
         return one is other
     return (one.dataset, one.home, one.version, one.primary_key) == (
@@ -61,46 +61,46 @@ def is_same_state(one: TableEntry | None, other: TableEntry | None) -> bool:
 def plan_tables(
     base: TableMap, source: TableMap, target: TableMap, resolution: Resolution
 ) -> tuple[list[TableMerge], list[Conflict]]:
-    """What is to be done to the tables of the target, and what cannot be decided."""
+    """Return the changes to the tables of the target, and the conflicts about whole tables."""
     conflicts: list[Conflict] = []
     merges = []
-    for places in _follow(base, source, target):
-        merge = _plan(*places, resolution=resolution, conflicts=conflicts)
+    for states in _match_tables(base, source, target):
+        merge = _plan(*states, resolution=resolution, conflicts=conflicts)
         if merge is not None:
             merges.append(merge)
-    conflicts += _same_names(merges, target)
+    conflicts += _duplicate_names(merges, target)
     return merges, conflicts
 
 
-def _follow(
+def _match_tables(
     base: TableMap, source: TableMap, target: TableMap
-) -> Iterator[tuple[Place | None, Place | None, Place | None]]:
-    """Each table of the base or the source with what it is on every side, whatever it is called there."""
+) -> Iterator[tuple[TableState | None, TableState | None, TableState | None]]:
+    """Yield each table of the base or the source with its state on every side. It may have another key on each side."""
     ours, theirs = find_renamed(base, source), find_renamed(base, target)
     our_names = {old: new for new, old in ours.items()}
     their_names = {old: new for new, old in theirs.items()}
     for key in sorted(base):
-        found = _place(base, key)
-        yield found, _place(source, our_names.get(key, key)), _place(target, their_names.get(key, key))
+        found = _find_state(base, key)
+        yield found, _find_state(source, our_names.get(key, key)), _find_state(target, their_names.get(key, key))
     for key in sorted(source):
         if key not in base and key not in ours:
-            there = None if key in base or key in theirs else _place(target, key)
-            yield None, _place(source, key), there
+            there = None if key in base or key in theirs else _find_state(target, key)
+            yield None, _find_state(source, key), there
 
 
-def _place(tables: TableMap, key: TableKey) -> Place | None:
-    return Place(key, tables[key]) if key in tables else None
+def _find_state(tables: TableMap, key: TableKey) -> TableState | None:
+    return TableState(key, tables[key]) if key in tables else None
 
 
 def _plan(
-    base: Place | None,
-    source: Place | None,
-    target: Place | None,
+    base: TableState | None,
+    source: TableState | None,
+    target: TableState | None,
     *,
     resolution: Resolution,
     conflicts: list[Conflict],
 ) -> TableMerge | None:
-    if base == source or (base is not None and source is not None and _is_still(base, source)):
+    if base == source or (base is not None and source is not None and _is_unchanged(base, source)):
         return None
     if source is None or target is None:
         return _plan_missing(base, source, target, resolution=resolution, conflicts=conflicts)
@@ -122,42 +122,42 @@ def _plan(
 
 
 def _plan_missing(
-    base: Place | None,
-    source: Place | None,
-    target: Place | None,
+    base: TableState | None,
+    source: TableState | None,
+    target: TableState | None,
     *,
     resolution: Resolution,
     conflicts: list[Conflict],
 ) -> TableMerge | None:
-    """One of the sides does not have it."""
+    """Decide on a table that one of the sides does not have."""
     if source is None and target is None:
         return None
     if base is None and source is not None:
         return TableMerge(key=source.key, action=TableAction.ADDED, base=None, source=source, target=None)
     if base is None:
         return None
-    there = source or target
+    existing = source or target
     side: str | None = "source"
-    if target is None or not _is_still(base, target):
+    if target is None or not _is_unchanged(base, target):
         side = resolution.for_table(base.key)
         if side is None:
             problem = "the source dropped it, the target changed it"
             if target is None:
                 problem = "the target dropped it, the source changed it"
-            told = _keys(base, source, target)
-            conflicts.append(_table_conflict(base.key, ConflictKind.DELETE_VS_UPDATE, problem, *told))
-    if side != "source" or there is None:
+            keys = _keys(base, source, target)
+            conflicts.append(_table_conflict(base.key, ConflictKind.DELETE_VS_UPDATE, problem, *keys))
+    if side != "source" or existing is None:
         return None
     action = TableAction.DROPPED if source is None else TableAction.ADDED
-    return TableMerge(key=there.key, action=action, base=base, source=source, target=target)
+    return TableMerge(key=existing.key, action=action, base=base, source=source, target=target)
 
 
-def _is_still(base: Place, now: Place) -> bool:
+def _is_unchanged(base: TableState, now: TableState) -> bool:
     return base.key == now.key and is_same_state(base.entry, now.entry)
 
 
-def _same_names(merges: list[TableMerge], target: TableMap) -> Iterator[Conflict]:
-    """Tables that would have one name."""
+def _duplicate_names(merges: list[TableMerge], target: TableMap) -> Iterator[Conflict]:
+    """Yield a conflict for each name that two tables would have."""
     leaving = {merge.target.key for merge in merges if merge.target is not None}
     staying = {key for key in target if key not in leaving}
     names = [merge.key for merge in merges if merge.action is not TableAction.DROPPED]
@@ -165,12 +165,12 @@ def _same_names(merges: list[TableMerge], target: TableMap) -> Iterator[Conflict
         yield _table_conflict(name, ConflictKind.SCHEMA, "two tables would have this name", None, str(name), str(name))
 
 
-def _entry(place: Place | None) -> TableEntry | None:
-    return None if place is None else place.entry
+def _entry(state: TableState | None) -> TableEntry | None:
+    return None if state is None else state.entry
 
 
-def _keys(*places: Place | None) -> list[str | None]:
-    return [None if place is None else str(place.key) for place in places]
+def _keys(*states: TableState | None) -> list[str | None]:
+    return [None if state is None else str(state.key) for state in states]
 
 
 def _table_conflict(

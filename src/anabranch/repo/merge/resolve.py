@@ -1,4 +1,4 @@
-"""Who decides where two sides of a merge contradict each other: a strategy, or a resolver of a table or column."""
+"""Resolve conflicts of a merge, by a strategy or by resolvers for tables and columns."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -15,15 +15,16 @@ from anabranch.repo.merge.conflicts import Conflict
 
 __all__ = ["Cells", "Decide", "Resolution", "Resolver", "Strategy", "parse_resolution"]
 
-# The name of a resolver, or a function of a conflict that gives the value; NotImplemented leaves it as it is.
+# The name of a resolver, or a function that returns the value for a conflict. NotImplemented leaves it unresolved.
 Resolver = str | Callable[[Conflict], Any]
 
+# The number of digits of the largest 64-bit integer.
 _DIGITS_OF_INTEGERS = 20
 _LATEST_BY = re.compile(r"latest_by\((.+)\)")
 
 
 class Strategy(StrEnum):
-    """What becomes of conflicts that nothing else resolves."""
+    """What to do with conflicts that no resolver resolves."""
 
     FAIL = "fail"
     SOURCE_WINS = "source-wins"
@@ -32,7 +33,7 @@ class Strategy(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cells:
-    """The cells of one column that both sides changed: their values, and the conflicts they are, made when needed."""
+    """The cells of one column that both sides changed. `conflicts` builds their conflicts when needed."""
 
     column: str
     base: pa.Array
@@ -43,7 +44,7 @@ class Cells:
     conflicts: Callable[[], Sequence[Conflict]]
 
 
-# What the cells become, and which of them are resolved (None for all).
+# Returns the new values of cells, and which of them are resolved (None for all).
 Decide = Callable[[Cells], tuple[pa.Array, pa.Array | None]]
 
 
@@ -51,7 +52,7 @@ Decide = Callable[[Cells], tuple[pa.Array, pa.Array | None]]
 class Resolution:
     """The strategy, and the resolvers by table (`bucket.table`), column, or both (`bucket.table.column`).
 
-    What they leave open goes to `any_cell` and `any_row`, if there are, and only then to the strategy.
+    `any_cell` and `any_row`, if set, decide what the resolvers leave open. The strategy comes last.
     """
 
     strategy: Strategy
@@ -60,7 +61,10 @@ class Resolution:
     any_row: Callable[[Conflict], Any] | None = None
 
     def for_column(self, table: TableKey, column: str) -> Decide | None:
-        """Who decides on a cell: the nearest resolver, else the strategy; None for nobody."""
+        """Return the function that decides on cells of a column: the most specific resolver, else the strategy.
+
+        Return None if the cells stay unresolved.
+        """
         for name in (f"{table}.{column}", column, str(table)):
             if name in self.resolvers:
                 return _decider(self.resolvers[name], name)
@@ -69,12 +73,12 @@ class Resolution:
         return _NAMED[self._side]
 
     def for_table(self, table: TableKey) -> str | None:
-        """Which side is right about the table's shape, or whether it is there: 'source', 'target', or None."""
+        """Return the side that decides on the columns and the existence of a table: 'source', 'target', or None."""
         resolver = self.resolvers.get(str(table))
         return resolver if isinstance(resolver, str) and resolver in ("source", "target") else self._side
 
     def for_row(self, table: TableKey) -> Callable[[Conflict], Any] | str | None:
-        """Who decides on a row that one side deleted: a side, a function that gives the row, or None for nobody."""
+        """Return the side, or the function that returns the row, for a row that one side deleted. None: unresolved."""
         resolver = self.resolvers.get(str(table))
         return resolver if callable(resolver) else self.any_row or self.for_table(table)
 
@@ -84,12 +88,14 @@ class Resolution:
 
 
 def parse_resolution(strategy: str, resolvers: Mapping[str, Any] | None) -> Resolution:
-    """Check what a caller gave; resolvers may be nested by table, {'bucket.table': {'column': 'max'}}."""
+    """Check a strategy and resolvers. Resolvers may be nested by table: {'bucket.table': {'column': 'max'}}."""
     if strategy not in list(Strategy):
-        raise InvalidInputError(f"there is no strategy {strategy!r}", hint=f"use one of {', '.join(Strategy)}")
+        raise InvalidInputError(f"unknown strategy {strategy!r}", hint=f"use one of {', '.join(Strategy)}")
     flat: dict[str, Resolver] = {}
     if not isinstance(resolvers or {}, Mapping):
-        raise InvalidInputError(f"{resolvers!r} names no resolvers", hint="give a dict such as {'price': 'max'}")
+        raise InvalidInputError(
+            f"resolvers must be a dict, got {resolvers!r}", hint="pass for example {'price': 'max'}"
+        )
     for name, given in (resolvers or {}).items():
         if isinstance(given, Mapping):
             for column, resolver in given.items():
@@ -104,18 +110,21 @@ def parse_resolution(strategy: str, resolvers: Mapping[str, Any] | None) -> Reso
 
 def _check(name: Any, resolver: Any) -> None:
     if not isinstance(name, str) or not name:
-        raise InvalidInputError(f"{name!r} names no table or column", hint="use text such as 'bucket.table.column'")
+        raise InvalidInputError(
+            f"a resolver must be for a table or column name, got {name!r}",
+            hint="pass for example 'bucket.table.column'",
+        )
     if callable(resolver):
         return
     if not isinstance(resolver, str) or not (resolver in _NAMED or _LATEST_BY.fullmatch(resolver)):
         raise InvalidInputError(
-            f"there is no resolver {resolver!r} for {name!r}",
+            f"unknown resolver {resolver!r} for {name!r}",
             hint=f"use {', '.join(_NAMED)}, latest_by(column), or a function",
         )
     if resolver not in ("source", "target") and not resolver.startswith("latest_by") and _is_table(name):
         raise InvalidInputError(
-            f"the resolver {resolver!r} decides on single columns, and {name!r} is a table",
-            hint=f"name a column, such as '{name}.amount'",
+            f"the resolver {resolver!r} is for columns, but {name!r} is a table",
+            hint=f"pass a column, for example '{name}.amount'",
         )
 
 
@@ -128,7 +137,7 @@ def _is_table(name: str) -> bool:
 
 def _decider(resolver: Resolver, name: str) -> Decide:
     if callable(resolver):
-        return _asking(resolver, name)
+        return _by_function(resolver, name)
     found = _LATEST_BY.fullmatch(resolver)
     return _NAMED[resolver] if found is None else _latest_by(found[1])
 
@@ -152,18 +161,18 @@ def _min(cells: Cells) -> tuple[pa.Array, None]:
 def _extreme(cells: Cells, choose: Callable[..., pa.Array], is_better: Callable[..., pa.Array]) -> pa.Array:
     try:
         return choose(cells.source, cells.target)
-    except pa.ArrowNotImplementedError:  # Arrow compares more types than it knows the greatest of
+    except pa.ArrowNotImplementedError:  # Arrow can compare more types than it can take the maximum of.
         return pc.if_else(_is_ahead(cells.source, cells.target, is_better), cells.source, cells.target)
 
 
 def _is_ahead(source: pa.Array, target: pa.Array, is_better: Callable[..., pa.Array]) -> pa.Array:
-    """Where the source's value is the better one, or the only one."""
+    """Return where the value of the source is the better one, or the only one that is not null."""
     is_only = pc.and_(pc.is_valid(source), pc.is_null(target))
     return pc.or_(pc.fill_null(is_better(source, target), pa.scalar(value=False)), is_only)
 
 
 def _sum_delta(cells: Cells) -> tuple[pa.Array, None]:
-    """The base plus both changes; nulls count as 0."""
+    """Return the base plus both changes. Nulls count as 0."""
 
     def total() -> pa.Array:
         kind = _with_room(cells.target.type)
@@ -175,7 +184,7 @@ def _sum_delta(cells: Cells) -> tuple[pa.Array, None]:
 
 
 def _with_room(kind: pa.DataType) -> pa.DataType:
-    """A type in which sums of a few numbers fit, though the numbers themselves may be as large as they can."""
+    """Return a type in which the sum of a few of the largest numbers of a type fits."""
     if pa.types.is_integer(kind):
         return pa.decimal128(_DIGITS_OF_INTEGERS, 0)
     if pa.types.is_decimal128(kind):
@@ -184,7 +193,7 @@ def _with_room(kind: pa.DataType) -> pa.DataType:
 
 
 def _concat(cells: Cells) -> tuple[pa.Array, None]:
-    """What the target has, then what the source has: texts, bytes or lists."""
+    """Return the value of the target followed by that of the source: texts, bytes or lists."""
 
     def joined() -> pa.Array:
         if pa.types.is_list(cells.target.type) or pa.types.is_large_list(cells.target.type):
@@ -198,12 +207,12 @@ def _concat(cells: Cells) -> tuple[pa.Array, None]:
 
 
 def _latest_by(column: str) -> Decide:
-    """The value of the side whose row has the greater value in a column; of equals, the target's."""
+    """Return the value of the side whose row has the greater value in a column. If they are equal, the target's."""
 
     def decide(cells: Cells) -> tuple[pa.Array, None]:
         if column not in cells.source_rows.type.names or column not in cells.target_rows.type.names:
             raise InvalidInputError(
-                f"latest_by({column}) names a column that is not on both sides", hint="name one that is"
+                f"latest_by({column}): column {column!r} is not on both sides", hint="use a column that both sides have"
             )
         source, target = (pc.struct_field(rows, [column]) for rows in (cells.source_rows, cells.target_rows))
         name = f"latest_by({column})"
@@ -213,12 +222,14 @@ def _latest_by(column: str) -> Decide:
     return decide
 
 
-def _asking(function: Callable[[Conflict], Any], name: str) -> Decide:
+def _by_function(function: Callable[[Conflict], Any], name: str) -> Decide:
+    """Return a decision that calls a function for each conflict."""
+
     def decide(cells: Cells) -> tuple[pa.Array, pa.Array]:
         conflicts = cells.conflicts()
         answers = [function(conflict) for conflict in conflicts]
         resolved = pa.array([answer is not NotImplemented for answer in answers])
-        # A value of one of the sides is taken as it is there: Python may only have a text for it.
+        # Copy a value that the function returned unchanged from its side: not every Arrow value survives in Python.
         sides = [_side_of(answer, conflict) for answer, conflict in zip(answers, conflicts, strict=True)]
         values = [
             answer if side is None and answer is not NotImplemented else None
@@ -228,8 +239,8 @@ def _asking(function: Callable[[Conflict], Any], name: str) -> Decide:
             given = pa.array(values, cells.target.type)
         except (pa.ArrowInvalid, pa.ArrowTypeError) as err:
             raise InvalidInputError(
-                f"the resolver of {name!r} gave a value that column {cells.column!r} does not take: {err}",
-                hint=f"return {cells.target.type}, None, or NotImplemented to leave a conflict as it is",
+                f"the resolver of {name!r} returned a value that does not fit column {cells.column!r}: {err}",
+                hint=f"return {cells.target.type}, None, or NotImplemented to leave the conflict unresolved",
             ) from err
         every = pa.concat_arrays([given, cells.base, cells.source, cells.target])
         chosen = [number + len(answers) * (side or 0) for number, side in enumerate(sides)]
@@ -239,7 +250,7 @@ def _asking(function: Callable[[Conflict], Any], name: str) -> Decide:
 
 
 def _side_of(answer: Any, conflict: Conflict) -> int | None:
-    """1, 2 or 3 if an answer is what the base, the source or the target has; None for a new value."""
+    """Return 1, 2 or 3 if an answer is the value of the base, the source or the target. None for a new value."""
     sides = (conflict.base, conflict.source, conflict.target)
     return next((number for number, value in enumerate(sides, start=1) if answer is value), None)
 
@@ -251,7 +262,7 @@ def _computed(cells: Cells, name: str, compute: Callable[[], pa.Array], *, check
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, pa.ArrowKeyError) as err:
         raise InvalidInputError(
             f"the resolver {name!r} does not work on column {cells.column!r} of {cells.target.type}: {err}",
-            hint="choose another, such as 'source' or 'target'",
+            hint="use another resolver, for example 'source' or 'target'",
         ) from err
 
 

@@ -1,4 +1,4 @@
-"""Three states of many tables brought together: staged on a branch, or only looked at."""
+"""Merge three states of many tables: stage the result on a branch, or only measure it."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -7,10 +7,10 @@ from anabranch.ids import BranchName, TableKey
 from anabranch.repo.history.comparing import RowComparer
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import Changes, TableEntry, TableMap
-from anabranch.repo.merge.applying import MergedTable, TableMerger
+from anabranch.repo.merge.apply import MergedTable, TableMerger
 from anabranch.repo.merge.conflicts import Conflict
 from anabranch.repo.merge.plan import ConflictLog
-from anabranch.repo.merge.resolving import Resolution
+from anabranch.repo.merge.resolve import Resolution
 from anabranch.repo.merge.tables import TableAction, plan_tables
 from anabranch.repo.write.homes import refuse_shared_home
 
@@ -19,7 +19,7 @@ __all__ = ["Combination", "Combiner", "Sides"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sides:
-    """The tables on each side of a merge, and what they were when the sides parted."""
+    """The tables of both sides of a merge, and of their common base."""
 
     base: TableMap
     source: TableMap
@@ -28,15 +28,15 @@ class Sides:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Combination:
-    """What three states come to: what to do to the target's tables, and the conflicts that are left."""
+    """The result of merging three states: the changed tables of the target, and the unresolved conflicts."""
 
     tables: tuple[MergedTable, ...]
     conflicts: ConflictLog
 
     @property
     def changes(self) -> Changes:
-        """The entries of the tables that were staged; a table that goes, or goes by another name, is None."""
-        gone: dict[TableKey, TableEntry | None] = {}
+        """The entries of the staged tables. A dropped table, and the old name of a renamed one, is None."""
+        removed: dict[TableKey, TableEntry | None] = {}
         changes: dict[TableKey, TableEntry | None] = {}
         for merged in self.tables:
             merge, draft = merged.merge, merged.draft
@@ -44,16 +44,17 @@ class Combination:
                 continue
             is_renamed = merge.target is not None and merge.target.key != merge.key
             if merge.target is not None and (draft is None or is_renamed):
-                gone[merge.target.key] = None
+                removed[merge.target.key] = None
             is_still = merge.target is not None and draft is not None and draft.is_still(merge.target.entry)
             if draft is not None and (is_renamed or not is_still):
                 changes[merge.key] = draft.to_entry()
-        return {**gone, **changes}  # one table may come by the name that another one goes from
+        # Changes win: a table may get the name that another one had.
+        return {**removed, **changes}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Combiner:
-    """Brings states together on one branch, by one engine and one way to resolve conflicts."""
+    """Merges states on one branch, with one engine and one way to resolve conflicts."""
 
     context: RepoConfig
     branch: BranchName
@@ -61,7 +62,7 @@ class Combiner:
     resolution: Resolution
 
     def stage(self, sides: Sides) -> Combination:
-        """Stage what the tables come to; where conflicts are left, it is of no use."""
+        """Merge the tables and stage the result. It must not be published if conflicts are left."""
         combined = self._combine(sides, lambda merger, merge: merger.stage(merge, sides.target))
         changes = combined.changes
         for key, entry in changes.items():
@@ -70,11 +71,11 @@ class Combiner:
         return combined
 
     def measure(self, sides: Sides) -> Combination:
-        """Find out what the tables come to, and stage nothing."""
+        """Merge the tables without staging anything, to count changes and conflicts."""
         return self._combine(sides, lambda merger, merge: merger.measure(merge))
 
     def iter_conflicts(self, sides: Sides) -> Iterator[Conflict]:
-        """Every conflict that is left, table by table; those of one batch of rows are in memory at a time."""
+        """Yield all unresolved conflicts, table by table. Only those of one batch of rows are in memory."""
         merges, found = plan_tables(sides.base, sides.source, sides.target, self.resolution)
         yield from found
         for merge in merges:
@@ -89,7 +90,7 @@ class Combiner:
         return Combination(tables=tuple(do(merger, merge) for merge in merges), conflicts=conflicts)
 
     def merger(self, on_conflict: Callable[[Conflict], None]) -> TableMerger:
-        """One that stages single tables; conflicts that are left go to `on_conflict`."""
+        """Return a merger for single tables. It passes unresolved conflicts to `on_conflict`."""
         return TableMerger(
             context=self.context,
             branch=self.branch,

@@ -1,4 +1,4 @@
-"""One table of a merge: what it comes to, and the same staged on the target."""
+"""Merge one table: measure the result, or stage it on the target."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -22,22 +22,22 @@ from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import TableMap
 from anabranch.repo.merge.conflicts import Conflict, ConflictKind
 from anabranch.repo.merge.notes import MergedNotes, merge_notes
-from anabranch.repo.merge.resolving import Resolution
-from anabranch.repo.merge.rows import RowMerging
+from anabranch.repo.merge.resolve import Resolution
+from anabranch.repo.merge.rows import RowMerger
 from anabranch.repo.merge.shapes import SchemaSides, Shape, merge_shapes
-from anabranch.repo.merge.tables import Place, TableAction, TableMerge
+from anabranch.repo.merge.tables import TableAction, TableMerge, TableState
 from anabranch.repo.snapshot import Table
 from anabranch.repo.write.homes import check_unique, draft_existing, draft_new
 from anabranch.repo.write.staged_table import StagedTable, one_time_step
 
 __all__ = ["MergedTable", "TableMerger"]
 
-_NOTHING = TableCounts(inserted=0, updated=0, deleted=0)
+_NO_CHANGE = TableCounts(inserted=0, updated=0, deleted=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergedTable:
-    """What a table comes to: how many rows and which columns of the target change, and the draft, if it was staged."""
+    """The result of merging a table: changed rows and columns of the target, and the staged table, if it was staged."""
 
     merge: TableMerge
     counts: TableCounts
@@ -49,7 +49,7 @@ class MergedTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableMerger:
-    """Merges tables into a branch, one by one. Conflicts that nobody resolves go to `on_conflict`, all of them."""
+    """Merges tables into a branch, one by one. Passes every unresolved conflict to `on_conflict`."""
 
     context: RepoConfig
     branch: BranchName
@@ -58,17 +58,17 @@ class TableMerger:
     on_conflict: Callable[[Conflict], None]
 
     def measure(self, merge: TableMerge) -> MergedTable:
-        """Find out what a table comes to, and stage nothing."""
+        """Merge a table without staging anything, to count changes and conflicts."""
         if merge.action is TableAction.MERGED:
-            return _RowsOfTable(self, merge).measure()
+            return _TableRows(self, merge).measure()
         return MergedTable(merge=merge, counts=_whole_counts(merge))
 
     def stage(self, merge: TableMerge, taken: TableMap) -> MergedTable:
-        """Stage what a table comes to in the branch's home; `taken` are the tables of the branch."""
+        """Merge a table and stage the result in the home of the branch. `taken` are the tables of the branch."""
         draft = None
         match merge.action:
             case TableAction.MERGED:
-                return _RowsOfTable(self, merge).stage()
+                return _TableRows(self, merge).stage()
             case TableAction.ADDED:
                 draft = self._copy(merge, taken)
             case TableAction.RENAMED:
@@ -76,24 +76,24 @@ class TableMerger:
         return MergedTable(merge=merge, counts=_whole_counts(merge), draft=draft)
 
     def iter_conflicts(self, merge: TableMerge) -> Iterator[Conflict]:
-        """The conflicts of a table, found while they are asked for."""
+        """Yield the conflicts of a table. They are found while the caller iterates."""
         if merge.action is TableAction.MERGED:
             found: list[Conflict] = []
             merger = replace(self, on_conflict=found.append)
-            for _ in _RowsOfTable(merger, merge).iter_measured():
+            for _ in _TableRows(merger, merge).iter_measured():
                 yield from found
                 found.clear()
 
     def draft(self, merge: TableMerge) -> StagedTable:
-        assert merge.target is not None  # noqa: S101 - else there is nothing to build on
+        assert merge.target is not None  # noqa: S101 - a merged or renamed table has a target
         found = draft_existing(self.context, self.branch, merge.target.key, merge.target.entry)
         return replace(found, key=merge.key)
 
-    def table(self, place: Place) -> Table:
-        return Table(self.context, place.key, place.entry)
+    def table(self, state: TableState) -> Table:
+        return Table(self.context, state.key, state.entry)
 
     def _copy(self, merge: TableMerge, taken: TableMap) -> StagedTable:
-        assert merge.source is not None  # noqa: S101 - it is what comes
+        assert merge.source is not None  # noqa: S101 - an added table comes from the source
         source = self.table(merge.source)
         draft = draft_new(
             self.context, self.branch, merge.key, schema=source.schema, primary_key=source.primary_key, taken=taken
@@ -101,11 +101,11 @@ class TableMerger:
         return draft.then(one_time_step("merge", copy_version(source.pin, onto=draft.pin)))
 
 
-class _RowsOfTable:
-    """A table that both sides have, merged by rows."""
+class _TableRows:
+    """A table that both sides have, to be merged row by row."""
 
     def __init__(self, merger: TableMerger, merge: TableMerge) -> None:
-        assert merge.source is not None  # noqa: S101 - the action says so
+        assert merge.source is not None  # noqa: S101 - the action is MERGED
         assert merge.target is not None  # noqa: S101
         self._merger, self._merge = merger, merge
         self._key: TableKey = merge.key
@@ -122,10 +122,10 @@ class _RowsOfTable:
         return last
 
     def iter_measured(self) -> Iterator[MergedTable]:
-        """What is known of the table after its shape, and after each batch of rows."""
+        """Yield the result so far: after the columns were merged, and after each batch of rows."""
         shape = self._merge_shapes()
-        whole = self._as_a_whole(shape)
-        yield self._done(shape, whole or _NOTHING)
+        whole = self._merge_whole(shape)
+        yield self._result(shape, whole or _NO_CHANGE)
         if whole is None:
             yield from self._measure_rows(shape)
 
@@ -135,38 +135,38 @@ class _RowsOfTable:
         try:
             for batch in rows.batches(self._merger.comparer):
                 touched.append(batch.addresses)
-                yield self._done(shape, rows.counts)
+                yield self._result(shape, rows.counts)
             if not self._conflicts:
                 self._check_kept(shape, join_addresses(touched))
         except SchemaMismatchError as err:
-            self._refuse(shape, err)
-            yield self._done(shape, rows.counts)
+            self._report_mismatch(shape, err)
+            yield self._result(shape, rows.counts)
 
     def stage(self) -> MergedTable:
         shape = self._merge_shapes()
-        whole = self._as_a_whole(shape)
+        whole = self._merge_whole(shape)
         if self._conflicts and whole is None:
-            self._tell_all(shape)
-        if self._conflicts or whole is _NOTHING:  # by identity: an empty table may be replaced by an empty one
-            return self._done(shape, _NOTHING)
+            self._report_row_conflicts(shape)
+        if self._conflicts or whole is _NO_CHANGE:  # identity: an empty table may replace an empty one
+            return self._result(shape, _NO_CHANGE)
         draft = self._merger.draft(self._merge)
         if whole is not None:
             copied = copy_version(self._source.pin, onto=draft.pin)
             changed = replace(draft, primary_key=self._source.primary_key)
-            return self._done(shape, whole, draft=changed.then(one_time_step("merge", copied)))
+            return self._result(shape, whole, draft=changed.then(one_time_step("merge", copied)))
         try:
             staged, counts = self._stage(draft.pin, shape)
         except SchemaMismatchError as err:
             if not self._conflicts:
-                self._tell_all(shape)
+                self._report_row_conflicts(shape)
             if not self._conflicts:
-                self._refuse(shape, err)
-            return self._done(shape, _NOTHING)
+                self._report_mismatch(shape, err)
+            return self._result(shape, _NO_CHANGE)
         if staged != draft.pin or shape.primary_key != draft.primary_key:
             draft = replace(draft, primary_key=shape.primary_key).then(one_time_step("merge", staged))
-        return self._done(shape, counts, draft=draft)
+        return self._result(shape, counts, draft=draft)
 
-    def _done(self, shape: Shape, counts: TableCounts, *, draft: StagedTable | None = None) -> MergedTable:
+    def _result(self, shape: Shape, counts: TableCounts, *, draft: StagedTable | None = None) -> MergedTable:
         return MergedTable(
             merge=self._merge,
             counts=counts,
@@ -191,15 +191,16 @@ class _RowsOfTable:
             self._report(conflict)
         return shape.loosened() if self._merger.resolution.any_cell is not None else shape
 
-    def _decide_on_note(self, column: str | None, told: tuple[str | None, str | None, str | None]) -> str:
+    def _decide_on_note(self, column: str | None, values: tuple[str | None, str | None, str | None]) -> str:
+        """Return the side whose note is used. Report a conflict if no strategy decides."""
         if self._side is None:
-            base, source, target = told
-            conflict = self._conflict(ConflictKind.SCHEMA, "both sides changed what is noted there")
+            base, source, target = values
+            conflict = self._conflict(ConflictKind.SCHEMA, "both sides changed this note")
             self._report(replace(conflict, column=column, base=base, source=source, target=target))
         return self._side or "target"
 
     def _is_used(self, table: Table, column: str) -> bool:
-        """Whether rows that changed since the base have new values in a column."""
+        """Return whether rows that changed since the base have new values in a column."""
         diff = TableDiff(str(self._key), before=self._base, after=table, load_comparer=lambda: self._merger.comparer)
         for row in diff.iter_rows():
             if row.change is RowChangeKind.UPDATED and column in row.columns:
@@ -208,15 +209,16 @@ class _RowsOfTable:
                 return True
         return False
 
-    def _as_a_whole(self, shape: Shape) -> TableCounts | None:
-        """What becomes of a table whose rows need not, or cannot, be matched one by one; None if they can.
+    def _merge_whole(self, shape: Shape) -> TableCounts | None:
+        """Return the counts of a table that is merged as a whole, or None if its rows can be matched one by one.
 
-        Where the target did nothing and the source left nothing as it was, the table is the source's.
+        If the target did not change the table and the source replaced all of its files, the result is the table of the
+        source.
         """
         if self._merge.is_untouched:
             base = self._base
             is_new = base is None or (base.count_rows() and not match_fragments(base.pin, self._source.pin))
-            # Rows without a key are known by their ids, which a copy would not have.
+            # Rows without a key are identified by their row ids, which a copy of the table would lose.
             return self._replaced() if is_new and not self._can_match_ids() else None
         if shape.matched_by or self._can_match_ids():
             return None
@@ -224,19 +226,20 @@ class _RowsOfTable:
         if self._is_unmatched:
             return None
         has_keys = bool(self._source.primary_key or self._target.primary_key)
-        problem = "its key was changed, and rows on both sides" if has_keys else "its rows cannot be told apart"
+        problem = "its key was changed, and rows on both sides" if has_keys else "its rows cannot be matched"
         if self._side is None and not shape.conflicts:
             self._report(self._conflict(ConflictKind.SCHEMA if has_keys else ConflictKind.KEYLESS, problem))
-        return self._replaced() if self._side == "source" else _NOTHING
+        return self._replaced() if self._side == "source" else _NO_CHANGE
 
     def _can_match_ids(self) -> bool:
+        """Return whether rows without a key can be matched by row id: both sides must descend from the base."""
         if self._base is None or self._source.primary_key or self._target.primary_key:
             return False
         base = self._base.pin
         return descends_from(self._source.pin, base) and descends_from(self._target.pin, base)
 
     def _only_appends(self) -> bool:
-        """Whether all that the source did was to add rows to a table without a key: these need no match."""
+        """Return whether the source only appended rows to a table without a key. Such rows need no match."""
         if self._base is None or self._base.primary_key or self._source.primary_key or self._target.primary_key:
             return False
         found = self._difference(self._base, self._source)
@@ -246,14 +249,14 @@ class _RowsOfTable:
         return TableCounts(inserted=self._source.count_rows(), updated=0, deleted=self._target.count_rows())
 
     def _stage(self, pin: Pin, shape: Shape) -> tuple[Pin, TableCounts]:
-        """Stage the columns, then the rows, then what only holds with these rows."""
+        """Stage the columns, then the rows, then the constraints that only hold with the merged rows."""
         if shape.dropped:
             pin = staging.drop_columns(pin, shape.dropped)
-        loose = [
+        lenient = [
             replace(change, nullable=None if change.nullable is False else change.nullable) for change in shape.altered
         ]
-        if any(change != ColumnChange(path=change.path) for change in loose):
-            pin = staging.alter_columns(pin, [change for change in loose if change != ColumnChange(path=change.path)])
+        if any(change != ColumnChange(path=change.path) for change in lenient):
+            pin = staging.alter_columns(pin, [change for change in lenient if change != ColumnChange(path=change.path)])
         if shape.added:
             pin = staging.add_columns(pin, pa.schema([new.with_nullable(nullable=True) for new in shape.added]))
         if self._notes:
@@ -268,37 +271,37 @@ class _RowsOfTable:
             check_unique(pin, shape.primary_key)
         return pin, rows.counts
 
-    def _tell_all(self, shape: Shape) -> None:
-        """Report the conflicts of rows too, where nothing is staged."""
+    def _report_row_conflicts(self, shape: Shape) -> None:
+        """Report the conflicts of rows if nothing is staged because of other conflicts."""
         for _ in self._measure_rows(shape):
             pass
 
-    def _refuse(self, shape: Shape, err: SchemaMismatchError) -> None:
-        """Values of one side do not fit the other side's columns any more; conflicts of the shape tell that already."""
+    def _report_mismatch(self, shape: Shape, err: SchemaMismatchError) -> None:
+        """Report values of one side that do not fit the columns of the other, unless a column conflict was reported."""
         if not shape.conflicts:
             self._report(self._conflict(ConflictKind.SCHEMA, err.problem))
 
     def _check_kept(self, shape: Shape, touched: Addresses) -> None:
-        """Refuse what staging would refuse: rows that stay, but do not fit the columns that the source gave them."""
+        """Raise SchemaMismatchError if unchanged rows of the target do not fit the merged columns, as staging would."""
         for change in shape.altered:
             if change.type is not None:
-                wanted = pa.field(change.path, change.type)
+                field = pa.field(change.path, change.type)
                 for batch in self._target.scan(columns=[change.path]):
-                    cast_computed(batch.column(0), wanted)
+                    cast_computed(batch.column(0), field)
         strict = [change.path for change in shape.altered if change.nullable is False]
         replaced = take_at(self._target.pin, touched) if strict and len(touched) else None
         for name in strict:
             nulls = self._target.count_rows(f"{quoted_column(name)} IS NULL")
-            _refuse_nulls(name, nulls - (0 if replaced is None else replaced.column(name).null_count))
+            _check_no_nulls(name, nulls - (0 if replaced is None else replaced.column(name).null_count))
         for new in shape.added:
             if not new.nullable:
-                _refuse_nulls(new.name, self._target.count_rows() - len(touched))
+                _check_no_nulls(new.name, self._target.count_rows() - len(touched))
 
-    def _rows(self, shape: Shape, schema: pa.Schema) -> RowMerging:
+    def _rows(self, shape: Shape, schema: pa.Schema) -> RowMerger:
         base = self._base
-        return RowMerging(
+        return RowMerger(
             key=self._key,
-            question=self._question(shape),
+            row_merge=self._row_merge(shape),
             columns=shape.columns,
             key_names=shape.primary_key if shape.matched_by else (),
             pin=self._target.pin,
@@ -308,7 +311,7 @@ class _RowsOfTable:
             on_conflict=self._report,
         )
 
-    def _question(self, shape: Shape) -> RowMerge:
+    def _row_merge(self, shape: Shape) -> RowMerge:
         is_whole = bool(shape.restored)
         both_added = any(
             column.triple.base is None and column.triple.source and column.triple.target for column in shape.columns
@@ -329,8 +332,8 @@ class _RowsOfTable:
         )
 
     def _difference(self, base: Table, table: Table) -> Difference:
-        """What may differ between the base and a side, which both the columns and the rows ask for."""
-        state = table.entry.dataset, table.entry.home, table.entry.version  # a name may be another dataset's by now
+        """Return the difference between the base and a side. It is cached, because columns and rows both need it."""
+        state = table.entry.dataset, table.entry.home, table.entry.version
         if state not in self._differences:
             self._differences[state] = compare_versions(base.pin, table.pin)
         return self._differences[state]
@@ -338,13 +341,13 @@ class _RowsOfTable:
     def _sides(
         self, table: Table, *, is_whole: bool, with_filled: bool, by_ids: bool
     ) -> tuple[RowSide | None, RowSide]:
-        """The rows of the base and of a side that may differ."""
+        """Return the rows of the base and of a side that may differ."""
         newer: tuple[Part, ...]
         if self._base is None or is_whole:
             older, newer = () if self._base is None else all_parts(self._base.pin), all_parts(table.pin)
         else:
             found = self._difference(self._base, table)
-            # Of columns that were dropped there is nothing to merge.
+            # Ignore dropped columns: they have no values to merge.
             only_added = tuple(replace(part, dropped=()) for part in found.reshaped if part.added and with_filled)
             filled = find_filled(self._base.pin, table.pin, replace(found, reshaped=only_added))
             older = (*found.older, *(part for part, _ in filled))
@@ -363,9 +366,9 @@ class _RowsOfTable:
         self._merger.on_conflict(conflict)
 
 
-def _refuse_nulls(column: str, number: int) -> None:
+def _check_no_nulls(column: str, number: int) -> None:
     if number:
-        raise SchemaMismatchError(f"column {column!r} holds {number} nulls", hint="fill them first")
+        raise SchemaMismatchError(f"column {column!r} holds {number} nulls", hint="replace the nulls first")
 
 
 def _whole_counts(merge: TableMerge) -> TableCounts:
@@ -374,4 +377,4 @@ def _whole_counts(merge: TableMerge) -> TableCounts:
             return TableCounts(inserted=merge.source.entry.rows, updated=0, deleted=0)
         case TableAction.DROPPED if merge.target is not None:
             return TableCounts(inserted=0, updated=0, deleted=merge.target.entry.rows)
-    return _NOTHING
+    return _NO_CHANGE
