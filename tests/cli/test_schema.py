@@ -129,7 +129,7 @@ def test_a_schema_comes_from_stdin(cli: Run, lake: ab.Repository) -> None:
         ("tables: [", "the schema is not YAML in line 1: expected the node content, but found '<stream end>'"),
         (
             SCHEMA.replace("item: string", "item: string not null"),
-            "tables.in_c_sales.orders.columns.item: the column is to take no nulls, and holds 1",
+            "tables.in_c_sales.orders.columns.item: cannot set not null, because the column holds 1 nulls",
         ),
     ],
 )

@@ -132,22 +132,22 @@ def test_a_default_is_what_was_written(given: str, default: str | None) -> None:
         ),
         (
             "        price: [int64]",
-            "tables.in_c_sales.orders.columns.price (line 5): a list is no mapping",
+            "tables.in_c_sales.orders.columns.price (line 5): expected a mapping, got a list",
             "give one or more of type, nullable, default, description, was, each in a line 'name: value'",
         ),
         (
             "        price: {type: int64, nullable: maybe}",
-            "tables.in_c_sales.orders.columns.price.nullable (line 5): 'maybe' is neither true nor false",
+            "tables.in_c_sales.orders.columns.price.nullable (line 5): expected true or false, got 'maybe'",
             "write true or false",
         ),
         (
             "        price: {type: int64, nullable: !!bool maybe}",
-            "tables.in_c_sales.orders.columns.price.nullable (line 5): 'maybe' is neither true nor false",
+            "tables.in_c_sales.orders.columns.price.nullable (line 5): expected true or false, got 'maybe'",
             "write true or false",
         ),
         (
             "        at: {type: timestamp, default: 2026-01-31}",
-            "tables.in_c_sales.orders.columns.at.default (line 5): '2026-01-31' is a subtraction in SQL, and no date",
+            "tables.in_c_sales.orders.columns.at.default (line 5): '2026-01-31' is a subtraction in SQL, not a date",
             "write \"date '2026-01-31'\", or \"timestamp '2026-01-31 12:00:00'\"",
         ),
         (
@@ -157,7 +157,7 @@ def test_a_default_is_what_was_written(given: str, default: str | None) -> None:
         ),
         (
             "        <<: {a: int8}",
-            "tables.in_c_sales.orders.columns (line 5): '<<' does not work here",
+            "tables.in_c_sales.orders.columns (line 5): the merge key '<<' is not supported",
             "write the entries out",
         ),
     ],
@@ -173,7 +173,7 @@ def test_what_is_wrong_is_told_with_its_place(line: str, problem: str, hint: str
     [
         ({}, "the schema: there are no tables"),
         ({"table": {}}, "table: 'table' is not known here"),
-        ({"tables": []}, "tables: a list is no mapping"),
+        ({"tables": []}, "tables: expected a mapping, got a list"),
         ({"tables": {"a.b": {}}}, "tables.a.b: table key 'a.b.table' is not of the form 'bucket.table'"),
         ({"tables": {"-b": None}}, "tables.-b: table key '-b.table' has the invalid part '-b'"),
         (
@@ -181,18 +181,21 @@ def test_what_is_wrong_is_told_with_its_place(line: str, problem: str, hint: str
             "tables.b.a b: table key 'b.a b' has the invalid part",
         ),
         ({"tables": {"b": {"t": None}}}, "tables.b.t: the table has no columns"),
-        ({"tables": {"b": {"t": "int64"}}}, "tables.b.t: 'int64' is no mapping"),
+        ({"tables": {"b": {"t": "int64"}}}, "tables.b.t: expected a mapping, got 'int64'"),
         (table(columns={}), "tables.b.t.columns: there are no columns"),
         (table(columns={"a.b": "int64"}), "tables.b.t.columns: column name 'a.b' is empty or holds '.'"),
         (table(columns={"_rowid": "int64"}), "tables.b.t.columns: column name '_rowid' is Lance's own"),
         (table(columns={"a\0b": "int64"}), "tables.b.t.columns: column name 'a\\x00b' holds a null character"),
-        (table(columns={1: "int64"}), "tables.b.t.columns: the name 1 is no text"),
-        (table(columns={"id": {"type": "int64", "was": "id"}}), "tables.b.t.columns.id.was: the column is called 'id'"),
-        (table(columns={"id": object()}), "tables.b.t.columns.id: a object cannot be read"),
-        (table(columns={"id": b"int64"}), "tables.b.t.columns.id: a bytes cannot be read"),
-        (table(was="b.t"), "tables.b.t.was: the table is called 't'"),
+        (table(columns={1: "int64"}), "tables.b.t.columns: a name must be a text, got 1"),
+        (
+            table(columns={"id": {"type": "int64", "was": "id"}}),
+            "tables.b.t.columns.id.was: 'was' is the current name 'id' of the column",
+        ),
+        (table(columns={"id": object()}), "tables.b.t.columns.id: unsupported value of type object"),
+        (table(columns={"id": b"int64"}), "tables.b.t.columns.id: unsupported value of type bytes"),
+        (table(was="b.t"), "tables.b.t.was: 'was' is the current name 't' of the table"),
         (table(was="a.b.c"), "tables.b.t.was: table key 'a.b.c' is not of the form"),
-        (table(description=["x"]), "tables.b.t.description: a list is no text"),
+        (table(description=["x"]), "tables.b.t.description: expected a text, got a list"),
         (table(description="x" * 10_001), "tables.b.t.description: the description has 10001 characters"),
         (table(primary_key="nope"), "tables.b.t.primary_key: the primary key of 'b.t' names the column 'nope'"),
         (table(primary_key=["id", "id"]), "tables.b.t.primary_key: the primary key of 'b.t' names a column twice"),
@@ -200,15 +203,15 @@ def test_what_is_wrong_is_told_with_its_place(line: str, problem: str, hint: str
             table(columns={"id": "float64"}, primary_key=["id"]),
             "tables.b.t.primary_key: column 'id' of 'b.t' is double",
         ),
-        (table(indices={"id": "BTREE"}), "tables.b.t.indices: a mapping is no list"),
+        (table(indices={"id": "BTREE"}), "tables.b.t.indices: expected a list, got a mapping"),
         (table(indices=["nope"]), "tables.b.t.indices[0]: there is no column 'nope'"),
         (table(indices=[{"column": "id", "type": "tree"}]), "tables.b.t.indices[0].type: unknown index type 'tree'"),
         (table(indices=[{"type": "BTREE"}]), "tables.b.t.indices[0]: the index has no column"),
-        (table(indices=["id", "id"]), "tables.b.t.indices: two indices are called 'id_idx'"),
+        (table(indices=["id", "id"]), "tables.b.t.indices: two indices have the name 'id_idx'"),
         (table(indices=[{"column": "id", "type": "IVF_FLAT"}]), "tables.b.t.indices[0]: column 'id' is int64, and"),
         (
             table(indices=[{"column": "id", "type": "inverted"}]),
-            "tables.b.t.indices[0]: column 'id' is int64, and an index of type INVERTED needs text, or lists of text",
+            "tables.b.t.indices[0]: an index of type INVERTED needs text, or lists of text, but column 'id' is int64",
         ),
         (table(indices=[{"column": "id", "metric": "l2"}]), "tables.b.t.indices[0].metric: an index of type BTREE has"),
         (
@@ -221,7 +224,7 @@ def test_what_is_wrong_is_told_with_its_place(line: str, problem: str, hint: str
         ),
         (
             table(columns={"v": "vector(4)"}, indices=[{"column": "v", "type": "IVF_FLAT", "num_partitions": "x"}]),
-            "tables.b.t.indices[0].num_partitions: 'x' is no whole number",
+            "tables.b.t.indices[0].num_partitions: expected an integer from 1 to 999999999, got 'x'",
         ),
         *(
             (
@@ -232,14 +235,14 @@ def test_what_is_wrong_is_told_with_its_place(line: str, problem: str, hint: str
                 f"tables.b.t.indices[0]{problem}",
             )
             for n, m, problem in [
-                (0, 2, ".num_partitions: '0' is no whole number from 1 to 999999999"),
-                (10**30, 2, f".num_partitions: '{10**30}' is no whole number from 1 to 999999999"),
-                (1, 3, ": vectors of 4 parts cannot be cut into 3"),
+                (0, 2, ".num_partitions: expected an integer from 1 to 999999999, got '0'"),
+                (10**30, 2, f".num_partitions: expected an integer from 1 to 999999999, got '{10**30}'"),
+                (1, 3, ": vectors of 4 dimensions cannot be split into 3 sub-vectors"),
             ]
         ),
         (
             table(columns={"a": {"type": "int8", "was": "x"}, "b": {"type": "int8", "was": "x"}}),
-            "tables.b.t.columns: both 'a' and 'b' say that they were 'x'",
+            "tables.b.t.columns: both 'a' and 'b' have the earlier name 'x'",
         ),
     ],
 )

@@ -1,1 +1,4 @@
-"""Desired states of tables, the plans that lead to them, and how a plan becomes one commit."""
+"""Declarative schemas: read a desired schema, plan the steps from the current one, apply them as one commit.
+
+Start with `apply.apply_schema`. `plan` decides without reading data, `state` and `steps` are the values.
+"""

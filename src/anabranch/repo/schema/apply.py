@@ -1,4 +1,4 @@
-"""A desired schema made true: planned on the newest state, checked, staged table by table, published as one commit."""
+"""Apply a desired schema: plan it on the newest state, check the rows, stage the tables, publish one commit."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.refs.schema_lock import holding_schema_lock
 from anabranch.repo.schema.current import CurrentTable, built_indices, read_current, state_of
-from anabranch.repo.schema.noted import notes_of_column, notes_of_table
+from anabranch.repo.schema.notes import notes_of_column, notes_of_table
 from anabranch.repo.schema.plan import SchemaPlan, plan_schema
 from anabranch.repo.schema.state import Column, SchemaState, TableSchema
 from anabranch.repo.schema.steps import (
@@ -42,23 +42,25 @@ from anabranch.repo.write.homes import check_unique
 
 __all__ = ["SchemaApplied", "apply_schema", "plan_on", "show_schema"]
 
-_MOST_ATTEMPTS = 20
+_MAX_ATTEMPTS = 20
 _DEFAULT_HINT = "write it in SQL; text in single quotes, such as default: \"'new'\""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaApplied:
-    """What was done: the plan, and its commit; None if there was nothing to do, or it was only tried."""
+    """The applied plan and its commit. The commit is None for a dry run, and if there was nothing to do."""
 
     plan: SchemaPlan
     commit: GraphCommit | None
 
 
 def show_schema(snapshot: Snapshot) -> SchemaState:
+    """Return the schema of all tables of a snapshot."""
     return state_of(read_current(snapshot.values()).values())
 
 
 def plan_on(snapshot: Snapshot, desired: SchemaState, *, branch: str) -> SchemaPlan:
+    """Return the plan from a snapshot to a desired schema."""
     current = read_current(snapshot[key] for key in snapshot if _concerns(desired, TableKey.parse(key)))
     return SchemaPlan(branch=branch, commit_id=snapshot.id, steps=plan_schema(desired, current))
 
@@ -71,13 +73,13 @@ def apply_schema(
     allow_destructive: bool,
     dry_run: bool,
 ) -> SchemaApplied:
-    """Plan and check, then publish; where somebody changed the same tables meanwhile, plan anew on their state."""
+    """Plan, check and publish. If another writer changes the same tables concurrently, plan again on the new state."""
     tried = _apply_once(begin(), desired, allow_destructive=allow_destructive, dry_run=True)
     if dry_run or tried.plan.is_empty:
         return tried
     context = records.context
     with holding_schema_lock(records):
-        for losses in range(1, _MOST_ATTEMPTS):
+        for losses in range(1, _MAX_ATTEMPTS):
             began = context.clock()
             try:
                 return _apply_once(begin(), desired, allow_destructive=allow_destructive, dry_run=False)
@@ -94,8 +96,8 @@ def _apply_once(
         current = read_current(tables.values())
         plan = SchemaPlan(branch=tx.branch, commit_id=tx.base_commit_id, steps=plan_schema(desired, current))
         if not allow_destructive:
-            _refuse_destructive(plan)
-        _refuse_wrong_defaults(table for table in desired.tables if str(table.key) in plan.tables)
+            _check_not_destructive(plan)
+        _check_defaults(table for table in desired.tables if str(table.key) in plan.tables)
         if dry_run:
             for key in plan.tables:
                 _check_table(plan.of_table(key), tables, current)
@@ -108,31 +110,31 @@ def _concerns(desired: SchemaState, key: TableKey) -> bool:
     return key.bucket in desired.buckets or any(table.was == key for table in desired.tables)
 
 
-def _refuse_destructive(plan: SchemaPlan) -> None:
+def _check_not_destructive(plan: SchemaPlan) -> None:
     if plan.destructive:
         raise DestructiveChangeError(
             f"{len(plan.destructive)} of {len(plan.steps)} changes may lose data: "
             + "; ".join(f"{step.sign} {step}" for step in plan.destructive),
-            hint="allow destructive changes if that is meant; older commits keep the data",
+            hint="pass allow_destructive=True to apply them; older commits keep the data",
         )
 
 
-def _refuse_wrong_defaults(tables: Iterable[TableSchema]) -> None:
+def _check_defaults(tables: Iterable[TableSchema]) -> None:
     for table in tables:
         defaults = {column.name: column.default for column in table.columns if column.default is not None}
         wrong = staging.find_wrong_default(table.plannable, defaults)
         if wrong is not None:
             name, err = wrong
-            # An error about a column lists those that exist.
+            # The hint of an error about an unknown column lists the columns, so keep it.
             hint = f"{err.hint}; {_DEFAULT_HINT}" if "column" in err.details else _DEFAULT_HINT
             raise InvalidSchemaError(f"tables.{table.key}.columns.{name}.default: {err.problem}", hint=hint) from err
 
 
-# Checks of the rows, before anything is staged; each step looks again at those it finds then
+# Checks of the rows for a dry run. When a plan is applied, each staged step checks its rows itself.
 
 
 def _check_table(steps: Iterable[Step], tables: Mapping[str, Table], current: Mapping[TableKey, CurrentTable]) -> None:
-    """Refuse what the rows that are there do not allow."""
+    """Raise SchemaMismatchError if the existing rows do not allow a step."""
     steps = list(steps)
     key = next((step.was for step in steps if isinstance(step, RenameTable)), steps[0].table)
     if key not in current or any(isinstance(step, CreateTable) for step in steps):
@@ -146,9 +148,9 @@ def _check_table(steps: Iterable[Step], tables: Mapping[str, Table], current: Ma
                 _check_values(step, table, column=names.get(step.column, step.column))
             case AddColumn(column=Column(nullable=False, default=None)) if current[key].rows:
                 raise SchemaMismatchError(
-                    f"tables.{step.table}.columns.{step.column.name}: the column takes no nulls, and the table has "
-                    f"{current[key].rows} rows without a value",
-                    hint="give it a default, or make it nullable",
+                    f"tables.{step.table}.columns.{step.column.name}: cannot add a column that is not null to a table "
+                    f"with {current[key].rows} rows",
+                    hint="add a default, or make the column nullable",
                 )
             case ChangePrimaryKey():
                 columns = [names.get(name, name) for name in step.after]
@@ -160,8 +162,8 @@ def _check_no_nulls(step: ChangeNullability, table: Table, *, column: str) -> No
     nulls = table.count_rows(filter=f"`{column}` IS NULL")
     if nulls:
         raise SchemaMismatchError(
-            f"tables.{step.table}.columns.{step.column}: the column is to take no nulls, and holds {nulls}",
-            hint="fill them first",
+            f"tables.{step.table}.columns.{step.column}: cannot set not null, because the column holds {nulls} nulls",
+            hint="replace the nulls first",
         )
 
 
@@ -186,23 +188,23 @@ def _stage(tx: Transaction, plan: SchemaPlan, desired: SchemaState) -> None:
                 tx.drop_table(str(step.table))
             case RenameTable():
                 tx.rename_table(str(step.was), str(step.table))
-    made = {step.table for step in plan.steps if isinstance(step, CreateTable)}
+    created = {step.table for step in plan.steps if isinstance(step, CreateTable)}
     for table in desired.tables:
         steps = [step for step in plan.of_table(str(table.key)) if not isinstance(step, RenameTable)]
-        if steps and table.key not in made:
+        if steps and table.key not in created:
             _stage_columns(tx, table, steps)
             _stage_indices(tx, table, steps)
-    # Last, as an empty dataset is what anybody can see of a new table that comes to nothing.
+    # Create new tables last: if a step fails, no empty dataset is left behind.
     for table in desired.tables:
-        if table.key in made:
-            tx.create_table(str(table.key), _noted_schema(table), primary_key=table.primary_key)
+        if table.key in created:
+            tx.create_table(str(table.key), _schema_with_notes(table), primary_key=table.primary_key)
 
 
 def _stage_columns(tx: Transaction, table: TableSchema, steps: list[Step]) -> None:
     key = str(table.key)
     new_key = next((step for step in steps if isinstance(step, ChangePrimaryKey)), None)
     if new_key is not None:
-        tx.set_primary_key(key, ())  # the old one must not hold on to columns that change, or go
+        tx.set_primary_key(key, ())  # Columns of a primary key cannot be changed or dropped.
     for step in steps:
         if isinstance(step, DropIndex) and step.index.chosen_name in _built(tx, key):
             tx.drop_index(key, step.index.chosen_name)
@@ -217,7 +219,7 @@ def _stage_columns(tx: Transaction, table: TableSchema, steps: list[Step]) -> No
 
 
 def _column_changes(steps: Iterable[Step]) -> list[ColumnChange]:
-    """One change for each column, by the name that it has before."""
+    """Return one change for each column, under its old name."""
     names: dict[str, str] = {}
     kinds: dict[str, pa.DataType] = {}
     nullable: dict[str, bool] = {}
@@ -241,25 +243,27 @@ def _column_changes(steps: Iterable[Step]) -> list[ColumnChange]:
 
 
 def _stage_new_columns(tx: Transaction, table: TableKey, columns: list[Column]) -> None:
-    """Add columns, those with a default filled with it, after the new columns that it uses."""
+    """Add columns and fill them with their defaults. A default may use another new column, which is added first."""
     key = str(table)
     empty = [column for column in columns if column.default is None]
     if empty:
         tx.add_columns(key, pa.schema([column.arrow.with_nullable(True) for column in empty]))  # noqa: FBT003
         _shape_new_columns(tx, key, empty)
-    waiting = [column for column in columns if column.default is not None]
-    while waiting:
+    pending = [column for column in columns if column.default is not None]
+    while pending:
         expressions = {
-            column.name: staging.default_expression(column.default or "", column.arrow.type) for column in waiting
+            column.name: staging.default_expression(column.default or "", column.arrow.type) for column in pending
         }
-        ready = staging.find_computable(tx[key].pin, expressions) or expressions  # or be told what is wrong
+        ready = (
+            staging.find_computable(tx[key].pin, expressions) or expressions
+        )  # if none can be computed, let it raise
         tx.add_columns(key, ready)
-        _shape_new_columns(tx, key, [column for column in waiting if column.name in ready])
-        waiting = [column for column in waiting if column.name not in ready]
+        _shape_new_columns(tx, key, [column for column in pending if column.name in ready])
+        pending = [column for column in pending if column.name not in ready]
 
 
 def _shape_new_columns(tx: Transaction, key: str, columns: Iterable[Column]) -> None:
-    """Give new columns the types and the nullability that they are to have."""
+    """Set the types and the nullability of new columns."""
     found = tx[key].schema
     changes = [
         ColumnChange(
@@ -276,7 +280,7 @@ def _shape_new_columns(tx: Transaction, key: str, columns: Iterable[Column]) -> 
 
 def _stage_indices(tx: Transaction, table: TableSchema, steps: Iterable[Step]) -> None:
     if not tx[str(table.key)].count_rows():
-        return  # Lance builds none without rows; they are noted, and built by the next apply
+        return  # Lance cannot build an index without rows. The note remains, and the next apply builds it.
     for step in steps:
         if isinstance(step, CreateIndex):
             index = step.index
@@ -291,7 +295,7 @@ def _column_notes(table: TableSchema) -> dict[str, dict[str, str | None]]:
     return {column.name: notes_of_column(column, table.indices) for column in table.columns}
 
 
-def _noted_schema(table: TableSchema) -> pa.Schema:
+def _schema_with_notes(table: TableSchema) -> pa.Schema:
     fields = [
         field.with_metadata({name: text for name, text in notes.items() if text is not None})
         for field, notes in zip(table.arrow, _column_notes(table).values(), strict=True)

@@ -1,11 +1,11 @@
-"""The schema that there is: read from the tables of a snapshot, or of a transaction that has begun to change them."""
+"""The current schema, read from the tables of a snapshot or of a transaction."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from anabranch.format.staging import IndexInfo, IndexKind, Pin, list_indices
 from anabranch.ids import TableKey
-from anabranch.repo.schema.noted import read_column, read_description, read_wished_indices
+from anabranch.repo.schema.notes import read_column, read_declared_indices, read_description
 from anabranch.repo.schema.state import Index, SchemaState, TableSchema
 from anabranch.repo.snapshot import Table
 from anabranch.storage.parallel import in_parallel
@@ -15,7 +15,7 @@ __all__ = ["CurrentTable", "built_indices", "is_built_as", "read_current", "stat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurrentTable:
-    """A table as it is: its schema, its rows, and which of its indices wait to be built, for want of rows until now."""
+    """The current schema of a table, its rows, and the indices that could not be built before it had rows."""
 
     schema: TableSchema
     rows: int
@@ -23,6 +23,7 @@ class CurrentTable:
 
 
 def read_current(tables: Iterable[Table]) -> dict[TableKey, CurrentTable]:
+    """Read the current schema of tables, in parallel."""
     found = in_parallel(_read_table, tables)
     return {table.schema.key: table for table in found}
 
@@ -32,42 +33,42 @@ def state_of(current: Iterable[CurrentTable]) -> SchemaState:
 
 
 def built_indices(pin: Pin) -> list[Index]:
-    """The indices that Lance has, of the kinds that a schema can ask for."""
+    """Return the existing indices of the kinds that a schema can declare."""
     return [_read_built(info) for info in list_indices(pin) if _is_known(info)]
 
 
 def _read_table(table: Table) -> CurrentTable:
     arrow, rows = table.schema, table.count_rows()
     built = built_indices(table.pin)
-    wished = [index for field in arrow for index in read_wished_indices(field)]
-    unbuilt = [wish for wish in wished if not any(is_built_as(wish, index) for index in built)]
-    # A wish whose name something else has taken is void.
+    declared = [index for field in arrow for index in read_declared_indices(field)]
+    unbuilt = [index_spec for index_spec in declared if not any(is_built_as(index_spec, index) for index in built)]
+    # Ignore a declared index if another index has its name.
     taken = {index.chosen_name for index in built}
-    waiting = [wish for wish in unbuilt if wish.chosen_name not in taken]
+    pending = [index_spec for index_spec in unbuilt if index_spec.chosen_name not in taken]
     return CurrentTable(
         schema=TableSchema(
             key=TableKey.parse(table.key),
             columns=tuple(read_column(field) for field in arrow),
             primary_key=table.primary_key,
-            indices=_sorted([*(_with_settings(index, wished) for index in built), *waiting]),
+            indices=_sorted([*(_with_settings(index, declared) for index in built), *pending]),
             description=read_description(arrow),
         ),
         rows=rows,
-        unbuilt=frozenset(index.chosen_name for index in waiting) if rows else frozenset(),
+        unbuilt=frozenset(index.chosen_name for index in pending) if rows else frozenset(),
     )
 
 
-def is_built_as(wish: Index, built: Index) -> bool:
-    """Whether an index is what was wished for, as far as Lance tells."""
-    return replace(wish, num_partitions=None, num_sub_vectors=None).asks_for(built)
+def is_built_as(index_spec: Index, built: Index) -> bool:
+    """Return whether an existing index matches a declared one, in the settings that Lance reports."""
+    return replace(index_spec, num_partitions=None, num_sub_vectors=None).asks_for(built)
 
 
-def _with_settings(built: Index, wished: Iterable[Index]) -> Index:
-    """An index with those of its settings that only the note knows."""
-    wish = next((wish for wish in wished if is_built_as(wish, built)), None)
-    if wish is None:
+def _with_settings(built: Index, declared: Iterable[Index]) -> Index:
+    """Return an index with the settings that only the note has, because Lance does not report them."""
+    index_spec = next((index_spec for index_spec in declared if is_built_as(index_spec, built)), None)
+    if index_spec is None:
         return built
-    return replace(built, num_partitions=wish.num_partitions, num_sub_vectors=wish.num_sub_vectors)
+    return replace(built, num_partitions=index_spec.num_partitions, num_sub_vectors=index_spec.num_sub_vectors)
 
 
 def _sorted(indices: Iterable[Index]) -> tuple[Index, ...]:

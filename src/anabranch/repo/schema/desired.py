@@ -1,4 +1,4 @@
-"""A desired schema, read strictly: what is not understood is refused, with the place where it stands."""
+"""Read a desired schema strictly: everything unknown raises InvalidSchemaError with its path and line."""
 
 import os
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from anabranch.format.staging import IndexKind
 from anabranch.format.staging.fields import check_column_names
 from anabranch.ids import TableKey
 from anabranch.repo.log.arguments import checked_text
-from anabranch.repo.schema.reading import Node, read_values, read_yaml
+from anabranch.repo.schema.document import Node, read_values, read_yaml
 from anabranch.repo.schema.state import Column, Index, SchemaState, TableSchema
 from anabranch.repo.schema.types import canonical_type
 from anabranch.repo.write.homes import check_primary_key
@@ -27,7 +27,7 @@ _INDEX = ("column", "type", "name", "metric", "num_partitions", "num_sub_vectors
 _METRICS = ("l2", "cosine", "dot", "hamming")
 _NOT_NULL = " not null"
 _FILES = (".yaml", ".yml", ".json")
-# How the types begin that an index is for, and what they are.
+# The prefixes of the column types that an index supports, and their description.
 _LISTS, _TEXT = ("list<", "large_list<"), ("string", "large_string")
 _VECTORS = (("vector(", "fixed_size_list<"), "vectors, such as vector(128)")
 _NEEDS = {
@@ -38,7 +38,7 @@ _NEEDS = {
 
 
 def read_desired(desired: Desired, *, storage_options: Mapping[str, str]) -> SchemaState:
-    """Read a schema from plain values, YAML text, or a file: a path, or one line of text that ends like one."""
+    """Read a schema from plain values, YAML text or a file. A one-line text that ends with .yaml or .json is a path."""
     if isinstance(desired, SchemaState):
         return desired
     if isinstance(desired, os.PathLike):
@@ -49,7 +49,7 @@ def read_desired(desired: Desired, *, storage_options: Mapping[str, str]) -> Sch
     if isinstance(desired, Mapping):
         return _read(read_values(desired))
     raise InvalidInputError(
-        f"a schema cannot be read from {type(desired).__name__!r}", hint="give YAML text, a path, or a dict"
+        f"a schema cannot be read from {type(desired).__name__!r}", hint="pass YAML text, a path, or a dict"
     )
 
 
@@ -65,19 +65,19 @@ def _read_file(path: str, storage_options: Mapping[str, str]) -> str:
 def _read(root: Node) -> SchemaState:
     found = root.known(("tables",))
     if "tables" not in found:
-        root.fail("there are no tables", hint="begin with 'tables:', then a bucket, then a table")
+        root.fail("there are no tables", hint="start with 'tables:', then a bucket, then a table")
     buckets = found["tables"].entries(of="buckets")
     tables = [
         _read_table(bucket, name, node)
         for bucket, inside in buckets.items()
         for name, node in _tables_of(bucket, inside).items()
     ]
-    _refuse_shared_origins(root, [(str(table.was), str(table.key)) for table in tables if table.was is not None])
+    _check_origins(root, [(str(table.was), str(table.key)) for table in tables if table.was is not None])
     return SchemaState.of(tables, buckets=buckets)
 
 
 def _tables_of(bucket: str, node: Node) -> dict[str, Node]:
-    node.checked(TableKey.parse, f"{bucket}.table")  # a bucket without tables has a name, too
+    node.checked(TableKey.parse, f"{bucket}.table")  # Check the bucket name even if there are no tables.
     return node.entries(of="tables")
 
 
@@ -85,7 +85,7 @@ def _read_table(bucket: str, name: str, node: Node) -> TableSchema:
     key = node.checked(TableKey.parse, f"{bucket}.{name}")
     found = node.known(_TABLE)
     if "columns" not in found:
-        node.fail("the table has no columns", hint="add 'columns:' with at least one")
+        node.fail("the table has no columns", hint="add 'columns:' with at least one column")
     columns = _read_columns(found["columns"])
     primary_key = _read_primary_key(key, found["primary_key"], columns) if "primary_key" in found else ()
     was = None
@@ -93,7 +93,7 @@ def _read_table(bucket: str, name: str, node: Node) -> TableSchema:
         text = found["was"].text()
         was = found["was"].checked(TableKey.parse, text if "." in text else f"{bucket}.{text}")
         if was == key:
-            found["was"].fail(f"the table is called {name!r}", hint="leave 'was' out")
+            found["was"].fail(f"'was' is the current name {name!r} of the table", hint="leave 'was' out")
     return TableSchema(
         key=key,
         columns=columns,
@@ -108,7 +108,7 @@ def _read_columns(node: Node) -> tuple[Column, ...]:
     found = node.entries(of="columns")
     node.checked(lambda _: check_column_names(list(found)), "")
     columns = tuple(_read_column(name, inside) for name, inside in found.items())
-    _refuse_shared_origins(node, [(column.was, column.name) for column in columns if column.was is not None])
+    _check_origins(node, [(column.was, column.name) for column in columns if column.was is not None])
     return columns
 
 
@@ -123,7 +123,7 @@ def _read_column(name: str, node: Node) -> Column:
         node.fail("the column has no type", hint="add one, such as 'type: int64'")
     was = found["was"].text() if "was" in found else None
     if was == name:
-        found["was"].fail(f"the column is called {name!r}", hint="leave 'was' out")
+        found["was"].fail(f"'was' is the current name {name!r} of the column", hint="leave 'was' out")
     return Column(
         name=name,
         type=found["type"].checked(canonical_type),
@@ -151,7 +151,7 @@ def _read_primary_key(key: TableKey, node: Node, columns: tuple[Column, ...]) ->
         return ()
     names = tuple(item.text() for item in node.items())
     kinds = {column.name: column.type for column in columns}
-    # A type that only its own library can make is no key; nor is null, which stands for it.
+    # An extension type of another library cannot be built here. Use null instead, which cannot be a key either.
     fields = [pa.field(name, pa.null()) if "extension<" in kinds[name] else _arrow(name, columns) for name in kinds]
     node.checked(lambda _: check_primary_key(key, pa.schema(fields), names), "")
     return names
@@ -168,7 +168,7 @@ def _read_indices(node: Node, columns: tuple[Column, ...]) -> tuple[Index, ...]:
     names = [index.chosen_name for index in indices]
     for name in names:
         if names.count(name) > 1:
-            node.fail(f"two indices are called {name!r}", hint="give one of them another 'name'")
+            node.fail(f"two indices have the name {name!r}", hint="set another 'name' for one of them")
     return indices
 
 
@@ -193,12 +193,12 @@ def _read_index(node: Node, columns: tuple[Column, ...]) -> Index:
 
 
 def _check_index(node: Node, index: Index, column: Column) -> None:
-    """Refuse what Lance would not build; on a table without rows it is not asked."""
-    beginnings, needed = _VECTORS if index.kind.is_vector else _NEEDS.get(index.kind, (("",), ""))
-    if not column.type.startswith((*beginnings, "extension<")):
+    """Fail for an index that Lance cannot build. Without rows it is not built yet, so Lance would not report it."""
+    prefixes, needed = _VECTORS if index.kind.is_vector else _NEEDS.get(index.kind, (("",), ""))
+    if not column.type.startswith((*prefixes, "extension<")):
         node.fail(
-            f"column {column.name!r} is {column.type}, and an index of type {index.kind.value} needs {needed}",
-            hint="choose another column, or another type of index",
+            f"an index of type {index.kind.value} needs {needed}, but column {column.name!r} is {column.type}",
+            hint="use another column, or another type of index",
         )
     if not index.kind.is_vector:
         if index.num_partitions is not None or index.num_sub_vectors is not None:
@@ -213,8 +213,8 @@ def _check_index(node: Node, index: Index, column: Column) -> None:
         size = column.arrow.type.list_size
         if size % index.num_sub_vectors:
             node.fail(
-                f"vectors of {size} parts cannot be cut into {index.num_sub_vectors}",
-                hint="use a num_sub_vectors that divides their size",
+                f"vectors of {size} dimensions cannot be split into {index.num_sub_vectors} sub-vectors",
+                hint="use a num_sub_vectors that divides the number of dimensions",
             )
 
 
@@ -236,10 +236,12 @@ def _known_column(node: Node, columns: tuple[Column, ...]) -> Column:
     return column
 
 
-def _refuse_shared_origins(node: Node, renames: list[tuple[str, str]]) -> None:
-    """Refuse two things that were the same one before."""
+def _check_origins(node: Node, renames: list[tuple[str, str]]) -> None:
+    """Fail if two tables or columns have the same earlier name."""
     taken: dict[str, str] = {}
     for was, name in renames:
         if was in taken:
-            node.fail(f"both {taken[was]!r} and {name!r} say that they were {was!r}", hint="keep one of them")
+            node.fail(
+                f"both {taken[was]!r} and {name!r} have the earlier name {was!r}", hint="remove 'was' from one of them"
+            )
         taken[was] = name

@@ -1,4 +1,4 @@
-"""What leads from the schema that there is to the one that is wanted: a plan, decided without touching anything."""
+"""Plan the steps from the current schema to the desired one. Nothing is read or changed here."""
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -35,7 +35,7 @@ _Name = TypeVar("_Name", TableKey, str)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaPlan:
-    """The steps from a branch, as of a commit, to a desired schema."""
+    """The steps from a branch at a commit to a desired schema."""
 
     branch: str
     commit_id: str
@@ -53,7 +53,7 @@ class SchemaPlan:
 
     @property
     def tables(self) -> tuple[str, ...]:
-        """The tables that change, by their names afterwards."""
+        """The tables that change, by their new names."""
         return tuple(dict.fromkeys(str(step.table) for step in self.steps))
 
     def of_table(self, key: str) -> tuple[Step, ...]:
@@ -61,7 +61,7 @@ class SchemaPlan:
         return tuple(step for step in self.steps if str(step.table) == key)
 
     def to_dict(self) -> dict[str, Any]:
-        """The plan as plain values, for JSON."""
+        """Return the plan as a dict for JSON."""
         return {
             "branch": self.branch,
             "commit_id": self.commit_id,
@@ -72,16 +72,16 @@ class SchemaPlan:
 
 
 def plan_schema(desired: SchemaState, current: Mapping[TableKey, CurrentTable]) -> tuple[Step, ...]:
-    """The steps that make the current tables the desired ones.
+    """Return the steps from the current tables to the desired ones.
 
-    Tables of a desired bucket that are not desired are dropped; those of other buckets are left alone.
+    Tables of a desired bucket that are not in the desired schema are dropped. Tables of other buckets are not changed.
     """
     renames = _renames(
-        {table.key: table.was for table in desired.tables if table.was is not None}, there=current.__contains__
+        {table.key: table.was for table in desired.tables if table.was is not None}, exists=current.__contains__
     )
     moved = set(renames.values())
-    gone = [key for key in current if _is_to_be_dropped(key, desired, moved=moved)]
-    steps: list[Step] = [DropTable(table=key, rows=current[key].rows) for key in sorted(gone)]
+    dropped = [key for key in current if _is_dropped(key, desired, moved=moved)]
+    steps: list[Step] = [DropTable(table=key, rows=current[key].rows) for key in sorted(dropped)]
     steps += [RenameTable(table=new, was=old) for new, old in renames.items()]
     for table in desired.tables:
         if table.key in renames:
@@ -93,32 +93,32 @@ def plan_schema(desired: SchemaState, current: Mapping[TableKey, CurrentTable]) 
     return tuple(steps)
 
 
-def _is_to_be_dropped(key: TableKey, desired: SchemaState, *, moved: set[TableKey]) -> bool:
+def _is_dropped(key: TableKey, desired: SchemaState, *, moved: set[TableKey]) -> bool:
     return key.bucket in desired.buckets and key not in desired.by_key and key not in moved
 
 
-def _renames(wanted: Mapping[_Name, _Name], *, there: Callable[[_Name], bool]) -> dict[_Name, _Name]:
-    """Which of the renames are still to be done, {new name: old name}, those first that make room for others.
+def _renames(requested: Mapping[_Name, _Name], *, exists: Callable[[_Name], bool]) -> dict[_Name, _Name]:
+    """Return the renames that are still needed as {new name: old name}, in an order that frees names first.
 
-    A name that is there already was given long ago, unless what has it moves away itself; so a plan made twice does not
-    rename twice, and a ring of names is left as it is.
+    If the new name already exists, the rename was done before, unless that table or column is renamed away itself. So
+    planning twice does not rename twice, and a cycle of names is not renamed at all.
     """
     found: dict[_Name, _Name] = {}
-    is_growing = True
-    while is_growing:
-        is_growing = False
-        for new, old in wanted.items():
-            is_free = not there(new) or new in found.values()
-            if new not in found and there(old) and is_free:
+    has_grown = True
+    while has_grown:
+        has_grown = False
+        for new, old in requested.items():
+            is_free = not exists(new) or new in found.values()
+            if new not in found and exists(old) and is_free:
                 found[new] = old
-                is_growing = True
+                has_grown = True
     return found
 
 
 def _plan_table(table: TableSchema, found: CurrentTable) -> list[Step]:
     before = {column.name: column for column in found.schema.columns}
     renames = _renames(
-        {column.name: column.was for column in table.columns if column.was is not None}, there=before.__contains__
+        {column.name: column.was for column in table.columns if column.was is not None}, exists=before.__contains__
     )
     steps: list[Step] = [RenameColumn(table=table.key, column=new, was=old) for new, old in renames.items()]
     origins = _origins(table, before, renames)
@@ -143,7 +143,7 @@ def _plan_table(table: TableSchema, found: CurrentTable) -> list[Step]:
 
 
 def _origins(table: TableSchema, before: Mapping[str, Column], renames: Mapping[str, str]) -> dict[str, Column]:
-    """The column that each desired one was; new ones are not in it."""
+    """Return the current column of each desired column. New columns are not included."""
     moved = set(renames.values())
     found: dict[str, Column] = {}
     for column in table.columns:
@@ -172,7 +172,7 @@ def _plan_type(table: TableSchema, before: Column, after: Column) -> ChangeType:
     except InvalidInputError:
         raise InvalidSchemaError(
             f"tables.{table.key}.columns.{after.name}: {before.type} cannot become {after.type}",
-            hint="add a column of another name, fill it, and drop this one",
+            hint="add a column with another name, copy the values, and drop this one",
         ) from None
     return ChangeType(
         table=table.key, column=after.name, before=before.type, after=after.type, widens=is_widening(old, new)
@@ -180,7 +180,7 @@ def _plan_type(table: TableSchema, before: Column, after: Column) -> ChangeType:
 
 
 def _plan_primary_key(table: TableSchema, before: Sequence[str], kept: Mapping[str, str]) -> list[Step]:
-    # A key follows its columns when they are renamed.
+    # If key columns are renamed, the key stays the same.
     followed = tuple(kept.get(name, name) for name in before)
     if followed == table.primary_key:
         return []
@@ -188,32 +188,32 @@ def _plan_primary_key(table: TableSchema, before: Sequence[str], kept: Mapping[s
 
 
 def _plan_indices(table: TableSchema, found: CurrentTable, kept: Mapping[str, str], *, retyped: set[str]) -> list[Step]:
-    """Indices follow their columns, too, and go with them."""
-    there = [
+    """Plan the indices. They follow renamed columns, and are dropped with their columns."""
+    existing = [
         replace(index, column=kept[index.column], name=index.chosen_name)
         for index in found.schema.indices
         if index.column in kept
     ]
-    matched = _matching(table.indices, there)
+    matched = _match_indices(table.indices, existing)
     kept_names = {same.chosen_name for same in matched.values()}
     taken = kept_names | {index.name for index in table.indices if index.name is not None}
-    made: list[Step] = []
+    created: list[Step] = []
     for index in table.indices:
         same = matched.get(index.chosen_name)
         if same is None:
-            made.append(CreateIndex(table=table.key, index=index if index.name else _freely_named(index, taken)))
+            created.append(CreateIndex(table=table.key, index=index if index.name else _with_unused_name(index, taken)))
         elif found.rows and (index.column in retyped or same.chosen_name in found.unbuilt):
-            made.append(CreateIndex(table=table.key, index=replace(index, name=same.name), is_rebuilt=True))
-    gone = [index for index in there if index.chosen_name not in kept_names]
-    return [*(DropIndex(table=table.key, index=index) for index in gone), *made]
+            created.append(CreateIndex(table=table.key, index=replace(index, name=same.name), is_rebuilt=True))
+    dropped = [index for index in existing if index.chosen_name not in kept_names]
+    return [*(DropIndex(table=table.key, index=index) for index in dropped), *created]
 
 
-def _matching(wanted: Sequence[Index], there: Sequence[Index]) -> dict[str, Index]:
-    """The index that each wanted one is already; one whose name is wanted for another is none."""
-    reserved = {index.name for index in wanted if index.name is not None}
-    free = {index.chosen_name: index for index in there}
+def _match_indices(desired: Sequence[Index], existing: Sequence[Index]) -> dict[str, Index]:
+    """Return the existing index for each desired one. An index whose name another desired index has does not match."""
+    reserved = {index.name for index in desired if index.name is not None}
+    free = {index.chosen_name: index for index in existing}
     found: dict[str, Index] = {}
-    for index in wanted:
+    for index in desired:
         fits = (n for n, other in free.items() if index.asks_for(other) and (n == index.name or n not in reserved))
         name = next(fits, None)
         if name is not None:
@@ -221,8 +221,8 @@ def _matching(wanted: Sequence[Index], there: Sequence[Index]) -> dict[str, Inde
     return found
 
 
-def _freely_named(index: Index, taken: Container[str]) -> Index:
-    """An index under a name that no other has: one that moved with its column may have kept the usual one."""
+def _with_unused_name(index: Index, taken: Container[str]) -> Index:
+    """Return an index with an unused name: an index that followed a renamed column may have the default name."""
     if index.chosen_name not in taken:
         return index
     names = (f"{index.column}_idx_{number}" for number in count(2))

@@ -1,4 +1,4 @@
-"""A schema as a value: which tables there are to be, with which columns, keys and indices."""
+"""A schema as a value: tables with columns, keys and indices."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ _WIDTH = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """One column; `type` in its one spelling. `default` is an SQL expression; `was` an earlier name."""
+    """One column. `type` is in canonical spelling, `default` is an SQL expression, `was` an earlier name."""
 
     name: str
     type: str
@@ -44,7 +44,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Index:
-    """One index. None leaves a setting to Lance, and the name to us."""
+    """One index. If a setting is None, Lance chooses it. If the name is None, it is derived from the column."""
 
     column: str
     kind: IndexKind = IndexKind.BTREE
@@ -68,12 +68,12 @@ class Index:
         )
 
     def asks_for(self, found: "Index") -> bool:
-        """Whether another index is what this one asks for, in all that it says."""
+        """Return whether another index has all settings of this one that are not None."""
         if (self.column, self.kind) != (found.column, found.kind):
             return False
-        wanted = (self.name, self.metric, self.num_partitions, self.num_sub_vectors)
-        there = (found.chosen_name, found.metric, found.num_partitions, found.num_sub_vectors)
-        return all(value is None or value == other for value, other in zip(wanted, there, strict=True))
+        declared = (self.name, self.metric, self.num_partitions, self.num_sub_vectors)
+        actual = (found.chosen_name, found.metric, found.num_partitions, found.num_sub_vectors)
+        return all(value is None or value == other for value, other in zip(declared, actual, strict=True))
 
     @property
     def summary(self) -> str:
@@ -103,9 +103,9 @@ class TableSchema:
 
     @property
     def plannable(self) -> pa.Schema:
-        """The columns for whoever only asks what could be done with them.
+        """The columns for checks that need no values.
 
-        Null stands for a type that only its own library can make.
+        An extension type of another library cannot be built here, so null is used instead.
         """
         return pa.schema([pa.field(c.name, pa.null()) if "extension<" in c.type else c.arrow for c in self.columns])
 
@@ -115,7 +115,7 @@ class TableSchema:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaState:
-    """The tables of some buckets, all of them; other buckets are not spoken of."""
+    """All tables of some buckets. It says nothing about other buckets."""
 
     buckets: tuple[str, ...]
     tables: tuple[TableSchema, ...]

@@ -1,4 +1,4 @@
-"""The steps of a schema plan: each a value that says what it does, in words and for programs, and what it may lose."""
+"""The steps of a schema plan as values. Each has a text, a dict for JSON, and whether it may lose data."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -26,7 +26,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One change of one table, named as it is called afterwards."""
+    """One change of one table. `table` is its new name."""
 
     table: TableKey
     kind: ClassVar[str]
@@ -44,16 +44,16 @@ class Step:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """What the change consists of, a line for each, if there is more to say."""
+        """The parts of the change, one line for each. Empty if `text` is complete."""
         return ()
 
     @property
     def details(self) -> dict[str, Any]:
-        """The change for programs, without the table."""
+        """The change as a dict, without the table."""
         raise NotImplementedError
 
     def to_dict(self) -> dict[str, Any]:
-        """The step as plain values, for JSON."""
+        """Return the step as a dict for JSON."""
         about = {"table": str(self.table), "step": self.kind, "destructive": self.is_destructive, "text": self.text}
         return {**about, **self.details}
 
@@ -63,6 +63,8 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateTable(Step):
+    """Create a table."""
+
     schema: TableSchema
     kind = "create_table"
     sign = "+"
@@ -86,6 +88,8 @@ class CreateTable(Step):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DropTable(Step):
+    """Drop a table."""
+
     rows: int
     kind = "drop_table"
     sign = "-"
@@ -105,6 +109,8 @@ class DropTable(Step):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenameTable(Step):
+    """Rename a table."""
+
     was: TableKey
     kind = "rename_table"
 
@@ -119,6 +125,8 @@ class RenameTable(Step):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddColumn(Step):
+    """Add a column."""
+
     column: Column
     kind = "add_column"
     sign = "+"
@@ -135,6 +143,8 @@ class AddColumn(Step):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DropColumn(Step):
+    """Drop a column."""
+
     column: Column
     kind = "drop_column"
     sign = "-"
@@ -154,6 +164,8 @@ class DropColumn(Step):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenameColumn(Step):
+    """Rename a column."""
+
     column: str
     was: str
     kind = "rename_column"
@@ -169,7 +181,7 @@ class RenameColumn(Step):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeType(Step):
-    """Another type. Unless every value of the old one is a value of the new one, it is destructive."""
+    """Change the type of a column. It is destructive unless the new type can hold every value of the old one."""
 
     column: str
     before: str
@@ -192,6 +204,8 @@ class ChangeType(Step):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeNullability(Step):
+    """Change whether a column may be null."""
+
     column: str
     nullable: bool
     kind = "change_nullability"
@@ -207,6 +221,8 @@ class ChangeNullability(Step):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangePrimaryKey(Step):
+    """Change the primary key."""
+
     before: tuple[str, ...]
     after: tuple[str, ...]
     kind = "change_primary_key"
@@ -222,7 +238,7 @@ class ChangePrimaryKey(Step):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateIndex(Step):
-    """Another index, or one that is noted and has to be built: its column is cast, or there were no rows until now."""
+    """Create an index, or build a declared one again: its column got another type, or the table had no rows before."""
 
     index: Index
     is_rebuilt: bool = False
@@ -244,6 +260,8 @@ class CreateIndex(Step):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DropIndex(Step):
+    """Drop an index."""
+
     index: Index
     kind = "drop_index"
     sign = "-"
@@ -259,7 +277,7 @@ class DropIndex(Step):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeDescription(Step):
-    """Another description of the table, or of a column."""
+    """Change the description of the table or of a column."""
 
     column: str | None
     before: str | None
@@ -278,7 +296,7 @@ class ChangeDescription(Step):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeDefault(Step):
-    """Another default, for rows to come; those that are there keep their values."""
+    """Change the default for new rows. Existing rows keep their values."""
 
     column: str
     before: str | None

@@ -1,4 +1,4 @@
-"""The types of columns as people write them: `int64`, `decimal(10, 2)`, `timestamp[us, tz=UTC]`, `list<string>`."""
+"""Column types as text: `int64`, `decimal(10, 2)`, `timestamp[us, tz=UTC]`, `list<string>`."""
 
 import re
 from collections.abc import Callable
@@ -32,7 +32,7 @@ _SIMPLE: dict[str, Callable[[], pa.DataType]] = {
     "null": pa.null,
 }
 _NAMES = {make(): name for name, make in _SIMPLE.items()}
-# Other spellings, most of them Arrow's own.
+# Other spellings, max_digits of them from Arrow.
 _ALIASES = {
     "boolean": "bool",
     "date": "date32",
@@ -49,8 +49,8 @@ _UNITS: dict[str, tuple[str, ...]] = {"timestamp": ("s", "ms", "us", "ns"), "dur
 _UNITS |= {"time32": ("s", "ms"), "time64": ("us", "ns")}
 _TIMED: dict[str, Callable[[str], pa.DataType]] = {"duration": pa.duration, "time32": pa.time32, "time64": pa.time64}
 _EXTENSIONS: dict[str, Callable[[], pa.DataType]] = {"arrow.json": pa.json_, "arrow.uuid": pa.uuid}
-# What somebody may have meant: names that are near to the key, or that other systems use.
-_MEANT = {
+# Suggestions for unknown types, by names that are similar or that other systems use.
+_SUGGESTIONS = {
     **{name: name for name in (*_SIMPLE, "time32[ms]", "time64[us]", "duration[us]")},
     "decimal": "decimal(10, 2)",
     "numeric": "decimal(10, 2)",
@@ -84,38 +84,38 @@ _MEANT = {
     "uuid": "extension<arrow.uuid>",
     "json": "extension<arrow.json>",
 }
-_DEEPEST = 32
-_MOST_DIGITS, _MOST_DIGITS_256 = 38, 76
-# Beyond this Arrow may end the process rather than fail.
-_LARGEST = 1_000_000
+_MAX_DEPTH = 32
+_MAX_DIGITS, _MAX_DIGITS_256 = 38, 76
+# For larger sizes Arrow may abort the process instead of raising an error.
+_MAX_SIZE = 1_000_000
 _NOT_NULL = " not null"
 _EXTENSION = re.compile(r"extension<([^<>]+)>")
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def canonical_type(text: str) -> str:
-    """The one spelling of a type; refuse what is no type, or none that a table can hold."""
+    """Return the canonical spelling of a type. Raise InvalidInputError for an unknown or unsupported type."""
     text = text.strip()
     return text if _EXTENSION.fullmatch(text) else show_type(to_arrow(text))
 
 
 def to_arrow(text: str) -> pa.DataType:
-    """Read a type. Arrow's own spelling of it is understood, too."""
-    reader = _Reader(text.strip())
-    found = reader.read_type(depth=0)
-    reader.expect_end()
+    """Parse a type. The spelling of Arrow is accepted, too."""
+    parser = _TypeParser(text.strip())
+    found = parser.read_type(depth=0)
+    parser.expect_end()
     return found
 
 
 def show_type(kind: pa.DataType) -> str:
-    """A type as `to_arrow` reads it."""
+    """Return the text of a type, in the spelling that `to_arrow` parses."""
     if kind in _NAMES:
         return _NAMES[kind]
     if isinstance(kind, pa.BaseExtensionType):
         return f"extension<{kind.extension_name}>"
     types = pa.types
     if types.is_decimal(kind):
-        is_usual = types.is_decimal128(kind) or (types.is_decimal256(kind) and kind.precision > _MOST_DIGITS)
+        is_usual = types.is_decimal128(kind) or (types.is_decimal256(kind) and kind.precision > _MAX_DIGITS)
         return f"decimal{'' if is_usual else kind.bit_width}({kind.precision}, {kind.scale})"
     if types.is_fixed_size_binary(kind):
         return f"fixed_size_binary({kind.byte_width})"
@@ -151,19 +151,25 @@ def _show_name(name: str) -> str:
     return name if _PLAIN_NAME.fullmatch(name) else f"`{name}`"
 
 
-class _Reader:
-    """Reads one type from left to right."""
+class _TypeParser:
+    """Parses one type from left to right."""
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._at = 0
+        self._position = 0
 
     def read_type(self, *, depth: int) -> pa.DataType:
-        if depth > _DEEPEST:
-            raise InvalidInputError("the type is nested too deeply", hint=f"use at most {_DEEPEST} levels")
+        """Parse the type at the current position."""
+        if depth > _MAX_DEPTH:
+            raise InvalidInputError("the type is nested too deeply", hint=f"use at max_digits {_MAX_DEPTH} levels")
         name = self._take(r"[A-Za-z_][A-Za-z0-9_]*")
         if name is None:
             raise self._unknown(self._text)
+        parametric = self._read_parametric(name, depth=depth)
+        return self._read_simple(name) if parametric is None else parametric
+
+    def _read_parametric(self, name: str, *, depth: int) -> pa.DataType | None:
+        """Parse a type with parameters. Return None if the name is a type without parameters."""
         match name:
             case "list" | "large_list" | "fixed_size_list" | "struct" | "map" | "dictionary" | "extension":
                 return self._read_nested(name, depth=depth)
@@ -175,6 +181,9 @@ class _Reader:
                 return pa.list_(pa.float32(), self._read_size())
             case "fixed_size_binary":
                 return pa.binary(self._read_size())
+        return None
+
+    def _read_simple(self, name: str) -> pa.DataType:
         suffix = self._take(r"\[(?:day|ms)\]") if name in {"date32", "date64"} else None
         known = _ALIASES.get(name + (suffix or ""), name + (suffix or ""))
         if known in _SIMPLE:
@@ -184,7 +193,7 @@ class _Reader:
         raise self._unknown(name)
 
     def expect_end(self) -> None:
-        if self._at < len(self._text):
+        if self._position < len(self._text):
             raise self._unknown(self._text)
 
     def _read_nested(self, name: str, *, depth: int) -> pa.DataType:
@@ -201,15 +210,15 @@ class _Reader:
             return pa.map_(key.with_nullable(False), item)  # noqa: FBT003 - Arrow's signature
         if name == "dictionary":
             return self._read_dictionary(depth=depth)
-        self._take(r"(?:item|element|\$data\$)\s*:")  # as Arrow spells it
+        self._take(r"(?:item|element|\$data\$)\s*:")  # the spelling of Arrow
         item = self._read_field("item", depth=depth)
         if name == "fixed_size_list":
             size = self._take_number() if self._take(",") else None
             self._expect(">", name)
             if not item.nullable:
                 raise InvalidInputError(
-                    f"type {self._text!r} has parts without nulls, which Lance does not keep",
-                    hint="leave 'not null' out there",
+                    f"type {self._text!r} has items that are not null, which Lance does not support",
+                    hint="leave 'not null' out",
                 )
             return pa.list_(item, size if size is not None else self._read_size())
         self._expect(">", name)
@@ -228,12 +237,12 @@ class _Reader:
         names = [field.name for field in fields]
         if len(set(names)) < len(names):
             raise InvalidInputError(
-                f"type {self._text!r} has two fields of one name", hint="give each field a name of its own"
+                f"type {self._text!r} has two fields with the same name", hint="use a different name for each field"
             )
         return pa.struct(fields)
 
     def _read_dictionary(self, *, depth: int) -> pa.DataType:
-        values_first = self._take(r"values\s*=") is not None  # as Arrow spells it
+        values_first = self._take(r"values\s*=") is not None  # the spelling of Arrow
         first = self.read_type(depth=depth + 1)
         self._expect(",", "dictionary")
         self._take(r"indices\s*=")
@@ -243,7 +252,7 @@ class _Reader:
         index, values = (second, first) if values_first else (first, second)
         if not pa.types.is_integer(index):
             raise InvalidInputError(
-                f"type {self._text!r} has a dictionary with indices of {show_type(index)}",
+                f"type {self._text!r} has dictionary indices of type {show_type(index)}, expected integers",
                 hint="write it as dictionary<int32, string>",
             )
         return pa.dictionary(index, values)
@@ -253,7 +262,7 @@ class _Reader:
         self._expect(">", "extension")
         if name not in _EXTENSIONS:
             raise InvalidInputError(
-                f"the type extension<{name}> cannot be made here", hint="create the column with its own library"
+                f"unknown extension type extension<{name}>", hint="create the column with the library of that type"
             )
         return _EXTENSIONS[name]()
 
@@ -277,13 +286,13 @@ class _Reader:
             raise self._unknown("decimal")
         precision, _, scale = inside.strip("()").partition(",")
         digits, places = int(precision), int(scale or 0)
-        most = _MOST_DIGITS if name == "decimal128" else _MOST_DIGITS_256
-        if not 1 <= digits <= most or not 0 <= places <= digits:
+        max_digits = _MAX_DIGITS if name == "decimal128" else _MAX_DIGITS_256
+        if not 1 <= digits <= max_digits or not 0 <= places <= digits:
             raise InvalidInputError(
-                f"type {self._text!r} has {digits} digits, {places} of them after the point",
-                hint=f"use 1 to {most} digits, and no more after the point than there are",
+                f"type {self._text!r} has {digits} digits, {places} of them after the decimal point",
+                hint=f"use 1 to {max_digits} digits, and at max_digits as many after the decimal point",
             )
-        is_small = name != "decimal256" and digits <= _MOST_DIGITS
+        is_small = name != "decimal256" and digits <= _MAX_DIGITS
         return pa.decimal128(digits, places) if is_small else pa.decimal256(digits, places)
 
     def _read_size(self) -> int:
@@ -291,28 +300,28 @@ class _Reader:
         size = int(inside.strip("()[] ")) if inside else 0
         if not size:
             raise self._unknown(re.match(r"\w*", self._text)[0])  # type: ignore[index]
-        return self._limited(size)
+        return self._checked_size(size)
 
     def _take_number(self) -> int:
         found = self._take(r"\d{1,9}")
         if found is None or int(found) == 0:
             raise self._unknown("fixed_size_list")
-        return self._limited(int(found))
+        return self._checked_size(int(found))
 
-    def _limited(self, size: int) -> int:
-        if size > _LARGEST:
-            raise InvalidInputError(f"type {self._text!r} has {size} parts", hint=f"use at most {_LARGEST}")
+    def _checked_size(self, size: int) -> int:
+        if size > _MAX_SIZE:
+            raise InvalidInputError(f"type {self._text!r} has size {size}", hint=f"use at max_digits {_MAX_SIZE}")
         return size
 
     def _peek(self, character: str) -> bool:
-        return self._text.startswith(character, self._at)
+        return self._text.startswith(character, self._position)
 
     def _take(self, pattern: str) -> str | None:
-        """The next piece of text, if it is of this kind; spaces around it go with it."""
-        found = re.compile(rf"\s*({pattern})\s*").match(self._text, self._at)
+        """Consume the next piece of text and the spaces around it if it matches a pattern, else return None."""
+        found = re.compile(rf"\s*({pattern})\s*").match(self._text, self._position)
         if found is None:
             return None
-        self._at = found.end()
+        self._position = found.end()
         return found.group(1)
 
     def _expect(self, character: str, name: str) -> None:
@@ -325,5 +334,9 @@ class _Reader:
 
 def _suggestion(near: str) -> str:
     name = re.match(r"\w*", near.lower())
-    found = get_close_matches(name[0] if name else "", _MEANT, n=1, cutoff=0.6)
-    return f"did you mean {_MEANT[found[0]]}?" if found else "use a type such as int64, string or timestamp[us, tz=UTC]"
+    found = get_close_matches(name[0] if name else "", _SUGGESTIONS, n=1, cutoff=0.6)
+    return (
+        f"did you mean {_SUGGESTIONS[found[0]]}?"
+        if found
+        else "use a type such as int64, string or timestamp[us, tz=UTC]"
+    )

@@ -1,4 +1,4 @@
-"""Which changes of a column's type keep every value that the column could ever hold."""
+"""Type changes that keep every possible value of a column."""
 
 from collections.abc import Callable
 
@@ -7,14 +7,14 @@ import pyarrow as pa
 __all__ = ["is_widening"]
 
 _UNITS = ("s", "ms", "us", "ns")
-# Whole numbers up to this many bits are floats of that many bits, each exactly.
+# For floats of a number of bits, the largest integer type that they represent exactly, in bits.
 _EXACT_BITS = {16: 8, 32: 16, 64: 32}
 _DIGITS = {8: 3, 16: 5, 32: 10, 64: 19}
 _types = pa.types
 
 
 def is_widening(before: pa.DataType, after: pa.DataType) -> bool:
-    """Whether every value of one type is a value of the other, so that nothing can be lost or refused."""
+    """Return whether every value of `before` is a value of `after`, so that no value can be lost or fail to convert."""
     if before == after or _types.is_null(before):
         return True
     if _types.is_dictionary(before):
@@ -58,7 +58,7 @@ def _bytes(before: pa.DataType, after: pa.DataType) -> bool:
 
 def _date(before: pa.DataType, after: pa.DataType) -> bool:
     if _types.is_timestamp(after):
-        # Nanoseconds end in the year 2262.
+        # Nanosecond timestamps end in the year 2262, so they cannot hold every date.
         return after.tz is None and after.unit != "ns"
     return bool(_types.is_date64(after) and _types.is_date32(before))
 

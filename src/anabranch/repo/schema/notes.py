@@ -1,7 +1,7 @@
-"""What Arrow has no place for: descriptions, defaults and wished-for indices, noted beside tables and columns.
+"""Notes of tables and columns, for what an Arrow schema cannot hold: descriptions, defaults and declared indices.
 
-An index is noted with its column because Lance builds none on a table without rows, and drops it when all rows are
-replaced: the note says that it is wanted all the same, and follows the column when that is renamed.
+A declared index is noted at its column, because Lance cannot build an index on a table without rows, and drops it when
+all rows are replaced. The note keeps the declaration, and follows the column when it is renamed.
 """
 
 import json
@@ -15,7 +15,7 @@ from anabranch.format.staging import DEFAULT, DESCRIPTION, IndexKind
 from anabranch.repo.schema.state import Column, Index, TableSchema
 from anabranch.repo.schema.types import show_type
 
-__all__ = ["notes_of_column", "notes_of_table", "read_column", "read_description", "read_wished_indices"]
+__all__ = ["notes_of_column", "notes_of_table", "read_column", "read_description", "read_declared_indices"]
 
 _INDICES = "anabranch:indices"
 _SETTINGS = ("name", "metric", "num_partitions", "num_sub_vectors")
@@ -26,16 +26,17 @@ def notes_of_table(table: TableSchema) -> dict[str, str | None]:
 
 
 def notes_of_column(column: Column, indices: Sequence[Index]) -> dict[str, str | None]:
-    """All notes of a column; None where there is nothing to note."""
-    wished = [_write_index(index) for index in indices if index.column == column.name]
+    """Return all notes of a column. None removes a note."""
+    declared = [_write_index(index) for index in indices if index.column == column.name]
     return {
         DESCRIPTION: column.description,
         DEFAULT: column.default,
-        _INDICES: json.dumps(wished) if wished else None,
+        _INDICES: json.dumps(declared) if declared else None,
     }
 
 
 def read_column(field: pa.Field) -> Column:
+    """Return a column of a schema from an Arrow field and its notes."""
     return Column(
         name=field.name,
         type=show_type(field.type),
@@ -49,10 +50,11 @@ def read_description(schema: pa.Schema) -> str | None:
     return _find(schema.metadata, DESCRIPTION)
 
 
-def read_wished_indices(field: pa.Field) -> list[Index]:
+def read_declared_indices(field: pa.Field) -> list[Index]:
+    """Return the declared indices of a column. Raise CorruptError if the note is not valid."""
     text = _find(field.metadata, _INDICES)
     try:
-        return [] if text is None else [_read_index(field.name, said) for said in json.loads(text)]
+        return [] if text is None else [_read_index(field.name, document) for document in json.loads(text)]
     except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as err:
         raise CorruptError(
             f"the note about indices of column {field.name!r} cannot be read: {text!r:.200}",
@@ -65,8 +67,9 @@ def _write_index(index: Index) -> dict[str, Any]:
     return {"type": index.kind.value, **{name: value for name, value in settings.items() if value is not None}}
 
 
-def _read_index(column: str, said: Mapping[str, Any]) -> Index:
-    return Index(column=column, kind=IndexKind(said["type"]), **{name: said.get(name) for name in _SETTINGS})
+def _read_index(column: str, document: Mapping[str, Any]) -> Index:
+    settings = {name: document.get(name) for name in _SETTINGS}
+    return Index(column=column, kind=IndexKind(document["type"]), **settings)
 
 
 def _find(metadata: Mapping[bytes, bytes] | None, name: str) -> str | None:

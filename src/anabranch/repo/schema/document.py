@@ -1,4 +1,4 @@
-"""A desired schema as it is given, YAML or plain Python values, read into nodes that know where they stand."""
+"""Parse a schema document, YAML or plain Python values, into nodes that know their path and line."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,17 +12,17 @@ from anabranch.errors import InvalidInputError, InvalidSchemaError
 __all__ = ["Node", "read_values", "read_yaml"]
 
 _Made = TypeVar("_Made")
-_DEEPEST = 40
+_MAX_DEPTH = 40
 _DATE = re.compile(r"\s*\d{4}-\d\d?-\d\d?")
-# YAML can repeat a part by its name, and the parts in it again; no honest schema comes near this.
-_MOST_NODES = 100_000
+# YAML aliases can repeat parts exponentially. No real schema has this number of nodes.
+_MAX_NODES = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A value with its place, such as `tables.in_c_sales.orders` in line 7.
+    """A value with its path and line, such as `tables.in_c_sales.orders` in line 7.
 
-    Scalars are text as it was written, so that `1.10` stays what it is and a column may be called `no`.
+    Scalars are the text as written, so that `1.10` is not changed and a column may have the name `no`.
     """
 
     path: str
@@ -30,13 +30,14 @@ class Node:
     value: "dict[str, Node] | tuple[Node, ...] | str | bool | None"
 
     def fail(self, problem: str, *, hint: str) -> NoReturn:
+        """Raise InvalidSchemaError with the path and line of this node."""
         where = self.path or "the schema"
         if self.line is not None:
             where += f" (line {self.line})"
         raise InvalidSchemaError(f"{where}: {problem}", hint=hint)
 
     def checked(self, make: Callable[[str], _Made], text: str | None = None) -> _Made:
-        """What a function makes of the text here; what it finds wrong is told with the place."""
+        """Return the result of a function for the text of this node. Its errors get the path and line of the node."""
         given = self.text() if text is None else text
         try:
             return make(given)
@@ -44,15 +45,15 @@ class Node:
             self.fail(err.problem, hint=err.hint)
 
     def entries(self, *, of: str) -> "dict[str, Node]":
-        """The entries of a mapping; nothing at all is a mapping without entries."""
+        """Return the entries of a mapping. An empty node is an empty mapping."""
         if self.value is None:
             return {}
         if not isinstance(self.value, dict):
-            self.fail(f"{_shown(self.value)} is no mapping", hint=f"give {of}, each in a line 'name: value'")
+            self.fail(f"expected a mapping, got {_shown(self.value)}", hint=f"write {of}, each in a line 'name: value'")
         return self.value
 
     def known(self, names: Sequence[str]) -> "dict[str, Node]":
-        """The entries of a mapping that has these names and no others."""
+        """Return the entries of a mapping. Fail if it has a name that is not in `names`."""
         found = self.entries(of=f"one or more of {', '.join(names)}")
         for name, node in found.items():
             if name not in names:
@@ -64,43 +65,46 @@ class Node:
         return found
 
     def items(self) -> "tuple[Node, ...]":
-        """The items of a list; a lone text is a list of one."""
+        """Return the items of a list. A single text is a list of one item."""
         if isinstance(self.value, str):
             return (self,)
         if not isinstance(self.value, tuple):
-            self.fail(f"{_shown(self.value)} is no list", hint="give a list such as [a, b]")
+            self.fail(f"expected a list, got {_shown(self.value)}", hint="write a list such as [a, b]")
         return self.value
 
     def text(self) -> str:
+        """Return the text of this node. Fail if it is empty or not a text."""
         if not isinstance(self.value, str) or not self.value.strip():
-            self.fail(f"{_shown(self.value)} is no text", hint="give a text")
+            self.fail(f"expected a text, got {_shown(self.value)}", hint="write a text")
         return self.value
 
     def expression(self) -> str:
-        """A text, number or boolean, as SQL writes it."""
+        """Return a text, number or boolean as an SQL expression."""
         if isinstance(self.value, bool):
             return "true" if self.value else "false"
         text = self.text()
         if _DATE.match(text):
             self.fail(
-                f"{text!r} is a subtraction in SQL, and no date",
+                f"{text!r} is a subtraction in SQL, not a date",
                 hint="write \"date '2026-01-31'\", or \"timestamp '2026-01-31 12:00:00'\"",
             )
         return text
 
     def flag(self) -> bool:
         if not isinstance(self.value, bool):
-            self.fail(f"{_shown(self.value)} is neither true nor false", hint="write true or false")
+            self.fail(f"expected true or false, got {_shown(self.value)}", hint="write true or false")
         return self.value
 
     def number(self) -> int:
         if not isinstance(self.value, str) or not re.fullmatch("0*[1-9][0-9]{0,8}", self.value):
-            self.fail(f"{_shown(self.value)} is no whole number from 1 to 999999999", hint="give a number such as 16")
+            self.fail(
+                f"expected an integer from 1 to 999999999, got {_shown(self.value)}", hint="write a number such as 16"
+            )
         return int(self.value)
 
 
 def read_yaml(text: str) -> Node:
-    """Read YAML, with the lines in which things stand; names given twice are refused."""
+    """Parse YAML into nodes with line numbers. Raise InvalidSchemaError if a name is given twice."""
     import yaml  # only schemas need it
 
     try:
@@ -109,16 +113,16 @@ def read_yaml(text: str) -> Node:
         mark = getattr(err, "problem_mark", None)
         where = "" if mark is None else f" in line {mark.line + 1}"
         problem = getattr(err, "problem", None) or " ".join(str(err).split())
-        raise InvalidSchemaError(f"the schema is not YAML{where}: {problem}", hint="correct it") from None
+        raise InvalidSchemaError(f"the schema is not YAML{where}: {problem}", hint="correct the YAML syntax") from None
     except RecursionError:
-        raise InvalidSchemaError("the schema is nested too deeply", hint="write it flat") from None
+        raise InvalidSchemaError("the schema is nested too deeply", hint="use fewer levels") from None
     if root is None:
-        raise InvalidSchemaError("the schema is empty", hint="begin with 'tables:', or print one with schema show")
+        raise InvalidSchemaError("the schema is empty", hint="start with 'tables:', or print a schema with schema show")
     return _YamlReader(yaml).read(root, path="", depth=0)
 
 
 def read_values(value: Any) -> Node:
-    """Read plain Python values: dicts, lists, text, numbers."""
+    """Convert plain Python values into nodes: dicts, lists, text, numbers."""
     return _read_value(value, path="", depth=0)
 
 
@@ -130,10 +134,10 @@ class _YamlReader:
 
     def read(self, node: Any, *, path: str, depth: int) -> Node:
         line = node.start_mark.line + 1
-        _limit(depth)
+        _check_depth(depth)
         self._nodes += 1
-        if self._nodes > _MOST_NODES:
-            raise InvalidSchemaError(f"the schema has more than {_MOST_NODES} parts", hint="repeat fewer parts")
+        if self._nodes > _MAX_NODES:
+            raise InvalidSchemaError(f"the schema has more than {_MAX_NODES} parts", hint="repeat fewer parts")
         if isinstance(node, self._yaml.MappingNode):
             return Node(path=path, line=line, value=self._read_mapping(node, path=path, depth=depth))
         if isinstance(node, self._yaml.SequenceNode):
@@ -148,13 +152,13 @@ class _YamlReader:
         for key, item in node.value:
             here = Node(path=path, line=key.start_mark.line + 1, value=None)
             if not isinstance(key, self._yaml.ScalarNode):
-                here.fail("a name is no text", hint="use text for names")
+                here.fail("a name must be a text", hint="use text for names")
             if key.tag == "tag:yaml.org,2002:merge":
-                here.fail("'<<' does not work here", hint="write the entries out")
+                here.fail("the merge key '<<' is not supported", hint="write the entries out")
             if key.value in found:
                 here.fail(f"{key.value!r} is given twice", hint="keep one of them")
             read = self.read(item, path=_join(path, key.value), depth=depth + 1)
-            # The line of the name: of a long value that begins below it, it is the one to look at.
+            # Use the line of the name: a long value may start on a later line.
             found[key.value] = Node(path=read.path, line=here.line, value=read.value)
         return found
 
@@ -169,7 +173,7 @@ class _YamlReader:
 
 
 def _read_value(value: Any, *, path: str, depth: int) -> Node:
-    _limit(depth)
+    _check_depth(depth)
     here = Node(path=path, line=None, value=None)
     match value:
         case None:
@@ -181,19 +185,21 @@ def _read_value(value: Any, *, path: str, depth: int) -> Node:
         case Mapping():
             for key in value:
                 if not isinstance(key, str):
-                    here.fail(f"the name {key!r} is no text", hint="use text for names")
+                    here.fail(f"a name must be a text, got {key!r}", hint="use text for names")
             pairs: Iterable[tuple[str, Any]] = value.items()
             entries = {key: _read_value(item, path=_join(path, key), depth=depth + 1) for key, item in pairs}
             return Node(path=path, line=None, value=entries)
         case Sequence() if not isinstance(value, bytes | bytearray):
             items = (_read_value(item, path=f"{path}[{n}]", depth=depth + 1) for n, item in enumerate(value))
             return Node(path=path, line=None, value=tuple(items))
-    return here.fail(f"a {type(value).__name__} cannot be read", hint="give dicts, lists, text, numbers, True or False")
+    return here.fail(
+        f"unsupported value of type {type(value).__name__}", hint="pass dicts, lists, text, numbers, True or False"
+    )
 
 
-def _limit(depth: int) -> None:
-    if depth > _DEEPEST:
-        raise InvalidSchemaError("the schema is nested too deeply", hint="write it flat")
+def _check_depth(depth: int) -> None:
+    if depth > _MAX_DEPTH:
+        raise InvalidSchemaError("the schema is nested too deeply", hint="use fewer levels")
 
 
 def _join(path: str, name: str) -> str:
