@@ -133,7 +133,7 @@ def test_a_default_is_what_was_written(given: str, default: str | None) -> None:
         (
             "        price: [int64]",
             "tables.in_c_sales.orders.columns.price (line 5): expected a mapping, got a list",
-            "give one or more of type, nullable, default, description, was, each in a line 'name: value'",
+            "write one or more of type, nullable, default, description, was, each in a line 'name: value'",
         ),
         (
             "        price: {type: int64, nullable: maybe}",

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from anabranch.repo.log.entries import GraphCommit
-from anabranch.repo.merge.resolving import Strategy
+from anabranch.repo.merge.resolve import Strategy
 from anabranch.spark.gateway.procedures.procedure import Call, Procedure, Rows, columns, optional, required
 from anabranch.spark.gateway.procedures.refs import BRANCH, branch_row
 
