@@ -192,7 +192,7 @@ def test_run_on_an_earlier_branch_of_the_name_blocks_no_deletion(local: Reposito
     expire(local)
     local.branch_delete("dev")
     local.branch_create("dev")
-    with pytest.raises(BranchNotFoundError, match="deleted and made again"):
+    with pytest.raises(BranchNotFoundError, match="deleted and created again"):
         run.publish()  # renews the lease nevertheless
     assert local._context.leases.list_alive(DEV) == (run.id,)
     local.branch_delete("dev")

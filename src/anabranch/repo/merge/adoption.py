@@ -29,7 +29,7 @@ def adopt_write(records: RepoStore, branch: BranchName, key: TableKey, combiner:
         entry = records.commits.tables_of(head.head).get(key)
         if entry is None or not owns(branch, entry.home):
             raise NotFoundError(
-                f"branch '{branch}' has no home for '{key}', so adopted is no external write to it",
+                f"branch '{branch}' has no home for '{key}', so there can be no external write to it",
                 hint="pass the URI of a Lance table to adopt the whole table",
             )
         return {key: _with_external_write(records, branch, key, entry, combiner)}

@@ -1,4 +1,4 @@
-"""A branch's own commits made once more on top of another state."""
+"""Rebase a branch: apply its own commits again on top of another state."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -24,16 +24,16 @@ _MAX_ATTEMPTS = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rebased:
-    """The entry that put a branch on its new commits, None if it was there already, and these commits, oldest first."""
+    """The log entry of a rebase, and the new commits, oldest first. The entry is None if nothing had to be done."""
 
     entry: LogEntry | None
     commits: tuple[GraphCommit, ...]
 
 
 def rebase_branch(records: RepoStore, onto: CommitRecord, combiner: Combiner) -> Rebased:
-    """Make what each own commit of a branch did once more, on top of another state, by one entry of its log.
+    """Apply each own commit of a branch again on top of another state, with one entry of its log.
 
-    All of them or none: where one has conflicts nothing happens. A commit whose change is there already is left out.
+    If one commit has conflicts, nothing changes. A commit whose change the other state already has is left out.
     """
     made: list[CommitRecord] = []
 
@@ -41,7 +41,8 @@ def rebase_branch(records: RepoStore, onto: CommitRecord, combiner: Combiner) ->
         refuse_protected(head)
         if head.state.mode is BranchMode.LIVE:
             raise InvalidInputError(
-                f"live branch '{head.branch}' follows main by itself", hint="freeze it first, or merge main into it"
+                f"branch '{head.branch}' is live and follows main already",
+                hint="freeze it first, or merge main into it",
             )
         ancestry = Ancestry(records)
         if ancestry.is_ancestor(onto, head.head):
@@ -53,7 +54,7 @@ def rebase_branch(records: RepoStore, onto: CommitRecord, combiner: Combiner) ->
         _hold(records, [commit.commit.graph_commit_id for _, commit in own])
         with collected_errors(records.context, partial(_iter_ids, own)):
             made[:] = _replay(records, head, onto, own, combiner)
-        records.context.store.sync_all()  # the tables of many commits: one call instead of one for each file
+        records.context.store.sync_all()  # One call for the files of all commits, instead of one call for each file.
         newest = made[-1]
         at = max(records.context.clock(), newest.commit.created_at)
         return records.heads.next_entry(head, BranchEvent.REBASED, at=at, head=replace(newest, saw=None))
@@ -65,7 +66,7 @@ def rebase_branch(records: RepoStore, onto: CommitRecord, combiner: Combiner) ->
 
 
 def _hold(records: RepoStore, commits: list[str]) -> None:
-    """Keep commits out of garbage collection: what is made of them may point to their tables."""
+    """Protect commits from garbage collection: the new commits may point to their table versions."""
     if records.lease is not None:
         records.lease.hold(commits)
     in_parallel(partial(require_uncollected, records.context), commits)
@@ -76,7 +77,7 @@ def _iter_ids(commits: list[tuple[CommitRecord, CommitRecord]]) -> Iterator[str]
 
 
 def _own_commits(records: RepoStore, ancestry: Ancestry, head: LogEntry, onto: CommitRecord) -> list[CommitRecord]:
-    """The commits of a branch that another state does not have, oldest first."""
+    """Return the commits of a branch that another state does not have, oldest first."""
     own = []
     for commit in records.commits.iter_history(head.head):
         record = records.commits.get(commit.graph_commit_id)
@@ -87,7 +88,10 @@ def _own_commits(records: RepoStore, ancestry: Ancestry, head: LogEntry, onto: C
 
 
 def _before(records: RepoStore, ancestry: Ancestry, commit: CommitRecord, onto: CommitRecord) -> CommitRecord:
-    """What a commit's change is measured from: of a merge of what the other state has anyway, from what was merged."""
+    """Return the commit to compare a commit with, usually its parent.
+
+    For a merge of a state that `onto` already has, it is the merged state, so that only the own changes are applied.
+    """
     merged = commit.commit.merged_parent_commit_id
     if merged is not None and commit.taken_from is None:
         record = records.commits.get(merged)
@@ -103,7 +107,7 @@ def _replay(
     commits: list[tuple[CommitRecord, CommitRecord]],
     combiner: Combiner,
 ) -> list[CommitRecord]:
-    """The state to build on, and each commit, given with the one before it, as it is on top of that state."""
+    """Apply commits, each given with the commit before it, on top of `onto`. Return `onto` and the new commits."""
     made = [onto]
     for before, commit in commits:
         tables = records.commits.tables_of(made[-1])
@@ -113,11 +117,11 @@ def _replay(
             for side in (before, commit)
         )
         combined = combiner.stage(Sides(base=base, source=source, target=tables))
-        told = f"commit {commit.commit.graph_commit_id} on top of {onto.commit.graph_commit_id}"
-        combined.conflicts.check_none(told)
+        what = f"commit {commit.commit.graph_commit_id} on top of {onto.commit.graph_commit_id}"
+        combined.conflicts.check_none(what)
         if combined.changes:
-            ground = replace(head, head=made[-1])
-            record, full_map = make_record(records, ground, combined.changes, _spec(commit.commit), None)
+            parent = replace(head, head=made[-1])
+            record, full_map = make_record(records, parent, combined.changes, _spec(commit.commit), None)
             records.commits.put(record, full_map, durable=False)
             made.append(record)
     return made

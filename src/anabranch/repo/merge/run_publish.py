@@ -1,4 +1,4 @@
-"""Make what a run did one commit of its target."""
+"""Publish the changes of a run as one commit of its target."""
 
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, replace
@@ -44,20 +44,20 @@ from anabranch.repo.write.staged_table import append_again
 
 __all__ = ["LoadCombiner", "PublishedRun", "publish_run"]
 
-# Makes what merges rows into a branch; few runs need it.
+# Returns the combiner for a branch. It is loaded only if rows must be merged, which few runs need.
 LoadCombiner = Callable[[BranchName], Combiner]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedRun:
-    """How a run ended: its commit, if it changed anything, and what this call published, if anything."""
+    """The commit of a run, if it changed anything, and what this call published, if anything."""
 
     commit: GraphCommit | None
     published: Published | None = None
 
 
 class _AlreadyPublishedError(Exception):
-    """Somebody else published the same run meanwhile."""
+    """Another process published the same run concurrently."""
 
     def __init__(self, commit: GraphCommit) -> None:
         super().__init__(commit.graph_commit_id)
@@ -72,11 +72,12 @@ def publish_run(
     metadata: Mapping[str, str],
     load_combiner: LoadCombiner,
 ) -> PublishedRun:
-    """Publish a run once, however often and by however many it is tried.
+    """Publish a run exactly once, even if several processes try, or one process tries again.
 
-    The run's log says first that it is being published, and after which version of the target; whoever comes later, or
-    finds a run whose process died halfway, looks there for its commit before trying again. Who fails lets work go on
-    only if nobody else was publishing: theirs may still succeed.
+    First the log of the run records that it is being published, and after which version of the target. A later
+    publisher, also after a crash, searches the target from that version for the commit of the run before it tries
+    itself. If publishing fails, the run is set back to running only if no other process was publishing it: that one may
+    still succeed.
     """
     entry, is_alone = _announce(records, run_id)
     try:
@@ -85,7 +86,7 @@ def publish_run(
     except _AlreadyPublishedError as found:
         done = PublishedRun(commit=found.commit)
     except BaseException as err:
-        late = _let_go_on(records, entry, err) if is_alone else None
+        late = _resume_run(records, entry, err) if is_alone else None
         if late is None or not isinstance(err, Exception):
             raise
         done = PublishedRun(commit=late)
@@ -94,7 +95,7 @@ def publish_run(
 
 
 def _close(records: RepoStore, entry: LogEntry, commit: GraphCommit | None) -> None:
-    """Say that a run was published; where that fails, whoever looks at it finds its commit on the target."""
+    """Record that a run was published. If that fails, readers of the run find its commit on the target."""
     try:
         close_run(records, entry, RunPhase.PUBLISHED, commit_id=None if commit is None else commit.graph_commit_id)
     except StorageError:
@@ -119,12 +120,13 @@ def _announce(records: RepoStore, run_id: str) -> tuple[LogEntry, bool]:
     return entry, is_alone
 
 
-def _let_go_on(records: RepoStore, entry: LogEntry, err: BaseException) -> GraphCommit | None:
-    """Let work on a run go on that could not be published, unless somebody else is publishing it by now.
+def _resume_run(records: RepoStore, entry: LogEntry, err: BaseException) -> GraphCommit | None:
+    """Set a run that could not be published back to running, unless another process is publishing it.
 
-    Where the store failed or the user broke it off, the entry may still be under way: it is stopped first, for whatever
-    is added to the run after that would not be in it. The run's commit if it arrived before. Where that fails too, the
-    run stays as one that is being published, which can be tried again.
+    After an error of the store or an interrupt, the request that writes the log entry may still be in flight. It is
+    fenced off first, because changes added to the run after that would be missing in its commit. Return the commit of
+    the run if the request arrived before. If this fails, too, the run stays in the phase PUBLISHING, and can be
+    published again.
     """
     is_in_doubt = isinstance(err, StorageError) or not isinstance(err, Exception)
     try:
@@ -142,8 +144,8 @@ def _target_of(records: RepoStore, entry: LogEntry) -> LogEntry:
     target = records.heads.get(run.target)
     if target.state.created_as != run.target_created_as:
         raise BranchNotFoundError(
-            f"branch '{run.target}' was deleted and made again since run {entry.branch.run_id} began on it",
-            hint="begin another run on the new branch",
+            f"branch '{run.target}' was deleted and created again after run {entry.branch.run_id} had started on it",
+            hint="start another run on the new branch",
         )
     return target
 
@@ -167,20 +169,20 @@ def _publish(
     return PublishedRun(commit=published.commit, published=published)
 
 
-def _is_still(table: TableEntry | None, before: TableEntry | None) -> bool:
-    """Whether a table is what it was: renamed and renamed back, say. What was settled meanwhile is no change."""
+def _is_unchanged(table: TableEntry | None, before: TableEntry | None) -> bool:
+    """Return whether a table has its old state, for example after two renames. Settling does not change the state."""
     return table == before if table is None or before is None else replace(table, head=before.head) == before
 
 
 class _ToBeMerged:
-    """Stands for a table whose rows have to be merged."""
+    """Marks a table whose rows must be merged."""
 
 
 _TO_BE_MERGED = _ToBeMerged()
 
 
 class _Carrier:
-    """Carries the changes of a run over to its target, as often as that moves."""
+    """Applies the changes of a run to the head of its target, again each time the target moves."""
 
     def __init__(self, records: RepoStore, entry: LogEntry, load_combiner: LoadCombiner) -> None:
         self._records = records
@@ -192,10 +194,11 @@ class _Carrier:
         self._before = records.commits.tables_of(records.commits.get(run.origin))
         mine = records.commits.tables_of(entry.head)
         touched = ((key, mine.get(key)) for key in entry.state.own)
-        self._mine = {key: table for key, table in touched if not _is_still(table, self._before.get(key))}
+        self._mine = {key: table for key, table in touched if not _is_unchanged(table, self._before.get(key))}
         self.carried: Changes = {}
 
     def carry(self, head: LogEntry) -> Changes:
+        """Return the changes of the run on top of a head of the target."""
         if (commit := find_published(self._records, self.entry, head=head)) is not None:
             raise _AlreadyPublishedError(commit)
         refuse_over(get_run(self._records, self.entry.branch.run_id or ""))
@@ -203,8 +206,8 @@ class _Carrier:
         carried = {key: self._carry_table(key, theirs) for key in self._mine}
         contested = {key for key, table in carried.items() if table is _TO_BE_MERGED}
         if contested:
-            # A table that was renamed is there by two names.
-            datasets = {place for key in contested for place in self._datasets(key)}
+            # Merge both names of a renamed table together.
+            datasets = {dataset for key in contested for dataset in self._datasets(key)}
             contested |= {key for key in self._mine if datasets & self._datasets(key)}
         kept = {key: table for key, table in carried.items() if key not in contested}
         plain = {key: table for key, table in kept.items() if not isinstance(table, _ToBeMerged)}
@@ -216,7 +219,7 @@ class _Carrier:
         return {entry.dataset for entry in entries if entry is not None}
 
     def _merge(self, keys: Set[TableKey], theirs: TableMap) -> Changes:
-        """Merge what both the run and others changed since it began, by rows."""
+        """Merge the rows of tables that both the run and another writer changed since it started."""
         base = {key: table for key in keys if (table := self._before.get(key)) is not None}
         source = {key: table for key in keys if (table := self._mine[key]) is not None}
         combined = self._load_combiner(self._target).stage(Sides(base=base, source=source, target=theirs))
@@ -224,7 +227,7 @@ class _Carrier:
         return combined.changes
 
     def _tables_of(self, head: LogEntry) -> TableMap:
-        """The target's tables; of a live one, those it does not have itself as the run saw them on main."""
+        """Return the tables of the target. For a live target, tables of main are those that the run was based on."""
         if head.state.mode is BranchMode.LIVE and self._saw is not None:
             head = shown(head, self._saw)
         return self._records.commits.tables_of(head.head)
@@ -242,7 +245,7 @@ class _Carrier:
         return self._append_again(before, mine, theirs)
 
     def _append_again(self, before: TableEntry, mine: TableEntry, theirs: TableEntry) -> "TableEntry | _ToBeMerged":
-        """What was only appended is staged once more without being read."""
+        """Stage appended data files again on the new version, without reading them."""
         old, staged, other = self._pin(before), self._pin(mine), self._pin(theirs)
         fragments = staging.find_appended(old, staged)
         if fragments is None:

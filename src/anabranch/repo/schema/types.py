@@ -32,7 +32,7 @@ _SIMPLE: dict[str, Callable[[], pa.DataType]] = {
     "null": pa.null,
 }
 _NAMES = {make(): name for name, make in _SIMPLE.items()}
-# Other spellings, max_digits of them from Arrow.
+# Other spellings, most of them from Arrow.
 _ALIASES = {
     "boolean": "bool",
     "date": "date32",
@@ -161,7 +161,7 @@ class _TypeParser:
     def read_type(self, *, depth: int) -> pa.DataType:
         """Parse the type at the current position."""
         if depth > _MAX_DEPTH:
-            raise InvalidInputError("the type is nested too deeply", hint=f"use at max_digits {_MAX_DEPTH} levels")
+            raise InvalidInputError("the type is nested too deeply", hint=f"use at most {_MAX_DEPTH} levels")
         name = self._take(r"[A-Za-z_][A-Za-z0-9_]*")
         if name is None:
             raise self._unknown(self._text)
@@ -290,7 +290,7 @@ class _TypeParser:
         if not 1 <= digits <= max_digits or not 0 <= places <= digits:
             raise InvalidInputError(
                 f"type {self._text!r} has {digits} digits, {places} of them after the decimal point",
-                hint=f"use 1 to {max_digits} digits, and at max_digits as many after the decimal point",
+                hint=f"use 1 to {max_digits} digits, and at most as many after the decimal point",
             )
         is_small = name != "decimal256" and digits <= _MAX_DIGITS
         return pa.decimal128(digits, places) if is_small else pa.decimal256(digits, places)
@@ -310,7 +310,7 @@ class _TypeParser:
 
     def _checked_size(self, size: int) -> int:
         if size > _MAX_SIZE:
-            raise InvalidInputError(f"type {self._text!r} has size {size}", hint=f"use at max_digits {_MAX_SIZE}")
+            raise InvalidInputError(f"type {self._text!r} has size {size}", hint=f"use at most {_MAX_SIZE}")
         return size
 
     def _peek(self, character: str) -> bool:
