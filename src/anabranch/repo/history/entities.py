@@ -14,7 +14,7 @@ from anabranch.format.staging import Pin
 from anabranch.ids import TableKey
 from anabranch.repo.history.table_line import TableChange, iter_table_changes
 from anabranch.repo.log.arguments import checked_limit
-from anabranch.repo.log.collected import refuse_collected, collected_errors
+from anabranch.repo.log.collected import collected_errors, refuse_collected
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import CommitRecord, GraphCommit, TableEntry
 from anabranch.repo.log.store import RepoStore
