@@ -63,15 +63,7 @@ def load_files(tx: Transaction, request: LoadRequest, write: WriteRows) -> Loade
     schema = pa.schema([schema.field(name) for name in schema.names if name in names], metadata=schema.metadata)
     prepared = _prepare(tx, request, table, schema)
     _check_key(request, prepared, schema)
-    task = LoadTask(
-        pin=prepared.pin,
-        schema=schema,
-        required=prepared.primary_key,
-        files=request.files,
-        reading=request.reading,
-        for_overwrite=request.mode is LoadMode.OVERWRITE,
-        stops_at_bad=request.on_bad is OnBad.FAIL,
-    )
+    task = _task(request, prepared, schema)
     written = write(task)
     if written.bad and request.on_bad is OnBad.FAIL:
         raise _bad_record_error(written.bad)
@@ -118,6 +110,19 @@ def write_rows(task: LoadTask, *, on_progress: OnProgress) -> WrittenRows:
     reader = pa.RecordBatchReader.from_batches(task.schema, batches())
     fragments = staging.write_fragments(task.pin, reader, for_overwrite=task.for_overwrite)
     return WrittenRows(fragments=fragments, rows_read=rows_read, bad=tuple(bad))
+
+
+def _task(request: LoadRequest, prepared: StagedTable, schema: pa.Schema) -> LoadTask:
+    """Return the part of a load that an engine runs."""
+    return LoadTask(
+        pin=prepared.pin,
+        schema=schema,
+        required=prepared.primary_key,
+        files=request.files,
+        reading=request.reading,
+        for_overwrite=request.mode is LoadMode.OVERWRITE,
+        stops_at_bad=request.on_bad is OnBad.FAIL,
+    )
 
 
 def _target_schema(request: LoadRequest, table: Table | None) -> pa.Schema:

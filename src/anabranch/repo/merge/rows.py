@@ -57,7 +57,7 @@ class RowMerger:
     def batches(self, comparer: RowComparer) -> Iterator[RowBatch]:
         """Yield the changes to the rows of the target. New rows come last."""
         for found in comparer.merge(self.row_merge):
-            for batch in self._merge(_RowBatch(found, self.fragments)):
+            for batch in self._merge(_ChangedRows(found, self.fragments)):
                 if not self.conflicts:
                     yield batch
             yield RowBatch(rows=None)  # Lets a caller that lists conflicts report those of this batch.
@@ -65,7 +65,7 @@ class RowMerger:
             if not self.conflicts:
                 yield self._as_inserted(rows)
 
-    def _merge(self, found: "_RowBatch") -> Iterator[RowBatch]:
+    def _merge(self, found: "_ChangedRows") -> Iterator[RowBatch]:
         if self.key_names:
             self._check_unique_keys(found)
         deleted = found.where("deleted", None)
@@ -80,7 +80,7 @@ class RowMerger:
         if fresh.any():
             yield self._as_inserted(self._in_result(found.filter(fresh).source))
 
-    def _check_unique_keys(self, found: "_RowBatch") -> None:
+    def _check_unique_keys(self, found: "_ChangedRows") -> None:
         """Raise KeyConflictError if a key occurs more than once: writers can skip the check of unique keys.
 
         Such rows are matched twice, or an update or deletion meets an insertion.
@@ -102,7 +102,7 @@ class RowMerger:
 
     # Rows that are on both sides
 
-    def _replace(self, found: "_RowBatch") -> Iterator[RowBatch]:
+    def _replace(self, found: "_ChangedRows") -> Iterator[RowBatch]:
         found = found.with_targets(self.pin)
         took, clashes = found.flags(len(self.columns))
         changed: _Mask = np.any(took & ~clashes, axis=1)
@@ -126,7 +126,7 @@ class RowMerger:
                 row_ids=found.row_ids[changed],
             )
 
-    def _merge_column(self, found: "_RowBatch", column: MergedColumn, is_taken: _Mask) -> pa.Array:
+    def _merge_column(self, found: "_ChangedRows", column: MergedColumn, is_taken: _Mask) -> pa.Array:
         kind, triple = column.field, column.triple
         target = _cells(found.target, triple.target, kind)
         if not is_taken.any():
@@ -137,7 +137,7 @@ class RowMerger:
         return both.take(pa.array(np.where(is_taken, positions + len(target), positions)))
 
     def _decide_on_cells(
-        self, found: "_RowBatch", column: MergedColumn, values: pa.Array, clash: _Mask
+        self, found: "_ChangedRows", column: MergedColumn, values: pa.Array, clash: _Mask
     ) -> tuple[pa.Array, _Mask]:
         """Put the decided values into a column. Return the column, and which rows now differ from the target."""
         part, positions = found.filter(clash), np.flatnonzero(clash)
@@ -168,7 +168,7 @@ class RowMerger:
         chosen[positions[are_resolved]] = len(values) + np.flatnonzero(are_resolved)
         return pa.concat_arrays([values, decided]).take(pa.array(chosen)), is_changed
 
-    def _cell_conflicts(self, found: "_RowBatch", column: MergedColumn, cells: Cells) -> Iterator[Conflict]:
+    def _cell_conflicts(self, found: "_ChangedRows", column: MergedColumn, cells: Cells) -> Iterator[Conflict]:
         values = zip(*map(python_values, (cells.base, cells.source, cells.target)), strict=True)
         kinds = found.source_changes.to_pylist()
         for kind, key, (base, source, target) in zip(kinds, self._keys(found), values, strict=True):
@@ -186,7 +186,7 @@ class RowMerger:
 
     # Rows that one side deleted
 
-    def _decide_on_rows(self, found: "_RowBatch") -> Iterator[RowBatch]:
+    def _decide_on_rows(self, found: "_ChangedRows") -> Iterator[RowBatch]:
         decide = self.resolution.for_row(self.key)
         for is_contested, in_target in (
             (found.where("deleted", "updated"), True),
@@ -206,7 +206,7 @@ class RowMerger:
                 self._inserts_last.append(self._in_result(part.source))
 
     def _decide_by_function(
-        self, found: "_RowBatch", decide: Callable[[Conflict], Any], *, in_target: bool
+        self, found: "_ChangedRows", decide: Callable[[Conflict], Any], *, in_target: bool
     ) -> Iterator[RowBatch]:
         for number, conflict in enumerate(self._row_conflicts(found)):
             answer = decide(conflict)
@@ -244,7 +244,7 @@ class RowMerger:
             problem = f"the resolver of '{self.key}' returned a row that does not fit: {err}"
             raise InvalidInputError(problem, hint=hint) from err
 
-    def _row_conflicts(self, found: "_RowBatch") -> Iterator[Conflict]:
+    def _row_conflicts(self, found: "_ChangedRows") -> Iterator[Conflict]:
         rows = zip(*map(python_values, (found.base, found.source, found.target)), strict=True)
         for key, (base, source, target) in zip(self._keys(found), rows, strict=True):
             yield Conflict(
@@ -268,7 +268,7 @@ class RowMerger:
         self.inserted += len(rows)
         return RowBatch(rows=fit_rows(rows, self.schema).to_table())
 
-    def _keys(self, found: "_RowBatch") -> Iterator[dict[str, Any]]:
+    def _keys(self, found: "_ChangedRows") -> Iterator[dict[str, Any]]:
         """Yield the keys of rows, with the column names of the result. Without a key, yield row addresses."""
         if not self.key_names:
             yield from ({"_rowaddr": address} for address in found.addresses.tolist())
@@ -288,7 +288,7 @@ class RowMerger:
             self.on_conflict(conflict)
 
 
-class _RowBatch:
+class _ChangedRows:
     """A batch of rows that the source changed, as the engine returned it."""
 
     def __init__(self, batch: pa.RecordBatch, fragments: dict[int, int]) -> None:
@@ -320,8 +320,8 @@ class _RowBatch:
         found = pc.and_(pc.equal(self.source_changes, source), is_match)
         return np.asarray(found.to_numpy(zero_copy_only=False), dtype=bool)
 
-    def filter(self, mask: _Mask) -> "_RowBatch":
-        part = _RowBatch(self._batch.filter(pa.array(mask)), self._fragments)
+    def filter(self, mask: _Mask) -> "_ChangedRows":
+        part = _ChangedRows(self._batch.filter(pa.array(mask)), self._fragments)
         part.row_ids = self.row_ids[mask]
         return part
 
@@ -329,7 +329,7 @@ class _RowBatch:
         """Return which columns the source changed, and which are in conflict, for each row."""
         return tuple(_flags(self._batch.column(name), columns) for name in ("source_columns", "conflicts"))  # type: ignore[return-value]
 
-    def with_targets(self, pin: Pin) -> "_RowBatch":
+    def with_targets(self, pin: Pin) -> "_ChangedRows":
         """Return the batch with the unchanged rows of the target, read by their addresses."""
         missing = self.target.is_null().to_numpy(zero_copy_only=False)
         if not missing.any():
@@ -347,7 +347,7 @@ class _RowBatch:
         order = np.argsort(np.concatenate([np.flatnonzero(~missing), np.flatnonzero(missing)]))
         rows = pa.StructArray.from_arrays(arrays, fields=fields).take(pa.array(order))
         number = self._batch.schema.get_field_index("target")
-        whole = _RowBatch(self._batch.set_column(number, pa.field("target", rows.type), rows), self._fragments)
+        whole = _ChangedRows(self._batch.set_column(number, pa.field("target", rows.type), rows), self._fragments)
         whole.row_ids = row_ids
         return whole
 
