@@ -359,7 +359,7 @@ def test_target_is_deleted_meanwhile(tmp_path: Path) -> None:
     expire(lake)
     lake.branch_delete("dev")
     lake.branch_create("dev")
-    with pytest.raises(BranchNotFoundError, match="made again"):
+    with pytest.raises(BranchNotFoundError, match="created again"):
         gone.publish()
     assert ids(lake.snapshot_of("dev")) == [1, 2, 3]
     gone.abort()
