@@ -204,7 +204,7 @@ def test_a_transaction_on_a_branch_made_again_meanwhile_is_lost(dev: ab.Reposito
     tx.append(ORDERS, table(5))
     another(dev).branch_delete("dev")
     another(dev).branch_create("dev")
-    with pytest.raises(BranchNotFoundError, match="deleted and made again"):
+    with pytest.raises(BranchNotFoundError, match="deleted and created again"):
         tx.commit()
     assert ids(dev.snapshot_of("dev")) == [1, 2, 3]
 

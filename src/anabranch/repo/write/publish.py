@@ -150,7 +150,7 @@ class _Attempt:
     def _require_same_branch(self, head: LogEntry) -> None:
         if head.state.created_as != self._expected.state.created_as:
             raise BranchNotFoundError(
-                f"branch '{head.branch}' was deleted and made again at the same time", hint="begin on the new branch"
+                f"branch '{head.branch}' was deleted and created again at the same time", hint="begin on the new branch"
             )
 
 
