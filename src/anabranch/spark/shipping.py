@@ -38,7 +38,7 @@ def ship(session: "SparkSession") -> None:
         return
     session.addArtifacts(str(zipped_package()), pyfile=True)
     # Formats that Spark finds by their name do not take such files along; those that are registered do.
-    session.dataSource.register(_source())
+    _register(session, _source())
     setattr(session, _SHIPPED, True)
 
 
@@ -54,7 +54,7 @@ def lend(session: "SparkSession", place: str, storage_options: Mapping[str, str]
     known = {**lent, place: dict(storage_options)}
     source = _source()
     # A class of its own is sent as a whole; one that can be imported is sent as its name.
-    session.dataSource.register(type(source.__name__, (source,), {"credentials": known, "__module__": __name__}))
+    _register(session, type(source.__name__, (source,), {"credentials": known, "__module__": __name__}))
     # The source in the jar reads them from the settings of the session, whose values Spark hides by their names.
     digest = hashlib.sha256(place.encode()).hexdigest()[:16]
     text = json.dumps({"repo": place, "storage_options": dict(storage_options)})
@@ -66,6 +66,23 @@ def ship_by_value(module: ModuleType) -> None:
     """Let workers get the functions of a module whole, which they cannot import."""
     cloudpickle: Any = importlib.import_module("pyspark.cloudpickle")
     cloudpickle.register_pickle_by_value(module)
+
+
+def _register(session: Any, source: "type[AnabranchSource]") -> None:
+    """Register the format of Python, also beside the format of the same name in the jar.
+
+    Spark refuses to register the name of a source in Java, unless it knows one of Python already. The jar leaves
+    writes, changes and streams to the latter, so both are needed.
+    """
+    java = getattr(session, "_jsparkSession", None)
+    if java is None:  # Spark Connect
+        session.dataSource.register(source)
+        return
+    udf: Any = importlib.import_module("pyspark.sql.udf")
+    context = session.sparkContext
+    wrapped = udf._wrap_function(context, source)
+    python = context._jvm.org.apache.spark.sql.execution.datasources.v2.python.UserDefinedPythonDataSource
+    java.sessionState().dataSourceManager().registerDataSource(source.name(), python(wrapped))
 
 
 def _source() -> "type[AnabranchSource]":
