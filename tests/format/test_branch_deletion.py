@@ -100,7 +100,7 @@ def test_branches_below_main_that_pylance_made_are_listed_read_and_deleted(datas
 def test_names_below_main_are_refused_for_new_branches(dataset: ab.Dataset, name: str) -> None:
     before = contents(dataset)
     for create in (dataset.branch_create, lambda name: dataset.fork_branch_from_state("main", name, 1)):
-        with pytest.raises(errors.InvalidNameError, match="below 'main/'") as caught:
+        with pytest.raises(errors.InvalidNameError, match="starts with 'main/'") as caught:
             create(name)
         assert caught.value.hint == f"use {name.replace('/', '-')!r}"
     assert contents(dataset) == before

@@ -35,7 +35,7 @@ class RealEnd:
         known: Mapping[object, ModelTable],
     ) -> "RealEnd":
         """What a caller saw: an error, or a state; also one that a check refused, or that is as it was."""
-        is_still = isinstance(error, InvalidInputError) and "has all" in error.problem
+        is_still = isinstance(error, InvalidInputError) and "would change nothing" in error.problem
         has_result = error is None or is_still or isinstance(error, CheckFailedError)
         return cls(error=error, snapshot=look() if has_result else None, known=known)
 

@@ -164,7 +164,7 @@ class PairMachine(RuleBasedStateMachine):
             real()
         except AnabranchError as err:
             error = err
-        if isinstance(error, WriteConflictError) and "the place of" in error.problem:
+        if isinstance(error, WriteConflictError) and "took the folder of" in error.problem:
             note("the place was taken")
             return None
         end = end_of(error)
