@@ -22,7 +22,7 @@ def tell_all(place: Place, master: str, folder: Path, environment: dict[str, str
     command = [sys.executable, "-m", "tests.spark.programs.with_secrets", *arguments]
     answer = subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True, check=False)
     assert answer.returncode == 0, answer.stderr[-3000:] + answer.stdout[-2000:]
-    assert answer.stdout.count("FAILED") == (3 if master.startswith("sc:") else 7)
+    assert answer.stdout.count("FAILED") == (5 if master.startswith("sc:") else 9)
     kept = "\n".join(file.read_text(errors="replace") for file in folder.rglob("*") if is_told(file))
     assert "SparkListenerSQLExecutionStart" in kept
     return answer.stdout + answer.stderr + kept

@@ -18,7 +18,7 @@ def peak(pid: int) -> int:
 def main(uri: str, count: str, size: str, largest: str) -> None:
     """Use `count` values of `size` letters, and one of `largest`."""
     repo = ab.open(uri)
-    config = {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"}
+    config = {"spark.driver.memory": "2g", "spark.sql.shuffle.partitions": "2"}
     spark = ab.spark_session(repo, master="local[2]", config=config)
     seen: dict[str, object] = {}
 

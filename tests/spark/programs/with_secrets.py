@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 import anabranch as ab
 from tests.spark.conftest import orders
@@ -32,12 +32,14 @@ def main(master: str, uri: str, storage_options: str, folder: str) -> None:
     if master.startswith("sc://"):
         spark = ab.spark_session(master=master, repo=repo)
         use(repo, {"repo": uri})
+        use_catalog(spark)
     else:
         spark = ab.spark_session(master=master, config=talkative(Path(folder)))
         secrets = {f"secret.{name}": value for name, value in repo.storage_options.items()}
         use(repo, {"repo": uri, **secrets})
         ab.spark_session(repo=repo)
         use(repo, {"repo": uri})
+        use_catalog(spark)
         unreachable = {**secrets, "secret.aws_endpoint": "http://127.0.0.1:9", "secret.client_max_retries": "0"}
         fails(lambda: spark.read.format("anabranch").options(repo=uri, **unreachable).load(KEY))
     spark.stop()
@@ -70,6 +72,32 @@ def use(repo: ab.Repository, options: dict[str, str]) -> None:
     fails(lambda: save(frame, upsert="perhaps"))
     fails(lambda: save(frame.withColumnRenamed("v", "w")))
     fails(lambda: save(frame, mode="error"))
+
+
+def use_catalog(spark: SparkSession) -> None:
+    """Read, write and fail by SQL, and show all that can be shown."""
+    merge = (
+        "MERGE INTO lake.s.orders t USING (SELECT 3 AS id, 'm' AS v) s ON t.id = s.id "
+        "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+    )
+    statements = (
+        "SELECT max(id) FROM lake.s.orders WHERE v <> ''",
+        "INSERT INTO lake.s.orders VALUES (70, 'x')",
+        merge,
+    )
+    for statement in statements:
+        for mode in ("EXTENDED", "FORMATTED", "COST", "CODEGEN"):
+            spark.sql(f"EXPLAIN {mode} {statement}").show(truncate=False)
+        spark.sql(statement).show()
+    for shown in (
+        "SET",
+        "DESCRIBE EXTENDED lake.s.orders",
+        "SHOW TBLPROPERTIES lake.s.orders",
+        "SHOW CREATE TABLE lake.s.orders",
+    ):
+        spark.sql(shown).show(1000, truncate=False)
+    fails(lambda: spark.sql("SELECT * FROM lake.s.missing"))
+    fails(lambda: spark.sql("INSERT INTO lake.s.orders SELECT id, raise_error('no') FROM range(3)").collect())
 
 
 def fails(act: Callable[[], Any]) -> None:
