@@ -34,7 +34,10 @@ def catalog_settings() -> dict[str, str]:
 
 
 def add_catalog(session: "SparkSession", name: str, repo: "Repository") -> None:
-    """Make the tables of a repository known in Spark SQL under a name, unless this installation has no jar."""
+    """Make the tables of a repository known in Spark SQL under a name, unless this installation has no jar.
+
+    The catalog gets the storage options as they were lent to the session (`shipping.lend`).
+    """
     if not _NAME.fullmatch(name):
         raise InvalidInputError(f"the catalog name {name!r} is not a name of SQL", hint="use letters, digits and '_'")
     jar = find_jar()
@@ -42,7 +45,6 @@ def add_catalog(session: "SparkSession", name: str, repo: "Repository") -> None:
         return
     prefix = f"spark.sql.catalog.{name}"
     wanted = {f"{prefix}.repo": repo.uri}
-    wanted |= {f"{prefix}.secret.{option}": value for option, value in repo.storage_options.items()}
     if getattr(session, "_sc", None) is not None:  # over Spark Connect, this Python is not on the driver's machine
         wanted[f"{prefix}.driverPython"] = sys.executable
     if repo.actor is not None:

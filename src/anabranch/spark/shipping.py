@@ -29,7 +29,9 @@ _FORMAT_MODULE = "pyspark_anabranch"
 _PACKAGES = ("anabranch", _FORMAT_MODULE)
 _SHIPPED = "_anabranch_is_shipped"
 _LENT = "_anabranch_credentials"
-_LENT_SETTING = "spark.anabranch.secret."
+# Not below "spark.": Spark copies all such settings into the properties of each job, and writes those that were set
+# after the session started to its event log as they are. 'secret' makes SET hide the value.
+_LENT_SETTING = "anabranch.secret."
 
 
 def ship(session: "SparkSession") -> None:
@@ -55,7 +57,7 @@ def lend(session: "SparkSession", place: str, storage_options: Mapping[str, str]
     source = _source()
     # A class of its own is sent as a whole; one that can be imported is sent as its name.
     _register(session, type(source.__name__, (source,), {"credentials": known, "__module__": __name__}))
-    # The source in the jar reads them from the settings of the session, whose values Spark hides by their names.
+    # The catalog and the source in the jar read them from the settings of the session.
     digest = hashlib.sha256(place.encode()).hexdigest()[:16]
     text = json.dumps({"repo": place, "storage_options": dict(storage_options)})
     session.conf.set(f"{_LENT_SETTING}{digest}", text)

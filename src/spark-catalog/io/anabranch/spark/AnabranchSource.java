@@ -22,7 +22,7 @@ import scala.jdk.javaapi.CollectionConverters;
 public final class AnabranchSource implements TableProvider, DataSourceRegister {
   private static final String NAME = "anabranch";
   /** Settings that {@code ab.spark_session(repo)} makes: the storage options of one repository each, as JSON. */
-  private static final String LENT = "spark.anabranch.secret.";
+  private static final String LENT = "anabranch.secret.";
 
   private final PythonDataSourceV2 python = new PythonDataSourceV2();
   /** The table that is read, or null if the source in Python has to read it. */
@@ -77,7 +77,8 @@ public final class AnabranchSource implements TableProvider, DataSourceRegister 
     }
   }
 
-  private static ObjectNode lentOptions() {
+  /** The storage options that were lent to this session, by the URI of their repository. */
+  static ObjectNode lentOptions() {
     ObjectNode lent = Json.object();
     CollectionConverters.asJava(SQLConf.get().getAllConfs()).forEach((name, value) -> {
       if (name.startsWith(LENT)) {

@@ -39,6 +39,10 @@ final class Settings implements Serializable {
         storageOptions.put(option.getKey().substring(SECRET.length()), option.getValue());
       }
     }
+    if (storageOptions.isEmpty() && AnabranchSource.lentOptions().has(repository)) {
+      AnabranchSource.lentOptions().get(repository).properties()
+          .forEach(option -> storageOptions.put(option.getKey(), option.getValue().asText()));
+    }
   }
 
   private Settings(String repository, Map<String, String> storageOptions) {
