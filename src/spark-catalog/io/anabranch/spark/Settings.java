@@ -1,5 +1,6 @@
 package io.anabranch.spark;
 
+import com.fasterxml.jackson.databind.JsonNode;
 import java.io.Serializable;
 import java.util.HashMap;
 import java.util.Locale;
@@ -39,9 +40,9 @@ final class Settings implements Serializable {
         storageOptions.put(option.getKey().substring(SECRET.length()), option.getValue());
       }
     }
-    if (storageOptions.isEmpty() && AnabranchSource.lentOptions().has(repository)) {
-      AnabranchSource.lentOptions().get(repository).properties()
-          .forEach(option -> storageOptions.put(option.getKey(), option.getValue().asText()));
+    JsonNode lent = storageOptions.isEmpty() ? AnabranchSource.lentOptions().get(repository) : null;
+    if (lent != null) {
+      lent.properties().forEach(option -> storageOptions.put(option.getKey(), option.getValue().asText()));
     }
   }
 
