@@ -67,7 +67,7 @@ class Transaction:
         self._context = records.context
         self._lease = self._context.leases.start_work()
         self._records = replace(records, lease=self._lease)
-        self._spec = spec
+        self._spec = replace(spec, staged_since=self._context.clock())
         self._on_published = on_published
         self._queue = queue_of_this_process()
         self._writer = Writer()

@@ -1,8 +1,10 @@
-"""Run requests in parallel, and count their progress."""
+"""Run requests in parallel with one pool of threads per process, and count their progress."""
 
+import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
 __all__ = ["Steps", "in_parallel", "iter_in_parallel"]
@@ -10,7 +12,26 @@ __all__ = ["Steps", "in_parallel", "iter_in_parallel"]
 T = TypeVar("T")
 R = TypeVar("R")
 
+# Of one call, and of all calls of the process.
 _AT_A_TIME = 16
+_THREADS = 64
+
+
+class _Pool:
+    """The threads of this process, started when they are first needed. A forked child gets its own."""
+
+    def __init__(self) -> None:
+        self.reset()
+        os.register_at_fork(after_in_child=self.reset)
+
+    def reset(self) -> None:
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="anabranch")
+
+    def start(self, work: Callable[[], None], times: int) -> list[Future[None]]:
+        return [self._threads.submit(work) for _ in range(times)]
+
+
+_POOL = _Pool()
 
 
 def in_parallel(request: Callable[[T], R], items: Iterable[T]) -> list[R]:
@@ -19,13 +40,38 @@ def in_parallel(request: Callable[[T], R], items: Iterable[T]) -> list[R]:
 
 
 def iter_in_parallel(request: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
-    """Like `in_parallel`, but yield each result as soon as it and all results before it are complete."""
+    """Like `in_parallel`, but yield each result as soon as it and all results before it are complete.
+
+    The calling thread works too. So a request may itself call `in_parallel`: it never waits for a free thread.
+    """
     waiting = list(items)
     if len(waiting) < 2:
         yield from map(request, waiting)
         return
-    with ThreadPoolExecutor(_AT_A_TIME) as threads:
-        yield from threads.map(request, waiting)
+    answers: list[Future[R]] = [Future() for _ in waiting]
+    todo = deque(zip(waiting, answers, strict=True))
+
+    def work_until(is_done: Callable[[], bool]) -> None:
+        while todo and not is_done():
+            try:
+                item, answer = todo.popleft()
+            except IndexError:
+                return  # another thread took the last one
+            try:
+                answer.set_result(request(item))
+            except BaseException as err:
+                answer.set_exception(err)  # raised by the thread that reads the answer
+                if not isinstance(err, Exception):
+                    raise  # such as KeyboardInterrupt, at once
+
+    helpers = _POOL.start(lambda: work_until(lambda: False), min(len(waiting), _AT_A_TIME) - 1)
+    try:
+        for answer in answers:
+            work_until(answer.done)
+            yield answer.result()
+    finally:
+        todo.clear()  # after an error, or if the caller wants no more
+        wait([helper for helper in helpers if not helper.cancel()])
 
 
 class Steps:

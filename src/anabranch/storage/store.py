@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
 
@@ -19,7 +20,13 @@ def open_store(uri: str | os.PathLike[str], storage_options: Mapping[str, str] |
     root, options = normalise_uri(uri), dict(storage_options or {})
     if is_local(root):
         return LocalFolderStore(uri=root, storage_options=options)
-    return ObstoreBackedStore(uri=root, storage_options=options)
+    return _open_remote(root, tuple(options.items()))
+
+
+@lru_cache(maxsize=256)
+def _open_remote(root: str, options: tuple[tuple[str, str], ...]) -> ObjectStore:
+    """Keep one store per root: to build one holds the interpreter for about 10 ms, and its connections are reused."""
+    return ObstoreBackedStore(uri=root, storage_options=dict(options))
 
 
 def open_files(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None) -> ObjectStore:

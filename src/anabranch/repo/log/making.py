@@ -31,7 +31,8 @@ class CommitSpec:
 
     On a live branch, `released` tables follow main again, and a commit that `freezes` makes the branch pinned. A pull
     gives the commit that its tables are `taken_from`; a merge of a live branch gives the commit of main under it. Only
-    a commit with a `guard` may go to a protected branch.
+    a commit with a `guard` may go to a protected branch. Nothing of the commit was staged before `staged_since`, in
+    microseconds, if the caller knows that.
     """
 
     message: str
@@ -43,6 +44,7 @@ class CommitSpec:
     freezes: bool = False
     inspect: Inspect | None = None
     guard: Guard | None = None
+    staged_since: int = 0
 
     @property
     def event(self) -> BranchEvent:

@@ -141,7 +141,7 @@ class _Attempt:
         ground = _ground(head, spec, self._main)
         record, full_map = make_record(records, ground, self.changes, spec, self._main)
         _run_checks(records, head, record, full_map, spec)
-        refuse_removed_files(records.context, head.home_branch, self.changes)
+        refuse_removed_files(records.context, head.home_branch, self.changes, staged_since=spec.staged_since)
         records.commits.put(record, full_map, durable=False)
         self.made = (record,)
         self.settlement = prepare_settlement(records, head, self.changes)

@@ -15,11 +15,14 @@ __all__ = ["refuse_removed_files"]
 _YOUNG_MICROSECONDS = 5 * 60 * 1_000_000
 
 
-def refuse_removed_files(context: RepoConfig, branch: BranchName, changes: Changes) -> None:
+def refuse_removed_files(context: RepoConfig, branch: BranchName, changes: Changes, *, staged_since: int) -> None:
     """Refuse a change that was staged some minutes ago and whose files were removed since.
 
     Our own gc respects leases. Native `cleanup_old_versions` knows nothing of staged versions and removes their files.
+    If nothing was staged before `staged_since`, and that is recent, no manifest is read.
     """
+    if context.clock() - staged_since < _YOUNG_MICROSECONDS:
+        return
     for key, entry in changes.items():
         if entry is None or not owns(branch, entry.home) or not is_staged(entry.version):
             continue
