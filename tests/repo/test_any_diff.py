@@ -13,8 +13,8 @@ import anabranch as ab
 from anabranch.errors import AnabranchError
 from anabranch.repo.history.diff import RowChange, RowChangeKind, TableChangeKind, TableDiff
 from anabranch.repo.snapshot import Table
-from anabranch.testing.operations import TYPES
-from anabranch.testing.strategies import operations
+from tests.model.operations import TYPES
+from tests.model.strategies import operations
 
 Row = Mapping[str, Any]
 Frozen = frozenset[tuple[str, Any]]

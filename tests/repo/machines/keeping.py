@@ -9,9 +9,9 @@ import hypothesis.strategies as st
 from anabranch.errors import BranchNotFoundError
 from anabranch.repo.log.entries import RunPhase
 from anabranch.repo.repository import Repository
-from anabranch.testing.invariants import check_present, check_runs, check_tags
-from anabranch.testing.model import ModelCommit
-from anabranch.testing.strategies import TAGS, branch_names, refs
+from tests.model.invariants import check_present, check_runs, check_tags
+from tests.model.model import ModelCommit
+from tests.model.strategies import TAGS, branch_names, refs
 from tests.repo.gc.passing import pass_time
 from tests.repo.machines.counting import note, step
 from tests.repo.machines.merging import MergingMachine

@@ -14,10 +14,10 @@ from anabranch.repo.log.entries import RunPhase
 from anabranch.repo.refs.schema_lock import LOCK
 from anabranch.repo.repository import Repository
 from anabranch.repo.snapshot import Snapshot
-from anabranch.testing.invariants import check_present, check_run, check_runs
-from anabranch.testing.model import ModelCommit, ModelRun
-from anabranch.testing.operations import Operation
-from anabranch.testing.strategies import (
+from tests.model.invariants import check_present, check_run, check_runs
+from tests.model.model import ModelCommit, ModelRun
+from tests.model.operations import Operation
+from tests.model.strategies import (
     BRANCHES,
     TAGS,
     branch_names,
@@ -27,7 +27,7 @@ from anabranch.testing.strategies import (
     refs,
     table_keys,
 )
-from anabranch.testing.witness import RealEnd
+from tests.model.witness import RealEnd
 from tests.repo.leases import expire
 from tests.repo.machines.counting import note, step
 from tests.repo.machines.merging import _SIDES

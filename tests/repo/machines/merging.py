@@ -7,9 +7,9 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import AnabranchError, MergeConflictError
-from anabranch.testing.model import ModelCommit
-from anabranch.testing.model_merge import Side
-from anabranch.testing.strategies import branch_names, close_changes, refs, table_keys
+from tests.model.model import ModelCommit
+from tests.model.strategies import branch_names, close_changes, refs, table_keys
+from tests.model.table_merge import Side
 from tests.repo.machines.counting import note, step
 from tests.repo.machines.pair import HANDLES
 from tests.repo.machines.working import WorkingMachine

@@ -19,17 +19,17 @@ from anabranch.repo.log.entries import RunPhase
 from anabranch.repo.repository import Repository
 from anabranch.repo.run import Run
 from anabranch.repo.snapshot import Snapshot
-from anabranch.testing.invariants import (
+from tests.conftest import Place
+from tests.model.invariants import (
     check_branch,
     check_branches,
     check_everything,
     check_present,
     check_runs,
 )
-from anabranch.testing.model import ModelCommit, ModelRepository, ModelRun, ModelTransaction, ModelView
-from anabranch.testing.strategies import BRANCHES
-from anabranch.testing.witness import RealEnd
-from tests.conftest import Place
+from tests.model.model import ModelCommit, ModelRepository, ModelRun, ModelTransaction, ModelView
+from tests.model.strategies import BRANCHES
+from tests.model.witness import RealEnd
 from tests.repo.machines.counting import AllRules, note
 from tests.repo.programs.doing import open_patiently
 

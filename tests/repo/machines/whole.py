@@ -8,9 +8,9 @@ import hypothesis.strategies as st
 from anabranch.errors import CollectedError
 from anabranch.ids import BranchName
 from anabranch.repo.log.entries import RunPhase
-from anabranch.testing.invariants import check_ref, check_run, check_runs, check_snapshot
-from anabranch.testing.model import ModelRun, ModelView
-from anabranch.testing.strategies import BRANCHES, branch_names, desired_schemas, refs
+from tests.model.invariants import check_ref, check_run, check_runs, check_snapshot
+from tests.model.model import ModelRun, ModelView
+from tests.model.strategies import BRANCHES, branch_names, desired_schemas, refs
 from tests.repo.machines.counting import note, step
 from tests.repo.machines.keeping import KeepingMachine
 from tests.repo.machines.pair import HANDLES, Handle

@@ -11,11 +11,11 @@ from anabranch.errors import CheckFailedError, WriteConflictError
 from anabranch.repo.log.entries import RunPhase
 from anabranch.repo.run import Run
 from anabranch.repo.snapshot import Snapshot
-from anabranch.testing.invariants import check_branch, check_run, check_snapshot, check_table
-from anabranch.testing.model import ModelCommit, ModelEntry, ModelRun, ModelTransaction
-from anabranch.testing.operations import Append, Create, Operation
-from anabranch.testing.strategies import appends, operations
-from anabranch.testing.witness import RealEnd
+from tests.model.invariants import check_branch, check_run, check_snapshot, check_table
+from tests.model.model import ModelCommit, ModelEntry, ModelRun, ModelTransaction
+from tests.model.operations import Append, Create, Operation
+from tests.model.strategies import appends, operations
+from tests.model.witness import RealEnd
 from tests.repo.machines.counting import note
 from tests.repo.machines.pair import Handle, Open, PairMachine
 

@@ -10,8 +10,8 @@ from typing import Any, Protocol
 import anabranch as ab
 from anabranch.errors import AnabranchError
 from anabranch.repo.repository import Repository
-from anabranch.testing.operations import Operation
 from tests.handles import open_with
+from tests.model.operations import Operation
 from tests.repo.programs import killing
 
 # So long that no sign of life is due while a history lasts: time passes only where a history says so.

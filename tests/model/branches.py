@@ -14,10 +14,10 @@ from anabranch.errors import (
     TableNotFoundError,
     VersionNotFoundError,
 )
-from anabranch.testing.model_graph import forked_at
-from anabranch.testing.model_history import ModelCommit, ModelEntry, ModelView, Tables
-from anabranch.testing.model_runs import ModelRun
-from anabranch.testing.model_table import ModelTable
+from tests.model.graph import forked_at
+from tests.model.history import ModelCommit, ModelEntry, ModelView, Tables
+from tests.model.runs import ModelRun
+from tests.model.table import ModelTable
 
 __all__ = ["ModelBranches"]
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from anabranch.errors import TableExistsError, TableNotFoundError, WriteConflictError
-from anabranch.testing.model_table import ModelTable, Row
+from tests.model.table import ModelTable, Row
 
 __all__ = ["ModelCommit", "ModelEntry", "ModelTransaction", "ModelView", "Tables"]
 

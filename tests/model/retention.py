@@ -5,8 +5,8 @@ from dataclasses import replace
 from itertools import islice
 
 from anabranch.errors import InvalidInputError, TagExistsError, TagNotFoundError
-from anabranch.testing.model_branches import ModelBranches
-from anabranch.testing.model_history import ModelCommit, ModelEntry
+from tests.model.branches import ModelBranches
+from tests.model.history import ModelCommit, ModelEntry
 
 __all__ = ["ModelKeeping"]
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 
 from anabranch.errors import KeyConflictError, RunEndedError
 from anabranch.repo.log.entries import RunPhase
-from anabranch.testing.model_history import ModelCommit, ModelEntry, ModelTransaction, Tables
-from anabranch.testing.model_merge import subsets
-from anabranch.testing.model_merges import Merge, merge_tables
-from anabranch.testing.model_table import ModelTable
+from tests.model.history import ModelCommit, ModelEntry, ModelTransaction, Tables
+from tests.model.merge import Merge, merge_tables
+from tests.model.table import ModelTable
+from tests.model.table_merge import subsets
 
 __all__ = ["ModelRun", "carry_tables"]
 

@@ -4,10 +4,9 @@ from collections.abc import Mapping, Sequence
 
 from hypothesis import strategies as st
 
-from anabranch.testing.invariants import as_moment
-from anabranch.testing.model import ModelRepository, ModelTable, Row, Value
-from anabranch.testing.model_schema import DesiredSchema, DesiredTable
-from anabranch.testing.operations import (
+from tests.model.invariants import as_moment
+from tests.model.model import ModelRepository, ModelTable, Row, Value
+from tests.model.operations import (
     TYPES,
     AddColumn,
     Append,
@@ -24,6 +23,7 @@ from anabranch.testing.operations import (
     Update,
     Upsert,
 )
+from tests.model.schema import DesiredSchema, DesiredTable
 
 __all__ = [
     "BRANCHES",

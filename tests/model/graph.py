@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterator
 
-from anabranch.testing.model_history import ModelCommit, ModelView
-from anabranch.testing.model_table import ModelTable
+from tests.model.history import ModelCommit, ModelView
+from tests.model.table import ModelTable
 
 __all__ = ["find_table_bases", "forked_at", "has_merged_live", "is_ancestor", "lowest_common"]
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from anabranch.errors import DestructiveChangeError
-from anabranch.testing.model_history import Tables
-from anabranch.testing.model_table import ModelTable
+from tests.model.history import Tables
+from tests.model.table import ModelTable
 
 __all__ = ["DesiredSchema", "DesiredTable"]
 

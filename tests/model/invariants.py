@@ -12,9 +12,9 @@ from anabranch.repo.log.entries import CommitKind, RunPhase
 from anabranch.repo.repository import Repository
 from anabranch.repo.snapshot import Snapshot, Table
 from anabranch.repo.write.homes import owns
-from anabranch.testing.model import ModelCommit, ModelRepository, ModelRun, ModelTable, ModelView, Row
-from anabranch.testing.model_history import Tables
-from anabranch.testing.witness import state_of
+from tests.model.history import Tables
+from tests.model.model import ModelCommit, ModelRepository, ModelRun, ModelTable, ModelView, Row
+from tests.model.witness import state_of
 
 __all__ = [
     "as_moment",

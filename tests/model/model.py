@@ -14,11 +14,9 @@ from anabranch.errors import (
     WriteConflictError,
 )
 from anabranch.repo.log.entries import RunPhase
-from anabranch.testing.model_graph import has_merged_live, is_ancestor
-from anabranch.testing.model_history import ModelCommit, ModelEntry, ModelTransaction, ModelView, Tables
-from anabranch.testing.model_keeping import ModelKeeping
-from anabranch.testing.model_merge import Side
-from anabranch.testing.model_merges import (
+from tests.model.graph import has_merged_live, is_ancestor
+from tests.model.history import ModelCommit, ModelEntry, ModelTransaction, ModelView, Tables
+from tests.model.merge import (
     Decided,
     Merge,
     Witness,
@@ -28,9 +26,11 @@ from anabranch.testing.model_merges import (
     merge_views,
     pick_tables,
 )
-from anabranch.testing.model_runs import ModelRun, carry_tables
-from anabranch.testing.model_schema import DesiredSchema
-from anabranch.testing.model_table import ModelTable, Row, Value
+from tests.model.retention import ModelKeeping
+from tests.model.runs import ModelRun, carry_tables
+from tests.model.schema import DesiredSchema
+from tests.model.table import ModelTable, Row, Value
+from tests.model.table_merge import Side
 
 __all__ = [
     "ModelCommit",

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, combinations
 from typing import Literal
 
-from anabranch.testing.model_table import ModelTable, Row, Value, new_ids
+from tests.model.table import ModelTable, Row, Value, new_ids
 
 __all__ = ["Anything", "Clash", "Outcome", "Side", "content_of", "copy_of", "merge_table", "subsets"]
 

@@ -6,10 +6,10 @@ from itertools import product
 from typing import Protocol
 
 from anabranch.errors import MergeConflictError
-from anabranch.testing.model_graph import find_table_bases, lowest_common
-from anabranch.testing.model_history import ModelView, Tables
-from anabranch.testing.model_merge import Anything, Clash, Outcome, Side, copy_of, merge_table, subsets
-from anabranch.testing.model_table import ModelTable
+from tests.model.graph import find_table_bases, lowest_common
+from tests.model.history import ModelView, Tables
+from tests.model.table import ModelTable
+from tests.model.table_merge import Anything, Clash, Outcome, Side, copy_of, merge_table, subsets
 
 __all__ = [
     "Decided",

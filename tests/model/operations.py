@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from anabranch.format.staging import ColumnChange
 from anabranch.repo.transaction import Transaction
-from anabranch.testing.model import ModelTransaction, Row, Value
+from tests.model.model import ModelTransaction, Row, Value
 
 __all__ = [
     "TYPES",

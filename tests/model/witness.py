@@ -7,9 +7,9 @@ from anabranch.errors import AnabranchError, CheckFailedError, InvalidInputError
 from anabranch.ids import TableKey
 from anabranch.repo.log.entries import TableEntry
 from anabranch.repo.snapshot import Snapshot
-from anabranch.testing.model_history import Tables
-from anabranch.testing.model_merge import content_of
-from anabranch.testing.model_table import ModelTable, new_ids
+from tests.model.history import Tables
+from tests.model.table import ModelTable, new_ids
+from tests.model.table_merge import content_of
 
 __all__ = ["RealEnd", "state_of"]
 
@@ -73,7 +73,7 @@ class RealEnd:
 
     def take_all(self, target: Tables) -> dict[str, ModelTable | None]:
         """All tables that differ from the target's."""
-        assert self.snapshot is not None  # noqa: S101 - as below
+        assert self.snapshot is not None
         found: dict[str, ModelTable | None] = dict.fromkeys(target.keys() - set(self.snapshot))
         for key in self.snapshot:
             table = self.take(key, target[key]) if key in target else self._read(key)
@@ -82,7 +82,7 @@ class RealEnd:
         return found
 
     def _read(self, key: str) -> ModelTable:
-        assert self.snapshot is not None  # noqa: S101 - else there is nothing to compare with
+        assert self.snapshot is not None
         table = self.snapshot[key]
         rows = tuple(table.to_arrow().to_pylist())
         names = tuple(table.schema.names)
