@@ -240,7 +240,7 @@ def merge_row(lake: Lake) -> Prepared:
     branch = new_branch(lake, with_change=True)
     change_one_row(lake.open(), lake, "main")
     repo = handle(lake)
-    return lambda: repo.branch_merge(branch, into="main")
+    return lambda: repo.merge(branch, into="main")
 
 
 def create_tag(lake: Lake) -> Prepared:

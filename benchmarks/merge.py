@@ -47,7 +47,7 @@ def main() -> None:
         [
             f"Medians of {chosen.rounds} rounds, the contestants by turns in one process: {TABLES} tables of",
             f"{chosen.rows:,} rows, of each of which {CHANGED} scattered rows were changed on the branch and {CHANGED}",
-            "others on main; `repo.branch_merge` from the names of branches on, to a commit that raw readers see.",
+            "others on main; `repo.merge` from the names of branches on, to a commit that raw readers see.",
             f"Raw Lance is {TABLES} times `merge_insert` of the same {CHANGED} rows into a dataset of the same rows;",
             "raw `take` reads as many rows by where they lie, as a merge does with the base's and the target's.",
         ],
@@ -112,10 +112,10 @@ class Lake:
         return np.arange(CHANGED) * step + seed % step
 
     def plan(self) -> None:
-        self._repo.branch_merge(self._branch, into="main", dry_run=True)
+        self._repo.merge(self._branch, into="main", dry_run=True)
 
     def merge(self) -> None:
-        result = self._repo.branch_merge(self._branch, into="main")
+        result = self._repo.merge(self._branch, into="main")
         merged = sum(table.counts.updated for table in result.plan.tables)
         if merged != TABLES * CHANGED:
             raise SystemExit(f"{merged} rows were merged, not {TABLES * CHANGED}")

@@ -37,8 +37,8 @@ def test_conflicts_are_listed_and_nothing_is_changed(cli: Run, contested: ab.Rep
     assert (answer.code, answer.err) == (0, "")
     assert answer.out.splitlines()[0] == "2 conflicts"
     assert ["table", "kind", "key", "column", "base", "source", "target"] in words(answer.out)
-    assert [ORDERS, "DivergentUpdate", "id=1", "price", "1.5", "1.7", "1.6"] in words(answer.out)
-    assert "deleted" in next(line for line in answer.out.splitlines() if "DeleteVsUpdate" in line)
+    assert [ORDERS, "divergent_update", "id=1", "price", "1.5", "1.7", "1.6"] in words(answer.out)
+    assert "deleted" in next(line for line in answer.out.splitlines() if "delete_vs_update" in line)
     assert heads(contested) == before
 
 
@@ -51,7 +51,7 @@ def test_programs_get_them_in_one_document(cli: Run, contested: ab.Repository) -
         {name: getattr(conflict, name) for name in fields} for conflict in contested.conflicts("dev", into="main")
     ]
     assert document["conflicts"] == expected
-    assert {conflict["kind"] for conflict in expected} == {"DivergentUpdate", "DeleteVsUpdate"}
+    assert {conflict["kind"] for conflict in expected} == {"divergent_update", "delete_vs_update"}
 
 
 def test_pages_have_all_of_them_once(cli: Run, crowded: ab.Repository) -> None:
@@ -76,14 +76,14 @@ def test_pages_have_all_of_them_once(cli: Run, crowded: ab.Repository) -> None:
 def test_they_are_counted_by_table_and_kind(cli: Run) -> None:
     answer = cli("conflicts", "dev", "--stat")
     assert answer.out.splitlines()[0] == "30 conflicts"
-    assert [ORDERS, "DivergentInsert", "25"] in words(answer.out)
-    assert [STOCK, "DivergentInsert", "5"] in words(answer.out)
+    assert [ORDERS, "divergent_insert", "25"] in words(answer.out)
+    assert [STOCK, "divergent_insert", "5"] in words(answer.out)
     document = cli("conflicts", "dev", "--stat", "--table", STOCK, "--json").document
     assert document == {
         "source": "dev",
         "into": "main",
         "conflict_count": 5,
-        "tables": [{"table": STOCK, "kind": "DivergentInsert", "conflicts": 5}],
+        "tables": [{"table": STOCK, "kind": "divergent_insert", "conflicts": 5}],
     }
     assert "orders" not in cli("conflicts", "dev", "--table", STOCK).out
     assert cli("conflicts", "dev", "--table", CUSTOMERS).out == "no conflicts\n"
@@ -94,9 +94,9 @@ def test_they_are_counted_by_table_and_kind(cli: Run) -> None:
 @pytest.mark.usefixtures("contested")
 def test_only_what_strategies_and_resolvers_leave_is_listed(cli: Run) -> None:
     left = cli("conflicts", "dev", "--resolve", "price=max", "--json").document["conflicts"]
-    assert [(conflict["kind"], conflict["key"]) for conflict in left] == [("DeleteVsUpdate", {"id": 3})]
-    assert cli("conflicts", "dev", "--strategy", "dest-wins").out == "no conflicts\n"
-    assert cli("conflicts", "dev", "--strategy", "dest-wins", "--stat").out == "no conflicts\n"
+    assert [(conflict["kind"], conflict["key"]) for conflict in left] == [("delete_vs_update", {"id": 3})]
+    assert cli("conflicts", "dev", "--strategy", "target").out == "no conflicts\n"
+    assert cli("conflicts", "dev", "--strategy", "target", "--stat").out == "no conflicts\n"
     assert cli("conflicts", "dev", "--strategy", "luck", "--json").error["code"] == "invalid_input"
 
 

@@ -42,7 +42,7 @@ def test_programs_get_all_in_one_document(cli: Run, lake: ab.Repository) -> None
         *("outcome", "source", "into", "source_commit_id", "target_commit_id", "base_commit_ids", "commit", "tables"),
         *("conflict_count", "conflicts", "checks", "dry_run"),
     ]
-    assert [document[name] for name in ("outcome", "source", "into")] == ["Merged", "dev", "main"]
+    assert [document[name] for name in ("outcome", "source", "into")] == ["merged", "dev", "main"]
     assert [document["source_commit_id"], document["target_commit_id"]] == [before["dev"], before["main"]]
     assert document["base_commit_ids"] == [lake.snapshot_of("main~2").id]
     made = document["commit"]
@@ -76,7 +76,7 @@ def test_a_branch_that_had_not_moved_takes_all_and_then_has_it(cli: Run, lake: a
     before = heads(lake)
     assert cli("merge", "later").out == "main has all of later already\n"
     document = cli("merge", "later", "--json").document
-    assert (document["outcome"], document["commit"], document["tables"]) == ("AlreadyUpToDate", None, [])
+    assert (document["outcome"], document["commit"], document["tables"]) == ("already_up_to_date", None, [])
     assert heads(lake) == before
 
 
@@ -103,9 +103,9 @@ def test_conflicts_are_shown_and_nothing_is_merged(cli: Run, contested: ab.Repos
     lines = answer.err.splitlines()
     assert lines[0] == f"error: the merge of 'dev' into 'main' has 2 conflicts, in '{ORDERS}' (2)"
     assert ["table", "kind", "key", "column", "base", "source", "target"] in words(answer.err)
-    assert [ORDERS, "DivergentUpdate", "id=1", "price", "1.5", "1.7", "1.6"] in words(answer.err)
-    row = next(line for line in lines if "DeleteVsUpdate" in line)
-    assert row.split() == [ORDERS, "DeleteVsUpdate", "id=3", "-", "item=salt", "deleted", "item=sea", "salt"]
+    assert [ORDERS, "divergent_update", "id=1", "price", "1.5", "1.7", "1.6"] in words(answer.err)
+    row = next(line for line in lines if "delete_vs_update" in line)
+    assert row.split() == [ORDERS, "delete_vs_update", "id=3", "-", "item=salt", "deleted", "item=sea", "salt"]
     assert lines[-1].startswith("hint: see all with 'anabranch conflicts dev --into main', then resolve them with")
     assert heads(contested) == before
 
@@ -119,7 +119,7 @@ def test_programs_get_the_conflicts_with_the_error(cli: Run) -> None:
     cell, row = sorted(error["conflicts"], key=lambda conflict: str(conflict["key"]))
     assert cell == {
         "table": ORDERS,
-        "kind": "DivergentUpdate",
+        "kind": "divergent_update",
         "key": {"id": 1},
         "column": "price",
         "base": 1.5,
@@ -127,7 +127,7 @@ def test_programs_get_the_conflicts_with_the_error(cli: Run) -> None:
         "target": 1.6,
         "problem": "both sides changed it",
     }
-    assert (row["kind"], row["key"], row["column"], row["source"]) == ("DeleteVsUpdate", {"id": 3}, None, None)
+    assert (row["kind"], row["key"], row["column"], row["source"]) == ("delete_vs_update", {"id": 3}, None, None)
     assert row["base"] == {"id": 3, "item": "salt", "price": None}
     assert row["target"] == {"id": 3, "item": "sea salt", "price": None}
 
@@ -137,14 +137,14 @@ def test_only_the_first_of_many_conflicts_are_shown(cli: Run, lake: ab.Repositor
     upsert(lake, "main", *((number, "there", None) for number in range(100, 125)))
     answer = cli("merge", "dev")
     assert "\nthe first 10 of 25 conflicts\n" in answer.err
-    assert answer.err.count("DivergentInsert") == 10
+    assert answer.err.count("divergent_insert") == 10
     assert len(cli("merge", "dev", "--json").error["conflicts"]) == 25
 
 
 DECIDED = [
-    (["--strategy", "source-wins"], [(1, "tea", 1.7), (2, "oil", 2.2), (4, "nuts", 9.0)]),
-    (["-s", "dest-wins"], [(1, "tea", 1.6), (2, "oil", 2.2), (3, "sea salt", None), (4, "nuts", 9.0)]),
-    (["--resolve", "price=min", "-s", "source-wins"], [(1, "tea", 1.6), (2, "oil", 2.2), (4, "nuts", 9.0)]),
+    (["--strategy", "source"], [(1, "tea", 1.7), (2, "oil", 2.2), (4, "nuts", 9.0)]),
+    (["-s", "target"], [(1, "tea", 1.6), (2, "oil", 2.2), (3, "sea salt", None), (4, "nuts", 9.0)]),
+    (["--resolve", "price=min", "-s", "source"], [(1, "tea", 1.6), (2, "oil", 2.2), (4, "nuts", 9.0)]),
     (WITHOUT_CONFLICTS, [(1, "tea", 1.7), (2, "oil", 2.2), (4, "nuts", 9.0)]),
     (
         ["-r", f"{ORDERS}.price=latest_by(price)", "-r", f"{ORDERS}=target"],
@@ -236,7 +236,7 @@ def test_a_dry_run_tells_all_and_changes_nothing(cli: Run, contested: ab.Reposit
     answer = cli("merge", "dev", "--dry-run")
     assert (answer.code, answer.err) == (9, "")
     assert answer.out.splitlines()[0] == "dev does not merge into main: 2 conflicts"
-    assert [ORDERS, "DivergentUpdate", "id=1", "price", "1.5", "1.7", "1.6"] in words(answer.out)
+    assert [ORDERS, "divergent_update", "id=1", "price", "1.5", "1.7", "1.6"] in words(answer.out)
     found = cli("merge", "dev", "--dry-run", "--json")
     assert (found.code, found.err) == (9, "")
     answer = cli("merge", "dev", "--dry-run", *WITHOUT_CONFLICTS)
@@ -287,8 +287,8 @@ def test_conflicts_of_tables_are_told_in_words(cli: Run, lake: ab.Repository) ->
         tx.drop_table(ORDERS)
     answer = cli("merge", "dev")
     assert answer.code == 9
-    line = next(line for line in answer.err.splitlines() if "DeleteVsUpdate" in line)
-    assert line.split() == [ORDERS, "DeleteVsUpdate", "-", "-", ORDERS, "-", ORDERS, *line.split()[7:]]
+    line = next(line for line in answer.err.splitlines() if "delete_vs_update" in line)
+    assert line.split() == [ORDERS, "delete_vs_update", "-", "-", ORDERS, "-", ORDERS, *line.split()[7:]]
     assert line.rstrip().endswith("the source dropped it, the target changed it")
 
 
@@ -330,7 +330,7 @@ def test_values_that_json_has_not_are_told(cli: Run, lake: ab.Repository) -> Non
         "tags": [["a"], ["b"], ["c"]],
     }
     told = words(cli("merge", "facts").err)
-    assert [key, "DivergentUpdate", "id=2026-01-01", "blob", "0x01", "0x02", "0x03"] in told
+    assert [key, "divergent_update", "id=2026-01-01", "blob", "0x01", "0x02", "0x03"] in told
 
 
 @pytest.mark.usefixtures("contested")

@@ -56,10 +56,10 @@ def test_conflicts_leave_the_branch_where_it_is(cli: Run, lake: ab.Repository) -
     before = heads(lake)
     answer = cli("rebase", "dev", "--onto", "main", "--json")
     assert (answer.code, answer.error["code"]) == (9, "merge_conflict")
-    assert answer.error["conflicts"][0]["kind"] == "DeleteVsUpdate"
-    assert "DeleteVsUpdate" in cli("rebase", "dev", "--onto", "main").err
+    assert answer.error["conflicts"][0]["kind"] == "delete_vs_update"
+    assert "delete_vs_update" in cli("rebase", "dev", "--onto", "main").err
     assert heads(lake) == before
-    args = ["--resolve", "price=max", "--strategy", "source-wins"]
+    args = ["--resolve", "price=max", "--strategy", "source"]
     assert cli("rebase", "dev", "--onto", "main", *args).code == 0
     assert rows_of(lake, "dev") == [(1, "tea", 1.7), (2, "oil", 2.2), (4, "nuts", 9.0)]
     assert heads(lake)["main"] == before["main"]

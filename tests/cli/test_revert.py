@@ -30,7 +30,7 @@ def test_what_was_done_since_is_kept_or_decided(cli: Run, lake: ab.Repository) -
     (conflict,) = answer.error["conflicts"]
     assert (answer.code, conflict["column"]) == (9, "price")
     assert [conflict[side] for side in ("base", "source", "target")] == [1.6, 1.5, 1.8]
-    assert cli("revert", "main~1", "--strategy", "dest-wins").code == 0
+    assert cli("revert", "main~1", "--strategy", "target").code == 0
     assert rows_of(lake, "main") == [(1, "green tea", 1.8), (2, "oil", 2.0), (3, "salt", None)]
 
 

@@ -19,7 +19,7 @@ from tests.handles import open_with
 
 PINNED = ("b0", "b1", "b2", "b3")
 LIVE = ("l0", "l1")
-STRATEGIES = ("fail", "source-wins", "dest-wins")
+STRATEGIES = ("fail", "source", "target")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +113,7 @@ class Member:
     def merge(self) -> None:
         source, into, strategy = self._branch(), self._branch(), self._chance.choice(STRATEGIES)
         with self._recorder.calling("merge", source=source, branch=into) as answer:
-            merged = self._as(answer).branch_merge(source, into=into, strategy=strategy, message=answer.actor)
+            merged = self._as(answer).merge(source, into=into, strategy=strategy, message=answer.actor)
             self._moved(answer, into, merged.commit)
 
     def create_branch(self) -> None:

@@ -31,6 +31,6 @@ def test_an_example_does_what_it_says(name: str, shop: ab.Repository) -> None:
 
 def test_the_main_entry_points_have_examples() -> None:
     wanted = {"ab.init", "ab.open", "ab.clone", "ab.dataset", "Repository.transaction", "Repository.branch_create"}
-    wanted |= {f"Repository.{name}" for name in ("diff", "branch_merge", "conflicts", "sql", "gc", "entity_at", "undo")}
+    wanted |= {f"Repository.{name}" for name in ("diff", "merge", "conflicts", "sql", "gc", "entity_at", "undo")}
     wanted |= {"Repository.tag_create", "Repository.begin_run", "Repository.list_commits", "Repository.snapshot_of"}
     assert wanted <= set(EXAMPLES)

@@ -67,7 +67,7 @@ def test_everything_public_has_a_docstring_and_is_in_the_reference() -> None:
     page = (DOCS / "api.md").read_text(encoding="utf-8")
     named = _public()
     assert len(named) > 300
-    assert {"ab.init", "Repository.branch_merge", "Transaction.upsert", "Run.publish", "Table.to_arrow"} <= set(named)
+    assert {"ab.init", "Repository.merge", "Transaction.upsert", "Run.publish", "Table.to_arrow"} <= set(named)
     bare = {name for name, value in named.items() if not (value.__doc__ or "").strip()}
     made_up = {
         name for name, value in named.items() if inspect.isclass(value) and (value.__doc__ or "").startswith(f"{name}(")

@@ -114,7 +114,7 @@ REMOTE_WRITES: dict[str, RemoteWrite] = {
         branch=lambda n: f"f{n}",
     ),
     "merge": RemoteWrite(
-        act=lambda repo, n: repo.branch_merge(f"m{n}", into="main"),
+        act=lambda repo, n: repo.merge(f"m{n}", into="main"),
         prepare=_diverge,
         promise=lambda before, n: _with(before, _row(100 + n, "merged")),
     ),

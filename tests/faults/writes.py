@@ -205,9 +205,9 @@ REPOSITORY_WRITES: dict[str, list[Write]] = {
         Write(act=lambda repo: repo.branch_delete("dev", purge=True), may_be_done=True),
     ],
     "branch_freeze": [Write(act=lambda repo: repo.branch_freeze("live"))],
-    "branch_merge": [
-        Write(act=lambda repo: repo.branch_merge("dev", into="main")),
-        Write(act=lambda repo: repo.branch_merge("main", into="guarded"), prepare=lambda repo: append(repo, 7)),
+    "merge": [
+        Write(act=lambda repo: repo.merge("dev", into="main")),
+        Write(act=lambda repo: repo.merge("main", into="guarded"), prepare=lambda repo: append(repo, 7)),
     ],
     "branch_protect": [Write(act=lambda repo: repo.branch_protect("dev"))],
     "branch_pull": [Write(act=lambda repo: repo.branch_pull("live", CUSTOMERS))],
@@ -264,7 +264,7 @@ REPOSITORY_READS = names(
     "actor branch branch_drift branch_get branch_list change_feed changes clone_list conflicts diff entity_at "
     "entity_history get_commit head_commit_id_for_branch lineage list_commits list_foreign_writes "
     "published_snapshot_of reflog run_get run_list schema_plan schema_show snapshot snapshot_at_version snapshot_of "
-    "sql sql_reader storage_options storage_report sync_branch tag_get tag_list uri"
+    "sql sql_reader storage_options storage_report switch sync_branch tag_get tag_list uri"
 )
 RUN_READS = names("branch info snapshot snapshot_at_begin sql warn_if_dropped with_checks")
 MODULE_READS = names("dataset doctor open spark_session tables")

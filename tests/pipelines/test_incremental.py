@@ -64,7 +64,7 @@ def test_what_was_merged_in_counts(lake: ab.Repository) -> None:
     built = build(lake, "dev", "gold.a")
     with lake.transaction("main") as tx:
         tx.append(ORDERS, orders(20, 22))
-    lake.branch_merge("dev", into="main")
+    lake.merge("dev", into="main")
     with lake.transaction("main") as tx:
         tx.append(ORDERS, orders(22, 23))
     assert last(lake, "main", "gold.a") == {"gold.a": built}

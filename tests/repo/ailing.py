@@ -43,7 +43,7 @@ def furnish(repo: ab.Repository) -> None:
     repo.branch_create("merged")
     with repo.transaction("merged", message="to be merged") as tx:
         tx.add_columns(ORDERS, {"w": "id * 2"})
-    repo.branch_merge("merged", into="main")
+    repo.merge("merged", into="main")
     repo.branch_delete("merged")
     with repo.transaction(message="rename") as tx:
         tx.rename_table(CUSTOMERS, RENAMED)

@@ -1,5 +1,7 @@
 """Branches beyond what the specification says: nesting, deleting, restoring, making again."""
 
+from typing import Any
+
 import lance
 import pyarrow as pa
 import pytest
@@ -42,6 +44,40 @@ def test_a_branch_says_where_it_comes_from(dev: ab.Repository) -> None:
     assert info.parent_commit_id == dev.head_commit_id_for_branch("main")
     assert info.head_commit_id == dev.head_commit_id_for_branch("dev")
     assert dev.branch_get("main").parent is None
+
+
+def test_branch_create_takes_the_source_as_second_argument(dev: ab.Repository) -> None:
+    made = dev.branch_create("nested", "dev", description="below dev")
+    assert (made.parent, made.description, ids(dev.snapshot_of("nested"))) == ("dev", "below dev", [1, 2, 3, 4])
+    assert ids(dev.snapshot_of(dev.branch_create("before", "dev~1").name)) == [1, 2, 3]
+    dev.switch("dev")
+    assert dev.branch_create("from-the-bound-branch").parent == "dev"
+    live = dev.branch_create("live", mode="live")
+    assert (live.mode, live.parent) == ("live", "main")
+    with nothing_changes(dev), pytest.raises(InvalidInputError, match="can only follow main"):
+        dev.branch_create("other", "dev", mode="live")
+
+
+def test_switch_binds_the_handle_to_another_branch(dev: ab.Repository) -> None:
+    assert dev.switch("dev").id == dev.head_commit_id_for_branch("dev")
+    assert (dev.branch, ids(dev.snapshot())) == ("dev", [1, 2, 3, 4])
+    append(dev, 5)
+    assert (ids(dev.snapshot_of("dev")), ids(dev.snapshot_of("main"))) == ([1, 2, 3, 4, 5], [1, 2, 3])
+
+
+@pytest.mark.parametrize("wrong", ["nope", None, 7, "__run__1"])
+def test_switch_to_what_is_not_a_branch_changes_nothing(dev: ab.Repository, wrong: Any) -> None:
+    with pytest.raises((BranchNotFoundError, InvalidInputError)) as caught:
+        dev.switch(wrong)
+    assert str(wrong) in caught.value.problem
+    assert dev.branch == "main"
+
+
+def test_merge_takes_the_target_as_second_argument(dev: ab.Repository) -> None:
+    dev.branch_create("other", "main")
+    assert list(dev.conflicts("dev", "other")) == []
+    assert dev.merge("dev", "other").outcome == "fast_forward"
+    assert (ids(dev.snapshot_of("other")), ids(dev.snapshot_of("main"))) == ([1, 2, 3, 4], [1, 2, 3])
 
 
 def test_creating_a_branch_makes_one_object(lake: ab.Repository) -> None:

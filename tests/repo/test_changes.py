@@ -225,7 +225,7 @@ def test_a_merge_is_one_step_seen_from_the_branch_it_went_into(lake: ab.Reposito
     put(lake, 1, "one", branch="dev")
     put(lake, 4, "two", branch="dev")
     put(lake, 2, "main")
-    lake.branch_merge("dev", into="main")
+    lake.merge("dev", into="main")
     merged = [("inserted", None, (4, "two")), ("updated", (1, "a"), (1, "one"))]
     assert [rows for _, rows in told(lake.changes(ORDERS))][1:] == [[("updated", (2, "b"), (2, "main"))], merged]
     put(lake, 5, "after")

@@ -36,7 +36,7 @@ def test_the_changes_of_any_table_make_each_state_of_it_out_of_the_one_before(da
 def merge(repo: ab.Repository, data: st.DataObject) -> None:
     names = [branch.name for branch in repo.branch_list()]
     source, target, *_ = data.draw(st.permutations(names), label="merged into")
-    repo.branch_merge(source, into=target, strategy="source-wins")
+    repo.merge(source, into=target, strategy="source")
 
 
 def check(repo: ab.Repository, key: str, *, since: str | None, until: str) -> None:

@@ -44,7 +44,7 @@ def test_merges_and_runs_are_refused_too(lake: ab.Repository) -> None:
     append(lake, 4, branch="dev")
     wrong = with_clock(lake, DAY)
     with pytest.raises(AnabranchError, match="the clock of this machine"):
-        wrong.branch_merge("dev", into="main")
+        wrong.merge("dev", into="main")
     run = wrong.begin_run("main")
     with pytest.raises(AnabranchError, match="the clock of this machine"), run.transaction() as tx:
         tx.append(ORDERS, table(5))

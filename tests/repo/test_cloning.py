@@ -88,7 +88,7 @@ def test_a_clone_can_do_all_that_a_repository_can(lake: ab.Repository, clone: Cl
         tx.upsert(ORDERS, pa.table({"id": [4, 50], "v": ["merged", "merged"], "twice": [0, 0]}))
     with made.transaction(message="beside it") as tx:
         tx.update(ORDERS, {"twice": "0"}, where="id = 9")
-    made.branch_merge("dev")
+    made.merge("dev")
     made.compact()
     made.index(ORDERS, "v")
     found = {row["id"]: (row["v"], row["twice"]) for row in rows(made.snapshot()[ORDERS])}

@@ -104,7 +104,7 @@ def test_what_is_asked_for_is_taken() -> None:
 
 def test_an_engine_that_is_not_there_is_refused(lake: ab.Repository) -> None:
     lake.branch_create("dev")
-    for ask in (lake.diff, lake.conflicts, lake.branch_merge):
+    for ask in (lake.diff, lake.conflicts, lake.merge):
         with pytest.raises(InvalidInputError, match="the engine is 'flink'") as caught:
             ask("dev", engine="flink")
         assert caught.value.hint == "use one of 'auto', 'local', 'spark'"
@@ -121,7 +121,7 @@ repo = ab.open({lake.uri!r})
 for engine in ("auto", "local"):
     assert repo.diff("main", "dev", engine=engine).summary()[{ORDERS!r}].inserted == 1
     assert list(repo.conflicts("dev", engine=engine)) == []
-assert repo.branch_merge("dev", engine="local").commit is not None
+assert repo.merge("dev", engine="local").commit is not None
 assert "pyspark" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -298,7 +298,7 @@ def test_a_merged_table_came_from_what_made_it_on_the_branch(repo: ab.Repository
     repo.branch_create("dev")
     run(repo, "p", {"s.out": ["b.raw"]}, branch="dev")
     write(repo, "b.raw", message="Meanwhile")
-    repo.branch_merge("dev", into="main")
+    repo.merge("dev", into="main")
     repo.branch_delete("dev")
     assert tree(repo.lineage("s.out")) == [
         "s.out  1 row",
@@ -312,7 +312,7 @@ def test_a_merge_leaves_behind_what_the_branch_rebuilt(repo: ab.Repository) -> N
     keyed(repo, "s.out", 1, message="Old")
     repo.branch_create("dev")
     keyed(repo, "s.out", 2, branch="dev", metadata=told("p", repo.snapshot().id, {"s.out": {"write": "rebuild"}}))
-    repo.branch_merge("dev", into="main")
+    repo.merge("dev", into="main")
     assert repo.snapshot()["s.out"].count_rows() == 2
     assert tree(repo.lineage("s.out")) == ["s.out  2 rows", "└─ p  pipeline, rebuild"]
 
@@ -322,7 +322,7 @@ def test_a_merge_of_two_sides_came_from_both(repo: ab.Repository) -> None:
     repo.branch_create("dev")
     keyed(repo, "s.out", 2, branch="dev", kind="load", message="Theirs")
     keyed(repo, "s.out", 3, message="Ours")
-    repo.branch_merge("dev", into="main")
+    repo.merge("dev", into="main")
     assert {line[3:] for line in tree(repo.lineage("s.out"))[1:]} == {"load  Theirs", "change  Ours · 2 commits"}
 
 
@@ -330,7 +330,7 @@ def test_a_squashed_merge_is_where_the_lineage_ends(repo: ab.Repository) -> None
     load(repo, "b.raw")
     repo.branch_create("dev")
     run(repo, "p", {"s.out": ["b.raw"]}, branch="dev")
-    repo.branch_merge("dev", into="main", squash=True)
+    repo.merge("dev", into="main", squash=True)
     assert tree(repo.lineage("s.out")) == ["s.out  1 row", "└─ merge  Merge dev into main"]
 
 

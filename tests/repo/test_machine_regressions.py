@@ -26,7 +26,7 @@ def lake(tmp_path: Path) -> ab.Repository:
     return repo
 
 
-@pytest.mark.parametrize("strategy", ["fail", "source-wins", "dest-wins"])
+@pytest.mark.parametrize("strategy", ["fail", "source", "target"])
 @pytest.mark.parametrize("change", ["updated", "inserted"])
 def test_rows_that_changed_beside_two_columns_of_one_name_do_not_hide_the_conflict(
     lake: ab.Repository, change: str, strategy: str
@@ -37,10 +37,10 @@ def test_rows_that_changed_beside_two_columns_of_one_name_do_not_hide_the_confli
         tx.upsert(KEY, pa.table({"id": [number], "m": [7]}))
     with lake.transaction("main") as tx:
         tx.add_columns(KEY, pa.schema([("m", pa.int64())]))
-    plan = lake.branch_merge("dev", into="main", strategy=strategy, dry_run=True).plan
+    plan = lake.merge("dev", into="main", strategy=strategy, dry_run=True).plan
     assert plan.conflict_count == 1
     with pytest.raises(MergeConflictError) as caught:
-        lake.branch_merge("dev", into="main", strategy=strategy)
+        lake.merge("dev", into="main", strategy=strategy)
     assert [conflict.problem for conflict in caught.value.conflicts] == ["two columns would have this name"]
 
 
@@ -59,7 +59,7 @@ def test_young_commit_of_another_branch_that_main_once_was_on_is_kept(lake: ab.R
     assert lake.snapshot_of(f"main@v{version}")[KEY].count_rows() == 2
 
 
-@pytest.mark.parametrize("strategy", ["fail", "source-wins", "dest-wins"])
+@pytest.mark.parametrize("strategy", ["fail", "source", "target"])
 def test_empty_table_that_took_over_the_name_of_an_empty_one_is_merged(tmp_path: Path, strategy: str) -> None:
     """Both are at their first version, each of its own dataset."""
     repo = ab.init(tmp_path / "lake")
@@ -70,6 +70,6 @@ def test_empty_table_that_took_over_the_name_of_an_empty_one_is_merged(tmp_path:
         tx.rename_table(KEY, "s.b")
     with repo.transaction() as tx:
         tx.create_table(KEY, pa.schema([("id", pa.int64())]), primary_key=["id"])
-    repo.branch_merge("main", into="dev", strategy=strategy)
+    repo.merge("main", into="dev", strategy=strategy)
     merged = repo.snapshot_of("dev")
     assert {key: merged[key].schema.names for key in merged} == {"s.a": ["id"], "s.b": ["id", "n"]}

@@ -68,9 +68,9 @@ def test_a_revert_of_rows_that_were_changed_since_is_a_conflict_and_changes_noth
         tx.update(ORDERS, {"v": "'other'"}, where="id = 4")
     with nothing_changes(lake), pytest.raises(MergeConflictError, match=r"orders' \(1\)") as caught:
         lake.revert("main~1")
-    assert [(conflict.kind, conflict.key) for conflict in caught.value.conflicts] == [("DeleteVsUpdate", {"id": 4})]
+    assert [(conflict.kind, conflict.key) for conflict in caught.value.conflicts] == [("delete_vs_update", {"id": 4})]
     assert not caught.value.retryable
-    lake.revert("main~1", strategy="source-wins")
+    lake.revert("main~1", strategy="source")
     assert ids(lake) == [1, 2, 3]
 
 

@@ -107,16 +107,16 @@ def test_a_protected_branch_takes_merges_that_pass_its_checks(lake: ab.Repositor
     assert info.checks == another(lake).branch_get("main").checks == (("no negative ids", NO_NEGATIVES),)
     lake.branch_create("dev")
     append(lake, 4, branch="dev")
-    assert another(lake).branch_merge("dev", into="main").commit is not None
+    assert another(lake).merge("dev", into="main").commit is not None
     append(lake, -5, branch="dev")
     before = lake.branch_list()
     with pytest.raises(errors.CheckFailedError, match="no negative ids"):
-        lake.branch_merge("dev", into="main")
+        lake.merge("dev", into="main")
     assert lake.branch_list() == before
     assert lake.branch_get("main").is_protected
     with lake.transaction("dev") as tx:
         tx.delete(ORDERS, "id < 0")
-    lake.branch_merge("dev", into="main", squash=True)
+    lake.merge("dev", into="main", squash=True)
     assert ids(lake) == [1, 2, 3, 4]
 
 
@@ -138,7 +138,7 @@ def test_what_is_no_merge_stays_out_of_a_protected_branch_with_checks(lake: ab.R
     ):
         with pytest.raises(errors.BranchProtectedError):
             move()
-    with pytest.raises(errors.InvalidInputError, match="branch_merge"):
+    with pytest.raises(errors.InvalidInputError, match="merge"):
         lake.transaction(kind="merge")
     assert ids(lake) == [1, 2, 3, 4]
 
@@ -151,7 +151,7 @@ def test_a_branch_protected_while_a_merge_is_under_way_checks_it(lake: ab.Reposi
         another(lake).branch_protect("main", checks=[NO_NEGATIVES])
 
     with pytest.raises(errors.CheckFailedError, match="id < 0"):
-        lake.branch_merge("dev", into="main", checks=[protect])
+        lake.merge("dev", into="main", checks=[protect])
     assert ids(lake) == [1, 2, 3]
 
 

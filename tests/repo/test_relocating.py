@@ -49,7 +49,7 @@ OPERATIONS: dict[str, Callable[[ab.Repository], object]] = {
     "write": lambda repo: append(repo, 100, branch="dev"),
     "fork": lambda repo: (repo.branch_create_from("dev", "new"), append(repo, 100, branch="new")),
     "diff": lambda repo: repo.diff("main", "dev").tables[0].counts,
-    "merge": lambda repo: repo.branch_merge("dev", into="main"),
+    "merge": lambda repo: repo.merge("dev", into="main"),
     "look at one row": lambda repo: repo.entity_at(ORDERS, 2, ref="dev"),
     "compact": lambda repo: repo.compact(branch="dev"),
     "settle": lambda repo: repo.settle(ORDERS, branch="dev"),

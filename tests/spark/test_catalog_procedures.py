@@ -72,7 +72,7 @@ def test_conflicts_are_listed_and_a_strategy_decides(call: Call, lake: ab.Reposi
     with pytest.raises(MergeConflictError, match="1 conflict"):
         call("merge('dev')")
     assert lake.head_commit_id_for_branch("main") == head
-    call("merge('dev', strategy => 'source-wins')")
+    call("merge('dev', strategy => 'source')")
     assert lake.snapshot_of("main")[ORDERS].to_arrow(filter="id = 1").to_pylist() == [{"id": 1, "v": "theirs"}]
 
 

@@ -75,7 +75,7 @@ def test_both_engines_merge_rows_of_every_type_alike(typed: ab.Repository) -> No
     plans = []
     for engine in ("local", "spark"):
         typed.branch_create_from("two", engine)
-        merged = typed.branch_merge("one", into=engine, engine=engine, strategy="source-wins")
+        merged = typed.merge("one", into=engine, engine=engine, strategy="source")
         plans.append([(table.table, table.counts) for table in merged.plan.tables])
     assert plans[0] == plans[1]
     assert [counts.updated > 0 for _, counts in plans[0]] == [True, True]
@@ -155,7 +155,7 @@ def test_workers_reach_the_store_and_what_is_left_unread_harms_nobody(lake: ab.R
     unread: Iterator[RowChange] = diff.iter_rows()
     assert next(unread).table == ORDERS
     assert diff.counts == TableCounts(inserted=10, updated=10, deleted=0)
-    assert lake.branch_merge("dev", engine="spark").commit is not None
+    assert lake.merge("dev", engine="spark").commit is not None
     assert [row["v"] for row in rows(lake)] == ["old"] * 90 + ["new"] * 20
 
 

@@ -29,7 +29,7 @@ MISTAKES = [
     ("SHOW TABLES IN {lake}.nothing", "`nothing` cannot be found", "Verify the spelling"),
     ("CALL {lake}.system.create_branch(nme => 'x')", "named `nme`", "Did you mean"),
     ("CALL {lake}.system.branch('x')", "there is no procedure 'system.branch'", "create_branch"),
-    ("CALL {lake}.system.merge('dev', strategy => 'mine')", "unknown strategy 'mine'", "source-wins"),
+    ("CALL {lake}.system.merge('dev', strategy => 'mine')", "unknown strategy 'mine'", "source"),
 ]
 
 

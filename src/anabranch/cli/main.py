@@ -242,7 +242,7 @@ def _add_merge_commands(app: typer.Typer, *, panel: str) -> None:
         epilog=example("conflicts dev", "conflicts dev --into main --stat", "conflicts dev --limit 100 --offset 200"),
     )(conflicts.conflicts)
     app.command(
-        "rebase", rich_help_panel=panel, epilog=example("rebase dev --onto main", "rebase dev --onto v1.0 -s dest-wins")
+        "rebase", rich_help_panel=panel, epilog=example("rebase dev --onto main", "rebase dev --onto v1.0 -s target")
     )(rebase.rebase)
 
 

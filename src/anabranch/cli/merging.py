@@ -46,7 +46,7 @@ Strategy = Annotated[
     typer.Option(
         "--strategy",
         "-s",
-        metavar="fail|source-wins|dest-wins",
+        metavar="fail|source|target",
         help="Who is right where both sides changed the same and no --resolve says more.",
     ),
 ]

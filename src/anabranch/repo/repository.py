@@ -209,6 +209,16 @@ class Repository:
         self._seen[target] = self._cached.version
         return self._cached
 
+    def switch(self, branch: str) -> Snapshot:
+        """Bind this handle to another branch and return its newest state.
+
+        >>> dev = repo.branch_create("dev")
+        >>> snapshot = repo.switch("dev")
+        >>> repo.branch
+        'dev'
+        """
+        return self.sync_branch(str(BranchName.parse_public(branch)))
+
     def _on_published(self, published: Published) -> None:
         self._move_to(published.entry)
         self._report_external_writes(published.external_writes)
@@ -499,14 +509,38 @@ class Repository:
 
     # Branches and tags.
 
-    def branch_create(self, name: str, *, description: str = "") -> BranchInfo:
-        """Branch from the bound branch as it is now.
+    def branch_create(
+        self,
+        name: str,
+        source: str | None = None,
+        *,
+        mode: str = BranchMode.PINNED,
+        description: str = "",
+        expires_in: timedelta | None = None,
+    ) -> BranchInfo:
+        """Create a branch from a branch, a tag, a commit or an old version, by default from the bound branch.
 
-        >>> dev = repo.branch_create("dev", description="try a price")
+        No table is read or copied. A pinned branch shows its source as it is now. A live branch shows main as it is at
+        any time, except for the tables written on the branch; its source is always main.
+
+        >>> dev = repo.branch_create("dev", "main", description="try a price")
         >>> dev.name, dev.mode.value, dev.parent
         ('dev', 'pinned', 'main')
+        >>> repo.branch_create("preview", mode="live").own_tables
+        ()
         """
-        return self.branch_create_from(self.branch, name, description=description)
+        target, chosen = BranchName.parse_new(name), checked_mode(mode)
+        default = MAIN if chosen is BranchMode.LIVE else self.branch
+        made = branches.create_branch(
+            self._records,
+            target,
+            source=self._resolve_published(default if source is None else source),
+            mode=chosen,
+            description=checked_text(description, "description"),
+            expires_at=None if expires_in is None else store_microseconds(self._context) + checked_expiry(expires_in),
+        )
+        self._seen[target] = made.version
+        return made
 
     def branch_create_from(
         self,
@@ -517,25 +551,10 @@ class Repository:
         description: str = "",
         expires_in: timedelta | None = None,
     ) -> BranchInfo:
-        """Branch from a branch, a tag, a commit or an old version; no table is touched.
-
-        A pinned branch sees its source as of now. A live one, which only main can be the source of, sees main as it is
-        at any time, but for the tables written on the branch.
-
-        >>> repo.branch_create_from("main", "preview", mode="live").own_tables
-        ()
-        """
-        target = BranchName.parse_new(name)
-        made = branches.create_branch(
-            self._records,
-            target,
-            source=self._resolve_published(source),
-            mode=checked_mode(mode),
-            description=checked_text(description, "description"),
-            expires_at=None if expires_in is None else store_microseconds(self._context) + checked_expiry(expires_in),
+        """Create a branch like `branch_create`, with the source as the first argument."""
+        return self.branch_create(
+            name, str(Ref.parse(source)), mode=mode, description=description, expires_in=expires_in
         )
-        self._seen[target] = made.version
-        return made
 
     def branch_list(self, *, internal: bool = False) -> tuple[BranchInfo, ...]:
         """The branches; `internal` lists those of runs, too."""
@@ -697,7 +716,7 @@ class Repository:
             # By such a commit a run that died halfway is found again.
             raise InvalidInputError(f"a commit of kind '{kind}' is made by a run", hint="begin a run and publish it")
         if spec.kind is CommitKind.MERGE:
-            raise InvalidInputError(f"a commit of kind '{kind}' is made by a merge", hint="use branch_merge")
+            raise InvalidInputError(f"a commit of kind '{kind}' is made by a merge", hint="use merge()")
         return Transaction(
             self._records,
             branch=target,
@@ -847,11 +866,11 @@ class Repository:
 
     # Merge.
 
-    def branch_merge(  # noqa: PLR0913 - each is one plain choice of the caller
+    def merge(  # noqa: PLR0913 - each is one plain choice of the caller
         self,
         source: str,
-        *,
         into: str | None = None,
+        *,
         strategy: str = Strategy.FAIL,
         resolvers: Resolvers | None = None,
         checks: Checks = (),
@@ -862,18 +881,19 @@ class Repository:
         dry_run: bool = False,
         engine: str = Choice.AUTO,
     ) -> MergeResult:
-        """Bring what a branch, or any other ref, did since the two parted into a branch, as one commit.
+        """Merge a branch, or any other ref, into a branch as one commit, by default into the bound branch.
 
         The changes of both sides are merged by table, row and cell. What both changed differently is decided by the
-        resolvers, then by the strategy; if any conflict is left, nothing happens. Checks see the result before others.
-        Rows are matched in this process or, where there are many, by Spark; `engine` says 'local' or 'spark'.
+        resolvers, then by the strategy: 'source' or 'target' takes that side's value. If any conflict is left, nothing
+        changes. The checks run on the result before it is published. Rows are matched in this process or, if there are
+        many, by Spark; `engine` forces 'local' or 'spark'.
 
         >>> dev = repo.branch_create("dev")
         >>> with repo.transaction("dev", message="Cups cost more") as tx:
         ...     tx.update("shop.orders", {"amount": "9.0"}, where="id = 2")
         1
-        >>> repo.branch_merge("dev").outcome.value
-        'FastForward'
+        >>> repo.merge("dev", "main").outcome.value
+        'fast_forward'
         """
         combiner = self._combiner(self._named(into), strategy=strategy, resolvers=resolvers, engine=engine)
         wanted = self._merge_of(source, combiner)
@@ -899,19 +919,19 @@ class Repository:
     def conflicts(
         self,
         source: str,
-        *,
         into: str | None = None,
+        *,
         strategy: str = Strategy.FAIL,
         resolvers: Resolvers | None = None,
         engine: str = Choice.AUTO,
     ) -> Iterator[Conflict]:
-        """Every conflict that a merge would have, one after the other; however many there are, few are in memory.
+        """Yield every conflict that a merge would have. They are found one by one, so memory stays small.
 
         >>> dev = repo.branch_create("dev")
         >>> for branch, price in {"dev": "9.0", "main": "7.0"}.items():
         ...     with repo.transaction(branch) as tx:
         ...         _ = tx.update("shop.orders", {"amount": price}, where="id = 2")
-        >>> [(one.key, one.column, one.base, one.source, one.target) for one in repo.conflicts("dev", into="main")]
+        >>> [(one.key, one.column, one.base, one.source, one.target) for one in repo.conflicts("dev", "main")]
         [({'id': 2}, 'amount', 8.0, 9.0, 7.0)]
         """
         combiner = self._combiner(self._named(into), strategy=strategy, resolvers=resolvers, engine=engine)

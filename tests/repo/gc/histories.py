@@ -148,20 +148,20 @@ def _undo(history: History, one: int, _: int) -> None:
 
 
 def _merge(history: History, one: int, other: int) -> None:
-    strategy = ("fail", "source-wins", "dest-wins")[other % 3]
-    history.repo.branch_merge(history.ref(one), into=history.branch(other), strategy=strategy)
+    strategy = ("fail", "source", "target")[other % 3]
+    history.repo.merge(history.ref(one), into=history.branch(other), strategy=strategy)
 
 
 def _rebase(history: History, one: int, other: int) -> None:
-    history.repo.rebase(history.side_branch(one), onto=history.ref(other), strategy="source-wins")
+    history.repo.rebase(history.side_branch(one), onto=history.ref(other), strategy="source")
 
 
 def _revert(history: History, one: int, other: int) -> None:
-    history.repo.revert(history.ref(one), branch=history.branch(other), strategy="source-wins")
+    history.repo.revert(history.ref(one), branch=history.branch(other), strategy="source")
 
 
 def _pick(history: History, one: int, other: int) -> None:
-    history.repo.cherry_pick(history.ref(one), branch=history.branch(other), strategy="source-wins")
+    history.repo.cherry_pick(history.ref(one), branch=history.branch(other), strategy="source")
 
 
 def _freeze(history: History, one: int, _: int) -> None:

@@ -50,7 +50,7 @@ def fill(lake: Repository) -> None:
     for branch in ("dev", "view"):
         for value in "xyz":
             upsert(lake, value, branch=branch)
-    lake.branch_merge("dev", into="main", strategy="source-wins")
+    lake.merge("dev", into="main", strategy="source")
     lake.branch_delete("gone")
     for value in "stu":
         upsert(lake, value)
@@ -94,7 +94,7 @@ READS: dict[str, Ask] = {
     "changes": lambda gone: [list(each.iter_rows()) for each in gone.repo.changes(ORDERS)],
     "changes since a version": lambda gone: [list(e.iter_rows()) for e in gone.repo.changes(ORDERS, since="main@v3")],
     "a clone": lambda gone: ab.clone(gone.repo.uri, f"{gone.repo.uri}-clone", ref="main@v3"),
-    "a dry merge": lambda gone: gone.repo.branch_merge(gone.commits[0], into="dev", dry_run=True),
+    "a dry merge": lambda gone: gone.repo.merge(gone.commits[0], into="dev", dry_run=True),
 }
 
 WRITES: dict[str, Ask] = {
@@ -111,7 +111,7 @@ WRITES: dict[str, Ask] = {
     "a revert": lambda gone: gone.repo.revert(gone.commits[1]),
     "a revert to what went": lambda gone: gone.repo.revert(oldest_kept(gone.repo)),
     "a cherry pick": lambda gone: gone.repo.cherry_pick(gone.commits[1]),
-    "a merge": lambda gone: gone.repo.branch_merge(gone.commits[1], into="dev"),
+    "a merge": lambda gone: gone.repo.merge(gone.commits[1], into="dev"),
     "a rebase": lambda gone: gone.repo.rebase("dev", onto=gone.commits[0]),
 }
 

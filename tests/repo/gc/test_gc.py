@@ -493,7 +493,7 @@ def test_live_branch_keeps_what_it_shows_and_merges(lake: Repository) -> None:
     shown = lake.snapshot_of("dev")
     assert (ids(shown), ids(shown, CUSTOMERS)) == ([1, 2, 3, 4], [10, 20, 30, 40])
     assert ids(lake.snapshot_of(shown.id)) == [1, 2, 3, 4]
-    lake.branch_merge("dev", into="main")
+    lake.merge("dev", into="main")
     assert ids(lake) == [1, 2, 3, 4, 5]
 
 

@@ -234,7 +234,7 @@ def test_collection_that_was_silent_for_too_long_records_nothing(doomed: Doomed)
 
 
 BUILDS: dict[str, Callable[[Repository], object]] = {
-    "merge": lambda repo: repo.branch_merge("gone@v2", into="dev", strategy="source-wins"),
+    "merge": lambda repo: repo.merge("gone@v2", into="dev", strategy="source"),
     "cherry pick": lambda repo: repo.cherry_pick("gone@v2", branch="dev"),
 }
 

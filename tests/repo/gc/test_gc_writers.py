@@ -91,7 +91,7 @@ def test_branches_are_merged(swept: Repository, source: str, into: str) -> None:
     wanted = {key: {number for side in sides for number in ids(side, key)} for key in swept.snapshot()}
     append(swept, 110, branch=source)
     append(swept, 111, branch=source, key=CUSTOMERS)
-    swept.branch_merge(source, into=into)
+    swept.merge(source, into=into)
     merged = swept.snapshot_of(into)
     assert set(ids(merged)) == {*wanted[ORDERS], 110}
     assert set(ids(merged, CUSTOMERS)) == {*wanted[CUSTOMERS], 111}
@@ -109,7 +109,7 @@ def test_rows_without_a_key_are_merged_row_by_row(lake: Repository) -> None:
             tx.append(CUSTOMERS, table(40 + number))
     pass_time(lake)
     assert lake.gc(keep_last=1).commits
-    lake.branch_merge("dev", into="main")
+    lake.merge("dev", into="main")
     found = {row["id"]: row["v"] for row in lake.snapshot()[CUSTOMERS].to_arrow().to_pylist()}
     assert (found[10], found[20]) == ("dev 2", "main 2")
     assert sorted(found) == [10, 20, 30, 31, 32, 40, 41, 42]
@@ -189,7 +189,7 @@ def apart(lake: Repository) -> Repository:
     for name in ("one", "two"):
         lake.branch_create(name)
         append(lake, 10 + len(name) + ord(name[0]), branch=name)
-    lake.branch_merge("one", into="two")
+    lake.merge("one", into="two")
     for number in range(3):
         for name in ("one", "two"):
             with lake.transaction(name) as tx:
@@ -202,13 +202,13 @@ def apart(lake: Repository) -> Repository:
 def test_merge_over_a_base_that_was_collected_says_so(apart: Repository) -> None:
     with nothing_changes(apart):
         for ask in (
-            lambda: apart.branch_merge("one", into="two"),
-            lambda: apart.branch_merge("one", into="two", dry_run=True),
+            lambda: apart.merge("one", into="two"),
+            lambda: apart.merge("one", into="two", dry_run=True),
             lambda: list(apart.conflicts("one", into="two")),
         ):
             with pytest.raises(CollectedError, match="collected"):
                 ask()
-    apart.branch_merge("two", into="main")
+    apart.merge("two", into="main")
     assert {row["id"]: row["v"] for row in apart.snapshot()[ORDERS].to_arrow().to_pylist()}[2] == "2"
 
 
@@ -217,12 +217,12 @@ def test_merge_over_a_collected_base_that_nobody_has_to_read(lake: Repository) -
     for name in ("one", "two"):
         lake.branch_create(name)
         append(lake, 10 + ord(name[0]), branch=name)
-    lake.branch_merge("one", into="two")
+    lake.merge("one", into="two")
     for number in range(3):
         append(lake, 50 + number, branch="one", key=CUSTOMERS)
     pass_time(lake)
     lake.gc(keep_last=1)
-    lake.branch_merge("one", into="two")
+    lake.merge("one", into="two")
     assert ids(lake.snapshot_of("two"), CUSTOMERS) == [10, 20, 50, 51, 52]
 
 

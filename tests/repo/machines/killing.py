@@ -79,7 +79,7 @@ class KillingMachine(RepositoryMachine):
             st.sampled_from(
                 [
                     (
-                        Call(method="branch_merge", arguments={"source": ref, "into": name, "strategy": strategy}),
+                        Call(method="merge", arguments={"source": ref, "into": name, "strategy": strategy}),
                         lambda end: self.model.branch_merge(ref, name, end, side=_SIDES[strategy]),
                     ),
                     (

@@ -14,7 +14,7 @@ from tests.repo.machines.counting import note, step
 from tests.repo.machines.pair import HANDLES
 from tests.repo.machines.working import WorkingMachine
 
-_SIDES: dict[str, Side] = {"fail": None, "source-wins": "source", "dest-wins": "target"}
+_SIDES: dict[str, Side] = {"fail": None, "source": "source", "target": "target"}
 
 
 class MergingMachine(WorkingMachine):
@@ -110,13 +110,13 @@ class MergingMachine(WorkingMachine):
         note("crossed" if is_crossed else "to and fro")
 
     def _draw_strategy(self, data: st.DataObject) -> str:
-        return data.draw(st.sampled_from(["fail", "fail", "source-wins", "dest-wins"]), label="strategy")
+        return data.draw(st.sampled_from(["fail", "fail", "source", "target"]), label="strategy")
 
     def _merge_branch(self, number: int, source: str, into: str, strategy: str, *, squash: bool = False) -> None:
         """Ask what a merge would come to, then see that it does."""
         repo = self.handles[number].repo
         try:
-            plan = repo.branch_merge(source, into=into, strategy=strategy, squash=squash, dry_run=True).plan
+            plan = repo.merge(source, into=into, strategy=strategy, squash=squash, dry_run=True).plan
             assert sum(1 for _ in repo.conflicts(source, into=into, strategy=strategy)) == plan.conflict_count
         except AnabranchError:
             plan = None
@@ -124,10 +124,10 @@ class MergingMachine(WorkingMachine):
         def merge(repo: ab.Repository) -> None:
             if plan is not None and not plan.is_clean:
                 with pytest.raises(MergeConflictError) as caught:
-                    repo.branch_merge(source, into=into, strategy=strategy, squash=squash)
+                    repo.merge(source, into=into, strategy=strategy, squash=squash)
                 assert caught.value.count == plan.conflict_count
                 raise caught.value
-            result = repo.branch_merge(source, into=into, strategy=strategy, squash=squash)
+            result = repo.merge(source, into=into, strategy=strategy, squash=squash)
             assert result.plan == plan
             note(f"merged: {result.outcome}, {strategy}")
 

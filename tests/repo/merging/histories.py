@@ -128,17 +128,17 @@ class History:
         conflicts = list(self.repo.conflicts(source, into=into))
         told = [(found.table, (found.key or {})["id"], found.column) for found in conflicts]
         assert sorted(told, key=repr) == sorted(wanted.conflicts, key=repr)
-        dry = self.repo.branch_merge(source, into=into, dry_run=True)
+        dry = self.repo.merge(source, into=into, dry_run=True)
         assert dry.plan.conflict_count == len(conflicts)
         if conflicts:
             with pytest.raises(MergeConflictError) as caught:
-                self.repo.branch_merge(source, into=into)
+                self.repo.merge(source, into=into)
             assert caught.value.count == len(conflicts)
             self.check([into])
         else:
             strategy = "fail"
-        wanted = self.plan(source, into, side={"source-wins": "source", "dest-wins": "target"}.get(strategy))
-        done = self.repo.branch_merge(source, into=into, strategy=strategy)
+        wanted = self.plan(source, into, side=None if strategy == "fail" else strategy)
+        done = self.repo.merge(source, into=into, strategy=strategy)
         if done.commit is None:
             return
         for key in TABLES:

@@ -25,7 +25,7 @@ def test_a_merge_is_made_or_its_conflicts_are_told(data: st.DataObject) -> None:
         names = [branch.name for branch in repo.branch_list()]
         source = data.draw(st.sampled_from(names), label="source")
         into = data.draw(st.sampled_from(names), label="into")
-        for strategy in ("fail", "source-wins", "dest-wins"):
+        for strategy in ("fail", "source", "target"):
             target = f"into-{strategy}"
             repo.branch_create_from(into, target)
             check(repo, source, target, strategy)
@@ -47,9 +47,9 @@ def test_what_only_the_source_did_comes_as_it_is(data: st.DataObject) -> None:
             if branch.name != "main":
                 into = f"into-{branch.name}"
                 repo.branch_create_from("main", into)
-                planned = repo.branch_merge(branch.name, into=into, dry_run=True).plan
+                planned = repo.merge(branch.name, into=into, dry_run=True).plan
                 if planned.base_commit_ids == (before,):  # else it was reset to something older
-                    repo.branch_merge(branch.name, into=into)
+                    repo.merge(branch.name, into=into)
                     assert state(repo, into) == state(repo, branch.name)
 
 
@@ -75,20 +75,20 @@ def state(repo: ab.Repository, branch: str) -> dict[str, tuple[object, ...]]:
 def check(repo: ab.Repository, source: str, into: str, strategy: str) -> None:
     before = state(repo, into), state(repo, source)
     conflicts = list(repo.conflicts(source, into=into, strategy=strategy))
-    planned = repo.branch_merge(source, into=into, strategy=strategy, dry_run=True).plan
+    planned = repo.merge(source, into=into, strategy=strategy, dry_run=True).plan
     assert (planned.conflict_count, planned.conflicts) == (len(conflicts), tuple(conflicts[:100]))
     if conflicts:
         event(f"{strategy}: conflicts")
         with pytest.raises(MergeConflictError) as caught:
-            repo.branch_merge(source, into=into, strategy=strategy)
+            repo.merge(source, into=into, strategy=strategy)
         assert (caught.value.count, caught.value.conflicts) == (len(conflicts), planned.conflicts)
         assert (state(repo, into), state(repo, source)) == before
         return
-    done = repo.branch_merge(source, into=into, strategy=strategy)
+    done = repo.merge(source, into=into, strategy=strategy)
     event(f"{strategy}: {done.outcome}")
     assert done.plan == planned
     assert state(repo, source) == before[1]
     for table in repo.snapshot_of(into).values():
         keys = [tuple(row.values()) for row in table.to_arrow(columns=list(table.primary_key)).to_pylist()]
         assert not table.primary_key or len(set(keys)) == len(keys), "a key is there twice"
-    assert repo.branch_merge(source, into=into).outcome is MergeOutcome.ALREADY_UP_TO_DATE
+    assert repo.merge(source, into=into).outcome is MergeOutcome.ALREADY_UP_TO_DATE

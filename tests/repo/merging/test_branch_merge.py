@@ -30,7 +30,7 @@ def forked(lake: ab.Repository) -> ab.Repository:
 
 def test_a_merge_is_a_commit_with_two_parents(forked: ab.Repository) -> None:
     parents = forked.head_commit_id_for_branch("main"), forked.head_commit_id_for_branch("dev")
-    done = forked.branch_merge("dev", message="bring it in", metadata={"ticket": "7"})
+    done = forked.merge("dev", message="bring it in", metadata={"ticket": "7"})
     assert done.outcome is MergeOutcome.MERGED
     assert done.commit is not None
     assert forked.get_commit("main") == done.commit
@@ -43,30 +43,30 @@ def test_a_merge_is_a_commit_with_two_parents(forked: ab.Repository) -> None:
 
 def test_a_branch_that_did_not_move_takes_the_other_as_it_is(lake: ab.Repository) -> None:
     lake.branch_create("dev")
-    assert lake.branch_merge("dev").outcome is MergeOutcome.ALREADY_UP_TO_DATE
+    assert lake.merge("dev").outcome is MergeOutcome.ALREADY_UP_TO_DATE
     append(lake, 7, branch="dev")
-    done = lake.branch_merge("dev")
+    done = lake.merge("dev")
     assert (done.outcome, done.commit and done.commit.message) == (MergeOutcome.FAST_FORWARD, "Merge dev into main")
-    assert lake.branch_merge("dev").outcome is MergeOutcome.ALREADY_UP_TO_DATE
-    assert lake.branch_merge("main", into="dev").outcome is MergeOutcome.FAST_FORWARD
+    assert lake.merge("dev").outcome is MergeOutcome.ALREADY_UP_TO_DATE
+    assert lake.merge("main", into="dev").outcome is MergeOutcome.FAST_FORWARD
     assert ids(lake) == ids(lake.snapshot_of("dev")) == [1, 2, 3, 7]
 
 
 def test_any_ref_can_be_merged_but_only_into_a_branch(forked: ab.Repository) -> None:
     append(forked, 9, branch="dev")
-    forked.branch_merge("dev~1")
+    forked.merge("dev~1")
     assert ids(forked) == [1, 2, 3, 7, 8]
     forked.tag_create("v1", ref="dev")
-    forked.branch_merge("v1")
+    forked.merge("v1")
     assert ids(forked) == [1, 2, 3, 7, 8, 9]
     for into in ("v1", "nowhere"):
         with pytest.raises(BranchNotFoundError):
-            forked.branch_merge("dev", into=into)
+            forked.merge("dev", into=into)
     for into in ("__history", "a//b", ""):
         with pytest.raises(InvalidNameError):
-            forked.branch_merge("dev", into=into)
+            forked.merge("dev", into=into)
     with pytest.raises(NotFoundError):
-        forked.branch_merge("nowhere")
+        forked.merge("nowhere")
     with pytest.raises(NotFoundError):
         list(forked.conflicts("nowhere"))
 
@@ -76,8 +76,8 @@ def test_a_merge_that_expects_another_head_does_nothing(forked: ab.Repository) -
     append(forked, 9)
     for is_dry in (True, False):
         with nothing_changes(forked), pytest.raises(WriteConflictError, match=head):
-            forked.branch_merge("dev", expected_head=head, dry_run=is_dry)
-    forked.branch_merge("dev", expected_head=forked.head_commit_id_for_branch("main"))
+            forked.merge("dev", expected_head=head, dry_run=is_dry)
+    forked.merge("dev", expected_head=forked.head_commit_id_for_branch("main"))
     assert ids(forked) == [1, 2, 3, 7, 8, 9]
 
 
@@ -87,7 +87,7 @@ def test_a_dry_run_writes_nothing_at_all(forked: ab.Repository) -> None:
         tx.create_table("s.new", table(1).schema)
         tx.delete(CUSTOMERS, "id = 10")
     before = objects(forked)
-    plan = forked.branch_merge("dev", dry_run=True).plan
+    plan = forked.merge("dev", dry_run=True).plan
     assert objects(forked) == before
     assert [(found.table, found.action, found.added_columns) for found in plan.tables] == [
         (CUSTOMERS, "merged", ()),
@@ -95,7 +95,7 @@ def test_a_dry_run_writes_nothing_at_all(forked: ab.Repository) -> None:
         ("s.new", "added", ()),
     ]
     assert plan.base_commit_ids == (forked.get_commit("main~1").graph_commit_id,)
-    assert forked.branch_merge("dev").plan == plan
+    assert forked.merge("dev").plan == plan
 
 
 def test_checks_see_what_is_merged_before_it_is_there(forked: ab.Repository) -> None:
@@ -106,20 +106,20 @@ def test_checks_see_what_is_merged_before_it_is_there(forked: ab.Repository) -> 
         assert ids(forked.snapshot_of("main")) == [1, 2, 3, 8]
         return True
 
-    forked.branch_merge("dev", checks={"look": look, "small": "SELECT * FROM in_c_sales.orders WHERE id > 100"})
+    forked.merge("dev", checks={"look": look, "small": "SELECT * FROM in_c_sales.orders WHERE id > 100"})
     assert seen == [[1, 2, 3, 7, 8]]
 
 
 def test_a_check_that_fails_leaves_both_branches_as_they_were(forked: ab.Repository) -> None:
     with nothing_changes(forked), pytest.raises(CheckFailedError, match="no sevens"):
-        forked.branch_merge("dev", checks={"no sevens": "SELECT * FROM in_c_sales.orders WHERE id = 7"})
+        forked.merge("dev", checks={"no sevens": "SELECT * FROM in_c_sales.orders WHERE id = 7"})
     assert ids(forked) == [1, 2, 3, 8]
-    forked.branch_merge("dev")
+    forked.merge("dev")
 
 
 def test_what_others_did_while_a_merge_was_under_way_is_merged_too(forked: ab.Repository) -> None:
     crossed = meanwhile(forked, lambda other: append(other, 9))
-    done = crossed.branch_merge("dev")
+    done = crossed.merge("dev")
     assert ids(forked) == [1, 2, 3, 7, 8, 9]
     assert done.commit is not None
     assert done.commit.parent_commit_id == forked.get_commit("main~1").graph_commit_id
@@ -132,13 +132,13 @@ def test_what_others_did_while_a_merge_was_under_way_may_conflict(forked: ab.Rep
             tx.upsert(ORDERS, table(7, v="mine"))
 
     with pytest.raises(MergeConflictError) as caught:
-        meanwhile(forked, change).branch_merge("dev")
+        meanwhile(forked, change).merge("dev")
     assert [(found.key, found.column) for found in caught.value.conflicts] == [({"id": 7}, "v")]
     assert ids(forked) == [1, 2, 3, 7, 8]
 
 
 def test_a_merge_that_somebody_else_made_meanwhile_is_not_made_again(forked: ab.Repository) -> None:
-    done = meanwhile(forked, lambda other: other.branch_merge("dev")).branch_merge("dev")
+    done = meanwhile(forked, lambda other: other.merge("dev")).merge("dev")
     assert (done.outcome, done.commit) == (MergeOutcome.ALREADY_UP_TO_DATE, None)
     assert forked.get_commit("main").message == "Merge dev into main"
     assert forked.get_commit("main~1").message == "append (8,)"
@@ -147,4 +147,4 @@ def test_a_merge_that_somebody_else_made_meanwhile_is_not_made_again(forked: ab.
 @pytest.mark.parametrize("words", [{"message": 3}, {"metadata": {"a": 1}}, {"metadata": ["a"]}, {"checks": 3}])
 def test_what_is_no_message_metadata_or_check_is_refused(forked: ab.Repository, words: dict[str, object]) -> None:
     with nothing_changes(forked), pytest.raises(InvalidInputError):
-        forked.branch_merge("dev", **words)  # type: ignore[arg-type]
+        forked.merge("dev", **words)  # type: ignore[arg-type]

@@ -63,11 +63,11 @@ def expected(number: int) -> tuple[ConflictKind, str | None, object, object, obj
 
 
 def test_a_merge_counts_all_conflicts_and_names_the_first(contested: ab.Repository) -> None:
-    planned = contested.branch_merge("dev", dry_run=True).plan
+    planned = contested.merge("dev", dry_run=True).plan
     assert planned.conflict_count == ROWS
     assert [(table.table, table.conflicts) for table in planned.tables] == [(T, ROWS)]
     with nothing_changes(contested), pytest.raises(MergeConflictError, match=f"{ROWS} conflicts") as caught:
-        contested.branch_merge("dev")
+        contested.merge("dev")
     first = list(islice(contested.conflicts("dev"), 100))
     assert (caught.value.count, caught.value.conflicts) == (ROWS, tuple(first))
     assert planned.conflicts == tuple(first)
@@ -77,7 +77,7 @@ def test_conflicts_that_nobody_asks_for_cost_nothing_more(contested: ab.Reposito
     conflicts = contested.conflicts("dev")
     next(conflicts)
     del conflicts
-    contested.branch_merge("dev", strategy="dest-wins")
+    contested.merge("dev", strategy="target")
     assert contested.snapshot()[T].count_rows("n < 0") == ROWS
 
 
@@ -96,7 +96,7 @@ def test_a_merge_of_many_batches_puts_every_row_where_it_belongs(repo: ab.Reposi
     with repo.transaction("dev") as tx:
         for key in (T, "s.bare"):
             tx.append(key, pa.table([new, ["new"] * len(new), [3] * len(new)], schema=SCHEMA))
-    repo.branch_merge("dev", strategy="source-wins")
+    repo.merge("dev", strategy="source")
     expected = dict.fromkeys(new, ("new", 3))
     for number in range(ROWS):
         if number % 100 != 51:  # dev deleted that; main deleted 52, which dev changed, since it is even

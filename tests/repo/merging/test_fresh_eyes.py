@@ -27,7 +27,7 @@ def test_a_live_branch_that_is_frozen_meanwhile_keeps_its_own_rows(lake: ab.Repo
     lake.branch_create("feature")
     upsert(lake, "dev", 1, v="dev")
     upsert(lake, "feature", 2, v="feature")
-    meanwhile(lake, lambda other: other.branch_freeze("dev")).branch_merge("feature", into="dev")
+    meanwhile(lake, lambda other: other.branch_freeze("dev")).merge("feature", into="dev")
     assert values(lake, "dev") == {1: "dev", 2: "feature", 3: "c"}
 
 
@@ -42,7 +42,7 @@ def test_a_table_comes_by_the_name_that_another_goes_from(lake: ab.Repository) -
         tx.rename_table("s.a", "s.b")
     with lake.transaction() as tx:
         tx.rename_table("s.c", "s.b")
-    lake.branch_merge("dev", strategy="source-wins")
+    lake.merge("dev", strategy="source")
     assert values(lake, key="s.b") == {1: "a"}
     assert values(lake, key="s.d") == {3: "c"}
 
@@ -51,7 +51,7 @@ def test_a_rebase_does_not_bring_back_what_a_merge_brought_and_its_source_change
     lake.branch_create("dev")
     upsert(lake, "dev", 1, v="dev")
     upsert(lake, "main", 2, v="old")
-    lake.branch_merge("main", into="dev")
+    lake.merge("main", into="dev")
     upsert(lake, "dev", 3, v="late")
     upsert(lake, "main", 2, v="new")
     made = lake.rebase("dev", onto="main")
@@ -82,7 +82,7 @@ def test_a_key_that_is_there_twice_is_refused_where_a_change_would_be_lost(
     change("dev", source)
     change("main", target)
     with nothing_changes(lake), pytest.raises(KeyConflictError, match=r"holds the key \{'id': 1\} more than once"):
-        lake.branch_merge("dev", strategy="source-wins")
+        lake.merge("dev", strategy="source")
 
 
 def test_a_merge_asks_for_no_more_where_the_target_changed_many_other_tables(lake: ab.Repository) -> None:
@@ -95,7 +95,7 @@ def test_a_merge_asks_for_no_more_where_the_target_changed_many_other_tables(lak
 
     def gets() -> int:
         store = CountingStore(lake._context.store)
-        planned = open_with(replace(lake._context, store=store)).branch_merge("dev", dry_run=True).plan
+        planned = open_with(replace(lake._context, store=store)).merge("dev", dry_run=True).plan
         assert [table.table for table in planned.tables] == [ORDERS]
         return store.counts["get"]
 
@@ -119,7 +119,7 @@ def test_a_column_that_was_made_anew_with_another_type_takes_the_place_of_the_ol
     _make_another_column(lake, "dev")
     with lake.transaction() as tx:
         tx.delete(ORDERS, "id = 1")
-    lake.branch_merge("dev")
+    lake.merge("dev")
     assert values(lake) == {2: 7, 3: 7}
 
 
@@ -127,11 +127,11 @@ def test_a_column_that_was_made_anew_conflicts_with_new_values_of_the_old_one(la
     lake.branch_create("dev")
     _make_another_column(lake, "dev")
     upsert(lake, "main", 2, v="main")
-    assert [(found.kind, found.column) for found in lake.conflicts("dev")] == [("SchemaConflict", "v")]
+    assert [(found.kind, found.column) for found in lake.conflicts("dev")] == [("schema", "v")]
     lake.branch_create("other")
-    lake.branch_merge("dev", into="other", strategy="dest-wins")
+    lake.merge("dev", into="other", strategy="target")
     assert values(lake, "other") == {1: "a", 2: "main", 3: "c"}
-    lake.branch_merge("dev", strategy="source-wins")
+    lake.merge("dev", strategy="source")
     assert values(lake) == {1: 7, 2: 7, 3: 7}
 
 
@@ -140,9 +140,9 @@ def test_a_column_that_the_target_made_anew_stays_as_it_is(lake: ab.Repository) 
     with lake.transaction("dev") as tx:
         tx.delete(ORDERS, "id = 1")
     _make_another_column(lake, "main")
-    lake.branch_merge("dev")
+    lake.merge("dev")
     assert values(lake) == {2: 7, 3: 7}
     upsert(lake, "dev", 2, v="dev")
-    assert [(found.kind, found.column) for found in lake.conflicts("dev")] == [("SchemaConflict", "v")]
-    lake.branch_merge("dev", strategy="dest-wins")
+    assert [(found.kind, found.column) for found in lake.conflicts("dev")] == [("schema", "v")]
+    lake.merge("dev", strategy="target")
     assert values(lake) == {2: 7, 3: 7}

@@ -43,7 +43,7 @@ def test_a_merge_killed_anywhere_leaves_both_branches_and_can_be_repeated(
         assert merges.state(other, "dev") == before["dev"]
         is_done = any(point.startswith("after put_if_absent _versions/main/") for point in killed)
         assert merges.state(other, "main") in ([wanted] if is_done else [before["main"], wanted])
-        other.branch_merge("dev", into="main", message="merge dev")
+        other.merge("dev", into="main", message="merge dev")
         assert merges.state(other, "main") == wanted
         merged = [commit for commit in other.list_commits("main", limit=None) if commit.message == "merge dev"]
         assert len(merged) == 1

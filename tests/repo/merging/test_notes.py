@@ -25,7 +25,7 @@ def test_notes_come_with_a_merge_whether_the_target_moved_or_not(lake: ab.Reposi
     annotate(lake, "dev", "all orders", default="'none'")
     if meanwhile:
         append(lake, 4)
-    lake.branch_merge("dev", into="main")
+    lake.merge("dev", into="main")
     assert told(lake) == ({DESCRIPTION: "all orders"}, {"id": {}, "v": {DEFAULT: "'none'"}})
     with lake.transaction() as tx:
         tx.append(ORDERS, pa.table({"id": [9]}))
@@ -38,7 +38,7 @@ def test_notes_of_a_new_column_come_with_it(lake: ab.Repository) -> None:
         tx.add_columns(ORDERS, pa.schema([("w", pa.int64())]))
         tx.annotate(ORDERS, {}, columns={"w": {DESCRIPTION: "weight"}})
     append(lake, 4)
-    lake.branch_merge("dev", into="main")
+    lake.merge("dev", into="main")
     assert told(lake)[1]["w"] == {DESCRIPTION: "weight"}
 
 
@@ -48,14 +48,14 @@ def test_notes_that_both_changed_are_a_conflict(lake: ab.Repository) -> None:
     annotate(lake, "dev", "their orders")
     annotate(lake, "main", "our orders")
     with pytest.raises(MergeConflictError) as caught:
-        lake.branch_merge("dev", into="main")
+        lake.merge("dev", into="main")
     (conflict,) = caught.value.conflicts
     assert (conflict.kind, conflict.base, conflict.source, conflict.target) == (
-        "SchemaConflict",
+        "schema",
         "orders",
         "their orders",
         "our orders",
     )
-    lake.branch_merge("dev", into="main", strategy="source-wins")
+    lake.merge("dev", into="main", strategy="source")
     assert told(lake)[0] == {DESCRIPTION: "their orders"}
     assert ids(lake) == sorted(table(1, 2, 3).column("id").to_pylist())

@@ -72,7 +72,7 @@ def test_columns_may_have_any_name(repo: ab.Repository) -> None:
     assert [found.column for found in conflicts] == [name for name in NAMES if name != "key"]
     assert all((found.key, found.source, found.target) == ({"key": 3}, 1, 2) for found in conflicts)
     resolvers = {"Key": "max", "KEY": "min", "[0]": "sum_delta", "é": "latest_by([0])", "c0": 'latest_by(quo"ted)'}
-    repo.branch_merge("dev", resolvers=resolvers, strategy="source-wins")
+    repo.merge("dev", resolvers=resolvers, strategy="source")
     found = {row["key"]: row for row in repo.snapshot()[T].to_arrow().to_pylist()}
     assert found[3] == {**dict.fromkeys(NAMES, 1), "key": 3, "Key": 2, "[0]": 3, "é": 2, "c0": 2}
     for key, value in ((1, 1), (2, 2), (4, 0), (5, 1), (6, 2)):
@@ -95,12 +95,12 @@ def test_values_of_every_type_conflict_and_are_decided_on(repo: ab.Repository) -
         assert found.column is not None
         wanted = [python_values(table(which).column(found.column))[0] for which in (1, 2)]
         assert [found.base, found.source, found.target] == [None, *wanted], found.column
-    repo.branch_merge("dev", resolvers={T: lambda found: found.source})
+    repo.merge("dev", resolvers={T: lambda found: found.source})
     assert repo.snapshot()[T].to_arrow().to_pylist() == table(1).to_pylist()
     with repo.transaction("main") as tx:
         tx.delete(T, "id = 1")
     upsert(repo, "dev", table(2))
-    repo.branch_merge("dev", resolvers={T: lambda found: found.source})
+    repo.merge("dev", resolvers={T: lambda found: found.source})
     assert repo.snapshot()[T].to_arrow().to_pylist() == table(2).to_pylist()
 
 
@@ -126,7 +126,7 @@ def test_keys_may_have_any_type(repo: ab.Repository, kind: pa.DataType, keys: li
         tx.upsert(T, pa.table([array.slice(0, 2), [1, 1]], names=["k", "n"]))
     with repo.transaction("main") as tx:
         tx.upsert(T, pa.table([array.slice(1), [2] * (number - 1)], names=["k", "m"]))
-    repo.branch_merge("dev")
+    repo.merge("dev")
     found = {row["k"]: (row["n"], row["m"]) for row in repo.snapshot()[T].to_arrow().to_pylist()}
     wanted = [(1, 0), (1, 2), *[(0, 2)] * (number - 2)]
     assert found == dict(zip(array.to_pylist(), wanted, strict=True))
@@ -141,7 +141,7 @@ def test_equal_rows_without_a_key_are_as_many_as_both_sides_made_them(repo: ab.R
     append(repo, "main", 1, 2)
     with repo.transaction("main") as tx:
         tx.delete(T, "id = 2 AND n = 0")
-    repo.branch_merge("dev")
+    repo.merge("dev")
     assert content(repo) == Counter({(1, 0): 6})
 
 
@@ -152,27 +152,27 @@ def test_rows_are_added_to_a_table_without_a_key_again_and_again(repo: ab.Reposi
     for turn in range(3):
         append(repo, "log", 10 + turn)
         append(repo, "main", 20 + turn)
-        repo.branch_merge("log", into="main")
+        repo.merge("log", into="main")
     assert sorted(content(repo).elements()) == [(number, 0) for number in (1, 10, 11, 12, 20, 21, 22)]
 
 
 def test_rows_without_a_key_that_cannot_be_told_apart_any_more_are_a_conflict(repo: ab.Repository) -> None:
     begin(repo, pa.table([[1, 2], [0, 0]], schema=SCHEMA), key=[])
     append(repo, "dev", 3)
-    repo.branch_merge("dev")
+    repo.merge("dev")
     with repo.transaction("dev") as tx:
         tx.update(T, {"n": "1"}, where="id = 1")
     append(repo, "main", 4)
     (conflict,) = repo.conflicts("dev")
     assert (conflict.kind, conflict.table) == (ConflictKind.KEYLESS, T)
     with nothing_changes(repo), pytest.raises(MergeConflictError):
-        repo.branch_merge("dev")
+        repo.merge("dev")
     for strategy, wanted in (
-        ("source-wins", [(1, 1), (2, 0), (3, 0)]),
-        ("dest-wins", [(1, 0), (2, 0), (3, 0), (4, 0)]),
+        ("source", [(1, 1), (2, 0), (3, 0)]),
+        ("target", [(1, 0), (2, 0), (3, 0), (4, 0)]),
     ):
         repo.branch_create_from("main", strategy)
-        repo.branch_merge("dev", into=strategy, strategy=strategy)
+        repo.merge("dev", into=strategy, strategy=strategy)
         assert sorted(content(repo, strategy).elements()) == wanted
 
 
@@ -186,11 +186,11 @@ def test_rows_without_a_key_are_themselves_after_a_compaction(repo: ab.Repositor
         with repo.transaction(branch) as tx:
             tx.update(T, {"n": "9"}, where=f"id = {number}")
     repo.compact(branch="one")
-    repo.branch_merge("one")
+    repo.merge("one")
     repo.compact(branch="main")
     with repo.transaction("main") as tx:
         tx.delete(T, "id = 4")
-    repo.branch_merge("two")
+    repo.merge("two")
     assert sorted(content(repo).elements()) == [(1, 9), (2, 0), (3, 9)]
 
 
@@ -202,7 +202,7 @@ def test_ids_of_rows_that_a_reset_took_back_match_nothing(repo: ab.Repository) -
     append(repo, "dev", 4)  # under the id that 3 has
     with repo.transaction("child") as tx:
         tx.update(T, {"n": "9"}, where="id = 3")
-    repo.branch_merge("child", into="dev", strategy="source-wins")
+    repo.merge("child", into="dev", strategy="source")
     assert (4, 9) not in content(repo, "dev")
     assert (3, 9) in content(repo, "dev")
 
@@ -232,7 +232,7 @@ def test_a_table_with_an_index_is_found_by_it_after_a_merge(repo: ab.Repository)
         tx.update(T, {"n": "5"}, where="id = 30")
     for source, into in (("rows", "a"), ("whole", "b"), ("compacted", "c")):
         names = [found.columns for found in repo.snapshot_of(source)[T].indices]
-        repo.branch_merge(source, into=into)
+        repo.merge(source, into=into)
         assert [found.columns for found in repo.snapshot_of(into)[T].indices] == names
         assert plain(repo, into) == rows(repo.snapshot_of(into)[T])
     merged = repo.snapshot_of("a")[T]

@@ -24,7 +24,7 @@ writes = st.one_of(
     st.tuples(st.just("delete"), branches, tables, st.sets(numbers, min_size=1, max_size=3)),
     st.tuples(st.just("add_column"), branches, tables, st.sampled_from(COLUMNS[2:]), values),
 )
-strategies = st.sampled_from(["source-wins", "dest-wins"])
+strategies = st.sampled_from(["source", "target"])
 merges = st.tuples(st.just("merge"), branches, branches, strategies)
 others = st.one_of(st.tuples(st.just("compact"), branches), st.tuples(st.just("pull"), branches, tables))
 steps = st.lists(st.one_of(writes, writes, writes, merges, merges, others), min_size=6, max_size=16)
@@ -48,7 +48,7 @@ def test_a_merge_is_the_merge_of_plain_dicts(steps: list[tuple[Any, ...]]) -> No
         for step in steps:
             event(step[0])
             do(history, step)
-        history.merge("dev", "main", strategy="source-wins")
+        history.merge("dev", "main", strategy="source")
         history.check()
 
 
@@ -61,10 +61,10 @@ def test_a_merge_with_itself_changes_nothing(steps: list[tuple[Any, ...]]) -> No
             do(history, step)
         for branch in BRANCHES:
             for source in (branch, history.repo.head_commit_id_for_branch(branch)):
-                done = history.repo.branch_merge(source, into=branch)
+                done = history.repo.merge(source, into=branch)
                 assert (done.outcome, done.commit) == (MergeOutcome.ALREADY_UP_TO_DATE, None)
-        history.repo.branch_merge("dev", into="main", strategy="source-wins")
-        assert history.repo.branch_merge("dev", into="main").outcome is MergeOutcome.ALREADY_UP_TO_DATE
+        history.repo.merge("dev", into="main", strategy="source")
+        assert history.repo.merge("dev", into="main").outcome is MergeOutcome.ALREADY_UP_TO_DATE
 
 
 @FEW
@@ -80,7 +80,7 @@ def test_the_order_of_merges_does_not_matter(steps: list[tuple[Any, ...]]) -> No
             repo.branch_create_from("main", name)
             try:
                 for source in order:
-                    repo.branch_merge(source, into=name)
+                    repo.merge(source, into=name)
             except MergeConflictError:
                 found.append(None)
             else:

@@ -15,10 +15,10 @@ def test_the_commit_that_a_live_branch_is_on_is_taken_back_without_what_main_did
 def test_a_dry_run_of_a_squash_that_would_change_nothing_says_so(lake: ab.Repository) -> None:
     lake.branch_create_from("main", "dev")
     append(lake, 4, branch="dev")
-    lake.branch_merge("dev", squash=True)
-    planned = lake.branch_merge("dev", squash=True, dry_run=True)
-    assert planned == lake.branch_merge("dev", squash=True)
-    assert planned.outcome == "AlreadyUpToDate"
+    lake.merge("dev", squash=True)
+    planned = lake.merge("dev", squash=True, dry_run=True)
+    assert planned == lake.merge("dev", squash=True)
+    assert planned.outcome == "already_up_to_date"
 
 
 def test_a_live_branch_follows_main_again_where_it_takes_back_a_table_that_only_it_had(lake: ab.Repository) -> None:

@@ -107,17 +107,17 @@ def test_each_resolver_decides_on_the_columns_it_fits(repo: ab.Repository) -> No
     for number, (resolver, expected) in enumerate(BY_RESOLVER.items()):
         into = f"into-{number}"
         repo.branch_create_from("main", into)
-        repo.branch_merge("dev", into=into, resolvers=dict.fromkeys(expected, resolver), strategy="dest-wins")
+        repo.merge("dev", into=into, resolvers=dict.fromkeys(expected, resolver), strategy="target")
         assert row(repo, T, branch=into) == row(repo, U, branch=into) == {**TARGET, **expected}, resolver
         assert row(repo, T, 2, branch=into) == BASE
 
 
 def test_resolvers_are_found_by_table_and_column_before_either_of_them(repo: ab.Repository) -> None:
     begin(repo)
-    repo.branch_merge(
+    repo.merge(
         "dev",
         resolvers={T: "source", "n": "max", f"{T}.n": "min", U: {"text": "concat", "price": "sum_delta"}},
-        strategy="dest-wins",
+        strategy="target",
     )
     assert row(repo, T) == {**SOURCE, "n": 13}
     assert row(repo, U) == {**TARGET, "n": 15, "text": "ts", "price": Decimal("10.75")}
@@ -131,7 +131,7 @@ def test_a_function_is_given_the_conflict_and_gives_the_value(repo: ab.Repositor
         seen.append(conflict)
         return conflict.base
 
-    repo.branch_merge("dev", resolvers={f"{T}.price": decide, f"{T}.tags": lambda _: ["new"]}, strategy="source-wins")
+    repo.merge("dev", resolvers={f"{T}.price": decide, f"{T}.tags": lambda _: ["new"]}, strategy="source")
     assert row(repo) == {**SOURCE, "price": BASE["price"], "tags": ["new"]}
     (conflict,) = seen
     assert (conflict.table, conflict.kind, conflict.key, conflict.column) == (
@@ -157,7 +157,7 @@ def test_what_resolvers_leave_open_is_reported_and_nothing_changes(repo: ab.Repo
         (T, "tags", ["s"], ["t", "u"]),
     ]
     with nothing_changes(repo), pytest.raises(MergeConflictError) as caught:
-        repo.branch_merge("dev", resolvers=resolvers)
+        repo.merge("dev", resolvers=resolvers)
     assert caught.value.conflicts == tuple(left)
     assert row(repo) == TARGET
 
@@ -179,14 +179,14 @@ def test_some_of_many_rows_can_be_left_open(repo: ab.Repository) -> None:
     left = list(repo.conflicts("dev", resolvers={"n": even}))
     assert sorted((found.key or {})["id"] for found in left) == [1, 3, 5, 7, 9]
     assert all(found.source == (found.key or {})["id"] + 100 for found in left)
-    repo.branch_merge("dev", resolvers={"n": lambda conflict: conflict.source + conflict.target})
+    repo.merge("dev", resolvers={"n": lambda conflict: conflict.source + conflict.target})
     assert sorted(repo.snapshot()[T].to_arrow()["n"].to_pylist()) == [300 + 2 * number for number in range(10)]
 
 
 def test_nulls_lose_against_values_and_count_as_nothing(repo: ab.Repository) -> None:
     nothing = dict.fromkeys(BASE)
     begin(repo, base=BASE, source=nothing, target=TARGET)
-    repo.branch_merge(
+    repo.merge(
         "dev",
         resolvers={
             "n": "max",
@@ -205,7 +205,7 @@ def test_nulls_lose_against_values_and_count_as_nothing(repo: ab.Repository) -> 
 
 def test_a_function_may_give_null(repo: ab.Repository) -> None:
     begin(repo)
-    repo.branch_merge("dev", resolvers={T: {"n": lambda _: None}}, strategy="dest-wins")
+    repo.merge("dev", resolvers={T: {"n": lambda _: None}}, strategy="target")
     assert row(repo) == {**TARGET, "n": None}
 
 
@@ -229,7 +229,7 @@ def test_a_resolver_that_does_not_fit_a_column_says_so(repo: ab.Repository) -> N
     with nothing_changes(repo):
         for column, resolver, reason in MISFITS:
             with pytest.raises(InvalidInputError, match=reason):
-                repo.branch_merge("dev", resolvers={f"{T}.{column}": resolver}, strategy="source-wins")
+                repo.merge("dev", resolvers={f"{T}.{column}": resolver}, strategy="source")
     with pytest.raises(InvalidInputError, match=r"small.*int8"):
         list(repo.conflicts("dev", resolvers={"small": "sum_delta"}))
 
@@ -245,7 +245,7 @@ def test_sums_may_be_larger_on_their_way_than_in_the_end(repo: ab.Repository) ->
             tx.upsert(T, pa.Table.from_pylist([{"id": 1, **{k: v[number] for k, v in values.items()}}], schema=schema))
         if number == 0:
             repo.branch_create("dev")
-    repo.branch_merge("dev", resolvers=dict.fromkeys(kinds, "sum_delta"))
+    repo.merge("dev", resolvers=dict.fromkeys(kinds, "sum_delta"))
     assert repo.snapshot()[T].to_arrow().to_pylist() == [{"id": 1, "i": 4, "u": 1, "d": Decimal(3)}]
 
 
@@ -256,7 +256,7 @@ def test_an_error_of_a_function_comes_out_as_it_is(repo: ab.Repository) -> None:
         raise ZeroDivisionError("mine")
 
     with nothing_changes(repo), pytest.raises(ZeroDivisionError, match="mine"):
-        repo.branch_merge("dev", resolvers={"n": fail}, strategy="source-wins")
+        repo.merge("dev", resolvers={"n": fail}, strategy="source")
 
 
 NO_RESOLVERS: list[Any] = [
@@ -282,10 +282,10 @@ def test_what_is_no_resolver_and_no_strategy_is_refused(repo: ab.Repository) -> 
     begin(repo)
     for resolvers in NO_RESOLVERS:
         with pytest.raises(InvalidInputError):
-            repo.branch_merge("dev", resolvers=resolvers, strategy="source-wins")
+            repo.merge("dev", resolvers=resolvers, strategy="source")
     for strategy in ("", "ours", "SOURCE-WINS", None, 3):
         with pytest.raises(InvalidInputError, match="strategy"):
-            repo.branch_merge("dev", strategy=strategy)  # type: ignore[arg-type]
+            repo.merge("dev", strategy=strategy)  # type: ignore[arg-type]
 
 
 # Rows that one side deleted
@@ -307,7 +307,7 @@ def test_a_side_decides_on_deleted_rows_of_a_table(repo: ab.Repository) -> None:
     deleted(repo)
     for side, there in (("source", {2: SOURCE, 3: BASE}), ("target", {1: TARGET, 3: BASE})):
         repo.branch_create_from("main", side)
-        repo.branch_merge("dev", into=side, resolvers={T: side})
+        repo.merge("dev", into=side, resolvers={T: side})
         assert sorted(repo.snapshot_of(side)[T].to_arrow()["id"].to_pylist()) == sorted(there)
         for number, expected in there.items():
             assert row(repo, T, number, branch=side) == expected
@@ -321,8 +321,8 @@ def test_a_function_decides_on_deleted_rows(repo: ab.Repository) -> None:
         assert conflict.column is None
         return {**(conflict.source or conflict.target), "text": "kept"}
 
-    planned = repo.branch_merge("dev", resolvers={T: keep}, dry_run=True).plan
-    assert repo.branch_merge("dev", resolvers={T: keep}).plan == planned
+    planned = repo.merge("dev", resolvers={T: keep}, dry_run=True).plan
+    assert repo.merge("dev", resolvers={T: keep}).plan == planned
     assert row(repo, T, 1) == {**TARGET, "text": "kept"}
     assert row(repo, T, 2) == {**SOURCE, "text": "kept"}
     assert repo.snapshot()[T].count_rows() == 3
@@ -332,7 +332,7 @@ def test_a_function_may_delete_rows_or_leave_them_open(repo: ab.Repository) -> N
     deleted(repo)
     left = list(repo.conflicts("dev", resolvers={T: lambda found: None if found.source else NotImplemented}))
     assert [found.key for found in left] == [{"id": 1}]
-    repo.branch_merge("dev", resolvers={T: lambda _: None})
+    repo.merge("dev", resolvers={T: lambda _: None})
     assert repo.snapshot()[T].to_arrow()["id"].to_pylist() == [3]
 
 
@@ -341,7 +341,7 @@ def test_a_function_that_gives_no_row_is_told_so(repo: ab.Repository) -> None:
     with nothing_changes(repo):
         for answer in ("text", 3, {}, {"nowhere": 1}, {"id": 1, "n": "text"}, {"id": None}, {"id": 3}, {"n": 1}):
             with pytest.raises(InvalidInputError, match=T):
-                repo.branch_merge("dev", resolvers={T: lambda _: answer})  # noqa: B023 - it is called at once
+                repo.merge("dev", resolvers={T: lambda _: answer})  # noqa: B023 - it is called at once
 
 
 def test_columns_do_not_decide_on_deleted_rows(repo: ab.Repository) -> None:

@@ -64,7 +64,7 @@ class Case:
     merged: str = ""
     conflicts: tuple[tuple[ConflictKind, str | None], ...] = ()
     source_wins: str = ""
-    dest_wins: str = ""
+    target_wins: str = ""
 
 
 def schema(column: str | None) -> tuple[tuple[ConflictKind, str | None], ...]:
@@ -110,14 +110,14 @@ CASES = {
         target=(compute("c", "a * 20"),),
         conflicts=((ConflictKind.DIVERGENT_UPDATE, "c"),) * 2,
         source_wins="id, a, b, c: 1 1 x 10, 2 2 y 20",
-        dest_wins="id, a, b, c: 1 1 x 20, 2 2 y 40",
+        target_wins="id, a, b, c: 1 1 x 20, 2 2 y 40",
     ),
     "add_other_type": Case(
         source=(compute("c", "a * 10"), insert),
         target=(compute("c", "b"), put("b", "'z'")),
         conflicts=schema("c"),
         source_wins="id, a, b, c: 1 1 z 10, 2 2 y 20, 7 7 w None",
-        dest_wins="id, a, b, c: 1 1 z x, 2 2 y y, 7 7 w None",
+        target_wins="id, a, b, c: 1 1 z x, 2 2 y y, 7 7 w None",
     ),
     # Columns that go by another name
     "rename_rows": Case(
@@ -134,7 +134,7 @@ CASES = {
         target=(alter("a", name="w"),),
         conflicts=schema("a"),
         source_wins="id, z, b: 1 5 x, 2 2 y",
-        dest_wins="id, w, b: 1 5 x, 2 2 y",
+        target_wins="id, w, b: 1 5 x, 2 2 y",
     ),
     "rename_key": Case(
         source=(alter("id", name="nr"),), target=(put("a", "5"), insert), merged="nr, a, b: 1 5 x, 2 2 y, 7 7 w"
@@ -153,28 +153,28 @@ CASES = {
         target=(put("a", "5"), insert),
         conflicts=schema("a"),
         source_wins="id, b: 1 x, 2 y, 7 w",
-        dest_wins="id, a, b: 1 5 x, 2 2 y, 7 7 w",
+        target_wins="id, a, b: 1 5 x, 2 2 y, 7 7 w",
     ),
     "used_drop": Case(
         source=(put("a", "5"), insert),
         target=(drop("a"),),
         conflicts=schema("a"),
         source_wins="id, b, a: 1 x 5, 2 y 2, 7 w 7",
-        dest_wins="id, b: 1 x, 2 y, 7 w",
+        target_wins="id, b: 1 x, 2 y, 7 w",
     ),
     "drop_rename": Case(
         source=(drop("a"),),
         target=(alter("a", name="z"),),
         conflicts=schema("a"),
         source_wins="id, b: 1 x, 2 y",
-        dest_wins="id, z, b: 1 1 x, 2 2 y",
+        target_wins="id, z, b: 1 1 x, 2 2 y",
     ),
     "rename_drop": Case(
         source=(alter("a", name="z"),),
         target=(drop("a"),),
         conflicts=schema("a"),
         source_wins="id, b, z: 1 x 1, 2 y 2",
-        dest_wins="id, b: 1 x, 2 y",
+        target_wins="id, b: 1 x, 2 y",
     ),
     # Types
     "type_rows": Case(
@@ -195,7 +195,7 @@ CASES = {
         target=(alter("a", type=pa.int32()),),
         conflicts=schema("a"),
         source_wins="id, a, b: 1 1.0 x, 2 2.0 y",
-        dest_wins="id, a, b: 1 1 x, 2 2 y",
+        target_wins="id, a, b: 1 1 x, 2 2 y",
     ),
     "type_misfit": Case(source=(alter("a", type=pa.int32()),), target=(put("a", str(BIG)),), conflicts=schema(None)),
     "misfit_type": Case(source=(put("a", str(BIG)),), target=(alter("a", type=pa.int32()),), conflicts=schema(None)),
@@ -210,7 +210,7 @@ CASES = {
         target=(put("b", "'q'"), put("a", "a")),
         conflicts=((ConflictKind.DELETE_VS_UPDATE, None),),
         source_wins="id, a, b: 2 2 y",
-        dest_wins="id, a, b: 1 1 q, 2 2 y",
+        target_wins="id, a, b: 1 1 q, 2 2 y",
     ),
     "strict_new": Case(
         source=(compute("c", "a * 10"), alter("c", nullable=False)), target=(insert,), conflicts=schema(None)
@@ -230,21 +230,21 @@ CASES = {
         target=(put("b", "'q'"),),
         conflicts=schema(None),
         source_wins="id, a, b: 1 1 x, 2 2 y; a",
-        dest_wins="id, a, b: 1 1 q, 2 2 y",
+        target_wins="id, a, b: 1 1 q, 2 2 y",
     ),
     "rows_key": Case(
         source=(put("b", "'q'"),),
         target=(key_is("a"),),
         conflicts=schema(None),
         source_wins="id, a, b: 1 1 q, 2 2 y",
-        dest_wins="id, a, b: 1 1 x, 2 2 y; a",
+        target_wins="id, a, b: 1 1 x, 2 2 y; a",
     ),
     "key_other": Case(
         source=(key_is("a"),),
         target=(key_is("b"),),
         conflicts=schema(None),
         source_wins="id, a, b: 1 1 x, 2 2 y; a",
-        dest_wins="id, a, b: 1 1 x, 2 2 y; b",
+        target_wins="id, a, b: 1 1 x, 2 2 y; b",
     ),
     # Shape and rows at once: all conflicts are told.
     "both_kinds": Case(
@@ -252,7 +252,7 @@ CASES = {
         target=(alter("a", name="w"), put("b", "'t'")),
         conflicts=((ConflictKind.SCHEMA, "a"), (ConflictKind.DIVERGENT_UPDATE, "b")),
         source_wins="id, z, b: 1 1 s, 2 2 y",
-        dest_wins="id, w, b: 1 1 t, 2 2 y",
+        target_wins="id, w, b: 1 1 t, 2 2 y",
     ),
 }
 
@@ -284,9 +284,9 @@ def found(repo: ab.Repository, branch: str, key: str) -> str:
 
 def test_changes_that_fit_together_are_all_made(repo: ab.Repository) -> None:
     cases = begin(repo, is_clean=True)
-    planned = repo.branch_merge("source", into="target", dry_run=True).plan
+    planned = repo.merge("source", into="target", dry_run=True).plan
     assert planned.conflicts == ()
-    assert repo.branch_merge("source", into="target").plan == planned
+    assert repo.merge("source", into="target").plan == planned
     for key, case in cases.items():
         assert found(repo, "target", key) == case.merged, key
     merged = repo.snapshot_of("target")
@@ -302,22 +302,22 @@ def test_changes_that_do_not_fit_are_reported_or_decided(repo: ab.Repository) ->
         told = [(conflict.kind, conflict.column) for conflict in conflicts if conflict.table == key]
         assert told == list(case.conflicts), key
     assert all(conflict.problem for conflict in conflicts)
-    assert repo.branch_merge("source", into="target", dry_run=True).plan.conflicts == tuple(conflicts)
+    assert repo.merge("source", into="target", dry_run=True).plan.conflicts == tuple(conflicts)
     with nothing_changes(repo), pytest.raises(MergeConflictError) as caught:
-        repo.branch_merge("source", into="target")
+        repo.merge("source", into="target")
     assert caught.value.conflicts == tuple(conflicts)
-    for strategy in ("source_wins", "dest_wins"):
+    for strategy in ("source_wins", "target_wins"):
         repo.branch_create_from("target", strategy)
         check_strategy(repo, cases, strategy)
 
 
 def check_strategy(repo: ab.Repository, cases: dict[str, Case], name: str) -> None:
     """A strategy decides what it can; without the rest, which is still in conflict, it merges."""
-    strategy = name.replace("_", "-")
+    strategy = name.removesuffix("_wins")
     outcomes = {key: getattr(case, name) for key, case in cases.items()}
     left = sorted(key for key, outcome in outcomes.items() if not outcome)
     with pytest.raises(MergeConflictError) as caught:
-        repo.branch_merge("source", into=name, strategy=strategy)
+        repo.merge("source", into=name, strategy=strategy)
     assert sorted(conflict.table for conflict in caught.value.conflicts) == left
     assert tuple(repo.conflicts("source", into=name, strategy=strategy)) == caught.value.conflicts
     part = f"{name}-source"
@@ -325,8 +325,8 @@ def check_strategy(repo: ab.Repository, cases: dict[str, Case], name: str) -> No
     with repo.transaction(part) as tx:
         for key in left:
             tx.drop_table(key)
-    planned = repo.branch_merge(part, into=name, strategy=strategy, dry_run=True).plan
-    assert repo.branch_merge(part, into=name, strategy=strategy).plan == planned
+    planned = repo.merge(part, into=name, strategy=strategy, dry_run=True).plan
+    assert repo.merge(part, into=name, strategy=strategy).plan == planned
     for key, outcome in outcomes.items():
         if outcome:
             assert found(repo, name, key) == outcome, key

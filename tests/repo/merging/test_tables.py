@@ -50,7 +50,7 @@ to_v    v     v5    v6    v     v     v     vo
 to_w    w     w5    w6    w     w     w     wo
 over    to    to    to    to    vo    wo    to
 """)
-KNOWN_DEST_WINS = parse_grid("""
+KNOWN_TARGET_WINS = parse_grid("""
         keep  set5  set6  drop  to_v  to_w  over
 keep    t     t5    t6    -     v     w     to
 set5    t5    t5    t6    -     v5    w5    to
@@ -78,7 +78,7 @@ more    tm    tm    tm    tm    tm
 text    ts    ts    ts    ts    ts
 bare    tn    tn    tn    tn    tn
 """)
-NEW_DEST_WINS = parse_grid("""
+NEW_TARGET_WINS = parse_grid("""
         keep  new   more  text  bare
 keep    -     tn    tm    ts    tn
 new     tn    tn    tm    ts    tn
@@ -88,8 +88,8 @@ bare    tn    tn    tm    ts    tn
 """)
 # A row that only one side has comes along, but for the column that lost.
 EXCEPTIONS = {
-    ("source-wins", "text", "more"): "t: 1=s 2=None",
-    ("dest-wins", "more", "text"): "t: 1=s 2=None",
+    ("source", "text", "more"): "t: 1=s 2=None",
+    ("target", "more", "text"): "t: 1=s 2=None",
 }
 
 KNOWN_OPERATIONS: dict[str, Callable[[Transaction, str], object]] = {
@@ -109,8 +109,8 @@ NEW_OPERATIONS: dict[str, Callable[[Transaction, str], object]] = {
     "bare": lambda tx, t: create(tx, t, "n", key=[]),
 }
 GRIDS: dict[str, dict[str, Grid]] = {
-    "known": {"fail": KNOWN, "source-wins": KNOWN_SOURCE_WINS, "dest-wins": KNOWN_DEST_WINS},
-    "new": {"fail": NEW, "source-wins": NEW_SOURCE_WINS, "dest-wins": NEW_DEST_WINS},
+    "known": {"fail": KNOWN, "source": KNOWN_SOURCE_WINS, "target": KNOWN_TARGET_WINS},
+    "new": {"fail": NEW, "source": NEW_SOURCE_WINS, "target": NEW_TARGET_WINS},
 }
 OPERATIONS = {"known": KNOWN_OPERATIONS, "new": NEW_OPERATIONS}
 # They tell nothing new but where they meet what they are like.
@@ -180,9 +180,9 @@ def test_pairs_that_do_not_conflict_come_to_what_is_written_down(repo: ab.Reposi
     pairs = begin(repo, is_clean=True)
     for kind, pair in pairs:
         assert len({grid[pair] for grid in GRIDS[kind].values()}) == 1, "no strategy is needed"
-    planned = repo.branch_merge("source", into="target", dry_run=True).plan
+    planned = repo.merge("source", into="target", dry_run=True).plan
     assert planned.is_clean
-    assert repo.branch_merge("source", into="target").plan == planned
+    assert repo.merge("source", into="target").plan == planned
     states = found(repo, "target")
     for kind, pair in pairs:
         assert states.get(prefix_of(kind, pair), "-") == expected(kind, "fail", pair), (kind, pair)
@@ -199,15 +199,16 @@ def test_pairs_that_conflict_are_reported_or_decided_as_it_is_written_down(repo:
         wanted = ConflictKind.DIVERGENT_INSERT if (kind, cell) == ("new", "cell!") else KINDS[cell]
         assert kinds[prefix_of(kind, pair)] == {wanted}, (kind, pair)
     with nothing_changes(repo), pytest.raises(MergeConflictError) as caught:
-        repo.branch_merge("source", into="target")
+        repo.merge("source", into="target")
     assert caught.value.count == len(conflicts)
     assert caught.value.conflicts == tuple(conflicts[:100])
-    for strategy in ("source-wins", "dest-wins"):
-        repo.branch_create_from("target", strategy)
-        planned = repo.branch_merge("source", into=strategy, strategy=strategy, dry_run=True).plan
+    for strategy in ("source", "target"):
+        into = f"{strategy}-wins"
+        repo.branch_create_from("target", into)
+        planned = repo.merge("source", into=into, strategy=strategy, dry_run=True).plan
         assert planned.is_clean
-        assert repo.branch_merge("source", into=strategy, strategy=strategy).plan == planned
-        states = found(repo, strategy)
+        assert repo.merge("source", into=into, strategy=strategy).plan == planned
+        states = found(repo, into)
         for kind, pair in pairs:
             assert states.get(prefix_of(kind, pair), "-") == expected(kind, strategy, pair), (kind, pair)
 
@@ -220,8 +221,8 @@ def test_a_table_renamed_to_what_another_is_called_is_a_conflict_whatever_the_st
         tx.rename_table("s.t", "s.v")
     with repo.transaction() as tx:
         tx.create_table("s.v", SCHEMA)
-    for strategy in ("fail", "source-wins", "dest-wins"):
+    for strategy in ("fail", "source", "target"):
         (conflict,) = repo.conflicts("source", strategy=strategy)
         assert (conflict.table, conflict.kind) == ("s.v", ConflictKind.SCHEMA)
         with nothing_changes(repo), pytest.raises(MergeConflictError):
-            repo.branch_merge("source", strategy=strategy)
+            repo.merge("source", strategy=strategy)

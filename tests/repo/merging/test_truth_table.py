@@ -49,7 +49,7 @@ gone    -     -     -     -     -     -     -     -
 again   11    11    21    31    12    -     11    55
 other   55    55    55    55    55    55    55    55
 """)
-KEYED_DEST_WINS = parse_grid("""
+KEYED_TARGET_WINS = parse_grid("""
         keep  touch a2    a3    b2    gone  again other
 keep    11    11    21    31    12    -     11    55
 touch   11    11    21    31    12    -     11    55
@@ -82,7 +82,7 @@ a2      21    21    21    21    21    21
 both    22    22    22    22    22    22
 passing -     11    11    21    22    -
 """)
-NEW_DEST_WINS = parse_grid("""
+NEW_TARGET_WINS = parse_grid("""
         keep  new   same  a2    both  passing
 keep    -     11    11    21    22    -
 new     11    11    11    21    22    11
@@ -115,7 +115,7 @@ gone    -     -     -     -     -     -     11    55
 again   11    11    11    11    11    11    11+11 11+55
 other   55    55    55    55    55    55    11+55 55+55
 """)
-KEYLESS_DEST_WINS = parse_grid("""
+KEYLESS_TARGET_WINS = parse_grid("""
         keep  touch a2    a3    b2    gone  again other
 keep    11    11    21    31    12    -     11    55
 touch   11    11    21    31    12    -     11    55
@@ -160,14 +160,14 @@ CASES = [
                 key,
                 "11",
                 AFTER,
-                {"fail": KEYED, "source-wins": KEYED_SOURCE_WINS, "dest-wins": KEYED_DEST_WINS},
+                {"fail": KEYED, "source": KEYED_SOURCE_WINS, "target": KEYED_TARGET_WINS},
             ),
             Case(
                 f"s.new_{len(key)}",
                 key,
                 "-",
                 AFTER_NEW,
-                {"fail": NEW, "source-wins": NEW_SOURCE_WINS, "dest-wins": NEW_DEST_WINS},
+                {"fail": NEW, "source": NEW_SOURCE_WINS, "target": NEW_TARGET_WINS},
             ),
         )
     ],
@@ -176,7 +176,7 @@ CASES = [
         (),
         "11",
         AFTER,
-        {"fail": KEYLESS, "source-wins": KEYLESS_SOURCE_WINS, "dest-wins": KEYLESS_DEST_WINS},
+        {"fail": KEYLESS, "source": KEYLESS_SOURCE_WINS, "target": KEYLESS_TARGET_WINS},
     ),
 ]
 
@@ -287,11 +287,11 @@ def test_pairs_that_do_not_conflict_come_to_what_is_written_down(repo: ab.Reposi
     for name in ("source", "target"):
         repo.branch_create(name)
     do_pairs(repo, "source", "target", kinds=(True,))
-    planned = repo.branch_merge("source", into="target", dry_run=True).plan
+    planned = repo.merge("source", into="target", dry_run=True).plan
     assert planned.is_clean
     assert list(repo.conflicts("source", into="target")) == []
     check_counts(planned, "fail", but={case.name: case.numbers(is_clean=False) for case in CASES})
-    merged = repo.branch_merge("source", into="target")
+    merged = repo.merge("source", into="target")
     assert merged.plan == planned
     for case in CASES:
         assert found(repo, "target", case) == wanted(case, "fail", but=case.numbers(is_clean=False)), case.name
@@ -308,26 +308,26 @@ def test_pairs_that_conflict_are_reported_and_change_nothing(repo: ab.Repository
         by_address = addresses(repo, "target", case)
         own = [told(case, conflict, by_address) for conflict in conflicts if conflict.table == case.name]
         assert sorted(own) == sorted(expected_conflicts(case))
-    planned = repo.branch_merge("source", into="target", dry_run=True).plan
+    planned = repo.merge("source", into="target", dry_run=True).plan
     assert planned.conflict_count == len(conflicts) == sum(table.conflicts for table in planned.tables)
     assert planned.conflicts == tuple(conflicts[:100])
     with nothing_changes(repo), pytest.raises(MergeConflictError) as caught:
-        repo.branch_merge("source", into="target")
+        repo.merge("source", into="target")
     assert caught.value.count == len(conflicts)
     assert caught.value.conflicts == tuple(conflicts[:100])
 
 
-@pytest.mark.parametrize("strategy", ["source-wins", "dest-wins"])
+@pytest.mark.parametrize("strategy", ["source", "target"])
 def test_a_strategy_decides_every_pair_as_it_is_written_down(repo: ab.Repository, strategy: str) -> None:
     begin(repo)
     for name in ("source", "target"):
         repo.branch_create(name)
     do_pairs(repo, "source", "target", kinds=(True, False))
-    planned = repo.branch_merge("source", into="target", strategy=strategy, dry_run=True).plan
+    planned = repo.merge("source", into="target", strategy=strategy, dry_run=True).plan
     assert planned.is_clean
     assert list(repo.conflicts("source", into="target", strategy=strategy)) == []
     check_counts(planned, strategy, but={case.name: {} for case in CASES})
-    merged = repo.branch_merge("source", into="target", strategy=strategy)
+    merged = repo.merge("source", into="target", strategy=strategy)
     assert merged.plan == planned
     for case in CASES:
         assert found(repo, "target", case) == wanted(case, strategy, but={}), case.name

@@ -28,7 +28,7 @@ def test_each_cell_comes_from_the_side_that_changed_it(repo: ab.Repository) -> N
         tx.upsert("s.t", rows("o", "v", "o", "v", "-", "ov", "o"))
     with repo.transaction() as tx:
         tx.upsert("s.t", rows("v", "o", "o", "-", "v", "vo"))
-    assert repo.branch_merge("dev").plan.is_clean
+    assert repo.merge("dev").plan.is_clean
     found = repo.snapshot()["s.t"].to_arrow().sort_by("id")
     assert found.schema == base.schema
     expected = rows("o", "o", "o", "v", "-", "oo", "o")

@@ -51,8 +51,8 @@ def cross(repo: ab.Repository, *, strategy: str = "fail") -> None:
     """Merge dev and main into each other, both as they are now."""
     repo.tag_create("main-before", ref="main")
     repo.tag_create("dev-before", ref="dev")
-    repo.branch_merge("dev-before", into="main", strategy=strategy)
-    repo.branch_merge("main-before", into="dev", strategy=strategy)
+    repo.merge("dev-before", into="main", strategy=strategy)
+    repo.merge("main-before", into="dev", strategy=strategy)
 
 
 @pytest.mark.s3
@@ -64,9 +64,9 @@ def test_the_base_is_the_lowest_common_ancestor_and_not_the_nearest(known: ab.Re
     for value in (1, 2, 3):
         put(known, "main", 2, b=value)
     put(known, "from-first", 3, a=3)
-    known.branch_merge("from-first", into="main")
+    known.merge("from-first", into="main")
     put(known, "from-second", 1, a=1)  # back to what it was at the first, which only the right base tells from nothing
-    done = known.branch_merge("from-second", into="main")
+    done = known.merge("from-second", into="main")
     assert done.plan.base_commit_ids == (second,)
     assert cells(known, "main") == {1: (1, 0), 2: (0, 3), 3: (3, 0), 4: (0, 0)}
 
@@ -84,7 +84,7 @@ def test_what_was_taken_back_after_a_criss_cross_stays_taken_back(known: ab.Repo
     put(known, "dev", 2, a=0)
     add(known, "main", 3)
     delete(known, "dev", 5)
-    done = known.branch_merge(source, into=into)
+    done = known.merge(source, into=into)
     assert len(done.plan.base_commit_ids) == 2
     assert cells(known, into) == {1: (0, 0), 2: (0, 0), 3: (0, 0), 4: (0, 0)}
 
@@ -95,15 +95,15 @@ def test_what_a_criss_cross_decided_twice_is_a_conflict(known: ab.Repository) ->
     put(known, "main", 1, a=8, b=8)
     put(known, "dev", 2, a=7)
     delete(known, "main", 2)
-    cross(known, strategy="source-wins")
+    cross(known, strategy="source")
     assert cells(known, "main")[1] == (7, 7)
     assert cells(known, "dev")[1] == (8, 8)
     conflicts = [(found.key, found.column, found.base) for found in known.conflicts("dev", into="main")]
     assert conflicts == [({"id": 1}, "a", None), ({"id": 1}, "b", None), ({"id": 2}, None, conflicts[-1][2])]
     with nothing_changes(known), pytest.raises(MergeConflictError):
-        known.branch_merge("dev", into="main")
-    known.branch_merge("dev", into="main", strategy="dest-wins")
-    known.branch_merge("main", into="dev")
+        known.merge("dev", into="main")
+    known.merge("dev", into="main", strategy="target")
+    known.merge("main", into="dev")
     assert cells(known, "dev") == cells(known, "main") == {1: (7, 7), 2: (7, 0), 3: (0, 0), 4: (0, 0)}
 
 
@@ -113,7 +113,7 @@ def test_null_is_not_taken_for_what_a_criss_cross_could_not_agree_on(known: ab.R
     put(known, "main", 1, b=5)
     put(known, "dev", 2, b=5)
     put(known, "main", 2, b=None)
-    cross(known, strategy="source-wins")
+    cross(known, strategy="source")
     conflicts = [(found.key, found.column, found.source, found.target) for found in known.conflicts("dev")]
     assert conflicts == [({"id": 1}, "b", 5, None), ({"id": 2}, "b", None, 5)]
 
@@ -124,10 +124,10 @@ def test_a_criss_cross_that_both_sides_decided_alike_is_no_conflict(known: ab.Re
     put(known, "main", 1, a=8)
     known.tag_create("main-before", ref="main")
     known.tag_create("dev-before", ref="dev")
-    known.branch_merge("dev-before", into="main", strategy="source-wins")
-    known.branch_merge("main-before", into="dev", strategy="dest-wins")
+    known.merge("dev-before", into="main", strategy="source")
+    known.merge("main-before", into="dev", strategy="target")
     put(known, "dev", 2, a=1)
-    known.branch_merge("dev", into="main")
+    known.merge("dev", into="main")
     assert cells(known, "main") == {1: (7, 0), 2: (1, 0), 3: (0, 0), 4: (0, 0)}
 
 
@@ -138,16 +138,16 @@ def test_branches_merge_again_and_again_while_both_go_on(known: ab.Repository, m
         put(known, "dev", 1, a=turn)
         put(known, "main", 2, a=turn)
         add(known, "dev", 10 + turn)
-        known.branch_merge("dev", into="main")
+        known.merge("dev", into="main")
         put(known, "main", 1, b=turn)
         delete(known, "main", 10 + turn)  # the next merge must not bring it back
         if turn == 2:
-            known.branch_merge("main", into="dev")
+            known.merge("main", into="dev")
             assert cells(known, "dev") == cells(known, "main")
     assert cells(known, "main") == {1: (3, 3), 2: (3, 0), 3: (0, 0), 4: (0, 0)}
-    known.branch_merge("main", into="dev")
+    known.merge("main", into="dev")
     assert cells(known, "dev") == cells(known, "main")
-    assert known.branch_merge("main", into="dev").outcome is MergeOutcome.ALREADY_UP_TO_DATE
+    assert known.merge("main", into="dev").outcome is MergeOutcome.ALREADY_UP_TO_DATE
 
 
 def test_a_live_branch_merges_what_it_forked_and_nothing_that_main_did_before(known: ab.Repository) -> None:
@@ -155,7 +155,7 @@ def test_a_live_branch_merges_what_it_forked_and_nothing_that_main_did_before(kn
     put(known, "main", 1, a=5)  # the branch follows
     put(known, "dev", 2, a=6)  # from here on it does not
     put(known, "main", 1, a=0)
-    known.branch_merge("dev", into="main")
+    known.merge("dev", into="main")
     assert cells(known, "main") == {1: (0, 0), 2: (6, 0), 3: (0, 0), 4: (0, 0)}
 
 
@@ -166,7 +166,7 @@ def test_a_pulled_table_goes_on_from_what_was_pulled(known: ab.Repository) -> No
     known.branch_pull("dev", T)
     put(known, "dev", 2, a=0)  # as it was when the branch was made
     put(known, "main", 3, a=3)
-    known.branch_merge("dev", into="main")
+    known.merge("dev", into="main")
     assert cells(known, "main") == {1: (0, 0), 2: (0, 0), 3: (3, 0), 4: (0, 0)}
 
 
@@ -176,13 +176,13 @@ def test_a_squashed_merge_has_one_parent_and_the_same_rows(known: ab.Repository)
         put(known, "dev", 1, a=value)
     put(known, "main", 2, b=3)
     head = known.head_commit_id_for_branch("main")
-    done = known.branch_merge("dev", into="main", squash=True)
+    done = known.merge("dev", into="main", squash=True)
     assert done.commit is not None
     assert (done.commit.parent_commit_id, done.commit.merged_parent_commit_id) == (head, None)
     assert cells(known, "main") == {1: (2, 0), 2: (0, 3), 3: (0, 0), 4: (0, 0)}
-    assert known.branch_merge("dev", into="main", squash=True).outcome is MergeOutcome.ALREADY_UP_TO_DATE
+    assert known.merge("dev", into="main", squash=True).outcome is MergeOutcome.ALREADY_UP_TO_DATE
     put(known, "dev", 3, a=4)
-    known.branch_merge("dev", into="main")  # what is there already is no conflict
+    known.merge("dev", into="main")  # what is there already is no conflict
     assert cells(known, "main") == {1: (2, 0), 2: (0, 3), 3: (4, 0), 4: (0, 0)}
 
 
@@ -193,7 +193,7 @@ def test_a_branch_that_was_merged_can_be_deleted_at_once(known: ab.Repository) -
         tx.create_table("s.new", SCHEMA)
         tx.append("s.new", pa.table([[1], [1], [1]], schema=SCHEMA))
     put(known, "main", 2, a=2)
-    known.branch_merge("dev", into="main")
+    known.merge("dev", into="main")
     known.branch_delete("dev")
     assert cells(known, "main") == {1: (1, 0), 2: (2, 0), 3: (0, 0), 4: (0, 0)}
     put(known, "main", 1, a=5)
@@ -206,11 +206,11 @@ def test_a_live_branch_that_was_merged_is_merged_again_only_when_it_or_main_move
     put(known, "main", 1, a=1)
     put(known, "release", 2, a=2)
     for _ in range(2):
-        assert known.branch_merge("dev", into="release").outcome is MergeOutcome.MERGED
-        assert known.branch_merge("dev", into="release").outcome is MergeOutcome.ALREADY_UP_TO_DATE
+        assert known.merge("dev", into="release").outcome is MergeOutcome.MERGED
+        assert known.merge("dev", into="release").outcome is MergeOutcome.ALREADY_UP_TO_DATE
         assert cells(known, "release") == {1: (1, 0), 2: (2, 0), 3: (0, 0), 4: cells(known, "main")[4]}
         put(known, "main", 4, a=4)
     put(known, "dev", 3, a=3)
-    assert known.branch_merge("dev", into="release").outcome is MergeOutcome.MERGED
-    assert known.branch_merge("dev", into="release").outcome is MergeOutcome.ALREADY_UP_TO_DATE
+    assert known.merge("dev", into="release").outcome is MergeOutcome.MERGED
+    assert known.merge("dev", into="release").outcome is MergeOutcome.ALREADY_UP_TO_DATE
     assert cells(known, "release") == {1: (1, 0), 2: (2, 0), 3: (3, 0), 4: (4, 0)}

@@ -167,7 +167,7 @@ class Writer:
         name, ids = self._branch(), self._new_ids()
         with self.repo.transaction(name) as tx:
             self._append(tx, ids)
-        self.repo.branch_merge(name, into="main")
+        self.repo.merge(name, into="main")
         self.main += ids
         self.repo.branch_delete(name)
         return "merged"

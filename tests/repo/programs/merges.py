@@ -41,7 +41,7 @@ def state(repo: Repository, ref: str) -> dict[str, list[Any]]:
 
 
 def _merge(uri: str, name: str) -> None:
-    ab.open(uri).branch_merge(name, into="main", message=f"merge {name}")
+    ab.open(uri).merge(name, into="main", message=f"merge {name}")
 
 
 def _rebase(uri: str, name: str) -> None:
@@ -65,7 +65,7 @@ def merge_own_branch(course: Course, *, writer: int, merges: int) -> dict[str, A
             tx.upsert(ledger.STOCK, pa.table({"id": [writer], "mark": [mark]}))
         while True:
             try:
-                repo.branch_merge(name, into=course.branch, message=f"merge {mark}")
+                repo.merge(name, into=course.branch, message=f"merge {mark}")
                 break
             except AnabranchError as err:
                 if not err.retryable:

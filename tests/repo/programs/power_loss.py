@@ -92,7 +92,7 @@ class Writer:
         if not self.branches:
             return None
         branch = self.random.choice(self.branches)
-        self.repo.branch_merge(branch, into="main")
+        self.repo.merge(branch, into="main")
         return {"merged": branch}
 
     def run(self) -> dict[str, Any]:

@@ -67,7 +67,7 @@ def merge(
     here = open_session(repo=repo, storage_options=storage_option, actor=actor)
     target = into or here.current().name
     with _explained(source, target):
-        done = here.repository.branch_merge(
+        done = here.repository.merge(
             source,
             into=target,
             strategy=strategy,

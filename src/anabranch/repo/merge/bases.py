@@ -86,4 +86,4 @@ def _only_the_key(conflict: Conflict) -> Any:
 
 
 # Where two bases disagree, the virtual base has a cell, or a row with only its key, that differs from both.
-_NEITHER = Resolution(strategy=Strategy.DEST_WINS, resolvers={}, any_cell=_neither, any_row=_only_the_key)
+_NEITHER = Resolution(strategy=Strategy.TARGET, resolvers={}, any_cell=_neither, any_row=_only_the_key)

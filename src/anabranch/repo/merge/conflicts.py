@@ -11,16 +11,16 @@ __all__ = ["Conflict", "ConflictKind"]
 class ConflictKind(StrEnum):
     """The kind of a conflict.
 
-    `DivergentInsert` and `DivergentUpdate` are about one cell. `DeleteVsUpdate` is about a row, or, without a key, a
-    table. `SchemaConflict` is about a column or the shape of a table. `KeylessConflict` is a table without a key whose
-    rows cannot be matched.
+    `divergent_insert` and `divergent_update` are about one cell. `delete_vs_update` is about a row, or, without a key,
+    a table. `schema` is about a column or the shape of a table. `keyless` is a table without a key whose rows cannot be
+    matched.
     """
 
-    DIVERGENT_INSERT = "DivergentInsert"
-    DIVERGENT_UPDATE = "DivergentUpdate"
-    DELETE_VS_UPDATE = "DeleteVsUpdate"
-    SCHEMA = "SchemaConflict"
-    KEYLESS = "KeylessConflict"
+    DIVERGENT_INSERT = "divergent_insert"
+    DIVERGENT_UPDATE = "divergent_update"
+    DELETE_VS_UPDATE = "delete_vs_update"
+    SCHEMA = "schema"
+    KEYLESS = "keyless"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,9 +18,9 @@ _MAX_CONFLICTS_KEPT = 100
 class MergeOutcome(StrEnum):
     """The outcome of a merge: nothing to do, the target had not changed, or both sides had changed."""
 
-    ALREADY_UP_TO_DATE = "AlreadyUpToDate"
-    FAST_FORWARD = "FastForward"
-    MERGED = "Merged"
+    ALREADY_UP_TO_DATE = "already_up_to_date"
+    FAST_FORWARD = "fast_forward"
+    MERGED = "merged"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

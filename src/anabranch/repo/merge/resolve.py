@@ -27,8 +27,8 @@ class Strategy(StrEnum):
     """What to do with conflicts that no resolver resolves."""
 
     FAIL = "fail"
-    SOURCE_WINS = "source-wins"
-    DEST_WINS = "dest-wins"
+    SOURCE = "source"
+    TARGET = "target"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +84,7 @@ class Resolution:
 
     @property
     def _side(self) -> str | None:
-        return {Strategy.SOURCE_WINS: "source", Strategy.DEST_WINS: "target"}.get(self.strategy)
+        return None if self.strategy is Strategy.FAIL else self.strategy.value
 
 
 def parse_resolution(strategy: str, resolvers: Mapping[str, Any] | None) -> Resolution:

@@ -10,7 +10,7 @@ __all__ = ["MERGES"]
 
 
 def _merge(call: Call) -> Rows:
-    result = call.repository.branch_merge(
+    result = call.repository.merge(
         call["source"],
         into=call.get("into", call.branch),
         strategy=call.get("strategy", Strategy.FAIL),
