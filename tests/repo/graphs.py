@@ -6,10 +6,10 @@ from itertools import count
 
 import anabranch as ab
 from anabranch.ids import MAIN, BranchName, TableKey
-from anabranch.repo.log.entries import BranchMode, Changes, CommitKind, CommitRecord, GraphCommit, LogEntry, TableEntry
+from anabranch.repo.log.entries import Changes, CommitKind, CommitRecord, GraphCommit, LogEntry, TableEntry
 from anabranch.repo.log.making import CommitSpec
 from anabranch.repo.log.store import RepoStore
-from anabranch.repo.refs.live import view
+from anabranch.repo.log.view import View
 from anabranch.repo.write.homes import owns
 from anabranch.repo.write.publish import put_commit
 
@@ -30,11 +30,11 @@ class Graph:
         self.repo.branch_create_from(source, name, mode="live" if is_live else "pinned")
 
     def head(self, branch: str = MAIN) -> LogEntry:
-        """A branch as it shows itself now."""
-        return view(self.records, self.records.heads.get(BranchName(branch)))
+        return self.records.heads.get(BranchName(branch))
 
     def tip(self, branch: str = MAIN) -> CommitRecord:
-        return self.head(branch).head
+        """The head commit of a branch with the tables that the branch shows now."""
+        return View.now(self.records, self.head(branch)).record
 
     def entry(self, branch: str, key: TableKey = T) -> TableEntry | None:
         return self.records.commits.find_table(self.tip(branch), key)
@@ -46,7 +46,7 @@ class Graph:
     def merge(self, source: str, *keys: TableKey, into: str = MAIN) -> GraphCommit:
         """Make a commit of two parents that wrote to some tables."""
         theirs = self.head(source)
-        main = self.tip() if theirs.state.mode is BranchMode.LIVE else None
+        main = self.tip() if theirs.state.is_live else None
         changes = {key: self._written(into, key) for key in keys}
         return self._publish(into, changes, CommitKind.MERGE, merged=theirs.head.commit, main=main)
 

@@ -62,7 +62,6 @@ from anabranch.repo.merge.rebasing import rebase_branch
 from anabranch.repo.merge.resolve import Resolver, Strategy, parse_resolution
 from anabranch.repo.refs import branches, protection, reflog, tags
 from anabranch.repo.refs.branches import BranchInfo
-from anabranch.repo.refs.live import view
 from anabranch.repo.refs.resolve import Resolved, refuse_internal, require_kept, require_published, resolve
 from anabranch.repo.refs.tags import TagInfo
 from anabranch.repo.run import Run
@@ -179,8 +178,8 @@ class Repository:
         known = self._cached
         if known is not None and known.main_commit_id is None:
             return known
-        found = Resolved.of_entry(view(self._records, self._records.heads.get(self._branch)))
-        if known is None or (known.version, known.main_commit_id) != (found.version, found.record.saw):
+        found = Resolved.of_branch(self._records, self._records.heads.get(self._branch))
+        if known is None or (known.version, known.main_commit_id) != (found.version, found.view.main_id):
             self._cached = known = self._snapshot(found)
         self._seen[self._branch] = found.version
         return known
@@ -204,7 +203,7 @@ class Repository:
     def sync_branch(self, branch: str | None = None) -> Snapshot:
         """Bind this handle to the newest state of a branch."""
         target = self._named(branch)
-        self._cached = self._snapshot(Resolved.of_entry(view(self._records, self._records.heads.get(target))))
+        self._cached = self._snapshot(Resolved.of_branch(self._records, self._records.heads.get(target)))
         self._branch = target
         self._seen[target] = self._cached.version
         return self._cached
@@ -244,7 +243,7 @@ class Repository:
     def _find_snapshot(self, entry: LogEntry) -> Snapshot | None:
         """What was just published; None if it cannot be read now, which takes nothing back: who asks reads it then."""
         try:
-            return self._snapshot(Resolved.of_entry(view(self._records, entry)))
+            return self._snapshot(Resolved.of_branch(self._records, entry))
         except AnabranchError:
             return None
 
@@ -426,8 +425,8 @@ class Repository:
 
     def _resolve_recorded(self, ref: str) -> CommitRecord:
         """The commit that a ref stands for, as it was made: a live branch shows more of main by now."""
-        found = self._resolve(ref).record
-        return found if found.saw is None else self._records.commits.get(found.commit.graph_commit_id)
+        found = self._resolve(ref).view
+        return found.head if found.main_id is None else self._records.commits.get(found.commit.graph_commit_id)
 
     def _get_commit(self, commit_id: str) -> GraphCommit:
         return self._resolve(CommitId.parse(commit_id).value).record.commit
@@ -619,7 +618,7 @@ class Repository:
         """
         target = BranchName.parse_public(name)
         entry = self._records.heads.get(target)
-        snapshot = self._snapshot(Resolved.of_entry(view(self._records, entry)))
+        snapshot = self._snapshot(Resolved.of_branch(self._records, entry))
         stored = []
         for label, check in checked_checks(checks):
             if not isinstance(check, str):
@@ -908,7 +907,7 @@ class Repository:
         )
         if dry_run:
             return MergeResult(plan=plan_merge(self._records, wanted))
-        with self._holding(wanted.source) as records:
+        with self._holding(wanted.source.record) as records:
             merged = merge_branch(records, wanted)
         if merged.published is not None:
             self._on_published(merged.published)
@@ -998,7 +997,7 @@ class Repository:
             yield replace(self._records, lease=lease)
 
     def _merge_of(self, source: str, combiner: Combiner) -> BranchMerge:
-        found = self._resolve_published(source).record
+        found = self._resolve_published(source).view
         return BranchMerge(name=source, source=found, into=combiner.branch, combiner=combiner)
 
     def _combiner(

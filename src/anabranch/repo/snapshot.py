@@ -172,7 +172,7 @@ class Snapshot(Mapping[str, Table]):
     @property
     def main_commit_id(self) -> str | None:
         """The commit of main below a live branch. None on other branches."""
-        return self._record.saw
+        return self._record.main_id
 
     def __getitem__(self, key: str) -> Table:
         parsed = TableKey.parse(key)

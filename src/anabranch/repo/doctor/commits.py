@@ -10,8 +10,9 @@ from anabranch.repo.doctor.inventory import BrokenCommit, CommitFacts, Inventory
 from anabranch.repo.doctor.rebuild import Rebuilder
 from anabranch.repo.log import codec
 from anabranch.repo.log.commits import commit_path
-from anabranch.repo.log.entries import BranchMode, CommitRecord, LogEntry
+from anabranch.repo.log.entries import CommitRecord, LogEntry
 from anabranch.repo.log.store import RepoStore
+from anabranch.repo.log.view import View
 from anabranch.storage import documents, in_parallel
 
 __all__ = ["diagnose_commits", "inspect_commit", "inspect_remaining"]
@@ -101,7 +102,7 @@ class _Users:
 def _base_shown(inventory: Inventory, head: LogEntry) -> str:
     """Return the commit with the full map that a branch shows now. For a live branch, that is main's."""
     main = inventory.heads.get(MAIN)
-    return main.head.base if head.state.mode is BranchMode.LIVE and main is not None else head.head.base
+    return View.of(head, None if main is None else main.head).record.base
 
 
 def _broken_commit(
@@ -149,7 +150,7 @@ def _find_unexplained_tables(records: RepoStore, inventory: Inventory, commit_id
     record = records.commits.get(commit_id)
     parent = record.commit.parent_commit_id
     # A commit on a live branch shows main's tables, so its map may differ from that of its parent.
-    if parent is None or record.made_on is not None or parent in inventory.broken:
+    if parent is None or record.has_tables_of_main or parent in inventory.broken:
         return ()
     try:
         before = records.commits.tables_of(records.commits.get(parent))

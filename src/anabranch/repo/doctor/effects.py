@@ -8,9 +8,9 @@ from anabranch.errors import AnabranchError
 from anabranch.ids import MAIN, TableKey
 from anabranch.repo.doctor.findings import Case, Placement
 from anabranch.repo.doctor.inventory import Inventory, name_of, placement_of
-from anabranch.repo.log.entries import BranchMode, CommitRecord
+from anabranch.repo.log.entries import CommitRecord
 from anabranch.repo.log.store import RepoStore
-from anabranch.repo.refs.live import shown
+from anabranch.repo.log.view import View
 from anabranch.storage import in_parallel
 
 __all__ = ["with_effects"]
@@ -92,8 +92,7 @@ def _iter_refs(records: RepoStore, inventory: Inventory) -> Iterator[tuple[str, 
     for head in inventory.heads.values():
         if head.state.is_deleted or (head.branch.is_internal and head.branch.run_id is None):
             continue
-        is_live = head.state.mode is BranchMode.LIVE
-        yield name_of(head.branch), (shown(head, main.head) if is_live and main is not None else head).head
+        yield name_of(head.branch), View.of(head, None if main is None else main.head).record
     for tag in inventory.tags.values():
         try:
             yield tag.name, records.commits.get(tag.commit_id)

@@ -44,17 +44,15 @@ class CommitFacts:
     @classmethod
     def of(cls, record: CommitRecord) -> "CommitFacts":
         commit = record.commit
-        made_from = (commit.parent_commit_id, commit.merged_parent_commit_id, record.made_on, record.taken_from)
-        sources = tuple(dict.fromkeys(source for source in made_from if source is not None))
-        others = (record.saw, record.older, record.base)
+        others = (record.main_id, record.older, record.base)
         return cls(
             branch=commit.branch,
             version=commit.manifest_version,
             generation=commit.generation,
             created_at=commit.created_at,
             base=record.base,
-            made_from=sources,
-            related=(*sources, *(other for other in others if other is not None)),
+            made_from=record.sources,
+            related=(*record.sources, *(other for other in others if other is not None)),
             digest=digest_row(history_row(commit), commit.actor_id),
         )
 
@@ -110,11 +108,11 @@ class Inventory:
         named = [
             head.commit.graph_commit_id,
             head.base,
-            head.saw,
+            head.main_id,
             None if state.parent is None else state.parent.commit,
         ]
         if state.run is not None:
-            named += [state.run.origin, state.run.saw, state.run.commit_id]
+            named += [*state.run.started_on, state.run.commit_id]
         with self._lock:
             self.named.update(name for name in named if name is not None)
             if publishes:

@@ -18,7 +18,7 @@ from anabranch.repo.log import codec
 from anabranch.repo.log.clocks import as_text, store_microseconds
 from anabranch.repo.log.clones import CLONES
 from anabranch.repo.log.config import BRANCHES, RUNS, RepoConfig
-from anabranch.repo.log.entries import BranchMode, LogEntry
+from anabranch.repo.log.entries import LogEntry
 from anabranch.repo.log.numbered import NumberedLog
 from anabranch.repo.log.origins import ORIGIN
 from anabranch.repo.log.store import RepoStore
@@ -380,7 +380,7 @@ def _unknown_files(listed: _Listed) -> Iterator[Case]:
 
 def diagnose_branches(records: RepoStore, inventory: Inventory, stored: StoredHistory) -> list[Case]:
     """Return the problems of the logs. If main cannot be read, live branches cannot be read either."""
-    live = {name for name, head in inventory.heads.items() if head.state.mode is BranchMode.LIVE}
+    live = {name for name, head in inventory.heads.items() if head.state.is_live}
     alive = {name for name in live if not inventory.heads[name].state.is_deleted}
     found = _diagnose_main(records, inventory, stored)
     return [_with_refs(case, alive) if MAIN in case.finding.refs else case for case in found]

@@ -11,7 +11,6 @@ from anabranch.repo.log.collected import find_record
 from anabranch.repo.log.commits import commit_path
 from anabranch.repo.log.entries import (
     BranchEvent,
-    BranchMode,
     CommitKind,
     CommitRecord,
     GraphCommit,
@@ -101,7 +100,7 @@ class Rebuilder:
         parent, commits = record.commit.parent_commit_id, self._records.commits
         if parent is None:
             return {} if record.commit.kind is CommitKind.INIT else stored
-        if record.made_on is not None:
+        if record.has_tables_of_main:
             return stored  # a commit of a live branch: some of its tables are main's, not the parent's
         try:
             tables = commits.tables_of(commits.get(parent))
@@ -126,7 +125,7 @@ class Rebuilder:
             # The changes of the parent are all changes between the two full maps.
             between = () if parent_id == commit.graph_commit_id else commits.get(parent_id).changes
             touched = {*between, *(TableKey.parse(key) for key in record.commit.tables)}
-            if record.made_on is None and touched.isdisjoint(changed):
+            if not record.has_tables_of_main and touched.isdisjoint(changed):
                 return commits.tables_of(record)
         return None
 
@@ -184,7 +183,7 @@ def rebuild_newest(
 
 def _entry_after(before: LogEntry, record: CommitRecord | None) -> bytes | None:
     """Return the entry that published a commit on top of another entry, or None if it may have changed more."""
-    if before.state.mode is not BranchMode.PINNED or before.state.run is not None or before.state.is_deleted:
+    if before.state.is_live or before.state.run is not None or before.state.is_deleted:
         return None
     if record is None or record.commit.kind in _UNUSUAL:
         return None

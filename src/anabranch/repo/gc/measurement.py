@@ -19,9 +19,9 @@ from anabranch.repo.gc.usage import FileGroup, HolderKind, RepositoryStorage, Ta
 from anabranch.repo.gc.wanted import find_wanted, iter_held_entries
 from anabranch.repo.log.collected import list_collected
 from anabranch.repo.log.config import TABLES, RepoConfig
-from anabranch.repo.log.entries import BranchMode, CommitRecord, TableEntry
+from anabranch.repo.log.entries import CommitRecord, TableEntry
 from anabranch.repo.log.store import RepoStore
-from anabranch.repo.refs.live import shown
+from anabranch.repo.log.view import View
 from anabranch.storage import in_parallel, iter_in_parallel
 
 __all__ = ["Part", "measure_storage"]
@@ -202,8 +202,7 @@ def _iter_heads(records: RepoStore, roots: Roots) -> Iterator[tuple[str, TableKe
     """Yield every table in the current state of every branch. A live branch shows main's tables where it has none."""
     main = next(entry.head for entry in roots.heads if str(entry.branch) == MAIN)
     for entry in roots.heads:
-        seen = shown(entry, main) if entry.state.mode is BranchMode.LIVE else entry
-        for key, table in records.commits.tables_of(seen.head).items():
+        for key, table in View.of(entry, main).tables(records.commits).items():
             yield _label(str(entry.branch)), key, table
 
 

@@ -9,9 +9,9 @@ from anabranch.repo.gc.policy import Policy
 from anabranch.repo.history.ancestry import Ancestry
 from anabranch.repo.log.clones import Clones
 from anabranch.repo.log.commits import Commits
-from anabranch.repo.log.entries import BranchMode, CommitRecord, GraphCommit, LogEntry
+from anabranch.repo.log.entries import CommitRecord, GraphCommit, LogEntry
 from anabranch.repo.log.store import RepoStore
-from anabranch.repo.refs.live import shown
+from anabranch.repo.log.view import View
 from anabranch.repo.refs.tags import iter_tagged_since
 from anabranch.storage import in_parallel
 
@@ -155,22 +155,21 @@ class _Search:
             parent = entry.state.parent
             if parent is None or entry.state.run is not None:
                 continue
-            holder, head = str(entry.branch), entry.head
-            if entry.state.mode is BranchMode.LIVE:
-                head = shown(entry, main).head
-                self._keep_table_bases(ancestry, entry, head, main)
+            holder, view = str(entry.branch), View.of(entry, main)
+            self._keep_table_bases(ancestry, holder, view, main)
             self._keep(holder, [parent.commit])
             others = {MAIN: main}
             if parent.branch in heads:
                 others[str(parent.branch)] = heads[parent.branch].head
             for other in others.values():
-                self._keep(holder, (base.graph_commit_id for base in ancestry.find_bases(head, other)))
+                self._keep(holder, (base.graph_commit_id for base in ancestry.find_bases(view.head, other)))
 
-    def _keep_table_bases(self, ancestry: Ancestry, entry: LogEntry, head: CommitRecord, main: CommitRecord) -> None:
+    def _keep_table_bases(self, ancestry: Ancestry, holder: str, view: View, main: CommitRecord) -> None:
         """Keep the merge bases of the tables that a live branch has changed. Each table has bases of its own."""
-        for key in entry.state.own:
-            bases = ancestry.find_table_bases(head, main, key)
-            self._keep(str(entry.branch), (base.commit.graph_commit_id for base in bases))
+        record = view.record
+        for key in view.own:
+            bases = ancestry.find_table_bases(record, main, key)
+            self._keep(holder, (base.commit.graph_commit_id for base in bases))
 
 
 def is_lock(branch: BranchName) -> bool:
@@ -267,7 +266,7 @@ class _Lifetime:
         `times` is when each entry of the log was written.
         """
         run = self._last.state.run
-        kept = set() if run is None else set(filter(None, (run.origin, run.saw)))
+        kept = set() if run is None else set(run.started_on)
         if policy.keeps_all:
             kept.update(self._commits)
             for head in self._heads.values():

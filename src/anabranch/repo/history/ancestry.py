@@ -216,9 +216,9 @@ class Ancestry:
     # One table
 
     def _table_tip(self, record: CommitRecord, key: TableKey) -> _Tip:
-        if record.saw is None or self._owns(record.commit, key):
+        if record.main_id is None or self._owns(record.commit, key):
             return self._tip(record)
-        return _Tip(commit_id=record.saw, generation=self._get(record.saw).commit.generation)
+        return _Tip(commit_id=record.main_id, generation=self._get(record.main_id).commit.generation)
 
     def _parents_of_table(self, key: TableKey) -> ParentsOf:
         return lambda origin: tuple(dict.fromkeys(self._iter_table_parents(origin, key)))
@@ -263,21 +263,21 @@ class Ancestry:
             self._states[position] = self._records.heads.get_numbered(BranchName(position[0]), position[1]).state
         return self._states[position]
 
-    def _forked_at(self, commit: GraphCommit, saw: str, key: TableKey) -> str:
+    def _forked_at(self, commit: GraphCommit, main_id: str, key: TableKey) -> str:
         """Return the newest commit of main with the table version that a live branch forked.
 
         This is the commit of main that the branch's commit was made on, unless a run had started on an older one.
         """
         mine = self._entry(commit.graph_commit_id, key)
         if mine is None or mine.forked_from is None:
-            return saw
-        history = self._records.commits.iter_history(self._read(saw))
+            return main_id
+        history = self._records.commits.iter_history(self._read(main_id))
         earlier = (older.parent_commit_id for older in history if str(key) in older.tables)
-        for commit_id in chain([saw], filter(None, earlier)):
+        for commit_id in chain([main_id], filter(None, earlier)):
             found = self._entry(commit_id, key)
             if found is not None and (found.home, found.version) == mine.forked_from:
                 return commit_id
-        return saw
+        return main_id
 
 
 class _Queue:

@@ -216,7 +216,7 @@ class TableFeed:
         """
         rest = iter(commits)
         first = next((commit for commit in rest if commit.branch != MAIN), None)
-        if first is None or self._records.commits.get(first.graph_commit_id).saw is None:
+        if first is None or self._records.commits.get(first.graph_commit_id).main_id is None:
             return frozenset()
         others = takewhile(lambda each: each.branch == first.branch and each.kind is not CommitKind.FREEZE, rest)
         return frozenset(commit.graph_commit_id for commit in (first, *others))

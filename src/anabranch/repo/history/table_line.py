@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from itertools import islice
 
 from anabranch.ids import MAIN, BranchName, TableKey
-from anabranch.repo.log.entries import BranchMode, CommitKind, CommitRecord, GraphCommit, TableEntry
+from anabranch.repo.log.entries import CommitKind, CommitRecord, GraphCommit, TableEntry
 from anabranch.repo.log.store import RepoStore
-from anabranch.repo.refs.live import shown
+from anabranch.repo.log.view import View
 from anabranch.storage.parallel import in_parallel
 
 __all__ = ["TableChange", "iter_table_changes"]
@@ -29,13 +29,13 @@ class TableChange:
 class _Step:
     """One commit that changed the table, or froze a live branch.
 
-    `saw` is the commit of main that a live branch was based on. Only on a live branch `before` is set, because main may
-    have changed the table between two commits of the branch. Elsewhere it is the state after the older step.
+    `main_id` is the commit of main that a live branch was based on. Only on a live branch `before` is set, because main
+    may have changed the table between two commits of the branch. Elsewhere it is the state after the older step.
     """
 
     commit: GraphCommit
     after: TableEntry | None
-    saw: str | None
+    main_id: str | None
     before: TableEntry | None
 
 
@@ -47,23 +47,23 @@ def iter_table_changes(records: RepoStore, record: CommitRecord, key: TableKey) 
     """
     seen: set[str] = set()
     steps = _iter_steps(records, record, key)
-    state, saw = records.commits.find_table(record, key), record.saw
+    state, main_id = records.commits.find_table(record, key), record.main_id
     step = next(steps, None)
     while step is not None:
         if state != step.after:
             # The branch was live: main changed the table after this step.
-            yield from _iter_unseen(_iter_main(records, key, saw, newest=state, until=step.after), seen)
+            yield from _iter_unseen(_iter_main(records, key, main_id, newest=state, until=step.after), seen)
         older = next(steps, None)
         if _is_live(step) or _is_freeze(step):
-            state, saw = step.before, step.saw
+            state, main_id = step.before, step.main_id
         else:
-            state, saw = None if older is None else older.after, None
+            state, main_id = None if older is None else older.after, None
         if not _is_freeze(step):
             change = TableChange(commit=step.commit, before=state, after=step.after)
             yield from _iter_unseen(iter((change,)), seen)
         step = older
     if state is not None:
-        yield from _iter_unseen(_iter_main(records, key, saw, newest=state, until=None), seen)
+        yield from _iter_unseen(_iter_main(records, key, main_id, newest=state, until=None), seen)
 
 
 def _iter_unseen(changes: Iterator[TableChange], seen: set[str]) -> Iterator[TableChange]:
@@ -75,10 +75,10 @@ def _iter_unseen(changes: Iterator[TableChange], seen: set[str]) -> Iterator[Tab
 
 
 def _iter_main(
-    records: RepoStore, key: TableKey, saw: str | None, *, newest: TableEntry | None, until: TableEntry | None
+    records: RepoStore, key: TableKey, main_id: str | None, *, newest: TableEntry | None, until: TableEntry | None
 ) -> Iterator[TableChange]:
     """Yield the changes of main from the state `newest` down to the state `until`, newest first."""
-    start = records.heads.get(BranchName(MAIN)).head if saw is None else records.commits.get(saw)
+    start = records.heads.get(BranchName(MAIN)).head if main_id is None else records.commits.get(main_id)
     steps = _iter_steps(records, start, key)
     step = next((step for step in steps if step.after == newest), None)
     while step is not None and step.after != until:
@@ -88,7 +88,7 @@ def _iter_main(
 
 
 def _is_live(step: _Step) -> bool:
-    return step.saw is not None
+    return step.main_id is not None
 
 
 def _is_freeze(step: _Step) -> bool:
@@ -107,15 +107,14 @@ def _read_step(records: RepoStore, commit: GraphCommit, key: TableKey) -> _Step:
     record = records.commits.get(commit.graph_commit_id)
     after = records.commits.find_table(record, key)
     if commit.kind is CommitKind.FREEZE:
-        return _Step(commit=commit, after=after, saw=None, before=after)
-    before = None if record.saw is None else _state_before(records, record, key)
-    return _Step(commit=commit, after=after, saw=record.saw, before=before)
+        return _Step(commit=commit, after=after, main_id=None, before=after)
+    before = None if record.main_id is None else _state_before(records, record, key)
+    return _Step(commit=commit, after=after, main_id=record.main_id, before=before)
 
 
 def _state_before(records: RepoStore, record: CommitRecord, key: TableKey) -> TableEntry | None:
     """Return the table right before a commit of a live branch, as the view of the branch had it then."""
     commit = record.commit
     entry = records.heads.get_numbered(BranchName(commit.branch), commit.manifest_version - 1)
-    if entry.state.mode is BranchMode.LIVE and record.saw is not None:
-        entry = shown(entry, records.commits.get(record.saw))
-    return records.commits.find_table(entry.head, key)
+    view = View.of(entry, View(head=record).find_main(records.commits))
+    return view.find_table(records.commits, key)

@@ -174,8 +174,8 @@ class CommitRecord:
 
     Tables can also come from commits that are not parents. `made_on` is the commit of main that a live branch showed
     when the commit was made on it or froze it. `taken_from` is the commit that a pull took its tables from, or the
-    commit of main under a live branch that was merged. `saw` is the commit of main that a live branch shows: the
-    current one, or the one at the time of the commit.
+    commit of main under a live branch that was merged. `main_id` is the commit of main below the tables: the one at the
+    time of the commit, or that of a `View`. It is None on pinned branches.
 
     `collected_at` is when the commit was collected. It is set only if the commit was read from its own object.
     """
@@ -185,7 +185,7 @@ class CommitRecord:
     changes: Mapping[TableKey, TableEntry | None]
     recent: tuple[tuple[Any, ...], ...]
     older: str | None
-    saw: str | None = None
+    main_id: str | None = None
     made_on: str | None = None
     taken_from: str | None = None
     collected_at: int | None = None
@@ -193,6 +193,22 @@ class CommitRecord:
     @property
     def origin(self) -> "Origin":
         return Origin(commit=self.commit, made_on=self.made_on, taken_from=self.taken_from)
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The commits that this one was made from: its parents first, then those that only tables came from."""
+        commit = self.commit
+        found = (commit.parent_commit_id, commit.merged_parent_commit_id, self.made_on, self.taken_from)
+        return tuple(dict.fromkeys(source for source in found if source is not None))
+
+    @property
+    def has_tables_of_main(self) -> bool:
+        """Whether some tables may be main's, not the parent's: it was made on a live branch, or froze one."""
+        return self.made_on is not None
+
+    def pinned(self) -> "CommitRecord":
+        """Return the commit as the head of a pinned branch: its tables do not follow main."""
+        return replace(self, main_id=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,7 +232,7 @@ class Parent:
 class RunState:
     """The state of a run, which every entry of its hidden branch contains.
 
-    `origin` is the commit that the run started from, and `saw` that of main if its target is live. When the run is
+    `origin` is the commit that the run started from, and `main_id` that of main if its target is live. When the run is
     published, `published_after` is the version of the target after which its commit may be found, and `commit_id` is
     that commit.
     """
@@ -226,10 +242,15 @@ class RunState:
     origin: str
     phase: RunPhase
     metadata: Mapping[str, str] = field(hash=False)
-    saw: str | None = None
+    main_id: str | None = None
     published_after: int | None = None
     commit_id: str | None = None
     error: str | None = None
+
+    @property
+    def started_on(self) -> tuple[str, ...]:
+        """The commits whose tables the run started with."""
+        return (self.origin,) if self.main_id is None else (self.origin, self.main_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,6 +275,14 @@ class BranchState:
     is_protected: bool = False
     checks: tuple[tuple[str, str], ...] = ()
     run: RunState | None = None
+
+    @property
+    def is_live(self) -> bool:
+        return self.mode is BranchMode.LIVE
+
+    def follows_main(self, key: TableKey) -> bool:
+        """Return whether a table is main's current one: the branch is live and has not changed or dropped it."""
+        return self.is_live and key not in self.own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

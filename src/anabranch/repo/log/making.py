@@ -7,7 +7,6 @@ from anabranch.ids import MAIN, TableKey
 from anabranch.repo.log.commits import is_due_for_full_map, next_page
 from anabranch.repo.log.entries import (
     BranchEvent,
-    BranchMode,
     Changes,
     CommitKind,
     CommitRecord,
@@ -16,8 +15,9 @@ from anabranch.repo.log.entries import (
     TableMap,
 )
 from anabranch.repo.log.store import RepoStore
+from anabranch.repo.log.view import View
 
-__all__ = ["CommitSpec", "Guard", "Inspect", "make_record", "record_view"]
+__all__ = ["CommitSpec", "Guard", "Inspect", "make_record", "pin_view"]
 
 # Read a commit before it is published, and raise to refuse it.
 Inspect = Callable[[CommitRecord, TableMap], None]
@@ -54,23 +54,23 @@ class CommitSpec:
 
 
 def make_record(
-    records: RepoStore, head: LogEntry, changes: Changes, spec: CommitSpec, main: CommitRecord | None
+    records: RepoStore, before: LogEntry, view: View, changes: Changes, spec: CommitSpec
 ) -> tuple[CommitRecord, TableMap | None]:
-    """Return the commit after a head, and its table map if it stores the full one.
+    """Return the commit that changes the tables of a view, and its table map if it stores the full one.
 
-    `main` is the state of main under a live branch, also of one that this commit freezes.
+    `before` is the entry that the commit follows. Its branch may be another one than that of the view.
     """
-    context, parent = records.context, head.head
-    seen = None if main is None or parent.saw is None else main.commit
-    made_from = [made for made in (parent.commit, spec.merged_parent, spec.taken_from, seen) if made is not None]
+    context, parent = records.context, view.record
+    main = None if view.main is None else view.main.commit
+    made_from = [made for made in (parent.commit, spec.merged_parent, spec.taken_from, main) if made is not None]
     commit = GraphCommit(
         graph_commit_id=context.new_id(),
-        manifest_branch=None if str(head.branch) == MAIN else str(head.branch),
-        manifest_version=head.number + 1,
+        manifest_branch=None if str(before.branch) == MAIN else str(before.branch),
+        manifest_version=before.number + 1,
         parent_commit_id=parent.commit.graph_commit_id,
         merged_parent_commit_id=_id_of(spec.merged_parent),
         actor_id=context.actor,
-        created_at=max(context.clock(), head.at, *(made.created_at for made in made_from)),
+        created_at=max(context.clock(), before.at, *(made.created_at for made in made_from)),
         message=spec.message,
         kind=spec.kind,
         metadata=dict(spec.metadata),
@@ -78,15 +78,15 @@ def make_record(
         generation=1 + max(made.generation for made in made_from),
     )
     recent, older = next_page(parent)
-    is_live = head.state.mode is BranchMode.LIVE
+    is_live = before.state.is_live and not spec.freezes
     record = CommitRecord(
         commit=commit,
         base=parent.base,
         changes={**parent.changes, **changes},
         recent=recent,
         older=older,
-        saw=parent.saw if is_live else None,
-        made_on=_id_of(seen),
+        main_id=view.main_id if is_live else None,
+        made_on=_id_of(main),
         taken_from=_id_of(spec.taken_from),
     )
     if is_live:
@@ -101,11 +101,15 @@ def _id_of(commit: GraphCommit | None) -> str | None:
     return None if commit is None else commit.graph_commit_id
 
 
-def record_view(records: RepoStore, entry: LogEntry, *, message: str) -> LogEntry:
-    """Store what a live branch shows as a commit of its own, and return the planned entry with that commit as head."""
+def pin_view(records: RepoStore, entry: LogEntry, view: View, *, message: str) -> LogEntry:
+    """Return a planned entry with a view as its head.
+
+    If no commit holds the tables of the view, because main has moved below a live branch, store one that does.
+    """
+    if view.is_recorded:
+        return replace(entry, head=view.record.pinned())
     before = replace(entry, number=entry.number - 1)
-    main = None if entry.head.saw is None else records.commits.get(entry.head.saw)
     spec = CommitSpec(message=message, kind=CommitKind.FREEZE, metadata={})
-    record, full_map = make_record(records, before, {}, spec, main)
+    record, full_map = make_record(records, before, view, {}, spec)
     records.commits.put(record, full_map)
     return replace(entry, at=record.commit.created_at, head=record)

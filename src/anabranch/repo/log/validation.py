@@ -136,7 +136,7 @@ def check_record(record: CommitRecord) -> CommitRecord:
     check_commit_id(record.base, "base commit")
     named = {
         "older commit": record.older,
-        "commit of main": record.saw,
+        "commit of main": record.main_id,
         "commit below": record.made_on,
         "source commit": record.taken_from,
     }
@@ -151,7 +151,7 @@ def check_run(run: RunState) -> RunState:
     BranchName.parse(run.target.value)
     check_integer(run.target_created_as, "log entry")
     check_commit_id(run.origin, "origin")
-    check_optional_id(run.saw, "commit of main")
+    check_optional_id(run.main_id, "commit of main")
     check_optional_id(run.commit_id, "commit id")
     if run.published_after is not None:
         check_integer(run.published_after, "version")

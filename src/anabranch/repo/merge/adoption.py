@@ -11,8 +11,8 @@ from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log.entries import Changes, CommitKind, LogEntry, TableEntry
 from anabranch.repo.log.making import CommitSpec
 from anabranch.repo.log.store import RepoStore
+from anabranch.repo.log.view import View
 from anabranch.repo.merge.combiner import Combiner, Sides
-from anabranch.repo.refs.live import view
 from anabranch.repo.write.homes import check_primary_key, check_unique, free_dataset, home_for_writing, owns
 from anabranch.repo.write.publish import Published, publish
 
@@ -75,7 +75,7 @@ def adopt_table(
 ) -> Published:
     """Publish an existing Lance table as a new table. It is a shallow clone, so no data is copied."""
     head = records.heads.get(branch)
-    if records.commits.find_table(view(records, head).head, key) is not None:
+    if View.now(records, head).find_table(records.commits, key) is not None:
         raise TableExistsError(f"table '{key}' already exists", hint="pass another name")
     adopted = Pin(home=source, version=source.head_version())
     if not adopted.open().has_stable_row_ids:
@@ -101,10 +101,10 @@ def adopt_table(
 
 
 def _publish(records: RepoStore, head: LogEntry, key: TableKey, entry: TableEntry, *, message: str) -> Published:
-    before = records.commits.find_table(view(records, head).head, key)
+    before = View.now(records, head).find_table(records.commits, key)
 
     def rebase(newer: LogEntry) -> Changes:
-        if records.commits.find_table(view(records, newer).head, key) != before:
+        if View.now(records, newer).find_table(records.commits, key) != before:
             raise WriteConflictError(
                 f"table '{key}' was created concurrently by another commit", hint="pass another name"
             )

@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from anabranch.errors import CommitNotFoundError, InvalidInputError, WriteConflictError
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log.collected import require_uncollected
-from anabranch.repo.log.entries import BranchMode, Changes, CommitKind, CommitRecord, LogEntry, TableEntry, TableMap
+from anabranch.repo.log.entries import Changes, CommitKind, CommitRecord, LogEntry, TableEntry, TableMap
 from anabranch.repo.log.making import CommitSpec
 from anabranch.repo.log.store import RepoStore
+from anabranch.repo.log.view import View
 from anabranch.repo.merge.combiner import Combiner, Sides
-from anabranch.repo.refs.live import shown, view
 from anabranch.repo.refs.resolve import is_made_by
 from anabranch.repo.write.homes import owns
 from anabranch.repo.write.publish import Published, publish
@@ -44,7 +44,7 @@ def revert_commit(
     text = message or f"Revert {commit.commit.message or commit.commit.graph_commit_id}"
     spec = _spec(commit, message=text, kind=CommitKind.REVERT)
     expected = records.heads.get(branch)
-    if expected.state.mode is BranchMode.LIVE and commit.commit.branch == str(branch):
+    if expected.state.is_live and commit.commit.branch == str(branch):
         tables = records.commits.tables_of(expected.head)
         unchanged = (key for key in sides.followed if tables.get(key) == sides.after[key])
         spec = replace(spec, released=frozenset(unchanged))
@@ -89,16 +89,15 @@ def _sides(records: RepoStore, record: CommitRecord) -> _Sides:
     found = before.head
     if found.commit.graph_commit_id != commit.parent_commit_id and commit.parent_commit_id is not None:
         found = records.commits.get(commit.parent_commit_id)
-    elif before.state.mode is BranchMode.LIVE and after.head.saw is not None:
-        found = shown(before, records.commits.get(after.head.saw)).head
+    elif before.state.is_live:
+        found = View.of(before, View.of(after).find_main(records.commits)).record
     # A table may get its old state by pointer, so the data of that state must not have been collected.
     require_uncollected(records.context, found.commit.graph_commit_id)
     keys = [TableKey.parse(key) for key in commit.tables]
-    is_live = before.state.mode is BranchMode.LIVE
     return _Sides(
         before={key: records.commits.find_table(found, key) for key in keys},
         after={key: records.commits.find_table(after.head, key) for key in keys},
-        followed=frozenset(key for key in keys if is_live and key not in before.state.own),
+        followed=frozenset(filter(before.state.follows_main, keys)),
     )
 
 
@@ -113,7 +112,7 @@ def _merge(
             raise WriteConflictError(
                 f"branch '{entry.branch}' became {entry.state.mode} concurrently", hint="read the branch and try again"
             )
-        tables = records.commits.tables_of(view(records, entry).head)
+        tables = View.now(records, entry).tables(records.commits)
         if any(tables.get(key) != before[key] for key in spec.released):
             raise WriteConflictError(
                 f"branch '{entry.branch}' moved concurrently", hint="read the branch and try again"

@@ -5,18 +5,18 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 from anabranch.errors import WriteConflictError
-from anabranch.ids import MAIN, BranchName, TableKey
+from anabranch.ids import BranchName, TableKey
 from anabranch.repo.history.ancestry import Ancestry
 from anabranch.repo.log.collected import collected_errors
-from anabranch.repo.log.entries import BranchMode, Changes, CommitKind, CommitRecord, LogEntry, TableEntry
+from anabranch.repo.log.entries import Changes, CommitKind, CommitRecord, LogEntry, TableEntry
 from anabranch.repo.log.making import CommitSpec, Guard, Inspect
 from anabranch.repo.log.store import RepoStore
+from anabranch.repo.log.view import View, find_main
 from anabranch.repo.merge.bases import Bases
 from anabranch.repo.merge.combiner import Combination, Combiner, Sides
 from anabranch.repo.merge.conflicts import Conflict
 from anabranch.repo.merge.plan import MergeOutcome, MergePlan, MergeResult, changes_table, plan_of
 from anabranch.repo.merge.tables import is_same_state
-from anabranch.repo.refs.live import shown
 from anabranch.repo.write.publish import Published, publish
 
 __all__ = ["BranchMerge", "MergedBranch", "iter_conflicts", "merge_branch", "plan_merge"]
@@ -30,7 +30,7 @@ class BranchMerge:
     """
 
     name: str
-    source: CommitRecord
+    source: View
     into: BranchName
     combiner: Combiner
     message: str | None = None
@@ -108,19 +108,19 @@ class _BranchMerger:
         self.changes: Changes = {}
         self.head = records.heads.get(request.into)
         # Use one state of main below a live target for the whole merge, also if main moves.
-        is_live = self.head.state.mode is BranchMode.LIVE
-        self.main = records.heads.get(BranchName(MAIN)).head if is_live else None
+        self.main = find_main(records, self.head)
+        self._source = request.source.record
 
     @property
     def spec(self) -> CommitSpec:
         request, source = self._request, self._request.source
-        main = None if source.saw is None else self._records.commits.get(source.saw).commit
+        main = source.find_main(self._records.commits)
         return CommitSpec(
             message=f"Merge {request.name} into {request.into}" if request.message is None else request.message,
             kind=CommitKind.MERGE,
             metadata=request.metadata or {},
             merged_parent=None if request.squash else source.commit,
-            taken_from=None if request.squash else main,
+            taken_from=None if request.squash or main is None else main.commit,
             inspect=request.inspect,
             guard=request.guard,
         )
@@ -136,15 +136,14 @@ class _BranchMerger:
     def is_up_to_date(self, head: LogEntry) -> bool:
         """Return whether a branch has all commits of the source, including those of main below a live source."""
         source = self._request.source
-        is_live = head.state.mode is BranchMode.LIVE
-        if source.saw is not None and is_live and source.commit == head.head.commit:
+        if source.main_id is not None and head.state.is_live and source.commit == head.head.commit:
             return True  # A live branch merged into itself.
-        if not self._ancestry.is_ancestor(source, head.head):
+        if not self._ancestry.is_ancestor(source.head, head.head):
             return False
-        seen = None if source.saw is None else self._records.commits.get(source.saw)
-        if seen is None or self._ancestry.is_ancestor(seen, head.head):
+        main = source.find_main(self._records.commits)
+        if main is None or self._ancestry.is_ancestor(main, head.head):
             return True
-        return self._ancestry.has_merged_live(source, seen, head.head)
+        return self._ancestry.has_merged_live(source.head, main, head.head)
 
     def changes_on(self, head: LogEntry) -> Changes:
         """Stage the merge on top of a head. Raise MergeConflictError if conflicts are left."""
@@ -166,27 +165,25 @@ class _BranchMerger:
         return collected_errors(self._records.context, lambda: self._iter_bases(self._target_on(head)))
 
     def _iter_bases(self, target: CommitRecord) -> Iterator[str]:
-        source, tables_of = self._request.source, self._records.commits.tables_of
+        source, tables_of = self._source, self._records.commits.tables_of
         yield from (base.graph_commit_id for base in self._ancestry.find_bases(source, target))
         for key in {*tables_of(source), *tables_of(target)}:
             found = self._ancestry.find_table_bases(source, target, key)
             yield from (base.commit.graph_commit_id for base in found)
 
     def _target_on(self, head: LogEntry) -> CommitRecord:
-        # A branch that was live at the start of the merge may have been frozen since.
-        main = self.main if head.state.mode is BranchMode.LIVE else None
-        return head.head if main is None else shown(head, main).head
+        return View.of(head, self.main).record
 
     def sides(self, head: LogEntry) -> Sides:
         """Return the tables to merge: those that differ between the sides, and all tables of the target."""
         target = self._target_on(head)
-        ours, theirs = (self._records.commits.tables_of(record) for record in (self._request.source, target))
+        ours, theirs = (self._records.commits.tables_of(record) for record in (self._source, target))
         bases = Bases(records=self._records, ancestry=self._ancestry, combiner=self._request.combiner)
         base: dict[TableKey, TableEntry] = {}
         for key in {*ours, *theirs, *self._former_keys(target)}:
             is_removed = key not in ours and key not in theirs
             if is_removed or not is_same_state(ours.get(key), theirs.get(key)):
-                found = bases.find(self._request.source, target, key)
+                found = bases.find(self._source, target, key)
                 if found is not None:
                     base[key] = found
         touched = {key for key in {*ours, *theirs} if key in base or not is_same_state(ours.get(key), theirs.get(key))}
@@ -194,14 +191,14 @@ class _BranchMerger:
 
     def _former_keys(self, target: CommitRecord) -> set[TableKey]:
         """Return the table keys of the merge bases. Both sides may have renamed these tables since."""
-        commits, source = self._records.commits, self._request.source
+        commits, source = self._records.commits, self._source
         ids = {base.graph_commit_id for base in self._ancestry.find_bases(source, target)}
-        ids |= {record.saw for record in (source, target) if record.saw is not None}
+        ids |= {record.main_id for record in (source, target) if record.main_id is not None}
         return {key for commit_id in ids for key in commits.tables_of(commits.get(commit_id))}
 
     def plan(self, head: LogEntry, combination: Combination | None) -> MergePlan:
         """Return the plan of a merge on a head. Without a combination the target is up to date."""
-        source, target = self._request.source, head.head
+        source, target = self._source, head.head
         bases = self._ancestry.find_bases(source, target)
         plan = MergePlan(
             source=self._request.name,

@@ -1,16 +1,17 @@
 """Rebase a branch: apply its own commits again on top of another state."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from anabranch.errors import InvalidInputError
 from anabranch.ids import TableKey
 from anabranch.repo.history.ancestry import Ancestry
 from anabranch.repo.log.collected import collected_errors, require_uncollected
-from anabranch.repo.log.entries import BranchEvent, BranchMode, CommitKind, CommitRecord, GraphCommit, LogEntry
+from anabranch.repo.log.entries import BranchEvent, CommitKind, CommitRecord, GraphCommit, LogEntry
 from anabranch.repo.log.making import CommitSpec, make_record
 from anabranch.repo.log.store import RepoStore
+from anabranch.repo.log.view import View
 from anabranch.repo.merge.combiner import Combiner, Sides
 from anabranch.repo.refs.protection import refuse_protected
 from anabranch.repo.write.publish import move_branch
@@ -39,7 +40,7 @@ def rebase_branch(records: RepoStore, onto: CommitRecord, combiner: Combiner) ->
 
     def decide(head: LogEntry) -> LogEntry | None:
         refuse_protected(head)
-        if head.state.mode is BranchMode.LIVE:
+        if head.state.is_live:
             raise InvalidInputError(
                 f"branch '{head.branch}' is live and follows main already",
                 hint="freeze it first, or merge main into it",
@@ -57,7 +58,7 @@ def rebase_branch(records: RepoStore, onto: CommitRecord, combiner: Combiner) ->
         records.context.store.sync_all()  # One call for the files of all commits, instead of one call for each file.
         newest = made[-1]
         at = max(records.context.clock(), newest.commit.created_at)
-        return records.heads.next_entry(head, BranchEvent.REBASED, at=at, head=replace(newest, saw=None))
+        return records.heads.next_entry(head, BranchEvent.REBASED, at=at, head=newest.pinned())
 
     entry = move_branch(records, combiner.branch, decide, made=lambda: made[1:], attempts=_MAX_ATTEMPTS)
     if not made:
@@ -120,8 +121,8 @@ def _replay(
         what = f"commit {commit.commit.graph_commit_id} on top of {onto.commit.graph_commit_id}"
         combined.conflicts.check_none(what)
         if combined.changes:
-            parent = replace(head, head=made[-1])
-            record, full_map = make_record(records, parent, combined.changes, _spec(commit.commit), None)
+            view = View(head=made[-1])
+            record, full_map = make_record(records, head, view, combined.changes, _spec(commit.commit))
             records.commits.put(record, full_map, durable=False)
             made.append(record)
     return made

@@ -14,7 +14,6 @@ from anabranch.format import staging
 from anabranch.format.staging import Pin
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log.entries import (
-    BranchMode,
     Changes,
     CommitKind,
     GraphCommit,
@@ -25,8 +24,8 @@ from anabranch.repo.log.entries import (
 )
 from anabranch.repo.log.making import CommitSpec, Inspect
 from anabranch.repo.log.store import RepoStore
+from anabranch.repo.log.view import View
 from anabranch.repo.merge.combiner import Combiner, Sides
-from anabranch.repo.refs.live import shown
 from anabranch.repo.runs.runs import (
     RUN_ID,
     close_run,
@@ -190,7 +189,7 @@ class _Carrier:
         self.entry = entry
         run = run_state(entry)
         self._target: BranchName = run.target
-        self._saw = None if run.saw is None else records.commits.get(run.saw)
+        self._main = None if run.main_id is None else records.commits.get(run.main_id)
         self._before = records.commits.tables_of(records.commits.get(run.origin))
         mine = records.commits.tables_of(entry.head)
         touched = ((key, mine.get(key)) for key in entry.state.own)
@@ -228,9 +227,7 @@ class _Carrier:
 
     def _tables_of(self, head: LogEntry) -> TableMap:
         """Return the tables of the target. For a live target, tables of main are those that the run was based on."""
-        if head.state.mode is BranchMode.LIVE and self._saw is not None:
-            head = shown(head, self._saw)
-        return self._records.commits.tables_of(head.head)
+        return View.of(head, self._main).tables(self._records.commits)
 
     def _carry_table(self, key: TableKey, tables: TableMap) -> "TableEntry | _ToBeMerged | None":
         mine, before, theirs = self._mine[key], self._before.get(key), tables.get(key)

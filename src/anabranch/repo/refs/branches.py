@@ -1,6 +1,6 @@
 """Create, list, delete and restore branches, each by the next entry of their log."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 
@@ -13,7 +13,7 @@ from anabranch.errors import (
 from anabranch.ids import MAIN, BranchName, TagName
 from anabranch.repo.log.collected import require_uncollected
 from anabranch.repo.log.entries import BranchEvent, BranchMode, BranchState, LogEntry, Parent
-from anabranch.repo.log.making import record_view
+from anabranch.repo.log.making import pin_view
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.refs.protection import refuse_protected
 from anabranch.repo.refs.resolve import Resolved
@@ -116,9 +116,9 @@ def create_branch(
                 description=description,
                 expires_at=expires_at,
             ),
-            head=replace(record, saw=None) if source.is_recorded else record,
+            head=record,
         )
-        return entry if source.is_recorded else record_view(records, entry, message=f"Branch {name}")
+        return pin_view(records, entry, source.view, message=f"Branch {name}")
 
     entry = records.heads.create(name, first_entry, verify=lambda entry: _verify_created(records, entry, source))
     if entry is None:

@@ -7,8 +7,8 @@ from anabranch.errors import BusyError, InvalidInputError
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.log.arguments import checked_limit
 from anabranch.repo.log.collected import require_uncollected
-from anabranch.repo.log.entries import BranchEvent, BranchMode, LogEntry, TableEntry
-from anabranch.repo.log.making import record_view
+from anabranch.repo.log.entries import BranchEvent, LogEntry, TableEntry
+from anabranch.repo.log.making import pin_view
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.refs.branches import newest_entry, refuse_in_use, refuse_orphan
 from anabranch.repo.refs.protection import refuse_protected
@@ -58,14 +58,11 @@ def reset_branch(records: RepoStore, branch: BranchName, target: Resolved) -> Lo
 
     def decide(head: LogEntry) -> LogEntry:
         refuse_protected(head)
-        if head.state.mode is BranchMode.LIVE:
+        if head.state.is_live:
             old = _old_position(records, head, target)
             return records.heads.next_entry(head, BranchEvent.RESET, head=old.head, own=old.state.own)
-        to = replace(target.record, saw=None) if target.is_recorded else target.record
-        entry = records.heads.next_entry(head, BranchEvent.RESET, head=to)
-        if target.is_recorded:
-            return entry
-        return record_view(records, entry, message=f"Reset {branch} to {target.branch}")
+        entry = records.heads.next_entry(head, BranchEvent.RESET)
+        return pin_view(records, entry, target.view, message=f"Reset {branch} to {target.branch}")
 
     return records.heads.move(branch, decide, verify=partial(_require_uncollected, records))
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import islice, takewhile
 
@@ -16,9 +16,9 @@ from anabranch.errors import (
 from anabranch.ids import MAIN, BranchName, CommitId, Ref, TagName
 from anabranch.repo.log.clocks import StampedAhead, find_stamped_ahead
 from anabranch.repo.log.collected import refuse_collected, require_uncollected
-from anabranch.repo.log.entries import BranchMode, CommitRecord, GraphCommit, LogEntry
+from anabranch.repo.log.entries import CommitRecord, GraphCommit, LogEntry
 from anabranch.repo.log.store import RepoStore
-from anabranch.repo.refs.live import is_recorded, shown, view
+from anabranch.repo.log.view import View
 from anabranch.repo.refs.tags import TagInfo, find_tag
 
 __all__ = ["Resolved", "is_made_by", "refuse_internal", "require_kept", "require_published", "resolve"]
@@ -26,55 +26,46 @@ __all__ = ["Resolved", "is_made_by", "refuse_internal", "require_kept", "require
 _PREFIX = re.compile(r"[0-9A-HJKMNP-TV-Z]{4,25}", re.IGNORECASE)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Resolved:
-    """A commit, with the branch and version by which it was found, if it was.
+    """What a ref stands for: its view, and the branch and version by which it was found, if it was.
 
     `is_head` says that a branch was named as it is now, `is_old` that the commit was found in the log of a branch that
-    need not exist any more. Where `is_recorded` is false, a live branch shows main as no commit of its own has it.
+    need not exist any more.
     """
 
-    def __init__(
-        self,
-        record: CommitRecord,
-        *,
-        branch: BranchName | None,
-        version: int,
-        is_head: bool = False,
-        is_old: bool = False,
-        is_recorded: bool = True,
-    ) -> None:
-        self.record = record
-        self.branch = branch
-        self.version = version
-        self.is_head = is_head
-        self.is_old = is_old
-        self.is_recorded = is_recorded
+    view: View
+    branch: BranchName | None
+    version: int
+    is_head: bool = False
+    is_old: bool = False
 
     @classmethod
-    def of_entry(
-        cls, entry: LogEntry, *, is_head: bool = False, is_old: bool = False, is_recorded: bool = True
-    ) -> "Resolved":
-        return cls(
-            entry.head,
-            branch=entry.branch,
-            version=entry.number,
-            is_head=is_head,
-            is_old=is_old,
-            is_recorded=is_recorded,
-        )
+    def of_entry(cls, entry: LogEntry, *, is_old: bool = False) -> "Resolved":
+        """Return what a log entry recorded."""
+        return cls(view=View.of(entry), branch=entry.branch, version=entry.number, is_old=is_old)
+
+    @classmethod
+    def of_branch(cls, records: RepoStore, entry: LogEntry) -> "Resolved":
+        """Return a branch as it is now, given its newest entry."""
+        return cls(view=View.now(records, entry), branch=entry.branch, version=entry.number, is_head=True)
 
     @classmethod
     def of_commit(cls, record: CommitRecord) -> "Resolved":
-        return cls(record, branch=None, version=record.commit.manifest_version)
+        return cls(view=View(head=record), branch=None, version=record.commit.manifest_version)
+
+    @property
+    def record(self) -> CommitRecord:
+        return self.view.record
 
     def get_commit(self) -> GraphCommit:
         """The commit that holds exactly these tables."""
-        if not self.is_recorded:
+        if not self.view.is_recorded:
             raise InvalidInputError(
                 f"live branch '{self.branch}' shows tables of main that no commit of its own records",
                 hint="name a commit or main, or make a pinned branch from it first",
             )
-        return self.record.commit
+        return self.view.commit
 
 
 def resolve(ref: Ref, records: RepoStore) -> Resolved:
@@ -82,8 +73,8 @@ def resolve(ref: Ref, records: RepoStore) -> Resolved:
         return Resolved.of_entry(records.heads.get_numbered(BranchName.parse(ref.name), ref.version), is_old=True)
     if ref.at is not None:
         entry = _entry_at(ref, records)
-        at_that_time = _shown_at(entry, ref, records)
-        return Resolved.of_entry(at_that_time, is_old=True, is_recorded=is_recorded(entry, at_that_time))
+        main = _entry_at(replace(ref, name=MAIN), records).head if entry.state.is_live else None
+        return replace(Resolved.of_entry(entry, is_old=True), view=View.of(entry, main))
     start = _resolve_name(ref.name, records)
     return start if ref.back == 0 else _back(start, ref, records)
 
@@ -99,8 +90,7 @@ def _resolve_name(name: str, records: RepoStore) -> Resolved:
     branch = BranchName.parse(name)
     entry = records.heads.find(branch)
     if entry is not None and not entry.state.is_deleted:
-        now = view(records, entry)
-        return Resolved.of_entry(now, is_head=True, is_recorded=is_recorded(entry, now))
+        return Resolved.of_branch(records, entry)
     if (tag := _find_tag(name, records)) is not None:
         return Resolved.of_commit(records.commits.get(tag.commit_id))
     if _PREFIX.fullmatch(name) and (record := _by_prefix(name.upper(), records)) is not None:
@@ -149,11 +139,10 @@ def require_published(found: Resolved, records: RepoStore) -> Resolved:
 
 def require_kept(found: Resolved, records: RepoStore) -> Resolved:
     """Refuse a collected commit. A log entry does not record that, so the commit of an old entry is looked up."""
-    refuse_collected(found.record)
+    refuse_collected(found.view.head)
     if found.is_old:
-        require_uncollected(records.context, found.record.commit.graph_commit_id)
-        if found.record.saw is not None and not found.is_recorded:
-            require_uncollected(records.context, found.record.saw)
+        for commit_id in found.view.commit_ids:
+            require_uncollected(records.context, commit_id)
     return found
 
 
@@ -176,15 +165,7 @@ def _back(start: Resolved, ref: Ref, records: RepoStore) -> Resolved:
     commit = next(islice(records.commits.iter_history(start.record), ref.back, None), None)
     if commit is None:
         raise CommitNotFoundError(f"{ref} goes back before the first commit", hint="go back less far")
-    found = Resolved.of_commit(records.commits.get(commit.graph_commit_id))
-    return Resolved(found.record, branch=start.branch, version=found.version)
-
-
-def _shown_at(entry: LogEntry, ref: Ref, records: RepoStore) -> LogEntry:
-    """Return what a branch showed at a time, given its newest entry at that time."""
-    if entry.state.mode is not BranchMode.LIVE:
-        return entry
-    return shown(entry, _entry_at(replace(ref, name=MAIN), records).head)
+    return replace(Resolved.of_commit(records.commits.get(commit.graph_commit_id)), branch=start.branch)
 
 
 def _entry_at(ref: Ref, records: RepoStore) -> LogEntry:

@@ -32,10 +32,10 @@ from anabranch.repo.log.entries import (
 )
 from anabranch.repo.log.heads import Decide
 from anabranch.repo.log.history_tables import commits_since
-from anabranch.repo.log.making import record_view
+from anabranch.repo.log.making import pin_view
 from anabranch.repo.log.store import RepoStore
+from anabranch.repo.log.view import View
 from anabranch.repo.refs.branches import newest_entry
-from anabranch.repo.refs.live import is_recorded, view
 from anabranch.repo.refs.protection import refuse_protected
 
 __all__ = [
@@ -138,15 +138,15 @@ def _require_still(records: RepoStore, head: LogEntry) -> None:
 def _first_entry(
     records: RepoStore, head: LogEntry, run_id: str, *, message: str, metadata: Mapping[str, str]
 ) -> LogEntry:
-    shown = view(records, head)
-    commit, now = shown.head.commit, max(records.context.clock(), shown.head.commit.created_at)
+    view = View.now(records, head)
+    commit, now = view.commit, max(records.context.clock(), view.commit.created_at)
     run = RunState(
         target=head.branch,
         target_created_as=head.state.created_as,
         origin=commit.graph_commit_id,
         phase=RunPhase.RUNNING,
         metadata=metadata,
-        saw=shown.head.saw,
+        main_id=view.main_id,
     )
     entry = LogEntry(
         branch=BranchName.of_run(run_id),
@@ -163,11 +163,9 @@ def _first_entry(
             description=message,
             run=run,
         ),
-        head=shown.head,
+        head=view.head,
     )
-    if is_recorded(head, shown):
-        return replace(entry, head=replace(shown.head, saw=None))
-    entry = record_view(records, entry, message=f"Run on {head.branch}")
+    entry = pin_view(records, entry, view, message=f"Run on {head.branch}")
     origin = entry.head.commit.graph_commit_id
     return replace(entry, state=replace(entry.state, run=replace(run, origin=origin)))
 

@@ -11,7 +11,7 @@ from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log.entries import CommitRecord, GraphCommit, TableMap
 from anabranch.repo.log.making import CommitSpec
 from anabranch.repo.log.store import RepoStore
-from anabranch.repo.refs.live import view
+from anabranch.repo.log.view import View
 from anabranch.repo.transaction import Transaction
 from anabranch.repo.write.publish import Published
 
@@ -49,7 +49,7 @@ def publish_batch(
     A branch has a batch if one of the commits that led to its head is of this epoch of the query, or of a later one.
     They are looked through back to the query's last one; for its first batch, if the table is older, all of them.
     """
-    head = view(records, records.heads.get(branch)).head
+    head = View.now(records, records.heads.get(branch)).record
     if records.commits.find_table(head, batch.table) is not None and _is_in(
         records.commits.iter_history(head), batch, until=None
     ):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from anabranch.errors import BranchNotFoundError, ClockSkewError
-from anabranch.ids import MAIN, BranchName
+from anabranch.ids import BranchName
 from anabranch.repo.log.clocks import check_clock
 from anabranch.repo.log.collected import mark_collected, record_collected
 from anabranch.repo.log.commits import commit_path
@@ -23,7 +23,7 @@ from anabranch.repo.log.entries import (
 from anabranch.repo.log.heads import Decide
 from anabranch.repo.log.making import CommitSpec, make_record
 from anabranch.repo.log.store import RepoStore
-from anabranch.repo.refs.live import shown
+from anabranch.repo.log.view import View, find_main
 from anabranch.repo.refs.protection import refuse_ended, refuse_protected
 from anabranch.repo.write.settle import ForeignWrite, settle_published
 from anabranch.repo.write.settlement import Settlement, prepare_settlement
@@ -120,9 +120,7 @@ class _Attempt:
         self._expected = expected
         self._spec = spec
         self._rebase = rebase
-        if expected.state.mode is BranchMode.LIVE and main is None:
-            main = records.heads.get(BranchName(MAIN)).head
-        self._main = main
+        self._main = find_main(records, expected) if main is None else main
         self.changes = changes
         self.made: tuple[CommitRecord, ...] = ()
         self.settlement = Settlement()
@@ -138,14 +136,14 @@ class _Attempt:
         if spec.guard is None:
             refuse_protected(head)
         refuse_ended(head)
-        ground = _ground(head, spec, self._main)
-        record, full_map = make_record(records, ground, self.changes, spec, self._main)
+        view = View.of(head, self._main).without(spec.released)
+        record, full_map = make_record(records, head, view, self.changes, spec)
         _run_checks(records, head, record, full_map, spec)
         refuse_removed_files(records.context, head.home_branch, self.changes, staged_since=spec.staged_since)
         records.commits.put(record, full_map, durable=False)
         self.made = (record,)
         self.settlement = prepare_settlement(records, head, self.changes)
-        return _entry_of(records, ground, record, self.changes, spec)
+        return _entry_of(records, head, record, self.changes, spec)
 
     def _require_same_branch(self, head: LogEntry) -> None:
         if head.state.created_as != self._expected.state.created_as:
@@ -236,22 +234,12 @@ def _run_checks(
         spec.inspect(record, tables)
 
 
-def _ground(head: LogEntry, spec: CommitSpec, main: CommitRecord | None) -> LogEntry:
-    """Return the head that the commit builds on: of a live branch, with main under it and without released tables."""
-    if head.state.mode is not BranchMode.LIVE or main is None:
-        return head
-    kept = tuple(key for key in head.state.own if key not in spec.released)
-    state = replace(head.state, own=kept)
-    live = shown(replace(head, state=state), main)
+def _entry_of(records: RepoStore, head: LogEntry, record: CommitRecord, changes: Changes, spec: CommitSpec) -> LogEntry:
+    """Return the entry that publishes a commit, with the tables that the branch or run has changed by now."""
+    state = head.state
+    mode, own = state.mode, state.own
     if spec.freezes:
-        return replace(live, state=replace(state, mode=BranchMode.PINNED, own=()))
-    return live
-
-
-def _entry_of(
-    records: RepoStore, ground: LogEntry, record: CommitRecord, changes: Changes, spec: CommitSpec
-) -> LogEntry:
-    own = ground.state.own
-    if ground.state.mode is BranchMode.LIVE or ground.state.run is not None:
-        own = tuple(sorted({*own, *changes}))
-    return records.heads.next_entry(ground, spec.event, at=record.commit.created_at, head=record, own=own)
+        mode, own = BranchMode.PINNED, ()
+    elif state.is_live or state.run is not None:
+        own = tuple(sorted({*state.own} - spec.released | {*changes}))
+    return records.heads.next_entry(head, spec.event, at=record.commit.created_at, head=record, mode=mode, own=own)

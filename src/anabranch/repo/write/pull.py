@@ -4,18 +4,14 @@ from dataclasses import dataclass
 
 from anabranch.errors import BranchNotFoundError, InvalidInputError, TableNotFoundError, WriteConflictError
 from anabranch.ids import MAIN, BranchName, TableKey
-from anabranch.repo.log.entries import BranchMode, Changes, CommitKind, CommitRecord, LogEntry, TableEntry
+from anabranch.repo.log.entries import Changes, CommitKind, CommitRecord, LogEntry, TableEntry
 from anabranch.repo.log.making import CommitSpec
 from anabranch.repo.log.store import RepoStore
-from anabranch.repo.refs.live import view
+from anabranch.repo.log.view import View
 from anabranch.repo.write.homes import owns
 from anabranch.repo.write.publish import Published, publish
 
 __all__ = ["TableDrift", "branch_drift", "freeze_branch", "pull_table"]
-
-
-def _is_live(entry: LogEntry) -> bool:
-    return entry.state.mode is BranchMode.LIVE
 
 
 def pull_table(records: RepoStore, branch: BranchName, key: TableKey) -> Published | None:
@@ -24,8 +20,8 @@ def pull_table(records: RepoStore, branch: BranchName, key: TableKey) -> Publish
     A live branch drops its copy and shows main's. A pinned one takes the table as its parent has it now.
     """
     entry = records.heads.get(branch)
-    if _is_live(entry):
-        if key not in entry.state.own:
+    if entry.state.is_live:
+        if entry.state.follows_main(key):
             _require(records, entry, key)
             return None
         spec = CommitSpec(message=f"Pull {key}", kind=CommitKind.PULL, metadata={}, released=frozenset({key}))
@@ -42,7 +38,7 @@ def pull_table(records: RepoStore, branch: BranchName, key: TableKey) -> Publish
 
 
 def _require(records: RepoStore, entry: LogEntry, key: TableKey) -> None:
-    if records.commits.find_table(view(records, entry).head, key) is None:
+    if View.now(records, entry).find_table(records.commits, key) is None:
         raise TableNotFoundError(
             f"there is no table '{key}' on branch '{entry.branch}' nor where it would be pulled from",
             hint="list the tables to see which exist",
@@ -51,7 +47,7 @@ def _require(records: RepoStore, entry: LogEntry, key: TableKey) -> None:
 
 def _require_live(entry: LogEntry) -> Changes:
     """Return no changes for a head that another writer put first; refuse it if the branch is not live any more."""
-    if not _is_live(entry):
+    if not entry.state.is_live:
         raise WriteConflictError(f"branch '{entry.branch}' was frozen at the same time", hint="read it again and retry")
     return {}
 
@@ -65,7 +61,7 @@ def _pulled_from(records: RepoStore, entry: LogEntry, key: TableKey) -> CommitRe
             hint="reset the table's branch to a commit instead",
         )
     source = records.heads.get(parent.branch)
-    if _is_live(source) and key not in source.state.own:
+    if source.state.follows_main(key):
         return records.heads.get(BranchName(MAIN)).head
     return source.head
 
@@ -73,7 +69,7 @@ def _pulled_from(records: RepoStore, entry: LogEntry, key: TableKey) -> CommitRe
 def freeze_branch(records: RepoStore, branch: BranchName) -> Published:
     """Make a live branch pinned: from now on it shows what it shows now."""
     entry = records.heads.get(branch)
-    if not _is_live(entry):
+    if not entry.state.is_live:
         raise InvalidInputError(f"branch '{branch}' is pinned already", hint="there is nothing to freeze")
     spec = CommitSpec(message=f"Freeze {branch}", kind=CommitKind.FREEZE, metadata={}, freezes=True)
     return publish(records, expected=entry, changes={}, spec=spec, rebase=_require_live)
@@ -98,7 +94,7 @@ def branch_drift(records: RepoStore, branch: BranchName) -> tuple[TableDrift, ..
         raise BranchNotFoundError("main cannot drift from itself", hint="name another branch")
     ours = records.commits.tables_of(entry.head)
     main = records.commits.tables_of(records.heads.get(BranchName(MAIN)).head)
-    keys = entry.state.own if _is_live(entry) else tuple(key for key in ours if owns(branch, ours[key].home))
+    keys = entry.state.own if entry.state.is_live else tuple(key for key in ours if owns(branch, ours[key].home))
     return tuple(_drift(branch, key, ours.get(key), main.get(key)) for key in sorted(keys))
 
 

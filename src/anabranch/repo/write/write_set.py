@@ -2,10 +2,10 @@
 
 from anabranch.errors import InvalidInputError, TableNotFoundError, WriteConflictError
 from anabranch.format.staging import Pin
-from anabranch.ids import MAIN, BranchName, TableKey
-from anabranch.repo.log.entries import BranchMode, Changes, CommitRecord, LogEntry, TableEntry
+from anabranch.ids import BranchName, TableKey
+from anabranch.repo.log.entries import Changes, LogEntry, TableEntry
 from anabranch.repo.log.store import RepoStore
-from anabranch.repo.refs.live import shown
+from anabranch.repo.log.view import View, find_main
 from anabranch.repo.write.homes import draft_existing, owns, refuse_shared_home
 from anabranch.repo.write.staged_table import StagedTable, Step, replayed
 
@@ -27,8 +27,7 @@ class WriteSet:
     def begin(self, branch: BranchName) -> None:
         """Read the newest head of the branch; only while nothing is staged."""
         self.head = self._records.heads.get(branch)
-        is_live = self.head.state.mode is BranchMode.LIVE
-        self.main: CommitRecord | None = self._records.heads.get(BranchName(MAIN)).head if is_live else None
+        self.main = find_main(self._records, self.head)
         self._tables = self._tables_on(self.head)
 
     @property
@@ -125,6 +124,4 @@ class WriteSet:
         return replayed(draft, theirs, Pin(home=self._records.context.home_of(theirs), version=theirs.version))
 
     def _tables_on(self, head: LogEntry) -> dict[TableKey, TableEntry]:
-        if head.state.mode is BranchMode.LIVE and self.main is not None:
-            head = shown(head, self.main)
-        return self._records.commits.tables_of(head.head)
+        return View.of(head, self.main).tables(self._records.commits)
