@@ -1,5 +1,6 @@
 """What a merge is as a commit: its parents, its words, what it expects and what it is checked for."""
 
+import pyarrow as pa
 import pytest
 
 import anabranch as ab
@@ -15,7 +16,7 @@ from anabranch.errors import (
 from anabranch.repo.log.entries import CommitKind
 from anabranch.repo.merge.plan import MergeOutcome
 from anabranch.repo.snapshot import Snapshot
-from tests.repo.conftest import CUSTOMERS, ORDERS, append, ids, nothing_changes, objects, table
+from tests.repo.conftest import CUSTOMERS, ORDERS, append, data_files, ids, nothing_changes, objects, table
 from tests.repo.meanwhile import meanwhile
 
 
@@ -96,6 +97,18 @@ def test_a_dry_run_writes_nothing_at_all(forked: ab.Repository) -> None:
     ]
     assert plan.base_commit_ids == (forked.get_commit("main~1").graph_commit_id,)
     assert forked.merge("dev").plan == plan
+
+
+def test_merge_with_a_column_conflict_writes_no_data_of_other_tables(forked: ab.Repository) -> None:
+    for branch, kind in (("dev", pa.int64()), ("main", pa.string())):
+        with forked.transaction(branch) as tx:
+            tx.add_columns(ORDERS, pa.schema([("w", kind)]))
+            tx.append(CUSTOMERS, table(30 if branch == "dev" else 40))
+    before = data_files(forked)
+    with nothing_changes(forked), pytest.raises(MergeConflictError) as caught:
+        forked.merge("dev")
+    assert [(found.table, found.column) for found in caught.value.conflicts] == [(ORDERS, "w")]
+    assert data_files(forked) == before
 
 
 def test_checks_see_what_is_merged_before_it_is_there(forked: ab.Repository) -> None:

@@ -59,3 +59,12 @@ def test_notes_that_both_changed_are_a_conflict(lake: ab.Repository) -> None:
     lake.merge("dev", into="main", strategy="source")
     assert told(lake)[0] == {DESCRIPTION: "their orders"}
     assert ids(lake) == sorted(table(1, 2, 3).column("id").to_pylist())
+
+
+def test_dry_run_of_a_squash_counts_a_change_of_notes(lake: ab.Repository) -> None:
+    lake.branch_create("dev")
+    annotate(lake, "dev", "all orders")
+    append(lake, 4)
+    planned = lake.merge("dev", into="main", squash=True, dry_run=True).plan
+    assert planned == lake.merge("dev", into="main", squash=True).plan
+    assert told(lake)[0] == {DESCRIPTION: "all orders"}

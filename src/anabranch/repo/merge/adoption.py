@@ -65,9 +65,7 @@ def _with_external_write(
         )
     # Merge our commits into the external version, so that the result descends from the newest ordinary version.
     sides = Sides(base={key: replace(entry, version=shown[0])}, source={key: entry}, target={key: theirs})
-    combined = combiner.stage(sides)
-    combined.conflicts.check_none(f"the external write to '{key}' on '{branch}'")
-    return combined.changes.get(key) or theirs
+    return combiner.merge(sides, f"the external write to '{key}' on '{branch}'").get(key) or theirs
 
 
 def adopt_table(

@@ -1,369 +1,122 @@
-"""Merge one table: measure the result, or stage it on the target."""
+"""Apply the steps of a merge, in one of two ways: count what they change, or stage it on a branch."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import assert_never
 
 import pyarrow as pa
 
 from anabranch.errors import SchemaMismatchError
 from anabranch.format import staging
-from anabranch.format.descent import descends_from
-from anabranch.format.difference import Difference, compare_versions, find_filled, match_fragments
 from anabranch.format.moving import copy_version
-from anabranch.format.parts import Part, all_parts, take_at
-from anabranch.format.staging import ColumnChange, Pin
+from anabranch.format.parts import take_at
+from anabranch.format.scan import count_rows, iter_batches
+from anabranch.format.staging import ColumnChange, Pin, RowBatch
 from anabranch.format.staging.expressions import quoted_column
 from anabranch.format.staging.incoming import cast_computed
 from anabranch.format.staging.rows import Addresses, join_addresses
-from anabranch.ids import BranchName, TableKey
-from anabranch.repo.history.comparing import RowComparer, RowMerge, RowSide, TableCounts
-from anabranch.repo.history.diff import RowChangeKind, TableDiff
+from anabranch.ids import BranchName
+from anabranch.repo.history.comparing import RowComparer, TableCounts
 from anabranch.repo.log.config import RepoConfig
-from anabranch.repo.log.entries import TableMap
-from anabranch.repo.merge.conflicts import Conflict, ConflictKind
-from anabranch.repo.merge.notes import MergedNotes, merge_notes
-from anabranch.repo.merge.resolve import Resolution
-from anabranch.repo.merge.rows import RowMerger
-from anabranch.repo.merge.shapes import SchemaSides, Shape, merge_shapes
-from anabranch.repo.merge.tables import TableAction, TableMerge, TableState
+from anabranch.repo.log.entries import TableEntry, TableMap
+from anabranch.repo.merge.conflicts import Conflict, ConflictKind, ConflictLog, Unresolved
+from anabranch.repo.merge.rows import RowChanges, iter_row_changes
+from anabranch.repo.merge.steps import (
+    AddTable,
+    DropTable,
+    KeepTable,
+    MergeTable,
+    RenameTable,
+    ReplaceTable,
+    TableState,
+    TableStep,
+)
 from anabranch.repo.snapshot import Table
 from anabranch.repo.write.homes import check_unique, draft_existing, draft_new
 from anabranch.repo.write.staged_table import StagedTable, one_time_step
 
-__all__ = ["MergedTable", "TableMerger"]
-
-_NO_CHANGE = TableCounts(inserted=0, updated=0, deleted=0)
+__all__ = ["MergedTable", "Stager", "count_step", "iter_counted"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergedTable:
-    """The result of merging a table: changed rows and columns of the target, and the staged table, if it was staged."""
+    """The result of a step: how many rows change, the conflicts that are left, and, if it was staged, the new entry.
 
-    merge: TableMerge
+    The entry is None if nothing was staged, and if the table is dropped or stays as it was.
+    """
+
+    step: TableStep
     counts: TableCounts
-    added_columns: tuple[str, ...] = ()
-    dropped_columns: tuple[str, ...] = ()
-    altered_columns: tuple[str, ...] = ()
-    draft: StagedTable | None = None
+    conflicts: ConflictLog = field(default_factory=ConflictLog)
+    entry: TableEntry | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableMerger:
-    """Merges tables into a branch, one by one. Passes every unresolved conflict to `on_conflict`."""
-
-    context: RepoConfig
-    branch: BranchName
-    comparer: RowComparer
-    resolution: Resolution
-    on_conflict: Callable[[Conflict], None]
-
-    def measure(self, merge: TableMerge) -> MergedTable:
-        """Merge a table without staging anything, to count changes and conflicts."""
-        if merge.action is TableAction.MERGED:
-            return _TableRows(self, merge).measure()
-        return MergedTable(merge=merge, counts=_whole_counts(merge))
-
-    def stage(self, merge: TableMerge, taken: TableMap) -> MergedTable:
-        """Merge a table and stage the result in the home of the branch. `taken` are the tables of the branch."""
-        draft = None
-        match merge.action:
-            case TableAction.MERGED:
-                return _TableRows(self, merge).stage()
-            case TableAction.ADDED:
-                draft = self._copy(merge, taken)
-            case TableAction.RENAMED:
-                draft = self.draft(merge)
-        return MergedTable(merge=merge, counts=_whole_counts(merge), draft=draft)
-
-    def iter_conflicts(self, merge: TableMerge) -> Iterator[Conflict]:
-        """Yield the conflicts of a table. They are found while the caller iterates."""
-        if merge.action is TableAction.MERGED:
-            found: list[Conflict] = []
-            merger = replace(self, on_conflict=found.append)
-            for _ in _TableRows(merger, merge).iter_measured():
-                yield from found
-                found.clear()
-
-    def draft(self, merge: TableMerge) -> StagedTable:
-        assert merge.target is not None  # noqa: S101 - a merged or renamed table has a target
-        found = draft_existing(self.context, self.branch, merge.target.key, merge.target.entry)
-        return replace(found, key=merge.key)
-
-    def table(self, state: TableState) -> Table:
-        return Table(self.context, state.key, state.entry)
-
-    def _copy(self, merge: TableMerge, taken: TableMap) -> StagedTable:
-        assert merge.source is not None  # noqa: S101 - an added table comes from the source
-        source = self.table(merge.source)
-        draft = draft_new(
-            self.context, self.branch, merge.key, schema=source.schema, primary_key=source.primary_key, taken=taken
-        )
-        return draft.then(one_time_step("merge", copy_version(source.pin, onto=draft.pin)))
+# Count
 
 
-class _TableRows:
-    """A table that both sides have, to be merged row by row."""
+def count_step(step: TableStep, comparer: RowComparer) -> MergedTable:
+    """Count the rows that a step changes, and its conflicts. Nothing is written."""
+    tally = _Tally(step)
+    for changes in iter_counted(step, comparer):
+        tally.add(changes)
+    return tally.to_result()
 
-    def __init__(self, merger: TableMerger, merge: TableMerge) -> None:
-        assert merge.source is not None  # noqa: S101 - the action is MERGED
-        assert merge.target is not None  # noqa: S101
-        self._merger, self._merge = merger, merge
-        self._key: TableKey = merge.key
-        self._base = None if merge.base is None else merger.table(merge.base)
-        self._source, self._target = merger.table(merge.source), merger.table(merge.target)
-        self._side = merger.resolution.for_table(merge.key)
-        self._conflicts = 0
-        self._is_unmatched = False
-        self._notes = MergedNotes()
-        self._differences: dict[tuple[str, str | None, int], Difference] = {}
 
-    def measure(self) -> MergedTable:
-        *_, last = self.iter_measured()
-        return last
+def iter_counted(step: TableStep, comparer: RowComparer) -> Iterator[RowChanges]:
+    """Yield the changes and conflicts of a step. They are found while the caller iterates."""
+    match step:
+        case AddTable() | DropTable() | RenameTable():
+            yield RowChanges(counts=step.counts)
+        case KeepTable() | ReplaceTable():
+            yield RowChanges(counts=step.counts, conflicts=Unresolved.of(step.conflicts))
+        case MergeTable():
+            yield RowChanges(conflicts=Unresolved.of(step.conflicts))
+            yield from _iter_counted_rows(step, comparer)
+        case other:
+            assert_never(other)
 
-    def iter_measured(self) -> Iterator[MergedTable]:
-        """Yield the result so far: after the columns were merged, and after each batch of rows."""
-        shape = self._merge_shapes()
-        whole = self._merge_whole(shape)
-        yield self._result(shape, whole or _NO_CHANGE)
-        if whole is None:
-            yield from self._measure_rows(shape)
 
-    def _measure_rows(self, shape: Shape) -> Iterator[MergedTable]:
-        rows = self._rows(shape, pa.schema([column.field for column in shape.columns]))
-        touched = []
-        try:
-            for batch in rows.batches(self._merger.comparer):
-                touched.append(batch.addresses)
-                yield self._result(shape, rows.counts)
-            if not self._conflicts:
-                self._check_kept(shape, join_addresses(touched))
-        except SchemaMismatchError as err:
-            self._report_mismatch(shape, err)
-            yield self._result(shape, rows.counts)
+def _iter_counted_rows(step: MergeTable, comparer: RowComparer) -> Iterator[RowChanges]:
+    schema = pa.schema([column.field for column in step.shape.columns])
+    touched: list[Addresses] = []
+    has_conflicts = bool(step.conflicts)
+    try:
+        for changes in iter_row_changes(step.rows, comparer, schema):
+            touched.append(changes.batch.addresses)
+            has_conflicts = has_conflicts or changes.conflicts.count > 0
+            yield changes
+        if not has_conflicts:
+            _check_kept_rows(step, join_addresses(touched))
+    except SchemaMismatchError as err:
+        yield RowChanges(conflicts=_mismatch(step, err))
 
-    def stage(self) -> MergedTable:
-        shape = self._merge_shapes()
-        whole = self._merge_whole(shape)
-        if self._conflicts and whole is None:
-            self._report_row_conflicts(shape)
-        if self._conflicts or whole is _NO_CHANGE:  # identity: an empty table may replace an empty one
-            return self._result(shape, _NO_CHANGE)
-        draft = self._merger.draft(self._merge)
-        if whole is not None:
-            copied = copy_version(self._source.pin, onto=draft.pin)
-            changed = replace(draft, primary_key=self._source.primary_key)
-            return self._result(shape, whole, draft=changed.then(one_time_step("merge", copied)))
-        try:
-            staged, counts = self._stage(draft.pin, shape)
-        except SchemaMismatchError as err:
-            if not self._conflicts:
-                self._report_row_conflicts(shape)
-            if not self._conflicts:
-                self._report_mismatch(shape, err)
-            return self._result(shape, _NO_CHANGE)
-        if staged != draft.pin or shape.primary_key != draft.primary_key:
-            draft = replace(draft, primary_key=shape.primary_key).then(one_time_step("merge", staged))
-        return self._result(shape, counts, draft=draft)
 
-    def _result(self, shape: Shape, counts: TableCounts, *, draft: StagedTable | None = None) -> MergedTable:
-        return MergedTable(
-            merge=self._merge,
-            counts=counts,
-            added_columns=tuple(column.name for column in shape.columns if column.is_new),
-            dropped_columns=tuple(shape.dropped),
-            altered_columns=tuple(change.path for change in shape.altered),
-            draft=draft,
-        )
+def _mismatch(step: MergeTable, err: SchemaMismatchError) -> Unresolved:
+    """Return a conflict about values of one side that do not fit the columns of the other.
 
-    def _merge_shapes(self) -> Shape:
-        base = self._base
-        sides = SchemaSides(
-            base=base,
-            source=self._source,
-            target=self._target,
-            of_source=() if base is None else self._difference(base, self._source).columns,
-            of_target=() if base is None else self._difference(base, self._target).columns,
-        )
-        shape = merge_shapes(str(self._key), sides, side=self._side, is_used=self._is_used)
-        self._notes = merge_notes(sides, shape.columns, self._decide_on_note)
-        for conflict in shape.conflicts:
-            self._report(conflict)
-        return shape.loosened() if self._merger.resolution.any_cell is not None else shape
+    Return none if there is a conflict about a column, which is the cause.
+    """
+    if step.shape.conflicts:
+        return Unresolved.of(())
+    return Unresolved.of([Conflict(table=str(step.key), kind=ConflictKind.SCHEMA, problem=err.problem)])
 
-    def _decide_on_note(self, column: str | None, values: tuple[str | None, str | None, str | None]) -> str:
-        """Return the side whose note is used. Report a conflict if no strategy decides."""
-        if self._side is None:
-            base, source, target = values
-            conflict = self._conflict(ConflictKind.SCHEMA, "both sides changed this note")
-            self._report(replace(conflict, column=column, base=base, source=source, target=target))
-        return self._side or "target"
 
-    def _is_used(self, table: Table, column: str) -> bool:
-        """Return whether rows that changed since the base have new values in a column."""
-        diff = TableDiff(str(self._key), before=self._base, after=table, load_comparer=lambda: self._merger.comparer)
-        for row in diff.iter_rows():
-            if row.change is RowChangeKind.UPDATED and column in row.columns:
-                return True
-            if row.change is RowChangeKind.INSERTED and row.after is not None and row.after[column] is not None:
-                return True
-        return False
-
-    def _merge_whole(self, shape: Shape) -> TableCounts | None:
-        """Return the counts of a table that is merged as a whole, or None if its rows can be matched one by one.
-
-        If the target did not change the table and the source replaced all of its files, the result is the table of the
-        source.
-        """
-        if self._merge.is_untouched:
-            base = self._base
-            is_new = base is None or (base.count_rows() and not match_fragments(base.pin, self._source.pin))
-            # Rows without a key are identified by their row ids, which a copy of the table would lose.
-            return self._replaced() if is_new and not self._can_match_ids() else None
-        if shape.matched_by or self._can_match_ids():
-            return None
-        self._is_unmatched = self._only_appends()
-        if self._is_unmatched:
-            return None
-        has_keys = bool(self._source.primary_key or self._target.primary_key)
-        problem = "its key was changed, and rows on both sides" if has_keys else "its rows cannot be matched"
-        if self._side is None and not shape.conflicts:
-            self._report(self._conflict(ConflictKind.SCHEMA if has_keys else ConflictKind.KEYLESS, problem))
-        return self._replaced() if self._side == "source" else _NO_CHANGE
-
-    def _can_match_ids(self) -> bool:
-        """Return whether rows without a key can be matched by row id: both sides must descend from the base."""
-        if self._base is None or self._source.primary_key or self._target.primary_key:
-            return False
-        base = self._base.pin
-        return descends_from(self._source.pin, base) and descends_from(self._target.pin, base)
-
-    def _only_appends(self) -> bool:
-        """Return whether the source only appended rows to a table without a key. Such rows need no match."""
-        if self._base is None or self._base.primary_key or self._source.primary_key or self._target.primary_key:
-            return False
-        found = self._difference(self._base, self._source)
-        return not found.older and not found.reshaped
-
-    def _replaced(self) -> TableCounts:
-        return TableCounts(inserted=self._source.count_rows(), updated=0, deleted=self._target.count_rows())
-
-    def _stage(self, pin: Pin, shape: Shape) -> tuple[Pin, TableCounts]:
-        """Stage the columns, then the rows, then the constraints that only hold with the merged rows."""
-        if shape.dropped:
-            pin = staging.drop_columns(pin, shape.dropped)
-        lenient = [
-            replace(change, nullable=None if change.nullable is False else change.nullable) for change in shape.altered
-        ]
-        if any(change != ColumnChange(path=change.path) for change in lenient):
-            pin = staging.alter_columns(pin, [change for change in lenient if change != ColumnChange(path=change.path)])
-        if shape.added:
-            pin = staging.add_columns(pin, pa.schema([new.with_nullable(nullable=True) for new in shape.added]))
-        if self._notes:
-            pin = staging.annotate(pin, self._notes.table, columns=self._notes.columns)
-        rows = self._rows(shape, pin.schema)
-        pin = staging.replace_rows(pin, rows.batches(self._merger.comparer)).pin
-        strict = [change.name or change.path for change in shape.altered if change.nullable is False]
-        strict += [new.name for new in shape.added if not new.nullable]
-        if strict and not self._conflicts:
-            pin = staging.alter_columns(pin, [ColumnChange(path=name, nullable=False) for name in strict])
-        if shape.primary_key != self._target.primary_key:
-            check_unique(pin, shape.primary_key)
-        return pin, rows.counts
-
-    def _report_row_conflicts(self, shape: Shape) -> None:
-        """Report the conflicts of rows if nothing is staged because of other conflicts."""
-        for _ in self._measure_rows(shape):
-            pass
-
-    def _report_mismatch(self, shape: Shape, err: SchemaMismatchError) -> None:
-        """Report values of one side that do not fit the columns of the other, unless a column conflict was reported."""
-        if not shape.conflicts:
-            self._report(self._conflict(ConflictKind.SCHEMA, err.problem))
-
-    def _check_kept(self, shape: Shape, touched: Addresses) -> None:
-        """Raise SchemaMismatchError if unchanged rows of the target do not fit the merged columns, as staging would."""
-        for change in shape.altered:
-            if change.type is not None:
-                field = pa.field(change.path, change.type)
-                for batch in self._target.scan(columns=[change.path]):
-                    cast_computed(batch.column(0), field)
-        strict = [change.path for change in shape.altered if change.nullable is False]
-        replaced = take_at(self._target.pin, touched) if strict and len(touched) else None
-        for name in strict:
-            nulls = self._target.count_rows(f"{quoted_column(name)} IS NULL")
-            _check_no_nulls(name, nulls - (0 if replaced is None else replaced.column(name).null_count))
-        for new in shape.added:
-            if not new.nullable:
-                _check_no_nulls(new.name, self._target.count_rows() - len(touched))
-
-    def _rows(self, shape: Shape, schema: pa.Schema) -> RowMerger:
-        base = self._base
-        return RowMerger(
-            key=self._key,
-            row_merge=self._row_merge(shape),
-            columns=shape.columns,
-            key_names=shape.primary_key if shape.matched_by else (),
-            pin=self._target.pin,
-            schema=schema,
-            fragments={} if base is None else match_fragments(base.pin, self._target.pin),
-            resolution=self._merger.resolution,
-            on_conflict=self._report,
-        )
-
-    def _row_merge(self, shape: Shape) -> RowMerge:
-        is_whole = bool(shape.restored)
-        both_added = any(
-            column.triple.base is None and column.triple.source and column.triple.target for column in shape.columns
-        )
-        older, source = self._sides(self._source, is_whole=is_whole, with_filled=True, by_ids=not shape.matched_by)
-        base, target = (None, None)
-        if not self._merge.is_untouched and not self._is_unmatched:
-            base, target = self._sides(
-                self._target, is_whole=False, with_filled=both_added, by_ids=not shape.matched_by
-            )
-        return RowMerge(
-            base_of_source=older,
-            source=source,
-            base_of_target=base,
-            target=target,
-            columns=[column.triple for column in shape.columns],
-            keys=shape.matched_by,
-        )
-
-    def _difference(self, base: Table, table: Table) -> Difference:
-        """Return the difference between the base and a side. It is cached, because columns and rows both need it."""
-        state = table.entry.dataset, table.entry.home, table.entry.version
-        if state not in self._differences:
-            self._differences[state] = compare_versions(base.pin, table.pin)
-        return self._differences[state]
-
-    def _sides(
-        self, table: Table, *, is_whole: bool, with_filled: bool, by_ids: bool
-    ) -> tuple[RowSide | None, RowSide]:
-        """Return the rows of the base and of a side that may differ."""
-        newer: tuple[Part, ...]
-        if self._base is None or is_whole:
-            older, newer = () if self._base is None else all_parts(self._base.pin), all_parts(table.pin)
-        else:
-            found = self._difference(self._base, table)
-            # Ignore dropped columns: they have no values to merge.
-            only_added = tuple(replace(part, dropped=()) for part in found.reshaped if part.added and with_filled)
-            filled = find_filled(self._base.pin, table.pin, replace(found, reshaped=only_added))
-            older = (*found.older, *(part for part, _ in filled))
-            newer = (*found.newer, *(part for _, part in filled))
-        before = None
-        if self._base is not None:
-            before = RowSide(pin=self._base.pin, parts=older, with_row_ids=by_ids, with_addresses=True)
-        is_target = table is self._target
-        return before, RowSide(pin=table.pin, parts=newer, with_row_ids=by_ids or is_target, with_addresses=is_target)
-
-    def _conflict(self, kind: ConflictKind, problem: str) -> Conflict:
-        return Conflict(table=str(self._key), kind=kind, problem=problem)
-
-    def _report(self, conflict: Conflict) -> None:
-        self._conflicts += 1
-        self._merger.on_conflict(conflict)
+def _check_kept_rows(step: MergeTable, touched: Addresses) -> None:
+    """Raise SchemaMismatchError if unchanged rows of the target do not fit the merged columns, as staging would."""
+    target, shape = step.rows.pin, step.shape
+    for change in shape.altered:
+        if change.type is not None:
+            field = pa.field(change.path, change.type)
+            for batch in iter_batches(target, columns=[change.path]):
+                cast_computed(batch.column(0), field)
+    strict = [change.path for change in shape.altered if change.nullable is False]
+    replaced = take_at(target, touched) if strict and len(touched) else None
+    for name in strict:
+        nulls = count_rows(target, f"{quoted_column(name)} IS NULL")
+        _check_no_nulls(name, nulls - (0 if replaced is None else replaced.column(name).null_count))
+    for new in shape.added:
+        if not new.nullable:
+            _check_no_nulls(new.name, step.target.entry.rows - len(touched))
 
 
 def _check_no_nulls(column: str, number: int) -> None:
@@ -371,10 +124,132 @@ def _check_no_nulls(column: str, number: int) -> None:
         raise SchemaMismatchError(f"column {column!r} holds {number} nulls", hint="replace the nulls first")
 
 
-def _whole_counts(merge: TableMerge) -> TableCounts:
-    match merge.action:
-        case TableAction.ADDED if merge.source is not None:
-            return TableCounts(inserted=merge.source.entry.rows, updated=0, deleted=0)
-        case TableAction.DROPPED if merge.target is not None:
-            return TableCounts(inserted=0, updated=0, deleted=merge.target.entry.rows)
-    return _NO_CHANGE
+# Stage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stager:
+    """Stages steps in the homes of a branch. `taken` are the tables of the branch."""
+
+    context: RepoConfig
+    branch: BranchName
+    comparer: RowComparer
+    taken: TableMap
+
+    def stage(self, step: TableStep) -> MergedTable:
+        """Stage a step that has no conflicts. Conflicts between rows may be found; nothing is staged then."""
+        match step:
+            case DropTable() | KeepTable():
+                return MergedTable(step=step, counts=step.counts)
+            case AddTable():
+                return self._staged(step, step.counts, self._copy(step))
+            case RenameTable():
+                return self._staged(step, step.counts, self._draft(step))
+            case ReplaceTable():
+                return self._staged(step, step.counts, self._replace(step))
+            case MergeTable():
+                return self._merge(step)
+            case other:
+                assert_never(other)
+
+    def _copy(self, step: AddTable) -> StagedTable:
+        source = self._table(step.source)
+        draft = draft_new(
+            self.context, self.branch, step.key, schema=source.schema, primary_key=source.primary_key, taken=self.taken
+        )
+        return draft.then(one_time_step("merge", copy_version(source.pin, onto=draft.pin)))
+
+    def _replace(self, step: ReplaceTable) -> StagedTable:
+        source, draft = self._table(step.match.source), self._draft(step)
+        copied = copy_version(source.pin, onto=draft.pin)
+        return replace(draft, primary_key=source.primary_key).then(one_time_step("merge", copied))
+
+    def _merge(self, step: MergeTable) -> MergedTable:
+        draft, tally = self._draft(step), _Tally(step)
+        try:
+            pin = _stage_columns(step, draft.pin)
+            changes = iter_row_changes(step.rows, self.comparer, pin.schema)
+            pin = staging.replace_rows(pin, tally.iter_batches(changes)).pin
+            if tally.conflicts.count:
+                return tally.to_result()
+            pin = _stage_constraints(step, pin)
+        except SchemaMismatchError as err:
+            return self._count_mismatch(step, err)
+        if pin != draft.pin or step.shape.primary_key != draft.primary_key:
+            draft = replace(draft, primary_key=step.shape.primary_key).then(one_time_step("merge", pin))
+        return self._staged(step, tally.counts, draft)
+
+    def _count_mismatch(self, step: MergeTable, err: SchemaMismatchError) -> MergedTable:
+        """Return the conflicts of a step whose values do not fit the columns of the result.
+
+        They are counted from the start, because staging stops at the first value that does not fit.
+        """
+        counted = count_step(step, self.comparer)
+        if not counted.conflicts.count:
+            counted.conflicts.add(str(step.key), _mismatch(step, err))
+        return counted
+
+    def _staged(self, step: TableStep, counts: TableCounts, draft: StagedTable) -> MergedTable:
+        target = None if isinstance(step, AddTable) else step.target
+        is_same = target is not None and target.key == step.key and draft.is_still(target.entry)
+        return MergedTable(step=step, counts=counts, entry=None if is_same else draft.to_entry())
+
+    def _draft(self, step: RenameTable | ReplaceTable | MergeTable) -> StagedTable:
+        found = draft_existing(self.context, self.branch, step.target.key, step.target.entry)
+        return replace(found, key=step.key)
+
+    def _table(self, state: TableState) -> Table:
+        return Table(self.context, state.key, state.entry)
+
+
+def _stage_columns(step: MergeTable, pin: Pin) -> Pin:
+    """Stage the columns and notes. New columns allow nulls until the rows are merged."""
+    shape, notes = step.shape, step.notes
+    if shape.dropped:
+        pin = staging.drop_columns(pin, shape.dropped)
+    if shape.lenient_changes:
+        pin = staging.alter_columns(pin, shape.lenient_changes)
+    if shape.added:
+        pin = staging.add_columns(pin, pa.schema([new.with_nullable(nullable=True) for new in shape.added]))
+    if notes:
+        pin = staging.annotate(pin, notes.table, columns=notes.columns)
+    return pin
+
+
+def _stage_constraints(step: MergeTable, pin: Pin) -> Pin:
+    """Stage the constraints that hold only with the merged rows, and check the new key."""
+    strict = step.shape.strict_columns
+    if strict:
+        pin = staging.alter_columns(pin, [ColumnChange(path=name, nullable=False) for name in strict])
+    if step.shape.primary_key != step.target.entry.primary_key:
+        check_unique(pin, step.shape.primary_key)
+    return pin
+
+
+class _Tally:
+    """Sums up the changes of a step."""
+
+    def __init__(self, step: TableStep) -> None:
+        self._step = step
+        self._inserted = self._updated = self._deleted = 0
+        self.conflicts = ConflictLog()
+
+    def add(self, changes: RowChanges) -> None:
+        self._inserted += changes.counts.inserted
+        self._updated += changes.counts.updated
+        self._deleted += changes.counts.deleted
+        self.conflicts.add(str(self._step.key), changes.conflicts)
+
+    def iter_batches(self, found: Iterator[RowChanges]) -> Iterator[RowBatch]:
+        """Yield the batches to write, until the first conflict. The conflicts after it are counted, too."""
+        for changes in found:
+            self.add(changes)
+            if not self.conflicts.count:
+                yield changes.batch
+
+    @property
+    def counts(self) -> TableCounts:
+        return TableCounts(inserted=self._inserted, updated=self._updated, deleted=self._deleted)
+
+    def to_result(self) -> MergedTable:
+        return MergedTable(step=self._step, counts=self.counts, conflicts=self.conflicts)

@@ -13,9 +13,8 @@ from anabranch.repo.log.entries import CommitRecord, TableEntry
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.merge.combiner import Combiner
 from anabranch.repo.merge.conflicts import Conflict
-from anabranch.repo.merge.plan import ConflictLog
 from anabranch.repo.merge.resolve import Cells, Resolution, Strategy
-from anabranch.repo.merge.tables import TableAction, TableMerge, TableState, is_same_state
+from anabranch.repo.merge.steps import MergeSteps, TableMatch, TableState, is_same_state
 
 __all__ = ["Bases"]
 
@@ -58,17 +57,16 @@ class Bases:
             return source or target
         if is_same_state(base, source) or is_same_state(source, target):
             return target
-        merge = TableMerge(
+        match = TableMatch(
             key=key,
-            action=TableAction.MERGED,
             base=None if base is None else TableState(key, base),
             source=TableState(key, source),
             target=TableState(key, target),
         )
-        conflicts = ConflictLog()
-        merged = replace(self.combiner, resolution=_NEITHER).merger(conflicts.add).stage(merge, {})
-        conflicts.check_none(f"the common base of '{key}', merged from several ancestors,")
-        return target if merged.draft is None else merged.draft.to_entry()
+        combiner = replace(self.combiner, resolution=_NEITHER)
+        combined = combiner.stage(MergeSteps(steps=(combiner.plan_table(match),)), {})
+        combined.conflicts.check_none(f"the common base of '{key}', merged from several ancestors,")
+        return combined.changes.get(key) or target
 
 
 def _neither(cells: Cells) -> tuple[pa.Array, None]:

@@ -152,6 +152,4 @@ def _merge_rows(tables: TableMap, sides: tuple[Tables, Tables], keys: Set[TableK
     if not keys:
         return {}
     base, source = ({key: table for key in keys if (table := side[key]) is not None} for side in sides)
-    combined = combiner.stage(Sides(base=base, source=source, target=tables))
-    combined.conflicts.check_none(f"the change on '{combiner.branch}'")
-    return combined.changes
+    return combiner.merge(Sides(base=base, source=source, target=tables), f"the change on '{combiner.branch}'")

@@ -1,4 +1,4 @@
-"""Merge three states of many tables: stage the result on a branch, or only measure it."""
+"""Merge three states of many tables: plan the steps, then count them or stage them on a branch."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -7,11 +7,12 @@ from anabranch.ids import BranchName, TableKey
 from anabranch.repo.history.comparing import RowComparer
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import Changes, TableEntry, TableMap
-from anabranch.repo.merge.apply import MergedTable, TableMerger
-from anabranch.repo.merge.conflicts import Conflict
-from anabranch.repo.merge.plan import ConflictLog
+from anabranch.repo.merge.apply import MergedTable, Stager, count_step, iter_counted
+from anabranch.repo.merge.conflicts import Conflict, ConflictLog, Unresolved
+from anabranch.repo.merge.matched_table import TablePlanner
 from anabranch.repo.merge.resolve import Resolution
-from anabranch.repo.merge.tables import TableAction, plan_tables
+from anabranch.repo.merge.steps import DropTable, MergeSteps, TableMatch, TableStep
+from anabranch.repo.merge.tables import plan_tables
 from anabranch.repo.write.homes import refuse_shared_home
 
 __all__ = ["Combination", "Combiner", "Sides"]
@@ -39,15 +40,13 @@ class Combination:
         removed: dict[TableKey, TableEntry | None] = {}
         changes: dict[TableKey, TableEntry | None] = {}
         for merged in self.tables:
-            merge, draft = merged.merge, merged.draft
-            if draft is None and merge.action is not TableAction.DROPPED:
-                continue
-            is_renamed = merge.target is not None and merge.target.key != merge.key
-            if merge.target is not None and (draft is None or is_renamed):
-                removed[merge.target.key] = None
-            is_still = merge.target is not None and draft is not None and draft.is_still(merge.target.entry)
-            if draft is not None and (is_renamed or not is_still):
-                changes[merge.key] = draft.to_entry()
+            step = merged.step
+            if isinstance(step, DropTable):
+                removed[step.key] = None
+            elif merged.entry is not None:
+                changes[step.key] = merged.entry
+                if step.renamed_from is not None:
+                    removed[step.renamed_from] = None
         # Changes win: a table may get the name that another one had.
         return {**removed, **changes}
 
@@ -61,40 +60,54 @@ class Combiner:
     comparer: RowComparer
     resolution: Resolution
 
-    def stage(self, sides: Sides) -> Combination:
-        """Merge the tables and stage the result. It must not be published if conflicts are left."""
-        combined = self._combine(sides, lambda merger, merge: merger.stage(merge, sides.target))
+    def plan(self, sides: Sides) -> MergeSteps:
+        """Return the steps that merge the tables. Nothing is written, and few rows are read."""
+        planned = plan_tables(sides.base, sides.source, sides.target, self.resolution)
+        steps = tuple(self.plan_table(table) if isinstance(table, TableMatch) else table for table in planned.tables)
+        return MergeSteps(steps=steps, conflicts=tuple(planned.conflicts))
+
+    def plan_table(self, match: TableMatch) -> TableStep:
+        """Return the step that merges one table."""
+        planner = TablePlanner(context=self.context, comparer=self.comparer, resolution=self.resolution)
+        return planner.plan(match)
+
+    def count(self, plan: MergeSteps) -> Combination:
+        """Count the rows that a merge changes, and its conflicts. Nothing is written."""
+        return self._walk(plan, lambda step: count_step(step, self.comparer))
+
+    def iter_conflicts(self, plan: MergeSteps) -> Iterator[Conflict]:
+        """Yield all unresolved conflicts, table by table. Only those of one batch of rows are in memory."""
+        yield from plan.conflicts
+        for step in plan.steps:
+            for changes in iter_counted(step, self.comparer):
+                yield from changes.conflicts.build()
+
+    def stage(self, plan: MergeSteps, target: TableMap) -> Combination:
+        """Stage the merged tables beside the tables of the target. Nothing is staged if the plan has conflicts.
+
+        The result must not be published if conflicts are left.
+        """
+        if plan.has_conflicts:
+            return self.count(plan)
+        stager = Stager(context=self.context, branch=self.branch, comparer=self.comparer, taken=target)
+        combined = self._walk(plan, stager.stage)
         changes = combined.changes
         for key, entry in changes.items():
             if entry is not None:
-                refuse_shared_home(key, entry, sides.target, besides=changes)
+                refuse_shared_home(key, entry, target, besides=changes)
         return combined
 
-    def measure(self, sides: Sides) -> Combination:
-        """Merge the tables without staging anything, to count changes and conflicts."""
-        return self._combine(sides, lambda merger, merge: merger.measure(merge))
+    def merge(self, sides: Sides, what: str) -> Changes:
+        """Plan and stage a merge. Raise MergeConflictError, which says `what` was merged, if conflicts are left."""
+        combined = self.stage(self.plan(sides), sides.target)
+        combined.conflicts.check_none(what)
+        return combined.changes
 
-    def iter_conflicts(self, sides: Sides) -> Iterator[Conflict]:
-        """Yield all unresolved conflicts, table by table. Only those of one batch of rows are in memory."""
-        merges, found = plan_tables(sides.base, sides.source, sides.target, self.resolution)
-        yield from found
-        for merge in merges:
-            yield from self.merger(lambda _: None).iter_conflicts(merge)
-
-    def _combine(self, sides: Sides, do: Callable[..., MergedTable]) -> Combination:
+    def _walk(self, plan: MergeSteps, apply: Callable[[TableStep], MergedTable]) -> Combination:
         conflicts = ConflictLog()
-        merges, found = plan_tables(sides.base, sides.source, sides.target, self.resolution)
-        for conflict in found:
-            conflicts.add(conflict)
-        merger = self.merger(conflicts.add)
-        return Combination(tables=tuple(do(merger, merge) for merge in merges), conflicts=conflicts)
-
-    def merger(self, on_conflict: Callable[[Conflict], None]) -> TableMerger:
-        """Return a merger for single tables. It passes unresolved conflicts to `on_conflict`."""
-        return TableMerger(
-            context=self.context,
-            branch=self.branch,
-            comparer=self.comparer,
-            resolution=self.resolution,
-            on_conflict=on_conflict,
-        )
+        for conflict in plan.conflicts:
+            conflicts.add(conflict.table, Unresolved.of([conflict]))
+        tables = tuple(map(apply, plan.steps))
+        for merged in tables:
+            conflicts.add_all(merged.conflicts)
+        return Combination(tables=tables, conflicts=conflicts)

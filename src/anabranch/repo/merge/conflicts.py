@@ -1,11 +1,16 @@
 """Conflicts between the two sides of a merge."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import islice
 from typing import Any
 
-__all__ = ["Conflict", "ConflictKind"]
+from anabranch.errors import MergeConflictError
+
+__all__ = ["NO_CONFLICTS", "Conflict", "ConflictKind", "ConflictLog", "Unresolved"]
+
+_MAX_CONFLICTS_KEPT = 100
 
 
 class ConflictKind(StrEnum):
@@ -39,3 +44,54 @@ class Conflict:
     source: Any = None
     target: Any = None
     problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Unresolved:
+    """Conflicts that no resolver and no strategy decided. `build` makes the objects, which a count does not need."""
+
+    count: int
+    build: Callable[[], Iterator[Conflict]]
+
+    @classmethod
+    def of(cls, conflicts: Sequence[Conflict]) -> "Unresolved":
+        return cls(len(conflicts), lambda: iter(conflicts))
+
+
+NO_CONFLICTS = Unresolved.of(())
+
+
+class ConflictLog:
+    """Counts conflicts by table, and keeps the first ones."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.first: list[Conflict] = []
+        self.by_table: dict[str, int] = {}
+
+    def add(self, table: str, found: Unresolved) -> None:
+        """Count conflicts of a table. Only those that are kept are built."""
+        if found.count:
+            self.count += found.count
+            self.by_table[table] = self.by_table.get(table, 0) + found.count
+            self.first += islice(found.build(), _MAX_CONFLICTS_KEPT - len(self.first))
+
+    def add_all(self, other: "ConflictLog") -> None:
+        """Count the conflicts of another log, for example of one table, after those of this one."""
+        self.count += other.count
+        for table, count in other.by_table.items():
+            self.by_table[table] = self.by_table.get(table, 0) + count
+        self.first += other.first[: _MAX_CONFLICTS_KEPT - len(self.first)]
+
+    def check_none(self, what: str) -> None:
+        """Raise MergeConflictError if there are conflicts."""
+        if not self.count:
+            return
+        tables = ", ".join(f"'{table}' ({count})" for table, count in sorted(self.by_table.items()))
+        number = "1 conflict" if self.count == 1 else f"{self.count} conflicts"
+        raise MergeConflictError(
+            f"{what} has {number}, in {tables}",
+            hint="list them with conflicts(), then pass a strategy or resolvers, or change one side",
+            conflicts=tuple(self.first),
+            count=self.count,
+        )

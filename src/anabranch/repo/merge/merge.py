@@ -16,7 +16,7 @@ from anabranch.repo.merge.bases import Bases
 from anabranch.repo.merge.combiner import Combination, Combiner, Sides
 from anabranch.repo.merge.conflicts import Conflict
 from anabranch.repo.merge.plan import MergeOutcome, MergePlan, MergeResult, changes_table, plan_of
-from anabranch.repo.merge.tables import is_same_state
+from anabranch.repo.merge.steps import is_same_state
 from anabranch.repo.write.publish import Published, publish
 
 __all__ = ["BranchMerge", "MergedBranch", "iter_conflicts", "merge_branch", "plan_merge"]
@@ -61,7 +61,7 @@ def plan_merge(records: RepoStore, request: BranchMerge) -> MergePlan:
     if merger.is_up_to_date(head):
         return merger.plan(head, None)
     with merger.collected_errors(head):
-        combination = request.combiner.measure(merger.sides(head))
+        combination = request.combiner.count(request.combiner.plan(merger.sides(head)))
     is_empty = request.squash and not combination.conflicts.count and not any(map(changes_table, combination.tables))
     return merger.plan(head, None if is_empty else combination)
 
@@ -72,7 +72,7 @@ def iter_conflicts(records: RepoStore, request: BranchMerge) -> Iterator[Conflic
     head = merger.head
     if not merger.is_up_to_date(head):
         with merger.collected_errors(head):
-            yield from request.combiner.iter_conflicts(merger.sides(head))
+            yield from request.combiner.iter_conflicts(request.combiner.plan(merger.sides(head)))
 
 
 def merge_branch(records: RepoStore, request: BranchMerge) -> MergedBranch:
@@ -105,7 +105,6 @@ class _BranchMerger:
         self._request = request
         self._ancestry = Ancestry(records)
         self.combination: Combination | None = None
-        self.changes: Changes = {}
         self.head = records.heads.get(request.into)
         # Use one state of main below a live target for the whole merge, also if main moves.
         self.main = find_main(records, self.head)
@@ -151,11 +150,12 @@ class _BranchMerger:
         if self.is_up_to_date(head):
             raise _UpToDateError
         self.head = head
+        combiner = self._request.combiner
         with self.collected_errors(head):
-            self.combination = self._request.combiner.stage(self.sides(head))
+            sides = self.sides(head)
+            self.combination = combiner.stage(combiner.plan(sides), sides.target)
         self.combination.conflicts.check_none(f"the merge of '{self._request.name}' into '{head.branch}'")
-        self.changes = self.combination.changes
-        return self.changes
+        return self.combination.changes
 
     def collected_errors(self, head: LogEntry) -> AbstractContextManager[None]:
         """Convert NotFound errors into CollectedError if the data of a merge base was collected.

@@ -1,18 +1,17 @@
-"""The plan and the result of a merge as values. Nothing here reads or writes."""
+"""The counted plan and the result of a merge, as users see them. Nothing here reads or writes."""
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import assert_never
 
-from anabranch.errors import MergeConflictError
 from anabranch.repo.history.comparing import TableCounts
 from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.merge.apply import MergedTable
-from anabranch.repo.merge.conflicts import Conflict
-from anabranch.repo.merge.tables import TableAction
+from anabranch.repo.merge.conflicts import Conflict, ConflictLog
+from anabranch.repo.merge.shapes import Shape
+from anabranch.repo.merge.steps import AddTable, DropTable, KeepTable, MergeTable, RenameTable, ReplaceTable
 
-__all__ = ["ConflictLog", "MergeOutcome", "MergePlan", "MergeResult", "TablePlan", "changes_table", "plan_of"]
-
-_MAX_CONFLICTS_KEPT = 100
+__all__ = ["MergeOutcome", "MergePlan", "MergeResult", "TablePlan", "changes_table", "plan_of"]
 
 
 class MergeOutcome(StrEnum):
@@ -73,56 +72,31 @@ class MergeResult:
         return self.plan.outcome
 
 
-class ConflictLog:
-    """Counts conflicts by table, and keeps the first ones."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.first: list[Conflict] = []
-        self.by_table: dict[str, int] = {}
-
-    def add(self, conflict: Conflict) -> None:
-        self.count += 1
-        self.by_table[conflict.table] = self.by_table.get(conflict.table, 0) + 1
-        if len(self.first) < _MAX_CONFLICTS_KEPT:
-            self.first.append(conflict)
-
-    def check_none(self, what: str) -> None:
-        """Raise MergeConflictError if there are conflicts."""
-        if not self.count:
-            return
-        tables = ", ".join(f"'{table}' ({count})" for table, count in sorted(self.by_table.items()))
-        number = "1 conflict" if self.count == 1 else f"{self.count} conflicts"
-        raise MergeConflictError(
-            f"{what} has {number}, in {tables}",
-            hint="list them with conflicts(), then pass a strategy or resolvers, or change one side",
-            conflicts=tuple(self.first),
-            count=self.count,
-        )
-
-
 def plan_of(merged: MergedTable, conflicts: ConflictLog) -> TablePlan:
-    """Return the plan of one merged table."""
-    merge = merged.merge
-    target = merge.target
+    """Return the plan of one merged table, given the conflicts of all tables."""
+    step = merged.step
+    shape = step.shape if isinstance(step, KeepTable | ReplaceTable | MergeTable) else Shape()
     return TablePlan(
-        table=str(merge.key),
-        action=merge.action.value,
+        table=str(step.key),
+        action=step.action.value,
         counts=merged.counts,
-        renamed_from=None if target is None or target.key == merge.key else str(target.key),
-        added_columns=merged.added_columns,
-        dropped_columns=merged.dropped_columns,
-        altered_columns=merged.altered_columns,
-        conflicts=conflicts.by_table.get(str(merge.key), 0),
+        renamed_from=None if step.renamed_from is None else str(step.renamed_from),
+        added_columns=tuple(column.name for column in shape.added),
+        dropped_columns=shape.dropped,
+        altered_columns=tuple(change.path for change in shape.altered),
+        # A conflict about the whole table is not in the log of its step.
+        conflicts=conflicts.by_table.get(str(step.key), 0),
     )
 
 
 def changes_table(merged: MergedTable) -> bool:
-    """Return whether a merge changes a table of the target, including its name."""
-    merge = merged.merge
-    if merge.source is None or merge.target is None or merge.action is not TableAction.MERGED:
-        return True
-    keys = {state.entry.primary_key for state in (merge.base, merge.target) if state is not None}
-    is_rekeyed = merge.source.entry.primary_key not in keys
-    columns = (*merged.added_columns, *merged.dropped_columns, *merged.altered_columns)
-    return bool(merged.counts.total or columns or is_rekeyed or merge.key != merge.target.key)
+    """Return whether a merge changes a table of the target, including its name and its notes."""
+    match merged.step:
+        case KeepTable():
+            return False
+        case MergeTable() as step:
+            return bool(merged.counts.total) or step.changes_columns
+        case AddTable() | DropTable() | RenameTable() | ReplaceTable():
+            return True
+        case other:
+            assert_never(other)

@@ -117,12 +117,11 @@ def _replay(
             {key: entry for key in keys if (entry := records.commits.find_table(side, key)) is not None}
             for side in (before, commit)
         )
-        combined = combiner.stage(Sides(base=base, source=source, target=tables))
         what = f"commit {commit.commit.graph_commit_id} on top of {onto.commit.graph_commit_id}"
-        combined.conflicts.check_none(what)
-        if combined.changes:
+        changes = combiner.merge(Sides(base=base, source=source, target=tables), what)
+        if changes:
             view = View(head=made[-1])
-            record, full_map = make_record(records, head, view, combined.changes, _spec(commit.commit))
+            record, full_map = make_record(records, head, view, changes, _spec(commit.commit))
             records.commits.put(record, full_map, durable=False)
             made.append(record)
     return made

@@ -1,6 +1,6 @@
-"""Merge rows cell by cell: find the rows to replace, insert and delete in the target."""
+"""Merge rows cell by cell: find the rows to replace, insert and delete in the target, and the conflicts."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,84 +10,82 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from anabranch.errors import InvalidInputError, KeyConflictError, SchemaMismatchError
-from anabranch.format.parts import ROW_ID, take_at
 from anabranch.format.python_values import python_values
-from anabranch.format.staging import Pin, RowBatch, are_surely_unique
+from anabranch.format.staging import RowBatch, are_surely_unique
 from anabranch.format.staging.incoming import cast_computed, fit_rows
-from anabranch.ids import TableKey
-from anabranch.repo.history.comparing import RowComparer, RowMerge, TableCounts
-from anabranch.repo.merge.conflicts import Conflict, ConflictKind
-from anabranch.repo.merge.resolve import Cells, Resolution
+from anabranch.repo.history.comparing import RowComparer, TableCounts
+from anabranch.repo.merge.changed_rows import ChangedRows, Mask
+from anabranch.repo.merge.conflicts import NO_CONFLICTS, Conflict, ConflictKind, Unresolved
+from anabranch.repo.merge.resolve import Cells
 from anabranch.repo.merge.shapes import MergedColumn
+from anabranch.repo.merge.steps import NO_ROWS, RowPlan
 
-__all__ = ["RowMerger"]
-
-_Mask = npt.NDArray[np.bool_]
-_OFFSET_BITS = np.uint64(32)
-_OFFSET_MASK = np.uint64(0xFFFFFFFF)
+__all__ = ["RowChanges", "iter_row_changes"]
 
 
-@dataclass(slots=True, kw_only=True)
-class RowMerger:
-    """Merges the rows of one table.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowChanges:
+    """Changes to rows of the target: what to write, how many rows change, and which conflicts are left."""
 
-    `pin` is the version of the target that was compared, `schema` the schema of the result. Each unresolved conflict is
-    passed to `on_conflict`. After the first one no more rows are returned, because the merge will not be published.
+    batch: RowBatch = field(default_factory=lambda: RowBatch(rows=None))
+    counts: TableCounts = NO_ROWS
+    conflicts: Unresolved = NO_CONFLICTS
+
+
+def iter_row_changes(plan: RowPlan, comparer: RowComparer, schema: pa.Schema) -> Iterator[RowChanges]:
+    """Yield the changes to the rows of the target, in the schema of the result. New rows come last.
+
+    If there are conflicts, they are all returned, but not all rows: such a merge is not published.
     """
+    merger = _RowMerger(plan, schema)
+    has_conflicts = False
+    for found in comparer.merge(plan.sides):
+        for changes in merger.merge(ChangedRows(found, plan.fragments)):
+            has_conflicts = has_conflicts or changes.conflicts.count > 0
+            yield changes
+    if not has_conflicts:
+        yield from map(merger.insert, merger.inserts_last)
 
-    key: TableKey
-    row_merge: RowMerge
-    columns: Sequence[MergedColumn]
-    key_names: Sequence[str]
-    pin: Pin
-    schema: pa.Schema
-    fragments: dict[int, int]
-    resolution: Resolution
-    on_conflict: Callable[[Conflict], None]
-    inserted: int = 0
-    updated: int = 0
-    deleted: int = 0
-    conflicts: int = 0
-    _inserts_last: list[pa.Table] = field(default_factory=list)
 
-    @property
-    def counts(self) -> TableCounts:
-        return TableCounts(inserted=self.inserted, updated=self.updated, deleted=self.deleted)
+class _RowMerger:
+    """Merges the rows of one table, batch by batch."""
 
-    def batches(self, comparer: RowComparer) -> Iterator[RowBatch]:
-        """Yield the changes to the rows of the target. New rows come last."""
-        for found in comparer.merge(self.row_merge):
-            for batch in self._merge(_ChangedRows(found, self.fragments)):
-                if not self.conflicts:
-                    yield batch
-            yield RowBatch(rows=None)  # Lets a caller that lists conflicts report those of this batch.
-        for rows in self._inserts_last:
-            if not self.conflicts:
-                yield self._as_inserted(rows)
+    def __init__(self, plan: RowPlan, schema: pa.Schema) -> None:
+        self._plan = plan
+        self._schema = schema
+        self._key = plan.key
+        self._key_names = plan.key_names
+        self._columns = plan.columns
+        # Rows that a resolver keeps although one side deleted them. They have no row id, so they are written last.
+        self.inserts_last: list[pa.Table] = []
 
-    def _merge(self, found: "_ChangedRows") -> Iterator[RowBatch]:
-        if self.key_names:
+    def merge(self, found: ChangedRows) -> Iterator[RowChanges]:
+        if self._key_names:
             self._check_unique_keys(found)
         deleted = found.where("deleted", None)
-        self.deleted += int(deleted.sum())
         if deleted.any():
-            yield RowBatch(rows=None, addresses=found.addresses[deleted])
+            yield _deletion(found.addresses[deleted])
         replaced = found.where("updated", None, "updated") | found.where("inserted", "inserted", "updated")
         if replaced.any():
             yield from self._replace(found.filter(replaced))
         yield from self._decide_on_rows(found)
         fresh = found.where("inserted", None)
         if fresh.any():
-            yield self._as_inserted(self._in_result(found.filter(fresh).source))
+            yield self.insert(self._in_result(found.filter(fresh).source))
 
-    def _check_unique_keys(self, found: "_ChangedRows") -> None:
+    def insert(self, rows: pa.Table) -> RowChanges:
+        """Return the insertion of rows that have the column names of the result."""
+        batch = RowBatch(rows=fit_rows(rows, self._schema).to_table())
+        return RowChanges(batch=batch, counts=TableCounts(inserted=len(rows), updated=0, deleted=0))
+
+    def _check_unique_keys(self, found: ChangedRows) -> None:
         """Raise KeyConflictError if a key occurs more than once: writers can skip the check of unique keys.
 
         Such rows are matched twice, or an update or deletion meets an insertion.
         """
-        named = {column.name: column.triple.source for column in self.columns}
+        named = {column.name: column.triple.source for column in self._columns}
         present = found.source.drop_null()
-        keys = pa.table({name: pc.struct_field(present, [named[name]]) for name in self.key_names})
+        keys = pa.table({name: pc.struct_field(present, [named[name]]) for name in self._key_names})
         is_mismatch = found.where("updated", "inserted") | found.where("deleted", "inserted")
         is_mismatch |= found.where("inserted", "deleted")
         repeated = list(self._keys(found.filter(is_mismatch)))
@@ -96,37 +94,41 @@ class RowMerger:
             repeated += counted.filter(pc.greater(counted.column("count_all"), 1)).drop(["count_all"]).to_pylist()
         if repeated:
             raise KeyConflictError(
-                f"the table '{self.key}' holds the key {repeated[0]} more than once on one side of the merge",
+                f"the table '{self._key}' holds the key {repeated[0]} more than once on one side of the merge",
                 hint="delete the repeated rows on that side",
             )
 
     # Rows that are on both sides
 
-    def _replace(self, found: "_ChangedRows") -> Iterator[RowBatch]:
-        found = found.with_targets(self.pin)
-        took, clashes = found.flags(len(self.columns))
-        changed: _Mask = np.any(took & ~clashes, axis=1)
+    def _replace(self, found: ChangedRows) -> Iterator[RowChanges]:
+        found = found.with_targets(self._plan.pin)
+        took, clashes = found.flags(len(self._columns))
+        changed: Mask = np.any(took & ~clashes, axis=1)
         merged = []
-        for number, column in enumerate(self.columns):
+        for number, column in enumerate(self._columns):
             values = self._merge_column(found, column, took[:, number] & ~clashes[:, number])
             if clashes[:, number].any():
-                values, is_changed = self._decide_on_cells(found, column, values, clashes[:, number])
+                values, is_changed, conflicts = self._decide_on_cells(found, column, values, clashes[:, number])
                 changed |= is_changed
+                yield RowChanges(conflicts=conflicts)
             merged.append(values)
-        names = [column.name for column in self.columns]
+        names = [column.name for column in self._columns]
         rows = pa.table(merged, names=names).filter(pa.array(changed))
-        self.updated += len(rows)
+        counts = TableCounts(inserted=0, updated=len(rows), deleted=0)
         # If two columns would have the same name, the merge has a conflict and will not be published. Return no rows.
-        if len(rows) and len(set(names)) == len(names):
-            ordered = rows.select(self.schema.names)
-            arrays = [cast_computed(ordered.column(field.name).combine_chunks(), field) for field in self.schema]
-            yield RowBatch(
-                rows=pa.table(arrays, schema=self.schema),
-                addresses=found.addresses[changed],
-                row_ids=found.row_ids[changed],
-            )
+        if not len(rows) or len(set(names)) < len(names):
+            yield RowChanges(counts=counts)
+            return
+        ordered = rows.select(self._schema.names)
+        arrays = [cast_computed(ordered.column(field.name).combine_chunks(), field) for field in self._schema]
+        batch = RowBatch(
+            rows=pa.table(arrays, schema=self._schema),
+            addresses=found.addresses[changed],
+            row_ids=found.row_ids[changed],
+        )
+        yield RowChanges(batch=batch, counts=counts)
 
-    def _merge_column(self, found: "_ChangedRows", column: MergedColumn, is_taken: _Mask) -> pa.Array:
+    def _merge_column(self, found: ChangedRows, column: MergedColumn, is_taken: Mask) -> pa.Array:
         kind, triple = column.field, column.triple
         target = _cells(found.target, triple.target, kind)
         if not is_taken.any():
@@ -137,9 +139,12 @@ class RowMerger:
         return both.take(pa.array(np.where(is_taken, positions + len(target), positions)))
 
     def _decide_on_cells(
-        self, found: "_ChangedRows", column: MergedColumn, values: pa.Array, clash: _Mask
-    ) -> tuple[pa.Array, _Mask]:
-        """Put the decided values into a column. Return the column, and which rows now differ from the target."""
+        self, found: ChangedRows, column: MergedColumn, values: pa.Array, clash: Mask
+    ) -> tuple[pa.Array, Mask, Unresolved]:
+        """Put the decided values into a column.
+
+        Return the column, which rows now differ from the target, and the conflicts that are left.
+        """
         part, positions = found.filter(clash), np.flatnonzero(clash)
         triple, kind = column.triple, column.field
         cells = Cells(
@@ -151,30 +156,30 @@ class RowMerger:
             target_rows=part.target,
             conflicts=lambda: list(self._cell_conflicts(part, column, cells)),
         )
-        decide = self.resolution.for_column(self.key, column.name)
+        decide = self._plan.resolution.for_column(self._key, column.name)
         is_changed = np.zeros(len(values), dtype=bool)
         if decide is None:
-            self._report(cells.conflicts())
-            return values, is_changed
+            return values, is_changed, Unresolved(len(part), lambda: self._cell_conflicts(part, column, cells))
         decided, resolved = decide(cells)
         are_resolved = (
             np.ones(len(positions), dtype=bool) if resolved is None else resolved.to_numpy(zero_copy_only=False)
         )
+        conflicts = NO_CONFLICTS
         if not are_resolved.all():
-            left = found.filter(_mask(len(values), positions[~are_resolved]))
-            self._report(self._cell_conflicts(left, column, _sliced(cells, ~are_resolved)))
+            left, open_cells = part.filter(~are_resolved), _sliced(cells, ~are_resolved)
+            conflicts = Unresolved(len(left), lambda: self._cell_conflicts(left, column, open_cells))
         is_changed[positions[are_resolved & _differ(decided, cells.target)]] = True
         chosen = np.arange(len(values))
         chosen[positions[are_resolved]] = len(values) + np.flatnonzero(are_resolved)
-        return pa.concat_arrays([values, decided]).take(pa.array(chosen)), is_changed
+        return pa.concat_arrays([values, decided]).take(pa.array(chosen)), is_changed, conflicts
 
-    def _cell_conflicts(self, found: "_ChangedRows", column: MergedColumn, cells: Cells) -> Iterator[Conflict]:
+    def _cell_conflicts(self, found: ChangedRows, column: MergedColumn, cells: Cells) -> Iterator[Conflict]:
         values = zip(*map(python_values, (cells.base, cells.source, cells.target)), strict=True)
         kinds = found.source_changes.to_pylist()
         for kind, key, (base, source, target) in zip(kinds, self._keys(found), values, strict=True):
             is_new = kind == "inserted"
             yield Conflict(
-                table=str(self.key),
+                table=str(self._key),
                 kind=ConflictKind.DIVERGENT_INSERT if is_new else ConflictKind.DIVERGENT_UPDATE,
                 key=key,
                 column=column.name,
@@ -186,8 +191,8 @@ class RowMerger:
 
     # Rows that one side deleted
 
-    def _decide_on_rows(self, found: "_ChangedRows") -> Iterator[RowBatch]:
-        decide = self.resolution.for_row(self.key)
+    def _decide_on_rows(self, found: ChangedRows) -> Iterator[RowChanges]:
+        decide = self._plan.resolution.for_row(self._key)
         for is_contested, in_target in (
             (found.where("deleted", "updated"), True),
             (found.where("updated", "deleted"), False),
@@ -198,57 +203,58 @@ class RowMerger:
             if callable(decide):
                 yield from self._decide_by_function(part, decide, in_target=in_target)
             elif decide is None:
-                self._report(self._row_conflicts(part))
+                yield RowChanges(conflicts=self._row_conflicts(part))
             elif decide == "source" and in_target:
-                self.deleted += len(part.addresses)
-                yield RowBatch(rows=None, addresses=part.addresses)
+                yield _deletion(part.addresses)
             elif decide == "source":
-                self._inserts_last.append(self._in_result(part.source))
+                self.inserts_last.append(self._in_result(part.source))
 
     def _decide_by_function(
-        self, found: "_ChangedRows", decide: Callable[[Conflict], Any], *, in_target: bool
-    ) -> Iterator[RowBatch]:
-        for number, conflict in enumerate(self._row_conflicts(found)):
+        self, found: ChangedRows, decide: Callable[[Conflict], Any], *, in_target: bool
+    ) -> Iterator[RowChanges]:
+        for number, conflict in enumerate(self._row_conflicts(found).build()):
             answer = decide(conflict)
             address = found.addresses[number : number + 1]
             if answer is NotImplemented:
-                self._report([conflict])
+                yield RowChanges(conflicts=Unresolved.of([conflict]))
             elif answer is conflict.target:
                 continue
             elif answer is None and in_target:
-                self.deleted += 1
-                yield RowBatch(rows=None, addresses=address)
+                yield _deletion(address)
             elif answer is not None:
                 is_taken = answer is conflict.source
                 row = self._in_result(found.source.slice(number, 1)) if is_taken else self._as_row(answer, conflict)
                 if in_target:  # Replace the existing row.
-                    self.deleted += 1
-                    yield RowBatch(rows=None, addresses=address)
-                self._inserts_last.append(row)
+                    yield _deletion(address)
+                self.inserts_last.append(row)
 
     def _as_row(self, answer: Any, conflict: Conflict) -> pa.Table:
         """Return the answer of a resolver function for a row that one side deleted as a row of the result."""
-        hint = f"return a dict of the columns {', '.join(self.schema.names)}, None, or NotImplemented"
+        names = self._schema.names
+        hint = f"return a dict of the columns {', '.join(names)}, None, or NotImplemented"
         given = dict(answer) if isinstance(answer, Mapping) else {}
-        if not given or any(name not in self.schema.names for name in given):
-            raise InvalidInputError(f"the resolver of '{self.key}' must return a row, got {answer!r}", hint=hint)
-        if {name: given.get(name) for name in self.key_names} != dict(conflict.key or {}) and self.key_names:
+        if not given or any(name not in names for name in given):
+            raise InvalidInputError(f"the resolver of '{self._key}' must return a row, got {answer!r}", hint=hint)
+        if {name: given.get(name) for name in self._key_names} != dict(conflict.key or {}) and self._key_names:
             raise InvalidInputError(
-                f"the resolver of '{self.key}' returned {answer!r} for the row {conflict.key}",
+                f"the resolver of '{self._key}' returned {answer!r} for the row {conflict.key}",
                 hint="return a row with the same key",
             )
         try:
-            rows = pa.Table.from_pylist([given], schema=pa.schema([self.schema.field(name) for name in given]))
-            return fit_rows(rows, self.schema).to_table()
+            rows = pa.Table.from_pylist([given], schema=pa.schema([self._schema.field(name) for name in given]))
+            return fit_rows(rows, self._schema).to_table()
         except (pa.ArrowException, SchemaMismatchError) as err:
-            problem = f"the resolver of '{self.key}' returned a row that does not fit: {err}"
+            problem = f"the resolver of '{self._key}' returned a row that does not fit: {err}"
             raise InvalidInputError(problem, hint=hint) from err
 
-    def _row_conflicts(self, found: "_ChangedRows") -> Iterator[Conflict]:
+    def _row_conflicts(self, found: ChangedRows) -> Unresolved:
+        return Unresolved(len(found), lambda: self._iter_row_conflicts(found))
+
+    def _iter_row_conflicts(self, found: ChangedRows) -> Iterator[Conflict]:
         rows = zip(*map(python_values, (found.base, found.source, found.target)), strict=True)
         for key, (base, source, target) in zip(self._keys(found), rows, strict=True):
             yield Conflict(
-                table=str(self.key),
+                table=str(self._key),
                 kind=ConflictKind.DELETE_VS_UPDATE,
                 key=key,
                 base=base,
@@ -257,24 +263,20 @@ class RowMerger:
                 problem="one side deleted the row, the other changed it",
             )
 
-    # Rows that are new to the target
+    # Keys and columns
 
     def _in_result(self, rows: pa.StructArray) -> pa.Table:
         """Return rows of the source with the column names of the result. Columns that the source lacks are left out."""
-        named = {c.name: c.triple.source for c in self.columns if c.triple.source is not None}
+        named = {c.name: c.triple.source for c in self._columns if c.triple.source is not None}
         return pa.table([pc.struct_field(rows, [source]) for source in named.values()], names=list(named))
 
-    def _as_inserted(self, rows: pa.Table) -> RowBatch:
-        self.inserted += len(rows)
-        return RowBatch(rows=fit_rows(rows, self.schema).to_table())
-
-    def _keys(self, found: "_ChangedRows") -> Iterator[dict[str, Any]]:
+    def _keys(self, found: ChangedRows) -> Iterator[dict[str, Any]]:
         """Yield the keys of rows, with the column names of the result. Without a key, yield row addresses."""
-        if not self.key_names:
+        if not self._key_names:
             yield from ({"_rowaddr": address} for address in found.addresses.tolist())
             return
-        named = {column.name: column.triple for column in self.columns}
-        triples = [(name, named[name]) for name in self.key_names]
+        named = {column.name: column.triple for column in self._columns}
+        triples = [(name, named[name]) for name in self._key_names]
         sides = zip(python_values(found.source), python_values(found.base), strict=True)
         for source, base in sides:
             if source is not None:
@@ -282,80 +284,10 @@ class RowMerger:
             else:
                 yield {name: base[triple.base] for name, triple in triples if triple.base is not None}
 
-    def _report(self, conflicts: Sequence[Conflict] | Iterator[Conflict]) -> None:
-        for conflict in conflicts:
-            self.conflicts += 1
-            self.on_conflict(conflict)
 
-
-class _ChangedRows:
-    """A batch of rows that the source changed, as the engine returned it."""
-
-    def __init__(self, batch: pa.RecordBatch, fragments: dict[int, int]) -> None:
-        self._batch = batch
-        self._fragments = fragments
-        self.source_changes: pa.Array = batch.column("source_change")
-        self.base: pa.StructArray = batch.column("base")
-        self.source: pa.StructArray = batch.column("source")
-        self.target: pa.StructArray = batch.column("target")
-        self.row_ids = _numbers(batch.column("target_row_id"))
-        self.addresses = self._target_addresses()
-
-    def _target_addresses(self) -> npt.NDArray[np.uint64]:
-        """Return the row addresses in the target. Unchanged rows are in the same fragments as in the base."""
-        found = _numbers(self._batch.column("target_address"))
-        missing = np.flatnonzero(self._batch.column("target_address").is_null().to_numpy(zero_copy_only=False))
-        base = _numbers(self._batch.column("base_address"))[missing]
-        owners = np.array([self._fragments.get(owner, 0) for owner in (base >> _OFFSET_BITS).tolist()], dtype=np.uint64)
-        found[missing] = owners << _OFFSET_BITS | base & _OFFSET_MASK
-        return found
-
-    def where(self, source: str, *target: str | None) -> _Mask:
-        """Return the rows with this change of the source and one of these changes of the target."""
-        theirs = self._batch.column("target_change")
-        named = [change for change in target if change is not None]
-        is_match = pc.is_in(theirs, pa.array(named, pa.string()))
-        if None in target:
-            is_match = pc.or_(is_match, theirs.is_null())
-        found = pc.and_(pc.equal(self.source_changes, source), is_match)
-        return np.asarray(found.to_numpy(zero_copy_only=False), dtype=bool)
-
-    def filter(self, mask: _Mask) -> "_ChangedRows":
-        part = _ChangedRows(self._batch.filter(pa.array(mask)), self._fragments)
-        part.row_ids = self.row_ids[mask]
-        return part
-
-    def flags(self, columns: int) -> tuple[_Mask, _Mask]:
-        """Return which columns the source changed, and which are in conflict, for each row."""
-        return tuple(_flags(self._batch.column(name), columns) for name in ("source_columns", "conflicts"))  # type: ignore[return-value]
-
-    def with_targets(self, pin: Pin) -> "_ChangedRows":
-        """Return the batch with the unchanged rows of the target, read by their addresses."""
-        missing = self.target.is_null().to_numpy(zero_copy_only=False)
-        if not missing.any():
-            return self
-        taken = take_at(pin, self.addresses[missing])
-        row_ids = self.row_ids.copy()
-        row_ids[missing] = taken.column(ROW_ID).to_numpy()
-        present = self.target.filter(pa.array(~missing))
-        # If the target changed nothing, the engine did not read it, so its columns come from the version.
-        fields = [pa.field(field.name, field.type) for field in pin.schema]
-        arrays = [taken.column(field.name).combine_chunks() for field in fields]
-        if len(present):
-            known = [pc.struct_field(present, [field.name]) for field in fields]
-            arrays = [pa.concat_arrays(pair) for pair in zip(known, arrays, strict=True)]
-        order = np.argsort(np.concatenate([np.flatnonzero(~missing), np.flatnonzero(missing)]))
-        rows = pa.StructArray.from_arrays(arrays, fields=fields).take(pa.array(order))
-        number = self._batch.schema.get_field_index("target")
-        whole = _ChangedRows(self._batch.set_column(number, pa.field("target", rows.type), rows), self._fragments)
-        whole.row_ids = row_ids
-        return whole
-
-
-def _flags(lists: pa.ListArray, columns: int) -> _Mask:
-    found = np.zeros((len(lists), columns), dtype=bool)
-    found[pc.list_parent_indices(lists).to_numpy(), pc.list_flatten(lists).to_numpy()] = True
-    return found
+def _deletion(addresses: npt.NDArray[np.uint64]) -> RowChanges:
+    counts = TableCounts(inserted=0, updated=0, deleted=len(addresses))
+    return RowChanges(batch=RowBatch(rows=None, addresses=addresses), counts=counts)
 
 
 def _cells(rows: pa.StructArray, name: str | None, kind: pa.Field) -> pa.Array:
@@ -365,7 +297,7 @@ def _cells(rows: pa.StructArray, name: str | None, kind: pa.Field) -> pa.Array:
     return cast_computed(pc.struct_field(rows, [name]), kind.with_nullable(nullable=True))
 
 
-def _sliced(cells: Cells, mask: _Mask) -> Cells:
+def _sliced(cells: Cells, mask: Mask) -> Cells:
     chosen = pa.array(mask)
     return Cells(
         column=cells.column,
@@ -378,21 +310,10 @@ def _sliced(cells: Cells, mask: _Mask) -> Cells:
     )
 
 
-def _differ(one: pa.Array, other: pa.Array) -> _Mask:
+def _differ(one: pa.Array, other: pa.Array) -> Mask:
     try:
         unequal = pc.fill_null(pc.not_equal(one, other), pa.scalar(value=False))
         found = pc.or_(unequal, pc.xor(one.is_null(), other.is_null())).to_numpy(zero_copy_only=False)
     except pa.ArrowNotImplementedError:  # Arrow cannot compare nested values.
         found = np.array([a != b for a, b in zip(one.to_pylist(), other.to_pylist(), strict=True)], dtype=bool)
     return np.asarray(found, dtype=bool)
-
-
-def _numbers(array: pa.Array) -> npt.NDArray[np.uint64]:
-    filled = pc.fill_null(array, pa.scalar(0, pa.uint64()))
-    return np.array(filled.to_numpy(zero_copy_only=False), dtype=np.uint64)
-
-
-def _mask(length: int, positions: npt.NDArray[np.int64]) -> _Mask:
-    found = np.zeros(length, dtype=bool)
-    found[positions] = True
-    return found

@@ -221,9 +221,8 @@ class _Carrier:
         """Merge the rows of tables that both the run and another writer changed since it started."""
         base = {key: table for key in keys if (table := self._before.get(key)) is not None}
         source = {key: table for key in keys if (table := self._mine[key]) is not None}
-        combined = self._load_combiner(self._target).stage(Sides(base=base, source=source, target=theirs))
-        combined.conflicts.check_none(f"run {self.entry.branch.run_id} on branch '{self._target}'")
-        return combined.changes
+        combiner, what = self._load_combiner(self._target), f"run {self.entry.branch.run_id} on branch '{self._target}'"
+        return combiner.merge(Sides(base=base, source=source, target=theirs), what)
 
     def _tables_of(self, head: LogEntry) -> TableMap:
         """Return the tables of the target. For a live target, tables of main are those that the run was based on."""

@@ -1,7 +1,7 @@
 """Merge the columns and the key of a table."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from anabranch.errors import SchemaMismatchError
@@ -49,7 +49,7 @@ class SchemaSides:
     of_target: Sequence[ColumnPair] = ()
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
     """The merged columns and key of a table, and the conflicts.
 
@@ -58,17 +58,29 @@ class Shape:
     base and both sides have the same one.
     """
 
-    columns: list[MergedColumn] = field(default_factory=list)
-    dropped: list[str] = field(default_factory=list)
-    altered: list[ColumnChange] = field(default_factory=list)
-    restored: list[str] = field(default_factory=list)
+    columns: tuple[MergedColumn, ...] = ()
+    dropped: tuple[str, ...] = ()
+    altered: tuple[ColumnChange, ...] = ()
+    restored: tuple[str, ...] = ()
     primary_key: tuple[str, ...] = ()
     matched_by: tuple[ColumnTriple, ...] = ()
-    conflicts: list[Conflict] = field(default_factory=list)
+    conflicts: tuple[Conflict, ...] = ()
 
     @property
-    def added(self) -> "list[pa.Field]":
-        return [column.field for column in self.columns if column.is_new]
+    def added(self) -> "tuple[pa.Field, ...]":
+        return tuple(column.field for column in self.columns if column.is_new)
+
+    @property
+    def lenient_changes(self) -> tuple[ColumnChange, ...]:
+        """The changes of columns, without NOT NULL constraints that may hold only with the merged rows."""
+        changes = [replace(change, nullable=change.nullable or None) for change in self.altered]
+        return tuple(change for change in changes if change != ColumnChange(path=change.path))
+
+    @property
+    def strict_columns(self) -> tuple[str, ...]:
+        """The columns of the result that become NOT NULL."""
+        altered = [change.name or change.path for change in self.altered if change.nullable is False]
+        return (*altered, *(new.name for new in self.added if not new.nullable))
 
     def loosened(self) -> "Shape":
         """Return the shape with nulls allowed in every column that is not part of the key."""
@@ -76,11 +88,11 @@ class Shape:
         changes = {change.path: change for change in self.altered}
         for path in [column.triple.target for column in strict if column.triple.target is not None]:
             changes[path] = replace(changes.get(path, ColumnChange(path=path)), nullable=True)
-        columns = [
+        columns = tuple(
             replace(column, field=column.field.with_nullable(True)) if column in strict else column  # noqa: FBT003
             for column in self.columns
-        ]
-        return replace(self, columns=columns, altered=list(changes.values()))
+        )
+        return replace(self, columns=columns, altered=tuple(changes.values()))
 
 
 def merge_shapes(key: str, sides: SchemaSides, *, side: str | None, is_used: IsUsed) -> Shape:
@@ -93,7 +105,7 @@ def merge_shapes(key: str, sides: SchemaSides, *, side: str | None, is_used: IsU
         merger.merge_column(triple)
     merger.check_unique_names()
     merger.merge_keys()
-    return merger.shape
+    return merger.to_shape()
 
 
 def _triples(sides: SchemaSides) -> Iterator[ColumnTriple]:
@@ -135,8 +147,25 @@ class _ShapeMerger:
         self._base, self._source, self._target = base, source, target
         self._side = side
         self._is_used = is_used
-        self.shape = Shape()
+        self._columns: list[MergedColumn] = []
+        self._dropped: list[str] = []
+        self._altered: list[ColumnChange] = []
+        self._restored: list[str] = []
+        self._primary_key: tuple[str, ...] = ()
+        self._matched_by: tuple[ColumnTriple, ...] = ()
+        self._conflicts: list[Conflict] = []
         self._names: dict[ColumnTriple, str] = {}
+
+    def to_shape(self) -> Shape:
+        return Shape(
+            columns=tuple(self._columns),
+            dropped=tuple(self._dropped),
+            altered=tuple(self._altered),
+            restored=tuple(self._restored),
+            primary_key=self._primary_key,
+            matched_by=self._matched_by,
+            conflicts=tuple(self._conflicts),
+        )
 
     def merge_column(self, triple: ColumnTriple) -> None:
         if triple.source is None and triple.target is None:
@@ -163,7 +192,7 @@ class _ShapeMerger:
             # The two columns have the same name but different types, so only one of them can stay.
             wins = self._decide(target.name, "both sides added it", None, str(source.type), str(target.type))
             if wins == "source":
-                self.shape.dropped.append(target.name)
+                self._dropped.append(target.name)
                 self._keep(ColumnTriple(base=None, source=source.name, target=None), source)
             else:
                 self._keep(ColumnTriple(base=None, source=None, target=target.name), target)
@@ -206,16 +235,16 @@ class _ShapeMerger:
             base_name = None if maker == "target" else triple.base
             self._keep(ColumnTriple(base=base_name, source=None, target=triple.target), target)
         else:
-            self.shape.dropped.append(target.name)
+            self._dropped.append(target.name)
             self._keep(ColumnTriple(base=None, source=triple.source, target=None), source.with_name(name))
-            self.shape.restored.append(name)
+            self._restored.append(name)
 
     def _change(self, triple: ColumnTriple, merged: "pa.Field") -> None:
         """Keep a column of the target with the name, type and nullability of `merged`."""
         target = self._field(self._target, triple.target)
         self._keep(triple, merged)
         if (merged.name, merged.type, merged.nullable) != (target.name, target.type, target.nullable):
-            self.shape.altered.append(
+            self._altered.append(
                 ColumnChange(
                     path=target.name,
                     name=None if merged.name == target.name else merged.name,
@@ -232,7 +261,7 @@ class _ShapeMerger:
             if wins == "target":
                 self._keep(triple, target)
                 return
-        self.shape.dropped.append(target.name)
+        self._dropped.append(target.name)
 
     def _keep_dropped(self, triple: ColumnTriple) -> None:
         """Merge a column that the target dropped."""
@@ -241,14 +270,14 @@ class _ShapeMerger:
             wins = self._decide(base.name, "the target dropped it", _text(base), _text(source), None)
             if wins == "source":
                 self._keep(ColumnTriple(base=None, source=triple.source, target=None), source)
-                self.shape.restored.append(source.name)
+                self._restored.append(source.name)
 
     def _keep(self, triple: ColumnTriple, merged: "pa.Field") -> None:
         self._names[triple] = merged.name
-        self.shape.columns.append(MergedColumn(triple=triple, field=merged))
+        self._columns.append(MergedColumn(triple=triple, field=merged))
 
     def check_unique_names(self) -> None:
-        names = [column.name for column in self.shape.columns]
+        names = [column.name for column in self._columns]
         for name in sorted({name for name in names if names.count(name) > 1}):
             self._conflict(name, "two columns would have this name", None, name, name)
 
@@ -257,9 +286,9 @@ class _ShapeMerger:
         source = self._identities("source", self._source.primary_key)
         target = self._identities("target", self._target.primary_key)
         base = target if self._base is None else self._identities("base", self._base.primary_key)
-        shape, triples = self.shape, list(self._names)
+        triples = list(self._names)
         if source == target == base:
-            shape.matched_by = tuple(triples[number] for number in target if number is not None)
+            self._matched_by = tuple(triples[number] for number in target if number is not None)
         if source in (base, target):
             chosen = target
         elif target == base and self._base is not None:
@@ -272,7 +301,7 @@ class _ShapeMerger:
         if None in chosen:
             self._conflict(None, "a column of its key was dropped", None, *map(str, (source, target)))
             return
-        shape.primary_key = tuple(self._names[triples[number]] for number in chosen if number is not None)
+        self._primary_key = tuple(self._names[triples[number]] for number in chosen if number is not None)
 
     def _identities(self, attribute: str, key: Sequence[str]) -> tuple[int | None, ...]:
         known = {getattr(triple, attribute): number for number, triple in enumerate(self._names)}
@@ -294,7 +323,7 @@ class _ShapeMerger:
     def _conflict(
         self, column: str | None, problem: str, base: str | None, source: str | None, target: str | None
     ) -> None:
-        self.shape.conflicts.append(
+        self._conflicts.append(
             Conflict(
                 table=self._key,
                 kind=ConflictKind.SCHEMA,

@@ -1,75 +1,36 @@
-"""Decide for each table of a merge whether it is added, dropped, renamed or merged."""
+"""Decide for each table of a merge whether it is added, dropped, renamed or matched with the table of the source."""
 
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
-from enum import StrEnum
+from dataclasses import dataclass, field
 
 from anabranch.ids import TableKey
 from anabranch.repo.history.diff import find_renamed
 from anabranch.repo.log.entries import TableEntry, TableMap
 from anabranch.repo.merge.conflicts import Conflict, ConflictKind
 from anabranch.repo.merge.resolve import Resolution
+from anabranch.repo.merge.steps import AddTable, DropTable, RenameTable, TableMatch, TableState, is_same_state
 
-__all__ = ["TableState", "TableAction", "TableMerge", "is_same_state", "plan_tables"]
+__all__ = ["PlannedTables", "plan_tables"]
 
-
-class TableAction(StrEnum):
-    """The change of a table of the target: added from the source, dropped, merged by rows, or only renamed."""
-
-    ADDED = "added"
-    DROPPED = "dropped"
-    MERGED = "merged"
-    RENAMED = "renamed"
-
-
-@dataclass(frozen=True, slots=True)
-class TableState:
-    """A table on one side: its key there, and its entry."""
-
-    key: TableKey
-    entry: TableEntry
+_Planned = AddTable | DropTable | RenameTable | TableMatch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableMerge:
-    """One table that the source changed. `key` is its key in the result."""
+class PlannedTables:
+    """The tables that the source changed, and the conflicts about whole tables."""
 
-    key: TableKey
-    action: TableAction
-    base: TableState | None
-    source: TableState | None
-    target: TableState | None
-
-    @property
-    def is_untouched(self) -> bool:
-        """Whether the target did not change the table since the base."""
-        return is_same_state(_entry(self.base), _entry(self.target))
+    tables: list[_Planned] = field(default_factory=list)
+    conflicts: list[Conflict] = field(default_factory=list)
 
 
-def is_same_state(one: TableEntry | None, other: TableEntry | None) -> bool:
-    """Return whether two entries have the same rows and the same key. Settling does not change the state."""
-    if one is None or other is None:
-        return one is other
-    return (one.dataset, one.home, one.version, one.primary_key) == (
-        other.dataset,
-        other.home,
-        other.version,
-        other.primary_key,
-    )
-
-
-def plan_tables(
-    base: TableMap, source: TableMap, target: TableMap, resolution: Resolution
-) -> tuple[list[TableMerge], list[Conflict]]:
-    """Return the changes to the tables of the target, and the conflicts about whole tables."""
-    conflicts: list[Conflict] = []
-    merges = []
+def plan_tables(base: TableMap, source: TableMap, target: TableMap, resolution: Resolution) -> PlannedTables:
+    """Return the changes to the tables of the target."""
+    planner = _Planner(resolution)
     for states in _match_tables(base, source, target):
-        merge = _plan(*states, resolution=resolution, conflicts=conflicts)
-        if merge is not None:
-            merges.append(merge)
-    conflicts += _duplicate_names(merges, target)
-    return merges, conflicts
+        planner.plan(*states)
+    planner.check_unique_names(target)
+    return planner.planned
 
 
 def _match_tables(
@@ -92,88 +53,94 @@ def _find_state(tables: TableMap, key: TableKey) -> TableState | None:
     return TableState(key, tables[key]) if key in tables else None
 
 
-def _plan(
-    base: TableState | None,
-    source: TableState | None,
-    target: TableState | None,
-    *,
-    resolution: Resolution,
-    conflicts: list[Conflict],
-) -> TableMerge | None:
-    if base == source or (base is not None and source is not None and _is_unchanged(base, source)):
-        return None
-    if source is None or target is None:
-        return _plan_missing(base, source, target, resolution=resolution, conflicts=conflicts)
-    name = source.key
-    if base is not None and source.key in (base.key, target.key):
-        name = target.key
-    elif base is not None and target.key != base.key:
-        side = resolution.for_table(target.key)
-        if side is None:
-            conflicts.append(
-                _table_conflict(target.key, ConflictKind.SCHEMA, "both sides renamed it", *_keys(base, source, target))
-            )
-        name = source.key if side == "source" else target.key
-    is_same = is_same_state(_entry(base), source.entry) or is_same_state(target.entry, source.entry)
-    if is_same and name == target.key:
-        return None
-    action = TableAction.RENAMED if is_same else TableAction.MERGED
-    return TableMerge(key=name, action=action, base=base, source=source, target=target)
+class _Planner:
+    """Collects the changes of the tables, one by one."""
 
+    def __init__(self, resolution: Resolution) -> None:
+        self._resolution = resolution
+        self.planned = PlannedTables()
 
-def _plan_missing(
-    base: TableState | None,
-    source: TableState | None,
-    target: TableState | None,
-    *,
-    resolution: Resolution,
-    conflicts: list[Conflict],
-) -> TableMerge | None:
-    """Decide on a table that one of the sides does not have."""
-    if source is None and target is None:
-        return None
-    if base is None and source is not None:
-        return TableMerge(key=source.key, action=TableAction.ADDED, base=None, source=source, target=None)
-    if base is None:
-        return None
-    existing = source or target
-    side: str | None = "source"
-    if target is None or not _is_unchanged(base, target):
-        side = resolution.for_table(base.key)
+    def plan(self, base: TableState | None, source: TableState | None, target: TableState | None) -> None:
+        """Decide on one table, given its state on each side that has it."""
+        if source is None and target is None:
+            return
+        if base == source or (base is not None and source is not None and _is_unchanged(base, source)):
+            return
+        if source is not None and target is not None:
+            self._plan_both(base, source, target)
+        elif base is not None:
+            self._plan_missing(base, source, target)
+        elif source is not None:
+            self.planned.tables.append(AddTable(key=source.key, source=source))
+
+    def _plan_both(self, base: TableState | None, source: TableState, target: TableState) -> None:
+        """Decide on a table that both sides have, maybe by different names."""
+        key = self._merge_names(base, source, target)
+        is_same = is_same_state(_entry(base), source.entry) or is_same_state(target.entry, source.entry)
+        if not is_same:
+            self.planned.tables.append(TableMatch(key=key, base=base, source=source, target=target))
+        elif key != target.key:
+            self.planned.tables.append(RenameTable(key=key, target=target))
+
+    def _merge_names(self, base: TableState | None, source: TableState, target: TableState) -> TableKey:
+        if base is None:
+            return source.key
+        if source.key in (base.key, target.key):
+            return target.key
+        if target.key == base.key:
+            return source.key
+        side = self._resolution.for_table(target.key)
         if side is None:
-            problem = "the source dropped it, the target changed it"
-            if target is None:
-                problem = "the target dropped it, the source changed it"
-            keys = _keys(base, source, target)
-            conflicts.append(_table_conflict(base.key, ConflictKind.DELETE_VS_UPDATE, problem, *keys))
-    if side != "source" or existing is None:
-        return None
-    action = TableAction.DROPPED if source is None else TableAction.ADDED
-    return TableMerge(key=existing.key, action=action, base=base, source=source, target=target)
+            self._conflict(target.key, ConflictKind.SCHEMA, "both sides renamed it", _keys(base, source, target))
+        return source.key if side == "source" else target.key
+
+    def _plan_missing(self, base: TableState, source: TableState | None, target: TableState | None) -> None:
+        """Decide on a table of the base that one of the sides dropped."""
+        side: str | None = "source"
+        if target is None or not _is_unchanged(base, target):
+            side = self._resolution.for_table(base.key)
+            if side is None:
+                dropped, changed = ("target", "source") if target is None else ("source", "target")
+                problem = f"the {dropped} dropped it, the {changed} changed it"
+                self._conflict(base.key, ConflictKind.DELETE_VS_UPDATE, problem, _keys(base, source, target))
+        if side != "source":
+            return
+        if source is not None:
+            self.planned.tables.append(AddTable(key=source.key, source=source))
+        elif target is not None:
+            self.planned.tables.append(DropTable(key=target.key, target=target))
+
+    def check_unique_names(self, target: TableMap) -> None:
+        """Report a conflict for each name that two tables would have."""
+        tables = self.planned.tables
+        leaving = {table.target.key for table in tables if not isinstance(table, AddTable)}
+        staying = {key for key in target if key not in leaving}
+        names = Counter(table.key for table in tables if not isinstance(table, DropTable))
+        for name in sorted(name for name, count in names.items() if name in staying or count > 1):
+            keys = (None, str(name), str(name))
+            self._conflict(name, ConflictKind.SCHEMA, "two tables would have this name", keys)
+
+    def _conflict(
+        self, key: TableKey, kind: ConflictKind, problem: str, keys: tuple[str | None, str | None, str | None]
+    ) -> None:
+        base, source, target = keys
+        found = Conflict(table=str(key), kind=kind, base=base, source=source, target=target, problem=problem)
+        self.planned.conflicts.append(found)
 
 
 def _is_unchanged(base: TableState, now: TableState) -> bool:
     return base.key == now.key and is_same_state(base.entry, now.entry)
 
 
-def _duplicate_names(merges: list[TableMerge], target: TableMap) -> Iterator[Conflict]:
-    """Yield a conflict for each name that two tables would have."""
-    leaving = {merge.target.key for merge in merges if merge.target is not None}
-    staying = {key for key in target if key not in leaving}
-    names = [merge.key for merge in merges if merge.action is not TableAction.DROPPED]
-    for name in sorted({name for name in names if name in staying or names.count(name) > 1}):
-        yield _table_conflict(name, ConflictKind.SCHEMA, "two tables would have this name", None, str(name), str(name))
-
-
 def _entry(state: TableState | None) -> TableEntry | None:
     return None if state is None else state.entry
 
 
-def _keys(*states: TableState | None) -> list[str | None]:
-    return [None if state is None else str(state.key) for state in states]
+def _keys(
+    base: TableState | None, source: TableState | None, target: TableState | None
+) -> tuple[str | None, str | None, str | None]:
+    return _key(base), _key(source), _key(target)
 
 
-def _table_conflict(
-    key: TableKey, kind: ConflictKind, problem: str, base: str | None, source: str | None, target: str | None
-) -> Conflict:
-    return Conflict(table=str(key), kind=kind, base=base, source=source, target=target, problem=problem)
+def _key(state: TableState | None) -> str | None:
+    return None if state is None else str(state.key)

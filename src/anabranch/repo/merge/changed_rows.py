@@ -1,0 +1,95 @@
+"""A batch of rows that the source of a merge changed, as the engine returned it."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from anabranch.format.parts import ROW_ID, take_at
+from anabranch.format.staging import Pin
+
+__all__ = ["ChangedRows", "Mask"]
+
+Mask = npt.NDArray[np.bool_]
+_OFFSET_BITS = np.uint64(32)
+_OFFSET_MASK = np.uint64(0xFFFFFFFF)
+
+
+class ChangedRows:
+    """The rows, with the change of each side. `RowComparer.merge` describes the columns of the batch."""
+
+    def __init__(self, batch: pa.RecordBatch, fragments: Mapping[int, int]) -> None:
+        self._batch = batch
+        self._fragments = fragments
+        self.source_changes: pa.Array = batch.column("source_change")
+        self.base: pa.StructArray = batch.column("base")
+        self.source: pa.StructArray = batch.column("source")
+        self.target: pa.StructArray = batch.column("target")
+        self.row_ids = _numbers(batch.column("target_row_id"))
+        self.addresses = self._target_addresses()
+
+    def __len__(self) -> int:
+        return len(self._batch)
+
+    def _target_addresses(self) -> npt.NDArray[np.uint64]:
+        """Return the row addresses in the target. Unchanged rows are in the same fragments as in the base."""
+        found = _numbers(self._batch.column("target_address"))
+        missing = np.flatnonzero(self._batch.column("target_address").is_null().to_numpy(zero_copy_only=False))
+        base = _numbers(self._batch.column("base_address"))[missing]
+        owners = np.array([self._fragments.get(owner, 0) for owner in (base >> _OFFSET_BITS).tolist()], dtype=np.uint64)
+        found[missing] = owners << _OFFSET_BITS | base & _OFFSET_MASK
+        return found
+
+    def where(self, source: str, *target: str | None) -> Mask:
+        """Return the rows with this change of the source and one of these changes of the target."""
+        theirs = self._batch.column("target_change")
+        named = [change for change in target if change is not None]
+        is_match = pc.is_in(theirs, pa.array(named, pa.string()))
+        if None in target:
+            is_match = pc.or_(is_match, theirs.is_null())
+        found = pc.and_(pc.equal(self.source_changes, source), is_match)
+        return np.asarray(found.to_numpy(zero_copy_only=False), dtype=bool)
+
+    def filter(self, mask: Mask) -> "ChangedRows":
+        part = ChangedRows(self._batch.filter(pa.array(mask)), self._fragments)
+        part.row_ids = self.row_ids[mask]
+        return part
+
+    def flags(self, columns: int) -> tuple[Mask, Mask]:
+        """Return which columns the source changed, and which are in conflict, for each row."""
+        return tuple(_flags(self._batch.column(name), columns) for name in ("source_columns", "conflicts"))  # type: ignore[return-value]
+
+    def with_targets(self, pin: Pin) -> "ChangedRows":
+        """Return the batch with the unchanged rows of the target, read by their addresses."""
+        missing = self.target.is_null().to_numpy(zero_copy_only=False)
+        if not missing.any():
+            return self
+        taken = take_at(pin, self.addresses[missing])
+        row_ids = self.row_ids.copy()
+        row_ids[missing] = taken.column(ROW_ID).to_numpy()
+        present = self.target.filter(pa.array(~missing))
+        # If the target changed nothing, the engine did not read it, so its columns come from the version.
+        fields = [pa.field(field.name, field.type) for field in pin.schema]
+        arrays = [taken.column(field.name).combine_chunks() for field in fields]
+        if len(present):
+            known = [pc.struct_field(present, [field.name]) for field in fields]
+            arrays = [pa.concat_arrays(pair) for pair in zip(known, arrays, strict=True)]
+        order = np.argsort(np.concatenate([np.flatnonzero(~missing), np.flatnonzero(missing)]))
+        rows = pa.StructArray.from_arrays(arrays, fields=fields).take(pa.array(order))
+        number = self._batch.schema.get_field_index("target")
+        whole = ChangedRows(self._batch.set_column(number, pa.field("target", rows.type), rows), self._fragments)
+        whole.row_ids = row_ids
+        return whole
+
+
+def _flags(lists: pa.ListArray, columns: int) -> Mask:
+    found = np.zeros((len(lists), columns), dtype=bool)
+    found[pc.list_parent_indices(lists).to_numpy(), pc.list_flatten(lists).to_numpy()] = True
+    return found
+
+
+def _numbers(array: pa.Array) -> npt.NDArray[np.uint64]:
+    filled = pc.fill_null(array, pa.scalar(0, pa.uint64()))
+    return np.array(filled.to_numpy(zero_copy_only=False), dtype=np.uint64)

@@ -1,0 +1,218 @@
+"""The steps of a merge as values: what is done to each table of the target. Nothing here reads or writes.
+
+`tables` decides which tables are added, dropped, renamed or matched; `matched_table` plans the columns and rows of
+those that are matched. `apply` counts a step, or stages it. A step does not hold rows, only where they are stored.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import ClassVar
+
+from anabranch.format.staging import Pin
+from anabranch.ids import TableKey
+from anabranch.repo.history.comparing import RowMerge, TableCounts
+from anabranch.repo.log.entries import TableEntry
+from anabranch.repo.merge.conflicts import Conflict
+from anabranch.repo.merge.notes import MergedNotes
+from anabranch.repo.merge.resolve import Resolution
+from anabranch.repo.merge.shapes import MergedColumn, Shape
+
+__all__ = [
+    "NO_ROWS",
+    "AddTable",
+    "DropTable",
+    "KeepTable",
+    "MergeSteps",
+    "MergeTable",
+    "RenameTable",
+    "ReplaceTable",
+    "RowPlan",
+    "TableAction",
+    "TableMatch",
+    "TableState",
+    "TableStep",
+    "is_same_state",
+]
+
+NO_ROWS = TableCounts(inserted=0, updated=0, deleted=0)
+
+
+class TableAction(StrEnum):
+    """The change of a table of the target: added from the source, dropped, merged by rows, or only renamed."""
+
+    ADDED = "added"
+    DROPPED = "dropped"
+    MERGED = "merged"
+    RENAMED = "renamed"
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """A table on one side: its key there, and its entry."""
+
+    key: TableKey
+    entry: TableEntry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableMatch:
+    """A table that both sides have, and that the source changed. `key` is its key in the result."""
+
+    key: TableKey
+    base: TableState | None
+    source: TableState
+    target: TableState
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether the target did not change the table since the base."""
+        return self.base is not None and is_same_state(self.base.entry, self.target.entry)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddTable:
+    """Copy a table that only the source has."""
+
+    action: ClassVar[TableAction] = TableAction.ADDED
+    key: TableKey
+    source: TableState
+
+    @property
+    def counts(self) -> TableCounts:
+        return TableCounts(inserted=self.source.entry.rows, updated=0, deleted=0)
+
+    @property
+    def renamed_from(self) -> TableKey | None:
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropTable:
+    """Drop a table that the source dropped."""
+
+    action: ClassVar[TableAction] = TableAction.DROPPED
+    key: TableKey
+    target: TableState
+
+    @property
+    def counts(self) -> TableCounts:
+        return TableCounts(inserted=0, updated=0, deleted=self.target.entry.rows)
+
+    @property
+    def renamed_from(self) -> TableKey | None:
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenameTable:
+    """Rename a table whose rows the source did not change."""
+
+    action: ClassVar[TableAction] = TableAction.RENAMED
+    key: TableKey
+    target: TableState
+
+    @property
+    def counts(self) -> TableCounts:
+        return NO_ROWS
+
+    @property
+    def renamed_from(self) -> TableKey | None:
+        return self.target.key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _MatchedStep:
+    """What is done to a table that both sides have. `conflicts` are those of columns, keys and notes."""
+
+    action: ClassVar[TableAction] = TableAction.MERGED
+    match: TableMatch
+    shape: Shape
+    conflicts: tuple[Conflict, ...] = ()
+
+    @property
+    def key(self) -> TableKey:
+        return self.match.key
+
+    @property
+    def target(self) -> TableState:
+        return self.match.target
+
+    @property
+    def renamed_from(self) -> TableKey | None:
+        """The key of the table in the target, if the result has another one."""
+        return None if self.target.key == self.key else self.target.key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeepTable(_MatchedStep):
+    """Keep the table of the target: its rows cannot be matched with those of the source."""
+
+    @property
+    def counts(self) -> TableCounts:
+        return NO_ROWS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplaceTable(_MatchedStep):
+    """Copy the table of the source over that of the target."""
+
+    @property
+    def counts(self) -> TableCounts:
+        source, target = self.match.source.entry, self.match.target.entry
+        return TableCounts(inserted=source.rows, updated=0, deleted=target.rows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowPlan:
+    """The rows to match, and how conflicts between them are decided.
+
+    `pin` is the version of the target that was compared, `fragments` maps the fragments of the base to those of the
+    target that hold the same rows. Without `key_names`, rows are matched by their row ids.
+    """
+
+    key: TableKey
+    sides: RowMerge
+    columns: tuple[MergedColumn, ...]
+    key_names: tuple[str, ...]
+    pin: Pin
+    fragments: Mapping[int, int]
+    resolution: Resolution
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeTable(_MatchedStep):
+    """Change the columns and notes of the target, then merge the rows one by one."""
+
+    notes: MergedNotes
+    rows: RowPlan
+
+    @property
+    def changes_columns(self) -> bool:
+        """Whether the columns, the notes, the key or the name of the table change."""
+        target, shape = self.match.target, self.shape
+        is_rekeyed = target.entry.primary_key != shape.primary_key
+        return bool(shape.added or shape.dropped or shape.altered or self.notes or self.renamed_from or is_rekeyed)
+
+
+TableStep = AddTable | DropTable | RenameTable | KeepTable | ReplaceTable | MergeTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeSteps:
+    """The plan of a merge: a step for each table that the source changed, and the conflicts about whole tables."""
+
+    steps: tuple[TableStep, ...]
+    conflicts: tuple[Conflict, ...] = ()
+
+    @property
+    def has_conflicts(self) -> bool:
+        """Whether there are conflicts already before rows are compared."""
+        return bool(self.conflicts) or any(isinstance(step, _MatchedStep) and step.conflicts for step in self.steps)
+
+
+def is_same_state(one: TableEntry | None, other: TableEntry | None) -> bool:
+    """Return whether two entries have the same rows and the same key. Settling does not change the state."""
+    if one is None or other is None:
+        return one is other
+    return (one.state, one.primary_key) == (other.state, other.primary_key)
