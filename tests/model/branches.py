@@ -36,13 +36,17 @@ class ModelBranches:
         self.logs = {"main": [ModelEntry(commit=first, parent=None, incarnation=1)]}
         self.commits = {first_commit_id: first}
         self.runs: dict[str, ModelRun] = {}  # by their hidden branches
-        self.merged: set[ModelCommit] = set()  # those that hold more than somebody wrote
         self.times: dict[str, list[int]] = {}
         self.verified: dict[object, ModelTable] = {}
         self.stale: set[object] = set()  # those of them that are to be compared again
         self.pauses: set[ModelEntry] = set()  # entries by which nothing moved
         self.tags: dict[str, ModelCommit] = {}
         self.collected: set[ModelCommit] = set()  # those that cannot be read any more
+
+    @property
+    def may_lose_ids(self) -> bool:
+        """Whether states between two commits may have been collected, and with them the ids of rows without a key."""
+        return bool(self.collected)
 
     def id_of(self, commit: ModelCommit) -> str:
         return next(commit_id for commit_id, known in self.commits.items() if known is commit)
@@ -161,8 +165,12 @@ class ModelBranches:
             self.logs[name].append(replace(entry, is_protected=protect))
 
     def _refuse_protected(self, entry: ModelEntry) -> None:
-        if entry.is_protected:
-            raise BranchProtectedError("the branch is protected", hint=_HINT)
+        if (error := self._protection(entry)) is not None:
+            raise error
+
+    def _protection(self, entry: ModelEntry) -> BranchProtectedError | None:
+        """Return the error that refuses any change to a protected branch."""
+        return BranchProtectedError("the branch is protected", hint=_HINT) if entry.is_protected else None
 
     def branch_restore(self, name: str) -> None:
         if name not in self.logs:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from tests.model.history import ModelCommit, ModelView
+from tests.model.history import ModelCommit
 from tests.model.table import ModelTable
 
 __all__ = ["find_table_bases", "forked_at", "has_merged_live", "is_ancestor", "lowest_common"]
@@ -40,12 +40,8 @@ def _ancestors(commit: ModelCommit, parents: Parents) -> set[ModelCommit]:
     return found
 
 
-def find_table_bases(source: ModelView, target: ModelView, key: str) -> list[ModelTable | None]:
-    """The states of a table from which two views went on; None where there was no such table."""
-    return [commit.tables.get(key) for commit in _find_bases(source.origin(key), target.origin(key), key)]
-
-
-def _find_bases(one: ModelCommit, other: ModelCommit, key: str) -> list[ModelCommit]:
+def find_table_bases(one: ModelCommit, other: ModelCommit, key: str) -> list[ModelCommit]:
+    """Return the lowest common ancestors of a table, one for each state that no other one includes."""
     found = lowest_common(one, other, lambda commit: commit.origins.get(key, commit.parents))
     distinct = list({id(commit.tables.get(key)): commit for commit in found}.values())
     return [base for base in distinct if not any(_is_before(base, other, key) for other in distinct)]
@@ -55,7 +51,7 @@ def _is_before(base: ModelCommit, other: ModelCommit, key: str) -> bool:
     """Whether a base did nothing to a table since it parted from another base."""
     if base is other:
         return False
-    lower = _find_bases(base, other, key)
+    lower = find_table_bases(base, other, key)
     return len(lower) == 1 and lower[0].tables.get(key) is base.tables.get(key)
 
 

@@ -3,8 +3,11 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import pyarrow as pa
+
 from anabranch.errors import TableExistsError, TableNotFoundError, WriteConflictError
-from tests.model.table import ModelTable, Row
+from anabranch.format.staging import ColumnChange
+from tests.model.table import Condition, Expression, ModelTable
 
 __all__ = ["ModelCommit", "ModelEntry", "ModelTransaction", "ModelView", "Tables"]
 
@@ -99,36 +102,31 @@ class ModelView:
         return self.commit if self.saw is None or key in self.own else self.saw
 
 
-# A change to a table, made again on another state of it; None if it would not mean the same there.
-Again = Callable[[ModelTable], ModelTable] | None
-
-
-def _refuse_again(table: ModelTable) -> ModelTable:
-    raise WriteConflictError(f"{table!r} is another table", hint=_HINT)
+# A change to a table that can be applied to another state of it.
+Change = Callable[[ModelTable], ModelTable]
 
 
 @dataclass(slots=True, eq=False)
 class ModelTransaction:
-    """Tables as a transaction has them, and how each came about; a table that was dropped is None.
+    """Staged tables, and the changes that led to them. A dropped table is None.
 
-    `ground` is what it began on; on a live branch with `main` under it.
+    It has the methods of a real transaction. `ground` is the state that it began on, with `main` below a live branch.
     """
 
     branch: str
     base: ModelEntry
     main: ModelCommit | None
-    ground: Mapping[str, ModelTable]
+    ground: Tables
     drafts: dict[str, ModelTable | None] = field(default_factory=dict)
-    steps: dict[str, list[Callable[[ModelTable], ModelTable]]] = field(default_factory=dict)
+    steps: dict[str, list[Change]] = field(default_factory=dict)
 
     @property
     def tables(self) -> dict[str, ModelTable]:
-        merged = {**self.ground, **self.drafts}
-        return {key: table for key, table in merged.items() if table is not None}
+        return {key: table for key, table in {**self.ground, **self.drafts}.items() if table is not None}
 
-    def create_table(self, key: str, columns: Sequence[str], primary_key: Sequence[str]) -> None:
+    def create_table(self, key: str, schema: pa.Schema, *, primary_key: Sequence[str]) -> None:
         self._refuse_taken(key)
-        self._set(key, ModelTable.create(key, columns, primary_key, among=self.tables))
+        self._set(key, ModelTable.create(key, schema.names, primary_key, among=self.tables))
 
     def drop_table(self, key: str) -> None:
         self._get(key)
@@ -140,32 +138,54 @@ class ModelTransaction:
         self._set(key, None)
         self._set(new, table)
 
-    def append(self, key: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
-        self._apply(key, self._get(key).append(columns, rows), lambda table: table.append(columns, rows))
+    def append(self, key: str, data: pa.Table | pa.RecordBatchReader) -> None:
+        rows = data if isinstance(data, pa.Table) else data.read_all()
+        self._apply(key, lambda table: table.append(rows.column_names, rows.to_pylist()), is_repeatable=True)
 
-    def upsert(self, key: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
-        self._apply(key, self._get(key).upsert(columns, rows), lambda table: table.upsert(columns, rows))
+    def upsert(self, key: str, data: pa.Table) -> None:
+        self._apply(key, lambda table: table.upsert(data.column_names, data.to_pylist()), is_repeatable=True)
 
-    def change(self, key: str, change: Callable[[ModelTable], ModelTable]) -> None:
-        """Any other operation: what it means depends on the rows it was made on."""
-        self._apply(key, change(self._get(key)), None)
+    def overwrite(self, key: str, data: pa.Table) -> None:
+        self._apply(key, lambda table: table.overwrite(data.column_names, data.to_pylist()))
 
-    def _apply(self, key: str, after: ModelTable, again: Again) -> None:
+    def update(self, key: str, assignments: Mapping[str, Expression], *, where: Condition) -> None:
+        self._apply(key, lambda table: table.update(assignments, where))
+
+    def delete(self, key: str, where: Condition) -> None:
+        self._apply(key, lambda table: table.delete(where))
+
+    def add_columns(self, key: str, columns: Mapping[str, Expression] | pa.Schema) -> None:
+        computed = columns if isinstance(columns, Mapping) else {name: lambda _: None for name in columns.names}
+        ((name, value),) = computed.items()
+        self._apply(key, lambda table: table.add_column(name, value))
+
+    def alter_columns(self, key: str, changes: Sequence[ColumnChange]) -> None:
+        (change,) = changes
+        self._apply(key, lambda table: table.rename_column(change.path, change.name or ""))
+
+    def drop_columns(self, key: str, columns: Sequence[str]) -> None:
+        (name,) = columns
+        self._apply(key, lambda table: table.drop_column(name))
+
+    def _apply(self, key: str, change: Change, *, is_repeatable: bool = False) -> None:
+        """Change a table. A repeatable change means the same on other rows, as long as the columns are the same."""
         before = self._get(key)
 
-        def again_on_same_columns(table: ModelTable) -> ModelTable:
-            if again is None or table.columns != before.columns:
+        def repeat(table: ModelTable) -> ModelTable:
+            if not is_repeatable or table.columns != before.columns:
                 raise WriteConflictError(f"{key!r} was changed", hint=_HINT)
-            return again(table)
+            return change(table)
 
+        after = change(before)
         if after is not before:
-            self._set(key, after, [*self.steps.get(key, []), again_on_same_columns])
+            self._set(key, after, [*self.steps.get(key, []), repeat])
 
-    def _set(
-        self, key: str, table: ModelTable | None, steps: Sequence[Callable[[ModelTable], ModelTable]] = (_refuse_again,)
-    ) -> None:
+    def _set(self, key: str, table: ModelTable | None, steps: Sequence[Change] | None = None) -> None:
+        def refuse(_: ModelTable) -> ModelTable:
+            raise WriteConflictError(f"{key!r} is another table", hint=_HINT)
+
         self.drafts[key] = table
-        self.steps[key] = list(steps)
+        self.steps[key] = [refuse] if steps is None else list(steps)
 
     def _get(self, key: str) -> ModelTable:
         if key not in self.tables:

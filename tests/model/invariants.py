@@ -14,7 +14,7 @@ from anabranch.repo.snapshot import Snapshot, Table
 from anabranch.repo.write.homes import owns
 from tests.model.history import Tables
 from tests.model.model import ModelCommit, ModelRepository, ModelRun, ModelTable, ModelView, Row
-from tests.model.witness import state_of
+from tests.model.outcome import state_of
 
 __all__ = [
     "as_moment",

@@ -1,36 +1,26 @@
-"""A repository as plain dictionaries: small enough to be obviously right, so that it can judge the real one.
+"""A repository of plain dictionaries and lists, small enough to be checked by reading it.
 
-It raises the same kinds of errors as the real one, and refuses before it changes anything. Tables and commits are
-compared by identity: a table that is the same object in two commits was not touched between them.
+It raises the same kinds of errors as the real repository, before it changes anything. Tables and commits are compared
+by identity: a table that is the same object in two commits was not changed between them.
+
+A step with several right answers returns a `Prediction` of all of them before the repository makes it.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import takewhile
+from itertools import islice, takewhile
 
-from anabranch.errors import (
-    BranchNotFoundError,
-    InvalidInputError,
-    WriteConflictError,
-)
+from anabranch.errors import BranchNotFoundError, InvalidInputError, WriteConflictError
 from anabranch.repo.log.entries import RunPhase
 from tests.model.graph import has_merged_live, is_ancestor
 from tests.model.history import ModelCommit, ModelEntry, ModelTransaction, ModelView, Tables
-from tests.model.merge import (
-    Decided,
-    Merge,
-    Witness,
-    after_collection,
-    decide,
-    merge_tables,
-    merge_views,
-    pick_tables,
-)
-from tests.model.retention import ModelKeeping
-from tests.model.runs import ModelRun, carry_tables
+from tests.model.merge import merge_tables, merge_views, pick_tables
+from tests.model.outcome import Answer, Conflicts, Prediction, Result, Step, UnclearError
+from tests.model.retention import ModelRetention
+from tests.model.runs import ModelRun, publish_tables
 from tests.model.schema import DesiredSchema
 from tests.model.table import ModelTable, Row, Value
-from tests.model.table_merge import Side
+from tests.model.table_merge import Strategy
 
 __all__ = [
     "ModelCommit",
@@ -45,22 +35,26 @@ __all__ = [
 ]
 
 _HINT = "the model has no advice"
+# A rebase of several commits may have many right answers. With more than this it is not drawn.
+_MAX_ANSWERS = 200
 
 
-class ModelRepository(ModelKeeping):
-    """Branches, and what is written to them."""
+class ModelRepository(ModelRetention):
+    """Branches, tags and runs, and everything that writes to them."""
 
-    def revert(self, ref: str, name: str, witness: Witness) -> ModelCommit:
+    # Reverts and cherry-picks
+
+    def revert(self, ref: str, name: str) -> Prediction[ModelCommit]:
         commit, entry = self._picked(ref, name), self.head(name)
         released: frozenset[str] = frozenset()
         if entry.is_live and commit.branch == name:
             now = entry.commit.tables
             released = frozenset(key for key in commit.followed if now.get(key) is commit.tables.get(key))
-        return self._pick(name, commit.tables, commit.ground, commit.changed, witness, released=released)
+        return self._pick(name, commit.tables, commit.ground, commit.changed, released=released)
 
-    def cherry_pick(self, ref: str, name: str, witness: Witness) -> ModelCommit:
+    def cherry_pick(self, ref: str, name: str) -> Prediction[ModelCommit]:
         commit = self._picked(ref, name)
-        return self._pick(name, commit.ground, commit.tables, commit.changed, witness)
+        return self._pick(name, commit.ground, commit.tables, commit.changed)
 
     def _picked(self, ref: str, name: str) -> ModelCommit:
         commit = self.resolve(ref).commit
@@ -70,54 +64,49 @@ class ModelRepository(ModelKeeping):
         return commit
 
     def _pick(
-        self,
-        name: str,
-        before: Tables,
-        after: Tables,
-        keys: Iterable[str],
-        witness: Witness,
-        *,
-        released: frozenset[str] = frozenset(),
-    ) -> ModelCommit:
-        """Do to a branch what turned one state of some tables into another."""
-        shown = self.view(name).tables
-        found = self._decide(pick_tables(before, after, shown, set(keys) - released), witness, shown)
-        found.refuse_conflicts()
-        if not found.changes and not released:
-            raise InvalidInputError(f"{name!r} has all of it", hint=_HINT)
-        main = self.head("main").commit
-        made = self._commit(name, self.head(name), found.changes, main=main, released=released)
-        self.merged.add(made)
-        return made
+        self, name: str, before: Tables, after: Tables, keys: Iterable[str], *, released: frozenset[str] = frozenset()
+    ) -> Prediction[ModelCommit]:
+        """Apply the difference between two states of some tables to a branch."""
+        head, shown = self.head(name), self.view(name).tables
+        answers = pick_tables(before, after, shown, set(keys) - released, may_lose_ids=self.may_lose_ids)
+
+        def apply(result: Result) -> ModelCommit:
+            main = self.head("main").commit
+            return self._commit(name, head, result.changes, main=main, released=released)
+
+        return Prediction(
+            answers=answers,
+            apply=apply,
+            refusal=self._protection(head),
+            refuses_empty=not released,
+            shares_folder=_shares_folder(shown, answers),
+        )
 
     # Merges
 
-    def branch_merge(
-        self, ref: str, name: str, witness: Witness, *, side: Side = None, squash: bool = False
-    ) -> ModelCommit | None:
-        """Bring what a ref did since it parted from a branch into that; None if there is nothing to do."""
-        source, head = self.resolve(ref), self.head(name)
-        target = self.view(name)
+    def merge(
+        self, ref: str, name: str, *, strategy: Strategy = "fail", squash: bool = False
+    ) -> Prediction[ModelCommit | None]:
+        """Merge what a ref did since it had a common state with a branch. None if there is nothing to do."""
+        source, head, target = self.resolve(ref), self.head(name), self.view(name)
         is_itself = source.saw is not None and head.is_live and source.commit is head.commit
         if is_itself or _has_all(source, head.commit):
-            return None
-        found = self._decide([merge_views(source, target, side)], witness, target.tables)
-        found.refuse_conflicts()
-        if squash and not found.changes:
-            return None
-        main = self.head("main").commit if head.is_live else None
-        unprotected = replace(head, is_protected=False)
-        made = self._commit(name, unprotected, found.changes, main=main, merged=None if squash else source)
-        self.logs[name][-1] = replace(self.logs[name][-1], is_protected=head.is_protected)
-        self.merged.add(made)
-        return made
+            return Prediction(answers=[Result((Step(changes={}),))], apply=lambda _: None)
+        answers = merge_views(source, target, strategy, may_lose_ids=self.may_lose_ids)
 
-    def _decide(self, merges: Sequence[Merge], witness: Witness, target: Tables) -> Decided:
-        gapped = [after_collection(merge) for merge in merges] if self.collected else []
-        return decide([*merges, *gapped], witness, target)
+        def apply(result: Result) -> ModelCommit | None:
+            if squash and not result.changes:
+                return None
+            main = self.head("main").commit if head.is_live else None
+            unprotected = replace(head, is_protected=False)
+            made = self._commit(name, unprotected, result.changes, main=main, merged=None if squash else source)
+            self.logs[name][-1] = replace(self.logs[name][-1], is_protected=head.is_protected)
+            return made
 
-    def rebase(self, name: str, ref: str, witnesses: Callable[[ModelCommit], Witness]) -> list[ModelCommit]:
-        """Make a branch's own commits again on top of a ref; those that are left, which end where it is then."""
+        return Prediction(answers=answers, apply=apply, shares_folder=_shares_folder(target.tables, answers))
+
+    def rebase(self, name: str, ref: str) -> Prediction[list[ModelCommit]]:
+        """Apply a branch's own commits again on top of a ref. The result is the new commits, oldest first."""
         onto = self.resolve(ref)
         if not onto.is_recorded:
             raise InvalidInputError(f"no commit is just {ref!r}", hint=_HINT)
@@ -126,38 +115,54 @@ class ModelRepository(ModelKeeping):
         if head.is_live:
             raise InvalidInputError(f"{name!r} follows main", hint=_HINT)
         if is_ancestor(onto.commit, head.commit):
-            return []
-        own = list(takewhile(lambda commit: not is_ancestor(commit, onto.commit), head.commit.history()))
-        made = [onto.commit]
-        for commit in reversed(own):
-            before = commit.parent
-            if commit.merged is not None and commit.merged_on is None and is_ancestor(commit.merged, onto.commit):
-                before = commit.merged  # what that brought is there anyway
-            after = self._replay((before, commit), made[-1], name, witnesses(commit))
-            if after is not None:
-                made.append(after)
-        self.logs[name].append(replace(head, commit=made[-1], saw=None))
-        self.merged.update(made[1:])
-        return made[1:]
+            return Prediction(answers=[Result()], apply=lambda _: [])
+        own = takewhile(lambda commit: not is_ancestor(commit, onto.commit), head.commit.history())
+        commits = list(own)[::-1]
+        answers = list(islice(self._replays(name, commits, onto.commit, onto.commit), _MAX_ANSWERS))
+        if len(answers) == _MAX_ANSWERS:
+            raise UnclearError("a rebase with too many right answers")
 
-    def _replay(
-        self, step: tuple[ModelCommit | None, ModelCommit], ground: ModelCommit, name: str, witness: Witness
-    ) -> ModelCommit | None:
-        before, commit = step
+        def apply(result: Result) -> list[ModelCommit]:
+            made = [step.made for step in result.steps if step.made is not None]
+            self.logs[name].append(replace(head, commit=[onto.commit, *made][-1], saw=None))
+            return made
+
+        return Prediction(answers=answers, apply=apply, shares_folder=_shares_folder(onto.tables, answers))
+
+    def _replays(
+        self, name: str, commits: Sequence[ModelCommit], ground: ModelCommit, onto: ModelCommit
+    ) -> Iterator[Answer]:
+        """Yield all right answers to commits that are applied one after the other."""
+        if not commits:
+            yield Result()
+            return
+        first, *others = commits
+        for answer in self._replay(first, ground, onto):
+            if isinstance(answer, Conflicts):
+                yield answer
+                continue
+            made = self._replayed(name, ground, answer) if answer.changes else None
+            steps = () if made is None else (Step(changes=answer.changes, origin=first, made=made),)
+            for rest in self._replays(name, others, made or ground, onto):
+                yield rest if isinstance(rest, Conflicts) else Result((*steps, *rest.steps))
+
+    def _replay(self, commit: ModelCommit, ground: ModelCommit, onto: ModelCommit) -> list[Answer]:
+        before = commit.parent
+        if commit.merged is not None and commit.merged_on is None and is_ancestor(commit.merged, onto):
+            before = commit.merged  # `onto` has the merged state already.
         sides = ({} if before is None else before.tables, commit.tables)
         base, source = ({key: side[key] for key in commit.changed if key in side} for side in sides)
-        found = self._decide([merge_tables(base, source, ground.tables)], witness, ground.tables)
-        found.refuse_conflicts()
-        if not found.changes:
-            return None
-        tables = {**ground.tables, **found.changes}
+        return merge_tables(base, source, ground.tables, may_lose_ids=self.may_lose_ids)
+
+    def _replayed(self, name: str, ground: ModelCommit, result: Result) -> ModelCommit:
+        tables = {**ground.tables, **result.changes}
         return ModelCommit(
             branch=name,
             version=len(self.logs[name]) + 1,
             incarnation=self.head(name).incarnation,
             parent=ground,
             tables={key: table for key, table in tables.items() if table is not None},
-            changed=tuple(sorted(found.changes)),
+            changed=tuple(sorted(result.changes)),
             ground=ground.tables,
         )
 
@@ -200,7 +205,7 @@ class ModelRepository(ModelKeeping):
     # Runs
 
     def begin_run(self, target: str) -> ModelRun:
-        """A run without an id, which the real one gives it; it counts once it is in `runs`."""
+        """Return a run. It counts once the caller has set its id and added it to `runs`."""
         entry, view = self.head(target), self.view(target)
         self._refuse_protected(entry)
         ground = replace(view.commit, tables=view.tables)
@@ -208,34 +213,52 @@ class ModelRepository(ModelKeeping):
             id="",
             target=target,
             incarnation=entry.incarnation,
-            began_at=len(self.logs[target]),
             ground=view.tables,
             saw=self.head("main").commit if entry.is_live else None,
             log=[ModelEntry(commit=ground, parent=target, incarnation=1)],
         )
 
-    def publish_run(self, run: ModelRun, witness: Witness) -> ModelCommit | None:
-        """Make what a run did one commit of its target; rows are merged where others changed the same tables."""
-        run.is_alive = True
+    def publish_run(self, run: ModelRun) -> Prediction[ModelCommit | None]:
+        """Make the changes of a run one commit of its target. Rows are merged if the target has changed the table."""
         run.head()
+        was_alive, run.is_alive = run.is_alive, True
         head = self.head(run.target)
         if head.incarnation != run.incarnation:
             raise BranchNotFoundError(f"{run.target!r} is another branch now", hint=_HINT)
         theirs = head.shown_on(run.saw) if run.saw is not None else head.commit.tables
-        carried = carry_tables(run, theirs)
-        found = self._decide(carried, witness, theirs)
-        found.refuse_conflicts()
-        if found.changes:
-            main = self.head("main").commit if head.is_live else None
-            run.published_as = self._commit(run.target, head, found.changes, main=main)
-            if len(carried) > 1:
-                self.merged.add(run.published_as)
-        run.end(RunPhase.PUBLISHED)
-        return run.published_as
+        try:
+            answers = publish_tables(run, theirs, may_lose_ids=self.may_lose_ids)
+        except UnclearError:
+            run.is_alive = was_alive
+            raise
+
+        def apply(result: Result) -> ModelCommit | None:
+            if result.changes:
+                main = self.head("main").commit if head.is_live else None
+                run.published_as = self._commit(run.target, head, result.changes, main=main)
+            run.end(RunPhase.PUBLISHED)
+            return run.published_as
+
+        return Prediction(
+            answers=answers,
+            apply=apply,
+            refusal=self._protection(head),
+            shares_folder=_shares_folder(theirs, answers),
+        )
 
 
 def _has_all(source: ModelView, head: ModelCommit) -> bool:
-    """Whether a commit has all that a view shows; of a live branch also what that shows of main."""
+    """Return whether a commit has everything that a view shows, including main below a live branch."""
     if not is_ancestor(source.commit, head):
         return False
     return source.saw is None or is_ancestor(source.saw, head) or has_merged_live(source.commit, source.saw, head)
+
+
+def _shares_folder(target: Tables, answers: Iterable[Answer]) -> bool:
+    """Return whether two tables of a result may be in one folder, for example after a rename was undone."""
+    for answer in answers:
+        for step in answer.steps if isinstance(answer, Result) else ():
+            datasets = [table.dataset for table in {**target, **step.changes}.values() if table is not None]
+            if len(set(datasets)) < len(datasets):
+                return True
+    return False

@@ -1,35 +1,34 @@
-"""Operations of a transaction as values, each of which can be done to a real transaction and to the model's."""
+"""Operations of a transaction as values: each can be applied to a real transaction, and to one of the model."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 
 from anabranch.format.staging import ColumnChange
-from anabranch.repo.transaction import Transaction
-from tests.model.model import ModelTransaction, Row, Value
+from tests.model.table import Row, Value
 
 __all__ = [
     "TYPES",
-    "AddColumn",
-    "Append",
     "Below",
-    "Create",
-    "Delete",
-    "Drop",
-    "DropColumn",
     "Formula",
     "Operation",
-    "Overwrite",
-    "Rename",
-    "RenameColumn",
-    "Update",
-    "Upsert",
+    "add_column",
+    "append",
+    "create",
+    "delete",
+    "drop",
+    "drop_column",
+    "overwrite",
+    "rename",
+    "rename_column",
     "to_arrow",
+    "update",
+    "upsert",
 ]
 
-# All columns there ever are; a name says its type, so that columns can come and go without types in conflict.
+# All columns that a table can have. The name decides the type, so that columns of one name never differ in type.
 TYPES: dict[str, pa.DataType] = {
     "id": pa.int64(),
     "n": pa.int64(),
@@ -48,33 +47,38 @@ def to_arrow(columns: Sequence[str], rows: Sequence[Row]) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=schema_of(columns))
 
 
-@dataclass(frozen=True, slots=True)
-class Below:
-    """The rows whose id is below a limit."""
+class Below(str):
+    """The SQL text for rows whose id is below a limit. The model calls it with a row."""
 
     limit: int
 
-    @property
-    def sql(self) -> str:
-        return f"id < {self.limit}"
+    def __new__(cls, limit: int) -> "Below":
+        text = super().__new__(cls, f"id < {limit}")
+        text.limit = limit
+        return text
+
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        return (self.limit,)
 
     def __call__(self, row: Row) -> bool:
         value = row["id"]
         return isinstance(value, int) and value < self.limit
 
 
-@dataclass(frozen=True, slots=True)
-class Formula:
-    """A value computed from a row: a literal, or a number added to the row's id."""
+class Formula(str):
+    """The SQL text of a value: a literal, or the id plus a number. The model calls it with a row."""
 
-    literal: Value = None
-    added_to_id: int | None = None
+    literal: Value
+    added_to_id: int | None
 
-    @property
-    def sql(self) -> str:
-        if self.added_to_id is not None:
-            return f"id + {self.added_to_id}"
-        return "NULL" if self.literal is None else repr(self.literal)
+    def __new__(cls, literal: Value = None, added_to_id: int | None = None) -> "Formula":
+        sql = "NULL" if literal is None else repr(literal)
+        text = super().__new__(cls, sql if added_to_id is None else f"id + {added_to_id}")
+        text.literal, text.added_to_id = literal, added_to_id
+        return text
+
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        return self.literal, self.added_to_id
 
     def __call__(self, row: Row) -> Value:
         if self.added_to_id is None:
@@ -83,154 +87,66 @@ class Formula:
         return value + self.added_to_id if isinstance(value, int) else None
 
 
-class Operation(Protocol):
-    @property
-    def key(self) -> str: ...
-
-    def do(self, tx: Transaction) -> None: ...
-
-    def do_in_model(self, tx: ModelTransaction) -> None: ...
-
-
 @dataclass(frozen=True, slots=True)
-class Create:
+class Operation:
+    """A method of a transaction, the key of a table, and the other arguments. Data may be passed as a stream."""
+
+    method: str
     key: str
-    columns: tuple[str, ...]
-    primary_key: tuple[str, ...]
-
-    def do(self, tx: Transaction) -> None:
-        tx.create_table(self.key, schema_of(self.columns), primary_key=self.primary_key)
-
-    def do_in_model(self, tx: ModelTransaction) -> None:
-        tx.create_table(self.key, self.columns, self.primary_key)
-
-
-@dataclass(frozen=True, slots=True)
-class Drop:
-    key: str
-
-    def do(self, tx: Transaction) -> None:
-        tx.drop_table(self.key)
-
-    def do_in_model(self, tx: ModelTransaction) -> None:
-        tx.drop_table(self.key)
-
-
-@dataclass(frozen=True, slots=True)
-class Rename:
-    key: str
-    new: str
-
-    def do(self, tx: Transaction) -> None:
-        tx.rename_table(self.key, self.new)
-
-    def do_in_model(self, tx: ModelTransaction) -> None:
-        tx.rename_table(self.key, self.new)
-
-
-@dataclass(frozen=True, slots=True)
-class Append:
-    key: str
-    columns: tuple[str, ...]
-    rows: tuple[Row, ...]
+    arguments: tuple[Any, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
     as_stream: bool = False
 
-    def do(self, tx: Transaction) -> None:
-        data = to_arrow(self.columns, self.rows)
-        tx.append(self.key, data.to_reader() if self.as_stream else data)
+    def do(self, tx: Any) -> None:
+        arguments = [given.to_reader() for given in self.arguments] if self.as_stream else self.arguments
+        getattr(tx, self.method)(self.key, *arguments, **self.options)
 
-    def do_in_model(self, tx: ModelTransaction) -> None:
-        tx.append(self.key, self.columns, self.rows)
-
-
-@dataclass(frozen=True, slots=True)
-class Upsert:
-    key: str
-    columns: tuple[str, ...]
-    rows: tuple[Row, ...]
-
-    def do(self, tx: Transaction) -> None:
-        tx.upsert(self.key, to_arrow(self.columns, self.rows))
-
-    def do_in_model(self, tx: ModelTransaction) -> None:
-        tx.upsert(self.key, self.columns, self.rows)
+    def __repr__(self) -> str:
+        texts = [repr(given.to_pylist() if isinstance(given, pa.Table) else given) for given in self.arguments]
+        texts += [f"{name}={given!r}" for name, given in self.options.items()]
+        return f"{self.method}({', '.join([repr(self.key), *texts])})"
 
 
-@dataclass(frozen=True, slots=True)
-class Overwrite:
-    key: str
-    columns: tuple[str, ...]
-    rows: tuple[Row, ...]
-
-    def do(self, tx: Transaction) -> None:
-        tx.overwrite(self.key, to_arrow(self.columns, self.rows))
-
-    def do_in_model(self, tx: ModelTransaction) -> None:
-        tx.change(self.key, lambda table: table.overwrite(self.columns, self.rows))
+def create(key: str, columns: Sequence[str], primary_key: Sequence[str]) -> Operation:
+    return Operation("create_table", key, (schema_of(columns),), {"primary_key": primary_key})
 
 
-@dataclass(frozen=True, slots=True)
-class Update:
-    key: str
-    column: str
-    value: Formula
-    where: Below
-
-    def do(self, tx: Transaction) -> None:
-        tx.update(self.key, {self.column: self.value.sql}, where=self.where.sql)
-
-    def do_in_model(self, tx: ModelTransaction) -> None:
-        tx.change(self.key, lambda table: table.update({self.column: self.value}, self.where))
+def drop(key: str) -> Operation:
+    return Operation("drop_table", key)
 
 
-@dataclass(frozen=True, slots=True)
-class Delete:
-    key: str
-    where: Below
-
-    def do(self, tx: Transaction) -> None:
-        tx.delete(self.key, self.where.sql)
-
-    def do_in_model(self, tx: ModelTransaction) -> None:
-        tx.change(self.key, lambda table: table.delete(self.where))
+def rename(key: str, new: str) -> Operation:
+    return Operation("rename_table", key, (new,))
 
 
-@dataclass(frozen=True, slots=True)
-class AddColumn:
-    """A computed column, or an empty one where the value is None."""
-
-    key: str
-    column: str
-    value: Formula
-
-    def do(self, tx: Transaction) -> None:
-        is_empty = self.value == Formula()
-        tx.add_columns(self.key, schema_of([self.column]) if is_empty else {self.column: self.value.sql})
-
-    def do_in_model(self, tx: ModelTransaction) -> None:
-        tx.change(self.key, lambda table: table.add_column(self.column, self.value))
+def append(key: str, columns: Sequence[str], rows: Sequence[Row], *, as_stream: bool = False) -> Operation:
+    return Operation("append", key, (to_arrow(columns, rows),), as_stream=as_stream)
 
 
-@dataclass(frozen=True, slots=True)
-class RenameColumn:
-    key: str
-    column: str
-    new: str
-
-    def do(self, tx: Transaction) -> None:
-        tx.alter_columns(self.key, [ColumnChange(path=self.column, name=self.new)])
-
-    def do_in_model(self, tx: ModelTransaction) -> None:
-        tx.change(self.key, lambda table: table.rename_column(self.column, self.new))
+def upsert(key: str, columns: Sequence[str], rows: Sequence[Row]) -> Operation:
+    return Operation("upsert", key, (to_arrow(columns, rows),))
 
 
-@dataclass(frozen=True, slots=True)
-class DropColumn:
-    key: str
-    column: str
+def overwrite(key: str, columns: Sequence[str], rows: Sequence[Row]) -> Operation:
+    return Operation("overwrite", key, (to_arrow(columns, rows),))
 
-    def do(self, tx: Transaction) -> None:
-        tx.drop_columns(self.key, [self.column])
 
-    def do_in_model(self, tx: ModelTransaction) -> None:
-        tx.change(self.key, lambda table: table.drop_column(self.column))
+def update(key: str, column: str, value: Formula, where: Below) -> Operation:
+    return Operation("update", key, ({column: value},), {"where": where})
+
+
+def delete(key: str, where: Below) -> Operation:
+    return Operation("delete", key, (where,))
+
+
+def add_column(key: str, column: str, value: Formula) -> Operation:
+    """Add a computed column, or an empty one if the value is null."""
+    return Operation("add_columns", key, ({column: value} if value != Formula() else schema_of([column]),))
+
+
+def rename_column(key: str, column: str, new: str) -> Operation:
+    return Operation("alter_columns", key, ([ColumnChange(path=column, name=new)],))
+
+
+def drop_column(key: str, column: str) -> Operation:
+    return Operation("drop_columns", key, ([column],))

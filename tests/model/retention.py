@@ -8,12 +8,12 @@ from anabranch.errors import InvalidInputError, TagExistsError, TagNotFoundError
 from tests.model.branches import ModelBranches
 from tests.model.history import ModelCommit, ModelEntry
 
-__all__ = ["ModelKeeping"]
+__all__ = ["ModelRetention"]
 
 _HINT = "the model has no advice"
 
 
-class ModelKeeping(ModelBranches):
+class ModelRetention(ModelBranches):
     """Who holds which commits, now or until a while ago.
 
     The model does not say what garbage collection lets go, only what it must keep; the caller tells it what went.

@@ -1,4 +1,4 @@
-"""Runs of the model: what each began with, and the log of its hidden branch."""
+"""Runs of the model: the state that each began on, and the log of its hidden branch."""
 
 from collections.abc import Set
 from dataclasses import dataclass, field
@@ -6,27 +6,26 @@ from dataclasses import dataclass, field
 from anabranch.errors import KeyConflictError, RunEndedError
 from anabranch.repo.log.entries import RunPhase
 from tests.model.history import ModelCommit, ModelEntry, ModelTransaction, Tables
-from tests.model.merge import Merge, merge_tables
+from tests.model.merge import merge_tables, subsets, with_tables
+from tests.model.outcome import Answer
 from tests.model.table import ModelTable
-from tests.model.table_merge import subsets
 
-__all__ = ["ModelRun", "carry_tables"]
+__all__ = ["ModelRun", "publish_tables"]
 
 _HINT = "the model has no advice"
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class ModelRun:
-    """A run on what its target showed when it began, with `saw` of main under it if that was live.
+    """A run on the state of its target when it began, with `saw` of main below if the target was live.
 
-    `incarnation` and `began_at` say which branch of the target's name it is for, and how long its log was.
-    `commit_ids` are those of the commits inside it.
+    `incarnation` identifies the branch of the target's name that it is for. `commit_ids` are those of the commits in
+    the run.
     """
 
     id: str
     target: str
     incarnation: int
-    began_at: int
     ground: Tables = field(repr=False)
     saw: ModelCommit | None = field(repr=False)
     log: list[ModelEntry] = field(repr=False)
@@ -75,26 +74,24 @@ class ModelRun:
         self.phase, self.is_alive = phase, False
 
 
-def carry_tables(run: ModelRun, theirs: Tables) -> list[Merge]:
-    """What a run makes of the tables that its target has by now.
+def publish_tables(run: ModelRun, theirs: Tables, *, may_lose_ids: bool) -> list[Answer]:
+    """Return all right answers to the changes of a run, applied to the tables of its target.
 
-    Those that nobody else touched become the run's. Where rows were only appended, they are appended once more if they
-    can be, which depends on where the tables lie; all others are merged, with those that share a dataset with them.
+    A table that the target did not change since gets the state of the run, unless another table took its folder. Rows
+    that the run only appended are appended. All other tables are merged, together with those of the same dataset.
     """
     mine = run.changes
     still = {key for key in mine if theirs.get(key) is run.ground.get(key)}
     appended = {
         key: table for key in mine.keys() - still if (table := _append_again(run, key, theirs.get(key))) is not None
     }
-    found = []
-    for again in subsets(appended.keys()):
-        for kept in subsets(still):
-            merged = _with_same_dataset(run, mine.keys() - again - kept)
-            base, source = ({key: side[key] for key in merged if key in side} for side in (run.ground, run.tables))
-            merge = merge_tables(base, source, theirs)
-            merge.outcomes.update({key: [mine[key]] for key in kept - merged})
-            merge.outcomes.update({key: [appended[key]] for key in again - merged})
-            found.append(merge)
+    found: list[Answer] = []
+    for kept in subsets(still):
+        merged = _with_same_dataset(run, mine.keys() - appended.keys() - kept)
+        base, source = ({key: side[key] for key in merged if key in side} for side in (run.ground, run.tables))
+        answers = merge_tables(base, source, theirs, may_lose_ids=may_lose_ids)
+        known = {key: mine[key] for key in kept - merged} | {key: appended[key] for key in appended.keys() - merged}
+        found += with_tables(known, answers, theirs)
     return found
 
 

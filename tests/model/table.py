@@ -1,11 +1,12 @@
 """A table as plain rows: each state of it a value of its own."""
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from anabranch.errors import InvalidInputError, InvalidNameError, KeyConflictError, SchemaMismatchError
 
-__all__ = ["ModelTable", "Row", "Value", "new_ids"]
+__all__ = ["Condition", "Expression", "ModelTable", "Row", "Value", "content_of", "new_ids"]
 
 Value = int | str | None
 Row = Mapping[str, Value]
@@ -24,11 +25,9 @@ def new_ids(things: Sequence[object]) -> tuple[object, ...]:
 class ModelTable:
     """One state of a table. Each operation returns the next state, or the same one if it changes nothing.
 
-    `shape` is another object after every operation on columns, even one that leaves the same names; `appended_to` is
-    the state before, if the last operation was an append. `made_from` is the state before in any case, and a table
-    that `is_copied` from another may have given all its rows new ids since then. `dataset` is what a table keeps
-    whatever it is called, `fields` what its columns keep, `row_ids` what its rows keep. Of one that was read from
-    a real table, or grew out of such, nobody knows which columns had other names before.
+    `shape` is another object after every operation on columns, even one that leaves the same names. `made_from` is the
+    state before, and `appended_to` too if the last operation was an append. `dataset` identifies the table under every
+    name, `fields` its columns, and `row_ids` its rows. With `has_new_ids` all rows may have got new ids in this state.
     """
 
     columns: tuple[str, ...]
@@ -40,8 +39,7 @@ class ModelTable:
     fields: tuple[object, ...] = field(default=(), repr=False)
     row_ids: tuple[object, ...] = field(default=(), repr=False)
     made_from: "ModelTable | None" = field(default=None, repr=False)
-    is_copied: bool = False
-    are_columns_known: bool = True
+    has_new_ids: bool = False
 
     def __post_init__(self) -> None:
         if len(self.fields) != len(self.columns):
@@ -188,7 +186,13 @@ class ModelTable:
         return replace(self._next(rows, self.row_ids), columns=columns, fields=fields, shape=object())
 
     def _next(self, rows: tuple[Row, ...], row_ids: tuple[object, ...]) -> "ModelTable":
-        return replace(self, rows=rows, row_ids=row_ids, appended_to=None, made_from=self, is_copied=False)
+        return replace(self, rows=rows, row_ids=row_ids, appended_to=None, made_from=self, has_new_ids=False)
 
     def _whole(self, row: Row) -> Row:
         return {name: row.get(name) for name in self.columns}
+
+
+def content_of(table: ModelTable) -> object:
+    """Return what is equal for two states with the same content."""
+    rows = Counter(tuple(row[name] for name in table.columns) for row in table.rows)
+    return table.columns, table.primary_key, rows

@@ -1,48 +1,35 @@
-"""A three-way merge of one plain table: columns, rows and cells, with nothing in mind but their meaning.
+"""The three-way merge of one table: its columns, then its rows, then their cells.
 
-Where the outcome depends on how a table lies on disk, which the model does not know, it gives all that are right:
+The model does not know how a table lies in files. Where the answer depends on that, `merge_table` returns all right
+answers:
 
-- a column that was renamed is followed by its data; where a side has rewritten these, or there are none, it is seen as
-  dropped, and another as added;
-- a table without a key is merged by the ids of its rows, if these were not all given anew meanwhile; where they were
-  not kept, a side that only added rows can be told from one that wrote all of them anew by their files alone;
-- what is taken over whole may become a state of its own, though it holds the same;
-- of a table that had to be read, since nobody could foresee it, it is not known what its columns were called before.
+- A column that one side renamed is followed as long as this side has its data. If it has written all of it again, the
+  column counts as dropped, and another one as added.
+- A table that the target did not change becomes the table of the source, with the columns in the order of either.
+- Rows without a key are matched by their row ids. If states since the base were collected, the ids may be lost.
+
+It raises UnclearError if there are too many to state: rows without a key whose ids are not known.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain, combinations
 from typing import Literal
 
-from tests.model.table import ModelTable, Row, Value, new_ids
+from tests.model.outcome import Conflicts, UnclearError
+from tests.model.table import ModelTable, Row, Value, content_of, new_ids
 
-__all__ = ["Anything", "Clash", "Outcome", "Side", "content_of", "copy_of", "merge_table", "subsets"]
+__all__ = ["Strategy", "copy_of", "merge_table", "virtual_base"]
 
-Side = Literal["source", "target"] | None
-
-
-@dataclass(frozen=True, slots=True)
-class Clash:
-    """A merge that cannot be, with this many conflicts."""
-
-    conflicts: int
-
-
-@dataclass(frozen=True, slots=True)
-class Anything:
-    """What the model cannot foresee: a conflict, or whatever really became of a table of the target."""
-
-    target: ModelTable
-
-
-Outcome = ModelTable | Clash | Anything
+# What to do with conflicts: refuse them, or let a side win. "neither" is for virtual bases.
+Strategy = Literal["fail", "source", "target", "neither"]
+Outcome = ModelTable | Conflicts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Column:
-    """A column of the result, by its names on all sides."""
+    """A column of the result, and its names in the base and on both sides."""
 
     name: str
     base: str | None
@@ -54,38 +41,32 @@ class _Column:
 @dataclass(slots=True, kw_only=True)
 class _Shape:
     columns: list[_Column] = field(default_factory=list)
-    clashes: int = 0
+    conflicts: int = 0
 
 
-# What became of the columns of the base, by their names there.
+# The names that columns of the base have on one side.
 _Pairs = Mapping[str, str]
 
 
 def merge_table(
-    base: ModelTable | None, source: ModelTable, target: ModelTable, side: Side, *, are_ids_lost: bool = False
+    base: ModelTable | None, source: ModelTable, target: ModelTable, strategy: Strategy, *, may_lose_ids: bool = False
 ) -> list[Outcome]:
-    """What three states of a table may come to; `side` decides where both changed the same.
-
-    Where states between were collected, nobody can tell any more whose rows have which ids.
-    """
-    if base is target:
-        return _taken_over(source, target)
+    """Return all right outcomes of a merge. The target itself is one if the merge changes nothing."""
     found: list[Outcome] = []
     for ours in _pairings(base, source):
         for theirs in _pairings(base, target):
-            for outcome in _Merge(base, source, target, side, are_ids_lost=are_ids_lost).outcomes(ours, theirs):
-                # One that is the target itself is another than one that only holds the same.
+            merge = _Merge(base, source, target, strategy, ours, theirs, may_lose_ids=may_lose_ids)
+            for outcome in merge.outcomes():
+                # The target itself and a new state with the same content are different answers.
                 if not any(_is_same(outcome, other) and (outcome is target) == (other is target) for other in found):
                     found.append(outcome)
     if any(_is_same(outcome, target) for outcome in found) and not any(outcome is target for outcome in found):
-        found.append(target)  # both renamed a column alike, say
-    if not _are_names_known(base, source, target):
-        found.append(Anything(target))
+        found.append(target)  # for example if both sides renamed a column alike
     return found
 
 
 def copy_of(table: ModelTable, *, dataset: object, made_from: ModelTable | None) -> ModelTable:
-    """The same rows and columns as a state of their own."""
+    """Return a new state with the same content, in which all rows have new ids."""
     return replace(
         table,
         shape=object(),
@@ -93,26 +74,19 @@ def copy_of(table: ModelTable, *, dataset: object, made_from: ModelTable | None)
         dataset=dataset,
         row_ids=new_ids(table.rows),
         made_from=made_from,
-        is_copied=True,
+        has_new_ids=True,
     )
 
 
-def content_of(table: ModelTable) -> object:
-    """What a table holds: equal for states that hold the same."""
-    rows = Counter(tuple(row[name] for name in sorted(table.columns)) for row in table.rows)
-    return sorted(table.columns), table.primary_key, rows
-
-
-def _are_names_known(*tables: ModelTable | None) -> bool:
-    """Whether it is known what became of each column; where all have the same, they are taken for the same."""
-    there = [table for table in tables if table is not None]
-    return all(table.are_columns_known for table in there) or len({frozenset(table.columns) for table in there}) == 1
-
-
-def _taken_over(source: ModelTable, target: ModelTable) -> list[Outcome]:
-    """The target did nothing: it becomes what the source has."""
-    copied = copy_of(source, dataset=target.dataset, made_from=target)
-    return [target, copied] if content_of(source) == content_of(target) else [copied]
+def virtual_base(lower: ModelTable | None, one: ModelTable, other: ModelTable) -> ModelTable:
+    """Merge two bases into one. A cell on which they disagree gets a value that neither has."""
+    tables = [table for table in (lower, one, other) if table is not None]
+    if len({(table.columns, table.primary_key) for table in tables}) > 1 or not one.primary_key:
+        raise UnclearError("bases with different columns or without a key")
+    pairs = {} if lower is None else {name: name for name in lower.columns}
+    (found,) = _Merge(lower, other, one, "neither", pairs, pairs, may_lose_ids=False).outcomes()
+    assert isinstance(found, ModelTable)
+    return found
 
 
 def _is_same(one: Outcome, other: Outcome) -> bool:
@@ -122,7 +96,7 @@ def _is_same(one: Outcome, other: Outcome) -> bool:
 
 
 def _pairings(base: ModelTable | None, table: ModelTable) -> Iterator[_Pairs]:
-    """All ways to see what became of columns: each that was renamed may be followed, or not."""
+    """Yield all ways to match the columns of the base: each renamed column may be followed, or not."""
     if base is None:
         yield {}
         return
@@ -141,84 +115,106 @@ def _pairings(base: ModelTable | None, table: ModelTable) -> Iterator[_Pairs]:
 
 
 class _Merge:
+    """A merge with one way to match the columns: `ours` are those of the source, `theirs` those of the target."""
+
     def __init__(
-        self, base: ModelTable | None, source: ModelTable, target: ModelTable, side: Side, *, are_ids_lost: bool
+        self,
+        base: ModelTable | None,
+        source: ModelTable,
+        target: ModelTable,
+        strategy: Strategy,
+        ours: _Pairs,
+        theirs: _Pairs,
+        *,
+        may_lose_ids: bool,
     ) -> None:
         self._base, self._source, self._target = base, source, target
-        self._side = side
-        self._are_ids_lost = are_ids_lost
+        self._strategy = strategy
+        self._ours, self._theirs = ours, theirs
+        self._may_lose_ids = may_lose_ids
 
-    def outcomes(self, ours: _Pairs, theirs: _Pairs) -> Iterator[Outcome]:
-        for shape in self._shapes(ours, theirs):
-            yield from self._with_shape(shape)
-
-    def _with_shape(self, shape: _Shape) -> Iterator[Outcome]:
-        key_clashes, key, has_one_key = self._merge_keys()
-        shape.clashes += key_clashes
+    def outcomes(self) -> Iterator[Outcome]:
+        if self._base is self._target:
+            yield from self._taken_over()
+            return
+        key_conflicts, key, has_one_key = self._merge_keys()
+        shape = self._merge_columns()
+        shape.conflicts += key_conflicts
         if has_one_key:
             yield self._merge_rows(shape, key, by_key=True)
         elif self._has_row_ids:
-            yield self._merge_rows(shape, key, by_key=False) if self._are_row_ids_known else Anything(self._target)
-        elif self._may_lie_on_base:
-            yield self._as_a_whole(shape)
-            yield Anything(self._target)
-        elif (added := self._added_rows()) is not None:
-            inserted = [_in_result(shape.columns, row, "source") or {} for row in added]
-            kept = [_in_result(shape.columns, row, "target") or {} for row in self._target.rows]
-            yield (
-                Clash(shape.clashes)
-                if shape.clashes
-                else self._result(shape, key, [*kept, *inserted], [*self._target.row_ids, *new_ids(inserted)])
-            )
-            if not self._has_surely_appended:
-                yield self._as_a_whole(shape)
+            yield self._merge_rows(shape, key, by_key=False)
+            if self._may_lose_ids:
+                yield self._merge_unmatched(shape, key)
         else:
-            yield self._as_a_whole(shape)
+            yield self._merge_unmatched(shape, key)
 
-    def _as_a_whole(self, shape: _Shape) -> Outcome:
-        """What becomes of a table whose rows cannot be matched."""
-        if self._side is None:
-            return Clash(shape.clashes or 1)
-        if self._side == "target":
+    def _taken_over(self) -> Iterator[ModelTable]:
+        """Yield the table of the source, as the target did not change it. Its columns may stay in their order."""
+        source, target = self._source, self._target
+        copied = copy_of(source, dataset=target.dataset, made_from=target)
+        if not source.primary_key and not target.primary_key and (steps := source.steps_since(target)) is not None:
+            kept = {*target.row_ids}
+            ids = tuple(row_id if row_id in kept else object() for row_id in source.row_ids)
+            has_new_ids = self._may_lose_ids or any(step.has_new_ids for step in steps)
+            copied = replace(copied, row_ids=ids, has_new_ids=has_new_ids)
+        yield copied
+        names = [self._ours[name] for name in target.columns if name in self._ours]
+        names += [name for name in source.columns if name not in names]
+        fields = dict(zip(source.columns, source.fields, strict=True))
+        yield replace(copied, columns=tuple(names), fields=tuple(fields[name] for name in names))
+
+    # Tables whose rows cannot be matched
+
+    def _merge_unmatched(self, shape: _Shape, key: tuple[str, ...]) -> Outcome:
+        if self._may_be_made_again:
+            raise UnclearError("a table without a key, made again where the base is")
+        added = self._added_rows()
+        if added is None:
+            return self._choose_side(shape)
+        if shape.conflicts:
+            return Conflicts(shape.conflicts)
+        inserted = [_in_result(shape.columns, row, "source") or {} for row in added]
+        kept = [_in_result(shape.columns, row, "target") or {} for row in self._target.rows]
+        return self._result(shape, key, [*kept, *inserted], [*self._target.row_ids, *new_ids(inserted)])
+
+    def _choose_side(self, shape: _Shape) -> Outcome:
+        """Return the table of the side that wins, as a whole."""
+        if self._strategy == "fail":
+            return Conflicts(shape.conflicts or 1)
+        if self._strategy == "target":
             return self._target
         return copy_of(self._source, dataset=self._target.dataset, made_from=self._target)
 
     def _added_rows(self) -> list[Row] | None:
-        """The rows that were added to a table without a key; None if more than that was done."""
+        """Return the rows that the source only appended to a table without a key. None if it did more."""
         base, source = self._base, self._source
         if base is None or any(table.primary_key for table in (base, source, self._target)):
             return None
+        if not base.rows:
+            return list(source.rows)
+        if (appended := source.appended_since(base)) is not None:
+            return list(appended)
         names = [name for name in base.columns if name in source.columns]
-        left = Counter(tuple(row[name] for name in names) for row in base.rows)
-        added = []
-        for row in source.rows:
-            known = tuple(row[name] for name in names)
-            if left[known]:
-                left[known] -= 1
-            else:
-                added.append(row)
-        return None if left.total() else added
-
-    @property
-    def _has_surely_appended(self) -> bool:
-        base = self._base
-        return base is not None and (not base.rows or self._source.appended_since(base) is not None)
+        before, after = (Counter(tuple(row[name] for name in names) for row in table.rows) for table in (base, source))
+        if before <= after:
+            # The same rows, and perhaps more: only the files show whether they were kept or written again.
+            raise UnclearError("rows without a key that may have been written again")
+        return None
 
     # Columns
 
-    def _shapes(self, ours: _Pairs, theirs: _Pairs) -> Iterator[_Shape]:
-        """The columns of the result; several where it cannot be told which of those that were dropped were in use."""
-        is_certain = self._base is None or (self._base.primary_key and self._merge_keys()[2])
-        dropped = frozenset[str]() if is_certain else frozenset(ours.keys() ^ theirs.keys())
-        for doubted in subsets(dropped):
-            shape = _Shape()
-            for base, source, target, number in self._triples(ours, theirs):
-                self._add_column(shape, base, source, target, number, is_in_doubt=base in doubted)
-            names = Counter(column.name for column in shape.columns)
-            shape.clashes += sum(1 for count in names.values() if count > 1)
-            yield shape
+    def _merge_columns(self) -> _Shape:
+        shape = _Shape()
+        for base, source, target, number in self._triples():
+            self._add_column(shape, base, source, target, number)
+        names = Counter(column.name for column in shape.columns)
+        shape.conflicts += sum(1 for count in names.values() if count > 1)
+        return shape
 
-    def _triples(self, ours: _Pairs, theirs: _Pairs) -> Iterator[tuple[str | None, str | None, str | None, object]]:
+    def _triples(self) -> Iterator[tuple[str | None, str | None, str | None, object]]:
+        """Yield the matching columns in the order of the result: those of the target first."""
+        ours, theirs = self._ours, self._theirs
         was = {now: before for before, now in theirs.items()}
         came = [name for name in self._source.columns if name not in ours.values()]
         for name, number in zip(self._target.columns, self._target.fields, strict=True):
@@ -234,14 +230,7 @@ class _Merge:
                 yield None, name, None, number
 
     def _add_column(
-        self,
-        shape: _Shape,
-        base: str | None,
-        source: str | None,
-        target: str | None,
-        number: object,
-        *,
-        is_in_doubt: bool,
+        self, shape: _Shape, base: str | None, source: str | None, target: str | None, number: object
     ) -> None:
         if base is None:
             name = source if target is None else target
@@ -249,33 +238,30 @@ class _Merge:
         elif source is not None and target is not None:
             name = target if source in (base, target) else source
             if source not in (base, target) and target != base:
-                shape.clashes += self._side is None
-                name = source if self._side == "source" else target
+                shape.conflicts += self._strategy == "fail"
+                name = source if self._strategy == "source" else target
             shape.columns.append(_Column(name=name, base=base, source=source, target=target, field=number))
         elif source is not None or target is not None:
-            self._add_dropped(shape, base, source, target, number, is_in_doubt=is_in_doubt)
+            self._add_dropped(shape, base, source, target, number)
 
-    def _add_dropped(
-        self, shape: _Shape, base: str, source: str | None, target: str | None, number: object, *, is_in_doubt: bool
-    ) -> None:
-        """One side dropped it; that is a conflict only if the other did something to it."""
+    def _add_dropped(self, shape: _Shape, base: str, source: str | None, target: str | None, number: object) -> None:
+        """Merge a column that one side dropped: it is a conflict only if the other side used it."""
         table, name = (self._source, source) if source is not None else (self._target, target)
-        if name == base and not self._is_used(table, name, is_in_doubt=is_in_doubt):
+        if name == base and not self._is_used(table, name):
             return
-        shape.clashes += self._side is None
-        wins = self._side or "target"
-        if wins == "target" and target is not None:
+        shape.conflicts += self._strategy == "fail"
+        if self._strategy != "source" and target is not None:
             shape.columns.append(_Column(name=target, base=base, source=None, target=target, field=number))
-        if wins == "source" and source is not None:
+        if self._strategy == "source" and source is not None:
             shape.columns.append(_Column(name=source, base=None, source=source, target=None, field=number))
 
-    def _is_used(self, table: ModelTable, name: str, *, is_in_doubt: bool) -> bool:
-        """Whether rows that came or changed since have values in a column; of rows without a key, nobody knows."""
+    def _is_used(self, table: ModelTable, name: str) -> bool:
+        """Return whether rows that were added or changed since the base have new values in a column."""
         before = self._base
-        if before is None:
+        if before is None or table is before:
             return False
         if before.primary_key != table.primary_key or not before.primary_key:
-            return is_in_doubt and table is not before
+            raise UnclearError("a dropped column of a table whose rows have no key")
         known = {before.key_of(row): row for row in before.rows}
         return any(
             row[name] != known[table.key_of(row)][name] if table.key_of(row) in known else row[name] is not None
@@ -285,35 +271,36 @@ class _Merge:
     # Keys
 
     def _merge_keys(self) -> tuple[int, tuple[str, ...], bool]:
-        """Conflicts, the key, and whether all sides have the same."""
+        """Return the number of conflicts, the key, and whether all sides have the same one."""
         source, target = self._source.primary_key, self._target.primary_key
         base = target if self._base is None else self._base.primary_key
         if source in (base, target):
             return 0, target, bool(target) and source == target == base
         if target == base and self._base is not None:
             return 0, source, False
-        return int(self._side is None), source if self._side == "source" else target, False
+        return int(self._strategy == "fail"), source if self._strategy == "source" else target, False
 
     @property
     def _has_row_ids(self) -> bool:
+        """Whether rows without a key can be matched by their ids: both sides must come from the base."""
         sides = (self._source, self._target)
-        if self._base is None or self._are_ids_lost or any(side.primary_key for side in sides):
+        if self._base is None or any(side.primary_key for side in sides):
             return False
-        return all(side.steps_since(self._base) is not None for side in sides)
+        steps = [side.steps_since(self._base) for side in sides]
+        if any(found is None for found in steps):
+            return False
+        if any(step.has_new_ids for found in steps for step in found or ()):
+            raise UnclearError("rows without a key in a copy, which may have new ids")
+        return True
 
     @property
-    def _may_lie_on_base(self) -> bool:
-        """Whether a table without a key was made anew where the base's lies, which makes it grow out of that."""
+    def _may_be_made_again(self) -> bool:
+        """Whether a table without a key was created where the base is, and so may come from it by its row ids."""
         sides = (self._source, self._target)
         if self._base is None or any(side.primary_key for side in sides):
             return False
         roots = [side.root for side in sides if side.steps_since(self._base) is None]
         return any(root is not self._base.root and root.dataset == self._base.dataset for root in roots)
-
-    @property
-    def _are_row_ids_known(self) -> bool:
-        base, sides = self._base, (self._source, self._target)
-        return base is not None and not any(step.is_copied for side in sides for step in side.steps_since(base) or ())
 
     # Rows
 
@@ -322,27 +309,26 @@ class _Merge:
             {} if table is None else _by_identity(table, by_key=by_key)
             for table in (self._base, self._source, self._target)
         )
-        clashes = shape.clashes
+        conflicts = shape.conflicts
         rows: dict[object, Row] = {}
-        if not by_key:  # a row that came is a new one, though the target may have it from this very source
+        if not by_key:  # A row that the source added is new, even if the target got the same row from this source.
             source = {identity if identity in base else object(): row for identity, row in source.items()}
         for identity in dict.fromkeys([*target, *source]):
             count, row = self._merge_row(shape.columns, base.get(identity), source.get(identity), target.get(identity))
-            clashes += count
+            conflicts += count
             if row is not None:
                 rows[identity] = row
-        if clashes:
-            return Clash(clashes)
+        if conflicts:
+            return Conflicts(conflicts)
         row_ids = [identity if identity in target else object() for identity in rows]
         return self._result(shape, key, rows.values(), row_ids)
 
     def _result(
         self, shape: _Shape, key: tuple[str, ...], rows: Iterable[Row], row_ids: Iterable[object]
     ) -> ModelTable:
-        columns = tuple(column.name for column in shape.columns)
         result = replace(
             self._target,
-            columns=columns,
+            columns=tuple(column.name for column in shape.columns),
             fields=tuple(column.field for column in shape.columns),
             primary_key=key,
             rows=tuple(rows),
@@ -350,32 +336,35 @@ class _Merge:
             shape=object(),
             appended_to=None,
             made_from=self._target,
-            is_copied=False,
-            are_columns_known=self._target.are_columns_known and self._source.are_columns_known,
+            has_new_ids=False,
         )
-        is_still = columns == self._target.columns and content_of(result) == content_of(self._target)
-        return self._target if is_still else result
+        return self._target if content_of(result) == content_of(self._target) else result
 
     def _merge_row(
         self, columns: Iterable[_Column], base: Row | None, source: Row | None, target: Row | None
     ) -> tuple[int, Row | None]:
-        """Conflicts, and the row, if it is there."""
-        if source is None:
-            if base is None or target is None or not _differ(columns, base, "base", target, "target"):
-                return 0, None if base is not None else _in_result(columns, target, "target")
-            kept = _in_result(columns, target, "target")
-            return (1, kept) if self._side is None else (0, None if self._side == "source" else kept)
-        if target is None:
-            if base is None:
-                return 0, _in_result(columns, source, "source")
-            if not _differ(columns, base, "base", source, "source"):
-                return 0, None
-            theirs = _in_result(columns, source, "source")
-            return (1, None) if self._side is None else (0, theirs if self._side == "source" else None)
+        """Return the number of conflicts, and the row, None if it is deleted."""
+        if source is None or target is None:
+            return self._merge_missing(columns, base, source, target)
         return self._merge_cells(columns, base, source, target)
 
+    def _merge_missing(
+        self, columns: Iterable[_Column], base: Row | None, source: Row | None, target: Row | None
+    ) -> tuple[int, Row | None]:
+        """Merge a row that only one side has."""
+        name, row = ("target", target) if source is None else ("source", source)
+        kept = _in_result(columns, row, name)
+        if base is None or row is None:
+            return 0, kept
+        if not _differ(columns, base, "base", row, name):
+            return 0, None
+        if self._strategy == "neither":
+            key = self._target.primary_key
+            return 0, {column.name: row[column.name] if column.name in key else None for column in columns}
+        return int(self._strategy == "fail"), kept if self._strategy == name else None
+
     def _merge_cells(self, columns: Iterable[_Column], base: Row | None, source: Row, target: Row) -> tuple[int, Row]:
-        clashes, row = 0, {}
+        conflicts, row = 0, {}
         for column in columns:
             before = None if base is None else _cell(base, column.base)
             ours, theirs = _cell(source, column.source), _cell(target, column.target)
@@ -383,18 +372,18 @@ class _Merge:
             if column.source is None or column.target is None:
                 value = theirs if column.source is None else ours
             elif ours != theirs and (base is None or (ours != before and theirs != before)):
-                clashes += self._side is None
-                value = ours if self._side == "source" else theirs
+                conflicts += self._strategy == "fail"
+                value = self._decide(before, ours, theirs)
             elif ours != before:
                 value = ours
             row[column.name] = value
-        return clashes, row
+        return conflicts, row
 
-
-def subsets(keys: Set[str]) -> Iterator[Set[str]]:
-    """All of them, then ever fewer."""
-    for size in range(len(keys), -1, -1):
-        yield from map(frozenset, combinations(sorted(keys), size))
+    def _decide(self, base: Value, source: Value, target: Value) -> Value:
+        """Return the cell of the side that wins. A virtual base has null, or the cell below if one side is null."""
+        if self._strategy == "neither":
+            return base if source is None or target is None else None
+        return source if self._strategy == "source" else target
 
 
 def _by_identity(table: ModelTable, *, by_key: bool) -> dict[object, Row]:
@@ -412,6 +401,6 @@ def _in_result(columns: Iterable[_Column], row: Row | None, side: str) -> Row | 
 
 
 def _differ(columns: Iterable[_Column], one: Row, side: str, other: Row, other_side: str) -> bool:
-    """Whether two sides differ in the columns that both have."""
+    """Return whether two sides differ in the columns that both have."""
     names = ((getattr(column, side), getattr(column, other_side)) for column in columns)
     return any(one[name] != other[other_name] for name, other_name in names if name and other_name)

@@ -75,7 +75,7 @@ def take_step(repo: ab.Repository, data: st.DataObject) -> None:
                     try:
                         operation.do(tx)
                     except AnabranchError as err:
-                        event(f"{type(operation).__name__}: {err.code}")
+                        event(f"{operation.method}: {err.code}")
         case "fork":
             mode = data.draw(st.sampled_from(["pinned", "live"]), label="mode")
             repo.branch_create_from(branch, f"{branch}/x" if branch != "main" else f"b{len(branches)}", mode=mode)

@@ -13,10 +13,10 @@ from anabranch.ids import BranchName
 from anabranch.repo.log.entries import RunPhase
 from anabranch.repo.refs.schema_lock import LOCK
 from anabranch.repo.repository import Repository
-from anabranch.repo.snapshot import Snapshot
 from tests.model.invariants import check_present, check_run, check_runs
 from tests.model.model import ModelCommit, ModelRun
 from tests.model.operations import Operation
+from tests.model.outcome import Prediction
 from tests.model.strategies import (
     BRANCHES,
     TAGS,
@@ -27,17 +27,15 @@ from tests.model.strategies import (
     refs,
     table_keys,
 )
-from tests.model.witness import RealEnd
 from tests.repo.leases import expire
 from tests.repo.machines.counting import note, step
-from tests.repo.machines.merging import _SIDES
 from tests.repo.machines.whole import RepositoryMachine
 from tests.repo.programs.doing import Call, Commit, Deed, PublishRun, as_text
 from tests.repo.programs.running import Program
 
 # Short things pass few points, and others more than fifty.
 _POINTS = st.one_of(*(st.integers(0, most) for most in (12, 30, 90)))
-Expected = Callable[[RealEnd], ModelCommit | None]
+Expected = Callable[[], ModelCommit | None]
 
 
 class _End(Enum):
@@ -61,13 +59,13 @@ class KillingMachine(RepositoryMachine):
             draw_from = data.draw(st.sampled_from([operations, close_changes]))
             operation = data.draw(draw_from({key: table.columns for key, table in tx.tables.items()}))
             try:
-                operation.do_in_model(tx)
+                operation.do(tx)
             except AnabranchError:
                 continue
             done.append(operation)
         if self.model.head(branch).is_protected:
             return
-        made = self._survive(data, branch, Commit(branch=branch, operations=done), lambda _: self.model.publish(tx))
+        made = self._survive(data, branch, Commit(branch=branch, operations=done), lambda: self.model.publish(tx))
         if made is not None:
             self.transacted.add(made)
 
@@ -75,26 +73,24 @@ class KillingMachine(RepositoryMachine):
     def killed_merge(self, data: st.DataObject) -> None:
         name, ref = self._draw_branch(data), data.draw(refs(self.model), label="ref")
         strategy = self._draw_strategy(data)
-        deed, expected = data.draw(
-            st.sampled_from(
-                [
-                    (
-                        Call(method="merge", arguments={"source": ref, "into": name, "strategy": strategy}),
-                        lambda end: self.model.branch_merge(ref, name, end, side=_SIDES[strategy]),
-                    ),
-                    (
-                        Call(method="revert", arguments={"commit": ref, "branch": name}),
-                        lambda end: self.model.revert(ref, name, end),
-                    ),
-                    (
-                        Call(method="cherry_pick", arguments={"commit": ref, "branch": name}),
-                        lambda end: self.model.cherry_pick(ref, name, end),
-                    ),
-                ]
+        choices: list[tuple[Call, Callable[[], Prediction[Any]]]] = [
+            (
+                Call(method="merge", arguments={"source": ref, "into": name, "strategy": strategy}),
+                lambda: self.model.merge(ref, name, strategy=strategy),
             ),
-            label="merge",
-        )
-        self._survive(data, name, deed, expected)
+            (
+                Call(method="revert", arguments={"commit": ref, "branch": name}),
+                lambda: self.model.revert(ref, name),
+            ),
+            (
+                Call(method="cherry_pick", arguments={"commit": ref, "branch": name}),
+                lambda: self.model.cherry_pick(ref, name),
+            ),
+        ]
+        deed, predict = data.draw(st.sampled_from(choices), label="merge")
+        prediction = self._predict(predict)
+        if prediction is not None:
+            self._survive_as_predicted(data, name, deed, prediction)
 
     @step(data=st.data(), name=branch_names(), key=table_keys())
     def killed_movement(self, data: st.DataObject, name: str, key: str) -> None:
@@ -105,27 +101,27 @@ class KillingMachine(RepositoryMachine):
                 [
                     (
                         Call(method="branch_create_from", arguments={"source": ref, **named}),
-                        lambda _: self.model.branch_create_from(ref, name),
+                        lambda: self.model.branch_create_from(ref, name),
                     ),
-                    (Call(method="branch_delete", arguments=named), lambda _: self.model.branch_delete(name)),
-                    (Call(method="branch_restore", arguments=named), lambda _: self.model.branch_restore(name)),
+                    (Call(method="branch_delete", arguments=named), lambda: self.model.branch_delete(name)),
+                    (Call(method="branch_restore", arguments=named), lambda: self.model.branch_restore(name)),
                     (
                         Call(method="branch_pull", arguments={"key": key, **named}),
-                        lambda _: self.model.branch_pull(name, key),
+                        lambda: self.model.branch_pull(name, key),
                     ),
-                    (Call(method="branch_freeze", arguments=named), lambda _: self.model.branch_freeze(name)),
+                    (Call(method="branch_freeze", arguments=named), lambda: self.model.branch_freeze(name)),
                     (
                         Call(method="reset", arguments={"branch": name, "to": ref}),
-                        lambda _: self.model.reset(name, ref),
+                        lambda: self.model.reset(name, ref),
                     ),
-                    (Call(method="undo", arguments={"branch": name}), lambda _: self.model.undo(name)),
+                    (Call(method="undo", arguments={"branch": name}), lambda: self.model.undo(name)),
                     (
                         Call(method="branch_protect", arguments=named),
-                        lambda _: self.model.branch_protect(name, protect=True),
+                        lambda: self.model.branch_protect(name, protect=True),
                     ),
                     (
                         Call(method="branch_unprotect", arguments=named),
-                        lambda _: self.model.branch_protect(name, protect=False),
+                        lambda: self.model.branch_protect(name, protect=False),
                     ),
                 ]
             ),
@@ -143,7 +139,7 @@ class KillingMachine(RepositoryMachine):
             data,
             name,
             Call(method="schema_apply", arguments=told),
-            lambda _: self.model.schema_apply(name, desired, allow_destructive=allow),
+            lambda: self.model.schema_apply(name, desired, allow_destructive=allow),
         )
         expire(self.handles[0].repo, after=-10 * 86400, branch=str(LOCK))  # the dead do not keep others away for long
 
@@ -152,17 +148,21 @@ class KillingMachine(RepositoryMachine):
         """A process dies while it makes commits again; all of them are there then, or none."""
         name = self._draw_branch(data)
         onto = data.draw(st.one_of(st.sampled_from(self.model.branches), refs(self.model)), label="onto")
+        prediction = self._predict(lambda: self.model.rebase(name, onto))
+        if prediction is None:
+            return
         before = len(self.model.logs.get(name, []))
         fresh, end = self._send_and_look(data, Call(method="rebase", arguments={"branch": name, "onto": onto}))
         if end is not _End.BEFORE:
             commits: list[ab.GraphCommit] = []
-            self._both_by_steps(
+            made = self._both_as_predicted(
                 lambda: commits.extend(
                     self._rebased(fresh, name) if end is _End.AFTER else fresh.rebase(name, onto=onto)
                 ),
-                lambda witnesses: self._has_rebased(self.model.rebase(name, onto, witnesses), commits),
-                lambda: [(each.metadata["rebased_from"], fresh.snapshot_of(each.graph_commit_id)) for each in commits],
+                prediction,
+                lambda: self._origins_of(fresh, commits),
             )
+            self._has_rebased(made or (), commits)
             self._has_survived(fresh, name, before)
 
     def _rebased(self, fresh: Repository, name: str) -> list[ab.GraphCommit]:
@@ -174,8 +174,8 @@ class KillingMachine(RepositoryMachine):
     @step(data=st.data(), name=st.sampled_from(TAGS))
     def killed_tag(self, data: st.DataObject, name: str) -> None:
         ref = data.draw(st.one_of(st.sampled_from(self.model.branches), refs(self.model)), label="ref")
-        create: Expected = lambda _: self.model.tag_create(name, ref)  # noqa: E731 - as those beside it
-        delete: Expected = lambda _: self.model.tag_delete(name)  # noqa: E731
+        create: Expected = lambda: self.model.tag_create(name, ref)  # noqa: E731 - as those beside it
+        delete: Expected = lambda: self.model.tag_delete(name)  # noqa: E731
         if name in self.model.tags:
             self._survive(data, "main", Call(method="tag_delete", arguments={"name": name}), delete)
         else:
@@ -187,6 +187,9 @@ class KillingMachine(RepositoryMachine):
         model = self._draw_run(data, number, may_begin=False)
         if model is None or model.is_over:
             return
+        prediction = self._predict(lambda: self.model.publish_run(model))
+        if prediction is None:
+            return
         self._forget(lambda one: one.run is model)
         self._send(data, PublishRun(run_id=model.id))
         handle = self.handles[number]
@@ -195,7 +198,8 @@ class KillingMachine(RepositoryMachine):
         is_done = run.info().state is RunPhase.PUBLISHED
         note("published before the end" if is_done else "published by another one")
         # Who died after the entry has not shown it to raw readers.
-        self._publish_run(handle, (lambda **_: self._settle(fresh, model.target)) if is_done else run.publish, model)
+        publish = (lambda **_: self._settle(fresh, model.target)) if is_done else run.publish
+        self._publish_as_predicted(handle, publish, model, prediction)
         if not model.is_over:
             self._abort_for_dead(model)
         check_runs(handle.repo, self.model)
@@ -239,7 +243,7 @@ class KillingMachine(RepositoryMachine):
         self._forget(lambda one: name in (one.model.branch, one.run.target if one.run else None))
         self._abort_runs_for(name)
         deed = Call(method="branch_delete", arguments={"name": name, "purge": True})
-        self._survive(data, name, deed, lambda _: self.model.branch_delete(name))
+        self._survive(data, name, deed, lambda: self.model.branch_delete(name))
         if not self.model.exists(name):
             try:
                 self._reopened().branch_delete(name, purge=True)
@@ -271,17 +275,29 @@ class KillingMachine(RepositoryMachine):
         return fresh, _End.AFTER if has_happened else _End.REFUSED
 
     def _survive(self, data: st.DataObject, name: str, deed: Deed, expected: Expected) -> ModelCommit | None:
-        """Have somebody killed at something; all agree on whether it happened, and then it has as a whole."""
+        """Kill a process at something with one right answer: it has happened as a whole, or not at all."""
         before = len(self.model.logs.get(name, []))
         fresh, end = self._send_and_look(data, deed)
         if end is _End.BEFORE:
             return None
-        made: ModelCommit | None = self._merge_both(
-            (lambda: None) if end is _End.AFTER else (lambda: deed.do(fresh)), expected, lambda: _find(fresh, name)
+        made: ModelCommit | None = self._both(
+            (lambda: None) if end is _End.AFTER else (lambda: deed.do(fresh)), expected
         )
         self._record(fresh, name, made)
         self._has_survived(fresh, name, before)
         return made
+
+    def _survive_as_predicted(self, data: st.DataObject, name: str, deed: Deed, prediction: Prediction[Any]) -> None:
+        before = len(self.model.logs.get(name, []))
+        fresh, end = self._send_and_look(data, deed)
+        if end is not _End.BEFORE:
+            made: ModelCommit | None = self._both_as_predicted(
+                (lambda: None) if end is _End.AFTER else (lambda: deed.do(fresh)),
+                prediction,
+                lambda: {None: fresh.snapshot_of(name)},
+            )
+            self._record(fresh, name, made)
+            self._has_survived(fresh, name, before)
 
     def _has_survived(self, fresh: Repository, name: str, before: int) -> None:
         if len(self.model.logs.get(name, [])) > before and self.model.exists(name):
@@ -305,11 +321,3 @@ class KillingMachine(RepositoryMachine):
         fresh = self._reopened()
         left = [(found, commit) for found, commit in self.model.commits.items() if commit not in self.model.collected]
         return {commit for found, commit in left if fresh._records.commits.get(found).collected_at is not None}
-
-
-def _find(repo: Repository, name: str) -> Snapshot | None:
-    """What a branch shows, if it is there."""
-    try:
-        return repo.snapshot_of(name)
-    except BranchNotFoundError:
-        return None

@@ -1,20 +1,20 @@
 """Branches that move and merge."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import hypothesis.strategies as st
 import pytest
 
 import anabranch as ab
 from anabranch.errors import AnabranchError, MergeConflictError
+from anabranch.repo.snapshot import Snapshot
 from tests.model.model import ModelCommit
 from tests.model.strategies import branch_names, close_changes, refs, table_keys
-from tests.model.table_merge import Side
+from tests.model.table_merge import Strategy
 from tests.repo.machines.counting import note, step
 from tests.repo.machines.pair import HANDLES
 from tests.repo.machines.working import WorkingMachine
-
-_SIDES: dict[str, Side] = {"fail": None, "source": "source", "target": "target"}
 
 
 class MergingMachine(WorkingMachine):
@@ -67,7 +67,7 @@ class MergingMachine(WorkingMachine):
             number,
             name,
             lambda repo: repo.revert(ref, branch=name),
-            lambda witness: self.model.revert(ref, name, witness),
+            lambda: self.model.revert(ref, name),
         )
 
     @step(data=st.data(), number=st.integers(0, HANDLES - 1))
@@ -78,13 +78,13 @@ class MergingMachine(WorkingMachine):
             number,
             name,
             lambda repo: repo.cherry_pick(ref, branch=name),
-            lambda witness: self.model.cherry_pick(ref, name, witness),
+            lambda: self.model.cherry_pick(ref, name),
         )
 
     # Merges
 
     @step(data=st.data(), number=st.integers(0, HANDLES - 1))
-    def branch_merge(self, data: st.DataObject, number: int) -> None:
+    def merge(self, data: st.DataObject, number: int) -> None:
         into = self._draw_branch(data)
         source = data.draw(st.one_of(st.sampled_from(self.model.branches), refs(self.model)), label="source")
         squash = data.draw(st.sampled_from([False, False, False, True]), label="squash")
@@ -109,11 +109,14 @@ class MergingMachine(WorkingMachine):
         self._merge_branch(number, source, other, self._draw_strategy(data))
         note("crossed" if is_crossed else "to and fro")
 
-    def _draw_strategy(self, data: st.DataObject) -> str:
+    def _draw_strategy(self, data: st.DataObject) -> Strategy:
         return data.draw(st.sampled_from(["fail", "fail", "source", "target"]), label="strategy")
 
-    def _merge_branch(self, number: int, source: str, into: str, strategy: str, *, squash: bool = False) -> None:
+    def _merge_branch(self, number: int, source: str, into: str, strategy: Strategy, *, squash: bool = False) -> None:
         """Ask what a merge would come to, then see that it does."""
+        predict = partial(self.model.merge, source, into, strategy=strategy, squash=squash)
+        if self._predict(predict) is None:
+            return
         repo = self.handles[number].repo
         try:
             plan = repo.merge(source, into=into, strategy=strategy, squash=squash, dry_run=True).plan
@@ -131,27 +134,31 @@ class MergingMachine(WorkingMachine):
             assert result.plan == plan
             note(f"merged: {result.outcome}, {strategy}")
 
-        self._merge(
-            number,
-            into,
-            merge,
-            lambda witness: self.model.branch_merge(source, into, witness, side=_SIDES[strategy], squash=squash),
-        )
+        self._merge(number, into, merge, predict)
 
     @step(data=st.data(), number=st.integers(0, HANDLES - 1))
     def rebase(self, data: st.DataObject, number: int) -> None:
         name = self._draw_branch(data)
         onto = data.draw(st.one_of(st.sampled_from(self.model.branches), refs(self.model)), label="onto")
+        prediction = self._predict(lambda: self.model.rebase(name, onto))
+        if prediction is None:
+            return
         handle, before = self.handles[number], len(self.model.logs.get(name, []))
         commits: list[ab.GraphCommit] = []
-        self._both_by_steps(
+        made = self._both_as_predicted(
             lambda: commits.extend(handle.repo.rebase(name, onto=onto)),
-            lambda witnesses: self._has_rebased(self.model.rebase(name, onto, witnesses), commits),
-            lambda: [
-                (commit.metadata["rebased_from"], handle.repo.snapshot_of(commit.graph_commit_id)) for commit in commits
-            ],
+            prediction,
+            lambda: self._origins_of(handle.repo, commits),
         )
+        self._has_rebased(made or (), commits)
         self._after_move(handle, name, None, before)
+
+    def _origins_of(self, repo: ab.Repository, commits: Sequence[ab.GraphCommit]) -> dict[ModelCommit | None, Snapshot]:
+        """Return the snapshots of rebased commits, by the commits that were applied again."""
+        return {
+            self.model.commits[commit.metadata["rebased_from"]]: repo.snapshot_of(commit.graph_commit_id)
+            for commit in commits
+        }
 
     def _has_rebased(self, made: Sequence[ModelCommit], commits: Sequence[ab.GraphCommit]) -> None:
         for expected, commit in zip(made, commits, strict=True):

@@ -3,7 +3,7 @@
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -14,7 +14,7 @@ import pytest
 from hypothesis.stateful import RuleBasedStateMachine, invariant
 
 import anabranch as ab
-from anabranch.errors import AnabranchError, CollectedError, WriteConflictError
+from anabranch.errors import AnabranchError, CheckFailedError, CollectedError, WriteConflictError
 from anabranch.repo.log.entries import RunPhase
 from anabranch.repo.repository import Repository
 from anabranch.repo.run import Run
@@ -28,8 +28,8 @@ from tests.model.invariants import (
     check_runs,
 )
 from tests.model.model import ModelCommit, ModelRepository, ModelRun, ModelTransaction, ModelView
+from tests.model.outcome import Prediction, Refusal, Seen, UnclearError
 from tests.model.strategies import BRANCHES
-from tests.model.witness import RealEnd
 from tests.repo.machines.counting import AllRules, note
 from tests.repo.programs.doing import open_patiently
 
@@ -115,11 +115,20 @@ class PairMachine(RuleBasedStateMachine):
         self._after_move(handle, name, made, before)
 
     def _merge(
-        self, number: int, name: str, real: Callable[[ab.Repository], Any], model: Callable[[RealEnd], Any]
+        self,
+        number: int,
+        name: str,
+        real: Callable[[ab.Repository], Any],
+        predict: Callable[[], Prediction[Any]],
     ) -> None:
-        """Merge something into a branch here and there."""
+        """Merge something into a branch here and there, if the model can state the right answers."""
+        prediction = self._predict(predict)
+        if prediction is None:
+            return
         handle, before = self.handles[number], len(self.model.logs.get(name, []))
-        made = self._merge_both(lambda: real(handle.repo), model, lambda: handle.repo.snapshot_of(name))
+        made = self._both_as_predicted(
+            lambda: real(handle.repo), prediction, lambda: {None: handle.repo.snapshot_of(name)}
+        )
         self._after_move(handle, name, made, before)
 
     def _after_move(self, handle: Handle, name: str, made: ModelCommit | None, before: int) -> None:
@@ -129,51 +138,39 @@ class PairMachine(RuleBasedStateMachine):
             self._has_moved(handle, name)
             check_branch(handle.repo, self.model, name)
 
-    def _merge_both(
-        self, real: Callable[[], Any], model: Callable[[RealEnd], Any], look: Callable[[], Snapshot | None]
-    ) -> Any:
-        """Merge here, then there, where it may come to the same: `look` finds out to what it came."""
-        return self._both_with_end(real, model, lambda error: RealEnd.of(error, look, self.model.verified))
+    def _predict(self, predict: Callable[[], Prediction[Any]]) -> Prediction[Any] | None:
+        """Return the right answers to a step. None if the model cannot state them: then the step is left out."""
+        try:
+            return predict()
+        except UnclearError as err:
+            note(f"left out: {err}")
+            return None
+        except AnabranchError as err:
+            return Prediction(answers=[Refusal(err)], apply=lambda _: None)
 
-    def _both_by_steps(
+    def _both_as_predicted(
         self,
         real: Callable[[], Any],
-        model: Callable[[Callable[[ModelCommit], RealEnd]], Any],
-        look: Callable[[], list[tuple[str, Snapshot]]],
+        prediction: Prediction[Any],
+        look: Callable[[], Mapping[ModelCommit | None, Snapshot]],
     ) -> Any:
-        """The same for what makes several commits again; `look` finds out to what each came, by the id it had.
-
-        One of which nothing came has left all as it was.
-        """
-
-        def end_of(error: AnabranchError | None) -> Callable[[ModelCommit], RealEnd]:
-            steps = dict(look()) if error is None else {}
-            return lambda commit: RealEnd.of(error, lambda: steps.get(self.model.id_of(commit)), self.model.verified)
-
-        return self._both_with_end(real, model, end_of)
-
-    def _both_with_end(
-        self, real: Callable[[], Any], model: Callable[[Any], Any], end_of: Callable[[AnabranchError | None], Any]
-    ) -> Any:
-        """Do a thing here, then there, knowing how it ended.
-
-        The model has no folders; a table that comes may find its own taken by another one. Then nothing has happened.
-        """
+        """Do a thing here, then compare how it ended with the right answers. `look` reads the states it came to."""
         error: AnabranchError | None = None
         try:
             real()
         except AnabranchError as err:
             error = err
-        if isinstance(error, WriteConflictError) and "took the folder of" in error.problem:
-            note("the place was taken")
+        if isinstance(error, WriteConflictError) and prediction.shares_folder:
+            note("the folder was taken")
             return None
-        end = end_of(error)
+        has_result = error is None or isinstance(error, CheckFailedError)
+        seen = Seen(error=error, snapshots=look() if has_result else {}, known=self.model.verified)
 
         def again() -> None:
             if error is not None:
                 raise error
 
-        return self._both(again, lambda: model(end))
+        return self._both(again, lambda: prediction.end(seen))
 
     def _record(self, repo: ab.Repository, name: str, made: ModelCommit | None) -> None:
         if made is not None:
@@ -223,6 +220,5 @@ class PairMachine(RuleBasedStateMachine):
 
     def _require_collected(self, err: CollectedError) -> None:
         note("refused: CollectedError")
-        named = [commit for commit_id, commit in self.model.commits.items() if commit_id in err.problem]
-        if not named or not self.model.collected.issuperset(named):
+        if self.model.commits.get(err.details["commit"]) not in self.model.collected:
             raise err

@@ -1,7 +1,8 @@
 """What histories are made of: transactions, and runs of them."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar
+from dataclasses import replace
+from typing import Any, ClassVar
 
 import hypothesis.strategies as st
 from hypothesis.stateful import initialize
@@ -13,9 +14,9 @@ from anabranch.repo.run import Run
 from anabranch.repo.snapshot import Snapshot
 from tests.model.invariants import check_branch, check_run, check_snapshot, check_table
 from tests.model.model import ModelCommit, ModelEntry, ModelRun, ModelTransaction
-from tests.model.operations import Append, Create, Operation
+from tests.model.operations import Operation, append, create
+from tests.model.outcome import Prediction, Result
 from tests.model.strategies import appends, operations
-from tests.model.witness import RealEnd
 from tests.repo.machines.counting import note
 from tests.repo.machines.pair import Handle, Open, PairMachine
 
@@ -38,13 +39,13 @@ class WorkingMachine(PairMachine):
         one = self._begin(self.handles[0], "main")
         ids = range(data.draw(st.sampled_from([0, 5]), label="rows"))
         for operation in (
-            Create("s.a", ("id", "n", "s"), ("id",)),
-            Create("s.b", ("id", "m"), ()),
-            Append("s.a", ("id", "n"), tuple({"id": number, "n": number} for number in ids)),
-            Append("s.b", ("id",), tuple({"id": number} for number in ids)),
+            create("s.a", ("id", "n", "s"), ("id",)),
+            create("s.b", ("id", "m"), ()),
+            append("s.a", ("id", "n"), tuple({"id": number, "n": number} for number in ids)),
+            append("s.b", ("id",), tuple({"id": number} for number in ids)),
         ):
             operation.do(one.real)
-            operation.do_in_model(one.model)
+            operation.do(one.model)
         for _ in range(4 if self.begins_with_runs else 1):
             self._operate(one, data)
         self._end(one, "publish")
@@ -72,9 +73,9 @@ class WorkingMachine(PairMachine):
         operation: Operation = data.draw(
             draw_from({key: table.columns for key, table in one.model.tables.items()}), label="operation"
         )
-        self._both(lambda: operation.do(one.real), lambda: operation.do_in_model(one.model))
-        note(type(operation).__name__)
-        one.creates = one.creates or isinstance(operation, Create)
+        self._both(lambda: operation.do(one.real), lambda: operation.do(one.model))
+        note(operation.method)
+        one.creates = one.creates or operation.method == "create_table"
         assert one.real.tables == tuple(sorted(one.model.tables))
         if operation.key in one.model.tables:
             check_table(one.real[operation.key], one.model.tables[operation.key])
@@ -218,45 +219,48 @@ class WorkingMachine(PairMachine):
                 model.end(RunPhase.FAILED)
 
     def _check_and_refuse(self, real: Run, model: ModelRun) -> None:
-        """A check refuses what would be published; nothing happens, and the run goes on."""
-        before = self.model.logs[model.target][:]
-
-        def expected(witness: RealEnd) -> None:
-            if self.model.publish_run(model, witness) is None:
-                return
-            self._take_back(model, before)
-            raise CheckFailedError("refused", hint="the model has no advice")
-
+        """Let a check refuse a run: nothing is published, and the run continues. Without changes there is no check."""
+        prediction = self._predict(lambda: self.model.publish_run(model))
+        if prediction is None:
+            return
         seen: list[Snapshot] = []
 
         def refuse(snapshot: Snapshot) -> bool:
             seen.append(snapshot)
             return False
 
-        self._merge_both(lambda: real.publish(checks=[refuse]), expected, lambda: seen[0] if seen else None)
+        def apply(result: Result) -> None:
+            if result.changes:
+                raise CheckFailedError("refused", hint="the model has no advice")
+            prediction.apply(result)
+
+        self._both_as_predicted(
+            lambda: real.publish(checks=[refuse]),
+            replace(prediction, apply=apply),
+            lambda: {None: seen[0] if seen else self.handles[0].repo.snapshot_of(model.target)},
+        )
 
     def _publish_run(self, handle: Handle, publish: Callable[..., object], model: ModelRun) -> None:
+        prediction = self._predict(lambda: self.model.publish_run(model))
+        if prediction is not None:
+            self._publish_as_predicted(handle, publish, model, prediction)
+
+    def _publish_as_predicted(
+        self, handle: Handle, publish: Callable[..., object], model: ModelRun, prediction: Prediction[Any]
+    ) -> None:
         before = self.model.logs[model.target][:]
         seen: list[Snapshot] = []
-
-        made: ModelCommit | None = self._merge_both(
+        made: ModelCommit | None = self._both_as_predicted(
             lambda: publish(checks=[seen.append]),
-            lambda witness: self.model.publish_run(model, witness),
-            lambda: seen[0] if seen else handle.repo.snapshot_of(model.target),
+            prediction,
+            lambda: {None: seen[0] if seen else handle.repo.snapshot_of(model.target)},
         )
         if made is None:
             return
         self.model.commits[self.handles[0].repo.head_commit_id_for_branch(model.target)] = made
-        if made not in self.model.merged:
-            self.transacted.add(made)
         note("published a run" if before[-1].commit.tables is model.ground else "published a run late")
         self._has_moved(handle, model.target)
         assert handle.repo.foreign_writes == ()
         check_branch(handle.repo, self.model, model.target)
         for snapshot in seen:
             check_snapshot(snapshot, self.model, made)
-
-    def _take_back(self, run: ModelRun, before: list[ModelEntry]) -> None:
-        """Let the model forget that it published a run."""
-        self.model.logs[run.target][:] = before
-        run.phase, run.is_alive, run.published_as = RunPhase.RUNNING, True, None

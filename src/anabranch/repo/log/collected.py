@@ -125,6 +125,7 @@ def _collected(commit_id: str) -> CollectedError:
     return CollectedError(
         f"commit {commit_id} was collected: the data of its tables was deleted",
         hint="read a newer commit, or restore a backup",
+        details={"commit": commit_id},
     )
 
 

@@ -1,0 +1,118 @@
+"""The model finds bugs: each test plants one in the product, and random histories must find it."""
+
+import importlib
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from anabranch.errors import AnabranchError
+from tests.repo.machines.merging import MergingMachine
+from tests.repo.machines.pair import PairMachine
+from tests.repo.machines.whole import RepositoryMachine
+
+# The machines drop transactions on purpose.
+pytestmark = [pytest.mark.proof, pytest.mark.filterwarnings("ignore:a transaction on branch:ResourceWarning")]
+
+HISTORIES, STEPS = 150, 30
+Wrapper = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def drop_deletions(replace_rows: Callable[..., Any]) -> Callable[..., Any]:
+    """A merge does not delete the rows that the source deleted."""
+
+    def planted(pin: Any, batches: Iterator[Any]) -> Any:
+        return replace_rows(pin, (batch for batch in batches if batch.rows is not None))
+
+    return planted
+
+
+def lose_inserted_row(replace_rows: Callable[..., Any]) -> Callable[..., Any]:
+    """A merge does not insert the last of several new rows."""
+
+    def cut(batch: Any) -> Any:
+        is_insert = batch.rows is not None and batch.row_ids is None
+        return replace(batch, rows=batch.rows.slice(0, len(batch.rows) - 1)) if is_insert else batch
+
+    def planted(pin: Any, batches: Iterator[Any]) -> Any:
+        return replace_rows(pin, (cut(batch) for batch in batches if batch.rows is None or len(cut(batch).rows)))
+
+    return planted
+
+
+def undo_two_movements(position_before: Callable[..., Any]) -> Callable[..., Any]:
+    """An undo goes back one movement too far."""
+
+    def planted(records: Any, last: Any) -> Any:
+        before = position_before(records, last)
+        return position_before(records, before) if before.number > 1 else before
+
+    return planted
+
+
+def show_older_main(shown: Callable[..., Any]) -> Callable[..., Any]:
+    """A live branch shows the tables of main as they were one commit ago."""
+
+    def planted(entry: Any, main: Any) -> Any:
+        parent = main.commit.parent_commit_id
+        found = shown(entry, main)
+        if parent is None or len(main.changes) < 2:
+            return found
+        stale = dict(islice(found.head.changes.items(), 1))
+        kept = {key: table for key, table in found.head.changes.items() if key not in stale or key in entry.state.own}
+        return replace(found, head=replace(found.head, changes=kept))
+
+    return planted
+
+
+def lose_last_commit(own_commits: Callable[..., Any]) -> Callable[..., Any]:
+    """A rebase does not apply the newest commit."""
+    return lambda *arguments: own_commits(*arguments)[:-1]
+
+
+def lose_appended_rows(append_again: Callable[..., Any]) -> Callable[..., Any]:
+    """A run whose target has moved publishes the table without the rows that the run appended."""
+    return lambda pin, *_, **__: pin
+
+
+def prefer_one_base(neither: Any) -> Any:
+    """A cell on which two merge bases disagree gets the value of one of them."""
+    return replace(neither, any_cell=None, any_row=None)
+
+
+def forget_tags(tags: Any) -> Any:
+    """Garbage collection does not keep the commits of tags."""
+    return lambda *_, **__: []
+
+
+BUGS: dict[str, tuple[str, str, Any, type[PairMachine]]] = {
+    "a merge drops deletions": ("anabranch.format.staging", "replace_rows", drop_deletions, MergingMachine),
+    "a merge loses a row": ("anabranch.format.staging", "replace_rows", lose_inserted_row, MergingMachine),
+    "an undo goes too far": ("anabranch.repo.refs.reflog", "_position_before", undo_two_movements, RepositoryMachine),
+    "a live branch is stale": ("anabranch.repo.refs.live", "shown", show_older_main, MergingMachine),
+    "a rebase loses a commit": ("anabranch.repo.merge.rebasing", "_own_commits", lose_last_commit, MergingMachine),
+    "a run loses rows": ("anabranch.repo.merge.run_publish", "append_again", lose_appended_rows, RepositoryMachine),
+    "one of two bases wins": ("anabranch.repo.merge.bases", "_NEITHER", prefer_one_base, MergingMachine),
+}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_planted_bug_is_found(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    module, name, plant, machine = BUGS[bug]
+    owner = importlib.import_module(module)
+    monkeypatch.setattr(owner, name, plant(getattr(owner, name)))
+    profile = settings(
+        max_examples=HISTORIES,
+        stateful_step_count=STEPS,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+    )
+    with pytest.raises((AssertionError, ValueError, AnabranchError, pytest.fail.Exception)):
+        run_state_machine_as_test(seed(0)(type("PlantedMachine", (machine,), {})), settings=profile)
