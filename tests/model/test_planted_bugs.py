@@ -3,7 +3,6 @@
 import importlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import islice
 from typing import Any
 
 import pytest
@@ -19,7 +18,6 @@ from tests.repo.machines.whole import RepositoryMachine
 pytestmark = [pytest.mark.proof, pytest.mark.filterwarnings("ignore:a transaction on branch:ResourceWarning")]
 
 HISTORIES, STEPS = 150, 30
-Wrapper = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def drop_deletions(replace_rows: Callable[..., Any]) -> Callable[..., Any]:
@@ -54,17 +52,13 @@ def undo_two_movements(position_before: Callable[..., Any]) -> Callable[..., Any
     return planted
 
 
-def show_older_main(shown: Callable[..., Any]) -> Callable[..., Any]:
+def show_older_main(find_main: Callable[..., Any]) -> Callable[..., Any]:
     """A live branch shows the tables of main as they were one commit ago."""
 
-    def planted(entry: Any, main: Any) -> Any:
-        parent = main.commit.parent_commit_id
-        found = shown(entry, main)
-        if parent is None or len(main.changes) < 2:
-            return found
-        stale = dict(islice(found.head.changes.items(), 1))
-        kept = {key: table for key, table in found.head.changes.items() if key not in stale or key in entry.state.own}
-        return replace(found, head=replace(found.head, changes=kept))
+    def planted(records: Any, entry: Any) -> Any:
+        main = find_main(records, entry)
+        parent = None if main is None else main.commit.parent_commit_id
+        return main if parent is None else records.commits.get(parent)
 
     return planted
 
@@ -84,16 +78,11 @@ def prefer_one_base(neither: Any) -> Any:
     return replace(neither, any_cell=None, any_row=None)
 
 
-def forget_tags(tags: Any) -> Any:
-    """Garbage collection does not keep the commits of tags."""
-    return lambda *_, **__: []
-
-
 BUGS: dict[str, tuple[str, str, Any, type[PairMachine]]] = {
     "a merge drops deletions": ("anabranch.format.staging", "replace_rows", drop_deletions, MergingMachine),
     "a merge loses a row": ("anabranch.format.staging", "replace_rows", lose_inserted_row, MergingMachine),
     "an undo goes too far": ("anabranch.repo.refs.reflog", "_position_before", undo_two_movements, RepositoryMachine),
-    "a live branch is stale": ("anabranch.repo.refs.live", "shown", show_older_main, MergingMachine),
+    "a live branch is stale": ("anabranch.repo.log.view", "find_main", show_older_main, MergingMachine),
     "a rebase loses a commit": ("anabranch.repo.merge.rebasing", "_own_commits", lose_last_commit, MergingMachine),
     "a run loses rows": ("anabranch.repo.merge.run_publish", "append_again", lose_appended_rows, RepositoryMachine),
     "one of two bases wins": ("anabranch.repo.merge.bases", "_NEITHER", prefer_one_base, MergingMachine),

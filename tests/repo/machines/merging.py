@@ -92,7 +92,10 @@ class MergingMachine(WorkingMachine):
 
     @step(data=st.data(), number=st.integers(0, HANDLES - 1))
     def merge_to_and_fro(self, data: st.DataObject, number: int) -> None:
-        """Two branches that both went on, merged into each other: one after the other, or both as they were."""
+        """Change two branches and merge each into the other: one after the other, or both as they were before.
+
+        In the second case they have two merge bases from then on, and are merged again.
+        """
         if len(self.model.branches) == 1:
             return
         one, other = data.draw(
@@ -105,8 +108,11 @@ class MergingMachine(WorkingMachine):
             self._end(begun, "publish")
         is_crossed = data.draw(st.booleans(), label="crossed") and not self.model.head(one).is_live
         source = self.model.id_of(self.model.head(one).commit) if is_crossed else one
-        self._merge_branch(number, other, one, self._draw_strategy(data))
-        self._merge_branch(number, source, other, self._draw_strategy(data))
+        strategy = self._draw_strategy(data)
+        self._merge_branch(number, other, one, strategy)
+        self._merge_branch(number, source, other, strategy if is_crossed else self._draw_strategy(data))
+        if is_crossed:
+            self._merge_branch(number, one, other, self._draw_strategy(data))
         note("crossed" if is_crossed else "to and fro")
 
     def _draw_strategy(self, data: st.DataObject) -> Strategy:
