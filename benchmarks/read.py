@@ -71,7 +71,7 @@ def compare_reading(path: Path, *, rounds: int) -> list[Finding]:
             {
                 "all": lambda: repo.snapshot()[KEY].to_arrow(),
                 "all, raw": kept.to_table,
-                "some": lambda: repo.snapshot()[KEY].to_arrow(columns=["amount"], filter="id < 50000"),
+                "some": lambda: repo.snapshot()[KEY].to_arrow(columns=["amount"], where="id < 50000"),
                 "some, raw": lambda: kept.to_table(**some),
             },
             rounds=rounds,

@@ -138,7 +138,7 @@ STEPS: list[Shell | Code] = [
         "What people who looked at one product may like: the events have vectors",
         """
         events = repo.snapshot()["bronze.events"]
-        looked = events.to_arrow(filter="id = 0").to_pylist()[0]
+        looked = events.to_arrow(where="id = 0").to_pylist()[0]
         close = events.nearest("embedding", looked["embedding"], k=6).column("product_id").to_pylist()
         """,
         "f\"who looked at product {looked['product_id']} may like {sorted(set(close) - {looked['product_id']})}\"",

@@ -25,6 +25,7 @@ from anabranch.storage.uris import normalise_uri
 
 __all__ = [
     "ENGINES",
+    "bind_repository",
     "clone_repository",
     "doctor",
     "init_repository",
@@ -63,17 +64,32 @@ def open_repository(
     storage_options: Mapping[str, str] | None = None,
     durability: str | None = None,
 ) -> Repository:
-    """Open the repository at a folder or URI, bound to a branch.
+    """Open the repository at a folder or URI, bound to a branch. Raise BranchNotFoundError if it does not exist.
 
     On a local disk, commits wait until the disk has them (`durability="full"`, the default), so that they survive a
     power loss. `durability="none"` does not wait: use it for tests and throw-away lakes. The storage option
     `durability` means the same.
 
-    >>> sorted(ab.open("shop", branch="main", actor="ada").snapshot())
+    >>> ab.open("shop", branch="main", actor="ada").tables()
     ['shop.orders']
     """
-    context = _existing(uri, _with_durability(storage_options, durability), actor)
-    return Repository(context, engines=ENGINES, branch=branch)
+    repository = bind_repository(
+        uri, branch=branch, actor=actor, storage_options=_with_durability(storage_options, durability)
+    )
+    if branch != MAIN:  # which every repository has, so that there is nothing to check
+        repository.branch_get(branch)
+    return repository
+
+
+def bind_repository(
+    uri: str | os.PathLike[str],
+    *,
+    branch: str = MAIN,
+    actor: str | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> Repository:
+    """Open a repository whose branch may not exist, for callers that restore it or explain where it was named."""
+    return Repository(_existing(uri, storage_options, actor), engines=ENGINES, branch=branch)
 
 
 def open_damaged_repository(
@@ -127,7 +143,7 @@ def clone_repository(  # noqa: PLR0913 - one call for one clone, whose every cho
     is to do: tables, or files if they are copied. Options for the target are by default those for the source.
 
     >>> experiment = ab.clone("shop", "experiment", actor="ada")
-    >>> experiment.snapshot()["shop.orders"].count_rows()
+    >>> len(experiment["shop.orders"])
     3
     """
     options = storage_options if target_storage_options is None else target_storage_options

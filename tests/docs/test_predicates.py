@@ -85,17 +85,17 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
 
 @pytest.mark.parametrize(("predicate", "ids"), PROMISED, ids=[predicate for predicate, _ in PROMISED])
 def test_promised_predicate_finds_its_rows(table: Table, predicate: str, ids: list[int]) -> None:
-    assert table.to_arrow(columns=["id"], filter=predicate).column("id").to_pylist() == ids
-    assert table.to_arrow(columns=["id"], filter=checked_filter(predicate)).num_rows == len(ids)
+    assert table.to_arrow(columns=["id"], where=predicate).column("id").to_pylist() == ids
+    assert table.to_arrow(columns=["id"], where=checked_filter(predicate)).num_rows == len(ids)
 
 
 @pytest.mark.parametrize(("predicate", "instead"), REFUSED, ids=[predicate for predicate, _ in REFUSED])
 def test_unsupported_predicate_is_refused(table: Table, predicate: str, instead: list[str]) -> None:
     with pytest.raises(InvalidExpressionError):
-        table.to_arrow(filter=predicate)
+        table.to_arrow(where=predicate)
     for text in instead:
         if text.endswith(("'", ")", "1", "2")) and not text.startswith("repo."):
-            table.to_arrow(filter=text)
+            table.to_arrow(where=text)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_unsupported_predicate_is_refused(table: Table, predicate: str, instead:
 )
 def test_hint_says_what_to_write_instead_of_text(table: Table, predicate: str, instead: str) -> None:
     with pytest.raises(InvalidExpressionError) as error:
-        table.to_arrow(filter=predicate)
+        table.to_arrow(where=predicate)
     assert instead in error.value.hint
 
 

@@ -143,7 +143,7 @@ def test_describe_and_summarize_tell_about_a_table(shop: ab.Repository) -> None:
 @pytest.mark.parametrize(
     ("sql", "error", "said"),
     [
-        ("FROM in_c_sales.order", TableNotFoundError, "'in_c_sales.order' in 'main'; did you mean in_c_sales.orders"),
+        ("FROM in_c_sales.order", TableNotFoundError, "'in_c_sales.order' in 'main'; did you mean 'in_c_sales.orders'"),
         ("FROM zzz.zzz", TableNotFoundError, "'zzz.zzz' in 'main'; SELECT [*] FROM tables"),
         ("FROM orders", TableNotFoundError, "'orders' in 'main'"),
         ("FROM in_c_sales.orders AT 'gone'", BranchNotFoundError, "gone"),

@@ -64,8 +64,8 @@ def test_regions_hold_after_an_index_deletions_and_a_compaction(place: Place) ->
     home = make(place)
     home.open().create_scalar_index("id", "BTREE")
     home.open().delete("id in (1, 101)")
-    assert [read_base(home, base, filter="id = 102").num_rows for base in ("root", *REGIONS[1:])] == [0, 1, 0]
-    assert ids(read_base(home, "eu-west", columns=["id"], filter="id > 100")) == [102, 103]
+    assert [read_base(home, base, where="id = 102").num_rows for base in ("root", *REGIONS[1:])] == [0, 1, 0]
+    assert ids(read_base(home, "eu-west", columns=["id"], where="id > 100")) == [102, 103]
     assert ids(read_base(home, "eu-west")) == [100, 102, 103]
     for region in REGIONS[1:]:
         append_to_base(home, users(region, count=9), base=region)
@@ -97,7 +97,7 @@ def test_a_base_without_rows_reads_as_an_empty_table(tmp_path: Path) -> None:
     home = make(Place(root=str(tmp_path)))
     add_base(home, str(tmp_path / "sa-east"), name="sa-east")
     assert read_base(home, "sa-east").schema == home.open().schema
-    assert read_base(home, "sa-east", columns=["id"], filter="id >= 0").to_pylist() == []
+    assert read_base(home, "sa-east", columns=["id"], where="id >= 0").to_pylist() == []
     assert fragments_of_base(home, "sa-east") == []
 
 
@@ -127,7 +127,7 @@ def test_a_wrong_question_is_answered_clearly(tmp_path: Path) -> None:
         read_base(home, "eu-west", columns=["nope"])
     for wrong in ("id ==== 1", "id > 1) or (1 = 1", "id > 1 limit 1"):
         with pytest.raises(InvalidExpressionError, match=re.escape(wrong)):
-            read_base(home, "eu-west", filter=wrong)
+            read_base(home, "eu-west", where=wrong)
     with pytest.raises(InvalidInputError, match="limit -1"):
         read_base(home, "eu-west", limit=-1)
 

@@ -132,7 +132,7 @@ def test_a_local_dataset_may_have_its_archive_in_a_bucket(place: Place, tmp_path
     lance.write_dataset(rows(0, 100), home.root, max_rows_per_file=25)
     add_base(home, place / "archive", name="cold", is_dataset_root=True)
     append_to_base(home, rows(100, 110), base="cold")
-    move_fragments(home, to="cold", filter="id < 50")
+    move_fragments(home, to="cold", where="id < 50")
     report = storage_report(home)
     assert [base.data.files for base in report.bases] == [2, 3]
     assert of(report, "cold").data == stored(place, place / "archive")

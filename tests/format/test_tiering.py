@@ -113,17 +113,17 @@ def test_an_older_version_still_reads_the_files_left_behind(tmp_path: Path) -> N
 def test_a_filter_moves_fragments_whose_live_rows_all_match(place: Place) -> None:
     home = make(place)
     # Fragment 1 holds 25..49, of which 30 is deleted.
-    report = move_fragments(home, to="cold", filter="id < 60 and id != 30 and id != 3")
+    report = move_fragments(home, to="cold", where="id < 60 and id != 30 and id != 3")
     assert (report.moved, report.partly_matching) == ((0, 1), (2,))
     assert ids_of(home, "cold") == [0, 1]
-    again = move_fragments(home, to="cold", filter="id < 60")
+    again = move_fragments(home, to="cold", where="id < 60")
     assert (again.moved, again.already_there, again.files, again.bytes) == ((), (0, 1), 0, 0)
     assert again.version == report.version == home.open().version
 
 
 def test_a_filter_that_matches_nothing_moves_nothing(tmp_path: Path) -> None:
     home = local(tmp_path)
-    report = move_fragments(home, to="cold", filter="id > 1000")
+    report = move_fragments(home, to="cold", where="id > 1000")
     assert (report.moved, report.partly_matching, report.version) == ((), (), home.open().version)
 
 
@@ -136,14 +136,14 @@ def test_a_move_says_how_far_it_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        ({"to": "cold"}, InvalidInputError, "either a filter or fragment ids"),
-        ({"to": "cold", "ids": [0], "filter": "id > 1"}, InvalidInputError, "either a filter or fragment ids"),
+        ({"to": "cold"}, InvalidInputError, "either a predicate or fragment ids"),
+        ({"to": "cold", "ids": [0], "where": "id > 1"}, InvalidInputError, "either a predicate or fragment ids"),
         ({"to": "cold", "ids": [0, 17, 18]}, NotFoundError, "no fragment 17, 18 in version 4"),
         ({"to": "ice", "ids": [0]}, BaseNotFoundError, r"no base 'ice'; the bases are: 1 \(cold\)"),
-        ({"to": "cold", "filter": "id >>> 1"}, InvalidExpressionError, "id >>> 1|sql"),
-        ({"to": "cold", "filter": "nope = 1"}, InvalidExpressionError, "the filter 'nope = 1' does not work here"),
-        ({"to": "cold", "filter": "id > 1) or (1 = 1"}, InvalidExpressionError, "closes a parenthesis"),
-        ({"to": "cold", "filter": "id > 1 limit 1"}, InvalidExpressionError, "the filter 'id > 1 limit 1'"),
+        ({"to": "cold", "where": "id >>> 1"}, InvalidExpressionError, "id >>> 1|sql"),
+        ({"to": "cold", "where": "nope = 1"}, InvalidExpressionError, "the filter 'nope = 1' does not work here"),
+        ({"to": "cold", "where": "id > 1) or (1 = 1"}, InvalidExpressionError, "closes a parenthesis"),
+        ({"to": "cold", "where": "id > 1 limit 1"}, InvalidExpressionError, "the filter 'id > 1 limit 1'"),
     ],
 )
 def test_a_wrong_call_is_refused_and_changes_nothing(
@@ -211,7 +211,7 @@ def _data_file_size(home: Home) -> int:
 def test_a_table_without_stable_row_ids_moves_too(tmp_path: Path) -> None:
     home = make(Place(root=str(tmp_path)), stable=False)
     before = home.open().to_table(with_row_id=True)
-    move_fragments(home, to="cold", filter="id < 50")
+    move_fragments(home, to="cold", where="id < 50")
     assert home.open().to_table(with_row_id=True) == before
     assert uses_index(home, "id = 5")
     assert home.open().count_rows("id = 5") == 1
@@ -337,7 +337,7 @@ def test_moves_deletes_appends_and_compactions_at_the_same_time_lose_no_row(tmp_
     def tier() -> None:
         for target in ["cold", None] * 3:
             with suppress(BusyError):
-                move_fragments(home, to=target, filter="id >= 0")
+                move_fragments(home, to=target, where="id >= 0")
             with suppress(BusyError):
                 compact_bases(home)
 
@@ -369,7 +369,7 @@ def test_hot_and_cold_hold_after_a_compaction_and_an_index(place: Place) -> None
     archive = place / "dataset-archive" if place.is_local else place.root.replace("s3://lake", "s3://cold")
     home = make(place, cold=archive)
     before = content(home)
-    move_fragments(home, to="cold", filter="year < 2005")
+    move_fragments(home, to="cold", where="year < 2005")
     files = [file.uri for file in list_live_files(home, home.open()) if file.kind == "data"]
     assert [uri.rpartition("/")[0] for uri in files] == [f"{archive}/data"] * 2 + [f"{home.root}/data"] * 2
     append_to_base(home, rows(100, 110), base="cold")

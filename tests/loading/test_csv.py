@@ -69,7 +69,7 @@ def test_types_hold_for_the_whole_input_not_for_its_beginning(repo: ab.Repositor
     late = [f"{n},{n}.5,2026-01-05 10:00:00,word" for n in range(300_000, 310_000)]
     repo.load("s.t", put("long.csv", "\n".join(["a,b,c,d", *lines, *late])))
     assert types(repo, "s.t") == {"a": "int64", "b": "double", "c": "timestamp[us]", "d": "string"}
-    found = repo.snapshot()["s.t"].to_arrow(filter="a in (7, 305000)").to_pylist()
+    found = repo.snapshot()["s.t"].to_arrow(where="a in (7, 305000)").to_pylist()
     assert [(row["b"], row["d"]) for row in found] == [(7.0, "7"), (305_000.5, "word")]
 
 

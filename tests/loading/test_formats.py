@@ -131,7 +131,7 @@ def test_an_export_takes_columns_rows_and_an_old_state(lake: ab.Repository, plac
     with lake.transaction() as tx:
         tx.delete(ORDERS, "id < 3")
     target = place / "out/some.csv"
-    report = lake.export(ORDERS, target, ref="main~1", columns=["ok", "id"], filter="id < 3")
+    report = lake.export(ORDERS, target, ref="main~1", columns=["ok", "id"], where="id < 3")
     store = open_store(place / "out", place.storage_options)
     assert store.get("some.csv") == b'"ok","id"\ntrue,1\n,2\n'
     assert report.rows == 2
@@ -169,7 +169,7 @@ def test_an_export_that_fails_leaves_no_file(lake: ab.Repository, place: Place) 
     with pytest.raises(InvalidInputError, match="these rows have no form in csv"):
         lake.export("s.lists", place / "out/a.csv")
     with pytest.raises(InvalidExpressionError):
-        lake.export("s.lists", place / "out/b.parquet", filter="no_such > 1")
+        lake.export("s.lists", place / "out/b.parquet", where="no_such > 1")
     assert list(open_store(place / "out", place.storage_options).list()) == []
 
 

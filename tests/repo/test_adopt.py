@@ -138,7 +138,7 @@ def test_adopt_merges_a_direct_write_with_later_commits(lake: ab.Repository, bra
     found = {row["id"]: row["v"] for row in rows(lake.snapshot_of(branch)[ORDERS])}
     assert found == {2: "new", 3: "c", 4: "d", 5: "e", 99: "u"}
     assert rows(raw(lake, ref=branch)) == rows(lake.snapshot_of(branch)[ORDERS])
-    assert lake.list_foreign_writes(branch=branch) == ()
+    assert lake.list_foreign_writes(branch=branch) == []
     append(lake, 6, branch=branch)
     assert lake.foreign_writes == ()
 

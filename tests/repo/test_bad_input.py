@@ -162,9 +162,9 @@ def test_what_is_no_filter_is_refused(lake: ab.Repository, wrong: Any) -> None:
     orders = lake.snapshot()[ORDERS]
     for read in (orders.to_arrow, orders.to_pandas, orders.to_polars, orders.count_rows):
         with pytest.raises(InvalidExpressionError):
-            read(filter=wrong)
+            read(where=wrong)
     with pytest.raises(InvalidExpressionError):
-        list(orders.scan(filter=wrong))
+        list(orders.scan(where=wrong))
 
 
 @pytest.mark.parametrize("wrong", ["", 0, [], 7, b"main"])
@@ -226,7 +226,7 @@ def test_a_branch_that_is_not_there_is_refused_everywhere(lake: ab.Repository) -
             lambda: lake.adopt(ORDERS, branch="nope"),
             lambda: ab.open(lake.uri, branch="nope", storage_options=lake._context.storage_options).snapshot(),
         ):
-            with pytest.raises(BranchNotFoundError, match="'nope'; list the branches"):
+            with pytest.raises(BranchNotFoundError, match=r"'nope'; (list the branches|the branches are 'main')"):
                 use()
     assert lake.branch == "main"
 
@@ -285,7 +285,7 @@ def test_bad_expressions_are_refused(lake: ab.Repository) -> None:
     refuse(lake, lambda tx: tx.update(ORDERS, {"v": "nope || 'x'"}), InvalidExpressionError, "nope || 'x'")
     refuse(lake, lambda tx: tx.add_columns(ORDERS, {"w": "id +"}), InvalidExpressionError, "'id +'")
     refuse(lake, lambda tx: tx.update(ORDERS, {"v": "id > 1"}), SchemaMismatchError, "'v'", "string", "bool")
-    refuse(lake, lambda tx: tx.update(ORDERS, {"nope": "1"}), SchemaMismatchError, "'nope'", "'id', 'v'")
+    refuse(lake, lambda tx: tx.update(ORDERS, {"nope": "1"}), SchemaMismatchError, "'nope'", "id, v")
     refuse(lake, lambda tx: tx.update(ORDERS, {}), InvalidInputError, "without a column")
 
 
@@ -354,7 +354,7 @@ def test_bad_column_changes_are_refused(lake: ab.Repository) -> None:
     refuse(lake, lambda tx: tx.add_columns(ORDERS, {"v": "1"}), InvalidInputError, "'v'")
     refuse(lake, lambda tx: tx.drop_columns(ORDERS, ["nope"]), SchemaMismatchError, "'nope'")
     refuse(lake, lambda tx: tx.drop_columns(CUSTOMERS, ["id", "v"]), InvalidInputError, "nothing would be left")
-    refuse(lake, alter(path="nope", name="x"), SchemaMismatchError, "'nope'", "'id', 'v'")
+    refuse(lake, alter(path="nope", name="x"), SchemaMismatchError, "'nope'", "id, v")
     refuse(lake, alter(path="v", name="id"), SchemaMismatchError, "'id'")
     refuse(lake, alter(path="v", type=pa.int64()), SchemaMismatchError, "'v'", "int64", "string")
     with lake.transaction() as tx:

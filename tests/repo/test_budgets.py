@@ -230,6 +230,20 @@ def test_listed_commits_are_those_that_were_made(grown: tuple[Place, Budgets, Bu
     assert first == [repo.get_commit(commit.graph_commit_id) for commit in first]
 
 
+def test_commits_are_iterated_lazily(grown: tuple[Place, Budgets, Budgets]) -> None:
+    place, _, _ = grown
+    repo, store = open_counted(place)
+    store.reset()
+    commits = repo.iter_commits()
+    first = [next(commits) for _ in range(3)]
+    assert store.counts == HEAD[True]
+    assert first == repo.list_commits(limit=3)
+    store.reset()
+    others = sum(1 for _ in commits)
+    assert others > 1990
+    assert others // PAGE <= store.total <= others // PAGE + 4  # a few pages end early
+
+
 @pytest.mark.parametrize(
     ("new", "tables", "enough"),
     [(1, 20, 17), (1, 1000, 32), (40, 1000, 201), (1000, 1000, 334)],

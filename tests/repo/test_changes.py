@@ -66,12 +66,12 @@ def test_a_step_has_its_commit_its_counts_and_its_rows_in_arrow(lake: ab.Reposit
     assert step.commit == lake.get_commit("main")
     assert step.counts == TableCounts(inserted=0, updated=1, deleted=0)
     assert step.diff.change is TableChangeKind.CHANGED
-    assert step.time == datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=step.commit.created_at)
+    assert step.changed == datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=step.commit.created_at)
     assert step.to_arrow().to_pylist() == [
         {
             "commit": step.commit.graph_commit_id,
             "version": step.commit.manifest_version,
-            "time": step.time,
+            "time": step.changed,
             "change": "updated",
             "columns": ["v"],
             "before": {"id": 2, "v": "b"},

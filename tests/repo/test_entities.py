@@ -201,7 +201,11 @@ def test_history_tells_each_change_with_commit_time_and_actor(lake: ab.Repositor
         ("main", "first", None, "b"),
     ]
     assert found[2].commit == changed
-    assert (found[2].commit_id, found[2].at, found[2].actor) == (changed.graph_commit_id, changed.created_at, "ada")
+    assert (found[2].commit_id, found[2].changed_at, found[2].actor) == (
+        changed.graph_commit_id,
+        changed.created_at,
+        "ada",
+    )
     assert lake.entity_history(ORDERS, 2, limit=2) == found[:2]
     assert lake.entity_history(ORDERS, 2, limit=0) == []
     assert lake.entity_history(ORDERS, 2, ref="main~4") == found[2:]

@@ -54,7 +54,8 @@ def test_commits_are_listed_newest_first_across_pages(long_history: ab.Repositor
 
 @pytest.mark.parametrize("size", [1, 7, 63, 64, 65, 149, 150, 151])
 def test_pages_of_any_size_join_to_the_whole(long_history: ab.Repository, size: int) -> None:
-    pages, before = [], None
+    pages: list[ab.GraphCommit] = []
+    before = None
     for _ in range(LONG if size > 6 else 5):
         page = long_history.list_commits(limit=size, before=before)
         if not page:

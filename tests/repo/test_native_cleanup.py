@@ -64,7 +64,7 @@ def test_published_state_survives_native_cleanup(lake: ab.Repository) -> None:
     assert ids(another(lake)) == [1, 2, 3, 4]
     append(another(lake), 5)
     assert ids(another(lake)) == [1, 2, 3, 4, 5]
-    assert another(lake).list_foreign_writes() == ()
+    assert another(lake).list_foreign_writes() == []
 
 
 @pytest.mark.s3

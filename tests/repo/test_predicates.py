@@ -66,31 +66,31 @@ def _left_after_delete(repo: ab.Repository, where: str) -> list[int]:
 def _updated(repo: ab.Repository, where: str) -> list[int]:
     with repo.transaction() as tx:
         tx.update(KEY, {"v": "'new'"}, where=where)
-    return _ids(_table(repo).to_arrow(filter="v = 'new'"))
+    return _ids(_table(repo).to_arrow(where="v = 'new'"))
 
 
 def _assigned(repo: ab.Repository, where: str) -> list[int]:
     with repo.transaction() as tx:
         tx.update(KEY, {"v": f"CAST(coalesce({where}, false) AS STRING)"})
-    return _ids(_table(repo).to_arrow(filter="v = 'true'"))
+    return _ids(_table(repo).to_arrow(where="v = 'true'"))
 
 
 def _added(repo: ab.Repository, where: str) -> list[int]:
     with repo.transaction() as tx:
         tx.add_columns(KEY, {"found": where})
-    return _ids(_table(repo).to_arrow(filter="found"))
+    return _ids(_table(repo).to_arrow(where="found"))
 
 
 def _default(repo: ab.Repository, where: str) -> list[int]:
     schema = repo.schema_show().to_dict()
     schema["tables"]["in_c_sales"]["items"]["columns"]["found"] = {"type": "bool", "default": where}
     repo.schema_apply(schema)
-    return _ids(_table(repo).to_arrow(filter="found"))
+    return _ids(_table(repo).to_arrow(where="found"))
 
 
 def _exported(repo: ab.Repository, where: str) -> list[int]:
     target = f"{repo.uri}-export.json"
-    repo.export(KEY, target, columns=["id"], filter=where, overwrite=True)
+    repo.export(KEY, target, columns=["id"], where=where, overwrite=True)
     return [json.loads(line)["id"] for line in Path(target).read_text().splitlines()]
 
 
@@ -99,19 +99,19 @@ def _moved(repo: ab.Repository, where: str) -> list[int]:
     dataset = _dataset(repo)
     if not dataset.base_list():
         dataset.base_add(f"{repo.uri}-cold", name="cold")
-    report = dataset.move_fragments(to="cold", filter=where)
+    report = dataset.move_fragments(to="cold", where=where)
     return [1, 2, 3] if report.moved else [0] * len(report.partly_matching)
 
 
 READERS: dict[str, Callable[[ab.Repository, str], list[int]]] = {
-    "to_arrow": lambda repo, where: _ids(_table(repo).to_arrow(filter=where)),
-    "to_arrow with limit": lambda repo, where: _ids(_table(repo).to_arrow(columns=["id"], filter=where, limit=9)),
-    "to_pandas": lambda repo, where: sorted(_table(repo).to_pandas(filter=where)["id"].tolist()),
-    "to_polars": lambda repo, where: sorted(_table(repo).to_polars(filter=where)["id"].to_list()),
-    "scan": lambda repo, where: _ids(pa.Table.from_batches(_table(repo).scan(columns=["id"], filter=where))),
-    "nearest": lambda repo, where: _ids(_table(repo).nearest("vector", [0.0, 0.0], filter=where)),
+    "to_arrow": lambda repo, where: _ids(_table(repo).to_arrow(where=where)),
+    "to_arrow with limit": lambda repo, where: _ids(_table(repo).to_arrow(columns=["id"], where=where, limit=9)),
+    "to_pandas": lambda repo, where: sorted(_table(repo).to_pandas(where=where)["id"].tolist()),
+    "to_polars": lambda repo, where: sorted(_table(repo).to_polars(where=where)["id"].to_list()),
+    "scan": lambda repo, where: _ids(pa.Table.from_batches(_table(repo).scan(columns=["id"], where=where))),
+    "nearest": lambda repo, where: _ids(_table(repo).nearest("vector", [0.0, 0.0], where=where)),
     "export": _exported,
-    "dataset.to_arrow": lambda repo, where: _ids(_dataset(repo).to_arrow(filter=where)),
+    "dataset.to_arrow": lambda repo, where: _ids(_dataset(repo).to_arrow(where=where)),
 }
 WRITERS: dict[str, Callable[[ab.Repository, str], list[int]]] = {
     "delete": _left_after_delete,
@@ -188,7 +188,7 @@ def test_the_error_suggests_a_column(items: ab.Repository) -> None:
     }
     for where, hint in suggested.items():
         with pytest.raises(InvalidExpressionError) as caught:
-            _table(items).to_arrow(filter=where)
+            _table(items).to_arrow(where=where)
         assert caught.value.hint.startswith(hint)
 
 
@@ -237,7 +237,7 @@ def test_any_quoted_name_selects_what_python_selects(
         (f"{text} <> {quoted}", [value is not None and value != wanted for value in values]),
         (f"{quoted} IS NULL", [value is None for value in values]),
     ):
-        found = dataset.to_arrow(columns=["id"], filter=predicate).column("id").to_pylist()
+        found = dataset.to_arrow(columns=["id"], where=predicate).column("id").to_pylist()
         assert found == [number for number, is_found in enumerate(expected) if is_found], predicate
 
 

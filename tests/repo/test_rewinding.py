@@ -221,7 +221,7 @@ def test_the_reflog_tells_every_movement_with_who_and_when(lake: ab.Repository) 
         (2, "committed", "ada"),
         (1, "created", "bob"),
     ]
-    assert [move.at for move in found] == sorted((move.at for move in found), reverse=True)
+    assert [move.moved_at for move in found] == sorted((move.moved_at for move in found), reverse=True)
     assert found[4].message == "append (4,)"
     assert found[3].commit_id == lake.head_commit_id_for_branch("main")
     assert [move.number for move in lake.reflog("dev", limit=2)] == [6, 5]
@@ -259,8 +259,8 @@ def test_row_ids_stay_unique_and_an_index_stays_right_after_a_reset(lake: ab.Rep
     lake.reset("main", to="main~1")
     append(lake, 10)
     table_now = lake.snapshot_of("main")[ORDERS]
-    assert [ids_of["id"] for ids_of in table_now.to_arrow(filter="id >= 9").to_pylist()] == [10]
-    assert table_now.to_arrow(filter="id = 8").num_rows == 1
+    assert [ids_of["id"] for ids_of in table_now.to_arrow(where="id >= 9").to_pylist()] == [10]
+    assert table_now.to_arrow(where="id = 8").num_rows == 1
 
 
 def test_a_reset_to_another_branch_leaves_that_branch_alone(busy: ab.Repository) -> None:
@@ -348,7 +348,7 @@ def test_times_never_run_backwards_even_if_the_clock_does(lake: ab.Repository) -
     slow.branch_delete("dev")
     slow.branch_create_from("main@v1", "dev")
     for branch in ("main", "dev"):
-        times = [move.at for move in lake.reflog(branch)]
+        times = [move.moved_at for move in lake.reflog(branch)]
         assert times == sorted(times, reverse=True)
 
 

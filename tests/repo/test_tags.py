@@ -23,7 +23,7 @@ def test_a_tag_stays_where_it_was_put(lake: ab.Repository) -> None:
     assert made.commit_id == lake.snapshot_of("main~1").id
     assert ids(lake, "v1.0") == [1, 2, 3]
     assert ids(lake, "main") == [1, 2, 3, 4]
-    assert lake.tag_list() == (made,)
+    assert lake.tag_list() == [made]
     assert lake.tag_get("v1.0") == made
 
 
@@ -57,7 +57,7 @@ def test_a_tag_outlives_the_branch_it_was_made_on(lake: ab.Repository) -> None:
 def test_a_deleted_tag_is_gone_and_its_name_free(lake: ab.Repository) -> None:
     lake.tag_create("t")
     lake.tag_delete("t")
-    assert lake.tag_list() == ()
+    assert lake.tag_list() == []
     with pytest.raises(errors.TagNotFoundError, match="there is no tag 't'"):
         lake.tag_get("t")
     with pytest.raises(errors.BranchNotFoundError, match="there is no branch, tag or commit 't'"):

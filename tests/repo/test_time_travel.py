@@ -22,7 +22,7 @@ def at(microseconds: int, branch: str) -> str:
 
 
 def moved_at(repo: ab.Repository, branch: str) -> int:
-    return repo.reflog(branch, limit=1)[0].at
+    return repo.reflog(branch, limit=1)[0].moved_at
 
 
 @pytest.mark.s3
@@ -171,8 +171,8 @@ class Chronicle:
             snapshot = self.repo.snapshot_of(info.name)
             newest, main_at = self.repo.reflog(info.name, limit=1)[0], moved_at(self.repo, "main")
             is_live = info.mode == "live"
-            self.keep(at(max(newest.at, main_at) if is_live else newest.at, info.name), snapshot.entries)
-            has_just_committed = str(newest.event) in ("committed", "pulled") and newest.at > main_at
+            self.keep(at(max(newest.moved_at, main_at) if is_live else newest.moved_at, info.name), snapshot.entries)
+            has_just_committed = str(newest.event) in ("committed", "pulled") and newest.moved_at > main_at
             if not is_live or has_just_committed:
                 self.keep(info.head_commit_id, snapshot.entries)
                 self.keep(f"{info.name}@v{info.version}", snapshot.entries)

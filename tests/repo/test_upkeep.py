@@ -46,10 +46,10 @@ def answers(found: Table) -> dict[str, Any]:
     """What lookups and searches give."""
     return {
         "rows": rows(found),
-        "points": [found.to_arrow(filter=f"id = {key}").to_pylist() for key in (0, 3, 605, 999, 5000)],
-        "kinds": sorted(found.to_arrow(columns=["id"], filter="kind = 'a'").column("id").to_pylist()),
+        "points": [found.to_arrow(where=f"id = {key}").to_pylist() for key in (0, 3, 605, 999, 5000)],
+        "kinds": sorted(found.to_arrow(columns=["id"], where="kind = 'a'").column("id").to_pylist()),
         "nearest": found.nearest("embedding", QUERY, k=20, columns=["id"]).to_pylist(),
-        "nearest_of_a_kind": found.nearest("embedding", QUERY, k=5, columns=["id"], filter="kind = 'b'").to_pylist(),
+        "nearest_of_a_kind": found.nearest("embedding", QUERY, k=5, columns=["id"], where="kind = 'b'").to_pylist(),
     }
 
 
@@ -128,7 +128,7 @@ def test_an_index_is_seen_on_its_branch_alone(lake: ab.Repository) -> None:
     assert (found.name, found.columns, found.kind, found.covered_rows) == ("by_v", ("v",), "BTREE", 3)
     assert lake.snapshot()[ORDERS].indices == ()
     append(lake, 4, branch="dev")
-    assert lake.snapshot_of("dev")[ORDERS].to_arrow(filter="v = 'd'").num_rows == 1
+    assert lake.snapshot_of("dev")[ORDERS].to_arrow(where="v = 'd'").num_rows == 1
 
 
 def test_nearest_rows_of_an_old_state(web: ab.Repository) -> None:

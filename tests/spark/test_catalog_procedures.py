@@ -73,7 +73,7 @@ def test_conflicts_are_listed_and_a_strategy_decides(call: Call, lake: ab.Reposi
         call("merge('dev')")
     assert lake.head_commit_id_for_branch("main") == head
     call("merge('dev', strategy => 'source')")
-    assert lake.snapshot_of("main")[ORDERS].to_arrow(filter="id = 1").to_pylist() == [{"id": 1, "v": "theirs"}]
+    assert lake.snapshot_of("main")[ORDERS].to_arrow(where="id = 1").to_pylist() == [{"id": 1, "v": "theirs"}]
 
 
 @pytest.mark.parametrize("branch", ["main", "dev"])
@@ -92,7 +92,7 @@ def test_history_is_moved_on_one_branch_alone(call: Call, lake: ab.Repository, b
     row = call(f"tag('v1', ref => '{branch}', description => 'one')")[0]
     assert (row.tag, row.commit, lake.tag_get("v1").description) == ("v1", first, "one")
     assert call("delete_tag('v1')")[0].tag == "v1"
-    assert lake.tag_list() == ()
+    assert lake.tag_list() == []
     row = call(f"protect_branch(name => '{branch}', checks => map('rows', 'FROM s.orders WHERE id < 0'))")[0]
     assert (row.branch, row.protected) == (branch, True)
     assert not call(f"unprotect_branch('{branch}')")[0].protected

@@ -27,7 +27,7 @@ def test_workers_compact_on_a_branch_in_one_commit(spark: SparkSession, lake: ab
     assert rows(lake, "dev") == rows(lake) == before
     found = lake.snapshot_of("dev")[ORDERS]
     assert [(index.name, index.covered_rows) for index in found.indices] == [("id_idx", 90)]
-    assert found.to_arrow(filter="id = 42").to_pylist() == [{"id": 42, "v": "old"}]
+    assert found.to_arrow(where="id = 42").to_pylist() == [{"id": 42, "v": "old"}]
     assert lake.snapshot()[ORDERS].pin.count_fragments() == 4
 
 
@@ -55,7 +55,7 @@ def test_neighbours_are_the_same_after_workers_compacted_on_a_branch(spark: Spar
 
     def answers(ref: str) -> list[object]:
         found = lake.snapshot_of(ref)["s.events"]
-        points = [found.to_arrow(filter=f"id = {key}").to_pylist() for key in (3, 42, 599)]
+        points = [found.to_arrow(where=f"id = {key}").to_pylist() for key in (3, 42, 599)]
         return [found.nearest("v", [0.5] * 8, k=20, columns=["id"]).to_pylist(), points, rows(lake, ref, "s.events")]
 
     before = answers("main")

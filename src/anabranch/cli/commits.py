@@ -1,6 +1,5 @@
 """Commits and branches as they are shown."""
 
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from anabranch.cli.output import count
@@ -10,20 +9,15 @@ if TYPE_CHECKING:
     from anabranch.repo.log.entries import GraphCommit
     from anabranch.repo.refs.branches import BranchInfo
 
-__all__ = ["commit_document", "mode_text", "moment", "short_id", "subject"]
+__all__ = ["commit_document", "mode_text", "short_id", "subject"]
 
 # The first ten characters of an id are its millisecond; four more tell apart what was made in the same one.
 _SHORT = 14
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def short_id(commit_id: str) -> str:
     """What people read of a commit's id, enough to find the commit by."""
     return commit_id[:_SHORT]
-
-
-def moment(microseconds: int) -> datetime:
-    return _EPOCH + timedelta(microseconds=microseconds)
 
 
 def subject(commit: "GraphCommit") -> str:
@@ -39,7 +33,7 @@ def commit_document(commit: "GraphCommit") -> dict[str, object]:
         "parent_id": commit.parent_commit_id,
         "merged_parent_id": commit.merged_parent_commit_id,
         "actor": commit.actor_id,
-        "created_at": moment(commit.created_at),
+        "created_at": commit.created,
         "kind": commit.kind,
         "message": commit.message,
         "metadata": commit.metadata,

@@ -71,11 +71,11 @@ def open_session(
     branch: str | None = None,
     actor: str | None = None,
 ) -> Session:
-    import anabranch
+    from anabranch.bootstrap import bind_repository  # Lance takes a while to load
 
     options = parse_pairs(storage_options, option="--storage-option")
     settings = load_settings(repository=repo, branch=branch, actor=actor)
-    repository = anabranch.open(
+    repository = bind_repository(
         settings.repository, branch=settings.branch, actor=settings.actor, storage_options=options
     )
     return Session(repository, settings)

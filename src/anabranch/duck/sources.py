@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 
 import pyarrow as pa
 
@@ -14,6 +13,7 @@ from anabranch.format.arrow_dataset import ArrowDataset
 from anabranch.ids import Ref
 from anabranch.repo.repository import Repository
 from anabranch.repo.snapshot import Snapshot
+from anabranch.suggestions import suggest
 
 __all__ = ["Source", "find_sources"]
 
@@ -120,8 +120,7 @@ def _identify(use: TableUse, snapshot: Snapshot, ref: str) -> _Target:
 
 
 def _not_found(wanted: str, snapshot: Snapshot, ref: str) -> TableNotFoundError:
-    close = get_close_matches(wanted, [*snapshot, *SYSTEM_TABLES], n=1)
-    hint = f"did you mean {close[0]}?" if close else "SELECT * FROM tables lists those that exist"
+    hint = suggest(wanted, [*snapshot, *SYSTEM_TABLES], "SELECT * FROM tables lists those that exist")
     return TableNotFoundError(f"there is no table '{wanted}' in '{ref}'", hint=hint)
 
 

@@ -2,12 +2,15 @@
 
 import operator
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
-from anabranch.errors import InvalidInputError
+from anabranch.errors import InvalidInputError, SchemaMismatchError
+from anabranch.suggestions import suggest
 
-__all__ = ["checked_limit", "checked_number", "require_names"]
+__all__ = ["check_columns", "checked_limit", "checked_number", "listed_columns", "require_names", "unknown_column"]
+
+_MAX_COLUMNS = 50
 
 
 def checked_number(value: Any, what: str, *, hint: str) -> int:
@@ -38,3 +41,22 @@ def require_names(columns: Any) -> None:
         raise InvalidInputError(f"{columns!r} is not a list of columns", hint=f"give [{columns!r}]")
     if not isinstance(columns, Collection) or not all(isinstance(name, str) for name in columns):
         raise InvalidInputError(f"{columns!r} is not a list of columns", hint="give a list of their names")
+
+
+def check_columns(columns: Sequence[str], known: Sequence[str]) -> None:
+    """Refuse a column that does not exist. A path such as 'address.city' names a part of a column."""
+    for name in columns:
+        if name.partition(".")[0] not in known and name not in known:
+            raise unknown_column(name, known)
+
+
+def unknown_column(name: str, columns: Sequence[str]) -> SchemaMismatchError:
+    """Return the error for a column that does not exist, with the one that was probably meant and those that exist."""
+    return SchemaMismatchError(f"there is no column {name!r}", hint=suggest(name, columns, listed_columns(columns)))
+
+
+def listed_columns(columns: Sequence[str]) -> str:
+    """Return the names of columns for a hint. Of many, only the first are named."""
+    more = len(columns) - _MAX_COLUMNS
+    shown = ", ".join(columns[:_MAX_COLUMNS]) + (f" and {more} more" if more > 0 else "")
+    return f"the columns are {shown}"

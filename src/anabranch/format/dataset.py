@@ -116,20 +116,20 @@ class Dataset:
         """The underlying pylance dataset."""
         return self._home.open(self._pinned)
 
-    def count_rows(self, filter: str | None = None) -> int:  # noqa: A002 - Arrow's and Lance's name
-        """How many rows there are, or how many a filter lets through."""
-        return self._pin.count_rows() if filter is None else scan.count_rows(self._pin, filter)
+    def count_rows(self, where: str | None = None) -> int:
+        """Return the number of rows, or of those that match a predicate."""
+        return self._pin.count_rows() if where is None else scan.count_rows(self._pin, where)
 
     def to_arrow(
         self,
         *,
         columns: Sequence[str] | None = None,
-        filter: str | None = None,  # noqa: A002 - Arrow's and Lance's name
+        where: str | None = None,
         limit: int | None = None,
         base: str | None = None,
     ) -> pa.Table:
         """Read rows; with a base, only those of the fragments kept there ('root' is the dataset's own root)."""
-        return scan.read_table(self._pin, columns=columns, filter=filter, limit=limit, base=base)
+        return scan.read_table(self._pin, columns=columns, where=where, limit=limit, base=base)
 
     def version_list(self) -> tuple[int, ...]:
         """The ordinary versions of this branch, oldest first."""
@@ -263,7 +263,7 @@ class Dataset:
         self,
         *,
         to: str,
-        filter: str | None = None,  # noqa: A002 - Arrow's and Lance's name
+        where: str | None = None,
         ids: Sequence[int] | None = None,
         prune: bool = False,
         keep_last: int | None = None,
@@ -273,7 +273,7 @@ class Dataset:
         dry_run: bool = False,
         progress: Callable[[int, int], None] | None = None,
     ) -> tiering.MoveReport:
-        """Move fragments to another base, chosen by id or by a filter that all of their rows match.
+        """Move fragments to another base, chosen by id, or by a predicate that all of their rows match.
 
         Older versions read the copies that are left behind. With `prune` a cleanup follows, which removes the versions
         that `keep_last` or `keep_newer_than` does not keep, and the copies that no kept version needs; see `cleanup`
@@ -291,7 +291,7 @@ class Dataset:
             self.cleanup(keep_last=keep_last, keep_newer_than=keep_newer_than, grace=grace, bases=bases, dry_run=True)
         elif any(value is not None for value in rules.values()):
             raise InvalidInputError("versions are removed only by a move with prune", hint="add prune=True")
-        moved = tiering.move_fragments(self._home, to=to, filter=filter, ids=ids, progress=progress, dry_run=dry_run)
+        moved = tiering.move_fragments(self._home, to=to, where=where, ids=ids, progress=progress, dry_run=dry_run)
         if not prune or dry_run:
             return moved
         done = self.cleanup(keep_last=keep_last, keep_newer_than=keep_newer_than, grace=grace, bases=bases)

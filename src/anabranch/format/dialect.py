@@ -5,11 +5,12 @@ SQL, `"x"` is a column, and only single quotes make text. All text that a user w
 on its way to Lance.
 """
 
-import difflib
 import re
 from collections.abc import Callable, Sequence
 
 from anabranch.errors import InvalidExpressionError
+from anabranch.format.arguments import listed_columns
+from anabranch.suggestions import closest, suggest
 
 __all__ = ["find_unknown_column", "hint_for", "to_lance_dialect"]
 
@@ -36,7 +37,6 @@ _PREFIX = re.compile(r"(?<![\w$@])[nbr]\Z", re.IGNORECASE)
 _NAMED = re.compile(r'No field named ("(?:[^"]|"")*"|[^\s.]*)\.')
 _IN_STRUCT = re.compile(r"Field (.+?) not found in struct")
 _SEE_SCHEMA = "see the table's schema; names in quotes are case sensitive"
-_MAX_LISTED = 50
 # Lance compares text with text only.
 _TEXT_WITH = re.compile(
     r'Received literal Utf8\("(.*?)"\) and could not convert to literal of type \'(Date|Timestamp)?'
@@ -116,12 +116,9 @@ def _unquoted(name: str) -> str:
 
 
 def _hint(name: str, columns: Sequence[str], expressions: Sequence[str]) -> str:
-    more = len(columns) - _MAX_LISTED
-    shown = ", ".join(columns[:_MAX_LISTED]) + (f" and {more} more" if more > 0 else "")
-    listed = f"the columns are {shown}"
-    by_folded = {column.casefold(): column for column in columns}
-    if close := difflib.get_close_matches(name.casefold(), by_folded, n=1):
-        return f"did you mean {by_folded[close[0]]!r}? {listed}"
+    listed = listed_columns(columns)
+    if closest(name, columns, n=1):
+        return suggest(name, columns, listed)
     quoted = '"' + name.replace('"', '""') + '"'
     if any(quoted in text for text in expressions):
         return f"write text in single quotes, {quoted} is a column; {listed}"

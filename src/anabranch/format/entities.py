@@ -9,7 +9,8 @@ import lance
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from anabranch.errors import InvalidInputError, KeyConflictError, SchemaMismatchError
+from anabranch.errors import InvalidInputError, KeyConflictError
+from anabranch.format.arguments import unknown_column
 from anabranch.format.arrow_filters import Call, Column, Value, to_lance
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.manifest import Contents, fragment_id, read_contents
@@ -91,7 +92,7 @@ def _typed(schema: pa.Schema, name: str, value: Any) -> pa.Scalar:
     if value is None:
         raise InvalidInputError(f"the key column {name!r} is given as None", hint="no key is null: give a value")
     if schema.get_field_index(name) < 0:
-        raise SchemaMismatchError(f"there is no column {name!r}", hint=f"the columns are {', '.join(schema.names)}")
+        raise unknown_column(name, schema.names)
     kind = schema.field(name).type
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     try:

@@ -12,7 +12,7 @@ from anabranch.errors import (
     SchemaMismatchError,
     StorageError,
 )
-from anabranch.format.arguments import checked_limit, require_names
+from anabranch.format.arguments import check_columns, checked_limit, require_names
 from anabranch.format.bases import fragments_of_base
 from anabranch.format.dialect import find_unknown_column, hint_for
 from anabranch.format.lance_errors import lance_errors
@@ -25,6 +25,7 @@ __all__ = [
     "count_rows",
     "filter_errors",
     "iter_batches",
+    "open_reader",
     "read_appended",
     "read_nearest",
     "read_table",
@@ -35,17 +36,17 @@ def read_table(
     pin: Pin,
     *,
     columns: Sequence[str] | None = None,
-    filter: str | None = None,  # noqa: A002 - Arrow's and Lance's name
+    where: str | None = None,
     limit: int | None = None,
     base: str | int | None = None,
 ) -> pa.Table:
     """Read rows; with a base, those of its fragments, and no file of another but deletion files and indices."""
     limit = checked_limit(limit, "rows")
     fragments = None if base is None else fragments_of_base(pin.home, base, pin.version)
-    with filter_errors(pin, filter):
+    with filter_errors(pin, where):
         return (
             pin.open()
-            .scanner(columns=_list(pin, columns), filter=_enclosed(filter), limit=limit, fragments=fragments)
+            .scanner(columns=_list(pin, columns), filter=_enclosed(where), limit=limit, fragments=fragments)
             .to_table()
         )
 
@@ -54,22 +55,27 @@ def iter_batches(
     pin: Pin,
     *,
     columns: Sequence[str] | None = None,
-    filter: str | None = None,  # noqa: A002 - Arrow's and Lance's name
+    where: str | None = None,
     limit: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Read rows batch by batch; what is asked for is checked at once, not when the first batch is."""
-    names, condition, most = _list(pin, columns), _enclosed(filter), checked_limit(limit, "rows")
+    """Read rows batch by batch. The arguments are checked at once, not when the first batch is read."""
+    names, condition, most = _list(pin, columns), _enclosed(where), checked_limit(limit, "rows")
 
     def batches() -> Iterator[pa.RecordBatch]:
-        with filter_errors(pin, filter):
+        with filter_errors(pin, where):
             yield from pin.open().to_batches(columns=names, filter=condition, limit=most)
 
     return batches()
 
 
-def count_rows(pin: Pin, filter: str) -> int:  # noqa: A002 - Arrow's and Lance's name
-    with filter_errors(pin, filter):
-        return int(pin.open().count_rows(_enclosed(filter)))
+def open_reader(pin: Pin) -> pa.RecordBatchReader:
+    """Return a reader of all rows. Nothing is read before the first batch is requested."""
+    return pa.RecordBatchReader.from_batches(pin.open().scanner().projected_schema, iter_batches(pin))
+
+
+def count_rows(pin: Pin, where: str) -> int:
+    with filter_errors(pin, where):
+        return int(pin.open().count_rows(_enclosed(where)))
 
 
 def read_appended(before: Pin, after: Pin, *, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
@@ -100,19 +106,19 @@ def read_nearest(
     *,
     k: int,
     columns: Sequence[str] | None = None,
-    filter: str | None = None,  # noqa: A002 - Arrow's and Lance's name
+    where: str | None = None,
 ) -> pa.Table:
-    """Read the rows whose vectors are nearest, nearest first; a filter is applied before, not to the k found."""
+    """Read the rows whose vectors are nearest, nearest first. `where` is applied before the search."""
     kind = check_nearest(pin, column, vector, k=k)
     asked = None if columns is None else [*(_list(pin, columns) or ()), "_distance"]
-    with filter_errors(pin, filter):
+    with filter_errors(pin, where):
         return (
             pin.open()
             .scanner(
                 columns=asked,
-                filter=_enclosed(filter),
+                filter=_enclosed(where),
                 nearest={"column": column, "q": pa.array(vector, kind.value_type), "k": k},
-                prefilter=filter is not None,
+                prefilter=where is not None,
             )
             .to_table()
         )
@@ -142,10 +148,7 @@ def _list(pin: Pin, columns: Sequence[str] | None) -> list[str] | None:
     if columns is None:
         return None
     require_names(columns)
-    known = pin.schema.names
-    for name in columns:
-        if name.partition(".")[0] not in known and name not in known:
-            raise SchemaMismatchError(f"there is no column {name!r}", hint=f"the columns are {', '.join(known)}")
+    check_columns(columns, pin.schema.names)
     return list(columns)
 
 

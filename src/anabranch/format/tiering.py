@@ -76,23 +76,23 @@ def move_fragments(
     home: Home,
     *,
     to: str | int | None,
-    filter: str | None = None,  # noqa: A002 - Arrow's and Lance's name
+    where: str | None = None,
     ids: Sequence[int] | None = None,
     progress: Progress | None = None,
     dry_run: bool = False,
 ) -> MoveReport:
     """Move the data files of fragments to a base, or with None or 'root' to the home's own root.
 
-    Choose them by id, or by a filter that every live row matches; those of which only some rows do are reported and
+    Choose them by id, or by a predicate that every live row matches; those of which only some rows do are reported and
     stay. Interrupted, it leaves only copies that nothing points to, and the next run takes them up. Whoever writes
     meanwhile loses nothing: the plan is made again on their version. The files left behind are kept and reported.
     """
-    if (filter is None) == (ids is None):
-        raise InvalidInputError("a move takes either a filter or fragment ids", hint="give exactly one of the two")
+    if (where is None) == (ids is None):
+        raise InvalidInputError("a move takes either a predicate or fragment ids", hint="give exactly one of the two")
     copier = DataFileCopier(home)
     for _ in range(_ATTEMPTS):
         dataset = home.open()
-        plan = _plan(home, dataset, to, _choose(home, dataset, filter, ids))
+        plan = _plan(home, dataset, to, _choose(home, dataset, where, ids))
         if dry_run:
             copier.measure(plan.copies)
             return replace(_report(plan, copier, int(dataset.version)), dry_run=True)

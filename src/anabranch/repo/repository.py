@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from anabranch.display import Listing, html_table
 from anabranch.errors import AnabranchError, InvalidInputError, TableNotFoundError
 from anabranch.format.arguments import require_names
 from anabranch.format.home import Home
@@ -71,7 +72,7 @@ from anabranch.repo.schema.apply import SchemaApplied, apply_schema, plan_on, sh
 from anabranch.repo.schema.desired import Desired, read_desired
 from anabranch.repo.schema.plan import SchemaPlan
 from anabranch.repo.schema.state import SchemaState
-from anabranch.repo.snapshot import Snapshot
+from anabranch.repo.snapshot import Snapshot, Table
 from anabranch.repo.transaction import Transaction
 from anabranch.repo.write import external, pull
 from anabranch.repo.write.checks import Checks, NamedCheck, Parameters, checked_checks, recorded_checks, run_checks
@@ -84,6 +85,7 @@ from anabranch.repo.write.settle import (
     settle_table,
     warn_of_external_writes,
 )
+from anabranch.suggestions import suggest
 
 __all__ = ["Engines", "Repository", "SqlEngine"]
 
@@ -146,6 +148,10 @@ class Repository:
     def __repr__(self) -> str:
         return f"Repository({self.uri!r}, branch={self.branch!r})"
 
+    def _repr_html_(self) -> str:
+        rows = (("uri", self.uri), ("branch", self.branch), ("actor", self.actor))
+        return html_table(("", ""), rows, title="Repository")
+
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle the URI, branch, actor and storage options. The copy reads the branch again when it is first used."""
         return _restore, (self._context, self._engines, self.branch)
@@ -199,6 +205,36 @@ class Repository:
         The object of a commit whose writer died before publishing still exists.
         """
         return self._snapshot(self._resolve_published(ref))
+
+    def table(self, key: str, ref: str | None = None) -> Table:
+        """Return a table as a ref has it, by default the bound branch as it is now.
+
+        `repo[key]` is the same without a ref. To read several tables at one commit, take them from one `snapshot`.
+
+        >>> orders = repo.table("shop.orders")
+        >>> len(orders), orders.columns
+        (3, ('id', 'item', 'amount'))
+        >>> repo["shop.orders"].to_arrow(where="amount > 10").num_rows
+        2
+        """
+        return self.snapshot_of(self._ref(ref))[key]
+
+    def __getitem__(self, key: str) -> Table:
+        return self.table(key)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.snapshot_of(self.branch)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.tables())
+
+    def tables(self, ref: str | None = None) -> list[str]:
+        """List the keys of all tables that a ref has, by default the bound branch as it is now.
+
+        >>> repo.tables()
+        ['shop.orders']
+        """
+        return list(self.snapshot_of(self._ref(ref)))
 
     def sync_branch(self, branch: str | None = None) -> Snapshot:
         """Bind this handle to the newest state of a branch."""
@@ -300,15 +336,26 @@ class Repository:
 
     def list_commits(
         self, ref: str | None = None, *, limit: int | None = 50, before: str | None = None, table: str | None = None
-    ) -> list[GraphCommit]:
-        """The commits that led to a ref, newest first; `before` continues after the last one of another page.
+    ) -> Listing[GraphCommit]:
+        """List the commits that led to a ref, newest first. `before` continues after the last one of another page.
 
-        They follow first parents: those of a branch that was merged are listed from `merged_parent_commit_id`.
+        They follow first parents: those of a branch that was merged are listed from `merged_parent_commit_id`. `table`
+        lists only the commits that changed a table.
 
         >>> [commit.message for commit in repo.list_commits("main", table="shop.orders")]
         ['Load the shop']
         """
         limit = checked_limit(limit, "commits")
+        return Listing(islice(self.iter_commits(ref, before=before, table=table), limit))
+
+    def iter_commits(
+        self, ref: str | None = None, *, before: str | None = None, table: str | None = None
+    ) -> Iterator[GraphCommit]:
+        """Yield the commits that `list_commits` lists. They are read in pages, as they are requested.
+
+        >>> next(repo.iter_commits()).message
+        'Load the shop'
+        """
         start = self._resolve(self._ref(ref)).record
         found = self._records.commits.iter_history(start if before is None else self._resolve(before).record)
         if before is not None:
@@ -316,14 +363,14 @@ class Repository:
         if table is not None:
             key = str(TableKey.parse(table))
             found = (commit for commit in found if key in commit.tables)
-        return list(islice(found, limit))
+        return found
 
     def entity_at(
         self,
         key: str,
         id: Any,  # noqa: A002 - the name that users know
-        *,
         version: int | None = None,
+        *,
         ref: str | None = None,
     ) -> dict[str, Any] | None:
         """Return one row by its primary key, at a version of the bound branch or at a ref; by default as it is now.
@@ -400,10 +447,10 @@ class Repository:
         """What a table came from: tables, pipelines and loads, each as it was when it was read."""
         return trace_lineage(self._records, self._resolve(self._ref(ref)).record, TableKey.parse(key))
 
-    def reflog(self, branch: str | None = None, *, limit: int | None = 50) -> list[reflog.Movement]:
-        """Every movement of a branch, newest first: commits, resets, deletes, with actor and time."""
+    def reflog(self, branch: str | None = None, *, limit: int | None = 50) -> Listing[reflog.Movement]:
+        """List the movements of a branch, newest first: commits, resets, deletes, with actor and time."""
         target = self._named(branch)
-        return reflog.list_movements(self._records, target, limit=limit)
+        return Listing(reflog.list_movements(self._records, target, limit=limit))
 
     def history_sync(self) -> history_tables.HistoryTables:
         """Bring `_graph_commits.lance` and `_graph_commit_actors.lance` up to date with every branch's log.
@@ -433,7 +480,7 @@ class Repository:
 
     # SQL and runs.
 
-    def sql(self, sql: str, *, ref: str | None = None, params: Parameters | None = None) -> pa.Table:
+    def sql(self, sql: str, ref: str | None = None, *, params: Parameters | None = None) -> pa.Table:
         """Answer one read-only statement over the tables as a ref has them, by default the bound branch as it is now.
 
         A table is `bucket.table`, or `bucket.table AT 'ref'`; `tables`, `branches`, `branch_tables`, `commits`, `tags`
@@ -444,7 +491,7 @@ class Repository:
         """
         return self.sql_reader(sql, ref=ref, params=params).read_all()
 
-    def sql_reader(self, sql: str, *, ref: str | None = None, params: Parameters | None = None) -> pa.RecordBatchReader:
+    def sql_reader(self, sql: str, ref: str | None = None, *, params: Parameters | None = None) -> pa.RecordBatchReader:
         """Like `sql`, batch by batch, for answers that are larger than memory."""
         return self._engines.load_sql().query(self, sql, ref=self._ref(ref), params=params)
 
@@ -486,11 +533,11 @@ class Repository:
         lease = self._context.leases.new(runs.run_state(entry).target, found)
         return self._run(found, lease, checks=entry.state.checks)
 
-    def run_list(self, *, target: str | None = None, limit: int | None = 50) -> list[RunInfo]:
-        """The runs, newest first, those that are over too."""
+    def run_list(self, *, target: str | None = None, limit: int | None = 50) -> Listing[RunInfo]:
+        """List the runs, newest first, those that have ended, too."""
         limit = checked_limit(limit, "runs")
         on = None if target is None else BranchName.parse_public(target)
-        return list(islice(runs.list_runs(self._records, target=on), limit))
+        return Listing(islice(runs.list_runs(self._records, target=on), limit))
 
     def _run(self, run_id: str, lease: Lease, *, checks: Sequence[NamedCheck]) -> Run:
         def query(sql: str, snapshot: Snapshot, params: Parameters | None) -> pa.RecordBatchReader:
@@ -555,9 +602,9 @@ class Repository:
             name, str(Ref.parse(source)), mode=mode, description=description, expires_in=expires_in
         )
 
-    def branch_list(self, *, internal: bool = False) -> tuple[BranchInfo, ...]:
-        """The branches; `internal` lists those of runs, too."""
-        return branches.list_branches(self._records, internal=internal)
+    def branch_list(self, *, internal: bool = False) -> Listing[BranchInfo]:
+        """List the branches by name. `internal` lists those of runs, too."""
+        return Listing(branches.list_branches(self._records, internal=internal))
 
     def branch_get(self, name: str) -> BranchInfo:
         """A branch: where it began, its head, its mode, who made it when."""
@@ -633,9 +680,9 @@ class Repository:
         """Let a branch move freely again."""
         return self._protect(BranchName.parse_public(name), protect=False)
 
-    def branch_drift(self, name: str) -> tuple[pull.TableDrift, ...]:
-        """What main did since the branch took its copies, table by table."""
-        return pull.branch_drift(self._records, BranchName.parse_public(name))
+    def branch_drift(self, name: str) -> list[pull.TableDrift]:
+        """List what main did since the branch took its copies, table by table."""
+        return list(pull.branch_drift(self._records, BranchName.parse_public(name)))
 
     def tag_create(self, name: str, *, ref: str | None = None, description: str = "") -> TagInfo:
         """Name the commit that a ref stands for; by default the newest of the bound branch.
@@ -652,9 +699,9 @@ class Repository:
             description=checked_text(description, "description"),
         )
 
-    def tag_list(self) -> tuple[TagInfo, ...]:
-        """The tags, by name."""
-        return tags.list_tags(self._records)
+    def tag_list(self) -> Listing[TagInfo]:
+        """List the tags by name."""
+        return Listing(tags.list_tags(self._records))
 
     def tag_get(self, name: str) -> TagInfo:
         """A tag, and the commit it stands for."""
@@ -678,7 +725,7 @@ class Repository:
         ...     tx.delete("shop.orders", "id > 0")
         3
         >>> repo.undo()
-        >>> repo.snapshot()["shop.orders"].count_rows()
+        >>> len(repo["shop.orders"])
         3
         """
         target = self._named(branch)
@@ -742,17 +789,18 @@ class Repository:
         """Make a published table visible to plain Lance readers; `force` sets an external write aside."""
         target = self._named(branch)
         parsed = TableKey.parse(key)
-        if self._records.commits.find_table(self._records.heads.get(target).head, parsed) is None:
-            raise TableNotFoundError(
-                f"there is no table '{key}' on branch '{target}'", hint="list the tables to see which exist"
-            )
+        head = self._records.heads.get(target).head
+        if self._records.commits.find_table(head, parsed) is None:
+            known = map(str, self._records.commits.tables_of(head))
+            hint = suggest(key, known, "list the tables to see which exist")
+            raise TableNotFoundError(f"there is no table '{key}' on branch '{target}'", hint=hint)
         settle_table(self._records, target, parsed, force=force)
         self._forget_foreign_writes(parsed)
 
-    def list_foreign_writes(self, *, branch: str | None = None) -> tuple[ForeignWrite, ...]:
+    def list_foreign_writes(self, *, branch: str | None = None) -> list[ForeignWrite]:
         """List the tables whose newest Lance version is an external write. Each table of the branch is read."""
         target = self._named(branch)
-        return external.list_foreign_writes(self._records, target)
+        return list(external.list_foreign_writes(self._records, target))
 
     def adopt(
         self, key: str, uri: str | None = None, *, branch: str | None = None, primary_key: Sequence[str] = ()
@@ -965,8 +1013,8 @@ class Repository:
 
     def rebase(
         self, branch: str, *, onto: str, strategy: str = Strategy.FAIL, resolvers: Resolvers | None = None
-    ) -> tuple[GraphCommit, ...]:
-        """Put a branch's own commits on top of another state, all at once; the new commits, oldest first.
+    ) -> Listing[GraphCommit]:
+        """Put a branch's own commits on top of another state, all at once. Return the new commits, oldest first.
 
         Nothing is lost: the reflog has the old ones, and `undo` goes back to them.
         """
@@ -977,7 +1025,7 @@ class Repository:
             rebased = rebase_branch(records, resolved.record, combiner)
         if rebased.entry is not None:
             self._on_moved(rebased.entry)
-        return rebased.commits
+        return Listing(rebased.commits)
 
     def _pick(self, pick: _Pick, commit: str, message: str | None, combiner: Combiner) -> GraphCommit:
         text = None if message is None else checked_text(message)
@@ -1094,7 +1142,7 @@ class Repository:
         format: str | None = None,  # noqa: A002 - the name that users know
         ref: str | None = None,
         columns: Sequence[str] | None = None,
-        filter: str | None = None,  # noqa: A002 - Arrow's and Lance's name
+        where: str | None = None,
         limit: int | None = None,
         single_file: bool = False,
         overwrite: bool = False,
@@ -1105,7 +1153,7 @@ class Repository:
         storage_options: Mapping[str, str] | None = None,
         on_progress: OnProgress = lambda _progress: None,
     ) -> ExportReport:
-        """Write rows of a table, as a ref has them, to a file or to the files of a folder.
+        """Write the rows of a table at a ref, or those that match a predicate, to a file or to the files of a folder.
 
         A target whose name ends with a format is one file; any other is a folder of files of about a million rows each,
         unless `single_file`. A file appears under its name when it is complete.
@@ -1114,7 +1162,7 @@ class Repository:
         options = ExportOptions(
             format=format,
             columns=columns,
-            filter=filter,
+            where=where,
             limit=limit,
             single_file=single_file,
             overwrite=overwrite,
@@ -1199,9 +1247,9 @@ class Repository:
         scope = Scope.of(tables, rows=rows)
         return check_repository(self._context, scope, repair=repair, progress=progress or _say_nothing)
 
-    def clone_list(self) -> list[CloneInfo]:
-        """The clones that were made of this repository, oldest first; registered ones keep what they read."""
-        return list(Clones(self._context).list())
+    def clone_list(self) -> Listing[CloneInfo]:
+        """List the clones that were made of this repository, oldest first. Registered ones keep what they read."""
+        return Listing(Clones(self._context).list())
 
     def clone_release(self, clone_id: str) -> CloneInfo:
         """Stop keeping what a clone reads: for one that is gone, or that was cut off while it was made."""

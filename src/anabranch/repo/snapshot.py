@@ -2,17 +2,20 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Self
 
-from anabranch.errors import InvalidNameError, TableNotFoundError
+from anabranch.display import MAX_ROWS, html_table, some_of
+from anabranch.errors import AnabranchError, InvalidNameError, MissingDependencyError, TableNotFoundError
 from anabranch.format.arrow_dataset import ArrowDataset
-from anabranch.format.scan import count_rows, iter_batches, read_nearest, read_table
+from anabranch.format.scan import count_rows, iter_batches, open_reader, read_nearest, read_table
 from anabranch.format.staging import IndexInfo, Pin, list_indices
 from anabranch.ids import TableKey
 from anabranch.repo.log.collected import collected_errors
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import CommitRecord, GraphCommit, TableEntry, TableMap
 from anabranch.repo.log.store import RepoStore
+from anabranch.suggestions import suggest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,7 +26,11 @@ __all__ = ["Snapshot", "Table"]
 
 
 class Table:
-    """One table in one snapshot."""
+    """One table in one snapshot. It never changes: later commits are in later snapshots.
+
+    It is an Arrow stream (`__arrow_c_stream__`), which DuckDB, polars and Arrow read directly, batch by batch:
+    `duckdb.sql("SELECT * FROM orders")`, `pl.DataFrame(orders)`, `pa.table(orders)`. `len(orders)` counts the rows.
+    """
 
     def __init__(self, context: RepoConfig, key: TableKey, entry: TableEntry, *, commit_id: str | None = None) -> None:
         self._context = context
@@ -32,7 +39,26 @@ class Table:
         self.entry = entry
 
     def __repr__(self) -> str:
-        return f"Table({str(self._key)!r}, rows={self.entry.rows})"
+        commit = "" if self._commit_id is None else f", commit={self._commit_id!r}"
+        schema = self._find_schema()
+        columns = "" if schema is None else f", columns={some_of(schema.names)}"
+        return f"Table({self.key!r}{commit}, rows={len(self)}{columns})"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (field.name, field.type, "no" if field.nullable else "yes", "yes" if field.name in self.primary_key else "")
+            for field in self._find_schema() or ()
+        ]
+        commit = "" if self._commit_id is None else f" at {self._commit_id}"
+        title = f"{self.key}{commit}, {len(self):,} rows"
+        return html_table(("column", "type", "not null", "primary key"), rows, title=title)
+
+    def __len__(self) -> int:
+        return self.entry.rows
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Return the rows as an Arrow C stream. They are read batch by batch, as the consumer requests them."""
+        return open_reader(self.pin).__arrow_c_stream__(requested_schema)
 
     @property
     def key(self) -> str:
@@ -55,59 +81,74 @@ class Table:
         # Cached, because each access of `Pin.schema` converts all columns, and merges access it for each column.
         return self.pin.schema
 
-    def count_rows(self, filter: str | None = None) -> int:  # noqa: A002 - Arrow's and Lance's name
-        """Return the number of rows, or of the rows that match a filter."""
-        return self.entry.rows if filter is None else count_rows(self.pin, filter)
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns."""
+        return tuple(self.schema.names)
+
+    def head(self, n: int = 5) -> "pa.Table":
+        """Read the first `n` rows.
+
+        >>> repo["shop.orders"].head(2).to_pylist()
+        [{'id': 1, 'item': 'tea', 'amount': 12.5}, {'id': 2, 'item': 'cup', 'amount': 8.0}]
+        """
+        return self.to_arrow(limit=n)
+
+    def count_rows(self, where: str | None = None) -> int:
+        """Return the number of rows, or of those that match a predicate."""
+        return self.entry.rows if where is None else count_rows(self.pin, where)
 
     def scan(
         self,
         *,
         columns: Sequence[str] | None = None,
-        filter: str | None = None,  # noqa: A002 - Arrow's and Lance's name
+        where: str | None = None,
         limit: int | None = None,
     ) -> "Iterator[pa.RecordBatch]":
         """Read the rows in batches."""
-        return iter_batches(self.pin, columns=columns, filter=filter, limit=limit)
+        return iter_batches(self.pin, columns=columns, where=where, limit=limit)
 
     def to_dataset(self) -> ArrowDataset:
-        """Return a dataset for engines that push columns and filters down, such as DuckDB."""
+        """Return an Arrow dataset, for engines that push columns and predicates down, such as DuckDB."""
         return ArrowDataset(self.pin)
 
     def to_arrow(
         self,
         *,
         columns: Sequence[str] | None = None,
-        filter: str | None = None,  # noqa: A002 - Arrow's and Lance's name
+        where: str | None = None,
         limit: int | None = None,
     ) -> "pa.Table":
-        """Read rows into memory. `filter` is an SQL expression over the columns.
+        """Read rows into memory. `where` is an SQL predicate over the columns.
 
-        >>> repo.snapshot()["shop.orders"].to_arrow(columns=["item"], filter="amount > 10").to_pydict()
+        >>> repo["shop.orders"].to_arrow(columns=["item"], where="amount > 10").to_pydict()
         {'item': ['tea', 'pot']}
         """
-        return read_table(self.pin, columns=columns, filter=filter, limit=limit)
+        return read_table(self.pin, columns=columns, where=where, limit=limit)
 
     def to_pandas(
         self,
         *,
         columns: Sequence[str] | None = None,
-        filter: str | None = None,  # noqa: A002 - Arrow's and Lance's name
+        where: str | None = None,
         limit: int | None = None,
     ) -> "pd.DataFrame":
         """Read rows like `to_arrow`, as a pandas frame."""
-        return self.to_arrow(columns=columns, filter=filter, limit=limit).to_pandas()
+        _require_installed("pandas")
+        return self.to_arrow(columns=columns, where=where, limit=limit).to_pandas()
 
     def to_polars(
         self,
         *,
         columns: Sequence[str] | None = None,
-        filter: str | None = None,  # noqa: A002 - Arrow's and Lance's name
+        where: str | None = None,
         limit: int | None = None,
     ) -> "pl.DataFrame":
         """Read rows like `to_arrow`, as a polars frame."""
+        _require_installed("polars")
         import polars
 
-        frame = polars.from_arrow(self.to_arrow(columns=columns, filter=filter, limit=limit))
+        frame = polars.from_arrow(self.to_arrow(columns=columns, where=where, limit=limit))
         assert isinstance(frame, polars.DataFrame)  # noqa: S101 - a table never becomes a series
         return frame
 
@@ -123,10 +164,10 @@ class Table:
         *,
         k: int = 10,
         columns: Sequence[str] | None = None,
-        filter: str | None = None,  # noqa: A002 - Arrow's and Lance's name
+        where: str | None = None,
     ) -> "pa.Table":
         """Return the `k` rows whose vectors are nearest to a vector, nearest first, with their `_distance`."""
-        return read_nearest(self.pin, column, vector, k=k, columns=columns, filter=filter)
+        return read_nearest(self.pin, column, vector, k=k, columns=columns, where=where)
 
     @property
     def pin(self) -> Pin:
@@ -136,6 +177,13 @@ class Table:
             pin = Pin(home=self._context.home_of(self.entry), version=self.entry.version)
             pin.open()
         return pin
+
+    def _find_schema(self) -> "pa.Schema | None":
+        """Return the schema for a repr, which must not raise: None if the version cannot be opened."""
+        try:
+            return self.schema
+        except AnabranchError:
+            return None
 
 
 class Snapshot(Mapping[str, Table]):
@@ -157,7 +205,13 @@ class Snapshot(Mapping[str, Table]):
         return _restore, (self._records.context, self._record, self.version, dict(self._tables))
 
     def __repr__(self) -> str:
-        return f"Snapshot({self.id!r}, version={self.version}, tables={len(self)})"
+        return f"Snapshot({self.id!r}, version={self.version}, tables={some_of(list(self))})"
+
+    def _repr_html_(self) -> str:
+        entries = [(key, self._tables[key]) for key in sorted(self._tables)[:MAX_ROWS]]
+        rows = [(key, f"{entry.rows:,}", ", ".join(entry.primary_key)) for key, entry in entries]
+        title = f"Snapshot {self.id}: {self.commit.message}"
+        return html_table(("table", "rows", "primary key"), rows, title=title, more=len(self) - MAX_ROWS)
 
     @property
     def commit(self) -> GraphCommit:
@@ -178,9 +232,8 @@ class Snapshot(Mapping[str, Table]):
         parsed = TableKey.parse(key)
         entry = self._tables.get(parsed)
         if entry is None:
-            raise TableNotFoundError(
-                f"there is no table '{key}' in the snapshot {self.id}", hint="list the tables of the snapshot"
-            )
+            hint = suggest(key, self, "list the tables to see which exist")
+            raise TableNotFoundError(f"there is no table '{key}' in the snapshot {self.id}", hint=hint)
         return Table(self._records.context, parsed, entry, commit_id=self.id)
 
     def __contains__(self, key: Any) -> bool:
@@ -207,3 +260,10 @@ class Snapshot(Mapping[str, Table]):
 
 def _restore(context: RepoConfig, record: CommitRecord, version: int, tables: TableMap) -> Snapshot:
     return Snapshot(RepoStore.of(context), record, version=version, tables=tables)
+
+
+def _require_installed(library: str) -> None:
+    if find_spec(library) is None:
+        raise MissingDependencyError(
+            f"{library} is not installed", hint=f"run 'pip install {library}', or read the rows with to_arrow()"
+        )

@@ -81,7 +81,7 @@ def _read(table: Table, request: Request) -> "pa.Table":
     if columns is not None:
         require_columns(table.schema, columns)
     if not request.sort:
-        return table.to_arrow(columns=columns, filter=request.filter, limit=request.limit)
+        return table.to_arrow(columns=columns, where=request.filter, limit=request.limit)
     return _first_rows(table, request, columns=table.schema.names if columns is None else columns)
 
 
@@ -94,7 +94,7 @@ def _first_rows(table: Table, request: Request, *, columns: Sequence[str]) -> "p
     read = list(dict.fromkeys([*columns, *(one.column for one in request.sort)]))
     first = pa.schema([table.schema.field(name) for name in read]).empty_table()
     try:
-        for batch in table.scan(columns=read, filter=request.filter):
+        for batch in table.scan(columns=read, where=request.filter):
             both = pa.concat_tables([first, pa.Table.from_batches([batch]).cast(first.schema)])
             first = both.sort_by(by).slice(0, request.limit)
     except (pa.ArrowNotImplementedError, pa.ArrowTypeError) as err:

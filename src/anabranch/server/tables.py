@@ -12,6 +12,7 @@ from anabranch.repo.write.homes import owns
 from anabranch.server.branches import OpenBranch
 from anabranch.server.buckets import Buckets
 from anabranch.server.changing import Changed, Changing
+from anabranch.suggestions import suggest
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -139,7 +140,8 @@ def checked_type(text: str) -> "pa.DataType":
 def find_table(snapshot: Snapshot, key: TableKey) -> Table:
     """A table of a snapshot, in words that fit a request."""
     if str(key) not in snapshot:
-        raise TableNotFoundError(f"there is no table '{key}' on this branch", hint="list the tables to see which exist")
+        hint = suggest(str(key), snapshot, "list the tables to see which exist")
+        raise TableNotFoundError(f"there is no table '{key}' on this branch", hint=hint)
     return snapshot[str(key)]
 
 

@@ -335,7 +335,7 @@ def _fitted(pinned: PinnedFeed, step: CommitChanges, labels: pa.Array, rows: pa.
         pa.scalar(step.commit.graph_commit_id),
         pa.scalar(step.commit.manifest_version, pa.int64()),
         pa.scalar(step.commit.generation, pa.int64()),
-        pa.scalar(step.time, pa.timestamp("us", "UTC")),
+        pa.scalar(step.changed, pa.timestamp("us", "UTC")),
     ]
     arrays = [*values, labels, *(pa.repeat(value, len(rows)) for value in about)]
     return pa.RecordBatch.from_arrays(arrays, names=pinned.shown.names)

@@ -13,6 +13,7 @@ from anabranch.format.staging import Pin
 from anabranch.repo.repository import Repository
 from anabranch.spark.options import ReadOptions
 from anabranch.spark.types import as_shown, shown_columns
+from anabranch.suggestions import suggest
 
 __all__ = ["SnapshotReader", "find_pin"]
 
@@ -24,9 +25,8 @@ def find_pin(reading: ReadOptions, repository: Repository) -> Pin:
     snapshot = repository.published_snapshot_of(reading.ref)
     key = reading.place.key
     if key not in snapshot:
-        raise TableNotFoundError(
-            f"there is no table '{key}' in '{reading.ref}'", hint="list its tables to see which exist"
-        )
+        hint = suggest(key, snapshot, "list its tables to see which exist")
+        raise TableNotFoundError(f"there is no table '{key}' in '{reading.ref}'", hint=hint)
     return snapshot[key].pin
 
 

@@ -178,7 +178,7 @@ def test_look_that_comes_between_the_marks_and_the_second_reading_takes_the_ref_
     doomed.collect(interrupted(first, _AfterMarks(), end_tagging))
     thread.join()
     assert outcome == ["collected"]
-    assert doomed.repo.tag_list() == ()
+    assert doomed.repo.tag_list() == []
     # The tag was there until a moment ago.
     assert not is_collected(doomed.repo, doomed.old)
     assert read_all(doomed.repo, doomed.old) == doomed.rows

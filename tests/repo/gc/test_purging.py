@@ -74,7 +74,7 @@ def test_what_a_tag_holds_survives_a_purge(lake: ab.Repository) -> None:
     lake.tag_create("kept", ref="dev")
     later = write_more(lake)
     lake.branch_delete("dev", purge=True)
-    assert lake.snapshot_of("kept")[ORDERS].to_arrow(filter="v = 'dev'")["id"].to_pylist() == [2]
+    assert lake.snapshot_of("kept")[ORDERS].to_arrow(where="v = 'dev'")["id"].to_pylist() == [2]
     assert lake.snapshot_of("kept")[NOTES].to_arrow()["id"].to_pylist() == [7]
     with pytest.raises(CollectedError):
         lake.snapshot_of(later)
@@ -91,7 +91,7 @@ def test_what_another_branch_took_over_survives_a_purge(lake: ab.Repository) -> 
     commit = write_on(lake, "dev")
     lake.branch_create_from(commit, "other")
     lake.branch_delete("dev", purge=True)
-    assert lake.snapshot_of("other")[ORDERS].to_arrow(filter="v = 'dev'")["id"].to_pylist() == [2]
+    assert lake.snapshot_of("other")[ORDERS].to_arrow(where="v = 'dev'")["id"].to_pylist() == [2]
     with lake.transaction("other") as tx:
         tx.append(ORDERS, rows(4))
         tx.append(NOTES, rows(8))
@@ -117,7 +117,7 @@ def test_a_table_of_another_branch_made_at_the_same_place_survives(lake: ab.Repo
     write_on(lake, "other")
     lake.branch_delete("dev", purge=True)
     assert lake.snapshot_of("other")[NOTES].to_arrow()["id"].to_pylist() == [7]
-    assert lake.snapshot_of("other")[ORDERS].to_arrow(filter="v = 'other'")["id"].to_pylist() == [2]
+    assert lake.snapshot_of("other")[ORDERS].to_arrow(where="v = 'other'")["id"].to_pylist() == [2]
 
 
 def test_a_branch_whose_name_goes_on_survives(lake: ab.Repository) -> None:
@@ -127,7 +127,7 @@ def test_a_branch_whose_name_goes_on_survives(lake: ab.Repository) -> None:
     write_on(lake, "dev/x")
     lake.branch_delete("dev", purge=True)
     assert lake.snapshot_of("dev/x")[NOTES].to_arrow()["id"].to_pylist() == [7]
-    assert lake.snapshot_of("dev/x")[ORDERS].to_arrow(filter="v = 'dev/x'")["id"].to_pylist() == [2]
+    assert lake.snapshot_of("dev/x")[ORDERS].to_arrow(where="v = 'dev/x'")["id"].to_pylist() == [2]
 
 
 def test_a_branch_made_anew_while_the_old_one_is_purged_survives(lake: ab.Repository) -> None:
@@ -143,7 +143,7 @@ def test_a_branch_made_anew_while_the_old_one_is_purged_survives(lake: ab.Reposi
 
     interrupted(lake, is_about_to_look, make_anew).branch_delete("dev", purge=True)
     assert lake.snapshot_of("dev")[NOTES].to_arrow()["id"].to_pylist() == [7]
-    assert lake.snapshot_of("dev")[ORDERS].to_arrow(filter="v = 'dev'")["id"].to_pylist() == [2]
+    assert lake.snapshot_of("dev")[ORDERS].to_arrow(where="v = 'dev'")["id"].to_pylist() == [2]
 
 
 def test_what_a_tag_holds_of_an_earlier_branch_of_that_name_survives(lake: ab.Repository) -> None:
@@ -155,7 +155,7 @@ def test_what_a_tag_holds_of_an_earlier_branch_of_that_name_survives(lake: ab.Re
     write_on(lake, "dev")
     lake.branch_delete("dev", purge=True)
     assert lake.snapshot_of("kept")[NOTES].to_arrow()["id"].to_pylist() == [7]
-    assert lake.snapshot_of("kept")[ORDERS].to_arrow(filter="v = 'dev'")["id"].to_pylist() == [2]
+    assert lake.snapshot_of("kept")[ORDERS].to_arrow(where="v = 'dev'")["id"].to_pylist() == [2]
 
 
 def test_a_deleted_branch_that_was_made_from_it_can_come_back(lake: ab.Repository) -> None:

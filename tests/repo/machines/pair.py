@@ -186,7 +186,7 @@ class PairMachine(RuleBasedStateMachine):
             known = self.model.times.setdefault(name, [])
             if len(log) > len(known):
                 new = self.handles[0].repo.reflog(name, limit=len(log) - len(known))
-                known.extend(move.at for move in reversed(new))
+                known.extend(move.moved_at for move in reversed(new))
 
     @invariant()
     def branches_agree(self) -> None:

@@ -236,12 +236,12 @@ def test_a_table_with_an_index_is_found_by_it_after_a_merge(repo: ab.Repository)
         assert [found.columns for found in repo.snapshot_of(into)[T].indices] == names
         assert plain(repo, into) == rows(repo.snapshot_of(into)[T])
     merged = repo.snapshot_of("a")[T]
-    assert sorted(merged.to_arrow(filter="n = 7")["id"].to_pylist()) == [*range(10), 2000]
-    assert merged.to_arrow(filter="id = 20").num_rows == 0
-    assert merged.to_arrow(filter="n = 5").to_pylist() == [{"id": 30, "n": 5}]
-    assert merged.to_arrow(filter="id = 2000").to_pylist() == [{"id": 2000, "n": 7}]
+    assert sorted(merged.to_arrow(where="n = 7")["id"].to_pylist()) == [*range(10), 2000]
+    assert merged.to_arrow(where="id = 20").num_rows == 0
+    assert merged.to_arrow(where="n = 5").to_pylist() == [{"id": 30, "n": 5}]
+    assert merged.to_arrow(where="id = 2000").to_pylist() == [{"id": 2000, "n": 7}]
     assert repo.snapshot_of("b")[T].count_rows("n = 8") == 100
-    assert repo.snapshot_of("c")[T].to_arrow(filter="id > 998")["id"].to_pylist() == [999, 1000, 1001]
+    assert repo.snapshot_of("c")[T].to_arrow(where="id > 998")["id"].to_pylist() == [999, 1000, 1001]
     assert len(repo.snapshot_of("c")[T].indices) == 2
 
 

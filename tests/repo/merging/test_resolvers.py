@@ -84,7 +84,7 @@ def to_table(*rows: Mapping[str, Any]) -> pa.Table:
 
 
 def row(repo: ab.Repository, key: str = T, number: int = 1, *, branch: str = "main") -> dict[str, Any]:
-    (found,) = repo.snapshot_of(branch)[key].to_arrow(filter=f"id = {number}").to_pylist()
+    (found,) = repo.snapshot_of(branch)[key].to_arrow(where=f"id = {number}").to_pylist()
     del found["id"]
     return dict(found)
 

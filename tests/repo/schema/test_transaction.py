@@ -86,7 +86,7 @@ def test_an_index_is_built_and_dropped_with_the_rest(lake: ab.Repository) -> Non
     assert found == {"id_idx": ("BTREE", 4), "letters": ("BITMAP", 4)}
     assert {index.name for index in raw(lake).describe_indices()} == {"id_idx", "letters"}
     append(lake, 5)
-    assert lake.snapshot()[ORDERS].to_arrow(filter="id = 5").num_rows == 1
+    assert lake.snapshot()[ORDERS].to_arrow(where="id = 5").num_rows == 1
     with lake.transaction() as tx:
         tx.drop_index(ORDERS, "letters")
     assert [info.name for info in list_indices(lake.snapshot()[ORDERS].pin)] == ["id_idx"]

@@ -63,7 +63,7 @@ def load_and_export(spark: SparkSession, repo: ab.Repository, here: Path) -> lis
     report = repo.load("s.loaded", str(here / "load"), branch="dev", primary_key=["id"], engine="spark")
     frame = spark.table("lake.s.loaded.branch_dev")
     repo.load("s.framed", frame.filter("id < 5"), branch="dev")
-    exported = repo.export("s.loaded", here / "loaded.parquet", ref="dev", filter="id >= 10")
+    exported = repo.export("s.loaded", here / "loaded.parquet", ref="dev", where="id >= 10")
     frame.write.parquet(str(here / "by_workers"))
     return [
         report.rows_loaded,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from anabranch.cli.arguments import REF_FORMS, Actor, AsJson, Repo, StorageOptions, TableName, example
-from anabranch.cli.commits import mode_text, moment, short_id
+from anabranch.cli.commits import mode_text, short_id
 from anabranch.cli.merging import CheckFiles, read_checks
 from anabranch.cli.output import Answer, Table, count, output_for
 from anabranch.cli.session import open_session
@@ -85,7 +85,7 @@ def list_(
             mode_text(branch),
             short_id(branch.head_commit_id),
             branch.parent,
-            moment(branch.created_at),
+            branch.created,
             branch.created_by,
             branch.description,
         )
@@ -107,9 +107,9 @@ def show(name: Name, repo: Repo = None, storage_option: StorageOptions = None, a
         ("description", branch.description or None),
         ("mode", mode_text(branch)),
         ("from", _origin(branch)),
-        ("created (UTC)", moment(branch.created_at)),
+        ("created (UTC)", branch.created),
         ("by", branch.created_by),
-        ("expires (UTC)", None if branch.expires_at is None else moment(branch.expires_at)),
+        ("expires (UTC)", branch.expires),
         ("head", short_id(branch.head_commit_id)),
         ("protection", _protection(branch)),
         ("version", branch.version),
@@ -249,10 +249,10 @@ def _document(branch: "BranchInfo") -> dict[str, object]:
         "parent_commit_id": branch.parent_commit_id,
         "head_commit_id": branch.head_commit_id,
         "version": branch.version,
-        "created_at": moment(branch.created_at),
+        "created_at": branch.created,
         "created_by": branch.created_by,
         "description": branch.description,
-        "expires_at": None if branch.expires_at is None else moment(branch.expires_at),
+        "expires_at": branch.expires,
         "own_tables": branch.own_tables,
         "is_protected": branch.is_protected,
         "checks": [{"name": name, "sql": sql} for name, sql in branch.checks],

@@ -52,11 +52,11 @@ def cat(
     chosen = None if columns is None else [name.strip() for name in columns.split(",")]
     if as_csv:
         header = chosen or table.schema.names
-        for text in csv_lines(header, table.scan(columns=chosen, filter=where, limit=limit)):
+        for text in csv_lines(header, table.scan(columns=chosen, where=where, limit=limit)):
             typer.echo(text, nl=False)
         return
     most = limit or _DEFAULT_LIMIT
-    found = table.to_arrow(columns=chosen, filter=where, limit=most + 1)
+    found = table.to_arrow(columns=chosen, where=where, limit=most + 1)
     has_more = len(found) > most
     rows, names = plain_rows(found.slice(0, most)), found.column_names
     document = {

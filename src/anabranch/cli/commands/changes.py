@@ -13,7 +13,7 @@ from anabranch.cli.changed_rows import (
     iter_row_lines,
     list_changed_rows,
 )
-from anabranch.cli.commits import commit_document, moment, short_id, subject
+from anabranch.cli.commits import commit_document, short_id, subject
 from anabranch.cli.output import Answer, Line, Table, count, output_for
 from anabranch.cli.session import open_session
 
@@ -75,7 +75,7 @@ def changes(
 def _iter_lines(shown: Sequence[_Shown]) -> Iterator[Line]:
     for step, chosen in shown:
         commit = step.commit
-        at = moment(commit.created_at).strftime("%Y-%m-%d %H:%M:%S")
+        at = commit.created.strftime("%Y-%m-%d %H:%M:%S")
         what = "" if step.diff.change == "changed" else f" (table {_fate(step)})"
         yield Line(f"{short_id(commit.graph_commit_id)} {at} {subject(commit)}{what}")
         yield from iter_row_lines(step.diff, chosen or [])
@@ -96,7 +96,7 @@ def _iter_tables(shown: Sequence[_Shown]) -> Iterator[Table]:
         rows=tuple(
             (
                 short_id(step.commit.graph_commit_id),
-                moment(step.commit.created_at),
+                step.commit.created,
                 step.commit.actor_id,
                 subject(step.commit),
                 _fate(step),

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from anabranch.cli.arguments import Actor, AsJson, Repo, StorageOptions, example
-from anabranch.cli.commits import moment, short_id
+from anabranch.cli.commits import short_id
 from anabranch.cli.output import Answer, Table, count, output_for
 from anabranch.cli.session import open_session
 
@@ -31,7 +31,7 @@ def list_(repo: Repo = None, storage_option: StorageOptions = None, as_json: AsJ
             clone.kind.value,
             short_id(clone.commit_id),
             count(len(clone.tables), "table"),
-            moment(clone.created_at),
+            clone.created,
             clone.state.value,
         )
         for clone in clones
@@ -69,7 +69,7 @@ def _document(clone: "CloneInfo") -> dict[str, object]:
         "kind": clone.kind,
         "commit_id": clone.commit_id,
         "tables": clone.tables,
-        "created_at": moment(clone.created_at),
+        "created_at": clone.created,
         "created_by": clone.created_by,
         "state": clone.state,
     }

@@ -60,7 +60,7 @@ def move(
     where: Annotated[
         str | None,
         typer.Option(
-            "--where", metavar="SQL", help="Move fragments whose rows all match this filter.", show_default=False
+            "--where", metavar="SQL", help="Move fragments whose rows all match this predicate.", show_default=False
         ),
     ] = None,
     fragment: Annotated[
@@ -96,7 +96,7 @@ def move(
     with output.progress(f"moving to {to}") as progress:
         moved = dataset.move_fragments(
             to=to,
-            filter=where,
+            where=where,
             ids=fragment or None,
             prune=prune,
             keep_last=keep_last,

@@ -52,7 +52,7 @@ def export(
             format=format_,
             ref=ref,
             columns=None if columns is None else [name.strip() for name in columns.split(",")],
-            filter=where,
+            where=where,
             single_file=single_file,
             overwrite=overwrite,
             delimiter="\t" if delimiter == "tab" else delimiter,

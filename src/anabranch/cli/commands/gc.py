@@ -14,10 +14,10 @@ from anabranch.cli.arguments import (
     StorageOptions,
     parse_duration,
 )
-from anabranch.cli.commits import moment
 from anabranch.cli.exit_codes import GENERAL
 from anabranch.cli.output import Answer, Table, count, human_size, output_for
 from anabranch.cli.session import open_session
+from anabranch.repo.log.times import to_datetime
 
 if TYPE_CHECKING:
     from anabranch.repo.gc.report import GcReport
@@ -72,7 +72,7 @@ def _document(report: "GcReport") -> dict[str, object]:
         "damaged": report.damaged,
         "retained_commits": report.retained_commits,
         "tables": report.tables,
-        "waiting_since": None if report.waiting_since is None else moment(report.waiting_since),
+        "waiting_since": None if report.waiting_since is None else to_datetime(report.waiting_since),
     }
 
 
@@ -86,7 +86,7 @@ def _sentences(report: "GcReport") -> list[str]:
     found += [f"branch {name} is past its time and {was} deleted" for name in report.branches]
     found += [f"the lease of run {run_id} expired, and it {was} ended" for run_id in report.runs]
     if report.waiting_since is not None:
-        since = moment(report.waiting_since).strftime("%Y-%m-%d %H:%M:%S")
+        since = to_datetime(report.waiting_since).strftime("%Y-%m-%d %H:%M:%S")
         found.append(f"work is alive since {since} UTC, so what was written after that was left alone")
     if report.damaged:
         found.append(

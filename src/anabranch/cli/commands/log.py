@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from anabranch.cli.arguments import REF_FORMS, AsJson, Limit, Repo, StorageOptions
-from anabranch.cli.commits import commit_document, moment, short_id, subject
+from anabranch.cli.commits import commit_document, short_id, subject
 from anabranch.cli.graph import Node, draw, newest_first
 from anabranch.cli.output import Answer, Table, count, output_for
 from anabranch.cli.session import Session, open_session
@@ -48,7 +48,7 @@ def _list(here: Session, ref: str | None, *, limit: int, table: str | None) -> A
     rows = tuple(
         (
             short_id(commit.graph_commit_id),
-            moment(commit.created_at),
+            commit.created,
             commit.actor_id,
             commit.kind.value,
             subject(commit),

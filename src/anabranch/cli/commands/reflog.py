@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from anabranch.cli.arguments import AsJson, Limit, Repo, StorageOptions
-from anabranch.cli.commits import moment, short_id
+from anabranch.cli.commits import short_id
 from anabranch.cli.output import Answer, Table, count, output_for
 from anabranch.cli.session import open_session
 
@@ -36,7 +36,7 @@ def reflog(
         (
             f"{name}@v{movement.number}",
             movement.event.value,
-            moment(movement.at),
+            movement.moved,
             movement.actor,
             short_id(movement.commit_id),
             movement.message.strip().partition("\n")[0],
@@ -53,7 +53,7 @@ def movement_document(movement: "Movement") -> dict[str, object]:
     return {
         "version": movement.number,
         "event": movement.event,
-        "at": moment(movement.at),
+        "at": movement.moved,
         "actor": movement.actor,
         "commit_id": movement.commit_id,
         "message": movement.message,

@@ -7,7 +7,7 @@ from typer.core import TyperGroup
 
 from anabranch.cli.arguments import Actor, AsJson, BranchOption, Limit, Repo, StorageOptions, example
 from anabranch.cli.commands.run_pipeline import backfill, plan, run_pipeline
-from anabranch.cli.commits import moment, short_id
+from anabranch.cli.commits import short_id
 from anabranch.cli.output import Answer, Table, output_for
 from anabranch.cli.session import open_session
 
@@ -78,7 +78,7 @@ def list_(
             run.id,
             run.state.value,
             run.target,
-            moment(run.begun_at),
+            run.begun,
             run.begun_by,
             len(run.tables),
             None if run.commit_id is None else short_id(run.commit_id),
@@ -105,9 +105,9 @@ def show(run_id: RunId, repo: Repo = None, storage_option: StorageOptions = None
         ("state", run.state.value),
         ("branch", run.target),
         ("message", run.message or None),
-        ("begun (UTC)", moment(run.begun_at)),
+        ("begun (UTC)", run.begun),
         ("by", run.begun_by),
-        ("last change (UTC)", moment(run.changed_at)),
+        ("last change (UTC)", run.changed),
         ("commit", run.commit_id),
         *([("error", run.error)] if run.error else []),
         *((f"log of {log.output}", log.uri) for log in logs),
@@ -145,9 +145,9 @@ def _document(run: "RunInfo") -> dict[str, object]:
         "message": run.message,
         "metadata": run.metadata,
         "tables": run.tables,
-        "begun_at": moment(run.begun_at),
+        "begun_at": run.begun,
         "begun_by": run.begun_by,
-        "changed_at": moment(run.changed_at),
+        "changed_at": run.changed,
         "commit_id": run.commit_id,
         "error": run.error,
     }

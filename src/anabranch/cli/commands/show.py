@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from anabranch.cli.arguments import AsJson, Repo, StorageOptions
-from anabranch.cli.commits import commit_document, moment, short_id
+from anabranch.cli.commits import commit_document, short_id
 from anabranch.cli.output import Answer, Table, output_for
 from anabranch.cli.session import open_session
 from anabranch.ids import TableKey
@@ -91,7 +91,7 @@ def _facts(commit: "GraphCommit", made: "PipelineRecord | None") -> tuple[tuple[
         *([("merged", commit.merged_parent_commit_id)] if commit.merged_parent_commit_id else []),
         ("branch", f"{commit.branch}@v{commit.manifest_version}"),
         ("by", commit.actor_id),
-        ("time (UTC)", moment(commit.created_at)),
+        ("time (UTC)", commit.created),
         ("kind", commit.kind.value),
         ("message", commit.message or None),
         *(_pipeline_facts(made) if made is not None else ()),

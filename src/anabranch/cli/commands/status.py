@@ -1,9 +1,10 @@
 """`anabranch status`: where this folder is."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from anabranch.cli.arguments import AsJson, BranchOption, Repo, StorageOptions
-from anabranch.cli.commits import commit_document, mode_text, moment, short_id, subject
+from anabranch.cli.commits import commit_document, mode_text, short_id, subject
 from anabranch.cli.output import Answer, Table, count, output_for
 from anabranch.cli.session import open_session
 
@@ -54,13 +55,13 @@ def _facts(current: "BranchInfo", snapshot: "Snapshot", *, uri: str) -> tuple[tu
         ("branch", current.name),
         ("mode", mode_text(current)),
         ("head", f"{short_id(snapshot.id)} {subject(commit)}".rstrip()),
-        ("committed (UTC)", moment(commit.created_at)),
+        ("committed (UTC)", commit.created),
         ("by", commit.actor_id),
         ("tables", f"{count(len(snapshot), 'table')}, {count(rows, 'row')}"),
     )
 
 
-def _strangers_table(strangers: "tuple[ForeignWrite, ...]") -> Table:
+def _strangers_table(strangers: "Sequence[ForeignWrite]") -> Table:
     return Table(
         title="written to by another tool; 'table adopt KEY' takes it in, 'table settle KEY --force' sets it aside",
         columns=("table", "what happened"),

@@ -15,7 +15,7 @@ from anabranch.cli.arguments import (
     TableName,
     example,
 )
-from anabranch.cli.commits import commit_document, moment, short_id, subject
+from anabranch.cli.commits import commit_document, short_id, subject
 from anabranch.cli.output import Answer, Table, count, output_for
 from anabranch.cli.session import Session, open_session
 from anabranch.errors import InvalidInputError, TableNotFoundError
@@ -92,7 +92,7 @@ def history(
     rows = tuple(
         (
             short_id(commit.graph_commit_id),
-            moment(commit.created_at),
+            commit.created,
             commit.actor_id,
             made_by(commit),
             rows_after,

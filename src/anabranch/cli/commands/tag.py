@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from anabranch.cli.arguments import Actor, AsJson, RefOption, Repo, StorageOptions, example
-from anabranch.cli.commits import moment, short_id, subject
+from anabranch.cli.commits import short_id, subject
 from anabranch.cli.output import Answer, Table, count, output_for
 from anabranch.cli.session import open_session
 
@@ -42,9 +42,7 @@ def create(
 def list_(repo: Repo = None, storage_option: StorageOptions = None, as_json: AsJson = False) -> None:
     """List the tags."""
     tags = open_session(repo=repo, storage_options=storage_option).repository.tag_list()
-    rows = tuple(
-        (tag.name, short_id(tag.commit_id), moment(tag.created_at), tag.created_by, tag.description) for tag in tags
-    )
+    rows = tuple((tag.name, short_id(tag.commit_id), tag.created, tag.created_by, tag.description) for tag in tags)
     shown = Table(columns=("tag", "commit", "created (UTC)", "by", "description"), rows=rows, empty="no tags")
     document = {"tags": [_document(tag) for tag in tags]}
     output_for(as_json=as_json).show(Answer(document=document, tables=[shown]))
@@ -61,7 +59,7 @@ def show(name: Name, repo: Repo = None, storage_option: StorageOptions = None, a
         ("tag", tag.name),
         ("description", tag.description or None),
         ("commit", f"{short_id(tag.commit_id)} {subject(snapshot.commit)}".rstrip()),
-        ("created (UTC)", moment(tag.created_at)),
+        ("created (UTC)", tag.created),
         ("by", tag.created_by),
         ("tables", f"{count(len(snapshot), 'table')}, {count(count_of_rows, 'row')}"),
     )
@@ -86,7 +84,7 @@ def _document(tag: "TagInfo") -> dict[str, object]:
     return {
         "name": tag.name,
         "commit_id": tag.commit_id,
-        "created_at": moment(tag.created_at),
+        "created_at": tag.created,
         "created_by": tag.created_by,
         "description": tag.description,
     }

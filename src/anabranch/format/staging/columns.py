@@ -9,6 +9,7 @@ from lance.fragment import FragmentMetadata
 from lance.schema import LanceSchema
 
 from anabranch.errors import AnabranchError, InvalidExpressionError, InvalidInputError, SchemaMismatchError
+from anabranch.format.arguments import unknown_column
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.staging.expressions import computed_types, enclosed, expression_errors
 from anabranch.format.staging.fields import FieldTree, StoredField, check_column_names, new_fields
@@ -125,8 +126,7 @@ def find_computable(pin: Pin, expressions: Mapping[str, str]) -> dict[str, str]:
 def _find(tree: FieldTree, path: str) -> StoredField:
     field = tree.find(path)
     if field is None:
-        names = ", ".join(repr(f.name) for f in tree.top_level())
-        raise SchemaMismatchError(f"there is no column {path!r}", hint=f"the columns are {names}")
+        raise unknown_column(path, [f.name for f in tree.top_level()])
     return field
 
 

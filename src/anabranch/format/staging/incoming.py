@@ -10,8 +10,10 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
 from anabranch.errors import InvalidInputError, SchemaMismatchError
+from anabranch.format.arguments import unknown_column
 from anabranch.format.staging.alignment import aligned
 from anabranch.format.staging.defaults import find_default
+from anabranch.suggestions import suggest
 
 __all__ = [
     "Rows",
@@ -101,9 +103,7 @@ def require_columns(schema: pa.Schema, names: Sequence[str]) -> None:
     """Refuse a column that is not there."""
     for name in names:
         if name not in schema.names:
-            raise SchemaMismatchError(
-                f"there is no column {name!r}", hint=f"the columns are {', '.join(map(repr, schema.names))}"
-            )
+            raise unknown_column(name, schema.names)
 
 
 def cast_column(values: pa.Array, field: pa.Field) -> pa.Array:
@@ -160,7 +160,7 @@ def _require_known(given: pa.Schema, schema: pa.Schema) -> None:
             raise SchemaMismatchError(
                 f"column {name!r} (found {given.field(name).type}) is not expected: the columns are "
                 f"{', '.join(map(repr, schema.names))}",
-                hint="drop it from the data, or add the column to the table first",
+                hint=suggest(name, schema.names, "drop it from the data, or add the column to the table first"),
             )
 
 

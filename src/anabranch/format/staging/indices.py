@@ -9,6 +9,7 @@ import lance
 from lance.dataset import Index
 
 from anabranch.errors import InvalidInputError, SchemaMismatchError, StorageError
+from anabranch.format.arguments import check_columns
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.staging.pin import Pin, stage
 
@@ -70,6 +71,7 @@ def index(
     dataset = pin.open()
     if vector is not None and not kind.is_vector:
         raise InvalidInputError(f"an index of kind {kind.value} has no vector options", hint="leave them out")
+    check_columns([column], dataset.schema.names)
     if not dataset.count_rows():
         # Lance takes some kinds of empty index, and they cover no row that comes later.
         raise InvalidInputError(f"{pin.home.uri!r} holds no rows to index", hint="add rows first")

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import lance
 
-from anabranch.errors import SchemaMismatchError
+from anabranch.format.arguments import unknown_column
 from anabranch.format.staging.fields import FieldTree, StoredField
 from anabranch.format.staging.pin import Pin, stage
 from anabranch.format.wire import bytes_field, iter_fields
@@ -33,8 +33,7 @@ def annotate(pin: Pin, notes: Notes, *, columns: Mapping[str, Notes]) -> Pin:
     for name, changes in columns.items():
         field = before.find(name)
         if field is None:
-            names = ", ".join(repr(f.name) for f in before.top_level())
-            raise SchemaMismatchError(f"there is no column {name!r}", hint=f"the columns are {names}")
+            raise unknown_column(name, [f.name for f in before.top_level()])
         after = after.replaced(_noted(field, changes))
     if after == before:
         return pin

@@ -46,6 +46,7 @@ from anabranch.repo.write.homes import free_dataset
 from anabranch.storage import in_parallel, is_below_file, open_store
 from anabranch.storage.parallel import Steps
 from anabranch.storage.uris import relative_to
+from anabranch.suggestions import suggest
 
 __all__ = ["CloneRequest", "Progress", "UnregisteredCloneWarning", "clone_repository", "request_clone"]
 
@@ -95,9 +96,8 @@ def _select(tables: TableMap, wanted: Sequence[str] | None) -> TableMap:
     keys = [TableKey.parse(key) for key in wanted]
     for key in keys:
         if key not in tables:
-            raise TableNotFoundError(
-                f"there is no table '{key}' to clone", hint="list the tables of the ref to see which exist"
-            )
+            hint = suggest(str(key), map(str, tables), "list the tables of the ref to see which exist")
+            raise TableNotFoundError(f"there is no table '{key}' to clone", hint=hint)
     return {key: tables[key] for key in keys}
 
 

@@ -10,6 +10,7 @@ from anabranch.repo.log.store import RepoStore
 from anabranch.repo.transaction import Transaction
 from anabranch.repo.write.columns import Rewriter
 from anabranch.repo.write.homes import owns
+from anabranch.suggestions import suggest
 
 __all__ = ["CompactedTable", "Compaction", "compact_tables", "list_written"]
 
@@ -54,7 +55,8 @@ def compact_tables(
     with tx:
         for key in keys:
             if key not in tx:
-                raise TableNotFoundError(f"there is no table '{key}'", hint="list the tables to see which exist")
+                hint = suggest(key, tx.tables, "list the tables to see which exist")
+                raise TableNotFoundError(f"there is no table '{key}'", hint=hint)
         for key in sorted({str(TableKey.parse(key)) for key in keys}):
             on_progress(len(done), len(keys))
             before = tx[key].pin.count_fragments()

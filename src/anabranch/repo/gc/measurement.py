@@ -23,6 +23,7 @@ from anabranch.repo.log.entries import CommitRecord, TableEntry
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.log.view import View
 from anabranch.storage import in_parallel, iter_in_parallel
+from anabranch.suggestions import suggest
 
 __all__ = ["Part", "measure_storage"]
 
@@ -153,7 +154,7 @@ class _Measurement:
         for key in sorted(keys - known):
             raise TableNotFoundError(
                 f"there is no table '{key}' in any retained commit",
-                hint="list the tables of a branch to see which exist",
+                hint=suggest(key, known, "list the tables of a branch to see which exist"),
             )
 
     def _kinds(self, roots: Roots, groups: Iterable[FileGroup]) -> dict[str, HolderKind]:

@@ -6,7 +6,7 @@ into the other. Commit summaries list the changed tables, so commits that did no
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
@@ -27,7 +27,6 @@ __all__ = ["CommitChanges", "TableFeed"]
 
 # The number of commits that are read in parallel.
 _BATCH_SIZE = 64
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,9 +47,14 @@ class CommitChanges:
         return self.diff.counts
 
     @property
-    def time(self) -> datetime:
-        """The time of the commit."""
-        return _EPOCH + timedelta(microseconds=self.commit.created_at)
+    def changed_at(self) -> int:
+        """The time of the commit in microseconds since 1970."""
+        return self.commit.created_at
+
+    @property
+    def changed(self) -> datetime:
+        """The time of the commit, in UTC."""
+        return self.commit.created
 
     def iter_rows(self) -> Iterator[RowChange]:
         """Read the rows that this commit changed, in no particular order."""
@@ -64,7 +68,7 @@ class CommitChanges:
         constants = {
             "commit": pa.scalar(self.commit.graph_commit_id),
             "version": pa.scalar(self.commit.manifest_version, pa.int64()),
-            "time": pa.scalar(self.time, pa.timestamp("us", "UTC")),
+            "time": pa.scalar(self.changed, pa.timestamp("us", "UTC")),
         }
         schema = pa.schema([*((name, value.type) for name, value in constants.items()), *rows.schema])
         batches = (

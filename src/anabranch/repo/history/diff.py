@@ -10,6 +10,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from anabranch.display import MAX_ROWS, html_table, text_table
 from anabranch.errors import TableNotFoundError
 from anabranch.format.difference import ColumnPair, Difference, compare_versions, find_filled
 from anabranch.format.parts import Part, all_parts, count_parts
@@ -18,6 +19,7 @@ from anabranch.ids import TableKey
 from anabranch.repo.history.comparing import RowComparer, RowComparison, RowSide, TableCounts
 from anabranch.repo.log.entries import TableMap
 from anabranch.repo.snapshot import Snapshot, Table
+from anabranch.suggestions import suggest
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -214,7 +216,23 @@ class Diff:
         self.tables = tables
 
     def __repr__(self) -> str:
-        return f"Diff({self.before.id!r}, {self.after.id!r}, tables={len(self.tables)})"
+        return text_table(*self._cells(), title=self._title(), more=len(self.tables) - MAX_ROWS)
+
+    def _repr_html_(self) -> str:
+        return html_table(*self._cells(), title=self._title(), more=len(self.tables) - MAX_ROWS)
+
+    def _title(self) -> str:
+        number = "1 table" if len(self.tables) == 1 else f"{len(self.tables)} tables"
+        return f"Diff of {number}, from {self.before.id} to {self.after.id}"
+
+    def _cells(self) -> tuple[tuple[str, ...], list[tuple[object, ...]]]:
+        """Return what is known without comparing rows, which may take long."""
+        rows: list[tuple[object, ...]] = []
+        for table in self.tables[:MAX_ROWS]:
+            counts = (None if side is None else len(side) for side in (table.before, table.after))
+            change = table.change if table.renamed_from is None else f"renamed from {table.renamed_from}"
+            rows.append((table.key, change, *counts))
+        return ("table", "change", "rows before", "rows after"), rows
 
     @property
     def is_empty(self) -> bool:
@@ -246,7 +264,8 @@ def diff_snapshots(
     selected = None if keys is None else {TableKey.parse(key) for key in keys}
     for key in selected or ():
         if key not in old and key not in new:
-            raise TableNotFoundError(f"there is no table '{key}' on either side", hint="list the tables of both refs")
+            hint = suggest(str(key), map(str, {**old, **new}), "list the tables of both refs")
+            raise TableNotFoundError(f"there is no table '{key}' on either side", hint=hint)
     renamed = find_renamed(old, new)
     tables = []
     for key in sorted({*old, *new}):

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -19,6 +20,7 @@ from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import CommitRecord, GraphCommit, TableEntry
 from anabranch.repo.log.store import RepoStore
 from anabranch.storage.parallel import in_parallel
+from anabranch.suggestions import suggest
 
 __all__ = ["EntityChange", "find_entity", "list_entity_changes"]
 
@@ -44,9 +46,14 @@ class EntityChange:
         return self.commit.graph_commit_id
 
     @property
-    def at(self) -> int:
+    def changed_at(self) -> int:
         """The time of the commit in microseconds since 1970."""
         return self.commit.created_at
+
+    @property
+    def changed(self) -> datetime:
+        """The time of the commit, in UTC."""
+        return self.commit.created
 
     @property
     def actor(self) -> str | None:
@@ -61,7 +68,7 @@ def find_entity(records: RepoStore, record: CommitRecord, key: TableKey, entity:
     if entry is None:
         raise TableNotFoundError(
             f"there is no table '{key}' in the commit {record.commit.graph_commit_id}",
-            hint="list the tables of the commit",
+            hint=suggest(str(key), map(str, records.commits.tables_of(record)), "list the tables of the commit"),
         )
     with collected_errors(records.context, lambda: [record.commit.graph_commit_id]):
         return find_row(_pin(records.context, entry), _key_values(key, entry, entity))

@@ -27,7 +27,7 @@ class ExportOptions:
 
     format: str | None
     columns: Sequence[str] | None
-    filter: str | None
+    where: str | None
     limit: int | None
     single_file: bool
     overwrite: bool
@@ -44,7 +44,7 @@ class Selection:
     """The rows and columns of a table to export."""
 
     columns: Sequence[str] | None = None
-    filter: str | None = None
+    where: str | None = None
     limit: int | None = None
 
 
@@ -63,7 +63,7 @@ def export(snapshot: Snapshot, key: str, target: str | os.PathLike[str], options
         null=(options.null,),
     )
     limit = checked_limit(options.limit, "rows")
-    selection = Selection(columns=options.columns, filter=options.filter, limit=limit)
+    selection = Selection(columns=options.columns, where=options.where, limit=limit)
     return export_table(
         snapshot, key, parsed, selection, overwrite=options.overwrite, csv=csv, on_progress=options.on_progress
     )
@@ -147,7 +147,7 @@ class _Part:
 def _open_rows(table: Table, selection: Selection, on_progress: OnProgress) -> pa.RecordBatchReader:
     """Return a reader of the selected rows, without Arrow metadata, that reports progress."""
     columns = selection.columns
-    batches = table.scan(columns=columns, filter=selection.filter, limit=selection.limit)
+    batches = table.scan(columns=columns, where=selection.where, limit=selection.limit)
     schema = table.schema if columns is None else pa.schema([table.schema.field(name) for name in columns])
     total = table.count_rows() if selection.limit is None else min(table.count_rows(), selection.limit)
 

@@ -9,12 +9,13 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 from anabranch.errors import ClockSkewError, CommitNotFoundError, ObjectNotFoundError, StorageError
 from anabranch.ids import BranchName
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import LogEntry
+from anabranch.repo.log.times import to_datetime, to_microseconds
 from anabranch.storage import find_object
 from anabranch.storage.clock import store_time
 from anabranch.storage.options import CLOCK_TOLERANCE
@@ -24,7 +25,6 @@ __all__ = ["StampedAhead", "as_text", "check_clock", "find_stamped_ahead", "stor
 
 # The store's time is read again after this many seconds. By then, two clocks may differ by some milliseconds more.
 _INTERVAL = 3600.0
-_EPOCH = datetime.fromtimestamp(0, UTC)
 # For each store, its time at 0 of the steady clock, and when that was measured.
 _measured: dict[str, tuple[float, float]] = {}
 _lock = threading.Lock()
@@ -32,7 +32,7 @@ _lock = threading.Lock()
 
 def store_microseconds(context: RepoConfig) -> int:
     """Return the time of the store's clock in microseconds. This takes two requests."""
-    return _microseconds(store_time(context.store))
+    return to_microseconds(store_time(context.store))
 
 
 def check_clock(context: RepoConfig, written: str) -> None:
@@ -147,14 +147,9 @@ def _is_copied(context: RepoConfig, entry: LogEntry, tolerance: int) -> bool:
 
 def _written_at(context: RepoConfig, entry: LogEntry) -> int | None:
     found = find_object(context.store, context.branch_log(entry.branch).path(entry.number))
-    return None if found is None else _microseconds(found.modified)
-
-
-def _microseconds(moment: datetime) -> int:
-    return (moment - _EPOCH) // timedelta(microseconds=1)
+    return None if found is None else to_microseconds(found.modified)
 
 
 def as_text(microseconds: int) -> str:
     """Return a time as ISO 8601 text in UTC."""
-    moment = _EPOCH + timedelta(microseconds=microseconds)
-    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
+    return to_datetime(microseconds).isoformat(timespec="seconds").replace("+00:00", "Z")

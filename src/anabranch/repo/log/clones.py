@@ -4,8 +4,9 @@ Each clone has a numbered log in the source. A clone is registered before it rea
 longer needs the source. A process that dies in between leaves a needless registration, but never an unprotected clone.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from enum import StrEnum
 
 from anabranch.errors import BusyError, CorruptError, NotFoundError
@@ -13,6 +14,7 @@ from anabranch.ids import TableKey
 from anabranch.repo.log import codec, validation
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.numbered import NumberedLog
+from anabranch.repo.log.times import to_datetime, to_text
 from anabranch.storage import documents, in_parallel
 
 __all__ = ["CLONES", "CloneInfo", "CloneKind", "CloneState", "Clones", "HeldCommit"]
@@ -47,6 +49,21 @@ class CloneInfo:
     created_by: str | None
     state: CloneState
     number: int
+
+    @property
+    def created(self) -> datetime:
+        """The time at which the clone was made, in UTC."""
+        return to_datetime(self.created_at)
+
+    def _repr_row_(self) -> Mapping[str, object]:
+        return {
+            "clone": self.id,
+            "target": self.target,
+            "kind": self.kind,
+            "state": self.state,
+            "created": to_text(self.created),
+            "created by": self.created_by,
+        }
 
     @property
     def is_held(self) -> bool:

@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, NoReturn
 
 from anabranch.ids import MAIN, BranchName, CommitId, TableKey
+from anabranch.repo.log.times import to_datetime, to_text
 
 __all__ = [
     "BranchEvent",
@@ -163,6 +165,21 @@ class GraphCommit:
     def branch(self) -> str:
         """The branch that the commit was made on."""
         return self.manifest_branch or MAIN
+
+    @property
+    def created(self) -> datetime:
+        """The time of the commit, in UTC. `created_at` is the same in microseconds since 1970."""
+        return to_datetime(self.created_at)
+
+    def _repr_row_(self) -> Mapping[str, object]:
+        return {
+            "commit": self.graph_commit_id,
+            "created": to_text(self.created),
+            "actor": self.actor_id,
+            "kind": self.kind,
+            "tables": ", ".join(self.tables),
+            "message": self.message,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,8 +3,9 @@
 Every change of a branch is `Heads.move`: decide on the newest entry, put the next one if absent, verify, roll back.
 """
 
+import builtins
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -25,10 +26,13 @@ from anabranch.repo.log.config import BRANCHES, RUNS, RepoConfig
 from anabranch.repo.log.entries import BranchEvent, CommitRecord, LogEntry
 from anabranch.repo.log.numbered import NumberedLog
 from anabranch.storage import in_parallel
+from anabranch.suggestions import closest, suggest
 
 __all__ = ["Decide", "Heads"]
 
 _RUNS_AT_ONCE = 16
+# A hint names all branches if there are at most this many.
+_NAMES_IN_HINT = 10
 
 # Given the newest entry, return the next one, or None to leave the branch as it is.
 Decide = Callable[[LogEntry], LogEntry | None]
@@ -61,7 +65,7 @@ class Heads:
         """The newest entry of a branch that exists."""
         entry = self.find(branch)
         if entry is None:
-            raise BranchNotFoundError(f"there is no branch '{branch}'", hint="list the branches to see which exist")
+            raise BranchNotFoundError(f"there is no branch '{branch}'", hint=self.hint_for(branch))
         if entry.state.is_deleted:
             if entry.state.run is not None:
                 raise RunEndedError(
@@ -92,6 +96,34 @@ class Heads:
         """The newest entry of every branch, deleted ones too, by name; on demand also those of runs and locks."""
         names = [name for name in self._list_branches() if internal or not name.is_internal]
         return self._read_all([*self._list_run_names(), *names] if internal else names)
+
+    def list_similar(self, name: str) -> builtins.list[str]:
+        """List the branches whose names are most like a name, for a hint. It reads the heads of three at most."""
+        try:
+            return self._existing(closest(name, self._list_public(), n=3))
+        except AnabranchError:
+            return []  # the error that the hint is for matters more
+
+    def hint_for(self, missing: BranchName) -> str:
+        """Return the hint for a branch that does not exist: the one that was probably meant, and those that exist.
+
+        It costs one list and reads the heads of a few branches, however many there are.
+        """
+        try:
+            names = self._list_public()
+            exist = self._existing([*closest(str(missing), names, n=3), *names[:_NAMES_IN_HINT]])
+        except AnabranchError:
+            exist = names = []
+        if not exist or len(names) > _NAMES_IN_HINT:
+            return suggest(str(missing), exist, "list the branches to see which exist")
+        return suggest(str(missing), exist, f"the branches are {', '.join(map(repr, sorted(exist)))}")
+
+    def _list_public(self) -> builtins.list[str]:
+        return [str(name) for name in self._list_branches() if not name.is_internal]
+
+    def _existing(self, names: Iterable[str]) -> builtins.list[str]:
+        entries = self._read_all([BranchName(name) for name in dict.fromkeys(names)])
+        return [str(entry.branch) for entry in entries if not entry.state.is_deleted]
 
     def list_all_names(self) -> tuple[BranchName, ...]:
         """The names of all logs: branches that were deleted, runs and locks too."""

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import assert_never
 
+from anabranch.display import MAX_ROWS, html_table, text_table
 from anabranch.repo.history.comparing import TableCounts
 from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.merge.apply import MergedTable
@@ -58,6 +59,23 @@ class MergePlan:
         """Whether there are no unresolved conflicts."""
         return not self.conflict_count
 
+    def __repr__(self) -> str:
+        return text_table(*self._cells(), title=self._title(), more=len(self.tables) - MAX_ROWS)
+
+    def _repr_html_(self) -> str:
+        return html_table(*self._cells(), title=self._title(), more=len(self.tables) - MAX_ROWS)
+
+    def _title(self) -> str:
+        conflicts = "1 conflict" if self.conflict_count == 1 else f"{self.conflict_count} conflicts"
+        return f"Merge of {self.source} into {self.into}: {self.outcome}, {conflicts}"
+
+    def _cells(self) -> tuple[tuple[str, ...], list[tuple[object, ...]]]:
+        rows = [
+            (one.table, one.action, one.counts.inserted, one.counts.updated, one.counts.deleted, one.conflicts)
+            for one in self.tables[:MAX_ROWS]
+        ]
+        return ("table", "action", "inserted", "updated", "deleted", "conflicts"), [*rows]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeResult:
@@ -65,6 +83,13 @@ class MergeResult:
 
     plan: MergePlan
     commit: GraphCommit | None = None
+
+    def __repr__(self) -> str:
+        commit = None if self.commit is None else self.commit.graph_commit_id
+        return f"{self.plan!r}\ncommit: {commit}"
+
+    def _repr_html_(self) -> str:
+        return self.plan._repr_html_()
 
     @property
     def outcome(self) -> MergeOutcome:

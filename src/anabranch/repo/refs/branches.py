@@ -1,7 +1,8 @@
 """Create, list, delete and restore branches, each by the next entry of their log."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 
 from anabranch.errors import (
@@ -15,6 +16,7 @@ from anabranch.repo.log.collected import require_uncollected
 from anabranch.repo.log.entries import BranchEvent, BranchMode, BranchState, LogEntry, Parent
 from anabranch.repo.log.making import pin_view
 from anabranch.repo.log.store import RepoStore
+from anabranch.repo.log.times import to_datetime, to_text
 from anabranch.repo.refs.protection import refuse_protected
 from anabranch.repo.refs.resolve import Resolved
 from anabranch.repo.refs.schema_lock import refuse_locked
@@ -52,6 +54,27 @@ class BranchInfo:
     own_tables: tuple[str, ...] = ()
     is_protected: bool = False
     checks: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def created(self) -> datetime:
+        """The time at which the branch was created, in UTC."""
+        return to_datetime(self.created_at)
+
+    @property
+    def expires(self) -> datetime | None:
+        """The time after which the branch may be deleted, in UTC. None if it does not expire."""
+        return None if self.expires_at is None else to_datetime(self.expires_at)
+
+    def _repr_row_(self) -> Mapping[str, object]:
+        return {
+            "branch": self.name,
+            "mode": self.mode,
+            "parent": self.parent,
+            "head commit": self.head_commit_id,
+            "created": to_text(self.created),
+            "created by": self.created_by,
+            "description": self.description,
+        }
 
     @classmethod
     def of(cls, entry: LogEntry) -> "BranchInfo":
@@ -177,7 +200,7 @@ def newest_entry(records: RepoStore, name: BranchName) -> LogEntry:
     """Return the newest entry of a branch, also of a deleted one."""
     entry = records.heads.find(name)
     if entry is None:
-        raise BranchNotFoundError(f"there never was a branch '{name}'", hint="list the branches to see which exist")
+        raise BranchNotFoundError(f"there never was a branch '{name}'", hint=records.heads.hint_for(name))
     return entry
 
 

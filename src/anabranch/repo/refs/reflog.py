@@ -1,6 +1,8 @@
 """The reflog: the movements of a branch, and how to reset it or undo the last one, each by the next entry."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
 
 from anabranch.errors import BusyError, InvalidInputError
@@ -10,6 +12,7 @@ from anabranch.repo.log.collected import require_uncollected
 from anabranch.repo.log.entries import BranchEvent, LogEntry, TableEntry
 from anabranch.repo.log.making import pin_view
 from anabranch.repo.log.store import RepoStore
+from anabranch.repo.log.times import to_datetime, to_text
 from anabranch.repo.refs.branches import newest_entry, refuse_in_use, refuse_orphan
 from anabranch.repo.refs.protection import refuse_protected
 from anabranch.repo.refs.resolve import Resolved
@@ -19,18 +22,33 @@ __all__ = ["Movement", "changed_tables", "list_movements", "reset_branch", "undo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Movement:
-    """One entry of a branch's log: what happened, when, by whom, and the commit the branch was on afterwards.
+    """One entry of a branch's log: the event, its time and actor, and the commit of the branch after it.
 
-    `is_deleted` says that there was no such branch any more.
+    `is_deleted` is true if the branch was deleted after it.
     """
 
     number: int
     event: BranchEvent
-    at: int
+    moved_at: int
     actor: str | None
     commit_id: str
     message: str
     is_deleted: bool
+
+    @property
+    def moved(self) -> datetime:
+        """The time of the movement, in UTC."""
+        return to_datetime(self.moved_at)
+
+    def _repr_row_(self) -> Mapping[str, object]:
+        return {
+            "version": self.number,
+            "event": self.event,
+            "moved": to_text(self.moved),
+            "actor": self.actor,
+            "commit": self.commit_id,
+            "message": self.message,
+        }
 
 
 def list_movements(records: RepoStore, branch: BranchName, *, limit: int | None) -> list[Movement]:
@@ -43,7 +61,7 @@ def list_movements(records: RepoStore, branch: BranchName, *, limit: int | None)
         Movement(
             number=entry.number,
             event=entry.event,
-            at=entry.at,
+            moved_at=entry.at,
             actor=entry.actor,
             commit_id=entry.head.commit.graph_commit_id,
             message=entry.head.commit.message,

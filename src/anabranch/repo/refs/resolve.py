@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from itertools import islice, takewhile
 
 from anabranch.errors import (
@@ -18,8 +18,10 @@ from anabranch.repo.log.clocks import StampedAhead, find_stamped_ahead
 from anabranch.repo.log.collected import refuse_collected, require_uncollected
 from anabranch.repo.log.entries import CommitRecord, GraphCommit, LogEntry
 from anabranch.repo.log.store import RepoStore
+from anabranch.repo.log.times import to_microseconds
 from anabranch.repo.log.view import View
-from anabranch.repo.refs.tags import TagInfo, find_tag
+from anabranch.repo.refs.tags import TagInfo, find_tag, list_similar_tags
+from anabranch.suggestions import suggest
 
 __all__ = ["Resolved", "is_made_by", "refuse_internal", "require_kept", "require_published", "resolve"]
 
@@ -97,9 +99,9 @@ def _resolve_name(name: str, records: RepoStore) -> Resolved:
         return Resolved.of_commit(record)
     if entry is not None:
         records.heads.get(branch)  # raises, because the branch is deleted
-    raise BranchNotFoundError(
-        f"there is no branch, tag or commit '{name}'", hint="list the branches, tags and commits to see which exist"
-    )
+    similar = [*records.heads.list_similar(name), *list_similar_tags(records, name)]
+    hint = suggest(name, similar, "list the branches, tags and commits to see which exist")
+    raise BranchNotFoundError(f"there is no branch, tag or commit '{name}'", hint=hint)
 
 
 def _find_tag(name: str, records: RepoStore) -> TagInfo | None:
@@ -176,7 +178,7 @@ def _entry_at(ref: Ref, records: RepoStore) -> LogEntry:
     wanted = _microseconds(ref)
     head = records.heads.find(BranchName.parse(ref.name))
     if head is None:
-        raise BranchNotFoundError(f"there is no branch '{ref.name}'", hint="list the branches to see which exist")
+        raise BranchNotFoundError(f"there is no branch '{ref.name}'", hint=records.heads.hint_for(BranchName(ref.name)))
     low = _last(records, head, 0, lambda entry: entry.at <= wanted)
     if 0 < low < head.number and (ahead := _find_ahead(records, head, low)) is not None:
         low = _last(records, head, low, lambda entry: ahead.is_made_by(entry, wanted))
@@ -218,4 +220,4 @@ def _microseconds(ref: Ref) -> int:
             f"{ref.at!r} in the ref {str(ref)!r} is not a time", hint="write it like 2026-11-15T10:00:00Z"
         ) from None
     aware = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
-    return (aware - datetime.fromtimestamp(0, UTC)) // timedelta(microseconds=1)
+    return to_microseconds(aware)

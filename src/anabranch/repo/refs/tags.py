@@ -1,6 +1,6 @@
 """Tags of the repository: names that do not move, each a numbered log, so that deleting and re-creating never cross."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -16,7 +16,9 @@ from anabranch.repo.log import codec, validation
 from anabranch.repo.log.collected import require_uncollected
 from anabranch.repo.log.numbered import NumberedLog
 from anabranch.repo.log.store import RepoStore
+from anabranch.repo.log.times import to_datetime, to_text
 from anabranch.storage import documents, in_parallel
+from anabranch.suggestions import closest, suggest
 
 __all__ = [
     "TAGS",
@@ -27,6 +29,7 @@ __all__ = [
     "find_tag",
     "get_tag",
     "is_tag",
+    "list_similar_tags",
     "iter_tagged_since",
     "list_tags",
 ]
@@ -45,6 +48,20 @@ class TagInfo:
     created_by: str | None
     number: int
     is_deleted: bool = False
+
+    @property
+    def created(self) -> datetime:
+        """The time at which the tag was created, in UTC."""
+        return to_datetime(self.created_at)
+
+    def _repr_row_(self) -> Mapping[str, object]:
+        return {
+            "tag": self.name,
+            "commit": self.commit_id,
+            "created": to_text(self.created),
+            "created by": self.created_by,
+            "description": self.description,
+        }
 
 
 def create_tag(records: RepoStore, name: TagName, *, commit_id: str, description: str) -> TagInfo:
@@ -99,12 +116,28 @@ def is_tag(records: RepoStore, name: TagName) -> bool:
 def get_tag(records: RepoStore, name: TagName) -> TagInfo:
     tag = find_tag(records, name)
     if tag is None:
-        raise TagNotFoundError(f"there is no tag '{name}'", hint="list the tags to see which exist")
+        hint = suggest(str(name), list_similar_tags(records, str(name)), "list the tags to see which exist")
+        raise TagNotFoundError(f"there is no tag '{name}'", hint=hint)
     return tag
 
 
 def list_tags(records: RepoStore) -> tuple[TagInfo, ...]:
-    names = sorted(folder.rpartition("/")[2] for folder in records.context.store.list_folders(TAGS))
+    return _read_tags(records, _list_names(records))
+
+
+def list_similar_tags(records: RepoStore, name: str) -> list[str]:
+    """List the tags whose names are most like a name, for a hint. It costs one list and reads three tags at most."""
+    try:
+        return [tag.name for tag in _read_tags(records, closest(name, _list_names(records), n=3))]
+    except AnabranchError:
+        return []  # the error that the hint is for matters more
+
+
+def _list_names(records: RepoStore) -> list[str]:
+    return sorted(folder.rpartition("/")[2] for folder in records.context.store.list_folders(TAGS))
+
+
+def _read_tags(records: RepoStore, names: Sequence[str]) -> tuple[TagInfo, ...]:
     found = in_parallel(lambda name: find_tag(records, TagName(name)), names)
     return tuple(tag for tag in found if tag is not None)
 

@@ -6,6 +6,7 @@ it began, each commit inside it, that it is being published, and how it ended.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
 
 from anabranch.errors import (
@@ -34,6 +35,7 @@ from anabranch.repo.log.heads import Decide
 from anabranch.repo.log.history_tables import commits_since
 from anabranch.repo.log.making import pin_view
 from anabranch.repo.log.store import RepoStore
+from anabranch.repo.log.times import to_datetime, to_text
 from anabranch.repo.log.view import View
 from anabranch.repo.refs.branches import newest_entry
 from anabranch.repo.refs.protection import refuse_protected
@@ -86,6 +88,26 @@ class RunInfo:
     changed_at: int
     commit_id: str | None
     error: str | None
+
+    @property
+    def begun(self) -> datetime:
+        """The time at which the run began, in UTC."""
+        return to_datetime(self.begun_at)
+
+    @property
+    def changed(self) -> datetime:
+        """The time of the last change of the run, in UTC."""
+        return to_datetime(self.changed_at)
+
+    def _repr_row_(self) -> Mapping[str, object]:
+        return {
+            "run": self.id,
+            "target": self.target,
+            "state": self.state,
+            "begun": to_text(self.begun),
+            "begun by": self.begun_by,
+            "message": self.message,
+        }
 
 
 def run_state(entry: LogEntry) -> RunState:

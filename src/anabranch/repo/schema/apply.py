@@ -159,7 +159,7 @@ def _check_table(steps: Iterable[Step], tables: Mapping[str, Table], current: Ma
 
 
 def _check_no_nulls(step: ChangeNullability, table: Table, *, column: str) -> None:
-    nulls = table.count_rows(filter=f"`{column}` IS NULL")
+    nulls = table.count_rows(where=f"`{column}` IS NULL")
     if nulls:
         raise SchemaMismatchError(
             f"tables.{step.table}.columns.{step.column}: cannot set not null, because the column holds {nulls} nulls",

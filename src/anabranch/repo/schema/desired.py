@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from anabranch.errors import InvalidInputError, InvalidSchemaError
+from anabranch.format.arguments import listed_columns
 from anabranch.format.staging import IndexKind
 from anabranch.format.staging.fields import check_column_names
 from anabranch.ids import TableKey
@@ -16,6 +17,7 @@ from anabranch.repo.schema.state import Column, Index, SchemaState, TableSchema
 from anabranch.repo.schema.types import canonical_type
 from anabranch.repo.write.homes import check_primary_key
 from anabranch.storage import open_files
+from anabranch.suggestions import suggest
 
 __all__ = ["Desired", "read_desired"]
 
@@ -232,7 +234,8 @@ def _known_column(node: Node, columns: tuple[Column, ...]) -> Column:
     name = node.text()
     column = next((column for column in columns if column.name == name), None)
     if column is None:
-        node.fail(f"there is no column {name!r}", hint=f"the columns are {', '.join(c.name for c in columns)}")
+        known = [column.name for column in columns]
+        node.fail(f"there is no column {name!r}", hint=suggest(name, known, listed_columns(known)))
     return column
 
 

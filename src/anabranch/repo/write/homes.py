@@ -14,6 +14,7 @@ from anabranch.errors import (
     WriteConflictError,
 )
 from anabranch.format import scan, staging
+from anabranch.format.arguments import listed_columns
 from anabranch.format.home import Home
 from anabranch.format.staging import Pin
 from anabranch.format.tags import mark_managed
@@ -23,6 +24,7 @@ from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import TableEntry, TableMap
 from anabranch.repo.write.removal import is_being_removed
 from anabranch.repo.write.staged_table import StagedTable, one_time_step
+from anabranch.suggestions import suggest
 
 __all__ = [
     "check_primary_key",
@@ -147,7 +149,7 @@ def check_primary_key(key: TableKey, schema: pa.Schema, primary_key: Sequence[st
         if name not in schema.names:
             raise SchemaMismatchError(
                 f"the primary key of '{key}' names the column {name!r}, which is not there",
-                hint=f"the columns are {', '.join(schema.names)}",
+                hint=suggest(name, schema.names, listed_columns(schema.names)),
             )
         if not _can_be_key(schema.field(name).type):
             raise InvalidInputError(

@@ -10,6 +10,7 @@ from anabranch.repo.log.store import RepoStore
 from anabranch.repo.log.view import View
 from anabranch.repo.write.homes import owns
 from anabranch.repo.write.publish import Published, publish
+from anabranch.suggestions import suggest
 
 __all__ = ["TableDrift", "branch_drift", "freeze_branch", "pull_table"]
 
@@ -38,10 +39,12 @@ def pull_table(records: RepoStore, branch: BranchName, key: TableKey) -> Publish
 
 
 def _require(records: RepoStore, entry: LogEntry, key: TableKey) -> None:
-    if View.now(records, entry).find_table(records.commits, key) is None:
+    shown = View.now(records, entry)
+    if shown.find_table(records.commits, key) is None:
+        known = map(str, shown.tables(records.commits))
         raise TableNotFoundError(
             f"there is no table '{key}' on branch '{entry.branch}' nor where it would be pulled from",
-            hint="list the tables to see which exist",
+            hint=suggest(str(key), known, "list the tables to see which exist"),
         )
 
 

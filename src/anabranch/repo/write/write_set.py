@@ -8,6 +8,7 @@ from anabranch.repo.log.store import RepoStore
 from anabranch.repo.log.view import View, find_main
 from anabranch.repo.write.homes import draft_existing, owns, refuse_shared_home
 from anabranch.repo.write.staged_table import StagedTable, Step, replayed
+from anabranch.suggestions import suggest
 
 __all__ = ["WriteSet"]
 
@@ -53,7 +54,7 @@ class WriteSet:
         if not self.has(key):
             raise TableNotFoundError(
                 f"there is no table '{key}' on branch '{self.head.branch}'",
-                hint="create it, or list the tables to see which exist",
+                hint=suggest(str(key), map(str, self.table_keys()), "create it, or list the tables to see which exist"),
             )
         return self._tables[key]
 

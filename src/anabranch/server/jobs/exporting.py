@@ -69,7 +69,7 @@ class Exports:
                         snapshot,
                         str(key),
                         _target_of(folder / name),
-                        Selection(columns=request.columns, filter=request.filter, limit=request.limit),
+                        Selection(columns=request.columns, where=request.filter, limit=request.limit),
                         overwrite=False,
                         csv=csv,
                         on_progress=telling(report),

@@ -12,6 +12,7 @@ from anabranch.spark.gateway.names import TableName, branch_of, name_of, new_nam
 from anabranch.spark.gateway.requests import Request
 from anabranch.spark.gateway.scans import size_of
 from anabranch.spark.gateway.values import pin_to_json
+from anabranch.suggestions import suggest
 
 __all__ = ["alter_table", "create_table", "drop_table", "list_tables", "load_table", "rename_table"]
 
@@ -31,9 +32,8 @@ def load_table(request: Request) -> dict[str, Any]:
     commits = request.get("commits", {})
     snapshot = request.repository.published_snapshot_of(commits.get(name.ref, name.ref))
     if str(name.key) not in snapshot:
-        raise TableNotFoundError(
-            f"there is no table '{name.key}' in '{name.ref}'", hint="list the tables with SHOW TABLES"
-        )
+        hint = suggest(str(name.key), snapshot, "list the tables with SHOW TABLES")
+        raise TableNotFoundError(f"there is no table '{name.key}' in '{name.ref}'", hint=hint)
     # The commit of a live branch does not say which tables of main it shows.
     is_pinned = snapshot.main_commit_id is None
     if name.metadata is not None:

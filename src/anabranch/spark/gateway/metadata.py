@@ -121,7 +121,7 @@ def read_metadata(request: Request) -> None:
             batches = _only_inserted(batches, source.key, skip_others=mode == "skip")
     elif kind == _NEAREST:
         wanted = _parse_nearest(request["options"])
-        found = source.snapshot[source.key].nearest(wanted.column, wanted.vector, k=wanted.k, filter=wanted.filter)
+        found = source.snapshot[source.key].nearest(wanted.column, wanted.vector, k=wanted.k, where=wanted.filter)
         batches = iter(found.to_batches())
     else:
         table = _TABLES[kind]

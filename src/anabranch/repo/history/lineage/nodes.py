@@ -1,12 +1,12 @@
 """Nodes and edges of a lineage: tables, the pipelines and commits that made them, and the flow of data."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 
-__all__ = ["EdgeKind", "LineageEdge", "LineageNode", "NodeKind"]
+from anabranch.repo.log.times import to_datetime
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+__all__ = ["EdgeKind", "LineageEdge", "LineageNode", "NodeKind"]
 
 
 class NodeKind(StrEnum):
@@ -48,6 +48,11 @@ class LineageNode:
     write: str | None = None
 
     @property
+    def created(self) -> datetime:
+        """The time of the newest commit, in UTC."""
+        return to_datetime(self.created_at)
+
+    @property
     def about(self) -> str:
         """A short description besides the name, such as the number of rows or commits."""
         match self.kind:
@@ -60,8 +65,7 @@ class LineageNode:
 
     def _counted(self, first: str, noun: str) -> str:
         times = f"{self.commits:,} {noun}" if self.commits > 1 else ""
-        moment = _EPOCH + timedelta(microseconds=self.created_at)
-        return " · ".join(filter(None, (first, times, moment.strftime("%Y-%m-%d %H:%M"))))
+        return " · ".join(filter(None, (first, times, self.created.strftime("%Y-%m-%d %H:%M"))))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from anabranch.repo.history.lineage.provenance import OutputRecord, PipelineReco
 from anabranch.repo.history.table_line import TableChange, iter_table_changes
 from anabranch.repo.log.entries import CommitKind, CommitRecord, GraphCommit, TableEntry
 from anabranch.repo.log.store import RepoStore
+from anabranch.suggestions import suggest
 
 __all__ = ["trace_lineage"]
 
@@ -44,7 +45,7 @@ def trace_lineage(records: RepoStore, record: CommitRecord, key: TableKey) -> Li
     if records.commits.find_table(record, key) is None:
         raise TableNotFoundError(
             f"there is no table '{key}' in the commit {record.commit.graph_commit_id}",
-            hint="list the tables of the commit",
+            hint=suggest(str(key), map(str, records.commits.tables_of(record)), "list the tables of the commit"),
         )
     tracer = _Tracer(records)
     tracer.visit(key, record)

@@ -32,11 +32,12 @@ def _load(call: Call) -> Rows:
 
 
 def _export(call: Call) -> Rows:
-    options = ("format", "columns", "filter", "limit", "overwrite", "delimiter", "header")
+    options = ("format", "columns", "limit", "overwrite", "delimiter", "header")
     report = call.repository.export(
         call["table"],
         call["target"],
         ref=call.get("ref", call.branch),
+        where=call.get("filter", None),
         **{name: call[name] for name in options if name in call.arguments},
     )
     return [

@@ -1,0 +1,90 @@
+"""How values print: tables of text in a terminal, tables of HTML in a notebook.
+
+Everything here is text that users or other writers chose, so control characters and HTML are escaped.
+"""
+
+import html
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol, SupportsIndex, TypeVar, overload
+
+__all__ = ["MAX_ROWS", "Listed", "Listing", "html_table", "some_of", "text_table"]
+
+# A listing of more rows prints only the first.
+MAX_ROWS = 50
+_MAX_TEXT = 60
+_MAX_HTML = 300
+_MAX_NAMES = 10
+
+
+class Listed(Protocol):
+    """A value that a `Listing` prints as one row."""
+
+    def _repr_row_(self) -> Mapping[str, object]:
+        """Return the cells of the row by the names of their columns."""
+        ...
+
+
+T = TypeVar("T", bound=Listed)
+
+
+class Listing(list[T]):
+    """A list that prints as a table, in a terminal and in a notebook. In all else it is an ordinary list."""
+
+    @overload
+    def __getitem__(self, at: SupportsIndex) -> T: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> "Listing[T]": ...
+
+    def __getitem__(self, at: SupportsIndex | slice) -> "T | Listing[T]":
+        if isinstance(at, slice):
+            return Listing(super().__getitem__(at))
+        return super().__getitem__(at)
+
+    def __repr__(self) -> str:
+        return text_table(*self._cells(), more=len(self) - MAX_ROWS) if self else "[]"
+
+    def _repr_html_(self) -> str:
+        return html_table(*self._cells(), more=len(self) - MAX_ROWS)
+
+    def _cells(self) -> tuple[Sequence[str], list[list[object]]]:
+        rows = [item._repr_row_() for item in super().__getitem__(slice(MAX_ROWS))]
+        return list(rows[0]) if rows else [], [list(row.values()) for row in rows]
+
+
+def text_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str = "", more: int = 0) -> str:
+    """Return rows as lines of text below a title, in columns of equal width. `more` rows are not shown."""
+    lines = [list(columns), *([_cell(value, most=_MAX_TEXT) for value in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    texts = ["   ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
+    return "\n".join([*([_cell(title, most=_MAX_HTML)] if title else []), *texts, *_more(more)])
+
+
+def html_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str = "", more: int = 0) -> str:
+    """Return rows as an HTML table with a caption. `more` rows are not shown."""
+    caption = f"<caption>{html.escape(_cell(title, most=_MAX_HTML))}</caption>" if title else ""
+    heads = "".join(f"<th>{html.escape(_cell(name, most=_MAX_HTML))}</th>" for name in columns)
+    cells = ("".join(f"<td>{html.escape(_cell(value, most=_MAX_HTML))}</td>" for value in row) for row in rows)
+    body = "".join(f"<tr>{row}</tr>" for row in cells)
+    notes = "".join(f"<p>{note}</p>" for note in _more(more))
+    return f"<table>{caption}<thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>{notes}"
+
+
+def some_of(names: Sequence[str]) -> str:
+    """Return a list of names as text; of many, only the first."""
+    shown = ", ".join(map(repr, names[:_MAX_NAMES]))
+    more = len(names) - _MAX_NAMES
+    return f"[{shown}, ... {more} more]" if more > 0 else f"[{shown}]"
+
+
+def _cell(value: object, *, most: int) -> str:
+    """Return a value as one line of printable text."""
+    text = "" if value is None else str(value).strip().partition("\n")[0]
+    text = text if len(text) <= most else text[: most - 3] + "..."
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
+    )
+
+
+def _more(more: int) -> list[str]:
+    return [f"... and {more} more"] if more > 0 else []

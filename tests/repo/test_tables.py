@@ -1,0 +1,150 @@
+"""Tables of a repository by their keys: `repo.table`, `repo[key]`, and other libraries that read them."""
+
+import sys
+from collections.abc import Iterator
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import anabranch as ab
+from anabranch.errors import InvalidInputError, InvalidNameError, MissingDependencyError, TableNotFoundError
+from anabranch.repo.snapshot import Table
+from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, another, append, ids, table
+
+
+@pytest.mark.s3
+def test_a_table_is_read_by_its_key(lake: ab.Repository) -> None:
+    orders = lake[ORDERS]
+    assert isinstance(orders, Table)
+    assert (orders.key, len(orders), orders.columns, orders.schema) == (ORDERS, 3, ("id", "v"), SCHEMA)
+    assert orders.to_arrow() == table(1, 2, 3)
+    assert lake.table(ORDERS).to_arrow() == table(1, 2, 3)
+
+
+def test_a_table_is_read_at_any_ref(lake: ab.Repository) -> None:
+    lake.branch_create("dev")
+    append(lake, 4, branch="dev")
+    assert [len(lake.table(ORDERS, ref)) for ref in ("main", "dev", "dev~1")] == [3, 4, 3]
+    assert len(lake.table(ORDERS, ref="dev")) == 4
+    with pytest.raises(TableNotFoundError):
+        lake.table(ORDERS, "main~1")
+
+
+def test_a_table_without_a_ref_is_that_of_the_bound_branch_as_it_is_now(lake: ab.Repository) -> None:
+    before, snapshot = lake[ORDERS], lake.snapshot()
+    append(another(lake), 4)
+    assert lake.snapshot() is snapshot, "a snapshot stays"
+    assert ids(lake[ORDERS]) == [1, 2, 3, 4]
+    assert ids(lake.table(ORDERS)) == [1, 2, 3, 4]
+    assert ids(before) == [1, 2, 3], "and so does a table"
+    lake.branch_create("dev")
+    append(lake, 5, branch="dev")
+    lake.sync_branch("dev")
+    assert ids(lake[ORDERS]) == [1, 2, 3, 4, 5]
+
+
+def test_tables_lists_the_keys_of_a_ref(lake: ab.Repository) -> None:
+    assert lake.tables() == [CUSTOMERS, ORDERS]
+    assert lake.tables("main~1") == []
+    assert list(lake) == [CUSTOMERS, ORDERS]
+    assert ORDERS in lake
+    assert "s.none" not in lake
+    assert 7 not in lake
+
+
+def test_wrong_keys_and_refs_are_refused(lake: ab.Repository) -> None:
+    with pytest.raises(KeyError):
+        lake["s.none"]
+    with pytest.raises(InvalidNameError, match="'orders' is not of the form"):
+        lake["orders"]
+    with pytest.raises(InvalidNameError, match="ref"):
+        lake.table(ORDERS, "")
+
+
+def test_head_reads_the_first_rows(lake: ab.Repository) -> None:
+    orders = lake[ORDERS]
+    assert orders.head() == table(1, 2, 3)
+    assert orders.head(2) == table(1, 2)
+    assert orders.head(n=0) == SCHEMA.empty_table()
+    with pytest.raises(InvalidInputError, match="limit -1 is negative"):
+        orders.head(-1)
+
+
+@pytest.mark.s3
+def test_arrow_polars_and_duckdb_read_a_table_directly(lake: ab.Repository) -> None:
+    append(lake, 4, 5)
+    orders = lake[ORDERS]
+    expected = table(1, 2, 3, 4, 5)
+    assert pa.table(orders) == expected
+    assert pa.RecordBatchReader.from_stream(orders).read_all() == expected
+    assert pl.DataFrame(orders).rows() == pl.DataFrame(expected).rows()
+    with duckdb.connect() as connection:
+        found = connection.sql("SELECT max(id), count(*), any_value(v) FILTER (WHERE id = 4) FROM orders").fetchall()
+    assert found == [(5, 5, "d")]
+
+
+def test_a_stream_is_cast_to_the_schema_that_its_reader_requests(lake: ab.Repository) -> None:
+    wanted = pa.schema([("id", pa.float64()), ("v", pa.large_string())])
+    assert pa.table(lake[ORDERS], schema=wanted).schema == wanted
+
+
+def test_a_table_is_written_to_another_one(lake: ab.Repository) -> None:
+    with lake.transaction() as tx:
+        tx.create_table("s.copy", SCHEMA)
+        tx.append("s.copy", lake[ORDERS])
+    assert ids(lake, "s.copy") == [1, 2, 3]
+
+
+def test_a_stream_reads_batch_by_batch(repo: ab.Repository) -> None:
+    """A reader that stops after one batch has not loaded the table."""
+    rows = 400_000
+    wide = pa.table({"id": pa.array(range(rows)), "v": pa.array(["x" * 100] * rows)})
+    with repo.transaction() as tx:
+        tx.create_table("s.wide", wide.schema)
+        tx.append("s.wide", wide)
+    found = repo["s.wide"]
+    pa.RecordBatchReader.from_stream(found).close()  # whatever is loaded once, is
+    before = pa.total_allocated_bytes()
+    reader = pa.RecordBatchReader.from_stream(found)
+    first = reader.read_next_batch()
+    assert 0 < first.num_rows < rows / 10
+    assert pa.total_allocated_bytes() - before < wide.nbytes / 4
+    reader.close()
+
+
+def test_every_read_of_a_stream_begins_at_the_first_row(lake: ab.Repository) -> None:
+    orders = lake[ORDERS]
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        return iter(pa.RecordBatchReader.from_stream(orders))
+
+    assert pa.Table.from_batches(batches()) == pa.Table.from_batches(batches()) == table(1, 2, 3)
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_a_missing_library_is_named_with_the_way_out(
+    lake: ab.Repository, monkeypatch: pytest.MonkeyPatch, library: str
+) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(MissingDependencyError, match=f"{library} is not installed; run 'pip install {library}', or"):
+        getattr(lake[ORDERS], f"to_{library}")()
+
+
+def test_lists_are_lists(lake: ab.Repository) -> None:
+    lake.tag_create("v1")
+    lake.branch_create_from("main", "live", mode="live")
+    found = (
+        lake.tables(),
+        lake.list_commits(),
+        lake.branch_list(),
+        lake.tag_list(),
+        lake.run_list(),
+        lake.reflog(),
+        lake.entity_history(ORDERS, 1),
+        lake.branch_drift("live"),
+        lake.list_foreign_writes(),
+        lake.clone_list(),
+    )
+    assert all(isinstance(one, list) for one in found)
