@@ -244,6 +244,19 @@ def test_history_goes_through_changes_of_the_columns(lake: ab.Repository) -> Non
     ]
 
 
+def test_history_of_a_row_begins_when_its_key_became_the_key(repo: ab.Repository) -> None:
+    with repo.transaction(message="first") as tx:
+        tx.create_table("s.t", pa.schema([("a", pa.int64()), ("b", pa.int64())]), primary_key=["a"])
+        tx.append("s.t", pa.table({"a": [1, 5], "b": [5, 6]}))
+    with repo.transaction(message="another key") as tx:
+        tx.set_primary_key("s.t", ["b"])  # no data is written, so the Lance version stays the same
+    found = repo.entity_history("s.t", 5)
+    assert [(change.commit.message, change.before, change.after) for change in found] == [
+        ("another key", {"a": 5, "b": 6}, {"a": 1, "b": 5}),
+        ("first", None, {"a": 5, "b": 6}),
+    ]
+
+
 def test_history_of_a_value_that_is_no_number_has_no_changes_of_its_own(repo: ab.Repository) -> None:
     schema = pa.schema([("id", pa.int64()), ("x", pa.float64()), ("xs", pa.list_(pa.float64()))])
     nan = float("nan")

@@ -13,7 +13,7 @@ from anabranch.pipelines.definition import PipelineDefinition
 from anabranch.pipelines.graph import chosen_outputs, steps_before
 from anabranch.pipelines.incremental import find_last_builds, seen_input
 from anabranch.repo.history.lineage.provenance import PipelineRecord
-from anabranch.repo.log.entries import GraphCommit
+from anabranch.repo.log.entries import GraphCommit, StateId
 from anabranch.repo.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -146,14 +146,11 @@ def _has_changed(output: Output, build: GraphCommit, repo: "Repository", snapsho
     return any(_state_of(snapshot, key) != _seen_state(repo, build, key) for key in output.inputs)
 
 
-def _state_of(snapshot: Snapshot, key: str) -> tuple[str, str | None, int] | None:
-    if key not in snapshot:
-        return None
-    entry = snapshot[key].entry
-    return entry.dataset, entry.home, entry.version
+def _state_of(snapshot: Snapshot, key: str) -> StateId | None:
+    return snapshot[key].entry.state if key in snapshot else None
 
 
-def _seen_state(repo: "Repository", build: GraphCommit, key: str) -> tuple[str, str | None, int] | None:
+def _seen_state(repo: "Repository", build: GraphCommit, key: str) -> StateId | None:
     try:
         return _state_of(seen_input(repo, build, key), key)
     except NotFoundError:

@@ -11,7 +11,7 @@ from anabranch.format.names import manifest_path
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.doctor.findings import Case, FindingKind, Placement, RepositoryFinding
 from anabranch.repo.doctor.inventory import Inventory
-from anabranch.repo.log.entries import LogEntry, TableEntry
+from anabranch.repo.log.entries import LogEntry, TableEntry, is_same_state
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.write.homes import owns
 from anabranch.repo.write.settle import settle_table
@@ -44,7 +44,7 @@ def _iter_written(records: RepoStore, head: LogEntry) -> Iterator[tuple[TableKey
     homes = Counter((entry.dataset, entry.home) for entry in tables.values())
     for key, entry in sorted(tables.items()):
         # A table that is unchanged since the branch was created may lie in a home of an earlier branch of this name.
-        is_unchanged = at_creation.get(key) == entry
+        is_unchanged = is_same_state(at_creation.get(key), entry)
         if owns(head.branch, entry.home) and homes[entry.dataset, entry.home] == 1 and not is_unchanged:
             yield key, entry
 

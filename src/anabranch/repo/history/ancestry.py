@@ -7,7 +7,15 @@ from heapq import heappop, heappush, heapreplace
 from itertools import chain
 
 from anabranch.ids import BranchName, TableKey
-from anabranch.repo.log.entries import BranchState, CommitKind, CommitRecord, GraphCommit, Origin, TableEntry
+from anabranch.repo.log.entries import (
+    BranchState,
+    CommitKind,
+    CommitRecord,
+    GraphCommit,
+    Origin,
+    TableEntry,
+    is_same_state,
+)
 from anabranch.repo.log.store import RepoStore
 
 __all__ = ["Ancestry", "TableBase", "find_merge_bases", "is_ancestor"]
@@ -134,7 +142,7 @@ class Ancestry:
         """Yield the first base of each table state, without the states that are ancestors of another base."""
         kept: list[TableBase] = []
         for base in bases:
-            if all(not _is_same(base.entry, other.entry) for other in kept):
+            if all(not is_same_state(base.entry, other.entry) for other in kept):
                 kept.append(base)
         for base in kept:
             others = [other for other in kept if other is not base]
@@ -144,7 +152,7 @@ class Ancestry:
     def _is_before(self, base: TableBase, other: TableBase, key: TableKey) -> bool:
         ours, theirs = (self._read(each.commit.graph_commit_id) for each in (base, other))
         lower = self.find_table_bases(ours, theirs, key)
-        return len(lower) == 1 and _is_same(lower[0].entry, base.entry)
+        return len(lower) == 1 and is_same_state(lower[0].entry, base.entry)
 
     def _table_base(self, commit: GraphCommit, key: TableKey) -> TableBase:
         return TableBase(commit=commit, entry=self._entry(commit.graph_commit_id, key))
@@ -323,10 +331,3 @@ class _Queue:
 def _parents(origin: Origin) -> tuple[str, ...]:
     parents = (origin.commit.parent_commit_id, origin.commit.merged_parent_commit_id)
     return tuple(parent for parent in parents if parent is not None)
-
-
-def _is_same(one: TableEntry | None, other: TableEntry | None) -> bool:
-    """Return whether two entries are the same state of a table. Settling does not change the state."""
-    if one is None or other is None:
-        return one is other
-    return (one.dataset, one.home, one.version) == (other.dataset, other.home, other.version)

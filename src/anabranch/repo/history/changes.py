@@ -15,7 +15,7 @@ from anabranch.ids import MAIN, TableKey
 from anabranch.repo.history.comparing import RowComparer
 from anabranch.repo.history.diff import RowChange, TableCounts, TableDiff, find_renamed
 from anabranch.repo.history.table_line import TableChange
-from anabranch.repo.log.entries import CommitKind, CommitRecord, GraphCommit, TableEntry
+from anabranch.repo.log.entries import CommitKind, CommitRecord, GraphCommit, TableEntry, is_same_state
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.snapshot import Table
 from anabranch.storage.parallel import in_parallel
@@ -230,7 +230,7 @@ class TableFeed:
         for start in range(0, len(commits), _BATCH_SIZE):
             for record in in_parallel(self._read, commits[start : start + _BATCH_SIZE]):
                 after = self._find(record)
-                if after != before:
+                if not is_same_state(before, after):
                     yield TableChange(commit=record.commit, before=before, after=after)
                 before = after
 

@@ -275,7 +275,7 @@ def diff_snapshots(
             continue
         left = before[str(old_key)] if old_key in old else None
         right = after[str(key)] if key in new else None
-        if left is None or right is None or key in renamed or left.entry != right.entry:
+        if left is None or right is None or key in renamed or left.entry.state != right.entry.state:
             tables.append(TableDiff(str(key), before=left, after=right, load_comparer=load_comparer))
     return Diff(before, after, tuple(tables))
 

@@ -17,7 +17,7 @@ from anabranch.repo.history.table_line import TableChange, iter_table_changes
 from anabranch.repo.log.arguments import checked_limit
 from anabranch.repo.log.collected import collected_errors, refuse_collected
 from anabranch.repo.log.config import RepoConfig
-from anabranch.repo.log.entries import CommitRecord, GraphCommit, TableEntry
+from anabranch.repo.log.entries import CommitRecord, GraphCommit, StateId, TableEntry
 from anabranch.repo.log.store import RepoStore
 from anabranch.storage.parallel import in_parallel
 from anabranch.suggestions import suggest
@@ -25,8 +25,6 @@ from anabranch.suggestions import suggest
 __all__ = ["EntityChange", "find_entity", "list_entity_changes"]
 
 Row = dict[str, Any]
-# A state of a table: its dataset, home and version.
-State = tuple[str, str | None, int]
 
 # The number of changes of the table that are read in parallel.
 _BATCH_SIZE = 64
@@ -80,8 +78,8 @@ def list_entity_changes(
     """Return the changes of a row, newest first, along the first parents of a commit.
 
     A table is identified by its name: a rename deletes the row under the old name and inserts it under the new one. A
-    table that was dropped and created again is the same table. If the table had another key at some time, the row did
-    not exist then.
+    table that was dropped and created again is the same table. If the table had another key at some time, the row is
+    the one with these values in that key.
     """
     return list(islice(_iter_entity_changes(records, record, key, entity), checked_limit(limit, "changes")))
 
@@ -128,15 +126,16 @@ class _RowReader:
         # A wrong key raises here. Older states may have had another key, so it is not an error there.
         pin = _pin(context, newest)
         self._last = newest, find_row_beside(pin, self._key_at(newest), read_contents_of(pin), None)
-        self._known: dict[State, Row | None] = {_state(newest): self._last[1].row}
-        self._contents: dict[State, Contents | NotFoundError] = {}
+        self._known: dict[StateId, Row | None] = {newest.state: self._last[1].row}
+        self._contents: dict[StateId, Contents | NotFoundError] = {}
 
     def compare(self, changes: list[TableChange]) -> Iterator[EntityChange]:
         """Yield the changes of the table that changed the row."""
         entries = [entry for change in changes for entry in (change.after, change.before) if entry is not None]
-        missing = {_state(entry): entry for entry in entries if _state(entry) not in self._known}
+        missing = {entry.state: entry for entry in entries if entry.state not in self._known}
         # Keep only the states that this batch needs: of the previous batch, that is at most the oldest one.
-        self._known = {state: self._known[state] for state in map(_state, entries) if state in self._known}
+        needed = {entry.state for entry in entries}
+        self._known = {state: row for state, row in self._known.items() if state in needed}
         self._contents = dict(zip(missing, in_parallel(self._read_contents, missing.values()), strict=True))
         for change in changes:
             after, before = self._row(change.after), self._row(change.before)
@@ -152,7 +151,7 @@ class _RowReader:
     def _row(self, entry: TableEntry | None) -> Row | None:
         if entry is None:
             return None
-        state = _state(entry)
+        state = entry.state
         if state not in self._known:
             self._known[state] = self._read(entry, self._contents[state])
         return self._known[state]
@@ -178,10 +177,6 @@ class _RowReader:
 
 def _pin(context: RepoConfig, entry: TableEntry) -> Pin:
     return Pin(home=context.home_of(entry), version=entry.version)
-
-
-def _state(entry: TableEntry) -> State:
-    return entry.dataset, entry.home, entry.version
 
 
 def _key_values(key: TableKey, entry: TableEntry, entity: Any) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from anabranch.ids import MAIN, BranchName, TableKey
-from anabranch.repo.log.entries import CommitKind, CommitRecord, GraphCommit, TableEntry
+from anabranch.repo.log.entries import CommitKind, CommitRecord, GraphCommit, TableEntry, is_same_state
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.log.view import View
 from anabranch.storage.parallel import in_parallel
@@ -50,7 +50,7 @@ def iter_table_changes(records: RepoStore, record: CommitRecord, key: TableKey) 
     state, main_id = records.commits.find_table(record, key), record.main_id
     step = next(steps, None)
     while step is not None:
-        if state != step.after:
+        if not is_same_state(state, step.after):
             # The branch was live: main changed the table after this step.
             yield from _iter_unseen(_iter_main(records, key, main_id, newest=state, until=step.after), seen)
         older = next(steps, None)
@@ -80,8 +80,8 @@ def _iter_main(
     """Yield the changes of main from the state `newest` down to the state `until`, newest first."""
     start = records.heads.get(BranchName(MAIN)).head if main_id is None else records.commits.get(main_id)
     steps = _iter_steps(records, start, key)
-    step = next((step for step in steps if step.after == newest), None)
-    while step is not None and step.after != until:
+    step = next((step for step in steps if is_same_state(step.after, newest)), None)
+    while step is not None and not is_same_state(step.after, until):
         older = next(steps, None)
         yield TableChange(commit=step.commit, before=None if older is None else older.after, after=step.after)
         step = older

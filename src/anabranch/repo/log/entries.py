@@ -23,8 +23,10 @@ __all__ = [
     "Parent",
     "RunPhase",
     "RunState",
+    "StateId",
     "TableEntry",
     "TableMap",
+    "is_same_state",
 ]
 
 
@@ -90,6 +92,10 @@ class RunPhase(StrEnum):
     EXPIRED = "expired"
 
 
+# The dataset, home, version and primary key of a table. The key is not part of the Lance version.
+StateId = tuple[str, str | None, int, tuple[str, ...]]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableEntry:
     """One table in one snapshot: its dataset, home and version.
@@ -107,9 +113,16 @@ class TableEntry:
     forked_from: tuple[str | None, int] | None = None
 
     @property
-    def state(self) -> tuple[str, str | None, int]:
-        """Dataset, home and version: entries with the same state have the same rows and columns."""
-        return self.dataset, self.home, self.version
+    def state(self) -> StateId:
+        """What identifies the rows, columns and key. The other fields may differ, for example after a rename."""
+        return self.dataset, self.home, self.version, self.primary_key
+
+
+def is_same_state(one: TableEntry | None, other: TableEntry | None) -> bool:
+    """Return whether two entries have the same rows, columns and key, or both are None."""
+    if one is None or other is None:
+        return one is other
+    return one.state == other.state
 
 
 TableMap = Mapping[TableKey, TableEntry]

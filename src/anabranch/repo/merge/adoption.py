@@ -8,7 +8,7 @@ from anabranch.format import clone, staging
 from anabranch.format.home import Home
 from anabranch.format.staging import Pin
 from anabranch.ids import BranchName, TableKey
-from anabranch.repo.log.entries import Changes, CommitKind, LogEntry, TableEntry
+from anabranch.repo.log.entries import Changes, CommitKind, LogEntry, TableEntry, is_same_state
 from anabranch.repo.log.making import CommitSpec
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.log.view import View
@@ -102,7 +102,7 @@ def _publish(records: RepoStore, head: LogEntry, key: TableKey, entry: TableEntr
     before = View.now(records, head).find_table(records.commits, key)
 
     def rebase(newer: LogEntry) -> Changes:
-        if View.now(records, newer).find_table(records.commits, key) != before:
+        if not is_same_state(View.now(records, newer).find_table(records.commits, key), before):
             raise WriteConflictError(
                 f"table '{key}' was created concurrently by another commit", hint="pass another name"
             )

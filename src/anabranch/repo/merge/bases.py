@@ -9,12 +9,12 @@ import pyarrow.compute as pc
 
 from anabranch.ids import TableKey
 from anabranch.repo.history.ancestry import Ancestry, TableBase
-from anabranch.repo.log.entries import CommitRecord, TableEntry
+from anabranch.repo.log.entries import CommitRecord, TableEntry, is_same_state
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.merge.combiner import Combiner
 from anabranch.repo.merge.conflicts import Conflict
 from anabranch.repo.merge.resolve import Cells, Resolution, Strategy
-from anabranch.repo.merge.steps import MergeSteps, TableMatch, TableState, is_same_state
+from anabranch.repo.merge.steps import MergeSteps, TableMatch, TableState
 
 __all__ = ["Bases"]
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from anabranch.errors import CommitNotFoundError, InvalidInputError, WriteConflictError
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log.collected import require_uncollected
-from anabranch.repo.log.entries import Changes, CommitKind, CommitRecord, LogEntry, TableEntry, TableMap
+from anabranch.repo.log.entries import Changes, CommitKind, CommitRecord, LogEntry, TableEntry, TableMap, is_same_state
 from anabranch.repo.log.making import CommitSpec
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.log.view import View
@@ -46,7 +46,7 @@ def revert_commit(
     expected = records.heads.get(branch)
     if expected.state.is_live and commit.commit.branch == str(branch):
         tables = records.commits.tables_of(expected.head)
-        unchanged = (key for key in sides.followed if tables.get(key) == sides.after[key])
+        unchanged = (key for key in sides.followed if is_same_state(tables.get(key), sides.after[key]))
         spec = replace(spec, released=frozenset(unchanged))
     return _merge(records, expected, sides=(sides.after, sides.before), spec=spec, combiner=combiner)
 
@@ -113,7 +113,7 @@ def _merge(
                 f"branch '{entry.branch}' became {entry.state.mode} concurrently", hint="read the branch and try again"
             )
         tables = View.now(records, entry).tables(records.commits)
-        if any(tables.get(key) != before[key] for key in spec.released):
+        if not all(is_same_state(tables.get(key), before[key]) for key in spec.released):
             raise WriteConflictError(
                 f"branch '{entry.branch}' moved concurrently", hint="read the branch and try again"
             )
@@ -136,7 +136,7 @@ def _without(tables: Tables, released: Set[TableKey]) -> Tables:
 
 def _movable(branch: BranchName, tables: TableMap, before: Tables, after: Tables) -> dict[TableKey, TableEntry | None]:
     """Return the tables that are unchanged and only need a pointer to another version in a home of the branch."""
-    unchanged = [key for key in after if tables.get(key) == before[key]]
+    unchanged = [key for key in after if is_same_state(tables.get(key), before[key])]
     found = {key: after[key] for key in unchanged if _can_hold(branch, after[key])}
     # The home may belong to another table by now, because tables can be renamed. Two tables must not share a home.
     homes = Counter((entry.dataset, entry.home) for entry in {**tables, **found}.values() if entry is not None)

@@ -12,6 +12,7 @@ from anabranch.format.parts import Part, all_parts
 from anabranch.repo.history.comparing import RowComparer, RowMerge, RowSide
 from anabranch.repo.history.diff import RowChangeKind, TableDiff
 from anabranch.repo.log.config import RepoConfig
+from anabranch.repo.log.entries import StateId
 from anabranch.repo.merge.conflicts import Conflict, ConflictKind
 from anabranch.repo.merge.notes import MergedNotes, merge_notes
 from anabranch.repo.merge.resolve import Resolution
@@ -50,7 +51,7 @@ class _MatchedTable:
         self._source, self._target = planner.table(match.source), planner.table(match.target)
         self._side = planner.resolution.for_table(match.key)
         self._conflicts: list[Conflict] = []
-        self._differences: dict[tuple[str, str | None, int], Difference] = {}
+        self._differences: dict[StateId, Difference] = {}
 
     def plan(self) -> KeepTable | ReplaceTable | MergeTable:
         shape, notes = self._merge_shapes()

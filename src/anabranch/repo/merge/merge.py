@@ -8,7 +8,7 @@ from anabranch.errors import WriteConflictError
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.history.ancestry import Ancestry
 from anabranch.repo.log.collected import collected_errors
-from anabranch.repo.log.entries import Changes, CommitKind, CommitRecord, LogEntry, TableEntry
+from anabranch.repo.log.entries import Changes, CommitKind, CommitRecord, LogEntry, TableEntry, is_same_state
 from anabranch.repo.log.making import CommitSpec, Guard, Inspect
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.log.view import View, find_main
@@ -16,7 +16,6 @@ from anabranch.repo.merge.bases import Bases
 from anabranch.repo.merge.combiner import Combination, Combiner, Sides
 from anabranch.repo.merge.conflicts import Conflict
 from anabranch.repo.merge.plan import MergeOutcome, MergePlan, MergeResult, changes_table, plan_of
-from anabranch.repo.merge.steps import is_same_state
 from anabranch.repo.write.publish import Published, publish
 
 __all__ = ["BranchMerge", "MergedBranch", "iter_conflicts", "merge_branch", "plan_merge"]

@@ -21,6 +21,7 @@ from anabranch.repo.log.entries import (
     RunPhase,
     TableEntry,
     TableMap,
+    is_same_state,
 )
 from anabranch.repo.log.making import CommitSpec, Inspect
 from anabranch.repo.log.store import RepoStore
@@ -168,11 +169,6 @@ def _publish(
     return PublishedRun(commit=published.commit, published=published)
 
 
-def _is_unchanged(table: TableEntry | None, before: TableEntry | None) -> bool:
-    """Return whether a table has its old state, for example after two renames. Settling does not change the state."""
-    return table == before if table is None or before is None else replace(table, head=before.head) == before
-
-
 class _ToBeMerged:
     """Marks a table whose rows must be merged."""
 
@@ -193,7 +189,7 @@ class _Carrier:
         self._before = records.commits.tables_of(records.commits.get(run.origin))
         mine = records.commits.tables_of(entry.head)
         touched = ((key, mine.get(key)) for key in entry.state.own)
-        self._mine = {key: table for key, table in touched if not _is_unchanged(table, self._before.get(key))}
+        self._mine = {key: table for key, table in touched if not is_same_state(table, self._before.get(key))}
         self.carried: Changes = {}
 
     def carry(self, head: LogEntry) -> Changes:
@@ -232,7 +228,7 @@ class _Carrier:
         mine, before, theirs = self._mine[key], self._before.get(key), tables.get(key)
         if mine is not None and is_home_shared(mine, tables, besides=self._mine):
             return _TO_BE_MERGED
-        if theirs == before:
+        if is_same_state(theirs, before):
             return mine
         if mine is None or before is None or theirs is None or mine.primary_key != theirs.primary_key:
             return _TO_BE_MERGED

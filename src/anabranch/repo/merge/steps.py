@@ -12,7 +12,7 @@ from typing import ClassVar
 from anabranch.format.staging import Pin
 from anabranch.ids import TableKey
 from anabranch.repo.history.comparing import RowMerge, TableCounts
-from anabranch.repo.log.entries import TableEntry
+from anabranch.repo.log.entries import TableEntry, is_same_state
 from anabranch.repo.merge.conflicts import Conflict
 from anabranch.repo.merge.notes import MergedNotes
 from anabranch.repo.merge.resolve import Resolution
@@ -32,7 +32,6 @@ __all__ = [
     "TableMatch",
     "TableState",
     "TableStep",
-    "is_same_state",
 ]
 
 NO_ROWS = TableCounts(inserted=0, updated=0, deleted=0)
@@ -209,10 +208,3 @@ class MergeSteps:
     def has_conflicts(self) -> bool:
         """Whether there are conflicts already before rows are compared."""
         return bool(self.conflicts) or any(isinstance(step, _MatchedStep) and step.conflicts for step in self.steps)
-
-
-def is_same_state(one: TableEntry | None, other: TableEntry | None) -> bool:
-    """Return whether two entries have the same rows and the same key. Settling does not change the state."""
-    if one is None or other is None:
-        return one is other
-    return (one.state, one.primary_key) == (other.state, other.primary_key)

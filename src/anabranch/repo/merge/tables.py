@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 from anabranch.ids import TableKey
 from anabranch.repo.history.diff import find_renamed
-from anabranch.repo.log.entries import TableEntry, TableMap
+from anabranch.repo.log.entries import TableEntry, TableMap, is_same_state
 from anabranch.repo.merge.conflicts import Conflict, ConflictKind
 from anabranch.repo.merge.resolve import Resolution
-from anabranch.repo.merge.steps import AddTable, DropTable, RenameTable, TableMatch, TableState, is_same_state
+from anabranch.repo.merge.steps import AddTable, DropTable, RenameTable, TableMatch, TableState
 
 __all__ = ["PlannedTables", "plan_tables"]
 

@@ -9,7 +9,7 @@ from anabranch.errors import BusyError, InvalidInputError
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.log.arguments import checked_limit
 from anabranch.repo.log.collected import require_uncollected
-from anabranch.repo.log.entries import BranchEvent, LogEntry, TableEntry
+from anabranch.repo.log.entries import BranchEvent, LogEntry, TableEntry, is_same_state
 from anabranch.repo.log.making import pin_view
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.log.times import to_datetime, to_text
@@ -164,4 +164,4 @@ def _refuse_to_come_or_go(records: RepoStore, now: LogEntry, then: LogEntry) -> 
 def changed_tables(records: RepoStore, before: LogEntry, after: LogEntry) -> dict[TableKey, TableEntry | None]:
     """Return the tables that a movement changed, as they are after it."""
     old, new = records.commits.tables_of(before.head), records.commits.tables_of(after.head)
-    return {key: new.get(key) for key in old.keys() | new.keys() if old.get(key) != new.get(key)}
+    return {key: new.get(key) for key in old.keys() | new.keys() if not is_same_state(old.get(key), new.get(key))}

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from anabranch.errors import BranchNotFoundError, InvalidInputError, TableNotFoundError, WriteConflictError
 from anabranch.ids import MAIN, BranchName, TableKey
-from anabranch.repo.log.entries import Changes, CommitKind, CommitRecord, LogEntry, TableEntry
+from anabranch.repo.log.entries import Changes, CommitKind, CommitRecord, LogEntry, TableEntry, is_same_state
 from anabranch.repo.log.making import CommitSpec
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.log.view import View
@@ -31,7 +31,7 @@ def pull_table(records: RepoStore, branch: BranchName, key: TableKey) -> Publish
     theirs = records.commits.find_table(source, key)
     if theirs is None:
         _require(records, entry, key)
-    if records.commits.find_table(entry.head, key) == theirs:
+    if is_same_state(records.commits.find_table(entry.head, key), theirs):
         return None
     spec = CommitSpec(message=f"Pull {key}", kind=CommitKind.PULL, metadata={}, taken_from=source.commit)
     changes: Changes = {key: theirs}

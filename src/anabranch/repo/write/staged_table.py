@@ -60,8 +60,7 @@ class StagedTable:
         """Whether nothing differs from an entry, for example after a table was renamed and renamed back."""
         if self.origin == entry and all(step.name == "rename" for step in self.steps):
             return True  # a fork that nothing was staged on
-        state = self.dataset, self.pin.home.branch, self.pin.version
-        return (state, self.primary_key) == (entry.state, entry.primary_key)
+        return self.to_entry().state == entry.state
 
     def to_entry(self) -> TableEntry:
         return TableEntry(

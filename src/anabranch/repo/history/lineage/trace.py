@@ -9,7 +9,7 @@ from anabranch.repo.history.lineage.graph import Lineage
 from anabranch.repo.history.lineage.nodes import EdgeKind, LineageEdge, LineageNode, NodeKind
 from anabranch.repo.history.lineage.provenance import OutputRecord, PipelineRecord, made_by
 from anabranch.repo.history.table_line import TableChange, iter_table_changes
-from anabranch.repo.log.entries import CommitKind, CommitRecord, GraphCommit, TableEntry
+from anabranch.repo.log.entries import CommitKind, CommitRecord, GraphCommit, StateId, TableEntry, is_same_state
 from anabranch.repo.log.store import RepoStore
 from anabranch.suggestions import suggest
 
@@ -20,8 +20,8 @@ _MAINTENANCE = frozenset({CommitKind.COMPACT, CommitKind.INDEX, CommitKind.FREEZ
 _REBUILD = "rebuild"
 
 
-# One state of a table: its name, dataset, home and version.
-State = tuple[TableKey, str, str | None, int]
+# One state of a table under a name.
+State = tuple[TableKey, StateId]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class _Tracer:
         """Return the node of a table that was read at a commit, and queue the table for tracing."""
         entry = self._records.commits.find_table(record, key)
         if entry is not None:
-            self._pending.append(_Start(key, record, _state(key, entry)))
+            self._pending.append(_Start(key, record, (key, entry.state)))
         return self._table_node(key, record.commit, entry)
 
     def trace_all(self) -> None:
@@ -88,7 +88,7 @@ class _Tracer:
     def _trace(self, start: _Start) -> None:
         for change in iter_table_changes(self._records, start.record, start.key):
             if change.after is not None:
-                self._seen_states.add(_state(start.key, change.after))
+                self._seen_states.add((start.key, change.after.state))
             visited = start.key, change.commit.graph_commit_id
             if visited in self._seen_changes:
                 break
@@ -149,10 +149,10 @@ class _Tracer:
         if self._is_at(source, key, change.after):
             return True
         changes = iter_table_changes(self._records, source, key)
-        return any(_is_same(change.before, entry) for one in changes for entry in (one.after, one.before))
+        return any(is_same_state(change.before, entry) for one in changes for entry in (one.after, one.before))
 
     def _is_at(self, record: CommitRecord, key: TableKey, entry: TableEntry | None) -> bool:
-        return _is_same(self._records.commits.find_table(record, key), entry)
+        return is_same_state(self._records.commits.find_table(record, key), entry)
 
     def _find_old_name(self, key: TableKey, change: TableChange) -> tuple[TableKey, CommitRecord] | None:
         """Return the old name of a table that a commit renamed, and the parent commit. None if it was not renamed."""
@@ -232,14 +232,5 @@ class _Tracer:
         self.edges[LineageEdge(source=source, target=target, kind=kind)] = None
 
 
-def _state(key: TableKey, entry: TableEntry) -> State:
-    return key, entry.dataset, entry.home, entry.version
-
-
 def _table_id(key: TableKey) -> str:
     return f"{NodeKind.TABLE}:{key}"
-
-
-def _is_same(one: TableEntry | None, other: TableEntry | None) -> bool:
-    """Return whether two entries are the same state. Settling does not change the state."""
-    return one is not None and other is not None and replace(one, head=other.head) == other
