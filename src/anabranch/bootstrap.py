@@ -11,7 +11,7 @@ from anabranch.ids import MAIN
 from anabranch.repo.clone import clone, relocate
 from anabranch.repo.clone.relocate import Relocation
 from anabranch.repo.doctor.findings import RepositoryReport
-from anabranch.repo.history.comparing import LargeComparer, RowComparer
+from anabranch.repo.history.comparer import LargeComparer, RowComparer
 from anabranch.repo.io.values import Loader
 from anabranch.repo.log.clones import CloneKind
 from anabranch.repo.log.config import BRANCHES, RepoConfig

@@ -43,7 +43,7 @@
     │   ├── KeyConflictError
     │   ├── DestructiveChangeError
     │   ├── MergeConflictError
-    │   └── ForeignWriteError
+    │   └── ExternalWriteError
     ├── InvalidInputError    correct the call
     │   ├── BadRecordError
     │   ├── ForkError
@@ -107,9 +107,9 @@ __all__ = [
     "DatasetInUseError",
     "DatasetNotFoundError",
     "DestructiveChangeError",
+    "ExternalWriteError",
     "FileMissingError",
     "ForbiddenError",
-    "ForeignWriteError",
     "ForkError",
     "IdempotencyKeyReusedError",
     "InvalidExpressionError",
@@ -396,10 +396,10 @@ class DestructiveChangeError(ConflictError):
     code = "destructive_change"
 
 
-class ForeignWriteError(ConflictError):
+class ExternalWriteError(ConflictError):
     """Another Lance tool has written to the dataset (an external write)."""
 
-    code = "foreign_write"
+    code = "external_write"
 
 
 class InvalidInputError(AnabranchError):

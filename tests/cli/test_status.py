@@ -24,7 +24,7 @@ def test_the_document_tells_where_the_folder_is(cli: Run, lake: ab.Repository) -
         "version": 3,
         "tables": 2,
         "rows": 3,
-        "foreign_writes": [],
+        "external_writes": [],
     }
     assert (head["id"], head["message"]) == (lake.head_commit_id_for_branch("main"), "Add customers")
 
@@ -48,19 +48,19 @@ def test_another_branch_can_be_asked_about(cli: Run, lake: ab.Repository) -> Non
 def test_a_direct_write_is_shown_until_it_is_adopted_or_set_aside(cli: Run, lake: ab.Repository, place: Place) -> None:
     uri, options = lake.snapshot()[ORDERS].uri, place.storage_options or None
     lance.dataset(uri, storage_options=options).delete("id = 1")
-    (write,) = cli("status", "--json").document["foreign_writes"]
+    (write,) = cli("status", "--json").document["external_writes"]
     assert list(write) == ["table", "home", "problem"]
     assert (write["table"], write["home"]) == (ORDERS, "main")
     text = cli("status").out
     assert "written to by another tool" in text
     assert uri in text
-    assert cli("status", "-b", "dev", "--json").document["foreign_writes"] == []
+    assert cli("status", "-b", "dev", "--json").document["external_writes"] == []
     assert "'table adopt KEY' takes it in, 'table settle KEY --force' sets it aside" in text
-    assert cli("table", "settle", ORDERS, "--json").error["code"] == "foreign_write"
+    assert cli("table", "settle", ORDERS, "--json").error["code"] == "external_write"
     assert cli("table", "settle", ORDERS, "--force", "--json").document == {"table": ORDERS, "branch": "main"}
-    assert cli("status", "--json").document["foreign_writes"] == []
+    assert cli("status", "--json").document["external_writes"] == []
     lance.dataset(uri, storage_options=options).delete("id = 2")
-    assert len(cli("status", "--json").document["foreign_writes"]) == 1
+    assert len(cli("status", "--json").document["external_writes"]) == 1
     adopted = cli("table", "adopt", ORDERS, "--actor", "eve", "--json").document
     assert adopted == {
         "table": ORDERS,
@@ -69,7 +69,7 @@ def test_a_direct_write_is_shown_until_it_is_adopted_or_set_aside(cli: Run, lake
         "rows": 2,
     }
     assert lake.get_commit(adopted["commit_id"]).actor_id == "eve"
-    assert cli("status", "--json").document["foreign_writes"] == []
+    assert cli("status", "--json").document["external_writes"] == []
     assert cli("cat", ORDERS, "--where", "id = 2", "--json").document["rows"] == []
 
 

@@ -80,7 +80,7 @@ def run_history(place: Place, tmp_path: Path, course: Course, *, seed: int) -> J
 
 def _is_damage(found: RepositoryFinding) -> bool:
     """Whether it is more than what the killed left lying; to take an own write for a stranger's is damage, too."""
-    return found.severity is Severity.ERROR or found.kind is FindingKind.FOREIGN_WRITE
+    return found.severity is Severity.ERROR or found.kind is FindingKind.EXTERNAL_WRITE
 
 
 def assert_sound(judged: Judged, *, least: int) -> None:

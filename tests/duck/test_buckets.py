@@ -11,7 +11,7 @@ import pytest
 
 from anabranch.duck.comparing import DuckComparer, default_comparer, single_comparer
 from anabranch.format.difference import ColumnPair
-from anabranch.repo.history.comparing import ColumnTriple, RowComparison, RowMerge, TableCounts
+from anabranch.repo.history.comparer import ColumnTriple, RowComparison, RowMerge, TableCounts
 from anabranch.spark.packing import HeldRows
 from tests.duck.test_comparing import CASES, NOON, column
 

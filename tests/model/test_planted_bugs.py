@@ -83,7 +83,7 @@ BUGS: dict[str, tuple[str, str, Any, type[PairMachine]]] = {
     "a merge loses a row": ("anabranch.format.staging", "replace_rows", lose_inserted_row, MergingMachine),
     "an undo goes too far": ("anabranch.repo.refs.reflog", "_position_before", undo_two_movements, RepositoryMachine),
     "a live branch is stale": ("anabranch.repo.log.view", "find_main", show_older_main, MergingMachine),
-    "a rebase loses a commit": ("anabranch.repo.merge.rebasing", "_own_commits", lose_last_commit, MergingMachine),
+    "a rebase loses a commit": ("anabranch.repo.merge.rebase", "_own_commits", lose_last_commit, MergingMachine),
     "a run loses rows": ("anabranch.repo.merge.run_publish", "append_again", lose_appended_rows, RepositoryMachine),
     "one of two bases wins": ("anabranch.repo.merge.bases", "_NEITHER", prefer_one_base, MergingMachine),
 }

@@ -374,7 +374,7 @@ DAMAGES = [
     Damage(Kind.TORN_ENTRY, torn_tag, is_set_aside=True, lost=("v1",)),
     Damage(Kind.DAMAGED_ENTRY, torn_run),
     Damage(Kind.WRONG_HINT, wrong_hint, is_mended=True),
-    Damage(Kind.FOREIGN_WRITE, write_of_a_stranger),
+    Damage(Kind.EXTERNAL_WRITE, write_of_a_stranger),
     Damage(Kind.UNSETTLED_HOME, unsettled_home, is_mended=True),
     Damage(Kind.DAMAGED_HISTORY, torn_history, is_mended=True),
     Damage(Kind.DAMAGED_HISTORY, history_with_another_commit, is_mended=True),

@@ -9,7 +9,7 @@ import pytest
 import anabranch as ab
 from anabranch.errors import (
     DatasetNotFoundError,
-    ForeignWriteError,
+    ExternalWriteError,
     InvalidInputError,
     KeyConflictError,
     MergeConflictError,
@@ -64,14 +64,14 @@ def test_a_direct_write_is_kept_and_not_seen_through_the_repository(lake: ab.Rep
 def test_a_direct_write_is_reported_after_the_next_commit_and_stays_on_top(lake: ab.Repository, branch: str) -> None:
     strange_append(lake, branch, 99)
     commit_beside(lake, branch, 5)
-    assert [write.table for write in lake.foreign_writes] == [ORDERS]
-    assert "an external writer changed" in lake.foreign_writes[0].problem
+    assert [write.table for write in lake.external_writes] == [ORDERS]
+    assert "an external writer changed" in lake.external_writes[0].problem
     assert ids(lake.snapshot_of(branch)) == [1, 2, 3, 4, 5]
     assert sorted(raw(lake, ref=branch).to_table().column("id").to_pylist()) == [1, 2, 3, 4, 99]
     commit_beside(lake, branch, 6)
-    assert [write.table for write in lake.foreign_writes] == [ORDERS]
+    assert [write.table for write in lake.external_writes] == [ORDERS]
     append(lake, 30, branch=branch, key=CUSTOMERS)
-    assert lake.foreign_writes == ()
+    assert lake.external_writes == ()
 
 
 @pytest.mark.s3
@@ -85,7 +85,7 @@ def test_adopt_takes_a_direct_write_in_as_a_commit(lake: ab.Repository, branch: 
     assert lake.snapshot_of(branch)[ORDERS].count_rows() == 5
     assert ids(lake.snapshot_of(f"{branch}~1")) == [1, 2, 3, 4]
     append(lake, 5, branch=branch)
-    assert lake.foreign_writes == ()
+    assert lake.external_writes == ()
     assert rows(raw(lake, ref=branch)) == rows(lake.snapshot_of(branch)[ORDERS])
 
 
@@ -138,9 +138,9 @@ def test_adopt_merges_a_direct_write_with_later_commits(lake: ab.Repository, bra
     found = {row["id"]: row["v"] for row in rows(lake.snapshot_of(branch)[ORDERS])}
     assert found == {2: "new", 3: "c", 4: "d", 5: "e", 99: "u"}
     assert rows(raw(lake, ref=branch)) == rows(lake.snapshot_of(branch)[ORDERS])
-    assert lake.list_foreign_writes(branch=branch) == []
+    assert lake.list_external_writes(branch=branch) == []
     append(lake, 6, branch=branch)
-    assert lake.foreign_writes == ()
+    assert lake.external_writes == ()
 
 
 def test_direct_writes_can_be_adopted_again_and_again(lake: ab.Repository, branch: str) -> None:
@@ -181,7 +181,7 @@ def test_without_a_direct_write_there_is_nothing_to_adopt(lake: ab.Repository, b
 def test_settle_by_force_sets_a_direct_write_aside(lake: ab.Repository, branch: str) -> None:
     strange_append(lake, branch, 99)
     strange = int(raw(lake, ref=branch).version)
-    with pytest.raises(ForeignWriteError, match="adopt the change, or settle by force"):
+    with pytest.raises(ExternalWriteError, match="adopt the change, or settle by force"):
         lake.settle(ORDERS, branch=branch)
     lake.settle(ORDERS, branch=branch, force=True)
     assert rows(raw(lake, ref=branch)) == rows(lake.snapshot_of(branch)[ORDERS])
@@ -191,11 +191,11 @@ def test_settle_by_force_sets_a_direct_write_aside(lake: ab.Repository, branch: 
 def test_what_was_set_aside_is_not_reported_again(lake: ab.Repository, branch: str) -> None:
     strange_append(lake, branch, 99)
     commit_beside(lake, branch, 5)
-    assert lake.foreign_writes != ()
+    assert lake.external_writes != ()
     lake.settle(ORDERS, branch=branch, force=True)
-    assert lake.foreign_writes == ()
+    assert lake.external_writes == ()
     append(lake, 6, branch=branch)
-    assert lake.foreign_writes == ()
+    assert lake.external_writes == ()
     assert rows(raw(lake, ref=branch)) == rows(lake.snapshot_of(branch)[ORDERS])
     with pytest.raises(NotFoundError, match="no external writer"):
         lake.adopt(ORDERS, branch=branch)

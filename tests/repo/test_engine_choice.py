@@ -13,7 +13,7 @@ import anabranch as ab
 from anabranch.duck.comparing import default_comparer
 from anabranch.errors import InvalidInputError, MissingDependencyError
 from anabranch.format.difference import ColumnPair
-from anabranch.repo.history.comparing import (
+from anabranch.repo.history.comparer import (
     MANY_ROWS,
     AutoComparer,
     LargeComparer,

@@ -64,7 +64,7 @@ def test_published_state_survives_native_cleanup(lake: ab.Repository) -> None:
     assert ids(another(lake)) == [1, 2, 3, 4]
     append(another(lake), 5)
     assert ids(another(lake)) == [1, 2, 3, 4, 5]
-    assert another(lake).list_foreign_writes() == []
+    assert another(lake).list_external_writes() == []
 
 
 @pytest.mark.s3
@@ -94,7 +94,7 @@ def test_native_restore_is_an_external_write(lake: ab.Repository) -> None:
     older.restore()
     assert raw(lake).count_rows() == 0
     assert ids(another(lake)) == [1, 2, 3, 4]
-    assert [write.table for write in lake.list_foreign_writes()] == [ORDERS]
+    assert [write.table for write in lake.list_external_writes()] == [ORDERS]
     lake.settle(ORDERS, force=True)
     assert raw(lake).count_rows() == 4
 

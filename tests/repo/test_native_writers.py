@@ -40,7 +40,7 @@ def test_native_writers_and_commits_on_one_table_lose_nothing(place: Place, step
     kinds = [native] * WRITERS + [ours] * WRITERS
     reports = race([{**kind, "number": number} for number, kind in enumerate(kinds)], steps)
     repo = ab.open(repo.uri, storage_options=place.storage_options)
-    if repo.list_foreign_writes():
+    if repo.list_external_writes():
         repo.adopt(TABLE)
     expected = {1: "first"}
     for report in reports:
@@ -54,7 +54,7 @@ def test_native_writers_and_commits_on_one_table_lose_nothing(place: Place, step
     assert_rows(seen.to_table(), expected)
     versions = seen.to_table(columns=["_row_created_at_version", "_row_last_updated_at_version"])
     assert max(max(column.to_pylist()) for column in versions.columns) <= seen.version
-    assert repo.list_foreign_writes() == []
+    assert repo.list_external_writes() == []
     assert repo.doctor().findings == ()
     counts: dict[str, int] = {}
     for report in reports:
@@ -114,7 +114,7 @@ def test_native_index_beside_a_commit_of_rows_and_the_same_index_is_refused(lake
     seen: Any = raw(lake)
     seen.validate()
     assert seen.to_table(filter="id = 4").num_rows == 1
-    assert lake.list_foreign_writes() == []
+    assert lake.list_external_writes() == []
 
 
 @pytest.mark.parametrize("change", sorted(NATIVE))

@@ -108,7 +108,7 @@ def seen_by_all(repo: Repository) -> dict[str, object]:
         "entity": handle.entity_at(ORDERS, 4),
         "history": handle.entity_history(ORDERS, 3),
         "drift": handle.branch_drift("dev"),
-        "foreign": handle.list_foreign_writes(),
+        "foreign": handle.list_external_writes(),
         "sql": {
             name: handle.sql(f"SELECT * FROM {name}").to_pylist()
             for name in ("tables", "branches", "branch_tables", "commits", "tags", "refs")

@@ -144,7 +144,7 @@ def test_lists_are_lists(lake: ab.Repository) -> None:
         lake.reflog(),
         lake.entity_history(ORDERS, 1),
         lake.branch_drift("live"),
-        lake.list_foreign_writes(),
+        lake.list_external_writes(),
         lake.clone_list(),
     )
     assert all(isinstance(one, list) for one in found)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from anabranch.duck.sides import Column, Side
-from anabranch.repo.history.comparing import RowComparison, RowMerge
+from anabranch.repo.history.comparer import RowComparison, RowMerge
 
 __all__ = ["BucketQuestion"]
 

@@ -14,7 +14,7 @@ from anabranch.duck.engine import default_engine
 from anabranch.duck.merging import MergeQuestion
 from anabranch.duck.session import Database
 from anabranch.duck.sides import Pair, Side, is_same_key
-from anabranch.repo.history.comparing import RowComparison, RowMerge, TableCounts
+from anabranch.repo.history.comparer import RowComparison, RowMerge, TableCounts
 
 __all__ = ["DuckComparer", "default_comparer", "single_comparer"]
 

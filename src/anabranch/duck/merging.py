@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from anabranch.duck.sides import Column, Pair, Side, is_same_key
-from anabranch.repo.history.comparing import ColumnTriple, RowMerge
+from anabranch.repo.history.comparer import ColumnTriple, RowMerge
 
 __all__ = ["MergeQuestion"]
 

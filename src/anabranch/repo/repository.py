@@ -28,7 +28,7 @@ from anabranch.repo.gc.report import GcReport
 from anabranch.repo.gc.usage import RepositoryStorage
 from anabranch.repo.history import entities
 from anabranch.repo.history.changes import CommitChanges, TableFeed
-from anabranch.repo.history.comparing import Choice, LargeComparer, RowComparer, choose_comparer
+from anabranch.repo.history.comparer import Choice, LargeComparer, RowComparer, choose_comparer
 from anabranch.repo.history.diff import Diff, diff_snapshots
 from anabranch.repo.history.lineage.graph import Lineage
 from anabranch.repo.history.lineage.trace import trace_lineage
@@ -59,7 +59,7 @@ from anabranch.repo.merge.combiner import Combiner
 from anabranch.repo.merge.conflicts import Conflict
 from anabranch.repo.merge.merge import BranchMerge, iter_conflicts, merge_branch, plan_merge
 from anabranch.repo.merge.plan import MergeResult
-from anabranch.repo.merge.rebasing import rebase_branch
+from anabranch.repo.merge.rebase import rebase_branch
 from anabranch.repo.merge.resolve import Resolver, Strategy, parse_resolution
 from anabranch.repo.refs import branches, protection, reflog, tags
 from anabranch.repo.refs.branches import BranchInfo
@@ -79,7 +79,7 @@ from anabranch.repo.write.checks import Checks, NamedCheck, Parameters, checked_
 from anabranch.repo.write.columns import Rewriter
 from anabranch.repo.write.publish import Published
 from anabranch.repo.write.settle import (
-    ForeignWrite,
+    ExternalWrite,
     settle_head,
     settle_movement,
     settle_table,
@@ -143,7 +143,7 @@ class Repository:
         self._cached: Snapshot | None = None
         self._seen: dict[BranchName, int] = {}  # the newest version of each branch that this handle read or put
         self._moving = threading.Lock()
-        self.foreign_writes: tuple[ForeignWrite, ...] = ()
+        self.external_writes: tuple[ExternalWrite, ...] = ()
 
     def __repr__(self) -> str:
         return f"Repository({self.uri!r}, branch={self.branch!r})"
@@ -263,8 +263,8 @@ class Repository:
         self._move_to(after)
         self._report_external_writes(settle_movement(self._records, after))
 
-    def _report_external_writes(self, found: tuple[ForeignWrite, ...]) -> None:
-        self.foreign_writes = found
+    def _report_external_writes(self, found: tuple[ExternalWrite, ...]) -> None:
+        self.external_writes = found
         warn_of_external_writes(found)
 
     def _move_to(self, entry: LogEntry) -> None:
@@ -795,12 +795,12 @@ class Repository:
             hint = suggest(key, known, "list the tables to see which exist")
             raise TableNotFoundError(f"there is no table '{key}' on branch '{target}'", hint=hint)
         settle_table(self._records, target, parsed, force=force)
-        self._forget_foreign_writes(parsed)
+        self._forget_external_writes(parsed)
 
-    def list_foreign_writes(self, *, branch: str | None = None) -> list[ForeignWrite]:
+    def list_external_writes(self, *, branch: str | None = None) -> list[ExternalWrite]:
         """List the tables whose newest Lance version is an external write. Each table of the branch is read."""
         target = self._named(branch)
-        return list(external.list_foreign_writes(self._records, target))
+        return list(external.list_external_writes(self._records, target))
 
     def adopt(
         self, key: str, uri: str | None = None, *, branch: str | None = None, primary_key: Sequence[str] = ()
@@ -825,7 +825,7 @@ class Repository:
         source = Home.at(uri, self._context.storage_options)
         published = adoption.adopt_table(self._records, target, parsed, source=source, primary_key=primary_key)
         self._on_published(published)
-        self._forget_foreign_writes(parsed)
+        self._forget_external_writes(parsed)
 
     def compact(
         self,
@@ -908,8 +908,8 @@ class Repository:
             return None
         return self._engines.load_rewriter()
 
-    def _forget_foreign_writes(self, key: TableKey) -> None:
-        self.foreign_writes = tuple(write for write in self.foreign_writes if write.table != str(key))
+    def _forget_external_writes(self, key: TableKey) -> None:
+        self.external_writes = tuple(write for write in self.external_writes if write.table != str(key))
 
     # Merge.
 
@@ -960,7 +960,7 @@ class Repository:
         if merged.published is not None:
             self._on_published(merged.published)
         else:
-            self.foreign_writes = settle_head(self._records, wanted.into)
+            self.external_writes = settle_head(self._records, wanted.into)
         return merged.result
 
     def conflicts(

@@ -18,7 +18,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType, Tim
 from anabranch.errors import InvalidInputError, NotInHistoryError, SchemaMismatchError, TableNotFoundError
 from anabranch.format.splits import Selection, Split, plan_splits, read_split
 from anabranch.repo.history.changes import CommitChanges, TableFeed
-from anabranch.repo.history.table_line import TableChange
+from anabranch.repo.history.table_history import TableChange
 from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.repository import Repository
 from anabranch.repo.snapshot import Table

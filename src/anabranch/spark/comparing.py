@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from anabranch.errors import MissingDependencyError
 from anabranch.format.parts import ROW_ID
-from anabranch.repo.history.comparing import BucketingComparer, RowComparison, RowMerge, TableCounts
+from anabranch.repo.history.comparer import BucketingComparer, RowComparison, RowMerge, TableCounts
 from anabranch.spark.packing import SHARED, HeldRows, iter_chunks, pack, row_width, share_out, unpack
 from anabranch.spark.session import can_start, get_session
 from anabranch.spark.spark_errors import spark_errors

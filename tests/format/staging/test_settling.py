@@ -7,7 +7,7 @@ import lance
 import pyarrow as pa
 import pytest
 
-from anabranch.errors import ForeignWriteError, VersionNotFoundError
+from anabranch.errors import ExternalWriteError, VersionNotFoundError
 from anabranch.format.home import Home
 from anabranch.format.staging import (
     IndexKind,
@@ -64,7 +64,7 @@ def test_settling_again_names_our_own_versions_in_between(place: Place) -> None:
 def test_earlier_stranger_is_kept_and_reported(place: Place) -> None:
     pin = new_table(place, [1])
     stranger = stranger_appends(pin.home, 50)
-    with pytest.raises(ForeignWriteError, match=f"version {stranger}"):
+    with pytest.raises(ExternalWriteError, match=f"version {stranger}"):
         settle(pin.home, pin.version, expected_head=1)
     assert raw(pin).to_table().column("id").to_pylist() == [50]
     assert foreign_versions(pin.home, since=1) == (stranger,)
@@ -75,7 +75,7 @@ def test_external_write_between_preparation_and_put_is_kept_and_reported(place: 
     pin = new_table(place, [1])
     prepared = prepare_settle(pin.home, pin.version, expected_head=1)
     stranger = stranger_appends(pin.home, 50)
-    with pytest.raises(ForeignWriteError, match=f"version {stranger}"):
+    with pytest.raises(ExternalWriteError, match=f"version {stranger}"):
         link(prepared)
     assert (stranger, raw(pin).version) == (prepared.number, prepared.number)
     assert raw(pin).to_table().column("id").to_pylist() == [50]

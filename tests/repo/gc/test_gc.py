@@ -620,6 +620,6 @@ def test_native_writer_that_read_a_collected_version_writes_after_the_newest(lak
     collect(lake)
     native.insert(table(50))
     assert sorted(raw(lake).to_table()["id"].to_pylist()) == [*range(1, 9), 50]
-    assert [write.table for write in lake.list_foreign_writes()] == [ORDERS]
+    assert [write.table for write in lake.list_external_writes()] == [ORDERS]
     lake.adopt(ORDERS)
     assert ids(lake) == [*range(1, 9), 50]

@@ -163,9 +163,9 @@ def test_main_goes_back_to_a_tag_behind_versions_that_went(lake: Repository) -> 
     fresh = open_with(lake._context)
     forget_settled()
     fresh.reset("main", to="first")
-    assert fresh.foreign_writes == ()
+    assert fresh.external_writes == ()
     append(fresh, 4)
-    assert fresh.list_foreign_writes() == []
+    assert fresh.list_external_writes() == []
     assert sorted(raw(fresh).to_table().column("id").to_pylist()) == [1, 2, 3, 4]
 
 

@@ -99,7 +99,7 @@ class WorkingMachine(PairMachine):
         self.transacted.add(made)
         note("published late" if made.parent is not one.model.base.commit else "published")
         self._has_moved(one.handle, made.branch)
-        assert one.handle.repo.foreign_writes == ()
+        assert one.handle.repo.external_writes == ()
         check_branch(one.handle.repo, self.model, made.branch)
 
     def _publish(self, one: Open) -> ModelCommit | None:
@@ -260,7 +260,7 @@ class WorkingMachine(PairMachine):
         self.model.commits[self.handles[0].repo.head_commit_id_for_branch(model.target)] = made
         note("published a run" if before[-1].commit.tables is model.ground else "published a run late")
         self._has_moved(handle, model.target)
-        assert handle.repo.foreign_writes == ()
+        assert handle.repo.external_writes == ()
         check_branch(handle.repo, self.model, model.target)
         for snapshot in seen:
             check_snapshot(snapshot, self.model, made)

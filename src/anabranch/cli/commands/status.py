@@ -11,7 +11,7 @@ from anabranch.cli.session import open_session
 if TYPE_CHECKING:
     from anabranch.repo.refs.branches import BranchInfo
     from anabranch.repo.snapshot import Snapshot
-    from anabranch.repo.write.settle import ForeignWrite
+    from anabranch.repo.write.settle import ExternalWrite
 
 __all__ = ["status"]
 
@@ -28,7 +28,7 @@ def status(
     """
     here = open_session(repo=repo, storage_options=storage_option, branch=branch)
     current, snapshot = here.current(), here.snapshot(None)
-    strangers = here.repository.list_foreign_writes()
+    external = here.repository.list_external_writes()
     document = {
         "repository": here.repository.uri,
         "branch": here.repository.branch,
@@ -39,11 +39,11 @@ def status(
         "head": commit_document(snapshot.commit),
         "tables": len(snapshot),
         "rows": sum(entry.rows for entry in snapshot.entries.values()),
-        "foreign_writes": [{"table": one.table, "home": one.home, "problem": one.problem} for one in strangers],
+        "external_writes": [{"table": one.table, "home": one.home, "problem": one.problem} for one in external],
     }
     tables = [Table(columns=("", ""), rows=_facts(current, snapshot, uri=here.repository.uri))]
-    if strangers:
-        tables.append(_strangers_table(strangers))
+    if external:
+        tables.append(_external_writes_table(external))
     output_for(as_json=as_json).show(Answer(document=document, tables=tables))
 
 
@@ -61,9 +61,9 @@ def _facts(current: "BranchInfo", snapshot: "Snapshot", *, uri: str) -> tuple[tu
     )
 
 
-def _strangers_table(strangers: "Sequence[ForeignWrite]") -> Table:
+def _external_writes_table(external: "Sequence[ExternalWrite]") -> Table:
     return Table(
         title="written to by another tool; 'table adopt KEY' takes it in, 'table settle KEY --force' sets it aside",
         columns=("table", "what happened"),
-        rows=tuple((one.table, one.problem) for one in strangers),
+        rows=tuple((one.table, one.problem) for one in external),
     )

@@ -11,7 +11,7 @@ from uuid import NAMESPACE_URL, uuid4, uuid5
 
 from anabranch.errors import (
     DamagedFileError,
-    ForeignWriteError,
+    ExternalWriteError,
     NotFoundError,
     ObjectNotFoundError,
     VersionNotFoundError,
@@ -120,7 +120,7 @@ def prepare_settle(
 ) -> PreparedSettle:
     """Prepare to put a version, staged or ordinary, as the next ordinary version of its home.
 
-    Raise ForeignWriteError if an external writer made a version after the expected head.
+    Raise ExternalWriteError if an external writer made a version after the expected head.
     """
     properties = {**(stamp or {}), _SETTLED_FROM: str(version)}
     before = _find_newest(home, version, at_least=expected_head)
@@ -181,7 +181,7 @@ def link(
 ) -> Settled | None:
     """Put a prepared version, and prepare it again for the next number if one of our own versions took its number.
 
-    Raise ForeignWriteError if an external writer took it; nothing of theirs is touched. Where others of ours settled
+    Raise ExternalWriteError if an external writer took it; nothing of theirs is touched. Where others of ours settled
     since the expected head, `is_current` is asked first: None is returned if the version is not the published one any
     more, because a slow writer would put an older state on top of a newer one.
     """
@@ -214,7 +214,7 @@ def is_newest(home: Home, version: int) -> bool:
 def settle(home: Home, version: int, *, expected_head: int, stamp: Mapping[str, str] | None = None) -> Settled:
     """Make a version, staged or ordinary, the home's newest ordinary one.
 
-    Raise ForeignWriteError if an external writer made a version since the expected head.
+    Raise ExternalWriteError if an external writer made a version since the expected head.
     """
     made = link(prepare_settle(home, version, expected_head=expected_head, stamp=stamp))
     assert made is not None  # noqa: S101 - the version is always current
@@ -465,7 +465,7 @@ def _refuse_external(home: Home, *, since: int, newest: _Version) -> None:
         return
     if external := _external(home, since=since, until=newest.number):
         versions = ", ".join(map(str, external))
-        raise ForeignWriteError(
+        raise ExternalWriteError(
             f"an external writer changed {home.uri!r}: version {versions}",
             hint="adopt the change, or settle by force",
         )

@@ -50,7 +50,7 @@ class FindingKind(StrEnum):
     UNREADABLE_ROWS = "unreadable_rows"
     DUPLICATE_KEYS = "duplicate_keys"
     NULL_KEYS = "null_keys"
-    FOREIGN_WRITE = "foreign_write"
+    EXTERNAL_WRITE = "external_write"
     UNSETTLED_HOME = "unsettled_home"
     DAMAGED_HISTORY = "damaged_history"
     DEAD_LEASE = "dead_lease"
@@ -71,7 +71,7 @@ _SEVERITIES = {
     FindingKind.MISSING_REF: Severity.WARNING,
     FindingKind.DAMAGED_REF: Severity.WARNING,
     FindingKind.UNCHECKED_BASE: Severity.WARNING,
-    FindingKind.FOREIGN_WRITE: Severity.WARNING,
+    FindingKind.EXTERNAL_WRITE: Severity.WARNING,
     # A crash right after a commit leaves this. Nothing is lost, and the next commit to the table settles it.
     FindingKind.UNSETTLED_HOME: Severity.INFO,
     FindingKind.DAMAGED_HISTORY: Severity.WARNING,

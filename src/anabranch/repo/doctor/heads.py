@@ -116,7 +116,7 @@ def _is_settled(home: Home, newest: int, version: int) -> bool:
 def _external_write(branch: BranchName, key: TableKey, subject: str, versions: tuple[int, ...]) -> RepositoryFinding:
     named = ", ".join(map(str, versions))
     return RepositoryFinding(
-        kind=FindingKind.FOREIGN_WRITE,
+        kind=FindingKind.EXTERNAL_WRITE,
         subject=subject,
         explanation=f"another Lance tool wrote to '{key}' on branch '{branch}': version {named}",
         remedy=f"merge it with 'anabranch table adopt {key} --branch {branch}', or set it aside with"

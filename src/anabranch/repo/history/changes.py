@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from anabranch.errors import AnabranchError, InvalidInputError, NotInHistoryError, TableNotFoundError
 from anabranch.ids import MAIN, TableKey
-from anabranch.repo.history.comparing import RowComparer
+from anabranch.repo.history.comparer import RowComparer
 from anabranch.repo.history.diff import RowChange, TableCounts, TableDiff, find_renamed
-from anabranch.repo.history.table_line import TableChange
+from anabranch.repo.history.table_history import TableChange
 from anabranch.repo.log.entries import CommitKind, CommitRecord, GraphCommit, TableEntry, is_same_state
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.snapshot import Table

@@ -16,7 +16,7 @@ from anabranch.format.difference import ColumnPair, Difference, compare_versions
 from anabranch.format.parts import Part, all_parts, count_parts
 from anabranch.format.python_values import python_values
 from anabranch.ids import TableKey
-from anabranch.repo.history.comparing import RowComparer, RowComparison, RowSide, TableCounts
+from anabranch.repo.history.comparer import RowComparer, RowComparison, RowSide, TableCounts
 from anabranch.repo.log.entries import TableMap
 from anabranch.repo.snapshot import Snapshot, Table
 from anabranch.suggestions import suggest

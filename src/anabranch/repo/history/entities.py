@@ -13,7 +13,7 @@ from anabranch.format.entities import find_row, find_row_beside, read_contents_o
 from anabranch.format.manifest import Contents
 from anabranch.format.staging import Pin
 from anabranch.ids import TableKey
-from anabranch.repo.history.table_line import TableChange, iter_table_changes
+from anabranch.repo.history.table_history import TableChange, iter_table_changes
 from anabranch.repo.log.arguments import checked_limit
 from anabranch.repo.log.collected import collected_errors, refuse_collected
 from anabranch.repo.log.config import RepoConfig

@@ -9,7 +9,7 @@ from anabranch.errors import InvalidInputError, MissingDependencyError
 from anabranch.format import staging
 from anabranch.format.staging import WrittenFragment
 from anabranch.format.staging.incoming import as_reader, fit_rows, require_columns
-from anabranch.repo.history.comparing import Choice
+from anabranch.repo.history.comparer import Choice
 from anabranch.repo.io.duplicates import keep_last
 from anabranch.repo.io.target import check_types, find_table, stage_fragments
 from anabranch.repo.io.values import FrameRequest, Loaded, Loader, LoadMode, OnDuplicate

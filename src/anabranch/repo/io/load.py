@@ -13,7 +13,7 @@ from anabranch.files.finding import SourceFile, find_files
 from anabranch.files.formats import checked_format
 from anabranch.files.rows import Reading
 from anabranch.ids import TableKey
-from anabranch.repo.history.comparing import Choice
+from anabranch.repo.history.comparer import Choice
 from anabranch.repo.io.files import load_files, write_rows
 from anabranch.repo.io.frames import load_frame
 from anabranch.repo.io.values import (

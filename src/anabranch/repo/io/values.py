@@ -12,7 +12,7 @@ from anabranch.files.finding import SourceFile
 from anabranch.files.records import BadRecord
 from anabranch.files.rows import Reading
 from anabranch.format.staging import Pin, WrittenFragment
-from anabranch.repo.history.comparing import Choice
+from anabranch.repo.history.comparer import Choice
 from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.schema.types import to_arrow
 

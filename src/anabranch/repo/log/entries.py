@@ -119,7 +119,7 @@ class TableEntry:
 
 
 def is_same_state(one: TableEntry | None, other: TableEntry | None) -> bool:
-    """Return whether two entries have the same rows, columns and key, or both are None."""
+    """Return whether two entries have the same rows, columns and key. None stands for a missing table."""
     if one is None or other is None:
         return one is other
     return one.state == other.state

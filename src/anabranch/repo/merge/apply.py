@@ -16,7 +16,7 @@ from anabranch.format.staging.expressions import quoted_column
 from anabranch.format.staging.incoming import cast_computed
 from anabranch.format.staging.rows import Addresses, join_addresses
 from anabranch.ids import BranchName
-from anabranch.repo.history.comparing import RowComparer, TableCounts
+from anabranch.repo.history.comparer import RowComparer, TableCounts
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import TableEntry, TableMap
 from anabranch.repo.merge.conflicts import Conflict, ConflictKind, ConflictLog, Unresolved

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from anabranch.ids import BranchName, TableKey
-from anabranch.repo.history.comparing import RowComparer
+from anabranch.repo.history.comparer import RowComparer
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import Changes, TableEntry, TableMap
 from anabranch.repo.merge.apply import MergedTable, Stager, count_step, iter_counted

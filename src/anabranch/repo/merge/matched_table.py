@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from anabranch.format.descent import descends_from
 from anabranch.format.difference import Difference, compare_versions, find_filled, match_fragments
 from anabranch.format.parts import Part, all_parts
-from anabranch.repo.history.comparing import RowComparer, RowMerge, RowSide
+from anabranch.repo.history.comparer import RowComparer, RowMerge, RowSide
 from anabranch.repo.history.diff import RowChangeKind, TableDiff
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import StateId

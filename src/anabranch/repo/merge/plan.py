@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import assert_never
 
 from anabranch.display import MAX_ROWS, html_table, text_table
-from anabranch.repo.history.comparing import TableCounts
+from anabranch.repo.history.comparer import TableCounts
 from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.merge.apply import MergedTable
 from anabranch.repo.merge.conflicts import Conflict, ConflictLog

@@ -13,7 +13,7 @@ from anabranch.errors import InvalidInputError, KeyConflictError, SchemaMismatch
 from anabranch.format.python_values import python_values
 from anabranch.format.staging import RowBatch, are_surely_unique
 from anabranch.format.staging.incoming import cast_computed, fit_rows
-from anabranch.repo.history.comparing import RowComparer, TableCounts
+from anabranch.repo.history.comparer import RowComparer, TableCounts
 from anabranch.repo.merge.changed_rows import ChangedRows, Mask
 from anabranch.repo.merge.conflicts import NO_CONFLICTS, Conflict, ConflictKind, Unresolved
 from anabranch.repo.merge.resolve import Cells

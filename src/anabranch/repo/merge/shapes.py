@@ -8,7 +8,7 @@ from anabranch.errors import SchemaMismatchError
 from anabranch.format.difference import ColumnPair
 from anabranch.format.staging import ColumnChange
 from anabranch.format.staging.incoming import require_computable
-from anabranch.repo.history.comparing import ColumnTriple
+from anabranch.repo.history.comparer import ColumnTriple
 from anabranch.repo.merge.conflicts import Conflict, ConflictKind
 from anabranch.repo.snapshot import Table
 

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from anabranch.format.staging import Pin
 from anabranch.ids import TableKey
-from anabranch.repo.history.comparing import RowMerge, TableCounts
+from anabranch.repo.history.comparer import RowMerge, TableCounts
 from anabranch.repo.log.entries import TableEntry, is_same_state
 from anabranch.repo.merge.conflicts import Conflict
 from anabranch.repo.merge.notes import MergedNotes

@@ -5,13 +5,13 @@ from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log.entries import TableEntry
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.write.homes import owns
-from anabranch.repo.write.settle import ForeignWrite
+from anabranch.repo.write.settle import ExternalWrite
 from anabranch.storage import in_parallel
 
-__all__ = ["list_foreign_writes"]
+__all__ = ["list_external_writes"]
 
 
-def list_foreign_writes(records: RepoStore, branch: BranchName) -> tuple[ForeignWrite, ...]:
+def list_external_writes(records: RepoStore, branch: BranchName) -> tuple[ExternalWrite, ...]:
     """List the external writes that were not adopted or set aside, by table. Each table of the branch is opened."""
     tables = records.commits.tables_of(records.heads.get(branch).head)
     owned = [key for key in sorted(tables) if owns(branch, tables[key].home)]
@@ -19,11 +19,11 @@ def list_foreign_writes(records: RepoStore, branch: BranchName) -> tuple[Foreign
     return tuple(write for write in found if write is not None)
 
 
-def _find(records: RepoStore, branch: BranchName, key: TableKey, entry: TableEntry) -> ForeignWrite | None:
+def _find(records: RepoStore, branch: BranchName, key: TableKey, entry: TableEntry) -> ExternalWrite | None:
     home = records.context.home_of(entry)
     external = staging.foreign_versions(home, since=entry.head)
     if not external:
         return None
     versions = ", ".join(map(str, external))
     problem = f"an external writer changed {home.uri!r}: version {versions}"
-    return ForeignWrite(table=str(key), home=str(branch), problem=problem)
+    return ExternalWrite(table=str(key), home=str(branch), problem=problem)

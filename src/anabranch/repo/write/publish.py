@@ -25,7 +25,7 @@ from anabranch.repo.log.making import CommitSpec, make_record
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.log.view import View, find_main
 from anabranch.repo.refs.protection import refuse_ended, refuse_protected
-from anabranch.repo.write.settle import ForeignWrite, settle_published
+from anabranch.repo.write.settle import ExternalWrite, settle_published
 from anabranch.repo.write.settlement import Settlement, prepare_settlement
 from anabranch.repo.write.staged_files import refuse_removed_files
 from anabranch.storage import find_object
@@ -45,7 +45,7 @@ class Published:
 
     entry: LogEntry
     changes: Changes
-    external_writes: tuple[ForeignWrite, ...] = ()
+    external_writes: tuple[ExternalWrite, ...] = ()
 
     @property
     def commit(self) -> GraphCommit:

@@ -6,7 +6,7 @@ Readers of the repository do not need it, and a failure does not change what is 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from anabranch.errors import AnabranchError, ForeignWriteError
+from anabranch.errors import AnabranchError, ExternalWriteError
 from anabranch.format import staging
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log.entries import Changes, LogEntry, TableEntry, TableMap
@@ -17,7 +17,7 @@ from anabranch.storage import in_parallel
 from anabranch.warnings import warn_of_external_write
 
 __all__ = [
-    "ForeignWrite",
+    "ExternalWrite",
     "settle_head",
     "settle_movement",
     "settle_published",
@@ -27,7 +27,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ForeignWrite:
+class ExternalWrite:
     """A write to a managed table by another tool. It is kept and waits for a decision."""
 
     table: str
@@ -35,7 +35,7 @@ class ForeignWrite:
     problem: str
 
 
-def warn_of_external_writes(writes: Sequence[ForeignWrite]) -> None:
+def warn_of_external_writes(writes: Sequence[ExternalWrite]) -> None:
     """Warn of external writes that a commit met; the commit is published, and plain Lance readers do not see it."""
     for write in writes:
         called = f"'{write.table}', branch='{write.home}'"
@@ -47,17 +47,17 @@ def warn_of_external_writes(writes: Sequence[ForeignWrite]) -> None:
         )
 
 
-def settle_published(records: RepoStore, branch: BranchName, changes: Changes) -> tuple[ForeignWrite, ...]:
+def settle_published(records: RepoStore, branch: BranchName, changes: Changes) -> tuple[ExternalWrite, ...]:
     """Settle the tables of a commit; return the external writes that were found.
 
     Every other failure is left to the next writer: the commit is published, and readers of the repository see it.
     """
-    found: list[ForeignWrite] = []
+    found: list[ExternalWrite] = []
     # A table taken from another branch lies in that branch's home, which this one does not write to.
     pending = {key: entry for key, entry in changes.items() if entry is not None and owns(branch, entry.home)}
     while pending:
         answers = in_parallel(lambda item: _try_to_settle(records, branch, *item), pending.items())
-        found += [answer for answer in answers if isinstance(answer, ForeignWrite)]
+        found += [answer for answer in answers if isinstance(answer, ExternalWrite)]
         settled = {key: pending[key] for key, answer in zip(pending, answers, strict=True) if answer is True}
         try:
             pending = _find_newer(records, branch, settled)
@@ -66,20 +66,20 @@ def settle_published(records: RepoStore, branch: BranchName, changes: Changes) -
     return tuple(found)
 
 
-def _try_to_settle(records: RepoStore, branch: BranchName, key: TableKey, entry: TableEntry) -> bool | ForeignWrite:
+def _try_to_settle(records: RepoStore, branch: BranchName, key: TableKey, entry: TableEntry) -> bool | ExternalWrite:
     """Settle one table; return whether that succeeded, or the external write that is in the way."""
     try:
         # A durable commit has settled its tables already.
         if not staging.is_newest(records.context.home_of(entry), entry.version):
             _settle(records, branch, key, entry)
-    except ForeignWriteError as err:
-        return ForeignWrite(table=str(key), home=str(branch), problem=err.problem)
+    except ExternalWriteError as err:
+        return ExternalWrite(table=str(key), home=str(branch), problem=err.problem)
     except AnabranchError:
         return False
     return True
 
 
-def settle_movement(records: RepoStore, after: LogEntry) -> tuple[ForeignWrite, ...]:
+def settle_movement(records: RepoStore, after: LogEntry) -> tuple[ExternalWrite, ...]:
     """Settle the tables that a reset, undo or rebase changed.
 
     Another writer may have moved the branch between the caller's last read and this entry, so what counts is the entry
@@ -93,7 +93,7 @@ def settle_movement(records: RepoStore, after: LogEntry) -> tuple[ForeignWrite, 
     return settle_published(records, after.branch, changes)
 
 
-def settle_head(records: RepoStore, branch: BranchName) -> tuple[ForeignWrite, ...]:
+def settle_head(records: RepoStore, branch: BranchName) -> tuple[ExternalWrite, ...]:
     """Settle the tables of the newest commit, whose writer may have been killed right after it."""
     head = records.heads.get(branch).head
     keys = [TableKey.parse(key) for key in head.commit.tables]

@@ -18,7 +18,7 @@ from anabranch.errors import (
 )
 from anabranch.files.formats import FileFormat, format_of_name
 from anabranch.ids import MAIN, TableKey
-from anabranch.repo.history.comparing import Choice
+from anabranch.repo.history.comparer import Choice
 from anabranch.repo.io.values import LoadMode, LoadReport, OnDuplicate
 from anabranch.repo.repository import Repository
 from anabranch.repo.snapshot import Table

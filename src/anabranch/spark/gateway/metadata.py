@@ -15,7 +15,7 @@ from anabranch.errors import InvalidInputError
 from anabranch.format.scan import check_nearest
 from anabranch.format.storage_report import list_data_files
 from anabranch.repo.history.changes import TableFeed
-from anabranch.repo.history.table_line import TableChange
+from anabranch.repo.history.table_history import TableChange
 from anabranch.repo.repository import Repository
 from anabranch.repo.snapshot import Snapshot
 from anabranch.spark.change_feed import (

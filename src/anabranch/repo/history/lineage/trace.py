@@ -8,7 +8,7 @@ from anabranch.ids import CommitId, TableKey
 from anabranch.repo.history.lineage.graph import Lineage
 from anabranch.repo.history.lineage.nodes import EdgeKind, LineageEdge, LineageNode, NodeKind
 from anabranch.repo.history.lineage.provenance import OutputRecord, PipelineRecord, made_by
-from anabranch.repo.history.table_line import TableChange, iter_table_changes
+from anabranch.repo.history.table_history import TableChange, iter_table_changes
 from anabranch.repo.log.entries import CommitKind, CommitRecord, GraphCommit, StateId, TableEntry, is_same_state
 from anabranch.repo.log.store import RepoStore
 from anabranch.suggestions import suggest

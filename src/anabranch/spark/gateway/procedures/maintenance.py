@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 
 from anabranch.format.staging import IndexKind, VectorOptions
-from anabranch.repo.history.comparing import Choice
+from anabranch.repo.history.comparer import Choice
 from anabranch.spark.gateway.procedures.procedure import Call, Procedure, Rows, columns, optional, required
 
 __all__ = ["MAINTENANCE"]

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from anabranch.repo.history.comparing import Choice
+from anabranch.repo.history.comparer import Choice
 from anabranch.repo.merge.resolve import Strategy
 from anabranch.spark.gateway.procedures.procedure import Call, Procedure, Rows, as_json, columns, optional, required
 
