@@ -32,6 +32,7 @@ from anabranch.repo.write.staged_table import (
     WrittenChange,
     append_fragments_step,
     append_step,
+    check_appended,
     one_time_step,
     overwrite_fragments_step,
     overwrite_step,
@@ -97,6 +98,8 @@ class Transaction:
         self._require_open()
         parsed = TableKey.parse(key)
         self._has_read = True
+        if self._drafts.is_recorded(parsed):
+            self._stage_recorded(parsed)
         return Table(self._context, parsed, self._drafts.entry(parsed))
 
     def __contains__(self, key: str) -> bool:
@@ -143,8 +146,7 @@ class Transaction:
         parsed = self._start(key)
         if self._drafts.has(parsed):
             raise TableExistsError(f"there is a table '{key}' already", hint="choose another name, or overwrite it")
-        taken = {other: self._drafts.entry(other) for other in self._drafts.table_keys()}
-        home = self._drafts.head.home_branch
+        home, taken = self._drafts.head.home_branch, self._drafts.datasets()
         return draft_new(self._context, home, parsed, schema=schema, primary_key=primary_key, taken=taken)
 
     @atomic
@@ -168,23 +170,50 @@ class Transaction:
 
     @atomic
     def append(self, key: str, data: Any, *, check_keys: bool = True) -> None:
-        """Add rows. With a primary key they must be new; `check_keys=False` trusts the caller that they are."""
-        draft = self._drafts.get(self._start(key))
-        self._apply(
-            draft, append_step(draft.pin, _readable(data), primary_key=draft.primary_key, may_exist=not check_keys)
+        """Add rows. With a primary key they must be new; `check_keys=False` trusts the caller that they are.
+
+        Everything is checked now. A few rows are written when the transaction commits, all tables at once.
+        """
+        parsed, rows = self._start(key), _readable(data)
+        if not self._drafts.can_record(rows):
+            self._stage(
+                parsed,
+                lambda draft: append_step(draft.pin, rows, primary_key=draft.primary_key, may_exist=not check_keys),
+            )
+            return
+        primary_key = self._drafts.primary_key(parsed)
+        if primary_key:
+            self._stage_recorded(parsed)  # the keys of rows that are recorded already count too
+        pin = self._drafts.pin(parsed)
+        check_appended(pin, rows, primary_key=primary_key, may_exist=not check_keys)
+        own = staging.copy_appended(pin, rows)
+        self._drafts.record(
+            parsed,
+            own,
+            lambda draft: append_step(
+                draft.pin, own, primary_key=primary_key, may_exist=not check_keys, is_checked=True
+            ),
         )
 
     @atomic
     def upsert(self, key: str, data: Any, *, keys: Sequence[str] | None = None) -> None:
         """Replace the rows of the same key and add the others; by the primary key unless other columns are named."""
-        draft = self._drafts.get(self._start(key))
+        parsed = self._start(key)
+        primary_key = self._drafts.primary_key(parsed)
         if keys is not None:
             require_names(keys)
-        by = tuple(keys) if keys is not None else draft.primary_key
+        by = tuple(keys) if keys is not None else primary_key
         if not by:
             raise InvalidInputError(f"table '{key}' has no primary key", hint="name the columns that are the key")
         rows = as_reader(data).read_all()
-        self._apply(draft, upsert_step(draft.pin, rows, keys=by, primary_key=draft.primary_key))
+        # By other columns, the primary key can be checked only when the rows are staged.
+        if set(by) == set(primary_key) and self._drafts.can_record(rows):
+            own = staging.copy_upserted(self._drafts.pin(parsed), rows, by)
+            self._drafts.record(
+                parsed, own, lambda draft: upsert_step(draft.pin, own, keys=by, primary_key=primary_key)
+            )
+        else:
+            self._stage(parsed, lambda draft: upsert_step(draft.pin, rows, keys=by, primary_key=primary_key))
 
     @atomic
     def update(self, key: str, assignments: Mapping[str, str], *, where: str | None = None) -> int:
@@ -211,10 +240,13 @@ class Transaction:
     @atomic
     def overwrite(self, key: str, data: Any) -> None:
         """Replace all rows, and the columns too if the data brings others."""
-        draft = self._drafts.get(self._start(key))
-        rows = _readable(data)
-        check_primary_key(draft.key, rows.schema, draft.primary_key)
-        self._apply(draft, overwrite_step(draft.pin, rows, unique_by=draft.primary_key))
+        parsed, rows = self._start(key), _readable(data)
+
+        def stage(draft: StagedTable) -> Step:
+            check_primary_key(draft.key, rows.schema, draft.primary_key)
+            return overwrite_step(draft.pin, rows, unique_by=draft.primary_key)
+
+        self._stage(parsed, stage)
 
     # Data files that others wrote
 
@@ -376,6 +408,19 @@ class Transaction:
         after = change(before)
         if after != before:
             self._drafts.put(after.key, after)
+
+    def _stage(self, key: TableKey, stage: Callable[[StagedTable], Step]) -> None:
+        """Stage a change of rows now."""
+        # All that is recorded, because the rows may come from a thread that reads the tables of this transaction, and
+        # it must not wait for this one.
+        self._drafts.stage_recorded()
+        draft = self._drafts.get(key)
+        self._apply(draft, stage(draft))
+
+    @atomic
+    def _stage_recorded(self, key: TableKey) -> None:
+        if self._drafts.is_recorded(key):
+            self._drafts.stage_recorded([key])
 
     def _apply(self, draft: StagedTable, step: Step) -> None:
         if step.pin != draft.pin:

@@ -40,6 +40,8 @@ from anabranch.format.staging.indices import (
 )
 from anabranch.format.staging.key_hashes import FoundKeys, KeyRows
 from anabranch.format.staging.keys import (
+    copy_appended,
+    copy_upserted,
     delete_keys,
     find_existing_keys,
     find_taken_keys,
@@ -91,6 +93,8 @@ from anabranch.format.staging.uniqueness import are_surely_unique
 __all__ = [
     "refuse_repeated",
     "read_given_keys",
+    "copy_appended",
+    "copy_upserted",
     "find_taken_keys",
     "KeyRows",
     "FoundKeys",

@@ -20,7 +20,16 @@ from anabranch.format.staging.rows import Addresses, RowsChanged, delete_at, rep
 from anabranch.format.staging.scanning import iter_batches
 from anabranch.format.staging.uniqueness import are_surely_unique
 
-__all__ = ["delete_keys", "find_existing_keys", "find_taken_keys", "read_given_keys", "refuse_repeated", "upsert"]
+__all__ = [
+    "copy_appended",
+    "copy_upserted",
+    "delete_keys",
+    "find_existing_keys",
+    "find_taken_keys",
+    "read_given_keys",
+    "refuse_repeated",
+    "upsert",
+]
 
 _POSITION = "__position"
 # Keys are matched in slices of the table, each large enough to make up for setting up a join.
@@ -118,6 +127,28 @@ class _Matched:
     positions: pa.Array
     row_ids: Addresses
     addresses: Addresses
+
+
+def copy_appended(pin: Pin, data: pa.Table) -> pa.Table:
+    """Return a copy of rows to append later, in the columns of the table. Refuse rows that do not fit.
+
+    The copy shares no memory with the data, which the caller may change: frames and arrays often use the same memory.
+    """
+    return _copy(fit_rows(data, pin.open().schema).to_table())
+
+
+def copy_upserted(pin: Pin, data: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """Like `copy_appended`, for rows to upsert later, in those columns of the table that the data brings."""
+    given = _read_given(pin.open(), data, keys)
+    _require_unique(given.select(keys))
+    return _copy(given)
+
+
+def _copy(rows: pa.Table) -> pa.Table:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    return pa.ipc.open_stream(sink.getvalue()).read_all()
 
 
 def _read_given(dataset: lance.LanceDataset, data: Any, keys: Sequence[str]) -> pa.Table:

@@ -154,8 +154,9 @@ class Stager:
 
     def _copy(self, step: AddTable) -> StagedTable:
         source = self._table(step.source)
+        taken = {entry.dataset for entry in self.taken.values()}
         draft = draft_new(
-            self.context, self.branch, step.key, schema=source.schema, primary_key=source.primary_key, taken=self.taken
+            self.context, self.branch, step.key, schema=source.schema, primary_key=source.primary_key, taken=taken
         )
         return draft.then(one_time_step("merge", copy_version(source.pin, onto=draft.pin)))
 

@@ -85,15 +85,18 @@ def draft_new(
     *,
     schema: pa.Schema,
     primary_key: Sequence[str],
-    taken: TableMap,
+    taken: Container[str],
 ) -> StagedTable:
-    """Make an empty table: a new dataset, or one that an earlier table of that name left behind."""
+    """Make an empty table: a new dataset, or one that an earlier table of that name left behind.
+
+    `taken` are the folders of other tables. A renamed table keeps its folder, so the name does not tell.
+    """
     if not isinstance(schema, pa.Schema):
         raise InvalidInputError(f"the schema of '{key}' is a {type(schema).__name__!r}", hint="give a pyarrow.Schema")
     check_primary_key(key, schema, primary_key)
     dataset = f"{key.bucket}/{key.table}.lance"
-    if any(entry.dataset == dataset for entry in taken.values()):
-        dataset = free_dataset(context, key)  # a renamed table keeps its folder
+    if dataset in taken:
+        dataset = free_dataset(context, key)
     try:
         pin = _create(context, dataset, schema)
     except DatasetExistsError:

@@ -20,6 +20,7 @@ __all__ = [
     "append_again",
     "append_fragments_step",
     "append_step",
+    "check_appended",
     "conflicts_named",
     "one_time_step",
     "overwrite_fragments_step",
@@ -74,16 +75,23 @@ class StagedTable:
         )
 
 
-def append_step(pin: Pin, data: Any, *, primary_key: Sequence[str], may_exist: bool) -> Step:
-    """Stage new rows, with good keys that are not in the table; `may_exist` leaves the last part to the caller."""
-    in_memory = isinstance(data, pa.Table)
-    if in_memory:
-        # Before anything is written.
-        _check_keys(pin, lambda: staging.read_given_keys(pin, data, primary_key), primary_key, may_exist=may_exist)
+def append_step(pin: Pin, data: Any, *, primary_key: Sequence[str], may_exist: bool, is_checked: bool = False) -> Step:
+    """Stage new rows, with good keys that are not in the table; `may_exist` leaves the last part to the caller.
+
+    The caller may have checked the keys (`check_appended`).
+    """
+    if isinstance(data, pa.Table) and not is_checked:
+        check_appended(pin, data, primary_key=primary_key, may_exist=may_exist)  # before anything is written
+        is_checked = True
     fragments = staging.write_fragments(pin, data)
     return append_fragments_step(
-        pin, fragments, primary_key=primary_key, may_exist=may_exist, keys_are_checked=in_memory
+        pin, fragments, primary_key=primary_key, may_exist=may_exist, keys_are_checked=is_checked
     )
+
+
+def check_appended(pin: Pin, rows: pa.Table, *, primary_key: Sequence[str], may_exist: bool) -> None:
+    """Refuse rows in memory whose keys are null or repeated, or in the table unless they may be there."""
+    _check_keys(pin, lambda: staging.read_given_keys(pin, rows, primary_key), primary_key, may_exist=may_exist)
 
 
 def append_fragments_step(

@@ -1,5 +1,9 @@
 """The tables of a transaction: those of the head that it builds on, and the ones that it has changed."""
 
+from collections.abc import Callable, Iterable
+
+import pyarrow as pa
+
 from anabranch.errors import InvalidInputError, TableNotFoundError, WriteConflictError
 from anabranch.format.staging import Pin
 from anabranch.ids import BranchName, TableKey
@@ -8,13 +12,24 @@ from anabranch.repo.log.store import RepoStore
 from anabranch.repo.log.view import View, find_main
 from anabranch.repo.write.homes import draft_existing, owns, refuse_shared_home
 from anabranch.repo.write.staged_table import StagedTable, Step, replayed
+from anabranch.storage import in_parallel
 from anabranch.suggestions import suggest
 
 __all__ = ["WriteSet"]
 
+# Rows are recorded only while they are small: then the requests to stage them cost more than the rows.
+_SMALL_BYTES = 1 << 20
+_RECORDED_BYTES = 16 << 20
+
+# Stage recorded rows on a table.
+StageRows = Callable[[StagedTable], Step]
+
 
 class WriteSet:
     """The staged table for each changed one, None for a dropped one, on top of the head of a branch.
+
+    Small changes of rows are recorded, and staged when their table is read or changed in another way, or when the
+    transaction is committed: then all tables at once, so that many tables take as long as one.
 
     On a live branch the head is combined with main as it was at the beginning.
     """
@@ -23,6 +38,8 @@ class WriteSet:
         self._records = records
         self._drafts: dict[TableKey, StagedTable | None] = {}
         self._origins: dict[TableKey, TableEntry | None] = {}
+        self._recorded: dict[TableKey, list[StageRows]] = {}
+        self._recorded_bytes = 0
         self.begin(branch)
 
     def begin(self, branch: BranchName) -> None:
@@ -33,10 +50,10 @@ class WriteSet:
 
     @property
     def is_empty(self) -> bool:
-        return not self._drafts
+        return not self._drafts and not self._recorded
 
     def changed_keys(self) -> set[TableKey]:
-        return set(self._drafts)
+        return {*list(self._drafts), *list(self._recorded)}
 
     def has(self, key: TableKey) -> bool:
         missing = object()
@@ -47,10 +64,78 @@ class WriteSet:
         # Copies of the keys: another thread may change the drafts during the loop.
         return {key for key in {*list(self._tables), *list(self._drafts)} if self.has(key)}
 
+    def datasets(self) -> set[str]:
+        """Return the folders that the tables of the transaction are in."""
+        drafts = {key: draft.dataset for key, draft in self._drafts.items() if draft is not None}
+        others = {key: entry.dataset for key, entry in self._tables.items() if key not in self._drafts}
+        return {*drafts.values(), *others.values()}
+
+    def is_recorded(self, key: TableKey) -> bool:
+        """Whether rows of a table are recorded, and not staged yet."""
+        return key in self._recorded
+
     def entry(self, key: TableKey) -> TableEntry:
+        """Return a table as it is staged; recorded rows are not in it."""
+        draft = self._drafts.get(key)
+        return self._entry_before(key) if draft is None else draft.to_entry()
+
+    def get(self, key: TableKey) -> StagedTable:
+        """Return a table as it is staged, or ready to be staged. What is recorded for it is staged first."""
+        if self.is_recorded(key):
+            self.stage_recorded([key])
+        return self._get(key)
+
+    def primary_key(self, key: TableKey) -> tuple[str, ...]:
+        draft = self._drafts.get(key)
+        return self._entry_before(key).primary_key if draft is None else draft.primary_key
+
+    def pin(self, key: TableKey) -> Pin:
+        """Return the version of a table under what is recorded. Nothing is forked or written."""
         draft = self._drafts.get(key)
         if draft is not None:
-            return draft.to_entry()
+            return draft.pin
+        entry = self._entry_before(key)
+        return Pin(home=self._records.context.home_of(entry), version=entry.version)
+
+    def can_record(self, rows: object) -> bool:
+        """Whether rows are small, in memory, and complete."""
+        return isinstance(rows, pa.Table) and rows.nbytes <= _SMALL_BYTES
+
+    def record(self, key: TableKey, rows: pa.Table, stage: StageRows) -> None:
+        """Record a change of rows. The caller has checked that they fit the table."""
+        self._recorded.setdefault(key, []).append(stage)
+        self._recorded_bytes += rows.nbytes
+        if self._recorded_bytes > _RECORDED_BYTES:
+            self.stage_recorded()
+
+    def stage_recorded(self, keys: Iterable[TableKey] | None = None) -> None:
+        """Stage the recorded rows of all tables, or of some, in parallel.
+
+        After an error they stay recorded, so that the transaction cannot be committed without them.
+        """
+        chosen = list(self._recorded if keys is None else keys)
+        for draft in in_parallel(self._staged, chosen):
+            self.put(draft.key, draft)
+        for key in chosen:
+            del self._recorded[key]
+        if not self._recorded:
+            self._recorded_bytes = 0
+
+    def _staged(self, key: TableKey) -> StagedTable:
+        draft = self._get(key)
+        for stage in self._recorded[key]:
+            step = stage(draft)
+            if step.pin != draft.pin:
+                draft = draft.then(step)
+        return draft
+
+    def _get(self, key: TableKey) -> StagedTable:
+        draft = self._drafts.get(key)
+        if draft is None:
+            draft = draft_existing(self._records.context, self.head.home_branch, key, self._entry_before(key))
+        return draft
+
+    def _entry_before(self, key: TableKey) -> TableEntry:
         if not self.has(key):
             raise TableNotFoundError(
                 f"there is no table '{key}' on branch '{self.head.branch}'",
@@ -58,21 +143,16 @@ class WriteSet:
             )
         return self._tables[key]
 
-    def get(self, key: TableKey) -> StagedTable:
-        """Return a table as it is staged, or ready to be staged."""
-        draft = self._drafts.get(key)
-        if draft is None:
-            draft = draft_existing(self._records.context, self.head.home_branch, key, self.entry(key))
-        return draft
-
     def put(self, key: TableKey, draft: StagedTable | None) -> None:
         self._origins.setdefault(key, self._tables.get(key))
         self._drafts[key] = draft
+        if draft is None:
+            self._recorded.pop(key, None)
 
     def take_in(self, prepared: StagedTable, step: Step) -> None:
         """Add a table that was prepared before; if it has changed since, on top of the change where that is safe."""
         key = prepared.key
-        if key in self._drafts:
+        if key in self.changed_keys():
             raise InvalidInputError(
                 f"this transaction has changed table '{key}' already",
                 hint="take the files in before, or in another one",
@@ -86,6 +166,7 @@ class WriteSet:
 
     def changes(self) -> dict[TableKey, TableEntry | None]:
         """Return what differs from the head: the new entry of each table, None for a dropped one."""
+        self.stage_recorded()
         changes: dict[TableKey, TableEntry | None] = {}
         for key, draft in self._drafts.items():
             origin = self._origins[key]
