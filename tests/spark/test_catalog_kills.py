@@ -111,7 +111,7 @@ def check_attempts(found: list[dict[str, Any]]) -> None:
     ends = [one for one in found if one["Event"] == "SparkListenerTaskEnd"]
     reasons = [one["Task End Reason"]["Reason"] for one in ends]
     assert reasons.count("ExecutorLostFailure") >= 2
-    assert reasons.count("ExceptionFailure") >= 2
+    assert reasons.count("ExceptionFailure") >= 1  # a scan may have received all its rows before its gateway was killed
     starts = [one["Task Info"] for one in found if one["Event"] == "SparkListenerTaskStart"]
     assert sum(one["Speculative"] for one in starts) >= 2
     won = [one for one in ends if one["Task Info"]["Speculative"] and one["Task End Reason"]["Reason"] == "Success"]

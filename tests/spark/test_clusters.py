@@ -65,7 +65,9 @@ def make_lake(folder: Path) -> ab.Repository:
 def run(program: str, *arguments: str, environment: dict[str, str]) -> str:
     command = [sys.executable, "-c", DRIVER, f"tests.spark.programs.{program}", *arguments]
     answer = subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True, check=False)
-    assert answer.returncode == 0, answer.stderr[-5000:] + answer.stdout[-2000:]
+    # Without the stack frames of the JVM, which would hide the message.
+    lines = [line for line in answer.stderr.splitlines() if not line.startswith("\tat ")]
+    assert answer.returncode == 0, "\n".join(lines)[-5000:] + answer.stdout[-2000:]
     return answer.stdout
 
 

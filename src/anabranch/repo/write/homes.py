@@ -89,7 +89,7 @@ def draft_new(
 ) -> StagedTable:
     """Make an empty table: a new dataset, or one that an earlier table of that name left behind.
 
-    `taken` are the folders of other tables. A renamed table keeps its folder, so a folder may be taken by a table of another name.
+    `taken` are the folders of other tables, for example of one that was renamed and has kept its folder.
     """
     if not isinstance(schema, pa.Schema):
         raise InvalidInputError(f"the schema of '{key}' is a {type(schema).__name__!r}", hint="give a pyarrow.Schema")
