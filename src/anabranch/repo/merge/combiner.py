@@ -1,6 +1,6 @@
 """Merge three states of many tables: plan the steps, then count them or stage them on a branch."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from anabranch.ids import BranchName, TableKey
@@ -12,10 +12,15 @@ from anabranch.repo.merge.conflicts import Conflict, ConflictLog, Unresolved
 from anabranch.repo.merge.matched_table import TablePlanner
 from anabranch.repo.merge.resolve import Resolution
 from anabranch.repo.merge.steps import DropTable, MergeSteps, TableMatch, TableStep
-from anabranch.repo.merge.tables import plan_tables
+from anabranch.repo.merge.tables import PlannedTable, plan_tables
 from anabranch.repo.write.homes import refuse_shared_home
+from anabranch.storage import in_parallel
 
 __all__ = ["Combination", "Combiner", "Sides"]
+
+# Tables of which more rows are read are merged one after the other, so that a merge of many tables needs about the
+# memory of its largest table. The engine matches all rows of a table in memory.
+_MOST_ROWS_IN_PARALLEL = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,8 +68,11 @@ class Combiner:
     def plan(self, sides: Sides) -> MergeSteps:
         """Return the steps that merge the tables. Nothing is written, and few rows are read."""
         planned = plan_tables(sides.base, sides.source, sides.target, self.resolution)
-        steps = tuple(self.plan_table(table) if isinstance(table, TableMatch) else table for table in planned.tables)
-        return MergeSteps(steps=steps, conflicts=tuple(planned.conflicts))
+
+        def plan(table: PlannedTable) -> TableStep:
+            return self.plan_table(table) if isinstance(table, TableMatch) else table
+
+        return MergeSteps(steps=tuple(in_parallel(plan, planned.tables)), conflicts=tuple(planned.conflicts))
 
     def plan_table(self, match: TableMatch) -> TableStep:
         """Return the step that merges one table."""
@@ -107,7 +115,17 @@ class Combiner:
         conflicts = ConflictLog()
         for conflict in plan.conflicts:
             conflicts.add(conflict.table, Unresolved.of([conflict]))
-        tables = tuple(map(apply, plan.steps))
+        tables = tuple(self._apply_each(plan.steps, apply))
         for merged in tables:
             conflicts.add_all(merged.conflicts)
         return Combination(tables=tables, conflicts=conflicts)
+
+    def _apply_each(
+        self, steps: Sequence[TableStep], apply: Callable[[TableStep], MergedTable]
+    ) -> Iterator[MergedTable]:
+        """Apply steps and yield the results in their order. Small tables are applied in parallel."""
+        # Resolver functions of the caller are never called concurrently: they need not be safe for that.
+        limit = -1 if self.resolution.has_functions else _MOST_ROWS_IN_PARALLEL
+        small = iter(in_parallel(apply, [step for step in steps if step.rows_read <= limit]))
+        for step in steps:
+            yield next(small) if step.rows_read <= limit else apply(step)

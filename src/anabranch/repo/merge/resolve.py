@@ -60,6 +60,11 @@ class Resolution:
     any_cell: Decide | None = None
     any_row: Callable[[Conflict], Any] | None = None
 
+    @property
+    def has_functions(self) -> bool:
+        """Whether functions of the caller may be called to decide."""
+        return any(callable(resolver) for resolver in self.resolvers.values())
+
     def for_column(self, table: TableKey, column: str) -> Decide | None:
         """Return the function that decides on cells of a column: the most specific resolver, else the strategy.
 

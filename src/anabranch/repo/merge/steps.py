@@ -82,6 +82,11 @@ class AddTable:
         return TableCounts(inserted=self.source.entry.rows, updated=0, deleted=0)
 
     @property
+    def rows_read(self) -> int:
+        """The number of rows that are read or copied to apply the step."""
+        return self.source.entry.rows
+
+    @property
     def renamed_from(self) -> TableKey | None:
         return None
 
@@ -99,6 +104,10 @@ class DropTable:
         return TableCounts(inserted=0, updated=0, deleted=self.target.entry.rows)
 
     @property
+    def rows_read(self) -> int:
+        return 0
+
+    @property
     def renamed_from(self) -> TableKey | None:
         return None
 
@@ -114,6 +123,10 @@ class RenameTable:
     @property
     def counts(self) -> TableCounts:
         return NO_ROWS
+
+    @property
+    def rows_read(self) -> int:
+        return 0
 
     @property
     def renamed_from(self) -> TableKey | None:
@@ -151,6 +164,10 @@ class KeepTable(_MatchedStep):
     def counts(self) -> TableCounts:
         return NO_ROWS
 
+    @property
+    def rows_read(self) -> int:
+        return 0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplaceTable(_MatchedStep):
@@ -160,6 +177,10 @@ class ReplaceTable(_MatchedStep):
     def counts(self) -> TableCounts:
         source, target = self.match.source.entry, self.match.target.entry
         return TableCounts(inserted=source.rows, updated=0, deleted=target.rows)
+
+    @property
+    def rows_read(self) -> int:
+        return self.match.source.entry.rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,6 +206,10 @@ class MergeTable(_MatchedStep):
 
     notes: MergedNotes
     rows: RowPlan
+
+    @property
+    def rows_read(self) -> int:
+        return self.rows.sides.rows
 
     @property
     def changes_columns(self) -> bool:

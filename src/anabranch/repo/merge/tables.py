@@ -11,16 +11,16 @@ from anabranch.repo.merge.conflicts import Conflict, ConflictKind
 from anabranch.repo.merge.resolve import Resolution
 from anabranch.repo.merge.steps import AddTable, DropTable, RenameTable, TableMatch, TableState
 
-__all__ = ["PlannedTables", "plan_tables"]
+__all__ = ["PlannedTable", "PlannedTables", "plan_tables"]
 
-_Planned = AddTable | DropTable | RenameTable | TableMatch
+PlannedTable = AddTable | DropTable | RenameTable | TableMatch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedTables:
     """The tables that the source changed, and the conflicts about whole tables."""
 
-    tables: list[_Planned] = field(default_factory=list)
+    tables: list[PlannedTable] = field(default_factory=list)
     conflicts: list[Conflict] = field(default_factory=list)
 
 
