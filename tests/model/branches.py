@@ -1,4 +1,4 @@
-"""Branches of the model: their logs, what refs show, and what moves a branch without writing anything."""
+"""Branches of the model: their logs, what refs show, and everything that moves a branch without writing rows."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,20 +15,19 @@ from anabranch.errors import (
     VersionNotFoundError,
 )
 from tests.model.graph import forked_at
-from tests.model.history import ModelCommit, ModelEntry, ModelView, Tables
+from tests.model.history import ModelCommit, ModelEntry, ModelView
+from tests.model.operations import TABLES
 from tests.model.runs import ModelRun
 from tests.model.table import ModelTable
-
-__all__ = ["ModelBranches"]
 
 _HINT = "the model has no advice"
 
 
 class ModelBranches:
-    """Logs of branches, each a list of entries, and the commits by the ids that the real repository gave them.
+    """The logs of branches as lists of entries, and the commits by the ids that the real repository gave them.
 
-    `times` are the moments of the entries, as the caller tells them; `verified` are real tables that were compared.
-    What makes a commit returns it; the caller records the id that it really has.
+    A method that makes a commit returns it, and the caller records its id. The caller also sets the `times` of the
+    entries. `verified` are the states of real tables that were compared.
     """
 
     def __init__(self, first_commit_id: str) -> None:
@@ -38,10 +37,10 @@ class ModelBranches:
         self.runs: dict[str, ModelRun] = {}  # by their hidden branches
         self.times: dict[str, list[int]] = {}
         self.verified: dict[object, ModelTable] = {}
-        self.stale: set[object] = set()  # those of them that are to be compared again
-        self.pauses: set[ModelEntry] = set()  # entries by which nothing moved
+        self.stale: set[object] = set()  # states to compare again
+        self.pauses: set[ModelEntry] = set()  # entries that did not move the branch
         self.tags: dict[str, ModelCommit] = {}
-        self.collected: set[ModelCommit] = set()  # those that cannot be read any more
+        self.collected: set[ModelCommit] = set()  # commits that cannot be read any more
 
     @property
     def may_lose_ids(self) -> bool:
@@ -68,7 +67,7 @@ class ModelBranches:
         return self.logs[name][-1]
 
     def view(self, name: str) -> ModelView:
-        """A branch as it shows itself now."""
+        """Return what a branch shows now."""
         return replace(self._view(name, self.head(name), self.head("main").commit), is_head=True, parent=name)
 
     def _view(self, name: str, entry: ModelEntry, main: ModelCommit) -> ModelView:
@@ -79,13 +78,13 @@ class ModelBranches:
             number=self.logs[name].index(entry) + 1,
             parent=name if self.exists(name) else None,
             is_live=entry.is_live,
-            is_recorded=not entry.is_live or (entry.saw or entry.commit) is main,
-            saw=main if entry.is_live else None,
+            is_recorded=not entry.is_live or (entry.below or entry.commit) is main,
+            below=main if entry.is_live else None,
             own=entry.own,
         )
 
     def resolve(self, ref: str) -> ModelView:
-        """What `main`, `main~2`, `main@v3`, `main@{time}`, a tag or a commit id shows."""
+        """Return what `main`, `main~2`, `main@v3`, `main@{time}`, a tag or a commit id shows."""
         if ref in self.commits:
             return ModelView.of_commit(self.commits[ref])
         if "@{" in ref:
@@ -96,7 +95,7 @@ class ModelBranches:
                 raise VersionNotFoundError(f"there is no {ref!r}", hint=_HINT)
             entry = self.logs[name][int(number) - 1]
             recorded = self._view(name, entry, entry.commit)
-            return replace(recorded, tables=entry.commit.tables, is_recorded=True, saw=entry.saw)
+            return replace(recorded, tables=entry.commit.tables, is_recorded=True, below=entry.below)
         name, _, back = ref.partition("~")
         is_tag = name in self.tags
         if not int(back or 0):
@@ -135,9 +134,9 @@ class ModelBranches:
         return self._put_on(name, entry, view)
 
     def _put_on(self, name: str, entry: ModelEntry, view: ModelView) -> ModelCommit | None:
-        """Add an entry that is on what a ref shows; what no commit holds becomes one."""
+        """Add an entry that is on what a ref shows. If no commit holds that, make one."""
         if view.is_recorded:
-            self.logs[name].append(replace(entry, commit=view.commit, saw=None))
+            self.logs[name].append(replace(entry, commit=view.commit, below=None))
             return None
         commit = ModelCommit(
             branch=name,
@@ -148,7 +147,7 @@ class ModelBranches:
             changed=(),
             origins=self._frozen_origins(view),
         )
-        self.logs[name].append(replace(entry, commit=commit, saw=None))
+        self.logs[name].append(replace(entry, commit=commit, below=None))
         return commit
 
     def branch_delete(self, name: str) -> None:
@@ -188,7 +187,7 @@ class ModelBranches:
             raise BranchInUseError(f"{name!r} has runs", hint=_HINT)
 
     def is_used_by(self, run: ModelRun) -> bool:
-        """Whether a living run works for its target, and not for an earlier branch of that name."""
+        """Return whether an active run is for this branch, and not for an earlier one of the same name."""
         return run.is_active and self.exists(run.target) and self.logs[run.target][-1].incarnation == run.incarnation
 
     def _refuse_name_of_tag(self, name: str) -> None:
@@ -229,11 +228,11 @@ class ModelBranches:
             raise InvalidInputError(f"{name!r} is pinned", hint=_HINT)
         view = self.view(name)
         commit = self._commit(name, entry, {}, main=self.head("main").commit)
-        commit = replace(commit, saw=None, own=frozenset(), origins=self._frozen_origins(view))
-        self.logs[name][-1] = replace(self.logs[name][-1], commit=commit, is_live=False, own=frozenset(), saw=None)
+        commit = replace(commit, below=None, own=frozenset(), origins=self._frozen_origins(view))
+        self.logs[name][-1] = replace(self.logs[name][-1], commit=commit, is_live=False, own=frozenset(), below=None)
         return commit
 
-    # Back and forth
+    # Reset and undo
 
     def reset(self, name: str, ref: str) -> ModelCommit | None:
         view, entry = self.resolve(ref), self.head(name)
@@ -242,8 +241,8 @@ class ModelBranches:
             return self._put_on(name, entry, view)
         old = self.logs[name][view.number - 1] if view.name == name and not view.is_head else None
         if old is None or not old.is_live or old.incarnation != entry.incarnation:
-            raise InvalidInputError(f"{ref!r} is no version of {name!r}", hint=_HINT)
-        self.logs[name].append(replace(entry, commit=old.commit, own=old.own, saw=old.saw))
+            raise InvalidInputError(f"{ref!r} is not a version of {name!r}", hint=_HINT)
+        self.logs[name].append(replace(entry, commit=old.commit, own=old.own, below=old.below))
         return None
 
     def undo(self, name: str) -> None:
@@ -263,14 +262,9 @@ class ModelBranches:
         log.append(replace(before))
 
     def _frozen_origins(self, view: ModelView) -> dict[str, tuple[ModelCommit, ...]]:
-        """Where what a live branch shows is from, once it is recorded."""
-        main = view.saw or view.commit
-        keys = {key for tables in (*self.known_tables, view.tables) for key in tables}
-        return {key: (view.commit if key in view.own else main,) for key in keys}
-
-    @property
-    def known_tables(self) -> list[Tables]:
-        return [commit.tables for commit in self.commits.values()]
+        """Return the origins of tables that a live branch shows, for a commit that records them."""
+        main = view.below or view.commit
+        return {key: (view.commit if key in view.own else main,) for key in TABLES}
 
     def _commit(
         self,
@@ -282,13 +276,13 @@ class ModelBranches:
         released: frozenset[str] = frozenset(),
         merged: ModelView | None = None,
     ) -> ModelCommit:
-        """Commit on top of an entry; on a live branch with `main` under it, by default as the entry's own commit."""
+        """Commit on top of an entry. On a live branch `main` is the state below, by default that of the entry."""
         self._refuse_protected(head)
         is_live, log = head.is_live, self.runs[branch].log if branch in self.runs else self.logs[branch]
         ground = head.commit.tables if main is None else head.shown_on(main)
         kept = replace(head, own=head.own - released)
         tables = {**(head.commit.tables if main is None else kept.shown_on(main)), **changes}
-        saw = (main or head.saw) if is_live else None
+        below = (main or head.below) if is_live else None
         own = kept.own | changes.keys() if is_live else frozenset()
         commit = ModelCommit(
             branch=branch,
@@ -300,27 +294,27 @@ class ModelBranches:
             ground=ground,
             followed=frozenset(key for key in {*changes, *released} if is_live and key not in head.own),
             merged=None if merged is None else merged.commit,
-            merged_on=None if merged is None else merged.saw,
-            saw=saw,
+            merged_below=None if merged is None else merged.below,
+            below=below,
             own=own,
         )
         commit = replace(commit, origins=self._origins(commit, head, merged))
-        log.append(replace(head, commit=commit, own=own, saw=saw))
+        log.append(replace(head, commit=commit, own=own, below=below))
         return commit
 
     def _origins(
         self, commit: ModelCommit, head: ModelEntry, merged: ModelView | None
     ) -> dict[str, tuple[ModelCommit, ...]]:
-        """Where a commit has tables from that it does not have from its parents."""
+        """Return the commits that tables come from, if these are not the parents of the commit."""
         found: dict[str, tuple[ModelCommit, ...]] = {}
-        if merged is None and commit.saw is None:
+        if merged is None and commit.below is None:
             return found
-        for key in {key for tables in (*self.known_tables, commit.tables, commit.ground) for key in tables}:
+        for key in TABLES:
             others = () if merged is None else (merged.origin(key),)
-            if commit.saw is None or key in head.own & commit.own:
+            if commit.below is None or key in head.own & commit.own:
                 found[key] = (head.commit, *others)
             elif key in commit.own:
-                found[key] = (forked_at(commit.saw, key, commit.tables.get(key)), *others)
+                found[key] = (forked_at(commit.below, key, commit.tables.get(key)), *others)
             else:
-                found[key] = (commit.saw,)
+                found[key] = (commit.below,)
         return found

@@ -1,11 +1,9 @@
-"""The model's commit graph: who came from whom, and where two lines parted, found by brute force."""
+"""The commit graph of the model: ancestors and merge bases, found by brute force."""
 
 from collections.abc import Callable, Iterator
 
 from tests.model.history import ModelCommit
 from tests.model.table import ModelTable
-
-__all__ = ["find_table_bases", "forked_at", "has_merged_live", "is_ancestor", "lowest_common"]
 
 Parents = Callable[[ModelCommit], tuple[ModelCommit, ...]]
 
@@ -15,15 +13,15 @@ def is_ancestor(older: ModelCommit, newer: ModelCommit) -> bool:
 
 
 def has_merged_live(live: ModelCommit, main: ModelCommit, newer: ModelCommit) -> bool:
-    """Whether a commit goes back to a merge of a live branch as it was on a state of main, or on a later one."""
+    """Return whether a commit descends from a merge of a live branch with this state of main below, or a later one."""
     return any(
-        commit.merged is live and commit.merged_on is not None and is_ancestor(main, commit.merged_on)
+        commit.merged is live and commit.merged_below is not None and is_ancestor(main, commit.merged_below)
         for commit in _ancestors(newer, lambda commit: commit.parents)
     )
 
 
 def lowest_common(one: ModelCommit, other: ModelCommit, parents: Parents) -> list[ModelCommit]:
-    """The common ancestors that no other common ancestor came from."""
+    """Return the common ancestors that are not ancestors of another one."""
     common = _ancestors(one, parents) & _ancestors(other, parents)
     below = {found for commit in common for parent in parents(commit) for found in _ancestors(parent, parents)}
     return [commit for commit in common if commit not in below]
@@ -48,7 +46,7 @@ def find_table_bases(one: ModelCommit, other: ModelCommit, key: str) -> list[Mod
 
 
 def _is_before(base: ModelCommit, other: ModelCommit, key: str) -> bool:
-    """Whether a base did nothing to a table since it parted from another base."""
+    """Return whether a base did not change a table since it had a common state with another base."""
     if base is other:
         return False
     lower = find_table_bases(base, other, key)
@@ -56,7 +54,7 @@ def _is_before(base: ModelCommit, other: ModelCommit, key: str) -> bool:
 
 
 def forked_at(main: ModelCommit, key: str, table: ModelTable | None) -> ModelCommit:
-    """The newest commit of main with the state that a live branch's table grew out of."""
+    """Return the newest commit of main with the state that a table of a live branch was made from."""
     for state in _states(table):
         for commit in main.history():
             if commit.tables.get(key) is state:

@@ -1,4 +1,4 @@
-"""What the model's history is made of: commits, entries of logs, views and transactions."""
+"""The parts of a history: commits, log entries, views and transactions."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,21 +9,18 @@ from anabranch.errors import TableExistsError, TableNotFoundError, WriteConflict
 from anabranch.format.staging import ColumnChange
 from tests.model.table import Condition, Expression, ModelTable
 
-__all__ = ["ModelCommit", "ModelEntry", "ModelTransaction", "ModelView", "Tables"]
-
 _HINT = "the model has no advice"
 Tables = Mapping[str, ModelTable]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ModelCommit:
-    """All tables after one step. `version` and `incarnation` say which entry of which life of its branch made it.
+    """All tables after a step. `version` is its log entry, and `incarnation` the entry that created its branch.
 
-    `ground` are the tables right before it, of which `followed` followed main on a live branch. `merged` is the second
-    parent of a merge, `merged_on` what that showed of main if it was live. `origins` say of which commits it has tables
-    that it does not have from these parents: on a live branch, or a frozen one, from a state of main; after a pull,
-    from where that took them. On a live branch `saw` is the state of main under it, and all but its `own` tables are
-    from there.
+    `ground` are the tables right before it. On a live branch `below` is the state of main, all but the `own` tables are
+    from there, and the `followed` ones were until this commit. `merged` is the second parent of a merge, and
+    `merged_below` the state of main below it if it was live. `origins` are the commits that a table comes from if these
+    are not the parents: a state of main, or the commit that it was pulled from.
     """
 
     branch: str
@@ -35,9 +32,9 @@ class ModelCommit:
     ground: Tables = field(default_factory=dict, repr=False)
     followed: frozenset[str] = frozenset()
     merged: "ModelCommit | None" = field(default=None, repr=False)
-    merged_on: "ModelCommit | None" = field(default=None, repr=False)
+    merged_below: "ModelCommit | None" = field(default=None, repr=False)
     origins: "Mapping[str, tuple[ModelCommit, ...]]" = field(default_factory=dict, repr=False)
-    saw: "ModelCommit | None" = field(default=None, repr=False)
+    below: "ModelCommit | None" = field(default=None, repr=False)
     own: frozenset[str] = frozenset()
 
     @property
@@ -53,9 +50,9 @@ class ModelCommit:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ModelEntry:
-    """One entry of a branch's log. `incarnation` is the number of the entry that created the branch.
+    """An entry of the log of a branch. `incarnation` is the number of the entry that created the branch.
 
-    A live one shows main but for its `own` tables; `saw` is the commit of main that its commit was made on.
+    A live branch shows main except for its `own` tables. Its commit was made with the state `below` of main.
     """
 
     commit: ModelCommit
@@ -65,7 +62,7 @@ class ModelEntry:
     is_protected: bool = False
     is_live: bool = False
     own: frozenset[str] = frozenset()
-    saw: ModelCommit | None = None
+    below: ModelCommit | None = None
 
     def shown_on(self, main: ModelCommit) -> Tables:
         if not self.is_live:
@@ -76,10 +73,10 @@ class ModelEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ModelView:
-    """What a ref shows: a commit, and its tables, or, where not `is_recorded`, those of a live branch.
+    """What a ref shows: a commit and its tables. On a live branch that moved below they differ: not `is_recorded`.
 
-    `name` and `number` are the entry it was found by, `parent` the branch that a branch made from it has. Under all but
-    the `own` tables of a live branch is the state of main that it `saw`.
+    `name` and `number` identify the log entry that was found, and `parent` is the parent of a branch made from it.
+    All but the `own` tables of a live branch are from the state `below` of main.
     """
 
     commit: ModelCommit
@@ -90,16 +87,16 @@ class ModelView:
     is_head: bool = False
     is_live: bool = False
     is_recorded: bool = True
-    saw: ModelCommit | None = None
+    below: ModelCommit | None = None
     own: frozenset[str] = frozenset()
 
     @classmethod
     def of_commit(cls, commit: ModelCommit, *, parent: str | None = None) -> "ModelView":
-        return cls(commit=commit, tables=commit.tables, parent=parent, saw=commit.saw, own=commit.own)
+        return cls(commit=commit, tables=commit.tables, parent=parent, below=commit.below, own=commit.own)
 
     def origin(self, key: str) -> ModelCommit:
-        """The commit that a table is from."""
-        return self.commit if self.saw is None or key in self.own else self.saw
+        """Return the commit that a table comes from."""
+        return self.commit if self.below is None or key in self.own else self.below
 
 
 # A change to a table that can be applied to another state of it.

@@ -1,4 +1,4 @@
-"""What must hold between a repository and its model, whatever was done to both."""
+"""Comparisons of a repository with its model."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -12,30 +12,15 @@ from anabranch.repo.log.entries import CommitKind, RunPhase
 from anabranch.repo.repository import Repository
 from anabranch.repo.snapshot import Snapshot, Table
 from anabranch.repo.write.homes import owns
-from tests.model.history import Tables
-from tests.model.model import ModelCommit, ModelRepository, ModelRun, ModelTable, ModelView, Row
+from tests.model.history import ModelCommit, ModelView, Tables
+from tests.model.model import ModelRepository
 from tests.model.outcome import state_of
-
-__all__ = [
-    "as_moment",
-    "check_branch",
-    "check_branches",
-    "check_commits",
-    "check_everything",
-    "check_moments",
-    "check_present",
-    "check_raw_heads",
-    "check_ref",
-    "check_run",
-    "check_runs",
-    "check_snapshot",
-    "check_table",
-    "check_tags",
-]
+from tests.model.runs import ModelRun
+from tests.model.table import ModelTable, Row
 
 
 def check_everything(repo: Repository, model: ModelRepository) -> None:
-    """Every branch, every commit there ever was, every version, every moment, and what raw readers see."""
+    """Compare every branch, commit, version, moment and run, and what plain Lance readers see."""
     check_present(repo, model)
     check_commits(repo, model)
     check_versions(repo, model)
@@ -46,7 +31,7 @@ def check_everything(repo: Repository, model: ModelRepository) -> None:
 
 
 def check_present(repo: Repository, model: ModelRepository) -> None:
-    """Every branch and tag as it is now."""
+    """Compare every branch and tag as it is now."""
     check_branches(repo, model)
     check_tags(repo, model)
     for branch in model.branches:
@@ -62,7 +47,7 @@ def check_tags(repo: Repository, model: ModelRepository) -> None:
 
 
 def check_branches(repo: Repository, model: ModelRepository) -> None:
-    """The same branches, with the same heads, parents and tables of their own."""
+    """Compare the branches with their heads, parents, modes, protection and own tables."""
     found = {
         info.name: (
             info.head_commit_id,
@@ -84,7 +69,7 @@ def check_branches(repo: Repository, model: ModelRepository) -> None:
 
 
 def check_branch(repo: Repository, model: ModelRepository, branch: str) -> None:
-    """The tables and the history of a branch, and its homes as any Lance tool sees them."""
+    """Compare the tables and the history of a branch, and its homes as other Lance tools see them."""
     view = model.view(branch)
     snapshot = repo.snapshot_of(branch)
     check_snapshot(snapshot, model, view)
@@ -95,7 +80,7 @@ def check_branch(repo: Repository, model: ModelRepository, branch: str) -> None:
 
 
 def check_commits(repo: Repository, model: ModelRepository) -> None:
-    """All commits can be read by their ids, those of deleted branches too."""
+    """Compare all commits, those of deleted branches too."""
     for commit_id, commit in model.commits.items():
         check_ref(repo, model, commit_id, ModelView.of_commit(commit))
         found = repo.get_commit(commit_id)
@@ -107,7 +92,7 @@ def check_commits(repo: Repository, model: ModelRepository) -> None:
 
 
 def check_versions(repo: Repository, model: ModelRepository) -> None:
-    """Each entry of each log stands for its commit, whether the branch exists or not."""
+    """Compare each log entry of each branch, whether the branch exists or not."""
     for branch, log in model.logs.items():
         for number, entry in enumerate(log, start=1):
             ref = f"{branch}@v{number}"
@@ -116,7 +101,7 @@ def check_versions(repo: Repository, model: ModelRepository) -> None:
 
 
 def check_moments(repo: Repository, model: ModelRepository) -> None:
-    """Each branch shows, for the moment of each entry, what it showed then; a live one for those of main, too."""
+    """Compare each branch at the time of each of its entries, and of the entries of main."""
     for branch, times in model.times.items():
         for time in {*times, *model.times["main"]}:
             ref = f"{branch}@{{{as_moment(time)}}}"
@@ -128,9 +113,9 @@ def check_moments(repo: Repository, model: ModelRepository) -> None:
 
 
 def check_ref(repo: Repository, model: ModelRepository, ref: str, expected: ModelView) -> Snapshot | None:
-    """What a ref shows; None if that was collected, and says so."""
+    """Compare what a ref shows. Return None if that was collected, and the repository reports it."""
     is_live = not expected.is_recorded
-    is_gone = expected.commit in model.collected or (is_live and expected.saw in model.collected)
+    is_gone = expected.commit in model.collected or (is_live and expected.below in model.collected)
     try:
         found = repo.snapshot_of(ref)
     except CollectedError as err:
@@ -142,12 +127,12 @@ def check_ref(repo: Repository, model: ModelRepository, ref: str, expected: Mode
 
 
 def as_moment(microseconds: int) -> str:
-    """A time of a log as refs write it."""
+    """Return a time of a log as it is written in a ref."""
     return (datetime.fromtimestamp(0, UTC) + timedelta(microseconds=microseconds)).isoformat()
 
 
 def check_snapshot(snapshot: Snapshot, model: ModelRepository, expected: ModelCommit | ModelView) -> None:
-    """The same commit, and the same tables; a version of a table that was found to be right is not read again."""
+    """Compare the commit and its tables. A state of a table that was compared before is not read again."""
     commit = expected if isinstance(expected, ModelCommit) else expected.commit
     _require(snapshot.id == model.id_of(commit), f"{snapshot} is not {model.id_of(commit)}")
     _check_tables(snapshot, model, expected.tables)
@@ -172,7 +157,7 @@ def check_table(found: Table, expected: ModelTable) -> None:
 
 
 def check_raw_heads(repo: Repository, snapshot: Snapshot, model: ModelRepository, branch: str) -> None:
-    """Where the branch has written, the home's newest ordinary version holds exactly what was published."""
+    """Check that the newest ordinary version of each home of a branch holds exactly what was published."""
     head, log = model.head(branch), model.logs[branch]
     homes = Counter((entry.dataset, entry.home) for entry in snapshot.entries.values())
     for key, expected in head.commit.tables.items():
@@ -181,13 +166,13 @@ def check_raw_heads(repo: Repository, snapshot: Snapshot, model: ModelRepository
             continue
         lives = [entry.commit.tables.get(key) for entry in log if entry.incarnation == head.incarnation]
         if all(table is lives[0] for table in lives) and branch != "main":
-            continue  # left by an earlier branch of this name, and not moved since
+            continue  # The home is of an earlier branch of this name, and was not settled since.
         home = repo._context.home_of(found)
         _check_rows(home.open().to_table(), expected, home.uri)
 
 
 def check_runs(repo: Repository, model: ModelRepository) -> None:
-    """The same runs, newest first, as far as the same; none of them among the branches."""
+    """Compare the list of runs, newest first."""
     found = [(info.id, info.target, info.state, info.tables, info.commit_id) for info in repo.run_list(limit=None)]
     expected = []
     for run in sorted(model.runs.values(), key=lambda run: run.id, reverse=True):
@@ -198,7 +183,7 @@ def check_runs(repo: Repository, model: ModelRepository) -> None:
 
 
 def check_run(repo: Repository, model: ModelRepository, run: ModelRun) -> None:
-    """What a run shows by itself, that nobody else sees it, and what it was published as."""
+    """Compare the tables of a run, check that they are not visible outside of it, and compare its commit."""
     for commit_id in run.commit_ids:
         try:
             seen = repo.snapshot_of(commit_id)
@@ -216,7 +201,7 @@ def check_run(repo: Repository, model: ModelRepository, run: ModelRun) -> None:
 
 
 def _check_nothing_leaks(repo: Repository, snapshot: Snapshot, model: ModelRepository) -> None:
-    """At the places that a run writes to, raw readers see what was published at some time, or no rows at all."""
+    """Check that plain Lance readers of the homes of a run see a published state, or no rows."""
     for entry in snapshot.entries.values():
         home = repo._context.home_of(entry)
         rows = _bag(home.open().to_table().to_pylist())

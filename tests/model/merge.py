@@ -10,8 +10,6 @@ from tests.model.outcome import Answer, Conflicts, Result, Step, UnclearError
 from tests.model.table import ModelTable
 from tests.model.table_merge import Strategy, copy_of, merge_table, virtual_base
 
-__all__ = ["merge_tables", "merge_views", "pick_tables", "subsets", "with_tables"]
-
 
 @dataclass(frozen=True, slots=True)
 class _State:
@@ -172,7 +170,7 @@ def _merge_bases(commits: list[ModelCommit], key: str) -> ModelTable | None:
 def _former_keys(source: ModelView, target: ModelView) -> set[str]:
     """Return the keys of tables at the merge bases. Both sides may have renamed these tables since."""
     common = lowest_common(source.commit, target.commit, lambda commit: commit.parents)
-    seen = [commit for commit in (source.saw, target.saw) if commit is not None]
+    seen = [commit for commit in (source.below, target.below) if commit is not None]
     return {key for commit in (*common, *seen) for key in commit.tables}
 
 

@@ -19,20 +19,8 @@ from tests.model.outcome import Answer, Conflicts, Prediction, Result, Step, Unc
 from tests.model.retention import ModelRetention
 from tests.model.runs import ModelRun, publish_tables
 from tests.model.schema import DesiredSchema
-from tests.model.table import ModelTable, Row, Value
+from tests.model.table import ModelTable
 from tests.model.table_merge import Strategy
-
-__all__ = [
-    "ModelCommit",
-    "ModelEntry",
-    "ModelRepository",
-    "ModelRun",
-    "ModelTable",
-    "ModelTransaction",
-    "ModelView",
-    "Row",
-    "Value",
-]
 
 _HINT = "the model has no advice"
 # A rebase of several commits may have many right answers. With more than this it is not drawn.
@@ -89,7 +77,7 @@ class ModelRepository(ModelRetention):
     ) -> Prediction[ModelCommit | None]:
         """Merge what a ref did since it had a common state with a branch. None if there is nothing to do."""
         source, head, target = self.resolve(ref), self.head(name), self.view(name)
-        is_itself = source.saw is not None and head.is_live and source.commit is head.commit
+        is_itself = source.below is not None and head.is_live and source.commit is head.commit
         if is_itself or _has_all(source, head.commit):
             return Prediction(answers=[Result((Step(changes={}),))], apply=lambda _: None)
         answers = merge_views(source, target, strategy, may_lose_ids=self.may_lose_ids)
@@ -124,7 +112,7 @@ class ModelRepository(ModelRetention):
 
         def apply(result: Result) -> list[ModelCommit]:
             made = [step.made for step in result.steps if step.made is not None]
-            self.logs[name].append(replace(head, commit=[onto.commit, *made][-1], saw=None))
+            self.logs[name].append(replace(head, commit=[onto.commit, *made][-1], below=None))
             return made
 
         return Prediction(answers=answers, apply=apply, shares_folder=_shares_folder(onto.tables, answers))
@@ -148,7 +136,7 @@ class ModelRepository(ModelRetention):
 
     def _replay(self, commit: ModelCommit, ground: ModelCommit, onto: ModelCommit) -> list[Answer]:
         before = commit.parent
-        if commit.merged is not None and commit.merged_on is None and is_ancestor(commit.merged, onto):
+        if commit.merged is not None and commit.merged_below is None and is_ancestor(commit.merged, onto):
             before = commit.merged  # `onto` has the merged state already.
         sides = ({} if before is None else before.tables, commit.tables)
         base, source = ({key: side[key] for key in commit.changed if key in side} for side in sides)
@@ -214,7 +202,7 @@ class ModelRepository(ModelRetention):
             target=target,
             incarnation=entry.incarnation,
             ground=view.tables,
-            saw=self.head("main").commit if entry.is_live else None,
+            below=self.head("main").commit if entry.is_live else None,
             log=[ModelEntry(commit=ground, parent=target, incarnation=1)],
         )
 
@@ -225,7 +213,7 @@ class ModelRepository(ModelRetention):
         head = self.head(run.target)
         if head.incarnation != run.incarnation:
             raise BranchNotFoundError(f"{run.target!r} is another branch now", hint=_HINT)
-        theirs = head.shown_on(run.saw) if run.saw is not None else head.commit.tables
+        theirs = head.shown_on(run.below) if run.below is not None else head.commit.tables
         try:
             answers = publish_tables(run, theirs, may_lose_ids=self.may_lose_ids)
         except UnclearError:
@@ -251,7 +239,7 @@ def _has_all(source: ModelView, head: ModelCommit) -> bool:
     """Return whether a commit has everything that a view shows, including main below a live branch."""
     if not is_ancestor(source.commit, head):
         return False
-    return source.saw is None or is_ancestor(source.saw, head) or has_merged_live(source.commit, source.saw, head)
+    return source.below is None or is_ancestor(source.below, head) or has_merged_live(source.commit, source.below, head)
 
 
 def _shares_folder(target: Tables, answers: Iterable[Answer]) -> bool:

@@ -9,24 +9,8 @@ import pyarrow as pa
 from anabranch.format.staging import ColumnChange
 from tests.model.table import Row, Value
 
-__all__ = [
-    "TYPES",
-    "Below",
-    "Formula",
-    "Operation",
-    "add_column",
-    "append",
-    "create",
-    "delete",
-    "drop",
-    "drop_column",
-    "overwrite",
-    "rename",
-    "rename_column",
-    "to_arrow",
-    "update",
-    "upsert",
-]
+# All tables that there can be.
+TABLES = ("s.a", "s.b", "t.c")
 
 # All columns that a table can have. The name decides the type, so that columns of one name never differ in type.
 TYPES: dict[str, pa.DataType] = {

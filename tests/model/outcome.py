@@ -11,19 +11,6 @@ from anabranch.repo.snapshot import Snapshot
 from tests.model.history import ModelCommit
 from tests.model.table import ModelTable, content_of
 
-__all__ = [
-    "Answer",
-    "Changes",
-    "Conflicts",
-    "Prediction",
-    "Refusal",
-    "Result",
-    "Seen",
-    "Step",
-    "UnclearError",
-    "state_of",
-]
-
 _HINT = "the model has no advice"
 _Made = TypeVar("_Made")
 # The tables that a merge changes. A dropped table is None.

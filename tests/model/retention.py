@@ -1,4 +1,4 @@
-"""Tags of the model, and what garbage collection and purges may let go of it."""
+"""Tags of the model, and the commits that garbage collection and purges must keep."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -8,21 +8,19 @@ from anabranch.errors import InvalidInputError, TagExistsError, TagNotFoundError
 from tests.model.branches import ModelBranches
 from tests.model.history import ModelCommit, ModelEntry
 
-__all__ = ["ModelRetention"]
-
 _HINT = "the model has no advice"
 
 
 class ModelRetention(ModelBranches):
-    """Who holds which commits, now or until a while ago.
+    """The commits that branches and tags need, now or until recently.
 
-    The model does not say what garbage collection lets go, only what it must keep; the caller tells it what went.
+    The model states which commits garbage collection must keep. The caller reports which of the others it collected.
     """
 
     def __init__(self, first_commit_id: str) -> None:
         super().__init__(first_commit_id)
-        self._lengths: dict[str, int] = {}  # of the logs, when time passed last
-        self._untagged: list[ModelCommit] = []  # since then
+        self._lengths: dict[str, int] = {}  # of the logs when time passed last
+        self._untagged: list[ModelCommit] = []  # since time passed last
         self.ever_tagged: set[ModelCommit] = set()
 
     # Tags
@@ -44,7 +42,7 @@ class ModelRetention(ModelBranches):
         self._untagged.append(self.tags.pop(name))
 
     def stop_publishing(self, name: str) -> None:
-        """Let nobody publish a run who only seemed dead: one more entry of its target, by which nothing moves."""
+        """Fence off publishers of a run: add an entry to its target that does not move it."""
         paused = replace(self.head(name))
         self.logs[name].append(paused)
         self.pauses.add(paused)
@@ -52,14 +50,14 @@ class ModelRetention(ModelBranches):
     # Garbage collection
 
     def pass_time(self) -> None:
-        """Let so much time pass that nobody waits for what was let go until now, and all runs seem dead."""
+        """Let more time pass than the grace period: only current refs count, and all runs have expired."""
         self._lengths = {name: len(log) for name, log in self.logs.items()}
         self._untagged.clear()
         for run in self.runs.values():
             run.is_alive = False
 
     def find_kept(self, keep_last: int | None) -> set[ModelCommit]:
-        """The commits that a garbage collection must leave; without a number the whole history of every branch."""
+        """Return the commits that a garbage collection must keep. Without a number, all of every branch."""
         kept = {*self.tags.values(), *self._untagged}
         for name, log in self.logs.items():
             for life in _lives(log):
@@ -70,7 +68,7 @@ class ModelRetention(ModelBranches):
     def _kept_of_life(self, name: str, numbers: list[int], keep_last: int | None) -> Iterator[ModelCommit]:
         log, before = self.logs[name], self._lengths.get(name, 0)
         last = log[numbers[-1]]
-        # To undo that a branch was made ends it by an entry of the one before it.
+        # An undo of the creation of a branch ends it by an entry of the branch before it.
         over = numbers[-1] if last.is_deleted else numbers[-1] + 1
         if over < min(before, len(log)):
             return
@@ -82,33 +80,33 @@ class ModelRetention(ModelBranches):
         yield from islice(last.commit.history(), keep_last)
 
     def find_needed_beside(self, name: str) -> set[ModelCommit]:
-        """The commits that others than a branch go back to, deleted ones too: its purge leaves them."""
+        """Return the commits that other branches descend from, deleted ones too. A purge must keep them."""
         heads = {entry.commit for other, log in self.logs.items() if other != name for entry in log}
         return {found for head in heads for found in head.history()} | self.ever_tagged
 
     def find_known_beside(self, name: str) -> set[ModelCommit]:
-        """All commits that others than a branch may know of in any way."""
+        """Return the commits that other branches may refer to in any way. A purge may keep them."""
         waiting = [entry.commit for other, log in self.logs.items() if other != name for entry in log]
-        waiting += [*self.ever_tagged, *(run.saw for run in self.runs.values() if run.saw is not None)]
+        waiting += [*self.ever_tagged, *(run.below for run in self.runs.values() if run.below is not None)]
         found: set[ModelCommit] = set()
         while waiting:
             commit = waiting.pop()
             if commit not in found:
                 found.add(commit)
                 others = (
-                    commit.saw,
-                    commit.merged_on,
+                    commit.below,
+                    commit.merged_below,
                     *(each for origin in commit.origins.values() for each in origin),
                 )
                 waiting += [*commit.parents, *filter(None, others)]
         return found
 
-    def let_go(self, commits: Iterable[ModelCommit]) -> None:
-        """Take the caller's word that commits cannot be read any more; all others are to be read once more."""
+    def collect(self, commits: Iterable[ModelCommit]) -> None:
+        """Record that commits were collected. All others must be compared again."""
         self.collected.update(commits)
         self.stale = set(self.verified)
 
 
 def _lives(log: list[ModelEntry]) -> list[int]:
-    """A name may be used for several branches, one after the other."""
+    """Return the branches that a name was used for, one after the other."""
     return sorted({entry.incarnation for entry in log})

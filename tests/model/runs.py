@@ -10,14 +10,12 @@ from tests.model.merge import merge_tables, subsets, with_tables
 from tests.model.outcome import Answer
 from tests.model.table import ModelTable
 
-__all__ = ["ModelRun", "publish_tables"]
-
 _HINT = "the model has no advice"
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class ModelRun:
-    """A run on the state of its target when it began, with `saw` of main below if the target was live.
+    """A run on the state of its target when it began, with `below` of main below if the target was live.
 
     `incarnation` identifies the branch of the target's name that it is for. `commit_ids` are those of the commits in
     the run.
@@ -27,7 +25,7 @@ class ModelRun:
     target: str
     incarnation: int
     ground: Tables = field(repr=False)
-    saw: ModelCommit | None = field(repr=False)
+    below: ModelCommit | None = field(repr=False)
     log: list[ModelEntry] = field(repr=False)
     phase: RunPhase = RunPhase.RUNNING
     is_alive: bool = True

@@ -1,4 +1,4 @@
-"""Desired schemas of the model: which tables a bucket is to have, with which columns and keys."""
+"""Desired schemas of the model: the tables of a bucket, with their columns and keys."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,14 +8,12 @@ from anabranch.errors import DestructiveChangeError
 from tests.model.history import Tables
 from tests.model.table import ModelTable
 
-__all__ = ["DesiredSchema", "DesiredTable"]
-
 _HINT = "the model has no advice"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DesiredTable:
-    """The columns by name, each with its type; `was` are earlier names of some of them."""
+    """Columns with their types. `was` are the earlier names of renamed columns."""
 
     columns: Mapping[str, str]
     primary_key: tuple[str, ...] = ()
@@ -29,7 +27,7 @@ class DesiredTable:
         return {"columns": columns, "primary_key": list(self.primary_key)}
 
     def made_of(self, table: ModelTable) -> ModelTable:
-        """A table as it is to be; the same one if it is so already."""
+        """Return the table with this schema, the same state if it has it already."""
         table = table.with_key(self.primary_key)
         for new, old in self.was.items():
             if old in table.columns and new not in table.columns:
@@ -48,7 +46,7 @@ class DesiredTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DesiredSchema:
-    """All tables of one bucket, by their keys."""
+    """All tables of one bucket by their keys."""
 
     bucket: str
     tables: Mapping[str, DesiredTable]
@@ -58,7 +56,7 @@ class DesiredSchema:
         return {"tables": {self.bucket: tables}}
 
     def changes_to(self, shown: Tables, *, allow_destructive: bool) -> dict[str, ModelTable | None]:
-        """What is to become of the tables that are not as desired."""
+        """Return the tables to change. A table to drop is None."""
         there = {key: table for key, table in shown.items() if key.startswith(f"{self.bucket}.")}
         gone = [key for key in there if key not in self.tables]
         loses = any(self.tables[key].loses_columns_of(there[key]) for key in there if key in self.tables)

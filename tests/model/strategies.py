@@ -1,4 +1,4 @@
-"""What hypothesis draws: names, rows and operations, from pools so small that they meet again and again."""
+"""What Hypothesis draws: names, rows and operations, from small sets, so that steps often concern each other."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,25 +6,13 @@ from hypothesis import strategies as st
 
 from tests.model import operations as ops
 from tests.model.invariants import as_moment
-from tests.model.model import ModelRepository, ModelTable, Row, Value
-from tests.model.operations import TYPES, Below, Formula, Operation
+from tests.model.model import ModelRepository
+from tests.model.operations import TABLES, TYPES, Below, Formula, Operation
 from tests.model.schema import DesiredSchema, DesiredTable
-
-__all__ = [
-    "BRANCHES",
-    "TAGS",
-    "appends",
-    "branch_names",
-    "close_changes",
-    "desired_schemas",
-    "operations",
-    "refs",
-    "table_keys",
-]
+from tests.model.table import ModelTable, Row, Value
 
 BRANCHES = ("dev", "dev/x", "fix")
-TAGS = ("first", "fix", "last")  # one of them is also a branch's, at another time
-_TABLES = ("s.a", "s.b", "t.c")
+TAGS = ("first", "fix", "last")  # A branch may have one of these names at another time.
 _OTHER_COLUMNS = tuple(name for name in TYPES if name != "id")
 _NUMBERS = tuple(name for name in _OTHER_COLUMNS if TYPES[name] == TYPES["id"])
 _TEXTS = tuple(name for name in _OTHER_COLUMNS if name not in _NUMBERS)
@@ -36,11 +24,11 @@ def branch_names() -> st.SearchStrategy[str]:
 
 
 def table_keys() -> st.SearchStrategy[str]:
-    return st.sampled_from(_TABLES)
+    return st.sampled_from(TABLES)
 
 
 def refs(model: ModelRepository) -> st.SearchStrategy[str]:
-    """Refs of all forms, most of which stand for something."""
+    """Refs of all forms. Most of them exist."""
     names = sorted(model.logs)
     times = sorted(time for known in model.times.values() for time in known)
     return st.one_of(
@@ -54,13 +42,13 @@ def refs(model: ModelRepository) -> st.SearchStrategy[str]:
 
 
 def operations(tables: Mapping[str, Sequence[str]]) -> st.SearchStrategy[Operation]:
-    """Any operation, most often one that fits a table that exists; `tables` are those, with their columns."""
-    keys = st.sampled_from([*sorted(tables) * 4, *_TABLES])
+    """Any operation, usually one that fits an existing table. `tables` are these, with their columns."""
+    keys = st.sampled_from([*sorted(tables) * 4, *TABLES])
     return keys.flatmap(lambda key: _operations_on(key, tables.get(key, ())))
 
 
 def appends(tables: Mapping[str, Sequence[str]]) -> st.SearchStrategy[Operation]:
-    """Rows more for a table that exists; where there is none, any operation."""
+    """Appends to an existing table. Without tables, any operation."""
     if not tables:
         return operations(tables)
     keys = st.sampled_from(sorted(tables))
@@ -146,7 +134,7 @@ def _columns(others: Sequence[str]) -> st.SearchStrategy[tuple[str, ...]]:
 
 
 def _rows(columns: Sequence[str]) -> st.SearchStrategy[tuple[Row, ...]]:
-    """Rows whose keys are mostly new and sometimes null, repeated or there already."""
+    """Rows whose keys are usually new, and sometimes null, repeated or in the table already."""
     ids = st.one_of(*[st.integers(0, 40)] * 12, st.none())
     values = {name: ids if name == "id" else _values(name) for name in columns}
     return st.lists(st.fixed_dictionaries(values), max_size=4).map(tuple)
@@ -172,10 +160,10 @@ def _pairs(names: Sequence[str]) -> list[tuple[str, str]]:
 
 @st.composite
 def desired_schemas(draw: st.DrawFn, tables: Mapping[str, ModelTable]) -> DesiredSchema:
-    """Schemas near to what there is: a table more or less, and columns that come, go or are renamed."""
-    bucket = draw(st.sampled_from(sorted({key.partition(".")[0] for key in _TABLES})))
+    """Schemas close to the current one: a table more or less, and added, dropped or renamed columns."""
+    bucket = draw(st.sampled_from(sorted({key.partition(".")[0] for key in TABLES})))
     wanted = {}
-    for key in _TABLES:
+    for key in TABLES:
         if not key.startswith(f"{bucket}."):
             continue
         if key in tables:
@@ -202,7 +190,7 @@ def _desired_tables(draw: st.DrawFn, table: ModelTable) -> DesiredTable:
         columns.remove(dropped)
     more = draw(st.lists(st.sampled_from(_OTHER_COLUMNS), max_size=2))
     columns += [name for name in dict.fromkeys(more) if name not in columns and name != dropped]
-    # A key never goes, so that no table gets back one that it had while somebody was working on it.
+    # A key is never removed: an open transaction must not find a table with its old key again.
     keys = table.primary_key or draw(st.sampled_from([(), ("id",)]))
     return DesiredTable(columns=_typed(columns), primary_key=keys, was=was)
 

@@ -1,12 +1,10 @@
-"""A table as plain rows: each state of it a value of its own."""
+"""A table as plain rows. Each state of it is an immutable value."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from anabranch.errors import InvalidInputError, InvalidNameError, KeyConflictError, SchemaMismatchError
-
-__all__ = ["Condition", "Expression", "ModelTable", "Row", "Value", "content_of", "new_ids"]
 
 Value = int | str | None
 Row = Mapping[str, Value]
@@ -17,7 +15,7 @@ _HINT = "the model has no advice"
 
 
 def new_ids(things: Sequence[object]) -> tuple[object, ...]:
-    """An identity for each of some rows or columns."""
+    """Return a new identity for each row or column."""
     return tuple(object() for _ in things)
 
 
@@ -49,7 +47,7 @@ class ModelTable:
     def create(
         cls, key: str, columns: Sequence[str], primary_key: Sequence[str], *, among: "Mapping[str, ModelTable]"
     ) -> "ModelTable":
-        """An empty table, in the folder of its name unless another one, renamed, has that."""
+        """Return an empty table, in the folder of its name unless a renamed table has that."""
         is_taken = any(table.dataset == key for table in among.values())
         dataset = object() if is_taken else key
         return cls(columns=tuple(columns), primary_key=tuple(primary_key), dataset=dataset)
@@ -63,14 +61,14 @@ class ModelTable:
         return replace(after, appended_to=self)
 
     def appended_since(self, before: "ModelTable") -> tuple[Row, ...] | None:
-        """The rows that appends added to an earlier state; None if more than that was done."""
+        """Return the rows that were appended to an earlier state. None if more was changed."""
         table: ModelTable | None = self
         while table is not None and table is not before:
             table = table.appended_to
         return None if table is None else self.rows[len(before.rows) :]
 
     def steps_since(self, before: "ModelTable") -> "list[ModelTable] | None":
-        """The states that led from an earlier one to this, None if it did not grow out of that."""
+        """Return the states after an earlier one up to this one. None if it was not made from that."""
         steps: list[ModelTable] = []
         table: ModelTable | None = self
         while table is not None and table is not before:
@@ -80,7 +78,7 @@ class ModelTable:
 
     @property
     def root(self) -> "ModelTable":
-        """The state as which it was created."""
+        """The state in which the table was created."""
         table = self
         while table.made_from is not None:
             table = table.made_from
@@ -155,7 +153,7 @@ class ModelTable:
         return self._reshaped(left, tuple({column: row[column] for column in left} for row in self.rows), fields)
 
     def with_key(self, primary_key: tuple[str, ...]) -> "ModelTable":
-        """The same rows under another key, which they must allow."""
+        """Return the same rows with another key, which must be unique."""
         if primary_key == self.primary_key:
             return self
         keyed = replace(self._next(self.rows, self.row_ids), primary_key=primary_key, shape=object())

@@ -20,8 +20,6 @@ from typing import Literal
 from tests.model.outcome import Conflicts, UnclearError
 from tests.model.table import ModelTable, Row, Value, content_of, new_ids
 
-__all__ = ["Strategy", "copy_of", "merge_table", "virtual_base"]
-
 # What to do with conflicts: refuse them, or let a side win. "neither" is for virtual bases.
 Strategy = Literal["fail", "source", "target", "neither"]
 Outcome = ModelTable | Conflicts
@@ -260,8 +258,10 @@ class _Merge:
         before = self._base
         if before is None or table is before:
             return False
-        if before.primary_key != table.primary_key or not before.primary_key:
-            raise UnclearError("a dropped column of a table whose rows have no key")
+        if before.primary_key != table.primary_key:
+            raise UnclearError("a dropped column of a table with a new key")
+        if not before.primary_key:
+            return _has_new_values(before, table, name)
         known = {before.key_of(row): row for row in before.rows}
         return any(
             row[name] != known[table.key_of(row)][name] if table.key_of(row) in known else row[name] is not None
@@ -384,6 +384,18 @@ class _Merge:
         if self._strategy == "neither":
             return base if source is None or target is None else None
         return source if self._strategy == "source" else target
+
+
+def _has_new_values(before: ModelTable, after: ModelTable, name: str) -> bool:
+    """Return whether a column of a table without a key has new values. Equal rows are taken for the same row."""
+    columns = {*before.columns, *after.columns}
+    old, new = ([row for row in table.rows if row[name] is not None] for table in (before, after))
+    if Counter(row[name] for row in new) - Counter(row[name] for row in old):
+        return True
+    kept, left = (Counter(tuple(row.get(column) for column in sorted(columns)) for row in rows) for rows in (old, new))
+    if kept != left:
+        raise UnclearError("a dropped column of a table without a key")
+    return False
 
 
 def _by_identity(table: ModelTable, *, by_key: bool) -> dict[object, Row]:

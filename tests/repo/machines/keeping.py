@@ -1,4 +1,4 @@
-"""Tags, and what garbage collection and purges leave of a history."""
+"""Tags, garbage collection and purges."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -9,8 +9,8 @@ import hypothesis.strategies as st
 from anabranch.errors import BranchNotFoundError
 from anabranch.repo.log.entries import RunPhase
 from anabranch.repo.repository import Repository
+from tests.model.history import ModelCommit
 from tests.model.invariants import check_present, check_runs, check_tags
-from tests.model.model import ModelCommit
 from tests.model.strategies import TAGS, branch_names, refs
 from tests.repo.gc.passing import pass_time
 from tests.repo.machines.counting import note, step
@@ -23,7 +23,7 @@ _LONG = 4 * LEASE
 
 
 class KeepingMachine(MergingMachine):
-    """Lets time pass, and lets go what nobody holds."""
+    """Lets time pass, and collects commits that are not needed any more."""
 
     @step(data=st.data(), number=st.integers(0, HANDLES - 1), name=st.sampled_from(TAGS))
     def tag_create(self, data: st.DataObject, number: int, name: str) -> None:
@@ -42,7 +42,7 @@ class KeepingMachine(MergingMachine):
 
     @step(data=st.data(), number=st.integers(0, HANDLES - 1))
     def abandon(self, data: st.DataObject, number: int) -> None:
-        """Whoever has a handle forgets it, with all that it has begun and not ended."""
+        """Drop a handle with its open transactions."""
         handle, branch = self.handles[number], data.draw(st.sampled_from(self.model.branches), label="branch")
         self._forget(lambda one: one.handle is handle)
         self.handles[number] = Handle(self._reopened(branch))
@@ -60,7 +60,7 @@ class KeepingMachine(MergingMachine):
         self._pass_time(self.handles[number].repo)
 
     def _pass_time(self, repo: Repository) -> None:
-        """Let days pass, in which nobody gave a sign of life; a store with a clock of its own cannot be told."""
+        """Let days pass without heartbeats. This is not possible on a store that has its own clock."""
         if self.is_local:
             self._forget(lambda _: True)
             pass_time(repo, by=_LONG)
@@ -83,16 +83,16 @@ class KeepingMachine(MergingMachine):
             if run.id in report.runs:
                 assert not run.is_alive
                 run.end(RunPhase.FAILED)
-        # Those of runs are nobody else's business.
+        # The model does not know the commits in runs.
         gone = {self.model.commits[found] for found in report.commits if found in self.model.commits}
-        self._let_go(gone, self.model.find_kept(keep_last if newer is None else None))
+        self._collected(gone, self.model.find_kept(keep_last if newer is None else None))
         check_runs(repo, self.model)
 
-    def _let_go(self, gone: set[ModelCommit], kept: set[ModelCommit]) -> None:
+    def _collected(self, gone: set[ModelCommit], kept: set[ModelCommit]) -> None:
         lost = sorted(self.model.id_of(commit) for commit in gone & kept)
-        assert not lost, f"{lost} were collected, though somebody holds them"
+        assert not lost, f"{lost} were collected, but are needed"
         note("some commits collected" if gone else "no commits collected")
-        self.model.let_go(gone)
+        self.model.collect(gone)
         check_present(self._reopened(), self.model)
 
     @step(number=st.integers(0, HANDLES - 1), name=branch_names())
@@ -111,7 +111,7 @@ class KeepingMachine(MergingMachine):
             self._has_purged(name)
 
     def _abort_runs_for(self, name: str) -> None:
-        """End the runs for a branch that would not keep it from being deleted: what they did goes with it."""
+        """Abort the runs of a branch that do not prevent its deletion: their data is purged with it."""
         for model, run in self.runs.items():
             if model.target == name and not model.is_over and not self.model.is_used_by(model):
                 self._both(run.abort, partial(model.end, RunPhase.ABORTED))
@@ -125,8 +125,8 @@ class KeepingMachine(MergingMachine):
         }
         gone = {made_by for made_by, commit_id in made.items() if _is_collected(fresh, commit_id)}
         left = made.keys() - gone - self.model.find_known_beside(name)
-        assert not left, f"{[made[commit] for commit in left]} take space that nobody needs"
-        self._let_go(gone, self.model.find_needed_beside(name))
+        assert not left, f"{[made[commit] for commit in left]} take space and are not needed"
+        self._collected(gone, self.model.find_needed_beside(name))
 
 
 def _is_collected(repo: Repository, commit_id: str) -> bool:

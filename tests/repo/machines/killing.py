@@ -1,4 +1,4 @@
-"""Histories in which processes are killed: what one was at has happened or not, and others go on."""
+"""Histories in which processes are killed: their step has happened or not, and other processes continue."""
 
 from collections.abc import Callable
 from enum import Enum, auto
@@ -13,10 +13,11 @@ from anabranch.ids import BranchName
 from anabranch.repo.log.entries import RunPhase
 from anabranch.repo.refs.schema_lock import LOCK
 from anabranch.repo.repository import Repository
+from tests.model.history import ModelCommit
 from tests.model.invariants import check_present, check_run, check_runs
-from tests.model.model import ModelCommit, ModelRun
 from tests.model.operations import Operation
 from tests.model.outcome import Prediction
+from tests.model.runs import ModelRun
 from tests.model.strategies import (
     BRANCHES,
     TAGS,
@@ -39,7 +40,7 @@ Expected = Callable[[], ModelCommit | None]
 
 
 class _End(Enum):
-    """How it ended for a process that may be killed."""
+    """How a step of a process ended that may have been killed."""
 
     BEFORE = auto()
     AFTER = auto()
@@ -47,7 +48,7 @@ class _End(Enum):
 
 
 class KillingMachine(RepositoryMachine):
-    """Lets other processes do things, and has them killed by a real signal at some request or write."""
+    """Starts other processes for some steps, and kills them by a real signal at some request or write."""
 
     nursery: ClassVar[Program]
 
@@ -141,11 +142,11 @@ class KillingMachine(RepositoryMachine):
             Call(method="schema_apply", arguments=told),
             lambda: self.model.schema_apply(name, desired, allow_destructive=allow),
         )
-        expire(self.handles[0].repo, after=-10 * 86400, branch=str(LOCK))  # the dead do not keep others away for long
+        expire(self.handles[0].repo, after=-10 * 86400, branch=str(LOCK))  # The lock of a killed process expires.
 
     @step(data=st.data())
     def killed_rebase(self, data: st.DataObject) -> None:
-        """A process dies while it makes commits again; all of them are there then, or none."""
+        """Kill a process during a rebase: all new commits are published, or none."""
         name = self._draw_branch(data)
         onto = data.draw(st.one_of(st.sampled_from(self.model.branches), refs(self.model)), label="onto")
         prediction = self._predict(lambda: self.model.rebase(name, onto))
@@ -166,7 +167,7 @@ class KillingMachine(RepositoryMachine):
             self._has_survived(fresh, name, before)
 
     def _rebased(self, fresh: Repository, name: str) -> list[ab.GraphCommit]:
-        """The commits that somebody made again who cannot tell any more."""
+        """Return the commits that a killed process made."""
         found = fresh.list_commits(name, limit=None)
         new = takewhile(lambda commit: commit.graph_commit_id not in self.model.commits, found)
         return list(new)[::-1]
@@ -183,7 +184,7 @@ class KillingMachine(RepositoryMachine):
 
     @step(data=st.data(), number=st.integers(0, 2))
     def killed_run(self, data: st.DataObject, number: int) -> None:
-        """A process dies while it publishes a run; another one publishes it then."""
+        """Kill a process that publishes a run. Then another process publishes it."""
         model = self._draw_run(data, number, may_begin=False)
         if model is None or model.is_over:
             return
@@ -197,7 +198,7 @@ class KillingMachine(RepositoryMachine):
         run = fresh.run_get(model.id)
         is_done = run.info().state is RunPhase.PUBLISHED
         note("published before the end" if is_done else "published by another one")
-        # Who died after the entry has not shown it to raw readers.
+        # A process that was killed after the log entry has not settled the tables.
         publish = (lambda **_: self._settle(fresh, model.target)) if is_done else run.publish
         self._publish_as_predicted(handle, publish, model, prediction)
         if not model.is_over:
@@ -206,7 +207,7 @@ class KillingMachine(RepositoryMachine):
         check_run(handle.repo, self.model, model)
 
     def _abort_for_dead(self, model: ModelRun) -> None:
-        """Nobody can publish it; as the log says that somebody is at it, that one must seem dead first."""
+        """Abort a run that cannot be published. Its lease must expire first, as a publisher may still be in flight."""
         self._lapse(model)
         fresh = self._reopened()
         fresh.run_get(model.id).abort()
@@ -214,11 +215,11 @@ class KillingMachine(RepositoryMachine):
         if self._has_changed(fresh):
             self.model.stop_publishing(model.target)
             note("stopped publishing")
-        self.tell_times()
+        self.record_times()
 
     @step(data=st.data())
     def killed_gc(self, data: st.DataObject) -> None:
-        """A garbage collection dies; the next one goes on where it was."""
+        """Kill a garbage collection. The next one completes it."""
         keep_last = data.draw(st.sampled_from([None, 1, 2]), label="keep last")
         if "killed" not in self._send(data, Call(method="gc", arguments={"keep_last": keep_last})):
             note("survived")
@@ -232,12 +233,12 @@ class KillingMachine(RepositoryMachine):
         for run in self.model.runs.values():
             if run.id in ended and not run.is_over:
                 run.end(RunPhase.FAILED)
-        self._let_go(self._find_collected(), self.model.find_kept(keep_last))
+        self._collected(self._find_collected(), self.model.find_kept(keep_last))
         check_runs(fresh, self.model)
 
     @step(data=st.data(), name=branch_names())
     def killed_purge(self, data: st.DataObject, name: str) -> None:
-        """A purge dies; it can be done again."""
+        """Kill a purge. It can be repeated."""
         if not self.model.exists(name):
             return
         self._forget(lambda one: name in (one.model.branch, one.run.target if one.run else None))
@@ -251,10 +252,10 @@ class KillingMachine(RepositoryMachine):
                 note("nothing to purge")
             self._has_purged(name)
 
-    # What becomes of it
+    # The state after a kill
 
     def _send(self, data: st.DataObject, deed: Deed) -> dict[str, Any]:
-        """Let another process do something, and have it killed on its way, if that is long enough."""
+        """Let another process do a step, and kill it at a drawn point, if it gets that far."""
         fatal = data.draw(_POINTS, label="fatal point")
         answer: dict[str, Any] = self.nursery.ask("do", uri=self.uri, deed=as_text(deed), fatal=fatal)
         assert "error" not in answer, answer["error"]
@@ -264,7 +265,7 @@ class KillingMachine(RepositoryMachine):
         return answer
 
     def _send_and_look(self, data: st.DataObject, deed: Deed) -> tuple[Repository, _End]:
-        """Have somebody killed at something, and look whether it has happened; who is refused shall be so again."""
+        """Kill a process during a step, and read whether the step has happened. A refused step is repeated later."""
         answer, fresh = self._send(data, deed), self._reopened()
         has_happened = "points" in answer.get("done", {}) or self._has_changed(fresh)
         if "killed" in answer and not has_happened:
@@ -275,7 +276,7 @@ class KillingMachine(RepositoryMachine):
         return fresh, _End.AFTER if has_happened else _End.REFUSED
 
     def _survive(self, data: st.DataObject, name: str, deed: Deed, expected: Expected) -> ModelCommit | None:
-        """Kill a process at something with one right answer: it has happened as a whole, or not at all."""
+        """Kill a process during a step that has one right answer: it has happened as a whole, or not at all."""
         before = len(self.model.logs.get(name, []))
         fresh, end = self._send_and_look(data, deed)
         if end is _End.BEFORE:
@@ -302,11 +303,11 @@ class KillingMachine(RepositoryMachine):
     def _has_survived(self, fresh: Repository, name: str, before: int) -> None:
         if len(self.model.logs.get(name, [])) > before and self.model.exists(name):
             self._settle(fresh, name)
-        self.tell_times()
+        self.record_times()
         check_present(fresh, self.model)
 
     def _settle(self, fresh: Repository, name: str) -> None:
-        """Let raw readers see what was published by somebody who did not live to do so."""
+        """Settle the tables that a killed process has published."""
         for key in fresh.snapshot_of(name):
             fresh.settle(key, branch=name)
 

@@ -1,4 +1,4 @@
-"""Branches that move and merge."""
+"""Movements and merges of branches."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -9,7 +9,7 @@ import pytest
 import anabranch as ab
 from anabranch.errors import AnabranchError, MergeConflictError
 from anabranch.repo.snapshot import Snapshot
-from tests.model.model import ModelCommit
+from tests.model.history import ModelCommit
 from tests.model.strategies import branch_names, close_changes, refs, table_keys
 from tests.model.table_merge import Strategy
 from tests.repo.machines.counting import note, step
@@ -18,13 +18,13 @@ from tests.repo.machines.working import WorkingMachine
 
 
 class MergingMachine(WorkingMachine):
-    """Few kinds of changes, so that many merges meet."""
+    """Few kinds of changes, so that many of them are merged."""
 
     begins_with_runs = False
 
     @step(data=st.data())
     def change(self, data: st.DataObject) -> None:
-        """A transaction that others are likely to cross."""
+        """Publish a transaction that often conflicts with others."""
         handle = self.handles[data.draw(st.integers(0, HANDLES - 1), label="number")]
         one = self._begin(handle, data.draw(st.sampled_from(self.model.branches)))
         for _ in range(data.draw(st.integers(1, 3))):
@@ -119,7 +119,7 @@ class MergingMachine(WorkingMachine):
         return data.draw(st.sampled_from(["fail", "fail", "source", "target"]), label="strategy")
 
     def _merge_branch(self, number: int, source: str, into: str, strategy: Strategy, *, squash: bool = False) -> None:
-        """Ask what a merge would come to, then see that it does."""
+        """Make a dry run of a merge, then the merge, which must come to the same."""
         predict = partial(self.model.merge, source, into, strategy=strategy, squash=squash)
         if self._predict(predict) is None:
             return

@@ -1,4 +1,4 @@
-"""A machine that does things to a repository and to its plain model at once, and compares both."""
+"""A machine that makes the same steps in a repository and in its model, and compares both."""
 
 import shutil
 import sys
@@ -20,6 +20,7 @@ from anabranch.repo.repository import Repository
 from anabranch.repo.run import Run
 from anabranch.repo.snapshot import Snapshot
 from tests.conftest import Place
+from tests.model.history import ModelCommit, ModelTransaction, ModelView
 from tests.model.invariants import (
     check_branch,
     check_branches,
@@ -27,8 +28,9 @@ from tests.model.invariants import (
     check_present,
     check_runs,
 )
-from tests.model.model import ModelCommit, ModelRepository, ModelRun, ModelTransaction, ModelView
+from tests.model.model import ModelRepository
 from tests.model.outcome import Prediction, Refusal, Seen, UnclearError
+from tests.model.runs import ModelRun
 from tests.model.strategies import BRANCHES
 from tests.repo.machines.counting import AllRules, note
 from tests.repo.programs.doing import open_patiently
@@ -38,7 +40,7 @@ HANDLES = 3
 
 @dataclass(eq=False)
 class Handle:
-    """A repository object, and what its cached snapshot must show; None if it has not looked yet."""
+    """A repository object, and what its cached snapshot must show. None if it has not read one yet."""
 
     repo: ab.Repository
     cached: ModelView | None = None
@@ -46,7 +48,7 @@ class Handle:
 
 @dataclass(eq=False)
 class Open:
-    """A transaction that has begun, here and in the model."""
+    """An open transaction, and that of the model."""
 
     handle: Handle
     real: ab.Transaction
@@ -56,7 +58,7 @@ class Open:
 
 
 class PairMachine(RuleBasedStateMachine):
-    """A repository and its model; without a `place` it is in a folder of its own."""
+    """A repository and its model. Without a `place` it is in a new folder."""
 
     place: ClassVar[Place | None] = None
 
@@ -72,19 +74,19 @@ class PairMachine(RuleBasedStateMachine):
         self.open: list[Open] = []
         self.transacted: set[ModelCommit] = set()
         self.runs: dict[ModelRun, Run] = {}
-        self.tell_times()
+        self.record_times()
 
     @property
     def is_local(self) -> bool:
         return self._folder is not None
 
     def _reopened(self, branch: str = "main") -> Repository:
-        """A handle that has seen nothing."""
+        """Return a handle that has read nothing."""
         return open_patiently(self.uri, branch=branch, storage_options=self._options)
 
     def teardown(self) -> None:
         try:
-            if sys.exc_info()[0] is None:  # else there is nothing to be found that was not
+            if sys.exc_info()[0] is None:  # otherwise a failure was found already
                 self._check_at_the_end()
                 note("whole histories")
         finally:
@@ -109,7 +111,7 @@ class PairMachine(RuleBasedStateMachine):
         return data.draw(st.sampled_from([*self.model.branches * 3, *BRANCHES]), label="branch")
 
     def _move(self, number: int, name: str, real: Callable[[ab.Repository], Any], model: Callable[[], Any]) -> None:
-        """Move a branch here and there."""
+        """Move a branch in the repository and in the model."""
         handle, before = self.handles[number], len(self.model.logs.get(name, []))
         made = self._both(lambda: real(handle.repo), model)
         self._after_move(handle, name, made, before)
@@ -121,7 +123,7 @@ class PairMachine(RuleBasedStateMachine):
         real: Callable[[ab.Repository], Any],
         predict: Callable[[], Prediction[Any]],
     ) -> None:
-        """Merge something into a branch here and there, if the model can state the right answers."""
+        """Merge something into a branch, if the model can state the right answers."""
         prediction = self._predict(predict)
         if prediction is None:
             return
@@ -154,7 +156,7 @@ class PairMachine(RuleBasedStateMachine):
         prediction: Prediction[Any],
         look: Callable[[], Mapping[ModelCommit | None, Snapshot]],
     ) -> Any:
-        """Do a thing here, then compare how it ended with the right answers. `look` reads the states it came to."""
+        """Make a step in the repository, then compare the end with the right answers. `look` reads the result."""
         error: AnabranchError | None = None
         try:
             real()
@@ -180,8 +182,8 @@ class PairMachine(RuleBasedStateMachine):
         if handle.repo.branch == branch:
             handle.cached = self.model.view(branch)
 
-    def tell_times(self) -> None:
-        """Let the model know when each movement was."""
+    def record_times(self) -> None:
+        """Give the model the times of new log entries."""
         for name, log in self.model.logs.items():
             known = self.model.times.setdefault(name, [])
             if len(log) > len(known):
@@ -190,13 +192,13 @@ class PairMachine(RuleBasedStateMachine):
 
     @invariant()
     def branches_agree(self) -> None:
-        self.tell_times()
+        self.record_times()
         check_branches(self.handles[0].repo, self.model)
 
     def _both(self, real: Callable[[], Any], model: Callable[[], Any]) -> Any:
-        """Do a thing here and there: both succeed, or both refuse with the same kind of error.
+        """Make a step in both: both succeed, or both refuse it with the same type of error.
 
-        The model does not know how far back a thing looks. Where that was collected, nothing has happened.
+        The model does not know how far back a step reads. CollectedError is right if it names a collected commit.
         """
         error: AnabranchError | None = None
         try:

@@ -1,4 +1,4 @@
-"""Whatever can be done to a repository."""
+"""All steps of a history."""
 
 import os
 from contextlib import suppress
@@ -8,8 +8,9 @@ import hypothesis.strategies as st
 from anabranch.errors import CollectedError
 from anabranch.ids import BranchName
 from anabranch.repo.log.entries import RunPhase
+from tests.model.history import ModelView
 from tests.model.invariants import check_ref, check_run, check_runs, check_snapshot
-from tests.model.model import ModelRun, ModelView
+from tests.model.runs import ModelRun
 from tests.model.strategies import BRANCHES, branch_names, desired_schemas, refs
 from tests.repo.machines.counting import note, step
 from tests.repo.machines.keeping import KeepingMachine
@@ -17,7 +18,7 @@ from tests.repo.machines.pair import HANDLES, Handle
 
 
 class RepositoryMachine(KeepingMachine):
-    """Whatever can be done."""
+    """Histories of all kinds of steps."""
 
     begins_with_runs = True
 
@@ -33,7 +34,7 @@ class RepositoryMachine(KeepingMachine):
 
     @step(data=st.data(), branch=st.sampled_from(["main", *BRANCHES]))
     def meet(self, data: st.DataObject, branch: str) -> None:
-        """Two transactions on one branch, begun on the same head."""
+        """Publish two transactions on one branch that began on the same head."""
         if not self.model.exists(branch):
             return
         both = [self._begin(handle, branch) for handle in self.handles[:2]]
@@ -44,8 +45,8 @@ class RepositoryMachine(KeepingMachine):
             self._end(one, "publish")
 
     @step(data=st.data(), number=st.integers(0, HANDLES - 1))
-    def go_on(self, data: st.DataObject, number: int) -> None:
-        """Transactions that stay open while others come and go."""
+    def resume(self, data: st.DataObject, number: int) -> None:
+        """Continue a transaction that stays open while others are published."""
         if len(self.open) < 3 and data.draw(st.booleans(), label="begin"):
             self.open.append(self._begin(self.handles[number], data.draw(st.sampled_from(self.model.branches))))
         if self.open:
@@ -61,7 +62,7 @@ class RepositoryMachine(KeepingMachine):
 
     @step(data=st.data(), number=st.integers(0, HANDLES - 1))
     def run_step(self, data: st.DataObject, number: int) -> None:
-        """A transaction inside a run: a new one, or one that was begun by any handle."""
+        """Publish a transaction in a run, which may have been started by another handle."""
         model = self._draw_run(data, number, may_begin=True)
         if model is None:
             return
@@ -70,7 +71,7 @@ class RepositoryMachine(KeepingMachine):
 
     @step(data=st.data())
     def run_meet(self, data: st.DataObject) -> None:
-        """Two runs on one branch, begun on the same head, and perhaps a commit beside them."""
+        """Publish two runs on one branch that began on the same head, perhaps with a commit between."""
         self._meet_in_runs(data)
 
     @step(data=st.data(), number=st.integers(0, HANDLES - 1))
@@ -95,7 +96,7 @@ class RepositoryMachine(KeepingMachine):
 
     @step(data=st.data(), number=st.integers(0, HANDLES - 1))
     def run_lapse(self, data: st.DataObject, number: int) -> None:
-        """The process of a run dies, and its last sign of life was long ago."""
+        """Let the lease of a run expire."""
         model = self._draw_run(data, number, may_begin=False)
         if model is None or not model.is_active or not self.is_local:
             return
@@ -104,7 +105,7 @@ class RepositoryMachine(KeepingMachine):
         check_runs(self.handles[number].repo, self.model)
 
     def _lapse(self, model: ModelRun) -> None:
-        with suppress(FileNotFoundError):  # swept after days
+        with suppress(FileNotFoundError):  # Garbage collection removes old leases.
             os.utime(f"{self.uri}/_leases/{BranchName(model.target).segment}/{model.id}", (0, 0))
         model.is_alive = False
 
@@ -112,7 +113,7 @@ class RepositoryMachine(KeepingMachine):
 
     @step(data=st.data(), number=st.integers(0, HANDLES - 1))
     def branch_protect(self, data: st.DataObject, number: int) -> None:
-        """Protect a branch, and now and then leave it so."""
+        """Protect a branch, or remove the protection."""
         name, repo = self._draw_branch(data), self.handles[number].repo
         protect = data.draw(st.sampled_from([True, False, False]), label="protect")
         change = repo.branch_protect if protect else repo.branch_unprotect
@@ -151,7 +152,7 @@ class RepositoryMachine(KeepingMachine):
     @step(data=st.data())
     def undo(self, data: st.DataObject) -> None:
         name = self._draw_branch(data)
-        fresh = self._reopened()  # one that has seen nothing takes back whatever was last
+        fresh = self._reopened()  # A handle that has read the branch refuses to undo later movements.
         self._both(lambda: fresh.undo(name), lambda: self.model.undo(name))
 
     # Handles
@@ -169,7 +170,7 @@ class RepositoryMachine(KeepingMachine):
 
     @step(number=st.integers(0, HANDLES - 1))
     def look(self, number: int) -> None:
-        """A cached snapshot shows what it showed, whatever happened since, unless it is of a live branch."""
+        """Compare a cached snapshot. It does not change, unless it is of a live branch."""
         handle = self.handles[number]
         if handle.cached is None or handle.cached.is_live:
             branch = handle.repo.branch
@@ -180,11 +181,11 @@ class RepositoryMachine(KeepingMachine):
             self._check_cached(handle, handle.cached)
 
     def _check_cached(self, handle: Handle, cached: ModelView) -> None:
-        """What was collected since may be gone, and then says so."""
+        """Compare a cached snapshot. If it was collected since, the repository may report that."""
         try:
             check_snapshot(handle.repo.snapshot(), self.model, cached)
         except CollectedError:
-            assert not self.model.collected.isdisjoint({cached.commit, cached.saw})
+            assert not self.model.collected.isdisjoint({cached.commit, cached.below})
 
     @step(data=st.data(), number=st.integers(0, HANDLES - 1))
     def travel(self, data: st.DataObject, number: int) -> None:

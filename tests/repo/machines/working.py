@@ -1,4 +1,4 @@
-"""What histories are made of: transactions, and runs of them."""
+"""Transactions and runs."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -12,15 +12,17 @@ from anabranch.errors import CheckFailedError, WriteConflictError
 from anabranch.repo.log.entries import RunPhase
 from anabranch.repo.run import Run
 from anabranch.repo.snapshot import Snapshot
+from tests.model.history import ModelCommit, ModelEntry, ModelTransaction
 from tests.model.invariants import check_branch, check_run, check_snapshot, check_table
-from tests.model.model import ModelCommit, ModelEntry, ModelRun, ModelTransaction
 from tests.model.operations import Operation, append, create
 from tests.model.outcome import Prediction, Result
+from tests.model.runs import ModelRun
 from tests.model.strategies import appends, operations
+from tests.model.table import ModelTable
 from tests.repo.machines.counting import note
 from tests.repo.machines.pair import Handle, Open, PairMachine
 
-# What can be drawn for tables with these columns.
+# Draws operations for tables with these columns.
 Source = Callable[[Mapping[str, Sequence[str]]], st.SearchStrategy[Operation]]
 
 
@@ -29,13 +31,13 @@ class PurposeError(Exception):
 
 
 class WorkingMachine(PairMachine):
-    """A repository with tables; histories that do not begin with runs are all about what comes after."""
+    """A repository with two tables and two branches to begin with."""
 
     begins_with_runs: ClassVar[bool] = True
 
     @initialize(data=st.data())
     def fill(self, data: st.DataObject) -> None:
-        """Two tables and a branch of each kind to begin with, so that histories are about changes to them."""
+        """Create two tables and a branch of each kind, so that most steps are changes to them."""
         one = self._begin(self.handles[0], "main")
         ids = range(data.draw(st.sampled_from([0, 5]), label="rows"))
         for operation in (
@@ -54,13 +56,13 @@ class WorkingMachine(PairMachine):
             self.model.branch_create_from("main", name, is_live=mode == "live")
         if self.begins_with_runs and data.draw(st.booleans(), label="runs"):
             self._meet_in_runs(data)
-        self.tell_times()
+        self.record_times()
 
     # Transactions
 
     def _begin(self, handle: Handle, branch: str) -> Open:
         one = Open(handle, handle.repo.transaction(branch), self.model.begin(branch))
-        # Whoever has read keeps to the snapshot of the beginning; others may begin anew with their first write.
+        # A transaction that was read keeps its snapshot. Otherwise it may take a new one at its first write.
         assert one.real.tables == tuple(sorted(one.model.tables))
         return one
 
@@ -103,20 +105,16 @@ class WorkingMachine(PairMachine):
         check_branch(one.handle.repo, self.model, made.branch)
 
     def _publish(self, one: Open) -> ModelCommit | None:
-        """Publish here and there.
-
-        The model has no folders, which two tables may want at the same moment, and no field ids, which differ after
-        columns went and came again: there a conflict may come that it does not foresee. Then nothing has happened.
-        """
+        """Publish here and there. If `_may_conflict`, a WriteConflictError is right, too, and nothing changes."""
         log = self._log(one.model)
         before = log[:]
-        moved = before[-1] is not one.model.base
-        may_conflict = moved and (one.creates or self._has_other_columns(one.model) or self._was_put(one.model))
+        may_conflict = before[-1] is not one.model.base and self._may_conflict(one)
         try:
             made: ModelCommit | None = self._both(one.real.commit, lambda: self.model.publish(one.model))
         except WriteConflictError:
             if not may_conflict:
                 raise
+            note("conflict because of files")
             log[:] = before
             return None
         return made
@@ -125,18 +123,31 @@ class WorkingMachine(PairMachine):
         run = self.model.runs.get(tx.branch)
         return self.model.logs[tx.branch] if run is None else run.log
 
-    def _has_other_columns(self, tx: ModelTransaction) -> bool:
-        now = self._log(tx)[-1].commit.tables
-        before = tx.ground
-        return any(key in now and key in before and now[key].shape is not before[key].shape for key in tx.drafts)
+    def _may_conflict(self, one: Open) -> bool:
+        """Return whether a transaction may be refused because of how the tables of the new head lie in files.
 
-    def _was_put(self, tx: ModelTransaction) -> bool:
-        """Whether the branch was moved otherwise than by transactions, which may leave tables in homes of others."""
-        if tx.branch in self.model.runs:
-            return False
-        log = self.model.logs[tx.branch]
-        since = log[log.index(tx.base) + 1 :]
-        return any(entry.commit not in self.transacted for entry in since)
+        Another table may have the folder of a new one. A column may have been dropped and added again. A table may be
+        in the home of another branch, for example after a pull or a reset.
+        """
+        tx, head = one.model, self._log(one.model)[-1].commit
+        if one.creates:
+            return True
+        for key in tx.drafts:
+            before, now = tx.ground.get(key), head.tables.get(key)
+            if before is None or now is None or now is before:
+                continue
+            if now.shape is not before.shape or (
+                tx.branch not in self.model.runs and not self._is_at_home(key, now, tx.branch)
+            ):
+                return True
+        return False
+
+    def _is_at_home(self, key: str, table: ModelTable, branch: str) -> bool:
+        """Return whether a transaction on the branch wrote this state of a table."""
+        return any(
+            commit.branch == branch and key in commit.changed and commit.tables.get(key) is table
+            for commit in self.transacted
+        )
 
     def _fail(self, tx: ab.Transaction) -> None:
         try:
@@ -202,7 +213,7 @@ class WorkingMachine(PairMachine):
             model.id = begun[0].id
             self.model.runs[model.branch] = model
             self.runs[model] = begun[0]
-            note(f"begun on a {'live' if model.saw else 'pinned'} branch")
+            note(f"begun on a {'live' if model.below else 'pinned'} branch")
         return model
 
     def _has_stepped(self, one: Open, run: ModelRun, commit_id: str) -> None:
