@@ -15,7 +15,7 @@ from tests.repo.machines.pair import PairMachine
 from tests.repo.machines.whole import RepositoryMachine
 
 # The machines drop transactions on purpose.
-pytestmark = [pytest.mark.proof, pytest.mark.filterwarnings("ignore:a transaction on branch:ResourceWarning")]
+pytestmark = pytest.mark.filterwarnings("ignore:a transaction on branch:ResourceWarning")
 
 HISTORIES, STEPS = 150, 30
 
@@ -89,6 +89,12 @@ BUGS: dict[str, tuple[str, str, Any, type[PairMachine]]] = {
 }
 
 
+def test_planted_bugs_are_in_code_that_exists() -> None:
+    for module, name, _, _ in BUGS.values():
+        assert hasattr(importlib.import_module(module), name)
+
+
+@pytest.mark.proof
 @pytest.mark.parametrize("bug", BUGS)
 def test_planted_bug_is_found(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
     module, name, plant, machine = BUGS[bug]
