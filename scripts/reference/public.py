@@ -13,29 +13,36 @@ from typing import Any
 
 import anabranch
 
-__all__ = ["public_classes", "public_fields", "public_functions", "public_members", "reachable"]
+__all__ = ["exported_name", "public_classes", "public_fields", "public_functions", "public_members", "reachable"]
 
-# Classes of ours that public ones hold or hand on, and that are no business of whoever uses them.
-_INTERNAL = {
-    *(
-        "ArrowDataset",
-        "Choice",
-        "DeclaredCheck",
-        "StagedTable",
-        "FileGroup",
-        "HistoryTables",
-        "Home",
-        "Index",
-        "ObjectInfo",
-    ),
-    *("ObjectStore", "Output", "Part", "Pin", "Place", "RowSide", "Scan", "SchemaState", "Source", "Statement"),
-    *("TableFeed", "VectorOptions"),
+# Classes that public ones of datasets and pipelines hold or return, and that users do not need.
+_INTERNAL = {"DeclaredCheck", "Home", "Output", "Place", "Report", "Source", "Statement"}
+# Members of public classes that are there for the engines and the service, and not for users.
+_FOR_ENGINES = {
+    "Dataset.home",
+    "Repository.change_feed",
+    "Snapshot.entries",
+    "Table.pin",
+    "TableDiff.appended",
+    "Transaction.prepare",
+    "Transaction.prepare_new",
 }
 
 
 def public_classes() -> list[type]:
-    """The classes that `anabranch` offers by name."""
-    return [value for name in anabranch.__all__ if inspect.isclass(value := getattr(anabranch, name))]
+    """The classes that `anabranch` offers by name, without the errors, which have a section of their own."""
+    found = [getattr(anabranch, name) for name in anabranch.__all__]
+    return [each for each in found if inspect.isclass(each) and not issubclass(each, anabranch.AnabranchError)]
+
+
+@functools.cache
+def exported_name(each: type) -> str:
+    """Return the name by which `anabranch` or `anabranch.types` exports a class, or else its own."""
+    for module in (anabranch, anabranch.types):
+        for name in module.__all__:
+            if getattr(module, name) is each:
+                return str(name)
+    return each.__name__
 
 
 def public_functions() -> dict[str, Any]:
@@ -65,7 +72,9 @@ def public_members(each: type) -> list[tuple[str, Any]]:
             plain = member.__func__ if is_maker else member
             if is_maker and (is_returned or name == "of"):
                 continue
-            if not name.startswith("_") and (inspect.isfunction(plain) or isinstance(plain, property)):
+            plain = property(plain.func) if isinstance(plain, functools.cached_property) else plain
+            is_public = not name.startswith("_") and f"{base.__name__}.{name}" not in _FOR_ENGINES
+            if is_public and (inspect.isfunction(plain) or isinstance(plain, property)):
                 found[name] = plain
     return sorted(found.items())
 
@@ -105,6 +114,8 @@ def _classes_in(annotation: Any, module: str) -> Iterator[type]:
                 yield value
     elif inspect.isclass(annotation) and not typing.get_args(annotation):
         yield annotation
+    elif inspect.isclass(typing.get_origin(annotation)):
+        yield typing.get_origin(annotation)
     for part in typing.get_args(annotation):
         yield from _classes_in(part, module)
 

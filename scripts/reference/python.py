@@ -6,7 +6,14 @@ import typing
 from typing import Any
 
 from scripts.reference.markdown import cell, code, first_paragraph, paragraphs
-from scripts.reference.public import public_classes, public_fields, public_functions, public_members, reachable
+from scripts.reference.public import (
+    exported_name,
+    public_classes,
+    public_fields,
+    public_functions,
+    public_members,
+    reachable,
+)
 
 import anabranch
 
@@ -16,6 +23,12 @@ _INTRODUCTION = """# Python
 
 All that `import anabranch as ab` offers, from the code itself. Names that begin with an underscore, and modules that
 are not named here, may change at any time. `python -m scripts.reference` writes this page.
+
+`ab` has the functions, the main classes and all errors (`except ab.ConflictError`). `ab.types` has the values that
+methods return, for annotations and `isinstance`: `from anabranch.types import BranchInfo`. Methods of a repository that
+list return lists, and those whose names begin with `iter_` read as they are iterated. Fields and properties that hold
+several values are tuples. A time is an integer that ends in `_at`, in microseconds since 1970, and a `datetime` in UTC
+of the same name without `_at`.
 
 In the examples, `ab` is `anabranch`, `pa` is `pyarrow`, and `repo` is the open repository `shop` with one table of
 three orders, `shop.orders`. All of them are run by a test."""
@@ -30,9 +43,9 @@ def write_python() -> str:
         "## Functions",
         *(_function(name, function, level=3) for name, function in functions.items()),
         "## Classes",
-        *(_class(each, f"ab.{each.__name__}") for each in classes),
-        "## What they return",
-        *(_class(each, _name(each, values)) for each in values),
+        *(_class(each, f"ab.{exported_name(each)}") for each in classes),
+        "## Values: `ab.types`",
+        *(_class(each, f"ab.types.{exported_name(each)}") for each in sorted(values, key=exported_name)),
         "## Errors",
         _errors(),
     ]
@@ -99,13 +112,8 @@ def _bound(annotation: Any, each: type) -> Any:
     return annotation[tuple(meant.get(variable, variable) for variable in variables)]
 
 
-def _name(each: type, others: list[type]) -> str:
-    """What a class is called; with its module where two are called the same."""
-    is_alone = sum(other.__name__ == each.__name__ for other in others) == 1
-    return each.__name__ if is_alone else f"{each.__module__}.{each.__name__}"
-
-
 def _class(each: type, name: str) -> str:
+    short = exported_name(each)
     parts = [f"### `{name}`", _docstring(each)]
     fields = public_fields(each)
     if fields:
@@ -116,9 +124,9 @@ def _class(each: type, name: str) -> str:
     for key, member in public_members(each):
         if isinstance(member, property):
             returns = _type(_bound(inspect.signature(typing.cast(Any, member.fget)).return_annotation, each))
-            parts.append(f"#### `{each.__name__}.{key}`\n\n```python\n{key}: {returns}\n```\n\n{_docstring(member)}")
+            parts.append(f"#### `{short}.{key}`\n\n```python\n{key}: {returns}\n```\n\n{_docstring(member)}")
         else:
-            parts.append(_function(f"{each.__name__}.{key}", member, level=4))
+            parts.append(_function(f"{short}.{key}", member, level=4))
     return "\n\n".join(part for part in parts if part)
 
 
@@ -138,4 +146,4 @@ def _errors() -> str:
         if inspect.isclass(error) and issubclass(error, anabranch.AnabranchError):
             parent = error.__mro__[1].__name__
             rows.append(f"| `{name}` | `{error.code}` | `{parent}` | {cell(first_paragraph(error.__doc__ or ''))} |")
-    return "\n".join(["All are in `ab.errors`.", "", "| | code | is a | |", "|---|---|---|---|", *rows])
+    return "\n".join(["Each is in `ab` and in `ab.errors`.", "", "| | code | is a | |", "|---|---|---|---|", *rows])

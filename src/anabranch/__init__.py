@@ -1,29 +1,34 @@
 """Git-style branches, commits, diffs and merges for a whole lake of Lance tables.
 
-Everything is loaded when it is first asked for: importing this package loads no Lance, no Arrow and no JVM.
+Everything but the errors is loaded when it is first used: importing this package loads no Lance, no Arrow and no JVM.
+The values that methods return are in `anabranch.types`.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from anabranch import errors
+from anabranch.errors import *  # noqa: F403 - all of them, so that programs write `except ab.ConflictError`
+
 if TYPE_CHECKING:
-    from anabranch import errors
+    from anabranch import types
     from anabranch.bootstrap import clone_repository as clone
     from anabranch.bootstrap import doctor
     from anabranch.bootstrap import init_repository as init
     from anabranch.bootstrap import open_repository as open  # noqa: A004 - the name that users of git expect
     from anabranch.bootstrap import relocate_repository as relocate
-    from anabranch.errors import AnabranchError
     from anabranch.format.dataset import Dataset
     from anabranch.format.dataset import open_dataset as dataset
-    from anabranch.format.staging import ColumnChange
+    from anabranch.format.staging import ColumnChange, VectorOptions
     from anabranch.pipelines.pipeline import Pipeline
+    from anabranch.repo.history.diff import Diff
     from anabranch.repo.io.values import ExportReport, LoadProgress, LoadReport
     from anabranch.repo.log.entries import GraphCommit
     from anabranch.repo.merge.conflicts import Conflict
     from anabranch.repo.merge.plan import MergePlan, MergeResult
     from anabranch.repo.repository import Repository
-    from anabranch.repo.snapshot import Snapshot
+    from anabranch.repo.run import Run
+    from anabranch.repo.snapshot import Snapshot, Table
     from anabranch.repo.transaction import Transaction
     from anabranch.spark.session import get_session as spark_session
     from anabranch.spark.views import register_tables as tables
@@ -31,10 +36,10 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
-    "AnabranchError",
     "ColumnChange",
     "Conflict",
     "Dataset",
+    "Diff",
     "DurabilityWarning",
     "ExportReport",
     "ExternalWriteWarning",
@@ -45,8 +50,11 @@ __all__ = [
     "MergeResult",
     "Pipeline",
     "Repository",
+    "Run",
     "Snapshot",
+    "Table",
     "Transaction",
+    "VectorOptions",
     "clone",
     "dataset",
     "doctor",
@@ -56,15 +64,18 @@ __all__ = [
     "relocate",
     "spark_session",
     "tables",
+    "types",
 ]
+__all__ += errors.__all__
+__all__.sort()
 
 _PUBLIC = {
-    "AnabranchError": ("anabranch.errors", "AnabranchError"),
     "ColumnChange": ("anabranch.format.staging", "ColumnChange"),
     "Conflict": ("anabranch.repo.merge.conflicts", "Conflict"),
     "Dataset": ("anabranch.format.dataset", "Dataset"),
-    "ExportReport": ("anabranch.repo.io.values", "ExportReport"),
+    "Diff": ("anabranch.repo.history.diff", "Diff"),
     "DurabilityWarning": ("anabranch.warnings", "DurabilityWarning"),
+    "ExportReport": ("anabranch.repo.io.values", "ExportReport"),
     "ExternalWriteWarning": ("anabranch.warnings", "ExternalWriteWarning"),
     "GraphCommit": ("anabranch.repo.log.entries", "GraphCommit"),
     "LoadProgress": ("anabranch.repo.io.values", "LoadProgress"),
@@ -73,8 +84,11 @@ _PUBLIC = {
     "MergeResult": ("anabranch.repo.merge.plan", "MergeResult"),
     "Pipeline": ("anabranch.pipelines.pipeline", "Pipeline"),
     "Repository": ("anabranch.repo.repository", "Repository"),
+    "Run": ("anabranch.repo.run", "Run"),
     "Snapshot": ("anabranch.repo.snapshot", "Snapshot"),
+    "Table": ("anabranch.repo.snapshot", "Table"),
     "Transaction": ("anabranch.repo.transaction", "Transaction"),
+    "VectorOptions": ("anabranch.format.staging", "VectorOptions"),
     "clone": ("anabranch.bootstrap", "clone_repository"),
     "dataset": ("anabranch.format.dataset", "open_dataset"),
     "doctor": ("anabranch.bootstrap", "doctor"),
@@ -87,8 +101,8 @@ _PUBLIC = {
 
 
 def __getattr__(name: str) -> Any:
-    if name == "errors":
-        return import_module("anabranch.errors")
+    if name == "types":
+        return import_module("anabranch.types")
     if name not in _PUBLIC:
         raise AttributeError(f"module 'anabranch' has no attribute {name!r}")
     module, attribute = _PUBLIC[name]

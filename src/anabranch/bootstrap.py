@@ -20,7 +20,7 @@ from anabranch.repo.log.store import RepoStore
 from anabranch.repo.repository import Engines, Repository, SqlEngine
 from anabranch.repo.write.columns import Rewriter
 from anabranch.storage import find_object, open_store
-from anabranch.storage.options import DURABILITY, clock_tolerance_of
+from anabranch.storage.options import DURABILITY, checked_options, clock_tolerance_of
 from anabranch.storage.uris import normalise_uri
 
 __all__ = [
@@ -182,7 +182,7 @@ def _say_nothing(_done: int, _total: int) -> None:
 
 
 def _with_durability(storage_options: Mapping[str, str] | None, durability: str | None) -> Mapping[str, str]:
-    options = dict(storage_options or {})
+    options = checked_options(storage_options)
     return options if durability is None else {**options, DURABILITY: durability}
 
 
@@ -197,7 +197,7 @@ def _read_root(context: RepoConfig) -> str:
 
 def _context(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None, actor: str | None) -> RepoConfig:
     root = normalise_uri(uri)
-    options = dict(storage_options or {})
+    options = checked_options(storage_options)
     store = open_store(root, options)
     return RepoConfig(
         root=root,

@@ -59,8 +59,9 @@ def test_every_endpoint_is_explained() -> None:
 
 def _public() -> dict[str, Any]:
     classes = public.reachable([*public.public_classes(), *public.public_functions().values()])
-    members = {f"{each.__name__}.{name}": member for each in classes for name, member in public.public_members(each)}
-    return {**{each.__name__: each for each in classes}, **public.public_functions(), **members}
+    named = {public.exported_name(each): each for each in classes}
+    members = {f"{name}.{key}": member for name, each in named.items() for key, member in public.public_members(each)}
+    return {**named, **public.public_functions(), **members}
 
 
 def test_everything_public_has_a_docstring_and_is_in_the_reference() -> None:

@@ -144,7 +144,7 @@ def test_what_cannot_be_compacted_or_indexed_says_why(web: ab.Repository) -> Non
     with nothing_changes(web):
         with pytest.raises(TableNotFoundError, match=r"there is no table 'in_c_web.nope'"):
             web.compact([EVENTS, "in_c_web.nope"])
-        with pytest.raises(InvalidInputError, match="is not a list"):
+        with pytest.raises(InvalidInputError, match="must be a list"):
             web.compact(EVENTS)
         with pytest.raises(InvalidInputError, match="no engine 'dask'; use 'local' or 'spark'"):
             web.compact(engine="dask")

@@ -35,12 +35,12 @@ def checked_limit(limit: Any, things: str) -> int | None:
     return min(number, sys.maxsize)
 
 
-def require_names(columns: Any) -> None:
-    """Refuse anything but a list of column names; a lone string would be taken for its letters."""
-    if isinstance(columns, str):
-        raise InvalidInputError(f"{columns!r} is not a list of columns", hint=f"give [{columns!r}]")
-    if not isinstance(columns, Collection) or not all(isinstance(name, str) for name in columns):
-        raise InvalidInputError(f"{columns!r} is not a list of columns", hint="give a list of their names")
+def require_names(names: Any, things: str = "columns") -> None:
+    """Refuse anything but a list of the names of some things. A string would be read as a list of its characters."""
+    if isinstance(names, str):
+        raise InvalidInputError(f"{things} must be a list, got {names!r}", hint=f"pass [{names!r}]")
+    if not isinstance(names, Collection) or not all(isinstance(name, str) for name in names):
+        raise InvalidInputError(f"{things} must be a list of names, got {names!r}", hint="pass a list of strings")
 
 
 def check_columns(columns: Sequence[str], known: Sequence[str]) -> None:

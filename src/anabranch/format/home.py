@@ -20,7 +20,7 @@ from anabranch.format.lance_errors import lance_errors
 from anabranch.storage import ObjectStore, open_store
 from anabranch.storage.forks import check_process
 from anabranch.storage.links import refuse_links
-from anabranch.storage.options import lance_options
+from anabranch.storage.options import checked_options, lance_options
 from anabranch.storage.uris import is_local, join_uri, normalise_uri, relative_to
 
 __all__ = ["Home", "HomeKey", "branch_folder", "is_safe_branch", "is_staged", "new_home_cache"]
@@ -97,7 +97,7 @@ class Home:
 
     @classmethod
     def at(cls, root: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None) -> "Home":
-        return cls(root=normalise_uri(root), storage_options=dict(storage_options or {}))
+        return cls(root=normalise_uri(root), storage_options=checked_options(storage_options))
 
     @property
     def uri(self) -> str:

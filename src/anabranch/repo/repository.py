@@ -418,7 +418,7 @@ class Repository:
         """
         comparer = self._comparer(engine)
         if tables is not None:
-            require_names(tables)
+            require_names(tables, "tables")
         return diff_snapshots(
             self.snapshot_of(before),
             self.snapshot_of(self._ref(after)),
@@ -843,7 +843,7 @@ class Repository:
         """
         target = self._named(branch)
         if keys is not None:
-            require_names(keys)
+            require_names(keys, "tables")
         return compact.compact_tables(
             self.transaction(str(target), message="Compact", kind=CommitKind.COMPACT),
             compact.list_written(self._records, target) if keys is None else keys,

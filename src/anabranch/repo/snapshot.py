@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
     import pyarrow as pa
+    import pyarrow.dataset as pads
 
 __all__ = ["Snapshot", "Table"]
 
@@ -108,7 +109,7 @@ class Table:
         """Read the rows in batches."""
         return iter_batches(self.pin, columns=columns, where=where, limit=limit)
 
-    def to_dataset(self) -> ArrowDataset:
+    def to_dataset(self) -> "pads.Dataset":
         """Return an Arrow dataset, for engines that push columns and predicates down, such as DuckDB."""
         return ArrowDataset(self.pin)
 

@@ -14,6 +14,7 @@ __all__ = [
     "DURABILITY",
     "ClientSettings",
     "Durability",
+    "checked_options",
     "client_settings",
     "clock_tolerance_of",
     "durability_of",
@@ -26,6 +27,17 @@ DURABILITY = "durability"
 # The maximum difference in seconds between the clocks of a writer and of the store. Also an option of Anabranch.
 CLOCK_TOLERANCE = "clock_tolerance_seconds"
 _DEFAULT_TOLERANCE = "300"
+
+
+def checked_options(options: Mapping[str, str] | None) -> dict[str, str]:
+    """Return a copy of the storage options that a caller passed."""
+    if options is None:
+        return {}
+    if not isinstance(options, Mapping):
+        raise InvalidInputError(
+            f"storage_options must be a dict, got {type(options).__name__}", hint="pass a dict of strings"
+        )
+    return dict(options)
 
 
 class Durability(StrEnum):

@@ -27,7 +27,7 @@ __all__ = [
 
 
 class IndexKind(StrEnum):
-    """What an index is good for: values, words or nearness."""
+    """The kind of an index: of values, of words or of vectors."""
 
     BTREE = "BTREE"
     BITMAP = "BITMAP"
@@ -52,12 +52,13 @@ class IndexKind(StrEnum):
 
     @property
     def is_vector(self) -> bool:
+        """Whether it is an index of vectors."""
         return self.value.startswith("IVF_")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VectorOptions:
-    """How a vector index is built; None leaves it to Lance."""
+    """The options of a vector index. If a number is None, Lance chooses it."""
 
     metric: str = "L2"
     num_partitions: int | None = None

@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 from anabranch.errors import (
     AnabranchError,
     ConflictError,
-    InvalidInputError,
     InvalidPathError,
     RepositoryExistsError,
     RepositoryNotFoundError,
     StorageDeniedError,
     TableNotFoundError,
 )
+from anabranch.format.arguments import require_names
 from anabranch.format.clone import draft_clone, put_clone, refuse_mixed_stores
 from anabranch.format.clone_files import Draft
 from anabranch.format.staging import Pin
@@ -91,8 +91,7 @@ def _select(tables: TableMap, wanted: Sequence[str] | None) -> TableMap:
     """Return the requested tables. Raise TableNotFoundError if one does not exist."""
     if wanted is None:
         return tables
-    if isinstance(wanted, str):
-        raise InvalidInputError(f"tables must be a list, got {wanted!r}", hint=f"pass tables=[{wanted!r}]")
+    require_names(wanted, "tables")
     keys = [TableKey.parse(key) for key in wanted]
     for key in keys:
         if key not in tables:

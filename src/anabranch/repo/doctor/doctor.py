@@ -8,10 +8,10 @@ from anabranch.errors import (
     BusyError,
     ConflictError,
     CorruptError,
-    InvalidInputError,
     NotFoundError,
     TableNotFoundError,
 )
+from anabranch.format.arguments import require_names
 from anabranch.ids import TableKey
 from anabranch.repo.doctor.commits import diagnose_commits, inspect_remaining
 from anabranch.repo.doctor.effects import with_effects
@@ -53,8 +53,8 @@ class Scope:
 
     @classmethod
     def of(cls, tables: Sequence[str] | None, *, rows: bool) -> "Scope":
-        if isinstance(tables, str):
-            raise InvalidInputError(f"tables must be a list, got {tables!r}", hint=f"pass tables=[{tables!r}]")
+        if tables is not None:
+            require_names(tables, "tables")
         return cls(tables=None if tables is None else frozenset(map(TableKey.parse, tables)), rows=rows)
 
 

@@ -5,7 +5,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from anabranch.errors import InvalidInputError, TableNotFoundError
+from anabranch.errors import TableNotFoundError
+from anabranch.format.arguments import require_names
 from anabranch.format.names import VERSION_HINT, branch_of_ref_path
 from anabranch.format.reach import Place, Reach, Wanted, find_reach
 from anabranch.format.storage_report import Usage
@@ -37,8 +38,8 @@ class Part:
 
     @classmethod
     def of(cls, branch: str | None, tables: Sequence[str] | None) -> "Part":
-        if isinstance(tables, str):
-            raise InvalidInputError(f"tables must be a list, got {tables!r}", hint=f"pass tables=[{tables!r}]")
+        if tables is not None:
+            require_names(tables, "tables")
         return cls(
             branch=None if branch is None else BranchName.parse_public(branch),
             tables=None if tables is None else frozenset(map(TableKey.parse, tables)),

@@ -50,6 +50,7 @@ class FileGroup:
     usage: Usage
 
     def is_of(self, holder: str) -> bool:
+        """Return whether a holder retains the files or shows them in its newest state."""
         return holder in self.keepers or holder in self.heads
 
 

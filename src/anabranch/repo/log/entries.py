@@ -6,7 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, NoReturn
 
-from anabranch.ids import MAIN, BranchName, CommitId, TableKey
+from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.log.times import to_datetime, to_text
 
 __all__ = [
@@ -170,9 +170,9 @@ class GraphCommit:
         object.__setattr__(self, "metadata", FrozenDict(self.metadata))
 
     @property
-    def id(self) -> CommitId:
+    def id(self) -> str:
         """The id of the commit and of its snapshot."""
-        return CommitId(self.graph_commit_id)
+        return self.graph_commit_id
 
     @property
     def branch(self) -> str:

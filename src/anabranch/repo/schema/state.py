@@ -29,6 +29,7 @@ class Column:
 
     @property
     def arrow(self) -> pa.Field:
+        """The column as an Arrow field."""
         return pa.field(self.name, to_arrow(self.type), nullable=self.nullable)
 
     @property
@@ -55,10 +56,12 @@ class Index:
 
     @property
     def chosen_name(self) -> str:
+        """The name of the index, or the one that it gets by default."""
         return self.name or f"{self.column}_idx"
 
     @property
     def vector(self) -> VectorOptions | None:
+        """The options of a vector index. None for other kinds."""
         if not self.kind.is_vector:
             return None
         return VectorOptions(
@@ -99,6 +102,7 @@ class TableSchema:
 
     @property
     def arrow(self) -> pa.Schema:
+        """The columns as an Arrow schema."""
         return pa.schema([column.arrow for column in self.columns])
 
     @property
@@ -110,6 +114,7 @@ class TableSchema:
         return pa.schema([pa.field(c.name, pa.null()) if "extension<" in c.type else c.arrow for c in self.columns])
 
     def find_column(self, name: str) -> Column | None:
+        """Return a column by its name, or None."""
         return next((column for column in self.columns if column.name == name), None)
 
 
@@ -127,6 +132,7 @@ class SchemaState:
 
     @property
     def by_key(self) -> Mapping[TableKey, TableSchema]:
+        """The tables by their keys."""
         return {table.key: table for table in self.tables}
 
     def __getitem__(self, key: str) -> TableSchema:

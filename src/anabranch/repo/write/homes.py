@@ -145,9 +145,7 @@ def _new_draft(key: TableKey, dataset: str, pin: Pin, primary_key: Sequence[str]
 
 
 def check_primary_key(key: TableKey, schema: pa.Schema, primary_key: Sequence[str]) -> None:
-    if isinstance(primary_key, str):
-        raise InvalidInputError(f"the primary key {primary_key!r} is not a list", hint=f"give [{primary_key!r}]")
-    require_names(primary_key)
+    require_names(primary_key, "primary_key")
     for name in primary_key:
         if name not in schema.names:
             raise SchemaMismatchError(

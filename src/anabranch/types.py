@@ -1,0 +1,282 @@
+"""The values that public methods return, for annotations and `isinstance`. `import anabranch` has the main classes.
+
+Everything is loaded when it is first used: importing this module loads neither Lance nor Arrow.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from anabranch.display import Listing
+    from anabranch.format.base_compaction import CompactReport
+    from anabranch.format.base_removal import BaseRemoval
+    from anabranch.format.branch_deletion import DeletedBranch
+    from anabranch.format.cleanup.report import CleanupReason, CleanupReport, RemovedFile, UnusedInBase
+    from anabranch.format.clone import CloneInfo as DatasetCloneInfo
+    from anabranch.format.clone import DroppedClone
+    from anabranch.format.clone_address import HoldChange, HoldOutcome
+    from anabranch.format.health.findings import DoctorReport, Finding, Severity
+    from anabranch.format.health.findings import FindingKind as DatasetFindingKind
+    from anabranch.format.history import VersionInfo
+    from anabranch.format.layout import Layout, LayoutFile, LayoutKind, Total
+    from anabranch.format.manifest import BasePath
+    from anabranch.format.ref_files import RefList
+    from anabranch.format.refs import BranchInfo as DatasetBranchInfo
+    from anabranch.format.relocate import RelocateReport, UnexplainedBase
+    from anabranch.format.staging import IndexInfo, IndexKind
+    from anabranch.format.storage_report import BaseUsage, StorageReport, Usage
+    from anabranch.format.tags import TagInfo as DatasetTagInfo
+    from anabranch.format.tiering import MoveReport
+    from anabranch.ids import TableKey
+    from anabranch.pipelines.backfill import Backfill
+    from anabranch.pipelines.plan import Plan as PipelinePlan
+    from anabranch.pipelines.plan import Step as PipelineStep
+    from anabranch.pipelines.provenance import BuiltOutput
+    from anabranch.pipelines.reproduction import ComparedOutput, Reproduction
+    from anabranch.pipelines.running import PipelineRun
+    from anabranch.repo.clone.relocate import Relocation, Unexplained
+    from anabranch.repo.doctor.findings import FindingKind, RepositoryFinding, RepositoryReport
+    from anabranch.repo.gc.compact import CompactedTable, Compaction
+    from anabranch.repo.gc.report import CollectedObject, GcReport
+    from anabranch.repo.gc.usage import (
+        FileGroup,
+        HolderKind,
+        HolderStorage,
+        RepositoryStorage,
+        TableStorage,
+        TableUsage,
+    )
+    from anabranch.repo.history.changes import CommitChanges
+    from anabranch.repo.history.comparer import Choice, TableCounts
+    from anabranch.repo.history.diff import RowChange, RowChangeKind, SchemaChange, TableChangeKind, TableDiff
+    from anabranch.repo.history.entities import EntityChange
+    from anabranch.repo.history.lineage.graph import Lineage
+    from anabranch.repo.history.lineage.nodes import EdgeKind, LineageEdge, LineageNode, NodeKind
+    from anabranch.repo.io.values import LoadMode
+    from anabranch.repo.log.clones import CloneInfo, CloneKind, CloneState
+    from anabranch.repo.log.entries import BranchEvent, BranchMode, CommitKind, RunPhase
+    from anabranch.repo.log.history_tables import HistoryTables
+    from anabranch.repo.merge.conflicts import ConflictKind
+    from anabranch.repo.merge.plan import MergeOutcome, TablePlan
+    from anabranch.repo.refs.branches import BranchInfo
+    from anabranch.repo.refs.reflog import Movement
+    from anabranch.repo.refs.tags import TagInfo
+    from anabranch.repo.runs.runs import RunInfo
+    from anabranch.repo.schema.apply import SchemaApplied
+    from anabranch.repo.schema.plan import SchemaPlan
+    from anabranch.repo.schema.state import Column as SchemaColumn
+    from anabranch.repo.schema.state import Index as SchemaIndex
+    from anabranch.repo.schema.state import SchemaState, TableSchema
+    from anabranch.repo.schema.steps import Step as SchemaStep
+    from anabranch.repo.write.pull import TableDrift
+    from anabranch.repo.write.settle import ExternalWrite
+
+__all__ = [
+    "Backfill",
+    "BasePath",
+    "BaseRemoval",
+    "BaseUsage",
+    "BranchEvent",
+    "BranchInfo",
+    "BranchMode",
+    "BuiltOutput",
+    "Choice",
+    "CleanupReason",
+    "CleanupReport",
+    "CloneInfo",
+    "CloneKind",
+    "CloneState",
+    "CollectedObject",
+    "CommitChanges",
+    "CommitKind",
+    "CompactReport",
+    "CompactedTable",
+    "Compaction",
+    "ComparedOutput",
+    "ConflictKind",
+    "DatasetBranchInfo",
+    "DatasetCloneInfo",
+    "DatasetFindingKind",
+    "DatasetTagInfo",
+    "DeletedBranch",
+    "DoctorReport",
+    "DroppedClone",
+    "EdgeKind",
+    "EntityChange",
+    "ExternalWrite",
+    "FileGroup",
+    "Finding",
+    "FindingKind",
+    "GcReport",
+    "HistoryTables",
+    "HoldChange",
+    "HoldOutcome",
+    "HolderKind",
+    "HolderStorage",
+    "IndexInfo",
+    "IndexKind",
+    "Layout",
+    "LayoutFile",
+    "LayoutKind",
+    "Lineage",
+    "LineageEdge",
+    "LineageNode",
+    "Listing",
+    "LoadMode",
+    "MergeOutcome",
+    "MoveReport",
+    "Movement",
+    "NodeKind",
+    "PipelinePlan",
+    "PipelineRun",
+    "PipelineStep",
+    "RefList",
+    "RelocateReport",
+    "Relocation",
+    "RemovedFile",
+    "RepositoryFinding",
+    "RepositoryReport",
+    "RepositoryStorage",
+    "Reproduction",
+    "RowChange",
+    "RowChangeKind",
+    "RunInfo",
+    "RunPhase",
+    "SchemaApplied",
+    "SchemaChange",
+    "SchemaColumn",
+    "SchemaIndex",
+    "SchemaPlan",
+    "SchemaState",
+    "SchemaStep",
+    "Severity",
+    "StorageReport",
+    "TableChangeKind",
+    "TableCounts",
+    "TableDiff",
+    "TableDrift",
+    "TableKey",
+    "TablePlan",
+    "TableSchema",
+    "TableStorage",
+    "TableUsage",
+    "TagInfo",
+    "Total",
+    "Unexplained",
+    "UnexplainedBase",
+    "UnusedInBase",
+    "Usage",
+    "VersionInfo",
+]
+
+# The module of each name, and its name there.
+_LOCATIONS = {
+    "Backfill": ("anabranch.pipelines.backfill", "Backfill"),
+    "BasePath": ("anabranch.format.manifest", "BasePath"),
+    "BaseRemoval": ("anabranch.format.base_removal", "BaseRemoval"),
+    "BaseUsage": ("anabranch.format.storage_report", "BaseUsage"),
+    "BranchEvent": ("anabranch.repo.log.entries", "BranchEvent"),
+    "BranchInfo": ("anabranch.repo.refs.branches", "BranchInfo"),
+    "BranchMode": ("anabranch.repo.log.entries", "BranchMode"),
+    "BuiltOutput": ("anabranch.pipelines.provenance", "BuiltOutput"),
+    "Choice": ("anabranch.repo.history.comparer", "Choice"),
+    "CleanupReason": ("anabranch.format.cleanup.report", "CleanupReason"),
+    "CleanupReport": ("anabranch.format.cleanup.report", "CleanupReport"),
+    "CloneInfo": ("anabranch.repo.log.clones", "CloneInfo"),
+    "CloneKind": ("anabranch.repo.log.clones", "CloneKind"),
+    "CloneState": ("anabranch.repo.log.clones", "CloneState"),
+    "CollectedObject": ("anabranch.repo.gc.report", "CollectedObject"),
+    "CommitChanges": ("anabranch.repo.history.changes", "CommitChanges"),
+    "CommitKind": ("anabranch.repo.log.entries", "CommitKind"),
+    "CompactReport": ("anabranch.format.base_compaction", "CompactReport"),
+    "CompactedTable": ("anabranch.repo.gc.compact", "CompactedTable"),
+    "Compaction": ("anabranch.repo.gc.compact", "Compaction"),
+    "ComparedOutput": ("anabranch.pipelines.reproduction", "ComparedOutput"),
+    "ConflictKind": ("anabranch.repo.merge.conflicts", "ConflictKind"),
+    "DatasetBranchInfo": ("anabranch.format.refs", "BranchInfo"),
+    "DatasetCloneInfo": ("anabranch.format.clone", "CloneInfo"),
+    "DatasetFindingKind": ("anabranch.format.health.findings", "FindingKind"),
+    "DatasetTagInfo": ("anabranch.format.tags", "TagInfo"),
+    "DeletedBranch": ("anabranch.format.branch_deletion", "DeletedBranch"),
+    "DoctorReport": ("anabranch.format.health.findings", "DoctorReport"),
+    "DroppedClone": ("anabranch.format.clone", "DroppedClone"),
+    "EdgeKind": ("anabranch.repo.history.lineage.nodes", "EdgeKind"),
+    "EntityChange": ("anabranch.repo.history.entities", "EntityChange"),
+    "ExternalWrite": ("anabranch.repo.write.settle", "ExternalWrite"),
+    "FileGroup": ("anabranch.repo.gc.usage", "FileGroup"),
+    "Finding": ("anabranch.format.health.findings", "Finding"),
+    "FindingKind": ("anabranch.repo.doctor.findings", "FindingKind"),
+    "GcReport": ("anabranch.repo.gc.report", "GcReport"),
+    "HistoryTables": ("anabranch.repo.log.history_tables", "HistoryTables"),
+    "HoldChange": ("anabranch.format.clone_address", "HoldChange"),
+    "HoldOutcome": ("anabranch.format.clone_address", "HoldOutcome"),
+    "HolderKind": ("anabranch.repo.gc.usage", "HolderKind"),
+    "HolderStorage": ("anabranch.repo.gc.usage", "HolderStorage"),
+    "IndexInfo": ("anabranch.format.staging", "IndexInfo"),
+    "IndexKind": ("anabranch.format.staging", "IndexKind"),
+    "Layout": ("anabranch.format.layout", "Layout"),
+    "LayoutFile": ("anabranch.format.layout", "LayoutFile"),
+    "LayoutKind": ("anabranch.format.layout", "LayoutKind"),
+    "Lineage": ("anabranch.repo.history.lineage.graph", "Lineage"),
+    "LineageEdge": ("anabranch.repo.history.lineage.nodes", "LineageEdge"),
+    "LineageNode": ("anabranch.repo.history.lineage.nodes", "LineageNode"),
+    "Listing": ("anabranch.display", "Listing"),
+    "LoadMode": ("anabranch.repo.io.values", "LoadMode"),
+    "MergeOutcome": ("anabranch.repo.merge.plan", "MergeOutcome"),
+    "MoveReport": ("anabranch.format.tiering", "MoveReport"),
+    "Movement": ("anabranch.repo.refs.reflog", "Movement"),
+    "NodeKind": ("anabranch.repo.history.lineage.nodes", "NodeKind"),
+    "PipelinePlan": ("anabranch.pipelines.plan", "Plan"),
+    "PipelineRun": ("anabranch.pipelines.running", "PipelineRun"),
+    "PipelineStep": ("anabranch.pipelines.plan", "Step"),
+    "RefList": ("anabranch.format.ref_files", "RefList"),
+    "RelocateReport": ("anabranch.format.relocate", "RelocateReport"),
+    "Relocation": ("anabranch.repo.clone.relocate", "Relocation"),
+    "RemovedFile": ("anabranch.format.cleanup.report", "RemovedFile"),
+    "RepositoryFinding": ("anabranch.repo.doctor.findings", "RepositoryFinding"),
+    "RepositoryReport": ("anabranch.repo.doctor.findings", "RepositoryReport"),
+    "RepositoryStorage": ("anabranch.repo.gc.usage", "RepositoryStorage"),
+    "Reproduction": ("anabranch.pipelines.reproduction", "Reproduction"),
+    "RowChange": ("anabranch.repo.history.diff", "RowChange"),
+    "RowChangeKind": ("anabranch.repo.history.diff", "RowChangeKind"),
+    "RunInfo": ("anabranch.repo.runs.runs", "RunInfo"),
+    "RunPhase": ("anabranch.repo.log.entries", "RunPhase"),
+    "SchemaApplied": ("anabranch.repo.schema.apply", "SchemaApplied"),
+    "SchemaChange": ("anabranch.repo.history.diff", "SchemaChange"),
+    "SchemaColumn": ("anabranch.repo.schema.state", "Column"),
+    "SchemaIndex": ("anabranch.repo.schema.state", "Index"),
+    "SchemaPlan": ("anabranch.repo.schema.plan", "SchemaPlan"),
+    "SchemaState": ("anabranch.repo.schema.state", "SchemaState"),
+    "SchemaStep": ("anabranch.repo.schema.steps", "Step"),
+    "Severity": ("anabranch.format.health.findings", "Severity"),
+    "StorageReport": ("anabranch.format.storage_report", "StorageReport"),
+    "TableChangeKind": ("anabranch.repo.history.diff", "TableChangeKind"),
+    "TableCounts": ("anabranch.repo.history.comparer", "TableCounts"),
+    "TableDiff": ("anabranch.repo.history.diff", "TableDiff"),
+    "TableDrift": ("anabranch.repo.write.pull", "TableDrift"),
+    "TableKey": ("anabranch.ids", "TableKey"),
+    "TablePlan": ("anabranch.repo.merge.plan", "TablePlan"),
+    "TableSchema": ("anabranch.repo.schema.state", "TableSchema"),
+    "TableStorage": ("anabranch.repo.gc.usage", "TableStorage"),
+    "TableUsage": ("anabranch.repo.gc.usage", "TableUsage"),
+    "TagInfo": ("anabranch.repo.refs.tags", "TagInfo"),
+    "Total": ("anabranch.format.layout", "Total"),
+    "Unexplained": ("anabranch.repo.clone.relocate", "Unexplained"),
+    "UnexplainedBase": ("anabranch.format.relocate", "UnexplainedBase"),
+    "UnusedInBase": ("anabranch.format.cleanup.report", "UnusedInBase"),
+    "Usage": ("anabranch.format.storage_report", "Usage"),
+    "VersionInfo": ("anabranch.format.history", "VersionInfo"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LOCATIONS:
+        raise AttributeError(f"module 'anabranch.types' has no attribute {name!r}")
+    module, attribute = _LOCATIONS[name]
+    value = getattr(import_module(module), attribute)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
