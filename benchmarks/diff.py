@@ -170,7 +170,7 @@ def make_repository(path: Path, *, rows: int) -> Repository:
     repo.branch_create(REWRITTEN)
     with repo.transaction(REWRITTEN, message="all rows") as tx:
         tx.update(KEY, {"amount": "amount + 1"}, where=f"id % {BRANCHES['1%']} = {CHANGED}")
-        tx.update(KEY, {"units": "units"})
+        tx.update(KEY, {"units": "units"}, where="true")
     return repo
 
 

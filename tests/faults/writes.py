@@ -197,6 +197,7 @@ REPOSITORY_WRITES: dict[str, list[Write]] = {
         Write(act=lambda repo: repo.adopt(STRANGE)),
         Write(act=lambda repo: repo.adopt("in_c_sales.other", _aside(repo, "other.lance")), prepare=_other_table),
     ],
+    "append": [Write(act=lambda repo: repo.append(ORDERS, [{"id": 7, "v": "x"}]))],
     "begin_run": [Write(act=_begin), Write(act=_run_with_block)],
     "branch_create": [Write(act=lambda repo: repo.branch_create("new"))],
     "branch_create_from": [Write(act=lambda repo: repo.branch_create_from("main", "new", mode="live"))],
@@ -218,6 +219,7 @@ REPOSITORY_WRITES: dict[str, list[Write]] = {
         Write(act=lambda repo: repo.clone_release(repo.clone_list()[0].id), prepare=_clone_first),
     ],
     "compact": [Write(act=lambda repo: repo.compact([ORDERS]))],
+    "delete": [Write(act=lambda repo: repo.delete(ORDERS, "id < 3"))],
     "doctor": [Write(act=lambda repo: repo.doctor(repair=True), prepare=_damage, look=look_at_heads)],
     "export": [
         Write(
@@ -237,6 +239,7 @@ REPOSITORY_WRITES: dict[str, list[Write]] = {
         ),
         Write(act=lambda repo: repo.load("in_c_sales.loaded", pa.table({"id": [1]}), message="load")),
     ],
+    "overwrite": [Write(act=lambda repo: repo.overwrite(ORDERS, {"id": [7], "v": ["x"]}))],
     "rebase": [Write(act=lambda repo: repo.rebase("dev", onto="main"))],
     "reset": [Write(act=lambda repo: repo.reset("main", to="v1"))],
     "revert": [Write(act=lambda repo: repo.revert("dev", branch="dev"))],
@@ -245,8 +248,11 @@ REPOSITORY_WRITES: dict[str, list[Write]] = {
     "stream_publish": [Write(act=_stream)],
     "tag_create": [Write(act=lambda repo: repo.tag_create("new"), rival=_commit_on_dev)],
     "tag_delete": [Write(act=lambda repo: repo.tag_delete("v1"))],
+    "transact": [Write(act=lambda repo: repo.transact(_two_tables))],
     "transaction": [in_transaction(_two_tables)],
     "undo": [Write(act=lambda repo: repo.undo("main"), prepare=_two_more, rival=_commit_on_dev)],
+    "update": [Write(act=lambda repo: repo.update(ORDERS, {"v": "'x'"}, "id > 2"))],
+    "upsert": [Write(act=lambda repo: repo.upsert(ORDERS, table(2, 7, v="new")))],
     "working": [],  # keeps others from deleting, and shows nothing
 }
 

@@ -350,8 +350,8 @@ def test_two_first_writes_to_a_branch_agree_on_one_home(lake: ab.Repository) -> 
 def test_two_first_writes_that_cannot_both_be_are_a_conflict(lake: ab.Repository) -> None:
     lake.branch_create("dev")
     first, second = lake.transaction("dev"), another(lake).transaction("dev")
-    first.update(ORDERS, {"v": "'first'"})
-    second.update(ORDERS, {"v": "'second'"})
+    first.update(ORDERS, {"v": "'first'"}, where="true")
+    second.update(ORDERS, {"v": "'second'"}, where="true")
     first.commit()
     with pytest.raises(WriteConflictError):
         second.commit()

@@ -29,7 +29,7 @@ REPEATABLE: dict[str, Change] = {
 }
 ONE_TIME: dict[str, Change] = {
     "delete": lambda tx, _: tx.delete(ORDERS, "id = 1"),
-    "update": lambda tx, n: tx.update(ORDERS, {"v": f"'{n}'"}),
+    "update": lambda tx, n: tx.update(ORDERS, {"v": f"'{n}'"}, where="true"),
     "overwrite": lambda tx, n: tx.overwrite(ORDERS, table(n)),
     "drop": lambda tx, _: tx.drop_table(ORDERS),
     "rename": lambda tx, n: tx.rename_table(ORDERS, f"s.renamed_{n}"),

@@ -94,7 +94,7 @@ def test_rows_that_were_rewritten_unchanged_are_not_told(lake: ab.Repository, ke
     append(lake, 31, branch="dev", key=key)
     with lake.transaction("dev") as tx:
         tx.delete(key, "id = 31")
-        tx.update(key, {"v": "v"})
+        tx.update(key, {"v": "v"}, where="true")
     with lake.transaction("dev") as tx:
         tx.overwrite(key, lake.snapshot()[key].to_arrow())
     lake.compact(branch="dev")

@@ -398,7 +398,7 @@ def test_every_kind_of_second_write_stays_on_the_branch(live: ab.Repository) -> 
     home = entry(live, ref="dev").home
     with main_stays(live):
         write(live, lambda tx: tx.overwrite(ORDERS, pa.table({"id": [1], "w": ["x"]})))
-        write(live, lambda tx: tx.update(ORDERS, {"w": "'y'"}))
+        write(live, lambda tx: tx.update(ORDERS, {"w": "'y'"}, where="true"))
     assert entry(live, ref="dev").home == home
     assert live.snapshot_of("dev")[ORDERS].to_arrow().to_pylist() == [{"id": 1, "w": "y"}]
 

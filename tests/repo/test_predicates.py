@@ -71,7 +71,7 @@ def _updated(repo: ab.Repository, where: str) -> list[int]:
 
 def _assigned(repo: ab.Repository, where: str) -> list[int]:
     with repo.transaction() as tx:
-        tx.update(KEY, {"v": f"CAST(coalesce({where}, false) AS STRING)"})
+        tx.update(KEY, {"v": f"CAST(coalesce({where}, false) AS STRING)"}, where="true")
     return _ids(_table(repo).to_arrow(where="v = 'true'"))
 
 

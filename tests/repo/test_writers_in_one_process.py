@@ -76,7 +76,7 @@ def test_changes_that_cannot_be_replayed_queue_up_without_conflict(lake: Reposit
     def work(_: int) -> None:
         for _turn in range(ROUNDS):
             with lake.transaction() as tx:
-                tx.update(ledger.ORDERS, {"mark": "concat(mark, '+')"})
+                tx.update(ledger.ORDERS, {"mark": "concat(mark, '+')"}, where="true")
 
     in_threads(work)
     [(_, mark)] = ledger.found(lake.snapshot_of("main")[ledger.ORDERS].to_arrow())

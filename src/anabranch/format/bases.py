@@ -23,7 +23,8 @@ from anabranch.format.described_files import FileKind
 from anabranch.format.home import Home
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.manifest import BasePath
-from anabranch.format.staging.incoming import as_reader
+from anabranch.format.staging.incoming import as_reader, fit_rows
+from anabranch.format.staging.python_rows import has_own_types
 from anabranch.storage import is_below_file, open_store
 from anabranch.storage.uris import follow_links, is_local, join_uri, normalise_uri, relative_to
 
@@ -237,7 +238,7 @@ def append_to_base(home: Home, data: Any, *, base: str | int | None = None) -> i
     """Append rows with their files in a chosen base, and return the new version; None or 'root' is the own root."""
     dataset = home.open()
     target = get_target(home, bases_of(dataset), base)
-    rows = as_reader(data)
+    rows = as_reader(data) if has_own_types(data) else fit_rows(data, dataset.schema).to_table()
     with lance_errors(home.uri, home.storage_options):
         written = lance.write_dataset(
             rows,

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -34,6 +34,7 @@ from anabranch.repo.history.lineage.graph import Lineage
 from anabranch.repo.history.lineage.trace import trace_lineage
 from anabranch.repo.io.export import ExportOptions, export
 from anabranch.repo.io.load import LoadOptions, load
+from anabranch.repo.io.one_step import RETRIES, OneStepWrites, transact
 from anabranch.repo.io.values import ExportReport, Loader, LoadMode, LoadReport, OnBad, OnDuplicate, OnProgress
 from anabranch.repo.leases.lease import Lease
 from anabranch.repo.log import history_tables
@@ -89,6 +90,7 @@ from anabranch.suggestions import suggest
 
 __all__ = ["Engines", "Repository", "SqlEngine"]
 
+T = TypeVar("T")
 Resolvers = Mapping[str, Resolver | Mapping[str, Resolver]]
 
 
@@ -768,6 +770,140 @@ class Repository:
             branch=target,
             spec=spec,
             on_published=self._on_published,
+        )
+
+    def transact(
+        self,
+        function: Callable[[Transaction], T],
+        branch: str | None = None,
+        *,
+        message: str = "",
+        metadata: Mapping[str, str] | None = None,
+        retries: int = RETRIES,
+    ) -> T:
+        """Run a function in a transaction, publish it, and return what the function returns.
+
+        If another writer was faster and the changes conflict, the function runs again, on the new state and with a
+        growing pause, up to `retries` times; then the conflict is raised. So it may run more than once, and must not
+        use the transaction of an earlier call. Its commit is `tx.published`, once the transaction has ended.
+
+        >>> repo.transact(lambda tx: tx.delete("shop.orders", "amount > 10"), message="No expensive orders")
+        2
+        """
+
+        def begin() -> Transaction:
+            return self.transaction(branch, message=message, metadata=metadata)
+
+        return transact(self._context, begin, function, retries=retries)[0]
+
+    def append(
+        self,
+        table: str,
+        data: Any,
+        *,
+        check_keys: bool = True,
+        branch: str | None = None,
+        message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> GraphCommit | None:
+        """Add rows to a table as one commit and return the commit, or None if there are no rows.
+
+        With a primary key the rows must be new; `check_keys=False` trusts the caller that they are. The data is a list
+        of dicts, a dict of lists, Arrow data, or a pandas or polars frame.
+
+        >>> commit = repo.append("shop.orders", [{"id": 4, "item": "tea", "amount": 12.5}], message="More tea")
+        >>> commit.message, commit.tables
+        ('More tea', ('shop.orders',))
+        """
+        return self._one_step(table, branch, message, metadata).append(data, check_keys=check_keys)
+
+    def upsert(
+        self,
+        table: str,
+        data: Any,
+        *,
+        keys: Sequence[str] | None = None,
+        branch: str | None = None,
+        message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> GraphCommit | None:
+        """Replace the rows of the same key and add the others, as one commit, or None if there are no rows.
+
+        Rows are matched by the primary key, or by the columns `keys`. Columns that the data does not have keep their
+        values in replaced rows.
+
+        >>> commit = repo.upsert("shop.orders", [{"id": 2, "amount": 9.0}])
+        >>> repo.entity_at("shop.orders", 2)
+        {'id': 2, 'item': 'cup', 'amount': 9.0}
+        """
+        return self._one_step(table, branch, message, metadata).upsert(data, keys=keys)
+
+    def update(
+        self,
+        table: str,
+        assignments: Mapping[str, str],
+        where: str | None = None,
+        *,
+        branch: str | None = None,
+        message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> GraphCommit | None:
+        """Set columns to SQL expressions in the rows that match a predicate, as one commit, or None if no row matches.
+
+        Without a predicate the update is refused; `where="true"` updates all rows.
+
+        >>> commit = repo.update("shop.orders", {"amount": "amount * 2"}, "item = 'cup'")
+        >>> repo.entity_at("shop.orders", 2)["amount"]
+        16.0
+        """
+        return self._one_step(table, branch, message, metadata).update(assignments, where)
+
+    def delete(
+        self,
+        table: str,
+        where: str | None = None,
+        *,
+        branch: str | None = None,
+        message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> GraphCommit | None:
+        """Delete the rows that match a predicate, as one commit, or None if no row matches.
+
+        Without a predicate the call is refused; `where="true"` deletes all rows.
+
+        >>> commit = repo.delete("shop.orders", "amount > 10")
+        >>> repo.snapshot()["shop.orders"].count_rows()
+        1
+        """
+        return self._one_step(table, branch, message, metadata).delete(where)
+
+    def overwrite(
+        self,
+        table: str,
+        data: Any,
+        *,
+        branch: str | None = None,
+        message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> GraphCommit | None:
+        """Replace all rows of a table as one commit, and the columns too if the data brings others.
+
+        A list of dicts or a dict of lists brings no types of its own: the columns stay as they are.
+
+        >>> commit = repo.overwrite("shop.orders", {"id": [7], "item": ["hat"], "amount": [20.0]})
+        >>> repo.snapshot()["shop.orders"].to_arrow().to_pylist()
+        [{'id': 7, 'item': 'hat', 'amount': 20.0}]
+        """
+        return self._one_step(table, branch, message, metadata).overwrite(data)
+
+    def _one_step(
+        self, table: str, branch: str | None, message: str | None, metadata: Mapping[str, str] | None
+    ) -> OneStepWrites:
+        return OneStepWrites(
+            context=self._context,
+            table=str(TableKey.parse(table)),
+            begin=lambda text: self.transaction(branch, message=text, metadata=metadata),
+            message=message,
         )
 
     def stream_publish(

@@ -13,7 +13,8 @@ import pyarrow.dataset as pads
 from anabranch.errors import InvalidInputError, TableExistsError
 from anabranch.format import staging
 from anabranch.format.staging import ColumnChange, IndexKind, Notes, VectorOptions, WrittenFragment
-from anabranch.format.staging.incoming import as_reader
+from anabranch.format.staging.incoming import as_reader, fit_rows
+from anabranch.format.staging.python_rows import has_own_types
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log.arguments import checked_metadata, checked_text, require_names
 from anabranch.repo.log.entries import GraphCommit
@@ -174,7 +175,8 @@ class Transaction:
 
         Everything is checked now. A few rows are written when the transaction commits, all tables at once.
         """
-        parsed, rows = self._start(key), _readable(data)
+        parsed = self._start(key)
+        rows = self._read(parsed, data)
         if not self._drafts.can_record(rows):
             self._stage(
                 parsed,
@@ -205,7 +207,7 @@ class Transaction:
         by = tuple(keys) if keys is not None else primary_key
         if not by:
             raise InvalidInputError(f"table '{key}' has no primary key", hint="name the columns that are the key")
-        rows = as_reader(data).read_all()
+        rows = as_reader(data, self._schema_for(parsed, data)).read_all()
         # By other columns, the primary key can be checked only when the rows are staged.
         if set(by) == set(primary_key) and self._drafts.can_record(rows):
             own = staging.copy_upserted(self._drafts.pin(parsed), rows, by)
@@ -216,9 +218,13 @@ class Transaction:
             self._stage(parsed, lambda draft: upsert_step(draft.pin, rows, keys=by, primary_key=primary_key))
 
     @atomic
-    def update(self, key: str, assignments: Mapping[str, str], *, where: str | None = None) -> int:
-        """Set columns to SQL expressions in the rows for which `where` is true; how many rows changed."""
+    def update(self, key: str, assignments: Mapping[str, str], where: str | None = None) -> int:
+        """Set columns to SQL expressions in the rows that match a predicate. Return the number of changed rows.
+
+        Without a predicate the update is refused; `where="true"` updates all rows.
+        """
         draft = self._drafts.get(self._start(key))
+        where = shape.require_where(where, "update")
         shape.require_expressions(assignments)
         for name in assignments:
             if name in draft.primary_key:
@@ -230,17 +236,27 @@ class Transaction:
         return changed.updated
 
     @atomic
-    def delete(self, key: str, where: str) -> int:
-        """Delete the rows for which `where` is true; how many there were."""
+    def delete(self, key: str, where: str | None = None) -> int:
+        """Delete the rows that match a predicate. Return their number.
+
+        Without a predicate the call is refused; `where="true"` deletes all rows.
+        """
         draft = self._drafts.get(self._start(key))
+        where = shape.require_where(where, "delete")
         changed = staging.delete(draft.pin, where)
         self._apply(draft, one_time_step("delete", changed.pin))
         return changed.deleted
 
     @atomic
     def overwrite(self, key: str, data: Any) -> None:
-        """Replace all rows, and the columns too if the data brings others."""
-        parsed, rows = self._start(key), _readable(data)
+        """Replace all rows, and the columns too if the data brings others.
+
+        A list of dicts or a dict of lists brings no types of its own: the columns stay as they are.
+        """
+        parsed = self._start(key)
+        rows, schema = self._read(parsed, data), self._schema_for(parsed, data)
+        if schema is not None:
+            rows = fit_rows(rows, schema).to_table()
 
         def stage(draft: StagedTable) -> Step:
             check_primary_key(draft.key, rows.schema, draft.primary_key)
@@ -409,6 +425,18 @@ class Transaction:
         if after != before:
             self._drafts.put(after.key, after)
 
+    def _read(self, key: TableKey, data: Any) -> pa.Table | pa.RecordBatchReader:
+        """What is in memory as a table, so that it can be checked before it is written; what streams as a stream."""
+        if isinstance(data, pa.Table):
+            return data
+        streams = isinstance(data, pa.RecordBatchReader | pads.Dataset | pads.Scanner)
+        reader = as_reader(data, self._schema_for(key, data))
+        return reader if streams else reader.read_all()
+
+    def _schema_for(self, key: TableKey, data: Any) -> pa.Schema | None:
+        """Return the columns of a table for data that has no types of its own, else None."""
+        return None if has_own_types(data) else self._drafts.pin(key).schema
+
     def _stage(self, key: TableKey, stage: Callable[[StagedTable], Step]) -> None:
         """Stage a change of rows now."""
         # All that is recorded, because the rows may come from a thread that reads the tables of this transaction, and
@@ -447,12 +475,3 @@ def _warn_dropped(drafts: WriteSet) -> None:
             ResourceWarning,
             stacklevel=2,
         )
-
-
-def _readable(data: Any) -> pa.Table | pa.RecordBatchReader:
-    """What is in memory as a table, so that it can be checked before it is written; what streams as a stream."""
-    if isinstance(data, pa.Table):
-        return data
-    streams = isinstance(data, pa.RecordBatchReader | pads.Dataset | pads.Scanner)
-    reader = as_reader(data)
-    return reader if streams else reader.read_all()

@@ -25,9 +25,9 @@ def contested(repo: ab.Repository) -> ab.Repository:
     repo.branch_create("dev")
     with repo.transaction("dev") as tx:
         tx.delete(T, "id % 3 = 0")
-        tx.update(T, {"n": "id + 1"})
+        tx.update(T, {"n": "id + 1"}, where="true")
     with repo.transaction("main") as tx:
-        tx.update(T, {"n": "-id - 1"})
+        tx.update(T, {"n": "-id - 1"}, where="true")
     return repo
 
 

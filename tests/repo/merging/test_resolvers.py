@@ -170,7 +170,7 @@ def test_some_of_many_rows_can_be_left_open(repo: ab.Repository) -> None:
     repo.branch_create("dev")
     for branch, value in (("dev", "id + 100"), ("main", "id + 200")):
         with repo.transaction(branch) as tx:
-            tx.update(T, {"n": value})
+            tx.update(T, {"n": value}, where="true")
 
     def even(conflict: Conflict) -> Any:
         assert conflict.key is not None

@@ -415,7 +415,7 @@ def test_descriptions_are_kept_through_every_kind_of_write(lake: ab.Repository) 
     with lake.transaction() as tx:
         tx.append(ORDERS, table(4))
         tx.upsert(ORDERS, table(4, v="z"))
-        tx.update(ORDERS, {"v": "upper(v)"})
+        tx.update(ORDERS, {"v": "upper(v)"}, where="true")
         tx.delete(ORDERS, "id = 1")
         tx.add_columns(ORDERS, {"w": "id * 2"})
         tx.drop_columns(ORDERS, ["w"])

@@ -13,6 +13,7 @@ from anabranch.errors import InvalidInputError, SchemaMismatchError
 from anabranch.format.arguments import unknown_column
 from anabranch.format.staging.alignment import aligned
 from anabranch.format.staging.defaults import find_default
+from anabranch.format.staging.python_rows import find_rows_table, shorten
 from anabranch.suggestions import suggest
 
 __all__ = [
@@ -30,8 +31,11 @@ __all__ = [
 _MOST_DIGITS = 76
 
 
-def as_reader(data: Any) -> pa.RecordBatchReader:
-    """Read anything Arrow can: tables, batches, readers, datasets, and frames that speak the Arrow C stream."""
+def as_reader(data: Any, schema: pa.Schema | None = None) -> pa.RecordBatchReader:
+    """Read rows from Arrow data, a frame, a list of dicts or a dict of lists.
+
+    Python values take the types of `schema`, which has the columns of the table; all other data has types of its own.
+    """
     match data:
         case pa.RecordBatchReader():
             return data
@@ -41,12 +45,17 @@ def as_reader(data: Any) -> pa.RecordBatchReader:
             return data.scanner().to_reader()
         case pads.Scanner():
             return data.to_reader()
-        case _ if hasattr(data, "__arrow_c_stream__"):
-            return pa.RecordBatchReader.from_stream(data)
-    raise InvalidInputError(
-        f"rows cannot be read from {type(data).__name__!r}",
-        hint="pass a pyarrow Table, RecordBatch, RecordBatchReader or Dataset, or a pandas or polars frame",
+    table = find_rows_table(data, schema, fits=_is_castable)
+    if table is not None:
+        return table.to_reader()
+    if hasattr(data, "__arrow_c_stream__"):
+        return pa.RecordBatchReader.from_stream(data)
+    hint = (
+        "pass a pyarrow Table, RecordBatch, RecordBatchReader or Dataset, a pandas or polars frame, or a list of dicts"
     )
+    if isinstance(data, str):
+        hint = f"{hint}; load() reads files"
+    raise InvalidInputError(f"cannot read rows from {shorten(data)} ({type(data).__name__})", hint=hint)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +100,7 @@ def fit_rows(data: Any, schema: pa.Schema, *, columns: Sequence[str] | None = No
     Columns that are missing get their default, or become null. Types are widened where no value changes, and narrowed
     only between integers whose values fit. `columns` asks for some of the schema's columns only; others are dropped.
     """
-    reader = as_reader(data)
+    reader = as_reader(data, schema)
     _require_known(reader.schema, schema)
     target = schema if columns is None else pa.schema([schema.field(name) for name in columns])
     casts = [_plan_column(reader.schema, field, schema.names) for field in target]

@@ -1,4 +1,4 @@
-"""Load rows from objects in memory: everything that Arrow can read, and Spark DataFrames."""
+"""Load rows from objects in memory: everything that Arrow can read, Python values, and Spark DataFrames."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,10 +9,12 @@ from anabranch.errors import InvalidInputError, MissingDependencyError
 from anabranch.format import staging
 from anabranch.format.staging import WrittenFragment
 from anabranch.format.staging.incoming import as_reader, fit_rows, require_columns
+from anabranch.format.staging.python_rows import has_own_types
 from anabranch.repo.history.comparer import Choice
 from anabranch.repo.io.duplicates import keep_last
 from anabranch.repo.io.target import check_types, find_table, stage_fragments
 from anabranch.repo.io.values import FrameRequest, Loaded, Loader, LoadMode, OnDuplicate
+from anabranch.repo.snapshot import Table
 from anabranch.repo.transaction import Transaction
 from anabranch.repo.write.staged_table import StagedTable
 
@@ -24,24 +26,33 @@ def load_frame(
 ) -> tuple[Loaded, Choice]:
     """Write the rows of a frame and stage them in a transaction. Return the row counts and the engine that was used."""
     overwrites = request.mode is LoadMode.OVERWRITE
+    table = find_table(tx, request)
     if type(frame).__module__.startswith("pyspark."):
         loader = find_loader()
         if loader is None:
             raise MissingDependencyError("PySpark is not installed", hint="pip install 'anabranch[spark]'")
         given = loader.columns_of(frame)
         new_schema = _new_schema(request, given)
-        prepared = _prepare(tx, request, new_schema)
+        prepared = _prepare(tx, request, table, new_schema)
         columns = new_schema if overwrites else prepared.pin.schema
         fragments = loader.write_frame(frame, prepared.pin, columns, for_overwrite=overwrites).fragments
         return _stage(tx, request, prepared, fragments, columns if overwrites else given), Choice.SPARK
-    reader = as_reader(frame)
-    new_schema = _new_schema(request, reader.schema)
-    prepared = _prepare(tx, request, new_schema)
+    known = _known_schema(request, table)
+    reader = as_reader(frame, known)
+    new_schema = _new_schema(request, reader.schema if has_own_types(frame) or known is None else known)
+    prepared = _prepare(tx, request, table, new_schema)
     if overwrites and new_schema is not reader.schema:
         fitted = fit_rows(reader, new_schema)
         reader = pa.RecordBatchReader.from_batches(fitted.schema, fitted.batches)
     fragments = staging.write_fragments(prepared.pin, reader, for_overwrite=overwrites)
     return _stage(tx, request, prepared, fragments, reader.schema), Choice.LOCAL
+
+
+def _known_schema(request: FrameRequest, table: Table | None) -> pa.Schema | None:
+    """Return the columns of the table that is written, for rows of Python values. None if they are to be inferred."""
+    if request.schema is not None:
+        return request.schema
+    return None if table is None else table.schema
 
 
 def _new_schema(request: FrameRequest, given: pa.Schema) -> pa.Schema:
@@ -54,9 +65,8 @@ def _new_schema(request: FrameRequest, given: pa.Schema) -> pa.Schema:
     return pa.schema([request.types.field(f.name) if f.name in request.types.names else f for f in given])
 
 
-def _prepare(tx: Transaction, request: FrameRequest, new_schema: pa.Schema) -> StagedTable:
+def _prepare(tx: Transaction, request: FrameRequest, table: Table | None, new_schema: pa.Schema) -> StagedTable:
     """Prepare the table for a write. Create it with `new_schema` if it does not exist."""
-    table = find_table(tx, request)
     if table is None:
         prepared = tx.prepare_new(request.key, new_schema, primary_key=request.primary_key or ())
     else:

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from anabranch.errors import InvalidInputError
+from anabranch.errors import InvalidExpressionError, InvalidInputError
 from anabranch.format import staging
 from anabranch.format.staging import (
     ColumnChange,
@@ -31,6 +31,7 @@ __all__ = [
     "drop_index",
     "index_column",
     "require_expressions",
+    "require_where",
     "set_primary_key",
 ]
 
@@ -106,6 +107,15 @@ def annotate(draft: StagedTable, notes: Notes, *, columns: Mapping[str, Notes]) 
     for given in (notes, *columns.values()):
         _require_notes(given)
     return _after(draft, "annotate", staging.annotate(draft.pin, notes, columns=columns))
+
+
+def require_where(where: str | None, what: str) -> str:
+    """Refuse a change of rows that does not name its rows: it is more often a mistake than a wish."""
+    if where is None:
+        raise InvalidExpressionError(
+            f"the {what} has no predicate: where is None", hint=f"pass where=..., or where='true' to {what} all rows"
+        )
+    return where
 
 
 def require_expressions(given: object) -> None:

@@ -1,0 +1,88 @@
+"""Run a function in a transaction, again if another writer was faster, and writes that are one commit each."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.dataset as pads
+
+from anabranch.errors import BusyError, InvalidInputError
+from anabranch.format.arguments import checked_number
+from anabranch.repo.log.config import RepoConfig
+from anabranch.repo.log.entries import GraphCommit
+from anabranch.repo.transaction import Transaction
+
+__all__ = ["RETRIES", "OneStepWrites", "transact"]
+
+RETRIES = 10
+
+T = TypeVar("T")
+# Start a transaction with a commit message.
+Begin = Callable[[str], Transaction]
+
+
+def transact(
+    context: RepoConfig, begin: Callable[[], Transaction], change: Callable[[Transaction], T], *, retries: int
+) -> tuple[T, GraphCommit | None]:
+    """Run a function in a transaction and publish it. Return the result of the function, and the commit.
+
+    If the commit conflicts with another writer, run the function again in a new transaction, on the new state of the
+    branch. Only conflicts are retried: after an error of the store the commit may have been published.
+    """
+    left = _checked_retries(retries)
+    if not callable(change):
+        raise InvalidInputError(
+            f"{change!r} is not a function", hint="pass a function that takes the transaction, such as a lambda"
+        )
+    losses = 0
+    while True:
+        started = context.clock()
+        try:
+            with begin() as tx:
+                result = change(tx)
+            return result, tx.published
+        except BusyError:
+            losses += 1
+            if losses > left:
+                raise
+        context.give_way(losses, context.clock() - started)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OneStepWrites:
+    """Writes to one table of a branch, each of them one commit. They return it, or None if nothing changed."""
+
+    context: RepoConfig
+    table: str
+    begin: Begin
+    message: str | None
+
+    def append(self, data: Any, *, check_keys: bool) -> GraphCommit | None:
+        return self._write("Append to", lambda tx: tx.append(self.table, data, check_keys=check_keys), data)
+
+    def upsert(self, data: Any, *, keys: Sequence[str] | None) -> GraphCommit | None:
+        return self._write("Upsert into", lambda tx: tx.upsert(self.table, data, keys=keys), data)
+
+    def overwrite(self, data: Any) -> GraphCommit | None:
+        return self._write("Overwrite", lambda tx: tx.overwrite(self.table, data), data)
+
+    def update(self, assignments: Mapping[str, str], where: str | None) -> GraphCommit | None:
+        return self._write("Update", lambda tx: tx.update(self.table, assignments, where))
+
+    def delete(self, where: str | None) -> GraphCommit | None:
+        return self._write("Delete from", lambda tx: tx.delete(self.table, where))
+
+    def _write(self, verb: str, change: Callable[[Transaction], object], data: Any = None) -> GraphCommit | None:
+        message = f"{verb} {self.table}" if self.message is None else self.message
+        # A stream of rows can be read only once.
+        retries = 0 if isinstance(data, pa.RecordBatchReader | pads.Scanner) else RETRIES
+        return transact(self.context, lambda: self.begin(message), change, retries=retries)[1]
+
+
+def _checked_retries(retries: Any) -> int:
+    hint = "pass how often to run the function again, 0 for never"
+    number = checked_number(retries, "number of retries", hint=hint)
+    if number < 0:
+        raise InvalidInputError(f"the number of retries {number} is negative", hint=hint)
+    return number
