@@ -93,6 +93,7 @@ def _type(annotation: Any) -> Any:
         return annotation
     text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
     text = re.sub(r"\b(?:collections\.abc|typing|datetime|os|pathlib|anabranch)(?:\.\w+)*\.(?=[A-Za-z])", "", text)
+    text = re.sub(r"~(?=[A-Z])", "", text)  # how Python prints a type variable
     return _Text(text.replace("'", "").replace('"', ""))
 
 

@@ -268,9 +268,9 @@ RUN_WRITES: dict[str, list[Write]] = {
 # What changes nothing, whatever happens to its requests.
 REPOSITORY_READS = names(
     "actor branch branch_drift branch_get branch_list change_feed changes clone_list conflicts diff entity_at "
-    "entity_history get_commit head_commit_id_for_branch lineage list_commits list_external_writes "
+    "entity_history get_commit head_commit_id_for_branch iter_commits lineage list_commits list_external_writes "
     "published_snapshot_of reflog run_get run_list schema_plan schema_show snapshot snapshot_at_version snapshot_of "
-    "sql sql_reader storage_options storage_report switch sync_branch tag_get tag_list uri"
+    "sql sql_reader storage_options storage_report switch sync_branch table tables tag_get tag_list uri"
 )
 RUN_READS = names("branch info snapshot snapshot_at_begin sql warn_if_dropped with_checks")
 MODULE_READS = names("dataset doctor open spark_session tables")
