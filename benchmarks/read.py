@@ -19,9 +19,10 @@ import anabranch as ab
 from anabranch.format.staging import IndexKind, Pin, index
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.history.entities import EntityChange
-from anabranch.repo.log.entries import CommitKind, LogEntry
+from anabranch.repo.log.entries import Changes, CommitKind, LogEntry
+from anabranch.repo.log.making import CommitSpec
 from anabranch.repo.repository import Repository
-from anabranch.repo.write.publish import Changes, Description, publish
+from anabranch.repo.write.publish import publish
 
 KEY = "bench.orders"
 OTHER = "bench.others"
@@ -190,14 +191,14 @@ def index_key(repo: Repository) -> None:
         repo._records,
         expected=repo._records.heads.get(BranchName(MAIN)),
         changes={key: replace(entry, version=indexed.version)},
-        about=Description(message="index", kind=CommitKind.CHANGE, metadata={}),
+        spec=CommitSpec(message="index", kind=CommitKind.CHANGE, metadata={}),
         rebase=refuse_rebase,
     )
     repo.sync_branch()
 
 
 def refuse_rebase(head: LogEntry) -> Changes:
-    raise RuntimeError(f"somebody else wrote to {head.branch}")
+    raise RuntimeError(f"another writer moved {head.branch}")
 
 
 def make_history(path: Path, *, commits: int, key: str) -> Repository:
