@@ -6,8 +6,9 @@ the transaction of its last step only would corrupt the table under a concurrent
 """
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from anabranch.format.manifest import fragment_id, message_span
 from anabranch.format.row_versions import Basis, clamped_fragments, copied_fragments, settled_fragments
@@ -37,6 +38,8 @@ _DELETION_FILE, _ROW_VERSIONS = 3, frozenset({7, 8, 9, 10})
 # Field number of its DeletionFile.
 _DELETED_ROWS = 4
 
+_SMALL = 256 * 1024
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettledParts:
@@ -56,6 +59,11 @@ class SettledParts:
 
 
 def read_parts(data: bytes, *, name: str) -> SettledParts:
+    """Take a manifest apart. The parts of the last small ones are kept: each is the base of the next settle."""
+    return _read_small_parts(data, name) if len(data) <= _SMALL else _read_parts(data, name)
+
+
+def _read_parts(data: bytes, name: str) -> SettledParts:
     start, size = message_span(data, name)
     message = tuple(iter_fields(data[start : start + size], f"manifest {name!r}"))
     numbers = {part.number: part.value for part in message if isinstance(part.value, int)}
@@ -75,11 +83,13 @@ def read_parts(data: bytes, *, name: str) -> SettledParts:
     )
 
 
+_read_small_parts = lru_cache(maxsize=32)(_read_parts)
+
+
 def inline_transaction(data: bytes, *, name: str) -> bytes | None:
     """Return the transaction that a manifest holds; None if it is in a file of its own."""
-    start, size = message_span(data, name)
-    for part in iter_fields(data[start : start + size], f"manifest {name!r}", only={_TRANSACTION_SECTION}):
-        if isinstance(part.value, int):
+    for part in read_parts(data, name=name).message:
+        if part.number == _TRANSACTION_SECTION and isinstance(part.value, int):
             (length,) = struct.unpack_from("<I", data, part.value)
             return data[part.value + 4 : part.value + 4 + length]
     return None
@@ -181,18 +191,21 @@ def _assembled(
 ) -> bytes:
     # What lies before the message (indices, dictionaries) is found by its position, so it stays where it is.
     section = struct.pack("<I", len(transaction)) + transaction
-    settled = iter(fragments.values())
-    changes: dict[int, Callable[[WireField], bytes]] = {
-        _VERSION: lambda _: varint_field(_VERSION, before.version + 1),
-        # In the order of the message, as they were read.
-        _FRAGMENT: lambda _: bytes_field(_FRAGMENT, next(settled)),
-        _TIMESTAMP: lambda part: bytes_field(_TIMESTAMP, _later(_as_bytes(part.value), before.timestamp)),
-        _TRANSACTION_FILE: lambda _: b"",
-        _TRANSACTION_SECTION: lambda _: b"",
-    }
-    message = b"".join(changes[part.number](part) if part.number in changes else part.raw for part in staged.message)
-    message += bytes_field(_TRANSACTION_FILE, f"{before.version}-{uuid}.txn".encode())
-    message += varint_field(_TRANSACTION_SECTION, len(staged.prefix))
+    settled = iter(fragments.values())  # in the order of the message, as they were read
+    parts: list[bytes] = []
+    for part in staged.message:
+        if part.number == _FRAGMENT:
+            parts.append(bytes_field(_FRAGMENT, next(settled)))
+        elif part.number == _VERSION:
+            parts.append(varint_field(_VERSION, before.version + 1))
+        elif part.number == _TIMESTAMP:
+            later = max(staged.timestamp, before.timestamp, key=_moment)  # a staged version may be the older one
+            parts.append(bytes_field(_TIMESTAMP, later))
+        elif part.number not in {_TRANSACTION_FILE, _TRANSACTION_SECTION}:
+            parts.append(part.raw)
+    parts.append(bytes_field(_TRANSACTION_FILE, f"{before.version}-{uuid}.txn".encode()))
+    parts.append(varint_field(_TRANSACTION_SECTION, len(staged.prefix)))
+    message = b"".join(parts)
     position = len(staged.prefix) + len(section)
     footer = staged.suffix + struct.pack("<Q", position) + staged.footer
     return staged.prefix + section + struct.pack("<I", len(message)) + message + footer
@@ -283,16 +296,7 @@ def written_at(parts: SettledParts) -> int:
     return seconds * 1_000_000 + nanoseconds // 1_000
 
 
-def _later(one: bytes, other: bytes) -> bytes:
-    """The later of two timestamps: a staged version may be older than the ordinary one before it."""
-    return max(one, other, key=_moment)
-
-
 def _moment(timestamp: bytes) -> tuple[int, int]:
     numbers = {part.number: part.value for part in iter_fields(timestamp, "timestamp")}
     seconds, nanoseconds = numbers.get(1, 0), numbers.get(2, 0)
     return (seconds, nanoseconds) if isinstance(seconds, int) and isinstance(nanoseconds, int) else (0, 0)
-
-
-def _as_bytes(value: int | bytes) -> bytes:
-    return value if isinstance(value, bytes) else b""

@@ -8,6 +8,7 @@ from anabranch.errors import DamagedFileError
 __all__ = ["WireField", "bytes_field", "damaged", "iter_fields", "read_varint", "varint_field"]
 
 _VARINT, _BYTES = 0, 2
+_SMALL = tuple(bytes([value]) for value in range(128))
 
 
 class WireField(NamedTuple):
@@ -79,6 +80,8 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _write_varint(value: int) -> bytes:
+    if value < 128:
+        return _SMALL[value]
     out = bytearray()
     while value > 127:
         out.append(value & 127 | 128)

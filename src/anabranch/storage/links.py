@@ -29,9 +29,9 @@ def refuse_links(root: str, *paths: str) -> None:
         return
     checked: set[str] = set()
     for path in paths:
-        here = root
+        here = root.rstrip("/")
         for segment in path.split("/"):
-            here = join_uri(here, segment)
+            here = f"{here}/{segment}" if segment else here
             if segment and here not in checked:
                 checked.add(here)
                 if os.path.islink(here):

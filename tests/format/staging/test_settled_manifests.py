@@ -185,7 +185,7 @@ def test_prepared_settle_names_the_files_that_are_new(place: Place) -> None:
     prepared = prepare_settle(pin.home, staged.version, expected_head=2)
     assert (prepared.number, prepared.path) == (3, manifest_path(3))
     store = open_store(pin.home.root, place.storage_options)
-    names = [uri.removeprefix(f"{pin.home.root}/") for uri in prepared.new_files]
+    names = [uri.removeprefix(f"{pin.home.root}/") for uri in prepared.list_new_files()]
     for name in names:
         store.head(name)
     kinds = sorted(name.partition("/")[0] for name in names)
@@ -200,7 +200,7 @@ def test_files_of_a_fork_that_its_source_holds_are_not_new(place: Place) -> None
     at = delete(Pin(home=home, version=home.head_version()), "id = 1").pin
     prepared = prepare_settle(home, at.version, expected_head=home.head_version())
     assert prepared.path == f"tree/dev/1/{manifest_path(prepared.number)}"
-    assert sorted(uri.removeprefix(f"{home.uri}/").partition("/")[0] for uri in prepared.new_files) == [
+    assert sorted(uri.removeprefix(f"{home.uri}/").partition("/")[0] for uri in prepared.list_new_files()) == [
         "_deletions",
         "_versions",
     ]

@@ -92,27 +92,46 @@ class Settled:
 class PreparedSettle:
     """A version of a home, ready to be put as its next ordinary one.
 
-    `path` is relative to the dataset's root and `data` is what to put there. `new_files` are the URIs of all files that
-    readers of this version need and that the ordinary version before it did not reference, the staged manifest among
-    them. There is nothing to put if the version `is_settled` already; `number` is then its ordinary number. A version
-    that `is_restore` makes concurrent native writers fail instead of rebase.
+    `path` is relative to the dataset's root and `data` is what to put there. There is nothing to put if the version
+    `is_settled` already; `number` is then its ordinary number. A version that `is_restore` makes concurrent native
+    writers fail instead of rebase.
     """
 
     home: Home
     version: int
     number: int
     path: str
-    data: bytes = field(repr=False)
-    new_files: tuple[str, ...]
     expected_head: int
     properties: Mapping[str, str]
-    is_settled: bool = False
-    is_restore: bool = False
+    made: SettledManifest | None = field(default=None, repr=False)
+
+    @property
+    def data(self) -> bytes:
+        return b"" if self.made is None else self.made.data
+
+    @property
+    def is_settled(self) -> bool:
+        return self.made is None
+
+    @property
+    def is_restore(self) -> bool:
+        return self.made is not None and self.made.is_restore
 
     @property
     def between(self) -> tuple[int, ...]:
         """Our own versions that were settled since the expected head."""
         return tuple(range(self.expected_head + 1, self.number))
+
+    def list_new_files(self) -> tuple[str, ...]:
+        """Return the URIs of all files that readers of this version need and the version before did not reference.
+
+        The staged manifest is one of them.
+        """
+        if self.made is None:
+            return (join_uri(self.home.root, self.path),)
+        found = _new_files(self.home, self.made, _read_staged(self.home, self.version), self.version)
+        # Lance writes the first version of a table, and nothing refers to it until the second one is settled.
+        return (join_uri(self.home.root, _path(self.home, 1)), *found) if self.number == 2 else found
 
 
 def prepare_settle(
@@ -134,26 +153,13 @@ def prepare_settle(
         version=version,
         number=before.number,
         path=_path(home, before.number),
-        data=b"",
-        new_files=(join_uri(home.root, _path(home, before.number)),),
         expected_head=expected_head,
         properties=properties,
-        is_settled=True,
     )
     if _shows(before, version) and _SET_ASIDE not in properties:
         return prepared
-    staged = _read_staged(home, version)
-    made = _settled_manifest(home, before, staged, prepared)
-    return replace(
-        prepared,
-        number=made.number,
-        path=_path(home, made.number),
-        data=made.data,
-        # Lance writes the first version of a table, and nothing refers to it until the second one is settled.
-        new_files=(*(prepared.new_files if before.number == 1 else ()), *_new_files(home, made, staged, version)),
-        is_settled=False,
-        is_restore=made.is_restore,
-    )
+    made = _settled_manifest(home, before, _read_staged(home, version), prepared)
+    return replace(prepared, number=made.number, path=_path(home, made.number), made=made)
 
 
 def _settled_manifest(home: Home, before: "_Version", staged: bytes, prepared: PreparedSettle) -> SettledManifest:

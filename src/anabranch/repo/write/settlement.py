@@ -86,6 +86,6 @@ def _prepare(records: RepoStore, entry: TableEntry, *, settles: bool) -> _Prepar
 
 
 def _iter_files(prepared: PreparedSettle, manifest: PreparedObject | None) -> Iterator[str]:
-    yield from (file for file in prepared.new_files if is_local(file))
+    yield from (file for file in prepared.list_new_files() if is_local(file))
     if manifest is not None and manifest.file is not None:
         yield manifest.file
