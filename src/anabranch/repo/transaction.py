@@ -397,7 +397,8 @@ class Transaction:
                 main=self._drafts.main,
             )
             self.published = published.commit
-            self._on_published(published)
+            if published.earlier is None:
+                self._on_published(published)
             return self.published
         finally:
             self._close()

@@ -320,3 +320,18 @@ def test_commit_of_work_that_slept_is_taken_back_though_the_branch_was_protected
     assert [entry.event for entry in lake.reflog(limit=3)] == ["undone", "protected", "committed"]
     assert lake.branch_get("main").is_protected
     assert lake.doctor().is_clean
+
+
+def test_run_whose_commit_was_rolled_back_is_published_by_the_next_attempt(cast: Cast) -> None:
+    lake = cast(fill_lake)
+    run = taken_back_late(lake, lambda: None).begin_run()
+    with run.transaction() as tx:
+        tx.append(ORDERS, table(4))
+    with pytest.raises(BusyError, match="not renewed"):
+        run.publish()  # the machine slept during the put of the log entry
+    assert ids(another(lake)) == [1, 2, 3]
+    made = another(lake).run_get(run.id).publish()
+    assert made is not None
+    assert made.graph_commit_id == another(lake).snapshot().id
+    assert ids(another(lake)) == [1, 2, 3, 4]
+    assert lake.doctor().is_clean

@@ -14,6 +14,7 @@ from anabranch.repo.log.entries import (
     LogEntry,
     TableMap,
 )
+from anabranch.repo.log.once import Once
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.log.view import View
 
@@ -31,7 +32,8 @@ class CommitSpec:
 
     On a live branch, `released` tables follow main again, and a commit that `freezes` makes the branch pinned. A pull
     gives the commit that its tables are `taken_from`; a merge of a live branch gives the commit of main under it. Only
-    a commit with a `guard` may go to a protected branch. Nothing of the commit was staged before `staged_since`, in
+    a commit with a `guard` may go to a protected branch. A commit with `once` is not published if the branch has it
+    already; its metadata are added to those of the commit. Nothing of the commit was staged before `staged_since`, in
     microseconds, if the caller knows that.
     """
 
@@ -44,6 +46,7 @@ class CommitSpec:
     freezes: bool = False
     inspect: Inspect | None = None
     guard: Guard | None = None
+    once: Once | None = None
     staged_since: int = 0
 
     @property
@@ -73,7 +76,7 @@ def make_record(
         created_at=max(context.clock(), before.at, *(made.created_at for made in made_from)),
         message=spec.message,
         kind=spec.kind,
-        metadata=dict(spec.metadata),
+        metadata={**spec.metadata, **({} if spec.once is None else spec.once.metadata)},
         tables=tuple(sorted(str(key) for key in {*changes, *spec.released})),
         generation=1 + max(made.generation for made in made_from),
     )

@@ -28,13 +28,13 @@ from anabranch.repo.log.store import RepoStore
 from anabranch.repo.log.view import View
 from anabranch.repo.merge.combiner import Combiner, Sides
 from anabranch.repo.runs.runs import (
-    RUN_ID,
     close_run,
     fence_off_publishers,
     find_published,
     get_run,
     move_run,
     next_run_entry,
+    once_of,
     refuse_over,
     run_state,
 )
@@ -56,14 +56,6 @@ class PublishedRun:
     published: Published | None = None
 
 
-class _AlreadyPublishedError(Exception):
-    """Another process published the same run concurrently."""
-
-    def __init__(self, commit: GraphCommit) -> None:
-        super().__init__(commit.graph_commit_id)
-        self.commit = commit
-
-
 def publish_run(
     records: RepoStore,
     run_id: str,
@@ -83,8 +75,6 @@ def publish_run(
     try:
         carrier = _Carrier(records, entry, load_combiner)
         done = _publish(records, carrier, inspect=inspect, metadata=metadata)
-    except _AlreadyPublishedError as found:
-        done = PublishedRun(commit=found.commit)
     except BaseException as err:
         late = _resume_run(records, entry, err) if is_alone else None
         if late is None or not isinstance(err, Exception):
@@ -156,17 +146,20 @@ def _publish(
     entry = carrier.entry
     run = run_state(entry)
     target = _target_of(records, entry)
+    if (earlier := find_published(records, entry, head=target)) is not None:
+        return PublishedRun(commit=earlier)
     changes = carrier.carry(target)
     if not changes:
         return PublishedRun(commit=None)
     spec = CommitSpec(
         message=entry.state.description,
         kind=CommitKind.PUBLISH_RUN,
-        metadata={**run.metadata, **metadata, RUN_ID: entry.branch.run_id or ""},
+        metadata={**run.metadata, **metadata},
         inspect=inspect,
+        once=once_of(entry),
     )
     published = publish(records, expected=target, changes=changes, spec=spec, rebase=carrier.carry)
-    return PublishedRun(commit=published.commit, published=published)
+    return PublishedRun(commit=published.commit, published=published if published.earlier is None else None)
 
 
 class _ToBeMerged:
@@ -194,8 +187,6 @@ class _Carrier:
 
     def carry(self, head: LogEntry) -> Changes:
         """Return the changes of the run on top of a head of the target."""
-        if (commit := find_published(self._records, self.entry, head=head)) is not None:
-            raise _AlreadyPublishedError(commit)
         refuse_over(get_run(self._records, self.entry.branch.run_id or ""))
         theirs = self._tables_of(head)
         carried = {key: self._carry_table(key, theirs) for key in self._mine}

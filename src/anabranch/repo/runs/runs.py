@@ -32,8 +32,8 @@ from anabranch.repo.log.entries import (
     RunState,
 )
 from anabranch.repo.log.heads import Decide
-from anabranch.repo.log.history_tables import commits_since
 from anabranch.repo.log.making import pin_view
+from anabranch.repo.log.once import Once
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.log.times import to_datetime, to_text
 from anabranch.repo.log.view import View
@@ -53,6 +53,7 @@ __all__ = [
     "list_runs",
     "move_run",
     "next_run_entry",
+    "once_of",
     "refuse_over",
     "run_state",
 ]
@@ -253,12 +254,18 @@ def find_published(records: RepoStore, entry: LogEntry, *, head: LogEntry | None
     """Return the commit that a run was published as, also if its process died before it recorded that."""
     run = run_state(entry)
     head = records.heads.find(run.target) if head is None else head
-    if run.published_after is None or head is None:
-        return None
-    for commit in commits_since(records, head, version=run.published_after):
-        if commit.kind is CommitKind.PUBLISH_RUN and commit.metadata.get(RUN_ID) == entry.branch.run_id:
-            return commit
-    return None
+    return None if run.published_after is None or head is None else once_of(entry).find_on(records, head)
+
+
+def once_of(entry: LogEntry) -> Once:
+    """Return the mark by which a run that is being published, or was, is published once."""
+    return Once(
+        key=RUN_ID,
+        value=entry.branch.run_id or "",
+        # Users may give any metadata to their own commits, but not this kind.
+        is_relevant=lambda commit: commit.kind is CommitKind.PUBLISH_RUN,
+        after=run_state(entry).published_after,
+    )
 
 
 def next_run_entry(records: RepoStore, entry: LogEntry, run: RunState) -> LogEntry:

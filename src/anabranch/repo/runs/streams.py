@@ -3,13 +3,13 @@
 The commits are the only record of what was published: each names its query and epoch in its metadata.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import islice
 
 from anabranch.ids import BranchName, TableKey
-from anabranch.repo.log.entries import CommitRecord, GraphCommit, TableMap
+from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.log.making import CommitSpec
+from anabranch.repo.log.once import Once
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.log.view import View
 from anabranch.repo.transaction import Transaction
@@ -30,9 +30,9 @@ class StreamBatch:
     epoch: int
     table: TableKey
 
-
-class _AlreadyPublishedError(Exception):
-    """Another process has published the same batch."""
+    def is_in(self, commit: GraphCommit) -> bool:
+        """Return whether a commit is a batch of the same query for the same table."""
+        return commit.metadata.get(QUERY) == self.query and str(self.table) in commit.tables
 
 
 def publish_batch(
@@ -47,35 +47,20 @@ def publish_batch(
     """Publish what `change` does; None if the branch has the batch already, or if it changes nothing.
 
     A branch has a batch if one of the commits that led to its head is of this epoch of the query, or of a later one.
-    They are looked through back to the query's last one; for its first batch, if the table is older, all of them.
+    They are searched back to the last batch of the query; for its first batch, if the table is older, all of them.
     """
-    head = View.now(records, records.heads.get(branch)).record
-    if records.commits.find_table(head, batch.table) is not None and _is_in(
-        records.commits.iter_history(head), batch, until=None
-    ):
+    head = records.heads.get(branch)
+    once = Once(key=EPOCH, value=str(batch.epoch), is_ordered=True, is_relevant=batch.is_in)
+    has_table = View.now(records, head).find_table(records.commits, batch.table) is not None
+    if has_table and once.find_on(records, head) is not None:
         return None
-
-    def inspect(record: CommitRecord, _tables: TableMap) -> None:
-        before = islice(records.commits.iter_history(record), 1, None)
-        if _is_in(before, batch, until=head.commit.graph_commit_id):
-            raise _AlreadyPublishedError
-
-    named = {**spec.metadata, QUERY: batch.query, EPOCH: str(batch.epoch)}
-    spec = replace(spec, metadata=named, inspect=inspect)
-    tx = Transaction(records, branch=branch, spec=spec, on_published=on_published)
-    try:
-        with tx:
-            change(tx)
-    except _AlreadyPublishedError:
-        return None
-    return tx.published
-
-
-def _is_in(commits: Iterable[GraphCommit], batch: StreamBatch, *, until: str | None) -> bool:
-    """Whether a batch is among commits, newest first; those from a given one on are known not to have it."""
-    for commit in commits:
-        if commit.graph_commit_id == until:
-            return False
-        if commit.metadata.get(QUERY) == batch.query and str(batch.table) in commit.tables:
-            return int(commit.metadata.get(EPOCH, -1)) >= batch.epoch
-    return False
+    # Publishing searches again, but only the commits that another process put after these.
+    once = replace(once, until=head.head.commit.graph_commit_id)
+    spec = replace(spec, metadata={**spec.metadata, QUERY: batch.query}, once=once)
+    made: list[Published] = []
+    with Transaction(records, branch=branch, spec=spec, on_published=made.append) as tx:
+        change(tx)
+    if not made:
+        return None  # nothing was changed, or another process published the batch first
+    on_published(made[0])
+    return made[0].commit

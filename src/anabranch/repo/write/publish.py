@@ -41,15 +41,20 @@ _MAX_ATTEMPTS = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """A commit that was just published: the entry of its branch, its tables, and the external writes that it met."""
+    """A commit that was just published: the entry of its branch, its tables, and the external writes that it met.
+
+    If the change may be published only once and the branch had it already, `earlier` is its commit, the entry is the
+    newest one of the branch, and nothing was changed.
+    """
 
     entry: LogEntry
     changes: Changes
     external_writes: tuple[ExternalWrite, ...] = ()
+    earlier: GraphCommit | None = None
 
     @property
     def commit(self) -> GraphCommit:
-        return self.entry.head.commit
+        return self.entry.head.commit if self.earlier is None else self.earlier
 
 
 def publish(
@@ -65,9 +70,12 @@ def publish(
 
     If another writer moves the branch first, `rebase` makes the change on the new head, and the commit is tried again.
     On a live branch `main` is the state of main that the change was made on, by default the newest.
+
+    With `spec.once` every head is searched before the commit is put on top of it. Of several processes that publish the
+    same change, one puts the next entry. The others lose the race for that number, read the new head and find it there.
     """
     published = put_commit(records, expected=expected, changes=changes, spec=spec, rebase=rebase, main=main)
-    if published.entry.state.run is not None:
+    if published.entry.state.run is not None or published.earlier is not None:
         return published  # the tables of a run are settled when the run is published
     # Best effort: the next writer completes it.
     found = settle_published(records, published.entry.branch, published.changes)
@@ -100,6 +108,8 @@ def put_commit(
         except BaseException:
             attempt.settlement.discard()
             raise
+        if attempt.earlier is not None:
+            return Published(entry=entry, changes={}, earlier=attempt.earlier)
         attempt.settlement.link()
     return Published(entry=entry, changes=attempt.changes)
 
@@ -123,15 +133,21 @@ class _Attempt:
         self._main = find_main(records, expected) if main is None else main
         self.changes = changes
         self.made: tuple[CommitRecord, ...] = ()
+        self.earlier: GraphCommit | None = None
         self.settlement = Settlement()
 
-    def next_entry(self, head: LogEntry) -> LogEntry:
-        """Store the commit on top of a head, and return the entry that will publish it."""
+    def next_entry(self, head: LogEntry) -> LogEntry | None:
+        """Store the commit on top of a head, and return the entry that will publish it; None if it is there already."""
         records, spec = self._records, self._spec
         self.settlement.discard()
         self.settlement = Settlement()
-        if head.number != self._expected.number:
+        has_moved = head.number != self._expected.number
+        if has_moved:
             self._require_same_branch(head)
+        self.earlier = None if spec.once is None else spec.once.find_on(records, head)
+        if self.earlier is not None:
+            return None
+        if has_moved:
             self.changes = self._rebase(head)
         if spec.guard is None:
             refuse_protected(head)

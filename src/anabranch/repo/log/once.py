@@ -1,0 +1,76 @@
+"""Publish exactly once: a commit names its change in its metadata, so that every later attempt finds it."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import takewhile
+
+from anabranch.repo.log.entries import GraphCommit, LogEntry
+from anabranch.repo.log.history_tables import commits_since
+from anabranch.repo.log.store import RepoStore
+
+__all__ = ["Once"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Once:
+    """A change that is published once, even if several processes try it, or one tries again after a crash.
+
+    The commit has `value` under `key` in its metadata. A publish that finds such a commit on the branch returns it and
+    changes nothing. With `is_ordered` the values are increasing numbers: the newest commit with the key decides, and
+    its value includes all lower ones. `is_relevant` leaves out commits that have the key for another reason.
+
+    At least one bound keeps the cost independent of the length of the history. `after` is the version of the branch at
+    the first attempt; with it, commits that a reset has removed since count, too. `since` is the time of the first
+    attempt, in microseconds. `until` is a commit that was searched already, with all commits before it. Ordered values
+    end the search by themselves.
+    """
+
+    key: str
+    value: str
+    is_ordered: bool = False
+    is_relevant: Callable[[GraphCommit], bool] = lambda _: True
+    after: int | None = None
+    since: int | None = None
+    until: str | None = None
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """The metadata by which the commit is found."""
+        return {self.key: self.value}
+
+    def find(self, commits: Iterable[GraphCommit]) -> GraphCommit | None:
+        """Return the commit of an earlier attempt, given the commits of a branch, newest first."""
+        for commit in commits:
+            is_too_old = self.since is not None and commit.created_at < self.since
+            if is_too_old or commit.graph_commit_id == self.until:
+                return None
+            found = commit.metadata.get(self.key)
+            if found is None or not self.is_relevant(commit):
+                continue
+            if found == self.value or (self.is_ordered and int(found) > int(self.value)):
+                return commit
+            if self.is_ordered:
+                return None
+        return None
+
+    def find_on(self, records: RepoStore, head: LogEntry) -> GraphCommit | None:
+        """Return the commit of an earlier attempt on a branch, given its newest entry."""
+        if self.after is None:
+            return self.find(records.commits.iter_history(head.head))
+        made = commits_since(records, head, version=self.after)
+        while (commit := self.find(made)) is not None:
+            if not _is_rolled_back(records, head, commit):
+                return commit
+        return None
+
+
+def _is_rolled_back(records: RepoStore, head: LogEntry, commit: GraphCommit) -> bool:
+    """Return whether a commit was removed from its branch because the lease of its writer had expired.
+
+    Its writer reported an error, so the change must be published again. Such a commit is marked as collected. A commit
+    that a reset removed is not, until its data are collected.
+    """
+    history = records.commits.iter_history(head.head)
+    above = takewhile(lambda other: other.generation >= commit.generation, history)
+    is_on_branch = any(other.graph_commit_id == commit.graph_commit_id for other in above)
+    return not is_on_branch and records.commits.get(commit.graph_commit_id).collected_at is not None
