@@ -13,6 +13,7 @@ from anabranch.errors import (
 )
 from anabranch.format.arguments import require_names
 from anabranch.ids import TableKey
+from anabranch.repo.doctor.checked_log import CheckedLog, list_logs
 from anabranch.repo.doctor.commits import diagnose_commits, inspect_remaining
 from anabranch.repo.doctor.effects import with_effects
 from anabranch.repo.doctor.findings import (
@@ -26,7 +27,7 @@ from anabranch.repo.doctor.findings import (
 from anabranch.repo.doctor.heads import diagnose_homes
 from anabranch.repo.doctor.history_tables import diagnose_history, read_stored_history
 from anabranch.repo.doctor.inventory import Inventory, Use
-from anabranch.repo.doctor.logs import CheckedLog, diagnose_branches, list_logs, scan_log
+from anabranch.repo.doctor.logs import diagnose_branches, scan_log
 from anabranch.repo.doctor.metadata import diagnose_leases, diagnose_mark, diagnose_names, diagnose_records
 from anabranch.repo.doctor.rows import diagnose_rows
 from anabranch.repo.doctor.tables import DatasetCheck, check_dataset
