@@ -1,5 +1,6 @@
 """Tags of the model, and the commits that garbage collection and purges must keep."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
@@ -14,7 +15,8 @@ _HINT = "the model has no advice"
 class ModelRetention(ModelBranches):
     """The commits that branches and tags need, now or until recently.
 
-    The model states which commits garbage collection must keep. The caller reports which of the others it collected.
+    The model states which commits garbage collection must keep, and which it must collect. The caller reports which of
+    the others it collected.
     """
 
     def __init__(self, first_commit_id: str) -> None:
@@ -86,25 +88,37 @@ class ModelRetention(ModelBranches):
 
     def find_known_beside(self, name: str) -> set[ModelCommit]:
         """Return the commits that other branches may refer to in any way. A purge may keep them."""
-        waiting = [entry.commit for other, log in self.logs.items() if other != name for entry in log]
-        waiting += [*self.ever_tagged, *(run.below for run in self.runs.values() if run.below is not None)]
-        found: set[ModelCommit] = set()
-        while waiting:
-            commit = waiting.pop()
-            if commit not in found:
-                found.add(commit)
-                others = (
-                    commit.below,
-                    commit.merged_below,
-                    *(each for origin in commit.origins.values() for each in origin),
-                )
-                waiting += [*commit.parents, *filter(None, others)]
-        return found
+        heads = [entry.commit for other, log in self.logs.items() if other != name for entry in log]
+        return _known_from([*heads, *self.ever_tagged, *(run.below for run in self.runs.values())])
+
+    def find_unneeded(self, keep_last: int | None) -> set[ModelCommit]:
+        """Return the commits that a garbage collection must collect when everything is older than the grace period.
+
+        It keeps merge bases, so these are only commits that no two branches or tags refer to.
+        """
+        heads: list[list[ModelCommit | None]] = [[commit] for commit in self.tags.values()]
+        heads += [[self.view(name).commit, self.view(name).below] for name in self.branches]
+        counted = Counter(commit for both in heads for commit in _known_from(both))
+        unshared = {commit for commit in self.commits.values() if counted[commit] < 2}
+        return unshared - self.find_kept(keep_last) - self.collected
 
     def collect(self, commits: Iterable[ModelCommit]) -> None:
         """Record that commits were collected. All others must be compared again."""
         self.collected.update(commits)
         self.stale = set(self.verified)
+
+
+def _known_from(heads: Iterable[ModelCommit | None]) -> set[ModelCommit]:
+    """Return all commits that these refer to in any way."""
+    found: set[ModelCommit] = set()
+    waiting = [*heads]
+    while waiting:
+        commit = waiting.pop()
+        if commit is not None and commit not in found:
+            found.add(commit)
+            origins = (each for origin in commit.origins.values() for each in origin)
+            waiting += [*commit.parents, commit.below, commit.merged_below, *origins]
+    return found
 
 
 def _lives(log: list[ModelEntry]) -> list[int]:

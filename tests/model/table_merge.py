@@ -53,7 +53,15 @@ def merge_table(
     found: list[Outcome] = []
     for ours in _pairings(base, source):
         for theirs in _pairings(base, target):
-            merge = _Merge(base, source, target, strategy, ours, theirs, may_lose_ids=may_lose_ids)
+            merge = _Merge(
+                base=base,
+                source=source,
+                target=target,
+                strategy=strategy,
+                ours=ours,
+                theirs=theirs,
+                may_lose_ids=may_lose_ids,
+            )
             for outcome in merge.outcomes():
                 # The target itself and a new state with the same content are different answers.
                 if not any(_is_same(outcome, other) and (outcome is target) == (other is target) for other in found):
@@ -82,7 +90,8 @@ def virtual_base(lower: ModelTable | None, one: ModelTable, other: ModelTable) -
     if len({(table.columns, table.primary_key) for table in tables}) > 1 or not one.primary_key:
         raise UnclearError("bases with different columns or without a key")
     pairs = {} if lower is None else {name: name for name in lower.columns}
-    (found,) = _Merge(lower, other, one, "neither", pairs, pairs, may_lose_ids=False).outcomes()
+    merge = _Merge(base=lower, source=other, target=one, strategy="neither", ours=pairs, theirs=pairs)
+    (found,) = merge.outcomes()
     assert isinstance(found, ModelTable)
     return found
 
@@ -112,27 +121,20 @@ def _pairings(base: ModelTable | None, table: ModelTable) -> Iterator[_Pairs]:
         yield pairs
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Merge:
     """A merge with one way to match the columns: `ours` are those of the source, `theirs` those of the target."""
 
-    def __init__(
-        self,
-        base: ModelTable | None,
-        source: ModelTable,
-        target: ModelTable,
-        strategy: Strategy,
-        ours: _Pairs,
-        theirs: _Pairs,
-        *,
-        may_lose_ids: bool,
-    ) -> None:
-        self._base, self._source, self._target = base, source, target
-        self._strategy = strategy
-        self._ours, self._theirs = ours, theirs
-        self._may_lose_ids = may_lose_ids
+    base: ModelTable | None
+    source: ModelTable
+    target: ModelTable
+    strategy: Strategy
+    ours: _Pairs
+    theirs: _Pairs
+    may_lose_ids: bool = False
 
     def outcomes(self) -> Iterator[Outcome]:
-        if self._base is self._target:
+        if self.base is self.target:
             yield from self._taken_over()
             return
         key_conflicts, key, has_one_key = self._merge_keys()
@@ -142,22 +144,22 @@ class _Merge:
             yield self._merge_rows(shape, key, by_key=True)
         elif self._has_row_ids:
             yield self._merge_rows(shape, key, by_key=False)
-            if self._may_lose_ids:
+            if self.may_lose_ids:
                 yield self._merge_unmatched(shape, key)
         else:
             yield self._merge_unmatched(shape, key)
 
     def _taken_over(self) -> Iterator[ModelTable]:
         """Yield the table of the source, as the target did not change it. Its columns may stay in their order."""
-        source, target = self._source, self._target
+        source, target = self.source, self.target
         copied = copy_of(source, dataset=target.dataset, made_from=target)
         if not source.primary_key and not target.primary_key and (steps := source.steps_since(target)) is not None:
             kept = {*target.row_ids}
             ids = tuple(row_id if row_id in kept else object() for row_id in source.row_ids)
-            has_new_ids = self._may_lose_ids or any(step.has_new_ids for step in steps)
+            has_new_ids = self.may_lose_ids or any(step.has_new_ids for step in steps)
             copied = replace(copied, row_ids=ids, has_new_ids=has_new_ids)
         yield copied
-        names = [self._ours[name] for name in target.columns if name in self._ours]
+        names = [self.ours[name] for name in target.columns if name in self.ours]
         names += [name for name in source.columns if name not in names]
         fields = dict(zip(source.columns, source.fields, strict=True))
         yield replace(copied, columns=tuple(names), fields=tuple(fields[name] for name in names))
@@ -173,21 +175,21 @@ class _Merge:
         if shape.conflicts:
             return Conflicts(shape.conflicts)
         inserted = [_in_result(shape.columns, row, "source") or {} for row in added]
-        kept = [_in_result(shape.columns, row, "target") or {} for row in self._target.rows]
-        return self._result(shape, key, [*kept, *inserted], [*self._target.row_ids, *new_ids(inserted)])
+        kept = [_in_result(shape.columns, row, "target") or {} for row in self.target.rows]
+        return self._result(shape, key, [*kept, *inserted], [*self.target.row_ids, *new_ids(inserted)])
 
     def _choose_side(self, shape: _Shape) -> Outcome:
         """Return the table of the side that wins, as a whole."""
-        if self._strategy == "fail":
+        if self.strategy == "fail":
             return Conflicts(shape.conflicts or 1)
-        if self._strategy == "target":
-            return self._target
-        return copy_of(self._source, dataset=self._target.dataset, made_from=self._target)
+        if self.strategy == "target":
+            return self.target
+        return copy_of(self.source, dataset=self.target.dataset, made_from=self.target)
 
     def _added_rows(self) -> list[Row] | None:
         """Return the rows that the source only appended to a table without a key. None if it did more."""
-        base, source = self._base, self._source
-        if base is None or any(table.primary_key for table in (base, source, self._target)):
+        base, source = self.base, self.source
+        if base is None or any(table.primary_key for table in (base, source, self.target)):
             return None
         if not base.rows:
             return list(source.rows)
@@ -212,18 +214,18 @@ class _Merge:
 
     def _triples(self) -> Iterator[tuple[str | None, str | None, str | None, object]]:
         """Yield the matching columns in the order of the result: those of the target first."""
-        ours, theirs = self._ours, self._theirs
+        ours, theirs = self.ours, self.theirs
         was = {now: before for before, now in theirs.items()}
-        came = [name for name in self._source.columns if name not in ours.values()]
-        for name, number in zip(self._target.columns, self._target.fields, strict=True):
+        came = [name for name in self.source.columns if name not in ours.values()]
+        for name, number in zip(self.target.columns, self.target.fields, strict=True):
             before = was.get(name)
             source = ours.get(before) if before is not None else name if name in came else None
             yield before, source, name, number
-        for name in () if self._base is None else self._base.columns:
+        for name in () if self.base is None else self.base.columns:
             if name not in theirs:
                 yield name, ours.get(name), None, object()
-        new = {name for name in self._target.columns if name not in was}
-        for name, number in zip(self._source.columns, self._source.fields, strict=True):
+        new = {name for name in self.target.columns if name not in was}
+        for name, number in zip(self.source.columns, self.source.fields, strict=True):
             if name in came and name not in new:
                 yield None, name, None, number
 
@@ -236,26 +238,26 @@ class _Merge:
         elif source is not None and target is not None:
             name = target if source in (base, target) else source
             if source not in (base, target) and target != base:
-                shape.conflicts += self._strategy == "fail"
-                name = source if self._strategy == "source" else target
+                shape.conflicts += self.strategy == "fail"
+                name = source if self.strategy == "source" else target
             shape.columns.append(_Column(name=name, base=base, source=source, target=target, field=number))
         elif source is not None or target is not None:
             self._add_dropped(shape, base, source, target, number)
 
     def _add_dropped(self, shape: _Shape, base: str, source: str | None, target: str | None, number: object) -> None:
         """Merge a column that one side dropped: it is a conflict only if the other side used it."""
-        table, name = (self._source, source) if source is not None else (self._target, target)
+        table, name = (self.source, source) if source is not None else (self.target, target)
         if name == base and not self._is_used(table, name):
             return
-        shape.conflicts += self._strategy == "fail"
-        if self._strategy != "source" and target is not None:
+        shape.conflicts += self.strategy == "fail"
+        if self.strategy != "source" and target is not None:
             shape.columns.append(_Column(name=target, base=base, source=None, target=target, field=number))
-        if self._strategy == "source" and source is not None:
+        if self.strategy == "source" and source is not None:
             shape.columns.append(_Column(name=source, base=None, source=source, target=None, field=number))
 
     def _is_used(self, table: ModelTable, name: str) -> bool:
         """Return whether rows that were added or changed since the base have new values in a column."""
-        before = self._base
+        before = self.base
         if before is None or table is before:
             return False
         if before.primary_key != table.primary_key:
@@ -272,21 +274,21 @@ class _Merge:
 
     def _merge_keys(self) -> tuple[int, tuple[str, ...], bool]:
         """Return the number of conflicts, the key, and whether all sides have the same one."""
-        source, target = self._source.primary_key, self._target.primary_key
-        base = target if self._base is None else self._base.primary_key
+        source, target = self.source.primary_key, self.target.primary_key
+        base = target if self.base is None else self.base.primary_key
         if source in (base, target):
             return 0, target, bool(target) and source == target == base
-        if target == base and self._base is not None:
+        if target == base and self.base is not None:
             return 0, source, False
-        return int(self._strategy == "fail"), source if self._strategy == "source" else target, False
+        return int(self.strategy == "fail"), source if self.strategy == "source" else target, False
 
     @property
     def _has_row_ids(self) -> bool:
         """Whether rows without a key can be matched by their ids: both sides must come from the base."""
-        sides = (self._source, self._target)
-        if self._base is None or any(side.primary_key for side in sides):
+        sides = (self.source, self.target)
+        if self.base is None or any(side.primary_key for side in sides):
             return False
-        steps = [side.steps_since(self._base) for side in sides]
+        steps = [side.steps_since(self.base) for side in sides]
         if any(found is None for found in steps):
             return False
         if any(step.has_new_ids for found in steps for step in found or ()):
@@ -296,18 +298,18 @@ class _Merge:
     @property
     def _may_be_made_again(self) -> bool:
         """Whether a table without a key was created where the base is, and so may come from it by its row ids."""
-        sides = (self._source, self._target)
-        if self._base is None or any(side.primary_key for side in sides):
+        sides = (self.source, self.target)
+        if self.base is None or any(side.primary_key for side in sides):
             return False
-        roots = [side.root for side in sides if side.steps_since(self._base) is None]
-        return any(root is not self._base.root and root.dataset == self._base.dataset for root in roots)
+        roots = [side.root for side in sides if side.steps_since(self.base) is None]
+        return any(root is not self.base.root and root.dataset == self.base.dataset for root in roots)
 
     # Rows
 
     def _merge_rows(self, shape: _Shape, key: tuple[str, ...], *, by_key: bool) -> Outcome:
         base, source, target = (
             {} if table is None else _by_identity(table, by_key=by_key)
-            for table in (self._base, self._source, self._target)
+            for table in (self.base, self.source, self.target)
         )
         conflicts = shape.conflicts
         rows: dict[object, Row] = {}
@@ -327,7 +329,7 @@ class _Merge:
         self, shape: _Shape, key: tuple[str, ...], rows: Iterable[Row], row_ids: Iterable[object]
     ) -> ModelTable:
         result = replace(
-            self._target,
+            self.target,
             columns=tuple(column.name for column in shape.columns),
             fields=tuple(column.field for column in shape.columns),
             primary_key=key,
@@ -335,10 +337,10 @@ class _Merge:
             row_ids=tuple(row_ids),
             shape=object(),
             appended_to=None,
-            made_from=self._target,
+            made_from=self.target,
             has_new_ids=False,
         )
-        return self._target if content_of(result) == content_of(self._target) else result
+        return self.target if content_of(result) == content_of(self.target) else result
 
     def _merge_row(
         self, columns: Iterable[_Column], base: Row | None, source: Row | None, target: Row | None
@@ -358,10 +360,10 @@ class _Merge:
             return 0, kept
         if not _differ(columns, base, "base", row, name):
             return 0, None
-        if self._strategy == "neither":
-            key = self._target.primary_key
+        if self.strategy == "neither":
+            key = self.target.primary_key
             return 0, {column.name: row[column.name] if column.name in key else None for column in columns}
-        return int(self._strategy == "fail"), kept if self._strategy == name else None
+        return int(self.strategy == "fail"), kept if self.strategy == name else None
 
     def _merge_cells(self, columns: Iterable[_Column], base: Row | None, source: Row, target: Row) -> tuple[int, Row]:
         conflicts, row = 0, {}
@@ -372,7 +374,7 @@ class _Merge:
             if column.source is None or column.target is None:
                 value = theirs if column.source is None else ours
             elif ours != theirs and (base is None or (ours != before and theirs != before)):
-                conflicts += self._strategy == "fail"
+                conflicts += self.strategy == "fail"
                 value = self._decide(before, ours, theirs)
             elif ours != before:
                 value = ours
@@ -381,9 +383,9 @@ class _Merge:
 
     def _decide(self, base: Value, source: Value, target: Value) -> Value:
         """Return the cell of the side that wins. A virtual base has null, or the cell below if one side is null."""
-        if self._strategy == "neither":
+        if self.strategy == "neither":
             return base if source is None or target is None else None
-        return source if self._strategy == "source" else target
+        return source if self.strategy == "source" else target
 
 
 def _has_new_values(before: ModelTable, after: ModelTable, name: str) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
@@ -78,6 +79,30 @@ def prefer_one_base(neither: Any) -> Any:
     return replace(neither, any_cell=None, any_row=None)
 
 
+def trust_row_ids(descends_from: Callable[..., Any]) -> Callable[..., Any]:
+    """Rows without a key are matched by row ids of tables that do not come from the base."""
+    return lambda *_: True
+
+
+def reverse_columns(add_columns: Callable[..., Any]) -> Callable[..., Any]:
+    """A merge adds several new columns in the wrong order."""
+
+    def planted(pin: Any, columns: Any) -> Any:
+        return add_columns(pin, pa.schema(list(columns)[::-1]) if isinstance(columns, pa.Schema) else columns)
+
+    return planted
+
+
+def keep_all_commits(newer_than: Callable[..., Any]) -> Callable[..., Any]:
+    """Garbage collection takes every commit for a new one."""
+    return lambda *_: lambda _: True
+
+
+def forget_tags(iter_tagged: Callable[..., Any]) -> Callable[..., Any]:
+    """Garbage collection does not keep the commits of tags."""
+    return lambda *_: ()
+
+
 BUGS: dict[str, tuple[str, str, Any, type[PairMachine]]] = {
     "a merge drops deletions": ("anabranch.format.staging", "replace_rows", drop_deletions, MergingMachine),
     "a merge loses a row": ("anabranch.format.staging", "replace_rows", lose_inserted_row, MergingMachine),
@@ -85,6 +110,10 @@ BUGS: dict[str, tuple[str, str, Any, type[PairMachine]]] = {
     "a live branch is stale": ("anabranch.repo.log.view", "find_main", show_older_main, MergingMachine),
     "a rebase loses a commit": ("anabranch.repo.merge.rebase", "_own_commits", lose_last_commit, MergingMachine),
     "a run loses rows": ("anabranch.repo.merge.run_publish", "append_again", lose_appended_rows, RepositoryMachine),
+    "reused row ids match": ("anabranch.repo.merge.matched_table", "descends_from", trust_row_ids, MergingMachine),
+    "columns are reversed": ("anabranch.format.staging", "add_columns", reverse_columns, MergingMachine),
+    "gc keeps too much": ("anabranch.repo.gc.roots", "_newer_than", keep_all_commits, RepositoryMachine),
+    "gc forgets tags": ("anabranch.repo.gc.roots", "iter_tagged_since", forget_tags, RepositoryMachine),
     "one of two bases wins": ("anabranch.repo.merge.bases", "_NEITHER", prefer_one_base, MergingMachine),
 }
 

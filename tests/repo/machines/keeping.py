@@ -70,11 +70,15 @@ class KeepingMachine(MergingMachine):
     def gc(self, data: st.DataObject, number: int) -> None:
         keep_last = data.draw(st.sampled_from([None, 1, 1, 2, 3]), label="keep last")
         newer = data.draw(st.sampled_from([None, None, None, timedelta(days=30)]), label="keep newer than")
-        if data.draw(st.booleans(), label="after days"):
+        unneeded: set[ModelCommit] = set()
+        if self.is_local and data.draw(st.booleans(), label="after days"):
             self._pass_time(self.handles[number].repo)
-        self._collect(self.handles[number].repo, keep_last, newer)
+            unneeded = self.model.find_unneeded(keep_last if newer is None else None)
+        self._collect(self.handles[number].repo, keep_last, newer, unneeded)
 
-    def _collect(self, repo: Repository, keep_last: int | None, newer: timedelta | None) -> None:
+    def _collect(
+        self, repo: Repository, keep_last: int | None, newer: timedelta | None, unneeded: set[ModelCommit]
+    ) -> None:
         foreseen = repo.gc(keep_last=keep_last, keep_newer_than=newer, dry_run=True)
         report = repo.gc(keep_last=keep_last, keep_newer_than=newer)
         assert (foreseen.commits, foreseen.runs) == (report.commits, report.runs)
@@ -85,6 +89,8 @@ class KeepingMachine(MergingMachine):
                 run.end(RunPhase.FAILED)
         # The model does not know the commits in runs.
         gone = {self.model.commits[found] for found in report.commits if found in self.model.commits}
+        left = sorted(self.model.id_of(commit) for commit in unneeded - gone)
+        assert not left, f"{left} were not collected, and are not needed"
         self._collected(gone, self.model.find_kept(keep_last if newer is None else None))
         check_runs(repo, self.model)
 
