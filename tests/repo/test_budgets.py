@@ -285,6 +285,18 @@ def test_a_version_asked_for_again_is_not_read_again(place: Place) -> None:
 
 
 @pytest.mark.s3
+def test_opening_a_branch_checks_it_within_the_budget_of_its_snapshot(place: Place) -> None:
+    begin(place, tables=1)
+    ab.open(place / "lake", storage_options=place.storage_options).branch_create("dev")
+    main, store = open_counted(place)
+    repo = open_with(main._context, branch="dev")
+    repo.branch_get("dev")  # as `ab.open` does for any branch but main
+    assert store.counts == MARK + HEAD[place.is_local]
+    repo.snapshot()
+    assert store.total <= 5
+
+
+@pytest.mark.s3
 def test_runs_that_are_over_cost_only_those_who_ask_for_them(place: Place) -> None:
     begin(place, tables=1)
     repo, store = open_counted(place)

@@ -52,6 +52,8 @@ class Session:
             yield
         except BranchNotFoundError as err:
             settings = self.settings
+            if f"'{settings.branch}'" not in err.problem:
+                raise  # it is about a ref that the command names
             match settings.branch_source:
                 case Source.FOLDER if settings.memory is not None:
                     where, name = f"of this folder ({settings.memory.file})", settings.branch

@@ -4,13 +4,14 @@ Each is built only when a query names it. Times are microseconds in UTC.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
 
 from anabranch.ids import BranchName
+from anabranch.repo.log.times import to_datetime
 from anabranch.repo.repository import Repository
 from anabranch.repo.snapshot import Snapshot
 from anabranch.repo.write.homes import owns
@@ -19,7 +20,6 @@ __all__ = ["SYSTEM_TABLES"]
 
 _TIME = pa.timestamp("us", tz="UTC")
 _TEXTS = pa.list_(pa.string())
-_BEGINNING = datetime.fromtimestamp(0, UTC)
 
 _BRANCHES = pa.schema(
     [
@@ -153,7 +153,7 @@ def _table(schema: pa.Schema, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
 
 
 def _time(microseconds: int | None) -> datetime | None:
-    return None if microseconds is None else _BEGINNING + timedelta(microseconds=microseconds)
+    return None if microseconds is None else to_datetime(microseconds)
 
 
 SYSTEM_TABLES: Mapping[str, Callable[[Repository, Snapshot], pa.Table]] = MappingProxyType(

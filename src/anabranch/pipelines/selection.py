@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ from anabranch.pipelines.incremental import find_last_builds, seen_input
 from anabranch.repo.history.lineage.provenance import PipelineRecord
 from anabranch.repo.log.entries import GraphCommit, StateId
 from anabranch.repo.snapshot import Snapshot
+from anabranch.suggestions import suggest
 
 if TYPE_CHECKING:
     from anabranch.repo.repository import Repository
@@ -105,8 +105,7 @@ def _named(outputs: Mapping[str, Output], name: str) -> set[str]:
     names = {key: key if "." in name else key.partition(".")[2] for key in outputs}
     found = {key for key, own in names.items() if fnmatchcase(own, name)}
     if not found:
-        near = get_close_matches(name, names.values(), n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"the outputs are {', '.join(outputs)}"
+        hint = suggest(name, names.values(), f"the outputs are {', '.join(outputs)}")
         raise InvalidInputError(f"the selection {name!r} matches no output", hint=hint)
     if len(found) > 1 and not _WILDCARDS & set(name):
         raise InvalidInputError(

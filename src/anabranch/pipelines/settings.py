@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from anabranch.pipelines.declarations import Place
+from anabranch.suggestions import suggest
 
 __all__ = ["Setting", "read_settings"]
 
@@ -50,8 +50,7 @@ class Setting:
         found = self.entries(what)
         for name, setting in found.items():
             if name not in names:
-                near = get_close_matches(name, names, n=1)
-                usual = f"did you mean {near[0]!r}?" if near else f"use {', '.join(names)}"
+                usual = suggest(name, names, f"use {', '.join(names)}")
                 setting.fail(f"{what} has no setting {name!r}", hint=(hints or {}).get(name, usual))
         return found
 

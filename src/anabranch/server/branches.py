@@ -5,12 +5,13 @@ import secrets
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import takewhile
 
 from anabranch.errors import AnabranchError, BranchNotFoundError
 from anabranch.ids import MAIN, TableKey
 from anabranch.repo.log.entries import BranchMode, CommitKind
+from anabranch.repo.log.times import to_datetime
 from anabranch.repo.refs.branches import BranchInfo
 from anabranch.repo.repository import Repository
 from anabranch.server.access import DEFAULT_BRANCH, Token
@@ -193,7 +194,7 @@ def name_and_description(text: str) -> tuple[str, str]:
 
 
 def moment(microseconds: int) -> datetime:
-    return datetime.fromtimestamp(microseconds / 1e6, UTC)
+    return to_datetime(microseconds)
 
 
 def _iter_copies(repository: Repository, info: BranchInfo, keys: set[TableKey]) -> Iterator[CopiedTable]:

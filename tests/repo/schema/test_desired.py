@@ -123,7 +123,7 @@ def test_a_default_is_what_was_written(given: str, default: str | None) -> None:
         (
             "        price: {type: int64, nulable: true}",
             "tables.in_c_sales.orders.columns.price.nulable (line 5): 'nulable' is not known here",
-            "did you mean 'nullable'?",
+            "did you mean 'nullable'? use type, nullable, default, description, was",
         ),
         (
             "        price: {nullable: true}",

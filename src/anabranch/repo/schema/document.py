@@ -4,10 +4,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from difflib import get_close_matches
 from typing import Any, NoReturn, TypeVar
 
 from anabranch.errors import InvalidInputError, InvalidSchemaError
+from anabranch.suggestions import suggest
 
 __all__ = ["Node", "read_values", "read_yaml"]
 
@@ -57,11 +57,7 @@ class Node:
         found = self.entries(of=f"one or more of {', '.join(names)}")
         for name, node in found.items():
             if name not in names:
-                near = get_close_matches(name, names, n=1, cutoff=0.6)
-                node.fail(
-                    f"{name!r} is not known here",
-                    hint=f"did you mean {near[0]!r}?" if near else f"use {', '.join(names)}",
-                )
+                node.fail(f"{name!r} is not known here", hint=suggest(name, names, f"use {', '.join(names)}"))
         return found
 
     def items(self) -> "tuple[Node, ...]":

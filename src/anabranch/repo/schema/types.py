@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Callable
-from difflib import get_close_matches
 
 import pyarrow as pa
 
 from anabranch.errors import InvalidInputError
+from anabranch.suggestions import closest
 
 __all__ = ["canonical_type", "show_type", "to_arrow"]
 
@@ -334,7 +334,7 @@ class _TypeParser:
 
 def _suggestion(near: str) -> str:
     name = re.match(r"\w*", near.lower())
-    found = get_close_matches(name[0] if name else "", _SUGGESTIONS, n=1, cutoff=0.6)
+    found = closest(name[0] if name else "", _SUGGESTIONS, n=1)
     return (
         f"did you mean {_SUGGESTIONS[found[0]]}?"
         if found
