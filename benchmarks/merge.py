@@ -2,7 +2,8 @@
 
 Both sides have changed: each round branches off, changes some rows of every table on the branch and others on main, and
 then only the merge is timed. Everything runs in one process, the contestants by turns. Ratios of medians are what
-counts; they go into the section of this benchmark in RESULTS.md.
+counts; they go into the section of this benchmark in RESULTS.md. Merges of one and of many tables are also compared on
+an S3 server behind a proxy that delays every request.
 """
 
 import argparse
@@ -13,6 +14,8 @@ import lance
 import numpy as np
 import pyarrow as pa
 from _comparison import Finding, medians, seconds, to_section, working_folder, write_section
+from _delay import DelayingProxy
+from _figures import DELAY_SECONDS
 
 import anabranch as ab
 from anabranch.repo.repository import Repository
@@ -21,6 +24,7 @@ TABLES = 8
 ROWS = 100_000
 CHANGED = 50
 GROWTH = 10
+DELAYED_ROWS = 1_000
 NAMES = ("merge", "merge of more", "plan", "raw", "raw of more", "take", "take of more")
 SCHEMA = pa.schema(
     [
@@ -38,10 +42,13 @@ def main() -> None:
     parser.add_argument("--folder", help="where to work; a temporary folder by default")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--rows", type=int, default=ROWS)
+    parser.add_argument("--only-delayed", action="store_true", help="only merges behind a delay; prints the section")
     parser.add_argument("--dry-run", action="store_true", help="only print the section")
     chosen = parser.parse_args()
     with working_folder(chosen.folder) as folder:
-        findings = compare(folder, rows=chosen.rows, rounds=chosen.rounds)
+        findings = compare_delayed(folder, rounds=max(chosen.rounds // 3, 1))
+        if not chosen.only_delayed:
+            findings = [*compare(folder, rows=chosen.rows, rounds=chosen.rounds), *findings]
     section = to_section(
         "Merges (`merge.py`)",
         [
@@ -50,13 +57,14 @@ def main() -> None:
             "others on main; `repo.merge` from the names of branches on, to a commit that raw readers see.",
             f"Raw Lance is {TABLES} times `merge_insert` of the same {CHANGED} rows into a dataset of the same rows;",
             "raw `take` reads as many rows by where they lie, as a merge does with the base's and the target's.",
+            f"On S3, behind {DELAY_SECONDS * 1000:.0f} ms of delay a request, tables have {DELAYED_ROWS:,} rows.",
         ],
         [finding.to_row() for finding in findings],
         packages=("pylance", "pyarrow", "duckdb"),
         folder=folder,
     )
     sys.stdout.write(section)
-    if not chosen.dry_run:
+    if not chosen.dry_run and not chosen.only_delayed:
         write_section("merge", section)
 
 
@@ -82,28 +90,51 @@ def compare(folder: Path, *, rows: int, rounds: int) -> list[Finding]:
     ]
 
 
-class Lake:
-    """A repository and raw datasets of the same rows, and a branch to be merged."""
+def compare_delayed(folder: Path, *, rounds: int) -> list[Finding]:
+    """Merge one table and many on an S3 server that is far away."""
+    sys.path.append(str(Path(__file__).parents[1]))
+    from tests.s3_server import s3_server
 
-    def __init__(self, folder: Path, *, rows: int) -> None:
+    timings: dict[int, list[float]] = {1: [], TABLES: []}
+    with s3_server(folder / "s3") as options:
+        proxy = DelayingProxy(int(options["aws_endpoint"].rpartition(":")[2]))
+        with proxy.running() as port:
+            reached = {**options, "aws_endpoint": f"http://127.0.0.1:{port}"}
+            branches = {
+                tables: Branches(
+                    ab.init(f"s3://lake/{tables}", storage_options=reached), tables=tables, rows=DELAYED_ROWS
+                )
+                for tables in timings
+            }
+            for number in range(rounds + 1):
+                for tables, lake in branches.items():
+                    lake.change_both_sides(number)
+                    proxy.seconds = DELAY_SECONDS
+                    timings[tables].append(seconds(lake.merge))
+                    proxy.seconds = 0.0
+    found = medians({str(tables): times[1:] for tables, times in timings.items()})
+    what = f"merge of {TABLES} tables behind {DELAY_SECONDS * 1000:.0f} ms"
+    return [Finding(what, found[str(TABLES)], "merge of 1 table", found["1"], "at most 2.5x")]
+
+
+class Branches:
+    """A repository of some tables, and a branch to be merged."""
+
+    def __init__(self, repo: Repository, *, tables: int, rows: int) -> None:
+        self._repo = repo
+        self._tables = tables
         self._rows = rows
-        self._repo: Repository = ab.init(folder / "lake")
-        self._raw = []
-        with self._repo.transaction() as tx:
-            for number in range(TABLES):
+        with repo.transaction() as tx:
+            for number in range(tables):
                 tx.create_table(key(number), SCHEMA, primary_key=["id"])
                 tx.append(key(number), some_rows(np.arange(rows)))
-        for number in range(TABLES):
-            path = str(folder / f"raw{number}.lance")
-            self._raw.append(lance.write_dataset(some_rows(np.arange(rows)), path, enable_stable_row_ids=True))
-        self._as_written = [dataset.get_fragments()[0] for dataset in self._raw]
 
     def change_both_sides(self, round_number: int) -> None:
         self._branch = f"round{round_number}"
         self._repo.branch_create(self._branch)
         for branch, seed in ((self._branch, 2 * round_number), ("main", 2 * round_number + 1)):
             with self._repo.transaction(branch) as tx:
-                for number in range(TABLES):
+                for number in range(self._tables):
                     tx.upsert(key(number), some_rows(self._chosen(seed), amount=float(seed)))
 
     def _chosen(self, seed: int) -> np.ndarray:
@@ -117,8 +148,20 @@ class Lake:
     def merge(self) -> None:
         result = self._repo.merge(self._branch, into="main")
         merged = sum(table.counts.updated for table in result.plan.tables)
-        if merged != TABLES * CHANGED:
-            raise SystemExit(f"{merged} rows were merged, not {TABLES * CHANGED}")
+        if merged != self._tables * CHANGED:
+            raise SystemExit(f"{merged} rows were merged, not {self._tables * CHANGED}")
+
+
+class Lake(Branches):
+    """Branches beside raw datasets of the same rows."""
+
+    def __init__(self, folder: Path, *, rows: int) -> None:
+        super().__init__(ab.init(folder / "lake"), tables=TABLES, rows=rows)
+        self._raw = []
+        for number in range(TABLES):
+            path = str(folder / f"raw{number}.lance")
+            self._raw.append(lance.write_dataset(some_rows(np.arange(rows)), path, enable_stable_row_ids=True))
+        self._as_written = [dataset.get_fragments()[0] for dataset in self._raw]
 
     def insert_raw(self, round_number: int) -> None:
         rows = some_rows(self._chosen(2 * round_number), amount=float(round_number))

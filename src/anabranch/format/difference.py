@@ -6,7 +6,7 @@ deleted from them, and by columns whose files differ. All other fragments are ne
 columns came or went, only those are read, to find the rows that have something in them.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import lance
@@ -18,6 +18,7 @@ from anabranch.format.lance_errors import lance_errors
 from anabranch.format.parts import Part, part_of, whole_part
 from anabranch.format.staging.fields import FieldTree
 from anabranch.format.staging.pin import Pin
+from anabranch.storage.parallel import in_parallel
 
 __all__ = [
     "ColumnPair",
@@ -31,6 +32,9 @@ __all__ = [
 _Place = frozenset[tuple[int, str]]
 _Files = tuple[tuple[str, tuple[int, ...]], ...]
 _Shared = tuple[lance.LanceFragment, lance.LanceFragment]
+
+# The number of fragments whose deletion files are read in parallel. Those of both versions are in memory then.
+_FRAGMENTS_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +78,7 @@ def compare_versions(older: Pin, newer: Pin) -> Difference:
     parts_of_old = [whole_part(fragment) for fragment in left]
     parts_of_new = [whole_part(fragment) for fragment in right]
     reshaped = []
+    with_deletions: list[_Shared] = []
     for fragment, other in shared:
         has_same_files = are_alike and old.files(fragment) == new.files(other)
         differing = _differing_columns(old, fragment, new, other, () if has_same_files else columns)
@@ -84,10 +89,20 @@ def compare_versions(older: Pin, newer: Pin) -> Difference:
         if differing:
             reshaped.append(_reshaped(fragment, other, differing))
         if _deletion(fragment) != _deletion(other):
-            before, after = old.deleted(fragment), new.deleted(other)
-            parts_of_old += part_of(fragment, np.setdiff1d(after, before), deleted=before)
-            parts_of_new += part_of(other, np.setdiff1d(before, after), deleted=after)
+            with_deletions.append((fragment, other))
+    for (fragment, other), (before, after) in zip(with_deletions, _iter_deleted(old, new, with_deletions), strict=True):
+        parts_of_old += part_of(fragment, np.setdiff1d(after, before), deleted=before)
+        parts_of_new += part_of(other, np.setdiff1d(before, after), deleted=after)
     return Difference(columns=columns, older=tuple(parts_of_old), newer=tuple(parts_of_new), reshaped=tuple(reshaped))
+
+
+def _iter_deleted(old: "_Version", new: "_Version", shared: Sequence[_Shared]) -> Iterator[tuple[Offsets, Offsets]]:
+    """Yield the deleted rows of fragments in both versions, reading the files of a few fragments at once."""
+    for start in range(0, len(shared), _FRAGMENTS_AT_ONCE):
+        pairs = shared[start : start + _FRAGMENTS_AT_ONCE]
+        files = [(version, fragment) for pair in pairs for version, fragment in zip((old, new), pair, strict=True)]
+        found = in_parallel(lambda file: file[0].deleted(file[1]), files)
+        yield from zip(found[::2], found[1::2], strict=True)
 
 
 def find_filled(older: Pin, newer: Pin, difference: Difference) -> tuple[tuple[Part, Part], ...]:

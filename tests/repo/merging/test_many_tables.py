@@ -1,8 +1,7 @@
 """Tables of one merge are compared and staged in parallel, and the result does not depend on it."""
 
 import threading
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -10,10 +9,11 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import MergeConflictError
+from anabranch.format import home
 from anabranch.repo.merge import combiner
 from anabranch.repo.merge.conflicts import Conflict
 from tests.conftest import Place
-from tests.faults.proxy import Mishap, Plan, proxy_before
+from tests.faults.proxy import Mishap, Plan, Proxy, proxy_before
 
 KEYS = [f"s.t{number}" for number in range(4)]
 SCHEMA = pa.schema([("id", pa.int64()), ("a", pa.int64()), ("b", pa.int64())])
@@ -54,41 +54,82 @@ MERGED = {
 
 @dataclass(slots=True)
 class Meeting(Plan):
-    """Holds the first data file of each table back until there is one of every table."""
+    """Holds the first request of each of some parties back until there is one of all of them.
 
-    barrier: threading.Barrier = field(default_factory=lambda: threading.Barrier(len(KEYS)))
+    A function says which party a request belongs to, None if it belongs to no party.
+    """
+
+    party_of: Callable[[str, str], str | None] = lambda _method, _path: None
+    parties: int = 0
     arrived: set[str] = field(default_factory=set)
+    has_failed: bool = False
+    _all_are_there: threading.Event = field(default_factory=threading.Event)
 
     def judge(self, method: str, path: str) -> Mishap | None:
-        found = [key for key in KEYS if f"/{key.removeprefix('s.')}.lance/" in path]
-        if method == "PUT" and "/data/" in path and found:
-            with self._lock:
-                is_first = found[0] not in self.arrived
-                self.arrived.add(found[0])
-            if is_first:
-                with suppress(threading.BrokenBarrierError):  # the test asks the barrier
-                    self.barrier.wait(timeout=60)
+        party = self.party_of(method, path)
+        if party is None or self._all_are_there.is_set():
+            return None
+        with self._lock:
+            self.arrived.add(party)
+            if len(self.arrived) == self.parties:
+                self._all_are_there.set()
+        if not self._all_are_there.wait(timeout=60):
+            self.has_failed = True
+            self._all_are_there.set()
         return None
 
 
+def table_of_data(method: str, path: str) -> str | None:
+    """The table of which a data file is written."""
+    found = [key for key in KEYS if f"/{key.removeprefix('s.')}.lance/" in path]
+    return found[0] if method == "PUT" and "/data/" in path and found else None
+
+
+def opened_version(method: str, path: str) -> str | None:
+    """The staged version that is opened."""
+    return path if method == "HEAD" and "/_versions/d" in path else None
+
+
 @pytest.fixture
-def remote(s3_place: Place) -> Iterator[tuple[ab.Repository, Meeting]]:
-    """A lake whose merge goes through a proxy at which all tables have to meet."""
-    options = s3_place.storage_options
-    fork(ab.init(s3_place / "lake", storage_options=options))
-    with proxy_before(options["aws_endpoint"]) as proxy:
-        repo = ab.open(s3_place / "lake", storage_options={**options, "aws_endpoint": proxy.endpoint, "timeout": "90s"})
-        proxy.plan = meeting = Meeting()
-        yield repo, meeting
+def proxy(s3_place: Place) -> Iterator[Proxy]:
+    with proxy_before(s3_place.storage_options["aws_endpoint"]) as proxy:
+        yield proxy
+
+
+def open_through(proxy: Proxy, place: Place) -> ab.Repository:
+    """Open a lake through a proxy, without what this process has read of its tables."""
+    home._STAGED.forget(lambda _: True)
+    options = {**place.storage_options, "aws_endpoint": proxy.endpoint, "timeout": "90s"}
+    return ab.open(place / "lake", storage_options=options)
 
 
 @pytest.mark.xdist_group("s3")
-def test_all_tables_of_a_merge_are_written_at_the_same_time(remote: tuple[ab.Repository, Meeting]) -> None:
-    repo, meeting = remote
+def test_all_tables_of_a_merge_are_written_at_the_same_time(s3_place: Place, proxy: Proxy) -> None:
+    fork(ab.init(s3_place / "lake", storage_options=s3_place.storage_options))
+    repo = open_through(proxy, s3_place)
+    proxy.plan = meeting = Meeting(party_of=table_of_data, parties=len(KEYS))
     repo.merge("dev")
     assert meeting.arrived == {*KEYS}
-    assert not meeting.barrier.broken
+    assert not meeting.has_failed
     assert contents(repo) == MERGED
+
+
+@pytest.mark.xdist_group("s3")
+def test_base_and_both_sides_of_a_table_are_opened_at_the_same_time(s3_place: Place, proxy: Proxy) -> None:
+    repo = ab.init(s3_place / "lake", storage_options=s3_place.storage_options)
+    with repo.transaction() as tx:
+        tx.create_table(KEYS[0], SCHEMA, primary_key=["id"])
+        tx.append(KEYS[0], rows(1, 2, 3))
+    repo.branch_create("dev")
+    for branch, column in (("dev", "a"), ("main", "b")):
+        with repo.transaction(branch) as tx:
+            tx.update(KEYS[0], {column: "7"}, where="id = 1")
+    repo = open_through(proxy, s3_place)
+    proxy.plan = meeting = Meeting(party_of=opened_version, parties=3)
+    repo.merge("dev")
+    assert len(meeting.arrived) == 3
+    assert not meeting.has_failed
+    assert repo.entity_at(KEYS[0], 1) == {"id": 1, "a": 7, "b": 7}
 
 
 @pytest.mark.parametrize("most", [0, 8, 100_000])

@@ -1,8 +1,9 @@
 """Apply the steps of a merge, in one of two ways: count what they change, or stage it on a branch."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import assert_never
+from itertools import chain, islice
+from typing import Any, assert_never
 
 import pyarrow as pa
 
@@ -34,6 +35,7 @@ from anabranch.repo.merge.steps import (
 from anabranch.repo.snapshot import Table
 from anabranch.repo.write.homes import check_unique, draft_existing, draft_new
 from anabranch.repo.write.staged_table import StagedTable, one_time_step
+from anabranch.storage import in_parallel
 
 __all__ = ["MergedTable", "Stager", "count_step", "iter_counted"]
 
@@ -81,7 +83,7 @@ def _iter_counted_rows(step: MergeTable, comparer: RowComparer) -> Iterator[RowC
     touched: list[Addresses] = []
     has_conflicts = bool(step.conflicts)
     try:
-        for changes in iter_row_changes(step.rows, comparer, schema):
+        for changes in iter_row_changes(step.rows, comparer.merge(step.rows.sides), schema):
             touched.append(changes.batch.addresses)
             has_conflicts = has_conflicts or changes.conflicts.count > 0
             yield changes
@@ -166,10 +168,11 @@ class Stager:
         return replace(draft, primary_key=source.primary_key).then(one_time_step("merge", copied))
 
     def _merge(self, step: MergeTable) -> MergedTable:
-        draft, tally = self._draft(step), _Tally(step)
+        tally = _Tally(step)
         try:
+            draft, found = self._prepare(step)
             pin = _stage_columns(step, draft.pin)
-            changes = iter_row_changes(step.rows, self.comparer, pin.schema)
+            changes = iter_row_changes(step.rows, found, pin.schema)
             pin = staging.replace_rows(pin, tally.iter_batches(changes)).pin
             if tally.conflicts.count:
                 return tally.to_result()
@@ -179,6 +182,13 @@ class Stager:
         if pin != draft.pin or step.shape.primary_key != draft.primary_key:
             draft = replace(draft, primary_key=step.shape.primary_key).then(one_time_step("merge", pin))
         return self._staged(step, tally.counts, draft)
+
+    def _prepare(self, step: MergeTable) -> tuple[StagedTable, Iterator[pa.RecordBatch]]:
+        """Return the table, ready for writing, and its matched rows. Both wait for the store, so they do so at once."""
+        rows = step.rows.sides
+        todo: tuple[Callable[[], Any], ...] = (lambda: self._draft(step), lambda: _started(self.comparer.merge(rows)))
+        draft, found = in_parallel(_call, todo)
+        return draft, found
 
     def _count_mismatch(self, step: MergeTable, err: SchemaMismatchError) -> MergedTable:
         """Return the conflicts of a step whose values do not fit the columns of the result.
@@ -201,6 +211,16 @@ class Stager:
 
     def _table(self, state: TableState) -> Table:
         return Table(self.context, state.key, state.entry)
+
+
+def _call(do: Callable[[], Any]) -> Any:
+    return do()
+
+
+def _started(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Return the same batches, the first of which is read at once."""
+    left = iter(batches)
+    return chain(list(islice(left, 1)), left)
 
 
 def _stage_columns(step: MergeTable, pin: Pin) -> Pin:

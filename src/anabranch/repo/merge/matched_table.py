@@ -9,19 +9,21 @@ from dataclasses import dataclass, replace
 from anabranch.format.descent import descends_from
 from anabranch.format.difference import Difference, compare_versions, find_filled, match_fragments
 from anabranch.format.parts import Part, all_parts
+from anabranch.format.staging import Pin
 from anabranch.repo.history.comparer import RowComparer, RowMerge, RowSide
 from anabranch.repo.history.diff import RowChangeKind, TableDiff
 from anabranch.repo.log.config import RepoConfig
-from anabranch.repo.log.entries import StateId
 from anabranch.repo.merge.conflicts import Conflict, ConflictKind
 from anabranch.repo.merge.notes import MergedNotes, merge_notes
 from anabranch.repo.merge.resolve import Resolution
 from anabranch.repo.merge.shapes import SchemaSides, Shape, merge_shapes
 from anabranch.repo.merge.steps import KeepTable, MergeTable, ReplaceTable, RowPlan, TableMatch, TableState
 from anabranch.repo.snapshot import Table
+from anabranch.storage import in_parallel
 
 __all__ = ["TablePlanner"]
 
+_NO_DIFFERENCE = Difference(columns=(), older=(), newer=())
 # Tables are planned in parallel. Rows of only one of them are read at a time, because they may need much memory.
 _READING_ROWS = threading.Lock()
 
@@ -51,7 +53,20 @@ class _MatchedTable:
         self._source, self._target = planner.table(match.source), planner.table(match.target)
         self._side = planner.resolution.for_table(match.key)
         self._conflicts: list[Conflict] = []
-        self._differences: dict[StateId, Difference] = {}
+        # Open all versions at once, and compare both sides with the base at once, to wait for the store less often.
+        tables = [table for table in (self._base, self._source, self._target) if table is not None]
+        *base, self._source_pin, self._target_pin = in_parallel(lambda table: table.pin, tables)
+        self._base_pin: Pin | None = base[0] if base else None
+        self._of_source, self._of_target = self._compare()
+
+    def _compare(self) -> tuple[Difference, Difference]:
+        """Return the differences between the base and both sides. Without a base, there are none to use."""
+        base = self._base_pin
+        if base is None:
+            return _NO_DIFFERENCE, _NO_DIFFERENCE
+        pins = (self._source_pin, self._target_pin)
+        of_source, of_target = in_parallel(lambda pin: compare_versions(base, pin), pins)
+        return of_source, of_target
 
     def plan(self) -> KeepTable | ReplaceTable | MergeTable:
         shape, notes = self._merge_shapes()
@@ -84,13 +99,12 @@ class _MatchedTable:
     # Columns and notes
 
     def _merge_shapes(self) -> tuple[Shape, MergedNotes]:
-        base = self._base
         sides = SchemaSides(
-            base=base,
+            base=self._base,
             source=self._source,
             target=self._target,
-            of_source=() if base is None else self._difference(base, self._source).columns,
-            of_target=() if base is None else self._difference(base, self._target).columns,
+            of_source=self._of_source.columns,
+            of_target=self._of_target.columns,
         )
         shape = merge_shapes(str(self._match.key), sides, side=self._side, is_used=self._is_used)
         self._conflicts += shape.conflicts
@@ -132,35 +146,35 @@ class _MatchedTable:
 
     def _is_rewritten(self) -> bool:
         """Return whether the source replaced all files of the base, so that no row is known to be unchanged."""
-        base = self._base
-        return base is not None and base.count_rows() > 0 and not match_fragments(base.pin, self._source.pin)
+        if self._base is None or self._base_pin is None or not self._base.count_rows():
+            return False
+        return not match_fragments(self._base_pin, self._source_pin)
 
     def _can_match_ids(self) -> bool:
         """Return whether rows without a key can be matched by row id: both sides must descend from the base."""
-        if self._base is None or self._source.primary_key or self._target.primary_key:
+        base = self._base_pin
+        if base is None or self._source.primary_key or self._target.primary_key:
             return False
-        base = self._base.pin
-        return descends_from(self._source.pin, base) and descends_from(self._target.pin, base)
+        return descends_from(self._source_pin, base) and descends_from(self._target_pin, base)
 
     def _only_appends(self) -> bool:
         """Return whether the source only appended rows to a table without a key. Such rows need no match."""
         if self._base is None or self._base.primary_key or self._source.primary_key or self._target.primary_key:
             return False
-        found = self._difference(self._base, self._source)
-        return not found.older and not found.reshaped
+        return not self._of_source.older and not self._of_source.reshaped
 
     # Which rows are read
 
     def _plan_rows(self, shape: Shape, *, is_compared: bool) -> RowPlan:
         """Return the rows to merge. Without `is_compared`, rows of the source need no match in the target."""
-        base = self._base
+        base = self._base_pin
         return RowPlan(
             key=self._match.key,
             sides=self._row_merge(shape, is_compared=is_compared),
             columns=shape.columns,
             key_names=shape.primary_key if shape.matched_by else (),
-            pin=self._target.pin,
-            fragments={} if base is None else match_fragments(base.pin, self._target.pin),
+            pin=self._target_pin,
+            fragments={} if base is None else match_fragments(base, self._target_pin),
             resolution=self._planner.resolution,
         )
 
@@ -169,42 +183,38 @@ class _MatchedTable:
             column.triple.base is None and column.triple.source and column.triple.target for column in shape.columns
         )
         by_ids = not shape.matched_by
-        older, source = self._sides(self._source, is_whole=bool(shape.restored), with_filled=True, by_ids=by_ids)
-        base, target = (None, None)
+        older, newer = self._parts(self._source_pin, self._of_source, is_whole=bool(shape.restored), with_filled=True)
+        base_of_source = self._base_rows(older, by_ids=by_ids)
+        source = RowSide(pin=self._source_pin, parts=newer, with_row_ids=by_ids)
+        base_of_target, target = None, None
         if is_compared:
-            base, target = self._sides(self._target, is_whole=False, with_filled=both_added, by_ids=by_ids)
+            older, newer = self._parts(self._target_pin, self._of_target, is_whole=False, with_filled=both_added)
+            base_of_target = self._base_rows(older, by_ids=by_ids)
+            # Rows of the target are replaced by their addresses, and keep their row ids.
+            target = RowSide(pin=self._target_pin, parts=newer, with_row_ids=True, with_addresses=True)
         return RowMerge(
-            base_of_source=older,
+            base_of_source=base_of_source,
             source=source,
-            base_of_target=base,
+            base_of_target=base_of_target,
             target=target,
             columns=[column.triple for column in shape.columns],
             keys=shape.matched_by,
         )
 
-    def _difference(self, base: Table, table: Table) -> Difference:
-        """Return the difference between the base and a side. It is cached, because columns and rows both need it."""
-        state = table.entry.state
-        if state not in self._differences:
-            self._differences[state] = compare_versions(base.pin, table.pin)
-        return self._differences[state]
+    def _base_rows(self, parts: tuple[Part, ...], *, by_ids: bool) -> RowSide | None:
+        if self._base_pin is None:
+            return None
+        return RowSide(pin=self._base_pin, parts=parts, with_row_ids=by_ids, with_addresses=True)
 
-    def _sides(
-        self, table: Table, *, is_whole: bool, with_filled: bool, by_ids: bool
-    ) -> tuple[RowSide | None, RowSide]:
+    def _parts(
+        self, pin: Pin, found: Difference, *, is_whole: bool, with_filled: bool
+    ) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
         """Return the rows of the base and of a side that may differ."""
-        newer: tuple[Part, ...]
-        if self._base is None or is_whole:
-            older, newer = () if self._base is None else all_parts(self._base.pin), all_parts(table.pin)
-        else:
-            found = self._difference(self._base, table)
-            # Ignore dropped columns: they have no values to merge.
-            only_added = tuple(replace(part, dropped=()) for part in found.reshaped if part.added and with_filled)
-            filled = find_filled(self._base.pin, table.pin, replace(found, reshaped=only_added))
-            older = (*found.older, *(part for part, _ in filled))
-            newer = (*found.newer, *(part for _, part in filled))
-        before = None
-        if self._base is not None:
-            before = RowSide(pin=self._base.pin, parts=older, with_row_ids=by_ids, with_addresses=True)
-        is_target = table is self._target
-        return before, RowSide(pin=table.pin, parts=newer, with_row_ids=by_ids or is_target, with_addresses=is_target)
+        base = self._base_pin
+        if base is None or is_whole:
+            return () if base is None else all_parts(base), all_parts(pin)
+        # Ignore dropped columns: they have no values to merge.
+        only_added = tuple(replace(part, dropped=()) for part in found.reshaped if part.added and with_filled)
+        filled = find_filled(base, pin, replace(found, reshaped=only_added))
+        older = (*found.older, *(part for part, _ in filled))
+        return older, (*found.newer, *(part for _, part in filled))

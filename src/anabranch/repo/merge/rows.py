@@ -1,6 +1,6 @@
 """Merge rows cell by cell: find the rows to replace, insert and delete in the target, and the conflicts."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +13,7 @@ from anabranch.errors import InvalidInputError, KeyConflictError, SchemaMismatch
 from anabranch.format.python_values import python_values
 from anabranch.format.staging import RowBatch, are_surely_unique
 from anabranch.format.staging.incoming import cast_computed, fit_rows
-from anabranch.repo.history.comparer import RowComparer, TableCounts
+from anabranch.repo.history.comparer import TableCounts
 from anabranch.repo.merge.changed_rows import ChangedRows, Mask
 from anabranch.repo.merge.conflicts import NO_CONFLICTS, Conflict, ConflictKind, Unresolved
 from anabranch.repo.merge.resolve import Cells
@@ -32,15 +32,16 @@ class RowChanges:
     conflicts: Unresolved = NO_CONFLICTS
 
 
-def iter_row_changes(plan: RowPlan, comparer: RowComparer, schema: pa.Schema) -> Iterator[RowChanges]:
+def iter_row_changes(plan: RowPlan, found: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[RowChanges]:
     """Yield the changes to the rows of the target, in the schema of the result. New rows come last.
 
-    If there are conflicts, they are all returned, but not all rows: such a merge is not published.
+    `found` are the rows that the source changed, as `RowComparer.merge` returns them. If there are conflicts,
+    they are all returned, but not all rows: such a merge is not published.
     """
     merger = _RowMerger(plan, schema)
     has_conflicts = False
-    for found in comparer.merge(plan.sides):
-        for changes in merger.merge(ChangedRows(found, plan.fragments)):
+    for batch in found:
+        for changes in merger.merge(ChangedRows(batch, plan.fragments)):
             has_conflicts = has_conflicts or changes.conflicts.count > 0
             yield changes
     if not has_conflicts:
