@@ -60,6 +60,21 @@ def test_tables_are_staged_and_settled_at_the_same_time(
         assert set(snapshot[key].to_arrow()["id"].to_pylist()) == expected
 
 
+@pytest.mark.s3
+def test_tables_of_a_schema_are_created_and_changed_at_the_same_time(
+    proxy: tuple[GatheringProxy, ab.Repository],
+) -> None:
+    gate, repo = proxy
+    columns = {"id": "int64", "v": "float64"}
+    new = {f"t{number}": {"columns": columns} for number in range(8)}
+    with gate.gather(r"PUT \S*/other/\S*\.lance/_versions/[0-9]{20}\.manifest", 8):
+        repo.schema_apply({"tables": {"other": new}})
+    wider = {key: {"columns": {**columns, "note": "string"}} for key in new}
+    with gate.gather(r"PUT \S*/other/\S*\.lance/_versions/d[0-9]+\.manifest", 8):
+        repo.schema_apply({"tables": {"other": wider}})
+    assert {tuple(repo.snapshot()[f"other.{name}"].schema.names) for name in new} == {("id", "v", "note")}
+
+
 def test_rows_that_do_not_fit_are_refused_by_the_call(lake: ab.Repository) -> None:
     tx = lake.transaction(message="m")
     with pytest.raises(SchemaMismatchError, match="'w'"):

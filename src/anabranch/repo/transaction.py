@@ -41,9 +41,10 @@ from anabranch.repo.write.staged_table import (
     upsert_fragments_step,
     upsert_step,
 )
-from anabranch.repo.write.write_set import WriteSet
+from anabranch.repo.write.write_set import Change, WriteSet
+from anabranch.storage import in_parallel
 
-__all__ = ["Transaction"]
+__all__ = ["Transaction", "change_tables", "create_tables"]
 
 
 class Transaction:
@@ -144,11 +145,13 @@ class Transaction:
     @atomic
     def prepare_new(self, key: str, schema: pa.Schema, *, primary_key: Sequence[str] = ()) -> StagedTable:
         """Like `prepare`, for a table that is not there yet."""
-        parsed = self._start(key)
-        if self._drafts.has(parsed):
+        return self._new_table(self._start(key), schema, primary_key)
+
+    def _new_table(self, key: TableKey, schema: pa.Schema, primary_key: Sequence[str]) -> StagedTable:
+        if self._drafts.has(key):
             raise TableExistsError(f"there is a table '{key}' already", hint="choose another name, or overwrite it")
         home, taken = self._drafts.head.home_branch, self._drafts.datasets()
-        return draft_new(self._context, home, parsed, schema=schema, primary_key=primary_key, taken=taken)
+        return draft_new(self._context, home, key, schema=schema, primary_key=primary_key, taken=taken)
 
     @atomic
     def drop_table(self, key: str) -> None:
@@ -263,6 +266,23 @@ class Transaction:
             return overwrite_step(draft.pin, rows, unique_by=draft.primary_key)
 
         self._stage(parsed, stage)
+
+    @atomic
+    def _change_all(self, changes: Mapping[TableKey, Change]) -> None:
+        for key in sorted(changes):
+            self._start(str(key))
+        self._drafts.change_all(changes)
+
+    @atomic
+    def _create_all(self, tables: Mapping[TableKey, tuple[pa.Schema, Sequence[str]]]) -> None:
+        def create(key: TableKey) -> StagedTable:
+            schema, primary_key = tables[key]
+            return self._new_table(key, schema, primary_key)
+
+        for key in sorted(tables):
+            self._start(str(key))
+        for draft in in_parallel(create, tables):
+            self._drafts.put(draft.key, draft)
 
     # Data files that others wrote
 
@@ -465,6 +485,16 @@ class Transaction:
             self._warning.detach()
             self._queue.leave(self._writer)
             self._lease.release()
+
+
+def change_tables(tx: Transaction, changes: Mapping[TableKey, Change]) -> None:
+    """Change tables of a transaction at the same time, each by its function."""
+    tx._change_all(changes)
+
+
+def create_tables(tx: Transaction, tables: Mapping[TableKey, tuple[pa.Schema, Sequence[str]]]) -> None:
+    """Create empty tables in a transaction at the same time, each with a schema and a primary key."""
+    tx._create_all(tables)
 
 
 def _warn_dropped(drafts: WriteSet) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 
@@ -37,8 +38,11 @@ from anabranch.repo.schema.steps import (
     Step,
 )
 from anabranch.repo.snapshot import Snapshot, Table
-from anabranch.repo.transaction import Transaction
+from anabranch.repo.transaction import Transaction, change_tables, create_tables
+from anabranch.repo.write import columns
 from anabranch.repo.write.homes import check_unique
+from anabranch.repo.write.staged_table import StagedTable
+from anabranch.repo.write.write_set import Change
 
 __all__ = ["SchemaApplied", "apply_schema", "plan_on", "show_schema"]
 
@@ -153,9 +157,9 @@ def _check_table(steps: Iterable[Step], tables: Mapping[str, Table], current: Ma
                     hint="add a default, or make the column nullable",
                 )
             case ChangePrimaryKey():
-                columns = [names.get(name, name) for name in step.after]
-                if all(current[key].schema.find_column(name) for name in columns):
-                    check_unique(table.pin, columns)
+                key_columns = [names.get(name, name) for name in step.after]
+                if all(current[key].schema.find_column(name) for name in key_columns):
+                    check_unique(table.pin, key_columns)
 
 
 def _check_no_nulls(step: ChangeNullability, table: Table, *, column: str) -> None:
@@ -189,33 +193,36 @@ def _stage(tx: Transaction, plan: SchemaPlan, desired: SchemaState) -> None:
             case RenameTable():
                 tx.rename_table(str(step.was), str(step.table))
     created = {step.table for step in plan.steps if isinstance(step, CreateTable)}
+    changes: dict[TableKey, Change] = {}
     for table in desired.tables:
         steps = [step for step in plan.of_table(str(table.key)) if not isinstance(step, RenameTable)]
         if steps and table.key not in created:
-            _stage_columns(tx, table, steps)
-            _stage_indices(tx, table, steps)
+            changes[table.key] = partial(_change_table, table=table, steps=steps)
+    change_tables(tx, changes)
     # Create new tables last: if a step fails, no empty dataset is left behind.
-    for table in desired.tables:
-        if table.key in created:
-            tx.create_table(str(table.key), _schema_with_notes(table), primary_key=table.primary_key)
+    new = {
+        table.key: (_schema_with_notes(table), table.primary_key) for table in desired.tables if table.key in created
+    }
+    create_tables(tx, new)
 
 
-def _stage_columns(tx: Transaction, table: TableSchema, steps: list[Step]) -> None:
-    key = str(table.key)
+def _change_table(draft: StagedTable, *, table: TableSchema, steps: list[Step]) -> StagedTable:
+    """Return a table with all steps of its plan staged."""
     new_key = next((step for step in steps if isinstance(step, ChangePrimaryKey)), None)
     if new_key is not None:
-        tx.set_primary_key(key, ())  # Columns of a primary key cannot be changed or dropped.
+        draft = columns.set_primary_key(draft, ())  # Columns of a primary key cannot be changed or dropped.
     for step in steps:
-        if isinstance(step, DropIndex) and step.index.chosen_name in _built(tx, key):
-            tx.drop_index(key, step.index.chosen_name)
+        if isinstance(step, DropIndex) and step.index.chosen_name in _built(draft):
+            draft = columns.drop_index(draft, step.index.chosen_name)
     changes = _column_changes(steps)
     if changes:
-        tx.alter_columns(key, changes)
-    _stage_new_columns(tx, table.key, [step.column for step in steps if isinstance(step, AddColumn)])
+        draft = columns.alter_columns(draft, changes)
+    draft = _add_columns(draft, [step.column for step in steps if isinstance(step, AddColumn)])
     if new_key is not None:
-        tx.set_primary_key(key, new_key.after)
-    tx.drop_columns(key, [step.column.name for step in steps if isinstance(step, DropColumn)])
-    tx.annotate(key, notes_of_table(table), columns=_column_notes(table))
+        draft = columns.set_primary_key(draft, new_key.after)
+    draft = columns.drop_columns(draft, [step.column.name for step in steps if isinstance(step, DropColumn)])
+    draft = columns.annotate(draft, notes_of_table(table), columns=_column_notes(table))
+    return _build_indices(draft, steps)
 
 
 def _column_changes(steps: Iterable[Step]) -> list[ColumnChange]:
@@ -242,53 +249,54 @@ def _column_changes(steps: Iterable[Step]) -> list[ColumnChange]:
     ]
 
 
-def _stage_new_columns(tx: Transaction, table: TableKey, columns: list[Column]) -> None:
+def _add_columns(draft: StagedTable, new: list[Column]) -> StagedTable:
     """Add columns and fill them with their defaults. A default may use another new column, which is added first."""
-    key = str(table)
-    empty = [column for column in columns if column.default is None]
+    empty = [column for column in new if column.default is None]
     if empty:
-        tx.add_columns(key, pa.schema([column.arrow.with_nullable(True) for column in empty]))  # noqa: FBT003
-        _shape_new_columns(tx, key, empty)
-    pending = [column for column in columns if column.default is not None]
+        schema = pa.schema([column.arrow.with_nullable(True) for column in empty])  # noqa: FBT003
+        draft = _shape_columns(columns.add_columns(draft, schema), empty)
+    pending = [column for column in new if column.default is not None]
     while pending:
         expressions = {
             column.name: staging.default_expression(column.default or "", column.arrow.type) for column in pending
         }
-        ready = (
-            staging.find_computable(tx[key].pin, expressions) or expressions
-        )  # if none can be computed, let it raise
-        tx.add_columns(key, ready)
-        _shape_new_columns(tx, key, [column for column in pending if column.name in ready])
+        # If none can be computed, adding them raises the reason.
+        ready = staging.find_computable(draft.pin, expressions) or expressions
+        draft = columns.add_columns(draft, ready)
+        draft = _shape_columns(draft, [column for column in pending if column.name in ready])
         pending = [column for column in pending if column.name not in ready]
+    return draft
 
 
-def _shape_new_columns(tx: Transaction, key: str, columns: Iterable[Column]) -> None:
+def _shape_columns(draft: StagedTable, new: Iterable[Column]) -> StagedTable:
     """Set the types and the nullability of new columns."""
-    found = tx[key].schema
+    found = draft.pin.schema
     changes = [
         ColumnChange(
             path=column.name,
             type=column.arrow.type if found.field(column.name).type != column.arrow.type else None,
             nullable=False if not column.nullable else None,
         )
-        for column in columns
+        for column in new
     ]
     needed = [change for change in changes if change.type is not None or change.nullable is not None]
-    if needed:
-        tx.alter_columns(key, needed)
+    return columns.alter_columns(draft, needed) if needed else draft
 
 
-def _stage_indices(tx: Transaction, table: TableSchema, steps: Iterable[Step]) -> None:
-    if not tx[str(table.key)].count_rows():
-        return  # Lance cannot build an index without rows. The note remains, and the next apply builds it.
+def _build_indices(draft: StagedTable, steps: Iterable[Step]) -> StagedTable:
+    if not draft.pin.count_rows():
+        return draft  # Lance cannot build an index without rows. The note remains, and the next apply builds it.
     for step in steps:
         if isinstance(step, CreateIndex):
             index = step.index
-            tx.index(str(table.key), index.column, type=index.kind.value, name=index.chosen_name, vector=index.vector)
+            draft = columns.index_column(
+                draft, index.column, kind=index.kind.value, name=index.chosen_name, vector=index.vector
+            )
+    return draft
 
 
-def _built(tx: Transaction, key: str) -> set[str]:
-    return {index.chosen_name for index in built_indices(tx[key].pin)}
+def _built(draft: StagedTable) -> set[str]:
+    return {index.chosen_name for index in built_indices(draft.pin)}
 
 
 def _column_notes(table: TableSchema) -> dict[str, dict[str, str | None]]:

@@ -1,6 +1,6 @@
 """The tables of a transaction: those of the head that it builds on, and the ones that it has changed."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import pyarrow as pa
 
@@ -15,7 +15,7 @@ from anabranch.repo.write.staged_table import StagedTable, Step, replayed
 from anabranch.storage import in_parallel
 from anabranch.suggestions import suggest
 
-__all__ = ["WriteSet"]
+__all__ = ["Change", "WriteSet"]
 
 # Rows are recorded only while they are small: then the requests to stage them cost more than the rows.
 _SMALL_BYTES = 1 << 20
@@ -23,6 +23,8 @@ _RECORDED_BYTES = 16 << 20
 
 # Stage recorded rows on a table.
 StageRows = Callable[[StagedTable], Step]
+# Return a table with another change staged.
+Change = Callable[[StagedTable], StagedTable]
 
 
 class WriteSet:
@@ -148,6 +150,15 @@ class WriteSet:
         self._drafts[key] = draft
         if draft is None:
             self._recorded.pop(key, None)
+
+    def change_all(self, changes: Mapping[TableKey, Change]) -> None:
+        """Change tables in parallel, each by its function. If one fails, nothing is changed."""
+        self.stage_recorded()
+        before = dict(zip(changes, in_parallel(self._get, changes), strict=True))
+        after = in_parallel(lambda key: changes[key](before[key]), changes)
+        for key, draft in zip(changes, after, strict=True):
+            if draft != before[key]:
+                self.put(key, draft)
 
     def take_in(self, prepared: StagedTable, step: Step) -> None:
         """Add a table that was prepared before; if it has changed since, on top of the change where that is safe."""
