@@ -185,7 +185,7 @@ def compare_reading(lake: Lake, *, rounds: int) -> list[Speed]:
                 "all, parquet": lambda: sum_up(lake.files()),
                 "two": lambda: group(lake.table(columns="category,price")),
                 "two, parquet": lambda: group(lake.files()),
-                "few": lambda: sum_up(lake.table(filter=SELECTIVE)),
+                "few": lambda: sum_up(lake.table(where=SELECTIVE)),
                 "few, parquet": lambda: sum_up(lake.files().where(SELECTIVE)),
             },
             rounds=rounds,

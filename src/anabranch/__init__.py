@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from anabranch.format.staging import ColumnChange, VectorOptions
     from anabranch.pipelines.pipeline import Pipeline
     from anabranch.repo.history.diff import Diff
-    from anabranch.repo.io.values import ExportReport, LoadProgress, LoadReport
+    from anabranch.repo.io.values import ExportReport, LoadReport
     from anabranch.repo.log.entries import GraphCommit
     from anabranch.repo.merge.conflicts import Conflict
     from anabranch.repo.merge.plan import MergePlan, MergeResult
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from anabranch.repo.transaction import Transaction
     from anabranch.spark.session import get_session as spark_session
     from anabranch.spark.views import register_tables as tables
+    from anabranch.storage.progress import Progress
     from anabranch.warnings import DurabilityWarning, ExternalWriteWarning
 
 __version__ = "0.1.0"
@@ -44,11 +45,11 @@ __all__ = [
     "ExportReport",
     "ExternalWriteWarning",
     "GraphCommit",
-    "LoadProgress",
     "LoadReport",
     "MergePlan",
     "MergeResult",
     "Pipeline",
+    "Progress",
     "Repository",
     "Run",
     "Snapshot",
@@ -78,11 +79,11 @@ _PUBLIC = {
     "ExportReport": ("anabranch.repo.io.values", "ExportReport"),
     "ExternalWriteWarning": ("anabranch.warnings", "ExternalWriteWarning"),
     "GraphCommit": ("anabranch.repo.log.entries", "GraphCommit"),
-    "LoadProgress": ("anabranch.repo.io.values", "LoadProgress"),
     "LoadReport": ("anabranch.repo.io.values", "LoadReport"),
     "MergePlan": ("anabranch.repo.merge.plan", "MergePlan"),
     "MergeResult": ("anabranch.repo.merge.plan", "MergeResult"),
     "Pipeline": ("anabranch.pipelines.pipeline", "Pipeline"),
+    "Progress": ("anabranch.storage.progress", "Progress"),
     "Repository": ("anabranch.repo.repository", "Repository"),
     "Run": ("anabranch.repo.run", "Run"),
     "Snapshot": ("anabranch.repo.snapshot", "Snapshot"),

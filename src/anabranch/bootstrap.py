@@ -1,7 +1,7 @@
 """Open and make repositories: the place where the parts are put together."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 
@@ -21,6 +21,7 @@ from anabranch.repo.repository import Engines, Repository, SqlEngine
 from anabranch.repo.write.columns import Rewriter
 from anabranch.storage import find_object, open_store
 from anabranch.storage.options import DURABILITY, checked_options, clock_tolerance_of
+from anabranch.storage.progress import OnProgress, counting
 from anabranch.storage.uris import normalise_uri
 
 __all__ = [
@@ -134,13 +135,13 @@ def clone_repository(  # noqa: PLR0913 - one call for one clone, whose every cho
     storage_options: Mapping[str, str] | None = None,
     target_storage_options: Mapping[str, str] | None = None,
     actor: str | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: OnProgress | None = None,
 ) -> Repository:
     """Make a repository at an empty place whose main begins with the tables of a ref of another, and open it.
 
     A shallow clone reads the source's files where they are and writes its own; the source keeps what it needs until
-    `clone_release`. Otherwise every file is copied and compared. `progress` is called with what is done and what there
-    is to do: tables, or files if they are copied. Options for the target are by default those for the source.
+    `clone_release`. Otherwise every file is copied and compared. `progress` counts tables, or
+    files if they are copied. Options for the target are by default those for the source.
 
     >>> experiment = ab.clone("shop", "experiment", actor="ada")
     >>> len(experiment["shop.orders"])
@@ -156,7 +157,7 @@ def clone_repository(  # noqa: PLR0913 - one call for one clone, whose every cho
         tables=tables,
         kind=CloneKind.SHALLOW if shallow else CloneKind.DEEP,
     )
-    clone.clone_repository(request, progress or _say_nothing)
+    clone.clone_repository(request, counting(progress, "tables" if shallow else "files"))
     return repository
 
 
@@ -165,20 +166,16 @@ def relocate_repository(
     *,
     mapping: Mapping[str, str] | None = None,
     storage_options: Mapping[str, str] | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: OnProgress | None = None,
 ) -> Relocation:
     """Make a repository that was moved or copied to a place read that place only.
 
     `mapping` (old prefix to new) is for places that moved besides: tiers, or the source of a shallow clone. It may be
-    cut off and done again. `progress` is called with the number of tables done and to do.
+    cut off and done again. `progress` counts tables.
     """
     return relocate.relocate_repository(
-        _context(uri, storage_options, None), mapping=mapping, progress=progress or _say_nothing
+        _context(uri, storage_options, None), mapping=mapping, progress=counting(progress, "tables")
     )
-
-
-def _say_nothing(_done: int, _total: int) -> None:
-    return
 
 
 def _with_durability(storage_options: Mapping[str, str] | None, durability: str | None) -> Mapping[str, str]:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import anabranch
 from anabranch.cli.output import Answer, JsonOutput, Table, TextOutput, human_size, jsonable
+from anabranch.storage.progress import Progress
 
 
 class Colour(StrEnum):
@@ -89,7 +90,7 @@ def test_json_shows_the_document_alone(capsys: pytest.CaptureFixture[str]) -> No
 def test_progress_goes_nowhere_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     for output in (TextOutput(), JsonOutput()):
         with output.progress("moving") as progress:
-            progress(1, 2)
+            progress(Progress(stage="files", done=1, total=2))
     assert capsys.readouterr() == ("", "")
 
 

@@ -357,8 +357,8 @@ def test_a_ref_made_while_a_cleanup_runs_keeps_its_version(local: ab.Dataset, ac
     """The other writer comes after the plan was made, and before the first manifest is removed."""
     expected = {1: ids(local.uri, 1), 5: ids(local.uri, 5)}
 
-    def progress(done: int, total: int) -> None:
-        if done == 0:
+    def progress(step: ab.Progress) -> None:
+        if step.done == 0:
             act(ab.dataset(local.uri))
 
     local.cleanup(keep_last=1, grace=NOW, progress=progress)

@@ -226,8 +226,8 @@ def test_an_interruption_at_any_step_leaves_a_dataset_that_opens_and_can_be_clea
         shutil.rmtree(lake)
         shutil.copytree(tmp_path / "saved", lake)
 
-        def interrupt(done: int, total: int, step: int = step) -> None:
-            if done == step:
+        def interrupt(reached: ab.Progress, step: int = step) -> None:
+            if reached.done == step:
                 raise Killed
 
         with suppress(Killed):

@@ -565,5 +565,5 @@ def test_progress_counts_the_versions_that_were_read(tmp_path: Path) -> None:
     lance.dataset(root).insert(pa.table({"id": [2]}))
     ab.dataset(root).branch_create("dev")
     seen: list[tuple[int, int]] = []
-    ab.dataset(root).doctor(progress=lambda done, total: seen.append((done, total)))
+    ab.dataset(root).doctor(progress=lambda step: seen.append((step.done, step.total)))
     assert seen == [(0, 3), (1, 3), (2, 3), (3, 3)]

@@ -49,8 +49,8 @@ def test_a_relocation_that_was_killed_late_is_reported(root: Path, tmp_path: Pat
     copy = tmp_path / "copy.lance"
     shutil.copytree(root, copy)
 
-    def stop(done: int, _total: int) -> None:
-        if done == rewritten:
+    def stop(step: ab.Progress) -> None:
+        if step.done == rewritten:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

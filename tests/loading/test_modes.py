@@ -8,7 +8,6 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import InvalidInputError, KeyConflictError, ObjectNotFoundError, SchemaMismatchError
-from anabranch.repo.io.values import LoadProgress
 from tests.conftest import Place
 from tests.loading.conftest import ORDERS, Put, rows, types
 
@@ -148,8 +147,8 @@ def test_what_is_said_about_a_frame_counts(repo: ab.Repository, mode: str, schem
 
 def test_progress_is_told_in_rows_and_bytes(repo: ab.Repository, put: Put) -> None:
     text = "\n".join(["id,v", *(f"{n},value {n}" for n in range(400_000))])
-    seen: list[LoadProgress] = []
-    repo.load(ORDERS, put("a.csv", text), on_progress=seen.append)
+    seen: list[ab.Progress] = []
+    repo.load(ORDERS, put("a.csv", text), progress=seen.append)
     assert len(seen) > 1
     assert seen == sorted(seen, key=lambda progress: progress.rows)
-    assert (seen[-1].rows, seen[-1].bytes_read, seen[-1].bytes_total) == (400_000, len(text), len(text))
+    assert seen[-1] == ab.Progress(stage="bytes", done=len(text), total=len(text), rows=400_000)

@@ -159,7 +159,7 @@ def test_a_deep_clone_survives_the_deletion_of_its_source(lake: ab.Repository, p
         ref="dev/deeper",
         shallow=False,
         storage_options=place.storage_options,
-        progress=lambda *step: done.append(step),
+        progress=lambda step: done.append((step.done, step.total)),
     )
     remove_objects(lake.uri, place.storage_options)
     assert everything(made) == expected
@@ -256,7 +256,7 @@ def test_a_taken_place_is_refused(lake: ab.Repository, place: Place, clone: Clon
 def test_of_two_clones_to_one_place_one_is_whole(lake: ab.Repository, place: Place, clone: Clone) -> None:
     made: list[ab.Repository] = []
 
-    def meanwhile(_done: int, _total: int) -> None:
+    def meanwhile(_step: ab.Progress) -> None:
         if not made:
             made.append(clone(tables=[CUSTOMERS]))
 

@@ -113,7 +113,7 @@ def seen_before() -> list[Before]:
 
 def test_a_healthy_repository_has_no_findings(well: ab.Repository) -> None:
     steps: list[tuple[int, int]] = []
-    report = well.doctor(rows=True, progress=lambda done, total: steps.append((done, total)))
+    report = well.doctor(rows=True, progress=lambda step: steps.append((step.done, step.total)))
     assert report.findings == ()
     assert report.is_clean
     assert steps[0][0] == 0

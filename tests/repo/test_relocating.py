@@ -102,7 +102,9 @@ def test_after_relocating_all_is_read_from_the_new_place_alone(
     move_objects(lake.uri, place / "moved", place.storage_options)
     done: list[tuple[int, int]] = []
     report = ab.relocate(
-        place / "moved", storage_options=place.storage_options, progress=lambda *step: done.append(step)
+        place / "moved",
+        storage_options=place.storage_options,
+        progress=lambda step: done.append((step.done, step.total)),
     )
     assert (report.root, report.former_root, report.is_complete) == (place / "moved", lake.uri, True)
     assert report.rewritten > 0

@@ -448,7 +448,7 @@ def test_runs_are_listed_newest_first(lake: Repository) -> None:
     assert lake.run_list(limit=2) == listed[:2]
     assert lake.run_list(limit=None) == listed
     assert lake.run_list(limit=0) == []
-    assert [info.id for info in lake.run_list(target="dev")] == [two.id]
+    assert [info.id for info in lake.run_list(branch="dev")] == [two.id]
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ def test_a_compaction_takes_all_tables_that_the_branch_wrote(lake: ab.Repository
     assert [found.table for found in done.tables] == [ORDERS]
     assert ids(lake.snapshot_of("dev")) == [1, 2, 3, 4, 5, 6]
     seen: list[tuple[int, int]] = []
-    done = lake.compact(on_progress=lambda now, of: seen.append((now, of)))
+    done = lake.compact(progress=lambda step: seen.append((step.done, step.total)))
     assert [found.table for found in done.tables] == [CUSTOMERS, ORDERS]
     assert seen == [(0, 2), (1, 2), (2, 2)]
     assert ids(lake) == [1, 2, 3, 4, 5]

@@ -137,7 +137,7 @@ def test_a_token_cannot_read_the_commits_of_another_branch(running: Running, sha
     secret = make_token(shared.client, "read", project_id=shared.id, branch_id=mine)
     with running.client(secret) as client:
         bound = Project(client, shared.id)
-        refused(client.get(f"{bound.table(mine)}/preview", params={"at": foreign}), 404, "commit_not_found")
+        refused(client.get(f"{bound.table(mine)}/preview", params={"ref": foreign}), 404, "commit_not_found")
         refused(client.get(f"{bound.on(mine)}/commits/{foreign}"), 404, "commit_not_found")
         refused(client.get(f"{bound.on(mine)}/commits", params={"before": foreign}), 404, "commit_not_found")
 

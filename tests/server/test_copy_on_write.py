@@ -28,7 +28,7 @@ def state_of_main(data: Path, project: Project) -> dict[str, str]:
 WRITES: dict[str, Callable[[Project, str], Any]] = {
     "insert": lambda project, table: project.client.post(f"{table}/rows", json={"rows": [{"id": 4, "v": "new"}]}),
     "upsert": lambda project, table: project.client.put(f"{table}/rows", json={"rows": [{"id": 1, "v": "new"}]}),
-    "delete": lambda project, table: project.client.delete(f"{table}/rows", params={"filter": "id = 1"}),
+    "delete": lambda project, table: project.client.delete(f"{table}/rows", params={"where": "id = 1"}),
     "add a column": lambda project, table: project.client.post(
         f"{table}/columns", json={"columns": [{"name": "w", "type": "float64"}]}
     ),
@@ -82,7 +82,7 @@ def test_a_write_that_is_refused_copies_nothing(running: Running, project: Proje
     refused(project.client.post(f"{table}/rows", json={"rows": [{"id": 1, "v": "again"}]}), 409, "key_conflict")
     refused(project.client.post(f"{table}/rows", json={"rows": [{"id": "text"}]}), 400, "bad_record")
     refused(project.client.post(f"{table}/rows", json={"rows": [{"nothing": 1}]}), 400, "schema_mismatch")
-    refused(project.client.delete(f"{table}/rows", params={"filter": "nonsense ("}), 400, "invalid_expression")
+    refused(project.client.delete(f"{table}/rows", params={"where": "nonsense ("}), 400, "invalid_expression")
     refused(project.client.delete(f"{table}/columns/nothing"), 400, "schema_mismatch")
     assert ok(project.client.get(project.on(branch)))["tables"] == []
     assert state_of_main(running.data, project) == before

@@ -62,12 +62,12 @@ def test_what_a_tag_names_outlives_the_branch_it_was_made_on(running: Running, p
     client = project.client
     branch = project.branch()
     commit = project.insert(4, branch=branch)["commit_id"]
-    ok(client.post(f"{project.path}/tags", json={"name": "kept", "branch_id": branch, "at": commit}))
+    ok(client.post(f"{project.path}/tags", json={"name": "kept", "branch_id": branch, "ref": commit}))
     assert client.delete(project.on(branch)).status_code == 204
     repository = ab.open(running.data / f"project_{project.id}")
     assert repository.snapshot_of("kept")["in_c_sales.orders"].count_rows() == 4
     # A tag of a branch is none of main's states.
-    answer = client.get(f"{project.table()}/preview", params={"at": "kept"})
+    answer = client.get(f"{project.table()}/preview", params={"ref": "kept"})
     refused(answer, 404, "commit_not_found")
 
 
@@ -78,6 +78,6 @@ def test_two_projects_have_nothing_in_common(client: httpx.Client) -> None:
     refused(client.get(f"{two.table(branch)}/preview"), 404, "branch_not_found")
     commit = one.insert(4)["commit_id"]
     refused(client.get(f"{two.on()}/commits/{commit}"), 404, "commit_not_found")
-    refused(client.get(f"{two.table()}/preview", params={"at": commit}), 404, "commit_not_found")
+    refused(client.get(f"{two.table()}/preview", params={"ref": commit}), 404, "commit_not_found")
     assert client.delete(one.path).status_code == 204
     assert Project(client, two.id).ids() == []

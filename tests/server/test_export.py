@@ -38,14 +38,14 @@ def test_rows_are_written_as_csv(project: Project) -> None:
 
 
 def test_columns_rows_and_form_can_be_chosen(project: Project) -> None:
-    chosen = ok(export(project, columns=["v", "id"], filter="id > 1", limit=1, delimiter=";", gzip=True, header=False))
+    chosen = ok(export(project, columns=["v", "id"], where="id > 1", limit=1, delimiter=";", gzip=True, header=False))
     assert (chosen["rows"], chosen["file_name"]) == (1, "orders.csv.gz")
     assert gzip.decompress(fetch(project, chosen).content) == b'"v2";2\n'
-    lines = fetch(project, ok(export(project, format="json", filter="id <= 2"))).text.splitlines()
+    lines = fetch(project, ok(export(project, format="json", where="id <= 2"))).text.splitlines()
     assert [json.loads(line) for line in lines] == [{"id": 1, "v": "v1"}, {"id": 2, "v": "v2"}]
     read = pq.read_table(io.BytesIO(fetch(project, ok(export(project, format="parquet"))).content))
     assert read.to_pydict() == {"id": [1, 2, 3], "v": ["v1", "v2", "v3"]}
-    nothing = ok(export(project, filter="id > 100"))
+    nothing = ok(export(project, where="id > 100"))
     assert (nothing["rows"], fetch(project, nothing).text) == (0, '"id","v"\n')
 
 
@@ -55,7 +55,7 @@ def test_an_export_shows_what_its_branch_shows(project: Project) -> None:
     before = project.insert(4, branch=branch)["commit_id"]
     project.insert(5, 6, branch=branch)
     assert [ok(export(project, on))["rows"] for on in ("default", branch)] == [3, 6]
-    assert ok(export(project, branch, at=before))["rows"] == 4
+    assert ok(export(project, branch, ref=before))["rows"] == 4
 
 
 def test_what_was_exported_can_be_imported(project: Project) -> None:
@@ -70,16 +70,16 @@ def test_what_was_exported_can_be_imported(project: Project) -> None:
 
 def test_what_makes_no_sense_is_refused(running: Running, project: Project) -> None:
     refusals: list[tuple[dict[str, Any], int, str]] = [
-        ({"filter": "id > > 1"}, 400, "invalid_expression"),
-        ({"filter": "nothing > 1"}, 400, "invalid_expression"),
+        ({"where": "id > > 1"}, 400, "invalid_expression"),
+        ({"where": "nothing > 1"}, 400, "invalid_expression"),
         ({"columns": ["id", "w"]}, 400, "schema_mismatch"),
         ({"format": "parquet", "gzip": True}, 400, "invalid_input"),
         ({"delimiter": "é"}, 400, "invalid_input"),
-        ({"at": "no such moment"}, 404, "commit_not_found"),
+        ({"ref": "no such moment"}, 404, "commit_not_found"),
         ({"format": "xls"}, 422, "invalid_request"),
         ({"limit": 0}, 422, "invalid_request"),
         ({"limit": 10**30}, 422, "invalid_request"),
-        ({"where": "x"}, 422, "invalid_request"),
+        ({"filter": "x"}, 422, "invalid_request"),
     ]
     for body, status, code in refusals:
         told = refused(export(project, **body), status, code)

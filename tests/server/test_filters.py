@@ -82,9 +82,9 @@ dataset.count_rows("+".join(["id"] * 4000) + " = 1")
 def test_a_filter_that_fails_is_a_wrong_request(shared: Project, text: str) -> None:
     branch = shared.branch()
     for answer in (
-        shared.client.get(f"{shared.table(branch)}/preview", params={"filter": text}),
-        shared.client.get(f"{shared.table(branch)}/preview", params={"filter": text, "sort": "id"}),
-        shared.client.delete(f"{shared.table(branch)}/rows", params={"filter": text}),
+        shared.client.get(f"{shared.table(branch)}/preview", params={"where": text}),
+        shared.client.get(f"{shared.table(branch)}/preview", params={"where": text, "sort": "id"}),
+        shared.client.delete(f"{shared.table(branch)}/rows", params={"where": text}),
     ):
         message = refused(answer, 400, "invalid_expression")["message"]
         assert "/project_" not in message
@@ -93,20 +93,20 @@ def test_a_filter_that_fails_is_a_wrong_request(shared: Project, text: str) -> N
 
 def test_the_longest_filter_that_is_let_through_works(shared: Project) -> None:
     text = "+".join(["id"] * 299) + " > 0"
-    assert shared.preview(filter=text)["total_row_count"] == 3
+    assert shared.preview(where=text)["total_row_count"] == 3
 
 
 def test_a_name_in_double_quotes_is_a_column(shared: Project) -> None:
     branch = shared.branch()
     table = shared.table(branch)
-    assert [row["id"] for row in shared.preview(branch, filter="\"v\" <> 'v2'")["rows"]] == [1, 3]
-    exported = ok(shared.client.post(f"{table}/export", json={"filter": "\"v\" <> 'v2'"}))
+    assert [row["id"] for row in shared.preview(branch, where="\"v\" <> 'v2'")["rows"]] == [1, 3]
+    exported = ok(shared.client.post(f"{table}/export", json={"where": "\"v\" <> 'v2'"}))
     assert exported["rows"] == 2
     for answer in (
-        shared.client.get(f"{table}/preview", params={"filter": '"nope" IS NOT NULL'}),
-        shared.client.delete(f"{table}/rows", params={"filter": '"nope" IS NOT NULL'}),
-        shared.client.delete(f"{table}/rows", params={"filter": 'v <> "abc"'}),
+        shared.client.get(f"{table}/preview", params={"where": '"nope" IS NOT NULL'}),
+        shared.client.delete(f"{table}/rows", params={"where": '"nope" IS NOT NULL'}),
+        shared.client.delete(f"{table}/rows", params={"where": 'v <> "abc"'}),
     ):
         assert "there is no column" in refused(answer, 400, "invalid_expression")["message"]
-    assert ok(shared.client.delete(f"{table}/rows", params={"filter": "\"v\" <> 'v2'"}))["rows"] == 2
+    assert ok(shared.client.delete(f"{table}/rows", params={"where": "\"v\" <> 'v2'"}))["rows"] == 2
     assert [row["id"] for row in shared.preview(branch)["rows"]] == [2]

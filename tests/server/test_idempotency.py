@@ -50,7 +50,7 @@ def writes(project: Project) -> Iterator[tuple[str, Callable[[str], httpx.Respon
     new = {"name": "made", "columns": [{"name": "id", "type": "int64"}]}
     column = {"columns": [{"name": "w", "type": "string"}]}
     yield "insert", lambda key: client.post(f"{table}/rows", json=rows, headers=once(key))
-    yield "delete rows", lambda key: client.delete(f"{table}/rows", params={"filter": "id < 3"}, headers=once(key))
+    yield "delete rows", lambda key: client.delete(f"{table}/rows", params={"where": "id < 3"}, headers=once(key))
     yield "import", lambda key: send_file(project, key)
     yield "add a column", lambda key: client.post(f"{table}/columns", json=column, headers=once(key))
     yield "create", lambda key: client.post(table.rpartition("/")[0], json=new, headers=once(key))
@@ -89,7 +89,7 @@ def test_a_key_is_good_for_one_request(project: Project) -> None:
         lambda: client.post(path, json={"rows": [{"id": 5}]}, headers=once("k")),
         lambda: client.put(path, json={"rows": [{"id": 4}]}, headers=once("k")),
         lambda: client.post(f"{project.table(branch)}/rows", json={"rows": [{"id": 4}]}, headers=once("k")),
-        lambda: client.delete(path, params={"filter": "id = 4"}, headers=once("k")),
+        lambda: client.delete(path, params={"where": "id = 4"}, headers=once("k")),
     ]
     for other in others:
         refused(other(), 409, "idempotency_key_reused")
@@ -167,7 +167,7 @@ def test_a_request_that_was_not_done_when_its_answer_was_lost_is_done(running: R
     path = f"{project.table()}/rows"
     refused(project.client.post(path, json={"rows": [{"id": 1}]}, headers=once("again")), 409, "key_conflict")
     lose_answer(running, "again")
-    ok(project.client.delete(path, params={"filter": "id = 1"}))
+    ok(project.client.delete(path, params={"where": "id = 1"}))
     response = project.client.post(path, json={"rows": [{"id": 1}]}, headers=once("again"))
     assert ok(response)["rows"] == 1
     assert project.ids() == [1, 2, 3]

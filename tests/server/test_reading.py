@@ -85,7 +85,7 @@ def test_a_value_of_another_kind_names_its_row(shop: Project, row: dict[str, Any
 
 
 def test_a_preview_shows_what_is_asked_for(shop: Project) -> None:
-    found = shop.preview(limit=3, columns="v,id", filter="id >= 10 AND v <> 'v11'", sort="id:desc")
+    found = shop.preview(limit=3, columns="v,id", where="id >= 10 AND v <> 'v11'", sort="id:desc")
     assert found["rows"] == [{"v": f"v{number}", "id": number} for number in (99, 98, 97)]
     assert [column["name"] for column in found["columns"]] == ["v", "id"]
     assert found["total_row_count"] == 89
@@ -118,15 +118,15 @@ def test_a_preview_can_be_csv(shop: Project) -> None:
         ({"columns": "id,nothing"}, 400, "schema_mismatch"),
         ({"sort": "nothing"}, 400, "schema_mismatch"),
         ({"sort": "id:up"}, 400, "invalid_input"),
-        ({"filter": "nothing = 1"}, 400, "invalid_expression"),
-        ({"filter": "id = 1; DROP TABLE orders"}, 400, "invalid_expression"),
-        ({"filter": "id = 1) OR (1 = 1"}, 400, "invalid_expression"),
-        ({"filter": "id IN (SELECT id FROM other)"}, 400, "invalid_expression"),
-        ({"at": "no-such-tag"}, 404, "commit_not_found"),
-        ({"at": "01M7HMP1FCR76VTSAGBV91DJPM"}, 404, "commit_not_found"),
-        ({"at": "2001-01-01"}, 404, "commit_not_found"),
-        ({"at": "main~1"}, 404, "commit_not_found"),
-        ({"at": "default@{2026-11-15}"}, 404, "commit_not_found"),
+        ({"where": "nothing = 1"}, 400, "invalid_expression"),
+        ({"where": "id = 1; DROP TABLE orders"}, 400, "invalid_expression"),
+        ({"where": "id = 1) OR (1 = 1"}, 400, "invalid_expression"),
+        ({"where": "id IN (SELECT id FROM other)"}, 400, "invalid_expression"),
+        ({"ref": "no-such-tag"}, 404, "commit_not_found"),
+        ({"ref": "01M7HMP1FCR76VTSAGBV91DJPM"}, 404, "commit_not_found"),
+        ({"ref": "2001-01-01"}, 404, "commit_not_found"),
+        ({"ref": "main~1"}, 404, "commit_not_found"),
+        ({"ref": "default@{2026-11-15}"}, 404, "commit_not_found"),
     ],
 )
 def test_a_preview_of_what_cannot_be_is_refused(shop: Project, params: dict[str, Any], status: int, code: str) -> None:
@@ -141,19 +141,19 @@ def test_a_list_cannot_be_sorted_by(shop: Project) -> None:
 def test_states_of_the_past_are_read_by_commit_tag_and_moment(project: Project) -> None:
     branch = project.branch()
     first = project.insert(4)["commit_id"]
-    ok(project.client.post(f"{project.path}/tags", json={"name": "v1.0", "at": first}))
+    ok(project.client.post(f"{project.path}/tags", json={"name": "v1.0", "ref": first}))
     moment = datetime.now(UTC).isoformat()
     project.insert(5)
     project.insert(6, branch=branch)
     for at in (first, "v1.0", moment):
         for where in ("default", branch):
-            assert [row["id"] for row in project.preview(where, at=at, sort="id")["rows"]] == [1, 2, 3, 4]
-            assert ok(project.client.get(project.table(where), params={"at": at}))["row_count"] == 4
+            assert [row["id"] for row in project.preview(where, ref=at, sort="id")["rows"]] == [1, 2, 3, 4]
+            assert ok(project.client.get(project.table(where), params={"ref": at}))["row_count"] == 4
     assert project.ids() == [1, 2, 3, 4, 5]
     assert project.ids(branch) == [1, 2, 3, 4, 5, 6]
     begin = ok(project.client.get(f"{project.on()}/commits"))["commits"][-1]["id"]
-    refused(project.client.get(project.table(), params={"at": begin}), 404, "table_not_found")
-    assert ok(project.client.get(f"{project.on()}/buckets", params={"at": begin}))["buckets"][0]["table_count"] == 0
+    refused(project.client.get(project.table(), params={"ref": begin}), 404, "table_not_found")
+    assert ok(project.client.get(f"{project.on()}/buckets", params={"ref": begin}))["buckets"][0]["table_count"] == 0
 
 
 def test_commits_are_listed_page_by_page(project: Project) -> None:
@@ -191,7 +191,7 @@ def test_a_branch_is_compared_with_main(project: Project) -> None:
     branch = project.branch()
     assert ok(project.client.get(f"{project.on(branch)}/diff")) == {"tables": []}
     ok(project.client.put(f"{project.table(branch)}/rows", json={"rows": [{"id": 1, "v": "new"}]}))
-    ok(project.client.delete(f"{project.table(branch)}/rows", params={"filter": "id = 2"}))
+    ok(project.client.delete(f"{project.table(branch)}/rows", params={"where": "id = 2"}))
     project.insert(4, 5, branch=branch)
     project.create_table("own", branch)
     orders, own = ok(project.client.get(f"{project.on(branch)}/diff"))["tables"]
@@ -228,7 +228,7 @@ def test_tags_name_commits(project: Project) -> None:
     assert made["commit_id"] == ok(project.client.get(f"{project.on()}/commits"))["commits"][0]["id"]
     refused(project.client.post(tags, json={"name": "v1.0"}), 409, "tag_exists")
     refused(project.client.post(tags, json={"name": "v/1"}), 422, "invalid_request")
-    refused(project.client.post(tags, json={"name": "..", "at": made["commit_id"]}), 400, "invalid_name")
+    refused(project.client.post(tags, json={"name": "..", "ref": made["commit_id"]}), 400, "invalid_name")
     assert ok(project.client.get(tags)) == {"tags": [made]}
     assert ok(project.client.get(f"{tags}/v1.0")) == made
     assert project.client.delete(f"{tags}/v1.0").status_code == 204

@@ -216,10 +216,10 @@ def test_a_filter_sees_the_columns_of_its_table_and_nothing_else(running: Runnin
     """Words that Lance has for damaged files are not taken for such, either."""
     client, table = shared.client, shared.table()
     answers = [
-        client.get(f"{table}/preview", params={"filter": text}),
-        client.get(f"{table}/preview", params={"filter": text, "sort": "id", "format": "csv"}),
-        client.delete(f"{table}/rows", params={"filter": text}),
-        client.post(f"{table}/export", json={"filter": text}),
+        client.get(f"{table}/preview", params={"where": text}),
+        client.get(f"{table}/preview", params={"where": text, "sort": "id", "format": "csv"}),
+        client.delete(f"{table}/rows", params={"where": text}),
+        client.post(f"{table}/export", json={"where": text}),
     ]
     for answer in answers:
         told = assert_refused(answer, 400, 422, running=running)
@@ -377,8 +377,8 @@ def test_ids_of_another_project_are_nothing_here(running: Running, unchanged: Pr
             f"{unchanged.path}/files/{other['file']}",
             f"/jobs/{other['job']}",
             f"/jobs/{other['job']}/file",
-            f"{table}/preview?at={other['main']}",
-            f"{table}/preview?at=theirs",
+            f"{table}/preview?ref={other['main']}",
+            f"{table}/preview?ref=theirs",
         ):
             assert_refused(client.get(path), 404, running=running)
         for path in (
@@ -396,7 +396,7 @@ def test_ids_of_another_project_are_nothing_here(running: Running, unchanged: Pr
             f"{unchanged.path}/tokens/{other['token']}/rotate",
         ):
             assert_refused(client.post(path), 404, running=running)
-        for body in ({"name": "x", "branch_id": other["branch"]}, {"name": "x", "at": other["main"]}):
+        for body in ({"name": "x", "branch_id": other["branch"]}, {"name": "x", "ref": other["main"]}):
             assert_refused(client.post(f"{unchanged.path}/tags", json=body), 404, running=running)
         body = {"name": "x", "scope": "read", "branch_id": other["branch"]}
         assert_refused(client.post(f"{unchanged.path}/tokens", json=body), 404, running=running)
@@ -478,8 +478,8 @@ def test_every_write_is_told_to_the_audit(shared: Project) -> None:
     done = [
         ("insert_rows", client.post(f"{table}/rows", json={"rows": [{"id": 5}]})),
         ("upsert_rows", client.put(f"{table}/rows", json={"rows": [{"id": 5}]})),
-        ("delete_rows", client.delete(f"{table}/rows", params={"filter": "id = 5"})),
-        ("delete_rows", client.delete(f"{table}/rows", params={"filter": "1=1; DROP TABLE x"})),
+        ("delete_rows", client.delete(f"{table}/rows", params={"where": "id = 5"})),
+        ("delete_rows", client.delete(f"{table}/rows", params={"where": "1=1; DROP TABLE x"})),
         ("insert_rows", client.post(f"{table}/rows", content=b"no json")),
         ("import_table", client.post(f"{table}/import", files={"file": ("a.csv", b"id,v\n1,a\n")})),
         ("export_table", client.post(f"{table}/export", json={})),

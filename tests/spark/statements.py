@@ -405,7 +405,7 @@ CALLS: tuple[Call | Read, ...] = (
     ),
     Call(sql="CALL {system.index}('s.items', 'v'{branch})", table=_LOADED, answer={"index": "v_idx"}),
     Read(
-        sql="CALL {system.export}('s.items', '{file}.parquet', ref => '{ref}', filter => 'id > 3')",
+        sql="CALL {system.export}('s.items', '{file}.parquet', ref => '{ref}', where => 'id > 3')",
         words=("format='parquet'", "files=1", "rows=3"),
     ),
     Read(sql="CALL {system.create_branch}('work', source => '{ref}')", words=("work", "pinned")),

@@ -93,7 +93,7 @@ def test_nearest_finds_the_rows_with_the_nearest_vectors(spark: SparkSession, de
     rows = spark.sql(f"SELECT id, _distance FROM {nearest} WITH ({options}, 'k' = '3')").collect()
     assert [row.id for row in rows] == [4, 5, 3]
     assert rows[0]._distance == pytest.approx(0.04, abs=0.001)
-    rows = spark.sql(f"SELECT id, v FROM {nearest} WITH ({options}, 'k' = '1', 'filter' = 'id > 6')").collect()
+    rows = spark.sql(f"SELECT id, v FROM {nearest} WITH ({options}, 'k' = '1', 'where' = 'id > 6')").collect()
     assert rows == [(7, [7.0, 0.0])]
     for wrong in ("'column' = 'v'", "'column' = 'v', 'vector' = 'x'", "'column' = 'v', 'vector' = '[1]'"):
         with pytest.raises(InvalidInputError), spark_errors():

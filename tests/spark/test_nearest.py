@@ -33,7 +33,7 @@ def test_nearest_is_a_table_function(spark: SparkSession, catalog: str) -> None:
     assert len(ids("'s.points', 'v', array(4.2, 0)")) == 10
     assert ids("'s.points.branch_dev', 'v', array(4.2, 0), 2") == [5, 6]
     assert ids("'s.points', 'v', vector => array(1 + 1, sqrt(0)), k => 1, ref => 'dev'") == [5]
-    assert ids("k => 1, filter => 'id > 6', vector => array(0, 0), column => 'v', table => 's.points'") == [7]
+    assert ids("k => 1, where => 'id > 6', vector => array(0, 0), column => 'v', table => 's.points'") == [7]
     assert ids("'s.points', 'v', array_repeat(8, 2), 1") == [8]
     found = spark.sql(
         f"WITH near AS (SELECT * FROM {catalog}.nearest('s.points', 'v', array(:x, 0), 2) AS n) "

@@ -54,18 +54,18 @@ def test_a_ref_may_be_a_branch_a_tag_a_commit_or_an_older_one(lake: ab.Repositor
 
 
 def test_a_name_in_double_quotes_is_a_column_of_the_filter(lake: ab.Repository, read: Read) -> None:
-    assert read(lake, filter="\"v\" <> 'old'").count() == 0
-    assert read(lake, filter='"id" < 3').count() == 3
+    assert read(lake, where="\"v\" <> 'old'").count() == 0
+    assert read(lake, where='"id" < 3').count() == 3
     with pytest.raises(InvalidExpressionError, match="there is no column 'nope'"), spark_errors():
-        read(lake, filter='"nope" IS NOT NULL').count()
+        read(lake, where='"nope" IS NOT NULL').count()
 
 
 def test_columns_and_rows_can_be_chosen_before_spark_sees_them(lake: ab.Repository, read: Read) -> None:
-    frame = read(lake, columns="v, id", filter="id BETWEEN 20 AND 29 OR id = 99")
+    frame = read(lake, columns="v, id", where="id BETWEEN 20 AND 29 OR id = 99")
     assert frame.columns == ["v", "id"]
     assert frame.count() == 11
-    assert read(lake, columns="id", filter="v = 'old' AND id < 3").collect() == [(0,), (1,), (2,)]
-    assert read(lake, columns="id", filter="v = 'none'").collect() == []
+    assert read(lake, columns="id", where="v = 'old' AND id < 3").collect() == [(0,), (1,), (2,)]
+    assert read(lake, columns="id", where="v = 'none'").collect() == []
 
 
 def test_deleted_rows_and_empty_tables_are_read_as_such(lake: ab.Repository, read: Read) -> None:
@@ -132,8 +132,8 @@ def test_rows_of_some_bases_only(lake: ab.Repository, read: Read) -> None:
         ("s.nothing", {}, TableNotFoundError, "there is no table 's.nothing' in 'main'"),
         slow(ORDERS, {"ref": "gone"}, BranchNotFoundError, "'gone'"),
         slow(ORDERS, {"columns": "id,x"}, SchemaMismatchError, "there is no column 'x'"),
-        slow(ORDERS, {"filter": "id >"}, InvalidExpressionError, "'id >'"),
-        (ORDERS, {"filter": "price > 1"}, InvalidExpressionError, "price"),
+        slow(ORDERS, {"where": "id >"}, InvalidExpressionError, "'id >'"),
+        (ORDERS, {"where": "price > 1"}, InvalidExpressionError, "price"),
         (ORDERS, {"filters": "id > 1"}, InvalidInputError, "the option 'filters' is not known here"),
         slow("orders", {}, InvalidNameError, "orders"),
     ],

@@ -19,7 +19,7 @@ def test_workers_compact_on_a_branch_in_one_commit(spark: SparkSession, lake: ab
         tx.delete(ORDERS, "id % 10 = 7")
     before = rows(lake)
     lake.branch_create("dev")
-    done = lake.compact(branch="dev", keys=[ORDERS], engine="spark")
+    done = lake.compact(branch="dev", tables=[ORDERS], engine="spark")
     (table,) = done.tables
     assert (table.rows, table.fragments_before, table.fragments_after) == (90, 4, 1)
     assert done.commit is not None

@@ -33,7 +33,7 @@ def plan_of(frame: object) -> str:
 
 @pytest.mark.usefixtures("large")
 def test_read_by_options_prunes_columns_and_pushes_filters(lake: ab.Repository, read: Read) -> None:
-    frame = read(lake, filter="id < 50")
+    frame = read(lake, where="id < 50")
     plan = plan_of(frame.filter("id > 40").select("v"))
     assert "columns=[v] filter=[(id < 50\n) AND (`id` IS NOT NULL) AND (`id` > 40)]" in plan
     assert plan.startswith("*(1) ColumnarToRow")
@@ -76,7 +76,7 @@ def test_insert_into_a_temporary_view_is_one_commit(spark: SparkSession, lake: a
 
 def test_views_that_cannot_be_written_say_why(spark: SparkSession, lake: ab.Repository) -> None:
     lake.tag_create("v1")
-    make_view(spark, lake, "some_rows", filter="id < 5")
+    make_view(spark, lake, "some_rows", where="id < 5")
     make_view(spark, lake, "at_tag", ref="v1")
     for view in ("some_rows", "at_tag"):
         with pytest.raises(InvalidInputError, match="is read-only") as caught, spark_errors():

@@ -2,15 +2,18 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from itertools import zip_longest
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import typer
+
+if TYPE_CHECKING:
+    from anabranch.storage.progress import OnProgress
 
 __all__ = [
     "Answer",
@@ -31,8 +34,6 @@ __all__ = [
 _MAX_JSON_INTEGER = 2**63 - 1
 # Tables in a pipe are as wide as their content: what is cut off cannot be searched for.
 _PIPE_WIDTH = 10_000
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +86,7 @@ class Output(Protocol):
     def fail(self, error: ErrorView) -> None: ...
 
     def progress(self, what: str) -> Any:
-        """A context that gives a function to call with (done, total)."""
+        """Return a context with a function that shows a `Progress`."""
         ...
 
 
@@ -104,8 +105,8 @@ class JsonOutput:
         typer.echo(json.dumps({"error": fields | jsonable(error.details)}, indent=2), err=True)
 
     @contextmanager
-    def progress(self, what: str) -> Iterator[Progress]:  # noqa: ARG002 - programs want none
-        yield lambda _done, _total: None
+    def progress(self, what: str) -> "Iterator[OnProgress]":  # noqa: ARG002 - programs want none
+        yield lambda _step: None
 
 
 class TextOutput:
@@ -127,16 +128,16 @@ class TextOutput:
         typer.echo(f"hint: {printable(error.hint)}", err=True)
 
     @contextmanager
-    def progress(self, what: str) -> Iterator[Progress]:
+    def progress(self, what: str) -> "Iterator[OnProgress]":
         if not sys.stderr.isatty():
-            yield lambda _done, _total: None
+            yield lambda _step: None
             return
         from rich.console import Console
         from rich.progress import Progress as Bar
 
         with Bar(console=Console(stderr=True), transient=True) as bar:
             task = bar.add_task(what, total=None)
-            yield lambda done, total: bar.update(task, completed=done, total=total)
+            yield lambda step: bar.update(task, completed=step.done, total=step.total)
 
 
 def _coloured(text: str, colour: str | None) -> str:

@@ -1,7 +1,7 @@
 """A handle on one Lance dataset, made by us or by anyone; each method delegates to the module of its subject."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import PurePath
@@ -42,6 +42,7 @@ from anabranch.format.ref_files import RefList
 from anabranch.format.staging.pin import Pin
 from anabranch.ids import MAIN
 from anabranch.storage import find_object, open_store
+from anabranch.storage.progress import OnProgress, counting
 
 __all__ = ["Dataset", "Ref", "open_damaged_dataset", "open_dataset"]
 
@@ -271,7 +272,7 @@ class Dataset:
         grace: timedelta | None = None,
         bases: Sequence[str] = (),
         dry_run: bool = False,
-        progress: Callable[[int, int], None] | None = None,
+        progress: OnProgress | None = None,
     ) -> tiering.MoveReport:
         """Move fragments to another base, chosen by id, or by a predicate that all of their rows match.
 
@@ -291,7 +292,9 @@ class Dataset:
             self.cleanup(keep_last=keep_last, keep_newer_than=keep_newer_than, grace=grace, bases=bases, dry_run=True)
         elif any(value is not None for value in rules.values()):
             raise InvalidInputError("versions are removed only by a move with prune", hint="add prune=True")
-        moved = tiering.move_fragments(self._home, to=to, where=where, ids=ids, progress=progress, dry_run=dry_run)
+        moved = tiering.move_fragments(
+            self._home, to=to, where=where, ids=ids, progress=counting(progress, "fragments"), dry_run=dry_run
+        )
         if not prune or dry_run:
             return moved
         done = self.cleanup(keep_last=keep_last, keep_newer_than=keep_newer_than, grace=grace, bases=bases)
@@ -312,7 +315,7 @@ class Dataset:
         bases: Sequence[str] = (),
         clones: Sequence[str] = (),
         dry_run: bool = False,
-        progress: Callable[[int, int], None] | None = None,
+        progress: OnProgress | None = None,
     ) -> CleanupReport:
         """Remove versions that are not kept, on all branches, and files that no kept version needs.
 
@@ -327,7 +330,7 @@ class Dataset:
             bases=bases,
             clones=[Home.at(uri, self._home.storage_options) for uri in clones],
             dry_run=dry_run,
-            progress=progress or (lambda *_: None),
+            progress=counting(progress, "files"),
         )
 
     def storage_report(self) -> storage_report.StorageReport:
@@ -368,11 +371,11 @@ class Dataset:
         self,
         *,
         mapping: Mapping[str, str] | None = None,
-        progress: Callable[[int, int], None] | None = None,
+        progress: OnProgress | None = None,
         dry_run: bool = False,
     ) -> relocate.RelocateReport:
         """Make a moved or copied dataset read its new address only; a clone's source records the new address."""
-        return relocate.relocate(self._root, mapping=mapping, progress=progress, dry_run=dry_run)
+        return relocate.relocate(self._root, mapping=mapping, progress=counting(progress, "versions"), dry_run=dry_run)
 
     def layout(self) -> layout.Layout:
         """Classify every file of the dataset, all branches included."""
@@ -388,7 +391,7 @@ class Dataset:
         repair: bool = False,
         grace: timedelta = doctor.GRACE,
         clones: Sequence[str] = (),
-        progress: Callable[[int, int], None] | None = None,
+        progress: OnProgress | None = None,
     ) -> doctor.DoctorReport:
         """Report what is wrong, and with `repair` put right what is safe: nothing younger than `grace` is touched.
 
@@ -397,7 +400,7 @@ class Dataset:
         """
         others = [Home.at(uri, self._home.storage_options) for uri in clones]
         return doctor.doctor(
-            self._root, repair=repair, grace=grace, clones=others, progress=progress or (lambda *_: None)
+            self._root, repair=repair, grace=grace, clones=others, progress=counting(progress, "versions")
         )
 
     @property

@@ -20,7 +20,7 @@ from anabranch.ids import MAIN, BranchName, CommitId, Ref, TableKey, TagName
 from anabranch.repo.doctor.doctor import Scope, check_repository
 from anabranch.repo.doctor.findings import RepositoryReport
 from anabranch.repo.gc import compact
-from anabranch.repo.gc.collection import Progress, collect_garbage
+from anabranch.repo.gc.collection import collect_garbage
 from anabranch.repo.gc.measurement import Part, measure_storage
 from anabranch.repo.gc.policy import checked_policy
 from anabranch.repo.gc.purge import purge_branch
@@ -35,7 +35,7 @@ from anabranch.repo.history.lineage.trace import trace_lineage
 from anabranch.repo.io.export import ExportOptions, export
 from anabranch.repo.io.load import LoadOptions, load
 from anabranch.repo.io.one_step import RETRIES, OneStepWrites, transact
-from anabranch.repo.io.values import ExportReport, Loader, LoadMode, LoadReport, OnBad, OnDuplicate, OnProgress
+from anabranch.repo.io.values import ExportReport, Loader, LoadMode, LoadReport, OnBad, OnDuplicate
 from anabranch.repo.leases.lease import Lease
 from anabranch.repo.log import history_tables
 from anabranch.repo.log.arguments import (
@@ -86,6 +86,7 @@ from anabranch.repo.write.settle import (
     settle_table,
     warn_of_external_writes,
 )
+from anabranch.storage.progress import OnProgress, counting, ignore_progress
 from anabranch.suggestions import suggest
 
 __all__ = ["Engines", "Repository", "SqlEngine"]
@@ -499,7 +500,7 @@ class Repository:
 
     def begin_run(
         self,
-        target: str | None = None,
+        branch: str | None = None,
         *,
         message: str = "",
         metadata: Mapping[str, str] | None = None,
@@ -521,7 +522,7 @@ class Repository:
         named = checked_checks(checks)
         run_id, lease = runs.begin_run(
             self._records,
-            self._named(target),
+            self._named(branch),
             message=checked_text(message),
             metadata=checked_metadata(metadata),
             checks=recorded_checks(named),
@@ -535,10 +536,10 @@ class Repository:
         lease = self._context.leases.new(runs.run_state(entry).target, found)
         return self._run(found, lease, checks=entry.state.checks)
 
-    def run_list(self, *, target: str | None = None, limit: int | None = 50) -> Listing[RunInfo]:
-        """List the runs, newest first, those that have ended, too."""
+    def run_list(self, *, branch: str | None = None, limit: int | None = 50) -> Listing[RunInfo]:
+        """List the runs, newest first, those that have ended, too. `branch` lists those that publish to it."""
         limit = checked_limit(limit, "runs")
-        on = None if target is None else BranchName.parse_public(target)
+        on = None if branch is None else BranchName.parse_public(branch)
         return Listing(islice(runs.list_runs(self._records, target=on), limit))
 
     def _run(self, run_id: str, lease: Lease, *, checks: Sequence[NamedCheck]) -> Run:
@@ -965,12 +966,12 @@ class Repository:
 
     def compact(
         self,
-        keys: Sequence[str] | None = None,
+        tables: Sequence[str] | None = None,
         *,
         branch: str | None = None,
         engine: str = "local",
         target_rows_per_fragment: int = TARGET_ROWS,
-        on_progress: Callable[[int, int], None] = lambda _done, _of: None,
+        progress: OnProgress | None = None,
     ) -> compact.Compaction:
         """Rewrite small and half-deleted files of tables as larger ones, in one commit; no row changes.
 
@@ -978,14 +979,14 @@ class Repository:
         'spark'. Concurrent writers to the same tables are not blocked.
         """
         target = self._named(branch)
-        if keys is not None:
-            require_names(keys, "tables")
+        if tables is not None:
+            require_names(tables, "tables")
         return compact.compact_tables(
             self.transaction(str(target), message="Compact", kind=CommitKind.COMPACT),
-            compact.list_written(self._records, target) if keys is None else keys,
+            compact.list_written(self._records, target) if tables is None else tables,
             target_rows_per_fragment=target_rows_per_fragment,
             rewriter=self._rewriter(engine),
-            on_progress=on_progress,
+            progress=counting(progress, "tables"),
         )
 
     def index(
@@ -1235,7 +1236,7 @@ class Repository:
         message: str | None = None,
         metadata: Mapping[str, str] | None = None,
         storage_options: Mapping[str, str] | None = None,
-        on_progress: OnProgress = lambda _progress: None,
+        progress: OnProgress | None = None,
     ) -> LoadReport:
         """Load rows into a table as one commit; the table is made if it is not there.
 
@@ -1262,7 +1263,7 @@ class Repository:
             engine=engine,
             message=message,
             storage_options=storage_options or self.storage_options,
-            on_progress=on_progress,
+            progress=progress or ignore_progress,
         )
 
         def begin(text: str) -> Transaction:
@@ -1287,7 +1288,7 @@ class Repository:
         header: bool = True,
         null: str = "",
         storage_options: Mapping[str, str] | None = None,
-        on_progress: OnProgress = lambda _progress: None,
+        progress: OnProgress | None = None,
     ) -> ExportReport:
         """Write the rows of a table at a ref, or those that match a predicate, to a file or to the files of a folder.
 
@@ -1307,7 +1308,7 @@ class Repository:
             header=header,
             null=null,
             storage_options=storage_options or self.storage_options,
-            on_progress=on_progress,
+            progress=progress or ignore_progress,
         )
         return export(snapshot, key, target, options)
 
@@ -1320,7 +1321,7 @@ class Repository:
         keep_last: int | None = None,
         grace: timedelta | None = None,
         dry_run: bool = False,
-        progress: Progress | None = None,
+        progress: OnProgress | None = None,
     ) -> GcReport:
         """Free the space of data that no branch, tag, run or clone has needed for a day.
 
@@ -1334,7 +1335,7 @@ class Repository:
         policy = checked_policy(self._context, keep_newer_than=keep_newer_than, keep_last=keep_last, grace=grace)
 
         def collect() -> GcReport:
-            return collect_garbage(self._records, policy, dry_run=dry_run, progress=progress or _say_nothing)
+            return collect_garbage(self._records, policy, dry_run=dry_run, progress=progress or ignore_progress)
 
         return collect() if dry_run else freeing_space(self._context, collect)
 
@@ -1355,14 +1356,14 @@ class Repository:
         keep_newer_than: timedelta | None = None,
         keep_last: int | None = None,
         grace: timedelta | None = None,
-        progress: Progress | None = None,
+        progress: OnProgress | None = None,
     ) -> RepositoryStorage:
         """Report how many bytes each branch, tag, run and clone needs, alone or shared, and what `gc` would free.
 
         The policy is that of `gc`, and by default keeps all history. `branch` and `tables` limit what is measured.
         """
         policy = checked_policy(self._context, keep_newer_than=keep_newer_than, keep_last=keep_last, grace=grace)
-        return measure_storage(self._records, policy, Part.of(branch, tables), progress=progress or _say_nothing)
+        return measure_storage(self._records, policy, Part.of(branch, tables), progress=progress or ignore_progress)
 
     def doctor(
         self,
@@ -1370,7 +1371,7 @@ class Repository:
         repair: bool = False,
         tables: Sequence[str] | None = None,
         rows: bool = False,
-        progress: Callable[[int, int], None] | None = None,
+        progress: OnProgress | None = None,
     ) -> RepositoryReport:
         """Check everything that can be reached: logs, commits, tables and their files; `rows` reads all rows, too.
 
@@ -1381,7 +1382,7 @@ class Repository:
         True
         """
         scope = Scope.of(tables, rows=rows)
-        return check_repository(self._context, scope, repair=repair, progress=progress or _say_nothing)
+        return check_repository(self._context, scope, repair=repair, progress=counting(progress, "checks"))
 
     def clone_list(self) -> Listing[CloneInfo]:
         """List the clones that were made of this repository, oldest first. Registered ones keep what they read."""
@@ -1394,7 +1395,3 @@ class Repository:
 
 def _restore(context: RepoConfig, engines: Engines, branch: str) -> Repository:
     return Repository(context, engines=engines, branch=branch)
-
-
-def _say_nothing(*_: object) -> None:
-    """Ignore progress."""

@@ -131,19 +131,22 @@ def checked_filter(text: str) -> str:
         name = match.group(1).strip('`"').lower()
         if name not in FUNCTIONS and name not in _WORDS:
             raise InvalidExpressionError(
-                f"the function {name!r} is not allowed in a filter", hint=f"use {', '.join(sorted(FUNCTIONS))}"
+                f"the function {name!r} is not allowed in a predicate", hint=f"use {', '.join(sorted(FUNCTIONS))}"
             )
     if name := _OF_LANCE.search(code):
         raise InvalidExpressionError(f"there is no column {name.group()!r}", hint="name columns of the table")
     if _ODD_DECIMAL.search(code):
-        raise InvalidExpressionError("the filter has an odd decimal", hint="write DECIMAL(10, 2), with up to 38 digits")
+        raise InvalidExpressionError(
+            "the predicate has an odd decimal", hint="write DECIMAL(10, 2), with up to 38 digits"
+        )
     code = re.sub(_QUOTED, "x", code)
     if sign := re.search(r"[?$;]", code):
         raise InvalidExpressionError(
-            f"the filter has a {sign.group()!r}", hint="write values into the filter, text in single quotes"
+            f"the predicate has a {sign.group()!r}", hint="write values into the predicate, text in single quotes"
         )
     if (found := len(_OPERATION.findall(code))) > _MOST_OPERATIONS:
         raise InvalidExpressionError(
-            f"the filter has {found} operations", hint=f"use at most {_MOST_OPERATIONS}; IN takes any number of values"
+            f"the predicate has {found} operations",
+            hint=f"use at most {_MOST_OPERATIONS}; IN takes any number of values",
         )
     return text

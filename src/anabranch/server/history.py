@@ -143,10 +143,10 @@ def list_drift(branch: OpenBranch) -> list[Drift]:
     return [_drift(found) for found in branch.repository.branch_drift(branch.name)]
 
 
-def create_tag(branch: OpenBranch, name: str, *, at: str | None, description: str) -> Tag:
+def create_tag(branch: OpenBranch, name: str, *, ref: str | None, description: str) -> Tag:
     """Name the newest commit of a branch, or the one that it was at."""
-    ref = branch.name if at is None else snapshot_at(branch, at).id
-    return tag_of(branch.repository.tag_create(name, ref=ref, description=description))
+    source = branch.name if ref is None else snapshot_at(branch, ref).id
+    return tag_of(branch.repository.tag_create(name, ref=source, description=description))
 
 
 def tag_of(tag: TagInfo) -> Tag:

@@ -30,13 +30,13 @@ class Request:
 
     limit: int
     columns: tuple[str, ...] | None = None
-    filter: str | None = None
+    where: str | None = None
     sort: tuple[Sorting, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview:
-    """The first rows; `total_row_count` are all that the filter lets through."""
+    """The first rows; `total_row_count` are all that match the predicate."""
 
     columns: tuple[ColumnInfo, ...]
     rows: list[dict[str, Any]]
@@ -67,7 +67,7 @@ def preview(table: Table, request: Request) -> Preview:
     return Preview(
         columns=column_infos(rows.schema),
         rows=[dict(zip(names, map(json_value, row), strict=True)) for row in plain_rows(rows)],
-        total_row_count=table.count_rows(request.filter),
+        total_row_count=table.count_rows(request.where),
     )
 
 
@@ -81,7 +81,7 @@ def _read(table: Table, request: Request) -> "pa.Table":
     if columns is not None:
         require_columns(table.schema, columns)
     if not request.sort:
-        return table.to_arrow(columns=columns, where=request.filter, limit=request.limit)
+        return table.to_arrow(columns=columns, where=request.where, limit=request.limit)
     return _first_rows(table, request, columns=table.schema.names if columns is None else columns)
 
 
@@ -94,7 +94,7 @@ def _first_rows(table: Table, request: Request, *, columns: Sequence[str]) -> "p
     read = list(dict.fromkeys([*columns, *(one.column for one in request.sort)]))
     first = pa.schema([table.schema.field(name) for name in read]).empty_table()
     try:
-        for batch in table.scan(columns=read, where=request.filter):
+        for batch in table.scan(columns=read, where=request.where):
             both = pa.concat_tables([first, pa.Table.from_batches([batch]).cast(first.schema)])
             first = both.sort_by(by).slice(0, request.limit)
     except (pa.ArrowNotImplementedError, pa.ArrowTypeError) as err:

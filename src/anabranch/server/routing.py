@@ -24,7 +24,7 @@ from anabranch.server.service import Service
 from anabranch.server.uploading import discard_untaken
 
 __all__ = [
-    "At",
+    "RefQuery",
     "Body",
     "BranchCall",
     "BranchId",
@@ -72,7 +72,7 @@ BranchId = Annotated[
 BucketName = Annotated[str, Path(pattern=_PART, max_length=128, examples=["in_c_sales"])]
 TableName = Annotated[str, Path(pattern=_PART, max_length=128, examples=["orders"])]
 ColumnName = Annotated[str, Path(min_length=1, max_length=256, examples=["amount"])]
-At = Annotated[
+RefQuery = Annotated[
     str | None,
     Query(
         max_length=200,
@@ -81,7 +81,7 @@ At = Annotated[
     ),
 ]
 
-Limit = Annotated[int, Query(ge=1, le=1000, description="At most so many.")]
+Limit = Annotated[int, Query(ge=1, le=1000, description="Maximum number of entries.")]
 
 
 def _one_line(text: str) -> str:

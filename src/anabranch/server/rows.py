@@ -1,4 +1,4 @@
-"""Rows of a table: added, replaced by key, deleted by a filter."""
+"""Rows of a table: added, replaced by key, deleted by a predicate."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -45,7 +45,7 @@ class Rows:
     def delete(self, branch: OpenBranch, key: TableKey, where: str) -> Changed[int]:
         """Delete the rows for which an SQL predicate is true; how many there were."""
         if not where.strip():
-            raise InvalidInputError("the filter is empty", hint="say which rows; 'true' stands for all")
+            raise InvalidInputError("where is empty", hint="say which rows; 'true' stands for all")
         checked = checked_filter(where)
         return self._changing.apply(branch, lambda tx: tx.delete(str(key), checked), message=f"Delete rows of {key}")
 

@@ -14,11 +14,12 @@ from anabranch.format import staging
 from anabranch.format.staging import Pin, WrittenFragment
 from anabranch.format.staging.incoming import fit_rows
 from anabranch.repo.io.files import write_rows
-from anabranch.repo.io.values import LoadProgress, LoadTask, OnProgress, WrittenRows
+from anabranch.repo.io.values import LoadTask, WrittenRows
 from anabranch.spark.session import get_session
 from anabranch.spark.spark_errors import spark_errors
 from anabranch.spark.tasks import do_on_workers
 from anabranch.spark.types import as_columns, new_columns
+from anabranch.storage.progress import OnProgress, Progress, ignore_progress
 
 __all__ = ["SparkLoader"]
 
@@ -29,14 +30,14 @@ _BYTES_PER_TASK = 64 << 20
 class SparkLoader:
     """Loads with the running session, or with one that it starts."""
 
-    def write(self, task: LoadTask, *, on_progress: OnProgress) -> WrittenRows:
+    def write(self, task: LoadTask, *, progress: OnProgress) -> WrittenRows:
         pieces = tuple(
             piece for file in task.files for piece in cut_file(file, task.reading, span_bytes=_BYTES_PER_TASK)
         )
         tasks = [pickle.dumps(replace(task, files=files)) for files in _shared_out(pieces)]
 
         def work(part: bytes) -> bytes:
-            return pickle.dumps(write_rows(pickle.loads(part), on_progress=_nobody_watches))  # noqa: S301 - our own
+            return pickle.dumps(write_rows(pickle.loads(part), progress=ignore_progress))  # noqa: S301 - our own
 
         done: list[WrittenRows] = [pickle.loads(result) for result in do_on_workers(work, tasks)]  # noqa: S301 - our own
         total = sum(file.size for file in task.files)
@@ -46,7 +47,7 @@ class SparkLoader:
             bad=tuple(record for part in done for record in part.bad),
         )
         rows_written = written.rows_read - len(written.bad)
-        on_progress(LoadProgress(rows=rows_written, bytes_read=total, bytes_total=total))
+        progress(Progress(stage="bytes", done=total, total=total, rows=rows_written))
         return written
 
     def write_frame(self, frame: Any, pin: Pin, schema: pa.Schema, *, for_overwrite: bool) -> WrittenRows:
@@ -72,10 +73,6 @@ class SparkLoader:
 def _frame(frame: Any) -> DataFrame:
     given: DataFrame = frame
     return given
-
-
-def _nobody_watches(progress: LoadProgress) -> None:
-    """Do nothing: a worker has nobody to tell."""
 
 
 def _shared_out(files: tuple[SourceFile, ...]) -> list[tuple[SourceFile, ...]]:

@@ -35,7 +35,7 @@ _PIN = "pin"
 # Where a stream begins that is to tell only what is yet to come.
 LATEST = "latest"
 _PLACE = frozenset({"repo", "path", "table"})
-_READING = frozenset({"ref", "columns", "filter", "bases", _PIN})
+_READING = frozenset({"ref", "columns", "where", "bases", _PIN})
 _WRITING = frozenset({"branch", "run", "upsert", "primarykey", "message", "metadata", "actor"})
 _FEED = frozenset({"branch", "since", "until"})
 _MOST_COMMITS = "maxcommitsperbatch"
@@ -78,7 +78,7 @@ class ReadOptions:
     def parse(cls, options: Mapping[str, str]) -> "ReadOptions":
         place = Place.parse(options, known=_READING)
         columns = _names(options.get("columns"))
-        selection = Selection(columns=columns or None, filter=options.get("filter"), bases=_names(options.get("bases")))
+        selection = Selection(columns=columns or None, filter=options.get("where"), bases=_names(options.get("bases")))
         pin = _parse_pin(options[_PIN], place.storage_options) if _PIN in options else None
         return cls(place=place, ref=options.get("ref", MAIN), selection=selection, pin=pin)
 

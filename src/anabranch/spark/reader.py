@@ -40,7 +40,7 @@ class SnapshotReader(DataSourceReader):
     """Reads a pinned version, part by part.
 
     It takes no filters from Spark: those it once took would stay with the DataFrame, and later queries of the same one
-    would get too few rows. The options `columns` and `filter` do the same without that.
+    would get too few rows. The options `columns` and `where` do the same without that.
     """
 
     def __init__(self, pin: Pin, selection: Selection, schema: StructType) -> None:

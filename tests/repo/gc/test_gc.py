@@ -313,10 +313,10 @@ def test_two_collections_do_not_run_at_once(lake: Repository) -> None:
 
 def test_progress_is_told(lake: Repository) -> None:
     told: list[tuple[str, int, int]] = []
-    lake.gc(progress=lambda stage, done, of: told.append((str(stage), done, of)))
+    lake.gc(progress=lambda step: told.append((str(step.stage), step.done, step.total)))
     assert told == [
-        *(("reading the history", done, 2) for done in range(3)),
-        *(("going through the tables", done, 2) for done in range(3)),
+        *(("history", done, 2) for done in range(3)),
+        *(("tables", done, 2) for done in range(3)),
     ]
 
 

@@ -198,8 +198,8 @@ def test_what_is_collected_meanwhile_is_not_missed(lake: Repository) -> None:
     pass_time(lake)
     freed: list[int] = []
 
-    def collect(stage: GcStage, done: int, total: int) -> None:
-        if stage is GcStage.READING and done == total and not freed:
+    def collect(step: ab.Progress) -> None:
+        if step.stage == GcStage.READING and step.done == step.total and not freed:
             freed.append(another(lake).gc(keep_last=1).bytes)
 
     report = lake.storage_report(progress=collect)
@@ -209,8 +209,8 @@ def test_what_is_collected_meanwhile_is_not_missed(lake: Repository) -> None:
 
 
 def test_storage_report_reports_progress_and_refuses_bad_input(lake: Repository) -> None:
-    steps: list[tuple[GcStage, int, int]] = []
-    lake.storage_report(progress=lambda stage, done, total: steps.append((stage, done, total)))
+    steps: list[tuple[str, int, int]] = []
+    lake.storage_report(progress=lambda step: steps.append((step.stage, step.done, step.total)))
     assert steps[-1] == (GcStage.SWEEPING, 2, 2)
     with pytest.raises(BranchNotFoundError):
         lake.storage_report(branch="nope")

@@ -137,7 +137,7 @@ class Client:
         if known:
             filter_ = f"id IN ({', '.join(fact[3] for fact in known)})"
             with self.knowledge.changing(dict.fromkeys(known)):
-                answer = self._ask("DELETE", f"{self._at(branch, table)}/rows", params={"filter": filter_})
+                answer = self._ask("DELETE", f"{self._at(branch, table)}/rows", params={"where": filter_})
             assert answer["rows"] == len(known)
 
     def _import(self) -> None:
@@ -146,7 +146,7 @@ class Client:
 
     def _export(self) -> None:
         branch, table = self._place()
-        body = {"format": "json", "filter": self._own_rows}
+        body = {"format": "json", "where": self._own_rows}
         made = self._ask("POST", f"{self._at(branch, table)}/export", json=body)
         response = self._send("GET", made["url"])
         assert len(response.text.splitlines()) == made["rows"]
@@ -252,7 +252,7 @@ class Client:
 
     def _compare(self, branch: str, table: str) -> None:
         """What this client wrote is there at once; main's rows may be there too, as they were when they were copied."""
-        params: dict[str, Any] = {"filter": self._own_rows, "limit": 10_000}
+        params: dict[str, Any] = {"where": self._own_rows, "limit": 10_000}
         shown = self._ask("GET", f"{self._at(branch, table)}/preview", params=params)
         seen = {str(row["id"]): row["v"] for row in shown["rows"]}
         assert len(seen) == len(shown["rows"]) == shown["total_row_count"]

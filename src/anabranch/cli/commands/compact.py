@@ -34,7 +34,7 @@ def compact(
     here = open_session(repo=repo, storage_options=storage_option, actor=actor)
     output = output_for(as_json=as_json)
     with output.progress("compacting") as report, here.on_current_branch():
-        done = here.repository.compact(keys or None, branch=branch, engine=engine, on_progress=report)
+        done = here.repository.compact(keys or None, branch=branch, engine=engine, progress=report)
     tables = [
         {
             "table": table.table,

@@ -57,7 +57,7 @@ def export(
             overwrite=overwrite,
             delimiter="\t" if delimiter == "tab" else delimiter,
             header=not no_header,
-            on_progress=watch,
+            progress=watch,
         )
     size = f" ({human_size(done.bytes_written)})" if done.bytes_written else ""
     written = done.files[0] if len(done.files) == 1 else f"{count(len(done.files), 'file')} in {target}"

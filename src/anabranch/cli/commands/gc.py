@@ -50,7 +50,7 @@ def gc(
             keep_last=keep_last,
             grace=parse_duration(grace, option="--grace"),
             dry_run=dry_run,
-            progress=lambda _stage, done, total: progress(done, total),
+            progress=progress,
         )
     output.show(
         Answer(document=_document(report), sentences=_sentences(report), tables=_tables(report, in_full=list_objects))

@@ -121,7 +121,7 @@ def load(
             on_duplicate=on_duplicate,
             engine=engine,
             message=message,
-            on_progress=watch,
+            progress=watch,
         )
     facts = [
         ("rows read", f"{done.rows_read:,}"),

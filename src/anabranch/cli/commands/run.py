@@ -72,7 +72,7 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List the runs, newest first; of all branches, unless one is named."""
-    runs = open_session(repo=repo, storage_options=storage_option).repository.run_list(target=branch, limit=limit)
+    runs = open_session(repo=repo, storage_options=storage_option).repository.run_list(branch=branch, limit=limit)
     rows = tuple(
         (
             run.id,

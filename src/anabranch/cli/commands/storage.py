@@ -59,7 +59,7 @@ def storage(
             keep_newer_than=parse_duration(keep_newer_than, option="--keep-newer-than"),
             keep_last=keep_last,
             grace=parse_duration(grace, option="--grace"),
-            progress=lambda _stage, done, total: progress(done, total),
+            progress=progress,
         )
     document = _document(report) | ({} if branch is None else _branch_document(report, branch))
     tables = _tables(report) if branch is None else _branch_tables(report, branch)

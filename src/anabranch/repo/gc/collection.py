@@ -1,6 +1,6 @@
 """One garbage collection: find the retained commits, mark the others, find the retained commits again, sweep."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -25,15 +25,15 @@ from anabranch.repo.log.store import RepoStore
 from anabranch.repo.write.removal import being_removed
 from anabranch.storage import find_object, in_parallel, iter_in_parallel
 from anabranch.storage.clock import store_time
+from anabranch.storage.progress import OnProgress, Progress, ignore_progress
 
-__all__ = ["Progress", "collect_garbage", "find_horizon", "list_datasets"]
+__all__ = ["collect_garbage", "find_horizon", "list_datasets"]
 
 _LOCK = BranchName("__gc__")
-Progress = Callable[[GcStage, int, int], None]
 
 
 def collect_garbage(
-    records: RepoStore, policy: Policy, *, dry_run: bool, progress: Progress = lambda *_: None
+    records: RepoStore, policy: Policy, *, dry_run: bool, progress: OnProgress = ignore_progress
 ) -> GcReport:
     """Delete the files that no retained commit needs. A dry run reports them and writes nothing.
 
@@ -84,19 +84,19 @@ class _Collection:
 
     records: RepoStore
     policy: Policy
-    progress: Progress
+    progress: OnProgress
     dry_run: bool = field(kw_only=True)
 
     def run(self) -> GcReport:
         context = self.records.context
         horizon, waiting_since = find_horizon(context, self.policy.grace)
         branches, runs = self._end_expired(horizon)
-        self.progress(GcStage.READING, 0, 2)
+        self.progress(Progress(stage=GcStage.READING, done=0, total=2))
         roots, collected = self._mark(horizon)
-        self.progress(GcStage.READING, 1, 2)
+        self.progress(Progress(stage=GcStage.READING, done=1, total=2))
         commits = self._read_retained(roots)
         wanted = find_wanted(self.records, roots, commits)
-        self.progress(GcStage.READING, 2, 2)
+        self.progress(Progress(stage=GcStage.READING, done=2, total=2))
         objects, damaged = self._sweep_tables(wanted, horizon)
         objects += self._delete(iter_unreferenced(context, roots.published, horizon))
         return GcReport(
@@ -172,11 +172,11 @@ class _Collection:
             return self._sweep_table(dataset, wanted.get(dataset), horizon)
 
         datasets = list_datasets(context)
-        self.progress(GcStage.SWEEPING, 0, len(datasets))
+        self.progress(Progress(stage=GcStage.SWEEPING, done=0, total=len(datasets)))
         for done, (freed, missing) in enumerate(iter_in_parallel(sweep, datasets), start=1):
             objects += freed
             damaged += missing
-            self.progress(GcStage.SWEEPING, done, len(datasets))
+            self.progress(Progress(stage=GcStage.SWEEPING, done=done, total=len(datasets)))
         for name, reach in iter_history_reach(context, horizon):
             objects += self._sweep(name, reach)
         return objects, damaged

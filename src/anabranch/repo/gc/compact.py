@@ -48,7 +48,7 @@ def compact_tables(
     *,
     target_rows_per_fragment: int,
     rewriter: Rewriter | None,
-    on_progress: Progress,
+    progress: Progress,
 ) -> Compaction:
     """Compact tables in one commit. Raise TableNotFoundError before anything is written if one does not exist."""
     done: list[CompactedTable] = []
@@ -58,7 +58,7 @@ def compact_tables(
                 hint = suggest(key, tx.tables, "list the tables to see which exist")
                 raise TableNotFoundError(f"there is no table '{key}'", hint=hint)
         for key in sorted({str(TableKey.parse(key)) for key in keys}):
-            on_progress(len(done), len(keys))
+            progress(len(done), len(keys))
             before = tx[key].pin.count_fragments()
             tx.compact(key, target_rows_per_fragment=target_rows_per_fragment, rewriter=rewriter)
             after = tx[key]
@@ -70,5 +70,5 @@ def compact_tables(
                     fragments_after=after.pin.count_fragments(),
                 )
             )
-    on_progress(len(keys), len(keys))
+    progress(len(keys), len(keys))
     return Compaction(tables=tuple(done), commit=tx.published)

@@ -11,7 +11,7 @@ from anabranch.format.names import VERSION_HINT, branch_of_ref_path
 from anabranch.format.reach import Place, Reach, Wanted, find_reach
 from anabranch.format.storage_report import Usage
 from anabranch.ids import MAIN, BranchName, TableKey
-from anabranch.repo.gc.collection import Progress, find_horizon, list_datasets
+from anabranch.repo.gc.collection import find_horizon, list_datasets
 from anabranch.repo.gc.policy import Policy
 from anabranch.repo.gc.report import CollectedObject, GcStage
 from anabranch.repo.gc.roots import Roots, find_roots
@@ -24,6 +24,7 @@ from anabranch.repo.log.entries import CommitRecord, TableEntry
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.log.view import View
 from anabranch.storage import in_parallel, iter_in_parallel
+from anabranch.storage.progress import OnProgress, Progress, ignore_progress
 from anabranch.suggestions import suggest
 
 __all__ = ["Part", "measure_storage"]
@@ -51,7 +52,7 @@ class Part:
 
 
 def measure_storage(
-    records: RepoStore, policy: Policy, part: Part, *, progress: Progress = lambda *_: None
+    records: RepoStore, policy: Policy, part: Part, *, progress: OnProgress = ignore_progress
 ) -> RepositoryStorage:
     """Return which holders need which files under a policy, and what gc would free. Nothing is changed.
 
@@ -96,7 +97,7 @@ class _MeasuredTable:
 class _Measurement:
     """One measurement, which reads the same roots and datasets as a garbage collection."""
 
-    def __init__(self, records: RepoStore, policy: Policy, part: Part, progress: Progress) -> None:
+    def __init__(self, records: RepoStore, policy: Policy, part: Part, progress: OnProgress) -> None:
         self._records = records
         self._policy = policy
         self._part = part
@@ -105,13 +106,13 @@ class _Measurement:
     def run(self, collected: frozenset[str]) -> RepositoryStorage:
         context = self._records.context
         horizon, _ = find_horizon(context, self._policy.grace)
-        self._progress(GcStage.READING, 0, 2)
+        self._progress(Progress(stage=GcStage.READING, done=0, total=2))
         roots = find_roots(self._records, self._policy, horizon=horizon).without(collected)
-        self._progress(GcStage.READING, 1, 2)
+        self._progress(Progress(stage=GcStage.READING, done=1, total=2))
         commits = in_parallel(self._records.commits.get, sorted(roots.retained))
         wanted = find_wanted(self._records, roots, commits)
         needs = _find_needs(self._records, roots, commits)
-        self._progress(GcStage.READING, 2, 2)
+        self._progress(Progress(stage=GcStage.READING, done=2, total=2))
         tables = list(self._measure_tables(self._choose(needs), wanted, needs, horizon))
         groups = tuple(group for table in tables for group in table.groups)
         garbage = [found for table in tables for found in table.garbage]
@@ -179,10 +180,10 @@ class _Measurement:
             reach = find_reach(root, wanted.get(dataset, Wanted()), horizon=horizon)
             return _measure_table(dataset, reach, needs.get(dataset, {}))
 
-        self._progress(GcStage.SWEEPING, 0, len(datasets))
+        self._progress(Progress(stage=GcStage.SWEEPING, done=0, total=len(datasets)))
         for done, measured in enumerate(iter_in_parallel(measure, datasets), start=1):
             yield measured
-            self._progress(GcStage.SWEEPING, done, len(datasets))
+            self._progress(Progress(stage=GcStage.SWEEPING, done=done, total=len(datasets)))
 
 
 def _find_needs(records: RepoStore, roots: Roots, commits: Sequence[CommitRecord]) -> dict[str, dict[Place, _Need]]:

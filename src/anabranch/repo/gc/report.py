@@ -7,10 +7,10 @@ __all__ = ["CollectedObject", "GcReport", "GcStage"]
 
 
 class GcStage(StrEnum):
-    """The current stage of a garbage collection, for progress displays."""
+    """What a garbage collection counts: the two parts of the history that it reads first, then tables."""
 
-    READING = "reading the history"
-    SWEEPING = "going through the tables"
+    READING = "history"
+    SWEEPING = "tables"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,10 +11,11 @@ from anabranch.files.csv_options import CsvOptions
 from anabranch.files.formats import FileFormat, checked_format
 from anabranch.files.writing import Target, is_part_name, write_file
 from anabranch.format.plain import write_plain_dataset
-from anabranch.repo.io.values import ExportReport, LoadProgress, OnProgress, default_delimiter
+from anabranch.repo.io.values import ExportReport, default_delimiter
 from anabranch.repo.log.arguments import checked_limit
 from anabranch.repo.snapshot import Snapshot, Table
 from anabranch.storage import ObjectStore, find_object
+from anabranch.storage.progress import OnProgress, Progress
 
 __all__ = ["ExportOptions", "Selection", "export", "export_table"]
 
@@ -36,7 +37,7 @@ class ExportOptions:
     header: bool
     null: str
     storage_options: Mapping[str, str]
-    on_progress: OnProgress
+    progress: OnProgress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +66,7 @@ def export(snapshot: Snapshot, key: str, target: str | os.PathLike[str], options
     limit = checked_limit(options.limit, "rows")
     selection = Selection(columns=options.columns, where=options.where, limit=limit)
     return export_table(
-        snapshot, key, parsed, selection, overwrite=options.overwrite, csv=csv, on_progress=options.on_progress
+        snapshot, key, parsed, selection, overwrite=options.overwrite, csv=csv, progress=options.progress
     )
 
 
@@ -77,11 +78,11 @@ def export_table(  # noqa: PLR0913 - the options of one export
     *,
     overwrite: bool,
     csv: CsvOptions,
-    on_progress: OnProgress,
+    progress: OnProgress,
 ) -> ExportReport:
     """Write the rows of one table. Raise ObjectExistsError if the target exists and `overwrite` is False."""
     table = snapshot[key]
-    rows = _open_rows(table, selection, on_progress)
+    rows = _open_rows(table, selection, progress)
     if target.format is FileFormat.LANCE:
         written = write_plain_dataset(target.uri, target.storage_options, rows, overwrite=overwrite)
         return _report(snapshot, table, target, (target.uri,), rows=written, size=0)
@@ -144,7 +145,7 @@ class _Part:
             yield batch
 
 
-def _open_rows(table: Table, selection: Selection, on_progress: OnProgress) -> pa.RecordBatchReader:
+def _open_rows(table: Table, selection: Selection, progress: OnProgress) -> pa.RecordBatchReader:
     """Return a reader of the selected rows, without Arrow metadata, that reports progress."""
     columns = selection.columns
     batches = table.scan(columns=columns, where=selection.where, limit=selection.limit)
@@ -156,7 +157,7 @@ def _open_rows(table: Table, selection: Selection, on_progress: OnProgress) -> p
         for batch in batches:
             yield batch
             done += len(batch)
-            on_progress(LoadProgress(rows=done, bytes_read=done, bytes_total=total))
+            progress(Progress(stage="rows", done=done, total=total, rows=done))
 
     return _reader(schema.remove_metadata(), (batch.replace_schema_metadata(None) for batch in reported()))
 

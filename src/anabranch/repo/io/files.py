@@ -19,18 +19,17 @@ from anabranch.repo.io.target import check_types, find_table, stage_fragments
 from anabranch.repo.io.values import (
     Loaded,
     LoadMode,
-    LoadProgress,
     LoadRequest,
     LoadTask,
     OnBad,
     OnDuplicate,
-    OnProgress,
     WrittenRows,
     reject_table_of,
 )
 from anabranch.repo.snapshot import Table
 from anabranch.repo.transaction import Transaction
 from anabranch.repo.write.staged_table import StagedTable
+from anabranch.storage.progress import OnProgress, Progress
 
 __all__ = ["REJECTS", "load_files", "write_rows"]
 
@@ -83,7 +82,7 @@ def load_files(tx: Transaction, request: LoadRequest, write: WriteRows) -> Loade
     )
 
 
-def write_rows(task: LoadTask, *, on_progress: OnProgress) -> WrittenRows:
+def write_rows(task: LoadTask, *, progress: OnProgress) -> WrittenRows:
     """Write the rows of a task in this process. Threads parse the files while this thread writes.
 
     If the task stops at bad records, end after the first part of a file that has one.
@@ -105,7 +104,7 @@ def write_rows(task: LoadTask, *, on_progress: OnProgress) -> WrittenRows:
                 return
             written += len(part.table)
             yield from part.table.cast(task.schema).combine_chunks().to_batches()
-            on_progress(LoadProgress(rows=written, bytes_read=min(bytes_read, total), bytes_total=total))
+            progress(Progress(stage="bytes", done=min(bytes_read, total), total=total, rows=written))
 
     reader = pa.RecordBatchReader.from_batches(task.schema, batches())
     fragments = staging.write_fragments(task.pin, reader, for_overwrite=task.for_overwrite)

@@ -24,13 +24,13 @@ from anabranch.repo.io.values import (
     LoadRequest,
     OnBad,
     OnDuplicate,
-    OnProgress,
     checked_key,
     checked_schema,
     default_delimiter,
 )
 from anabranch.repo.log.arguments import checked_choice, checked_text
 from anabranch.repo.transaction import Transaction
+from anabranch.storage.progress import OnProgress
 
 __all__ = ["Begin", "LoadOptions", "load"]
 
@@ -61,7 +61,7 @@ class LoadOptions:
     engine: str
     message: str | None
     storage_options: Mapping[str, str]
-    on_progress: OnProgress
+    progress: OnProgress
 
 
 def load(
@@ -92,7 +92,7 @@ def load(
     loader = _choose_loader(engine, sum(file.size for file in files), find_loader)
     write = write_rows if loader is None else loader.write
     with begin(message) as tx:
-        loaded = load_files(tx, file_request, lambda task: write(task, on_progress=options.on_progress))
+        loaded = load_files(tx, file_request, lambda task: write(task, progress=options.progress))
     used = Choice.LOCAL if loader is None else Choice.SPARK
     return LoadReport.of(file_request, loaded, branch=tx.branch, engine=used, commit=tx.published)
 

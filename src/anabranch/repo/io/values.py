@@ -1,6 +1,6 @@
 """Requests, options and reports of loads and exports."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
@@ -15,12 +15,12 @@ from anabranch.format.staging import Pin, WrittenFragment
 from anabranch.repo.history.comparer import Choice
 from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.schema.types import to_arrow
+from anabranch.storage.progress import OnProgress
 
 __all__ = [
     "ExportReport",
     "FrameRequest",
     "LoadMode",
-    "LoadProgress",
     "LoadReport",
     "LoadRequest",
     "LoadTask",
@@ -28,7 +28,6 @@ __all__ = [
     "Loader",
     "OnBad",
     "OnDuplicate",
-    "OnProgress",
     "WrittenRows",
     "checked_key",
     "checked_schema",
@@ -57,18 +56,6 @@ class OnDuplicate(StrEnum):
 
     REFUSE = "refuse"
     LAST = "last"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoadProgress:
-    """Progress of a load: rows written so far, and bytes read of the total size of the files."""
-
-    rows: int
-    bytes_read: int
-    bytes_total: int
-
-
-OnProgress = Callable[[LoadProgress], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +112,7 @@ class WrittenRows:
 class Loader(Protocol):
     """An engine that writes rows as data files on many machines. It publishes nothing."""
 
-    def write(self, task: LoadTask, *, on_progress: OnProgress) -> WrittenRows:
+    def write(self, task: LoadTask, *, progress: OnProgress) -> WrittenRows:
         """Write the rows of the files of a task."""
         ...
 

@@ -31,12 +31,12 @@ class ExportRequest:
 
     format: FileFormat = FileFormat.CSV
     columns: tuple[str, ...] | None = None
-    filter: str | None = None
+    where: str | None = None
     limit: int | None = None
     gzip: bool = False
     delimiter: str = ","
     header: bool = True
-    at: str | None = None
+    ref: str | None = None
 
 
 class Exports:
@@ -51,7 +51,7 @@ class Exports:
     def submit(self, branch: OpenBranch, key: TableKey, request: ExportRequest) -> Job:
         """Let the rows that a table has now, or had, be written."""
         self.forget_old()
-        snapshot = snapshot_at(branch, request.at)
+        snapshot = snapshot_at(branch, request.ref)
         table = find_table(snapshot, key)
         if request.columns is not None:
             require_columns(table.schema, request.columns)
@@ -69,10 +69,10 @@ class Exports:
                         snapshot,
                         str(key),
                         _target_of(folder / name),
-                        Selection(columns=request.columns, where=request.filter, limit=request.limit),
+                        Selection(columns=request.columns, where=request.where, limit=request.limit),
                         overwrite=False,
                         csv=csv,
-                        on_progress=telling(report),
+                        progress=telling(report),
                     )
                     return _result_of(job, written, name)
                 except BaseException:

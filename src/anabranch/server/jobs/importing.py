@@ -163,7 +163,7 @@ class Imports:
             engine=self._engine_for(upload),
             message=f"Import {upload.name} into {order.key}",
             metadata={**metadata_of(branch), JOB_ID: job.id},
-            on_progress=telling(report),
+            progress=telling(report),
         )
 
     def _engine_for(self, upload: Upload) -> Choice:

@@ -20,13 +20,13 @@ from anabranch.errors import (
     ProjectNotFoundError,
     TooManyRequestsError,
 )
-from anabranch.repo.io.values import LoadProgress, OnProgress
 from anabranch.server.branches import Branches, OpenBranch
 from anabranch.server.envelope import SURPRISE, envelope_of, status_of, without_place
 from anabranch.server.jobs.models import Job, JobKind, JobState, Progress
 from anabranch.server.jobs.rows import JobRows
 from anabranch.server.projects import Projects
 from anabranch.server.settings import Settings
+from anabranch.storage import progress as storage_progress
 
 __all__ = ["Jobs", "Report", "Work", "at_work", "telling"]
 
@@ -224,11 +224,11 @@ def at_work(job: Job, projects: Projects, branches: Branches) -> Iterator[None]:
             raise
 
 
-def telling(report: Report) -> OnProgress:
+def telling(report: Report) -> storage_progress.OnProgress:
     """A report in the words of loads and exports."""
 
-    def tell(progress: LoadProgress) -> None:
-        fraction = progress.bytes_read / progress.bytes_total if progress.bytes_total else 0.0
+    def tell(progress: storage_progress.Progress) -> None:
+        fraction = progress.done / progress.total if progress.total else 0.0
         report(Progress(rows=progress.rows, fraction=min(fraction, 1.0)))
 
     return tell

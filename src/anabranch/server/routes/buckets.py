@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field
 
 from anabranch.server.buckets import Bucket
 from anabranch.server.reading import snapshot_at
-from anabranch.server.routing import At, Body, BranchToChange, BranchToRead, BucketName, FreeText, make_router
+from anabranch.server.routing import Body, BranchToChange, BranchToRead, BucketName, FreeText, RefQuery, make_router
 
 __all__ = ["router"]
 
@@ -30,17 +30,17 @@ def create_bucket(call: BranchToChange, body: NewBucket) -> Bucket:
 
 
 @router.get("")
-def list_buckets(call: BranchToRead, at: At = None) -> BucketList:
+def list_buckets(call: BranchToRead, ref: RefQuery = None) -> BucketList:
     """The buckets that a branch shows: main's, and its own."""
     branch = call.open()
-    return BucketList(buckets=call.service.buckets.list_all(branch, snapshot_at(branch, at)))
+    return BucketList(buckets=call.service.buckets.list_all(branch, snapshot_at(branch, ref)))
 
 
 @router.get("/{bucket}")
-def get_bucket(call: BranchToRead, bucket: BucketName, at: At = None) -> Bucket:
+def get_bucket(call: BranchToRead, bucket: BucketName, ref: RefQuery = None) -> Bucket:
     """One bucket."""
     branch = call.open()
-    return call.service.buckets.get(branch, bucket, snapshot_at(branch, at))
+    return call.service.buckets.get(branch, bucket, snapshot_at(branch, ref))
 
 
 @router.delete("/{bucket}", status_code=204)

@@ -25,17 +25,17 @@ class NewExport(Body):
     """Which rows are wanted, and how they are to be written."""
 
     model_config = ConfigDict(
-        json_schema_extra={"examples": [{"format": "csv", "columns": ["id"], "filter": "amount > 10", "gzip": True}]}
+        json_schema_extra={"examples": [{"format": "csv", "columns": ["id"], "where": "amount > 10", "gzip": True}]}
     )
 
     format: RowFormat = RowFormat.CSV
     columns: Annotated[list[_Name] | None, Field(min_length=1, max_length=2000)] = None
-    filter: Annotated[str | None, Field(max_length=10_000, description="SQL over the columns: `amount > 10`.")] = None
+    where: Annotated[str | None, Field(max_length=10_000, description="SQL over the columns: `amount > 10`.")] = None
     limit: Annotated[int | None, Field(ge=1, le=2**53, description="At most so many rows.")] = None
     gzip: Annotated[bool, Field(description="Compress CSV or JSON.")] = False
     delimiter: Annotated[str, Field(min_length=1, max_length=1)] = ","
     header: Annotated[bool, Field(description="Begin CSV with the names of the columns.")] = True
-    at: Annotated[
+    ref: Annotated[
         str | None, Field(max_length=200, description="As of a commit id, a tag or a moment.", examples=[None])
     ] = None
 
@@ -43,12 +43,12 @@ class NewExport(Body):
         return ExportRequest(
             format=FileFormat(self.format),
             columns=None if self.columns is None else tuple(self.columns),
-            filter=None if self.filter is None else checked_filter(self.filter),
+            where=None if self.where is None else checked_filter(self.where),
             limit=self.limit,
             gzip=self.gzip,
             delimiter=self.delimiter,
             header=self.header,
-            at=self.at,
+            ref=self.ref,
         )
 
 

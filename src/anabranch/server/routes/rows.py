@@ -13,11 +13,11 @@ from anabranch.server.filters import checked_filter
 from anabranch.server.preview import Preview, Request, as_csv, parse_columns, parse_sorting, preview
 from anabranch.server.reading import snapshot_at
 from anabranch.server.routing import (
-    At,
     Body,
     BranchToChange,
     BranchToRead,
     BucketName,
+    RefQuery,
     TableName,
     make_router,
 )
@@ -53,12 +53,12 @@ class PreviewOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    limit: Annotated[int, Field(ge=1, description="At most so many rows.")] = 100
+    limit: Annotated[int, Field(ge=1, description="Maximum number of rows.")] = 100
     columns: Annotated[str | None, Field(max_length=10_000, description="Only these: `id,amount`.")] = None
-    filter: Annotated[str | None, Field(max_length=10_000, description="SQL over the columns: `amount > 10`.")] = None
+    where: Annotated[str | None, Field(max_length=10_000, description="SQL over the columns: `amount > 10`.")] = None
     sort: Annotated[str | None, Field(max_length=10_000, description="In this order: `amount:desc,id`.")] = None
     format: PreviewFormat = PreviewFormat.JSON
-    at: At = None
+    ref: RefQuery = None
 
 
 @router.post("/rows", status_code=201)
@@ -80,12 +80,10 @@ def delete_rows(
     call: BranchToChange,
     bucket: BucketName,
     table: TableName,
-    filter: Annotated[  # noqa: A002 - Arrow's and Lance's name
-        str, Query(min_length=1, max_length=10_000, description="SQL over the columns: `amount < 0`.")
-    ],
+    where: Annotated[str, Query(min_length=1, max_length=10_000, description="SQL over the columns: `amount < 0`.")],
 ) -> Written:
-    """Delete the rows for which a filter is true, as one commit."""
-    done = call.service.rows.delete(call.open(), TableKey(bucket, table), filter)
+    """Delete the rows that match a predicate, as one commit."""
+    done = call.service.rows.delete(call.open(), TableKey(bucket, table), where)
     return Written(rows=done.result, commit_id=done.commit_id)
 
 
@@ -104,10 +102,10 @@ def preview_table(
     request = Request(
         limit=options.limit,
         columns=parse_columns(options.columns),
-        filter=None if options.filter is None else checked_filter(options.filter),
+        where=None if options.where is None else checked_filter(options.where),
         sort=parse_sorting(options.sort),
     )
-    found = find_table(snapshot_at(call.open(), options.at), TableKey(bucket, table))
+    found = find_table(snapshot_at(call.open(), options.ref), TableKey(bucket, table))
     if options.format is PreviewFormat.CSV:
         return PlainTextResponse("".join(as_csv(found, request)), media_type="text/csv")
     shown = preview(found, request)

@@ -10,12 +10,12 @@ from anabranch.format.staging import ColumnChange
 from anabranch.ids import TableKey
 from anabranch.server.reading import snapshot_at
 from anabranch.server.routing import (
-    At,
     Body,
     BranchToChange,
     BranchToRead,
     BucketName,
     ColumnName,
+    RefQuery,
     TableName,
     make_router,
 )
@@ -91,17 +91,17 @@ def create_table(call: BranchToChange, bucket: BucketName, body: NewTable) -> Ta
 
 
 @router.get("")
-def list_tables(call: BranchToRead, bucket: BucketName, at: At = None) -> TableList:
+def list_tables(call: BranchToRead, bucket: BucketName, ref: RefQuery = None) -> TableList:
     """The tables of a bucket, each with its source: main, live, or the branch."""
     branch = call.open()
-    return TableList(tables=call.service.tables.list_all(branch, bucket, snapshot_at(branch, at)))
+    return TableList(tables=call.service.tables.list_all(branch, bucket, snapshot_at(branch, ref)))
 
 
 @router.get("/{table}")
-def get_table(call: BranchToRead, bucket: BucketName, table: TableName, at: At = None) -> TableDetail:
+def get_table(call: BranchToRead, bucket: BucketName, table: TableName, ref: RefQuery = None) -> TableDetail:
     """A table with its columns."""
     branch = call.open()
-    return call.service.tables.get(branch, TableKey(bucket, table), snapshot_at(branch, at))
+    return call.service.tables.get(branch, TableKey(bucket, table), snapshot_at(branch, ref))
 
 
 @router.delete("/{table}", status_code=204)

@@ -22,7 +22,7 @@ class NewTag(Body):
 
     name: Annotated[str, Field(pattern=_PATTERN, max_length=128, examples=["v1.0"])]
     branch_id: Annotated[str, Field(max_length=64, examples=[DEFAULT_BRANCH])] = DEFAULT_BRANCH
-    at: Annotated[str | None, Field(max_length=200, description="A commit id, another tag or a moment.")] = None
+    ref: Annotated[str | None, Field(max_length=200, description="A commit id, another tag or a moment.")] = None
     description: FreeText = ""
 
 
@@ -34,7 +34,7 @@ class TagList(BaseModel):
 def create_project_tag(call: ProjectToChange, body: NewTag) -> Tag:
     """Name a commit."""
     branch = call.service.branches.open(call.project_id, body.branch_id, call.token)
-    return create_tag(branch, body.name, at=body.at, description=body.description)
+    return create_tag(branch, body.name, ref=body.ref, description=body.description)
 
 
 @router.get("")

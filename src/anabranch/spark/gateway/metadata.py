@@ -48,7 +48,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TIME = pa.timestamp("us", tz="UTC")
 _CHANGES = "changes"
 _NEAREST = "nearest"
-_OPTIONS = {_CHANGES: ("since", "until"), _NEAREST: ("column", "vector", "k", "filter")}
+_OPTIONS = {_CHANGES: ("since", "until"), _NEAREST: ("column", "vector", "k", "where")}
 # Options of a stream that do not say which changes are read.
 _STREAMING = ("skipchanges", "path")
 _MOST_FOLLOWERS = 64
@@ -121,7 +121,7 @@ def read_metadata(request: Request) -> None:
             batches = _only_inserted(batches, source.key, skip_others=mode == "skip")
     elif kind == _NEAREST:
         wanted = _parse_nearest(request["options"])
-        found = source.snapshot[source.key].nearest(wanted.column, wanted.vector, k=wanted.k, where=wanted.filter)
+        found = source.snapshot[source.key].nearest(wanted.column, wanted.vector, k=wanted.k, where=wanted.where)
         batches = iter(found.to_batches())
     else:
         table = _TABLES[kind]
@@ -170,7 +170,7 @@ class _Nearest:
     column: str
     vector: list[float]
     k: int
-    filter: str | None
+    where: str | None
 
 
 def _parse_nearest(options: Mapping[str, str]) -> _Nearest:
@@ -189,7 +189,7 @@ def _parse_nearest(options: Mapping[str, str]) -> _Nearest:
             f"the vector {options['vector']!r} or k {options.get('k')!r} is not made of numbers",
             hint="write the vector as '[0.1, 0.2]' and k as '10'",
         ) from err
-    return _Nearest(column=options["column"], vector=vector, k=k, filter=options.get("filter"))
+    return _Nearest(column=options["column"], vector=vector, k=k, where=options.get("where"))
 
 
 # Changes

@@ -49,7 +49,7 @@ def load_source(request: Request) -> dict[str, Any]:
 
 def _find_branch(repository: Repository, options: Mapping[str, str]) -> str | None:
     """Return the branch to which rows can be added: None if the options choose some rows, or a state of the past."""
-    if not {"columns", "filter", "bases", "pin"}.isdisjoint(options):
+    if not {"columns", "where", "bases", "pin"}.isdisjoint(options):
         return None
     try:
         return repository.branch_get(options.get("ref", MAIN)).name

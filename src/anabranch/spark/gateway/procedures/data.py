@@ -37,7 +37,7 @@ def _export(call: Call) -> Rows:
         call["table"],
         call["target"],
         ref=call.get("ref", call.branch),
-        where=call.get("filter", None),
+        where=call.get("where"),
         **{name: call[name] for name in options if name in call.arguments},
     )
     return [
@@ -60,7 +60,7 @@ DATA: Mapping[str, Procedure] = {
             *optional(
                 "ref",
                 "format",
-                "filter",
+                "where",
                 "delimiter",
                 columns="ARRAY<STRING>",
                 limit="BIGINT",

@@ -51,7 +51,7 @@ final class NearestFunction extends Rule<LogicalPlan> {
     PARAMETERS.put("column", DataTypes.StringType);
     PARAMETERS.put("vector", VECTOR);
     PARAMETERS.put("k", DataTypes.IntegerType);
-    PARAMETERS.put("filter", DataTypes.StringType);
+    PARAMETERS.put("where", DataTypes.StringType);
     PARAMETERS.put("ref", DataTypes.StringType);
   }
 
@@ -163,7 +163,7 @@ final class NearestFunction extends Rule<LogicalPlan> {
     Map<String, String> options = new HashMap<>();
     options.put("column", values.get("column").toString());
     options.put("vector", vectorText((ArrayData) values.get("vector")));
-    for (String name : List.of("k", "filter")) {
+    for (String name : List.of("k", "where")) {
       if (values.get(name) != null) {
         options.put(name, values.get(name).toString());
       }
