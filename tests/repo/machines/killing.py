@@ -1,8 +1,10 @@
 """Histories in which processes are killed: their step has happened or not, and other processes continue."""
 
+import os
 from collections.abc import Callable
 from enum import Enum, auto
 from itertools import takewhile
+from pathlib import Path
 from typing import Any, ClassVar
 
 import hypothesis.strategies as st
@@ -257,12 +259,19 @@ class KillingMachine(RepositoryMachine):
     def _send(self, data: st.DataObject, deed: Deed) -> dict[str, Any]:
         """Let another process do a step, and kill it at a drawn point, if it gets that far."""
         fatal = data.draw(_POINTS, label="fatal point")
+        before = self._list_leases()
         answer: dict[str, Any] = self.nursery.ask("do", uri=self.uri, deed=as_text(deed), fatal=fatal)
         assert "error" not in answer, answer["error"]
         if "killed" in answer:
             assert len(answer["killed"]) == fatal + 1
             note("killed")
+            # The leases of the killed process expire: until then garbage collection and purges keep what it read.
+            for path in self._list_leases() - before:
+                os.utime(path, (0, 0))
         return answer
+
+    def _list_leases(self) -> set[Path]:
+        return {path for path in Path(self.uri, "_leases").rglob("*") if path.is_file()}
 
     def _send_and_look(self, data: st.DataObject, deed: Deed) -> tuple[Repository, _End]:
         """Kill a process during a step, and read whether the step has happened. A refused step is repeated later."""
