@@ -11,7 +11,7 @@ import pytest
 import anabranch as ab
 from anabranch.errors import InvalidInputError, InvalidNameError, MissingDependencyError, TableNotFoundError
 from anabranch.repo.snapshot import Table
-from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, another, append, ids, table
+from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, another, append, data_files, ids, table
 
 
 @pytest.mark.s3
@@ -97,21 +97,18 @@ def test_a_table_is_written_to_another_one(lake: ab.Repository) -> None:
     assert ids(lake, "s.copy") == [1, 2, 3]
 
 
-def test_a_stream_reads_batch_by_batch(repo: ab.Repository) -> None:
-    """A reader that stops after one batch has not loaded the table."""
-    rows = 400_000
-    wide = pa.table({"id": pa.array(range(rows)), "v": pa.array(["x" * 100] * rows)})
-    with repo.transaction() as tx:
-        tx.create_table("s.wide", wide.schema)
-        tx.append("s.wide", wide)
-    found = repo["s.wide"]
-    pa.RecordBatchReader.from_stream(found).close()  # whatever is loaded once, is
-    before = pa.total_allocated_bytes()
-    reader = pa.RecordBatchReader.from_stream(found)
-    first = reader.read_next_batch()
-    assert 0 < first.num_rows < rows / 10
-    assert pa.total_allocated_bytes() - before < wide.nbytes / 4
-    reader.close()
+@pytest.mark.local
+def test_a_stream_reads_files_as_they_are_requested(lake: ab.Repository) -> None:
+    """Neither opening a stream nor its first batch reads the files of later rows: they are missing here."""
+    before = data_files(lake)
+    append(lake, 4, 5)
+    (later,) = data_files(lake) - before
+    lake._context.store.delete(later)
+    reader = pa.RecordBatchReader.from_stream(lake[ORDERS])
+    assert reader.schema == SCHEMA
+    assert reader.read_next_batch() == table(1, 2, 3).to_batches()[0]
+    with pytest.raises((pa.ArrowException, OSError, ab.AnabranchError)):
+        reader.read_next_batch()
 
 
 def test_every_read_of_a_stream_begins_at_the_first_row(lake: ab.Repository) -> None:
