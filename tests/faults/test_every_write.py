@@ -8,12 +8,13 @@ import pytest
 
 import anabranch as ab
 from anabranch.repo.run import Run
+from anabranch.repo.write.table_writes import TableWrites
 from tests.conftest import Place
 from tests.conftest import _make_folder as make_folder
 from tests.faults.datasets import DATASET_READS, DATASET_WRITES, fill_stock
 from tests.faults.lakes import fill
 from tests.faults.tallying import Tally, spread, told
-from tests.faults.transactions import TRANSACTION_READS, TRANSACTION_WRITES
+from tests.faults.transactions import TABLE_WRITES, TRANSACTION_READS, TRANSACTION_WRITES
 from tests.faults.trouble import Kind
 from tests.faults.trying import States, Trial, examine_lake, examine_stock
 from tests.faults.writes import (
@@ -41,6 +42,7 @@ TABLES: dict[str, tuple[type, dict[str, list[Write]], frozenset[str]]] = {
     "Repository": (ab.Repository, REPOSITORY_WRITES, REPOSITORY_READS),
     "Run": (Run, RUN_WRITES, RUN_READS),
     "Transaction": (ab.Transaction, TRANSACTION_WRITES, TRANSACTION_READS),
+    "TableWrites": (TableWrites, TABLE_WRITES, frozenset()),
     "Dataset": (ab.Dataset, DATASET_WRITES, DATASET_READS),
 }
 ALL = {

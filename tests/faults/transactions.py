@@ -4,6 +4,9 @@ import pyarrow as pa
 
 import anabranch as ab
 from anabranch.format import staging
+from anabranch.ids import TableKey
+from anabranch.repo.transaction import table_writes
+from anabranch.repo.write.columns import add_columns
 from anabranch.repo.write.staged_table import WrittenChange
 from tests.faults.writes import Write, in_transaction, names
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, table
@@ -11,29 +14,40 @@ from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, table
 NEW = "in_c_sales.new"
 
 
+def _change_tables(tx: ab.Transaction) -> None:
+    changes = {TableKey.parse(key): lambda draft: add_columns(draft, {"w": "1"}) for key in (ORDERS, CUSTOMERS)}
+    table_writes(tx).change_tables(changes)
+
+
+def _create_tables(tx: ab.Transaction) -> None:
+    table_writes(tx).create_tables({TableKey.parse(NEW): (SCHEMA, ["id"])})
+
+
 def _prepare_new(tx: ab.Transaction) -> None:
-    prepared = tx.prepare_new(NEW, SCHEMA, primary_key=["id"])
-    tx.append_fragments(prepared, staging.write_fragments(prepared.pin, table(1)))
+    prepared = table_writes(tx).prepare_new(NEW, SCHEMA, primary_key=["id"])
+    table_writes(tx).append_fragments(prepared, staging.write_fragments(prepared.pin, table(1)))
 
 
 def _append_fragments(tx: ab.Transaction) -> None:
-    prepared = tx.prepare(ORDERS)
-    tx.append_fragments(prepared, staging.write_fragments(prepared.pin, table(7)))
+    prepared = table_writes(tx).prepare(ORDERS)
+    table_writes(tx).append_fragments(prepared, staging.write_fragments(prepared.pin, table(7)))
 
 
 def _upsert_fragments(tx: ab.Transaction) -> None:
-    prepared = tx.prepare(ORDERS)
-    tx.upsert_fragments(prepared, staging.write_fragments(prepared.pin, table(2, 7, v="new")), columns=["id", "v"])
+    prepared = table_writes(tx).prepare(ORDERS)
+    table_writes(tx).upsert_fragments(
+        prepared, staging.write_fragments(prepared.pin, table(2, 7, v="new")), columns=["id", "v"]
+    )
 
 
 def _overwrite_fragments(tx: ab.Transaction) -> None:
-    prepared = tx.prepare(ORDERS)
+    prepared = table_writes(tx).prepare(ORDERS)
     written = staging.write_fragments(prepared.pin, table(7), for_overwrite=True)
-    tx.overwrite_fragments(prepared, written, schema=SCHEMA)
+    table_writes(tx).overwrite_fragments(prepared, written, schema=SCHEMA)
 
 
 def _replace_fragments(tx: ab.Transaction) -> None:
-    prepared = tx.prepare(ORDERS)
+    prepared = table_writes(tx).prepare(ORDERS)
     change = WrittenChange(
         read=prepared.pin,
         addresses=staging.find_rows(prepared.pin, "id = 2"),
@@ -41,7 +55,7 @@ def _replace_fragments(tx: ab.Transaction) -> None:
         fresh=staging.write_fragments(prepared.pin, table(7, v="new")),
         may_repeat_keys=True,
     )
-    tx.replace_fragments(prepared, change)
+    table_writes(tx).replace_fragments(prepared, change)
 
 
 def _create(tx: ab.Transaction) -> None:
@@ -70,7 +84,6 @@ TRANSACTION_WRITES: dict[str, list[Write]] = {
         in_transaction(lambda tx: tx.append(CUSTOMERS, table(7)), branch="dev"),
         in_transaction(lambda tx: tx.append(ORDERS, table(7)), branch="live"),
     ],
-    "append_fragments": [in_transaction(_append_fragments)],
     "commit": [Write(act=_commit)],
     "compact": [in_transaction(lambda tx: tx.compact(ORDERS))],
     "create_table": [in_transaction(_create), in_transaction(_create, branch="dev")],
@@ -80,14 +93,19 @@ TRANSACTION_WRITES: dict[str, list[Write]] = {
     "drop_table": [in_transaction(lambda tx: tx.drop_table(ORDERS))],
     "index": [in_transaction(lambda tx: tx.index(CUSTOMERS, "id"))],
     "overwrite": [in_transaction(lambda tx: tx.overwrite(ORDERS, pa.table({"id": [7], "w": [1.5]})))],
-    "overwrite_fragments": [in_transaction(_overwrite_fragments)],
-    "prepare": [in_transaction(_append_fragments, branch="dev")],
-    "prepare_new": [in_transaction(_prepare_new)],
     "rename_table": [in_transaction(lambda tx: tx.rename_table(ORDERS, NEW))],
-    "replace_fragments": [in_transaction(_replace_fragments)],
     "set_primary_key": [in_transaction(lambda tx: tx.set_primary_key(CUSTOMERS, ["id"]))],
     "update": [in_transaction(lambda tx: tx.update(ORDERS, {"v": "'x'"}, where="id > 2"))],
     "upsert": [in_transaction(lambda tx: tx.upsert(ORDERS, table(2, 7, v="new")))],
+}
+TABLE_WRITES: dict[str, list[Write]] = {
+    "append_fragments": [in_transaction(_append_fragments)],
+    "overwrite_fragments": [in_transaction(_overwrite_fragments)],
+    "prepare": [in_transaction(_append_fragments, branch="dev")],
+    "prepare_new": [in_transaction(_prepare_new)],
+    "replace_fragments": [in_transaction(_replace_fragments)],
     "upsert_fragments": [in_transaction(_upsert_fragments)],
+    "change_tables": [in_transaction(_change_tables)],
+    "create_tables": [in_transaction(_create_tables)],
 }
 TRANSACTION_READS = names("base_commit_id branch rollback tables")

@@ -15,6 +15,7 @@ import pytest
 import anabranch as ab
 from anabranch.format import staging
 from anabranch.repo.doctor.findings import FindingKind as Kind
+from anabranch.repo.transaction import table_writes
 from anabranch.storage.options import lance_options
 from tests.repo.ailing import COMMITS, RENAMED, Files
 from tests.repo.conftest import ORDERS, table
@@ -311,8 +312,8 @@ def flipped_event_without_copy(files: Files) -> None:
 def append_unchecked(files: Files, rows: pa.Table) -> None:
     """Append rows as a writer that trusts its source does."""
     with files.repo.transaction("dev") as tx:
-        prepared = tx.prepare(ORDERS)
-        tx.append_fragments(prepared, staging.write_fragments(prepared.pin, rows), check_keys=False)
+        prepared = table_writes(tx).prepare(ORDERS)
+        table_writes(tx).append_fragments(prepared, staging.write_fragments(prepared.pin, rows), check_keys=False)
     files.repo.history_sync()
 
 

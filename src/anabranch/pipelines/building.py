@@ -18,7 +18,7 @@ from anabranch.repo.io.values import LoadMode
 from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.run import Run
 from anabranch.repo.snapshot import Snapshot
-from anabranch.repo.transaction import Transaction
+from anabranch.repo.transaction import Transaction, table_writes
 from anabranch.repo.write.staged_table import StagedTable
 from anabranch.spark.loading import SparkLoader
 from anabranch.spark.options import FORMAT, pinned_options
@@ -145,8 +145,8 @@ class SparkBuilder:
         with self._begin(output) as tx:  # without changes, so that it publishes nothing
             if output.key not in tx:
                 columns = new_columns(frame.schema)
-                return tx.prepare_new(output.key, columns, primary_key=output.primary_key), columns
-            draft = tx.prepare(output.key)
+                return table_writes(tx).prepare_new(output.key, columns, primary_key=output.primary_key), columns
+            draft = table_writes(tx).prepare(output.key)
         existing = draft.pin.schema
         return draft, new_columns(frame.schema, existing) if output.write is WriteMode.REBUILD else existing
 

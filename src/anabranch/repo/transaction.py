@@ -1,6 +1,5 @@
 """One commit over many tables: staged step by step, published at once or not at all."""
 
-import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -8,13 +7,11 @@ from types import TracebackType
 from typing import Any, Self
 
 import pyarrow as pa
-import pyarrow.dataset as pads
 
 from anabranch.errors import InvalidInputError, TableExistsError
 from anabranch.format import staging
-from anabranch.format.staging import ColumnChange, IndexKind, Notes, VectorOptions, WrittenFragment
+from anabranch.format.staging import ColumnChange, IndexKind, Notes, VectorOptions
 from anabranch.format.staging.incoming import as_reader, fit_rows
-from anabranch.format.staging.python_rows import has_own_types
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log.arguments import checked_metadata, checked_text, require_names
 from anabranch.repo.log.entries import GraphCommit
@@ -24,27 +21,22 @@ from anabranch.repo.snapshot import Table
 from anabranch.repo.write import columns as shape
 from anabranch.repo.write.atomic import atomic, new_lock
 from anabranch.repo.write.columns import Rewriter
-from anabranch.repo.write.homes import check_primary_key, draft_new
+from anabranch.repo.write.homes import check_primary_key
 from anabranch.repo.write.publish import Published, publish
 from anabranch.repo.write.queue import Writer, queue_of_this_process
 from anabranch.repo.write.staged_table import (
     StagedTable,
     Step,
-    WrittenChange,
-    append_fragments_step,
     append_step,
     check_appended,
     one_time_step,
-    overwrite_fragments_step,
     overwrite_step,
-    replace_fragments_step,
-    upsert_fragments_step,
     upsert_step,
 )
-from anabranch.repo.write.write_set import Change, WriteSet
-from anabranch.storage import in_parallel
+from anabranch.repo.write.table_writes import TableWrites
+from anabranch.repo.write.write_set import WriteSet, warn_dropped
 
-__all__ = ["Transaction", "change_tables", "create_tables"]
+__all__ = ["Transaction", "table_writes"]
 
 
 class Transaction:
@@ -79,7 +71,7 @@ class Transaction:
         self._has_read = False
         self._is_open = True
         # Not `__del__`: this runs at the end of the interpreter, too, and never on a half-made transaction.
-        self._warning = weakref.finalize(self, _warn_dropped, self._drafts)
+        self._warning = weakref.finalize(self, warn_dropped, self._drafts)
         self.published: GraphCommit | None = None
 
     def __enter__(self) -> Self:
@@ -131,27 +123,8 @@ class Transaction:
     @atomic
     def create_table(self, key: str, schema: pa.Schema, *, primary_key: Sequence[str] = ()) -> None:
         """Make an empty table."""
-        self._drafts.put(self._start(key), self.prepare_new(key, schema, primary_key=primary_key))
-
-    @atomic
-    def prepare(self, key: str) -> StagedTable:
-        """Make a table ready for data files that others write, and change nothing.
-
-        The draft can be pickled; this or a later transaction takes the files in by `append_fragments`,
-        `upsert_fragments` or `overwrite_fragments`.
-        """
-        return self._drafts.get(self._start(key))
-
-    @atomic
-    def prepare_new(self, key: str, schema: pa.Schema, *, primary_key: Sequence[str] = ()) -> StagedTable:
-        """Like `prepare`, for a table that is not there yet."""
-        return self._new_table(self._start(key), schema, primary_key)
-
-    def _new_table(self, key: TableKey, schema: pa.Schema, primary_key: Sequence[str]) -> StagedTable:
-        if self._drafts.has(key):
-            raise TableExistsError(f"there is a table '{key}' already", hint="choose another name, or overwrite it")
-        home, taken = self._drafts.head.home_branch, self._drafts.datasets()
-        return draft_new(self._context, home, key, schema=schema, primary_key=primary_key, taken=taken)
+        parsed = self._start(key)
+        self._drafts.put(parsed, self._drafts.new_table(parsed, schema, primary_key))
 
     @atomic
     def drop_table(self, key: str) -> None:
@@ -179,7 +152,7 @@ class Transaction:
         Everything is checked now. A few rows are written when the transaction commits, all tables at once.
         """
         parsed = self._start(key)
-        rows = self._read(parsed, data)
+        rows = self._drafts.read(parsed, data)
         if not self._drafts.can_record(rows):
             self._stage(
                 parsed,
@@ -210,7 +183,7 @@ class Transaction:
         by = tuple(keys) if keys is not None else primary_key
         if not by:
             raise InvalidInputError(f"table '{key}' has no primary key", hint="name the columns that are the key")
-        rows = as_reader(data, self._schema_for(parsed, data)).read_all()
+        rows = as_reader(data, self._drafts.schema_for(parsed, data)).read_all()
         # By other columns, the primary key can be checked only when the rows are staged.
         if set(by) == set(primary_key) and self._drafts.can_record(rows):
             own = staging.copy_upserted(self._drafts.pin(parsed), rows, by)
@@ -257,7 +230,7 @@ class Transaction:
         A list of dicts or a dict of lists brings no types of its own: the columns stay as they are.
         """
         parsed = self._start(key)
-        rows, schema = self._read(parsed, data), self._schema_for(parsed, data)
+        rows, schema = self._drafts.read(parsed, data), self._drafts.schema_for(parsed, data)
         if schema is not None:
             rows = fit_rows(rows, schema).to_table()
 
@@ -266,68 +239,6 @@ class Transaction:
             return overwrite_step(draft.pin, rows, unique_by=draft.primary_key)
 
         self._stage(parsed, stage)
-
-    @atomic
-    def _change_all(self, changes: Mapping[TableKey, Change]) -> None:
-        for key in sorted(changes):
-            self._start(str(key))
-        self._drafts.change_all(changes)
-
-    @atomic
-    def _create_all(self, tables: Mapping[TableKey, tuple[pa.Schema, Sequence[str]]]) -> None:
-        def create(key: TableKey) -> StagedTable:
-            schema, primary_key = tables[key]
-            return self._new_table(key, schema, primary_key)
-
-        for key in sorted(tables):
-            self._start(str(key))
-        for draft in in_parallel(create, tables):
-            self._drafts.put(draft.key, draft)
-
-    # Data files that others wrote
-
-    @atomic
-    def append_fragments(
-        self, prepared: StagedTable, fragments: Sequence[WrittenFragment], *, check_keys: bool = True
-    ) -> None:
-        """Like `append`, for rows that were written for a prepared table."""
-        self._take_in(
-            prepared,
-            append_fragments_step(prepared.pin, fragments, primary_key=prepared.primary_key, may_exist=not check_keys),
-        )
-
-    @atomic
-    def upsert_fragments(
-        self, prepared: StagedTable, fragments: Sequence[WrittenFragment], *, columns: Sequence[str]
-    ) -> None:
-        """Like `upsert`, for rows that were written for a prepared table and have values in these columns."""
-        if not prepared.primary_key:
-            raise InvalidInputError(f"table '{prepared.key}' has no primary key", hint="append the rows")
-        require_names(columns)
-        self._take_in(
-            prepared,
-            upsert_fragments_step(prepared.pin, fragments, columns=columns, primary_key=prepared.primary_key),
-        )
-
-    @atomic
-    def overwrite_fragments(
-        self, prepared: StagedTable, fragments: Sequence[WrittenFragment], *, schema: pa.Schema
-    ) -> None:
-        """Like `overwrite`, for rows that were written for a prepared table, each in this schema."""
-        check_primary_key(prepared.key, schema, prepared.primary_key)
-        self._take_in(
-            prepared,
-            overwrite_fragments_step(prepared.pin, fragments, schema=schema, unique_by=prepared.primary_key),
-        )
-
-    @atomic
-    def replace_fragments(self, prepared: StagedTable, change: WrittenChange) -> None:
-        """Remove rows of a prepared table by their addresses, and add rows that were written for it."""
-        self._take_in(prepared, replace_fragments_step(prepared.pin, change, primary_key=prepared.primary_key))
-
-    def _take_in(self, prepared: StagedTable, step: Step) -> None:
-        self._start(str(prepared.key))
-        self._drafts.take_in(prepared, step)
 
     # Columns, keys, indices
 
@@ -446,18 +357,6 @@ class Transaction:
         if after != before:
             self._drafts.put(after.key, after)
 
-    def _read(self, key: TableKey, data: Any) -> pa.Table | pa.RecordBatchReader:
-        """What is in memory as a table, so that it can be checked before it is written; what streams as a stream."""
-        if isinstance(data, pa.Table):
-            return data
-        streams = isinstance(data, pa.RecordBatchReader | pads.Dataset | pads.Scanner)
-        reader = as_reader(data, self._schema_for(key, data))
-        return reader if streams else reader.read_all()
-
-    def _schema_for(self, key: TableKey, data: Any) -> pa.Schema | None:
-        """Return the columns of a table for data that has no types of its own, else None."""
-        return None if has_own_types(data) else self._drafts.pin(key).schema
-
     def _stage(self, key: TableKey, stage: Callable[[StagedTable], Step]) -> None:
         """Stage a change of rows now."""
         # All that is recorded, because the rows may come from a thread that reads the tables of this transaction, and
@@ -487,22 +386,6 @@ class Transaction:
             self._lease.release()
 
 
-def change_tables(tx: Transaction, changes: Mapping[TableKey, Change]) -> None:
-    """Change tables of a transaction at the same time, each by its function."""
-    tx._change_all(changes)
-
-
-def create_tables(tx: Transaction, tables: Mapping[TableKey, tuple[pa.Schema, Sequence[str]]]) -> None:
-    """Create empty tables in a transaction at the same time, each with a schema and a primary key."""
-    tx._create_all(tables)
-
-
-def _warn_dropped(drafts: WriteSet) -> None:
-    if not drafts.is_empty:
-        tables = ", ".join(f"'{key}'" for key in sorted(map(str, drafts.changed_keys())))
-        warnings.warn(
-            f"a transaction on branch '{drafts.head.branch}' was dropped with changes to {tables}, which are lost: "
-            "use it in a 'with' block, or call commit() or rollback()",
-            ResourceWarning,
-            stacklevel=2,
-        )
+def table_writes(tx: Transaction) -> TableWrites:
+    """Return how engines write to the tables of a transaction: files of other processes, and many tables at once."""
+    return TableWrites(tx._drafts, tx._start, tx._lock)

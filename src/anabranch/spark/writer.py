@@ -14,7 +14,7 @@ from anabranch.format import staging
 from anabranch.format.staging import Pin, WrittenFragment
 from anabranch.format.staging.incoming import fit_rows
 from anabranch.repo.repository import Repository
-from anabranch.repo.transaction import Transaction
+from anabranch.repo.transaction import Transaction, table_writes
 from anabranch.repo.write.homes import check_primary_key
 from anabranch.repo.write.staged_table import StagedTable
 from anabranch.spark.options import OpenRepository, WriteOptions
@@ -93,11 +93,11 @@ class PreparedTable:
         written = [WrittenFragment.from_json(text) for text in fragments]
         staging.require_files(self.draft.pin, written)
         if self.writer.is_overwrite:
-            tx.overwrite_fragments(self.draft, written, schema=self.writer.columns)
+            table_writes(tx).overwrite_fragments(self.draft, written, schema=self.writer.columns)
         elif self.is_upsert:
-            tx.upsert_fragments(self.draft, written, columns=self.writer.given.names)
+            table_writes(tx).upsert_fragments(self.draft, written, columns=self.writer.given.names)
         else:
-            tx.append_fragments(self.draft, written)
+            table_writes(tx).append_fragments(self.draft, written)
 
 
 @dataclass
@@ -151,9 +151,9 @@ def refuse_overwriting_upsert(options: WriteOptions, *, is_overwrite: bool, hint
 def _prepare(tx: Transaction, options: WriteOptions, given: StructType) -> StagedTable:
     key, wanted = options.place.key, options.primary_key
     if key not in tx:
-        draft = tx.prepare_new(key, new_columns(given), primary_key=wanted)
+        draft = table_writes(tx).prepare_new(key, new_columns(given), primary_key=wanted)
     else:
-        draft = tx.prepare(key)
+        draft = table_writes(tx).prepare(key)
         if wanted and wanted != draft.primary_key:
             found = ", ".join(draft.primary_key) or "no columns"
             raise InvalidInputError(

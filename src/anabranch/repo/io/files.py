@@ -27,7 +27,7 @@ from anabranch.repo.io.values import (
     reject_table_of,
 )
 from anabranch.repo.snapshot import Table
-from anabranch.repo.transaction import Transaction
+from anabranch.repo.transaction import Transaction, table_writes
 from anabranch.repo.write.staged_table import StagedTable
 from anabranch.storage.progress import OnProgress, Progress
 
@@ -148,13 +148,13 @@ def _target_schema(request: LoadRequest, table: Table | None) -> pa.Schema:
 
 def _prepare(tx: Transaction, request: LoadRequest, table: Table | None, schema: pa.Schema) -> StagedTable:
     if table is not None:
-        return tx.prepare(request.key)
+        return table_writes(tx).prepare(request.key)
     if not schema.names:
         raise SchemaMismatchError(
             f"cannot create table '{request.key}': the files have no columns", hint="pass a schema, or check the files"
         )
     key = request.primary_key or ()
-    return tx.prepare_new(request.key, schema, primary_key=key)
+    return table_writes(tx).prepare_new(request.key, schema, primary_key=key)
 
 
 def _check_key(request: LoadRequest, prepared: StagedTable, schema: pa.Schema) -> None:

@@ -15,7 +15,7 @@ from anabranch.repo.io.duplicates import keep_last
 from anabranch.repo.io.target import check_types, find_table, stage_fragments
 from anabranch.repo.io.values import FrameRequest, Loaded, Loader, LoadMode, OnDuplicate
 from anabranch.repo.snapshot import Table
-from anabranch.repo.transaction import Transaction
+from anabranch.repo.transaction import Transaction, table_writes
 from anabranch.repo.write.staged_table import StagedTable
 
 __all__ = ["load_frame"]
@@ -68,11 +68,11 @@ def _new_schema(request: FrameRequest, given: pa.Schema) -> pa.Schema:
 def _prepare(tx: Transaction, request: FrameRequest, table: Table | None, new_schema: pa.Schema) -> StagedTable:
     """Prepare the table for a write. Create it with `new_schema` if it does not exist."""
     if table is None:
-        prepared = tx.prepare_new(request.key, new_schema, primary_key=request.primary_key or ())
+        prepared = table_writes(tx).prepare_new(request.key, new_schema, primary_key=request.primary_key or ())
     else:
         if request.mode is not LoadMode.OVERWRITE:
             check_types(request, table.schema)
-        prepared = tx.prepare(request.key)
+        prepared = table_writes(tx).prepare(request.key)
     needs_key = request.mode is LoadMode.UPSERT or request.on_duplicate is OnDuplicate.LAST
     if needs_key and not prepared.primary_key:
         raise InvalidInputError(

@@ -8,7 +8,7 @@ from anabranch.errors import InvalidInputError, SchemaMismatchError, TableNotFou
 from anabranch.format.staging import WrittenFragment
 from anabranch.repo.io.values import FrameRequest, LoadMode, LoadRequest
 from anabranch.repo.snapshot import Table
-from anabranch.repo.transaction import Transaction
+from anabranch.repo.transaction import Transaction, table_writes
 from anabranch.repo.write.staged_table import StagedTable
 
 __all__ = ["check_types", "find_table", "stage_fragments"]
@@ -55,8 +55,8 @@ def stage_fragments(
     """Stage data files that were written for a prepared table. `schema` has the columns of their rows."""
     match mode:
         case LoadMode.APPEND:
-            tx.append_fragments(prepared, fragments)
+            table_writes(tx).append_fragments(prepared, fragments)
         case LoadMode.UPSERT:
-            tx.upsert_fragments(prepared, fragments, columns=schema.names)
+            table_writes(tx).upsert_fragments(prepared, fragments, columns=schema.names)
         case LoadMode.OVERWRITE:
-            tx.overwrite_fragments(prepared, fragments, schema=schema)
+            table_writes(tx).overwrite_fragments(prepared, fragments, schema=schema)

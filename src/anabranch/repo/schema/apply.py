@@ -38,7 +38,7 @@ from anabranch.repo.schema.steps import (
     Step,
 )
 from anabranch.repo.snapshot import Snapshot, Table
-from anabranch.repo.transaction import Transaction, change_tables, create_tables
+from anabranch.repo.transaction import Transaction, table_writes
 from anabranch.repo.write import columns
 from anabranch.repo.write.homes import check_unique
 from anabranch.repo.write.staged_table import StagedTable
@@ -198,12 +198,12 @@ def _stage(tx: Transaction, plan: SchemaPlan, desired: SchemaState) -> None:
         steps = [step for step in plan.of_table(str(table.key)) if not isinstance(step, RenameTable)]
         if steps and table.key not in created:
             changes[table.key] = partial(_change_table, table=table, steps=steps)
-    change_tables(tx, changes)
+    table_writes(tx).change_tables(changes)
     # Create new tables last: if a step fails, no empty dataset is left behind.
     new = {
         table.key: (_schema_with_notes(table), table.primary_key) for table in desired.tables if table.key in created
     }
-    create_tables(tx, new)
+    table_writes(tx).create_tables(new)
 
 
 def _change_table(draft: StagedTable, *, table: TableSchema, steps: list[Step]) -> StagedTable:

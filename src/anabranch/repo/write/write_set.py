@@ -1,21 +1,26 @@
 """The tables of a transaction: those of the head that it builds on, and the ones that it has changed."""
 
-from collections.abc import Callable, Iterable, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.dataset as pads
 
-from anabranch.errors import InvalidInputError, TableNotFoundError, WriteConflictError
+from anabranch.errors import InvalidInputError, TableExistsError, TableNotFoundError, WriteConflictError
 from anabranch.format.staging import Pin
+from anabranch.format.staging.incoming import as_reader
+from anabranch.format.staging.python_rows import has_own_types
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log.entries import Changes, LogEntry, TableEntry
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.log.view import View, find_main
-from anabranch.repo.write.homes import draft_existing, owns, refuse_shared_home
+from anabranch.repo.write.homes import draft_existing, draft_new, owns, refuse_shared_home
 from anabranch.repo.write.staged_table import StagedTable, Step, replayed
 from anabranch.storage import in_parallel
 from anabranch.suggestions import suggest
 
-__all__ = ["Change", "WriteSet"]
+__all__ = ["Change", "WriteSet", "warn_dropped"]
 
 # Rows are recorded only while they are small: then the requests to stage them cost more than the rows.
 _SMALL_BYTES = 1 << 20
@@ -99,6 +104,18 @@ class WriteSet:
         entry = self._entry_before(key)
         return Pin(home=self._records.context.home_of(entry), version=entry.version)
 
+    def schema_for(self, key: TableKey, data: object) -> pa.Schema | None:
+        """Return the columns of a table for data that has no types of its own, else None."""
+        return None if has_own_types(data) else self.pin(key).schema
+
+    def read(self, key: TableKey, data: Any) -> pa.Table | pa.RecordBatchReader:
+        """Return rows in memory as a table, so that they can be checked before they are written, others as a stream."""
+        if isinstance(data, pa.Table):
+            return data
+        streams = isinstance(data, pa.RecordBatchReader | pads.Dataset | pads.Scanner)
+        reader = as_reader(data, self.schema_for(key, data))
+        return reader if streams else reader.read_all()
+
     def can_record(self, rows: object) -> bool:
         """Whether rows are small, in memory, and complete."""
         return isinstance(rows, pa.Table) and rows.nbytes <= _SMALL_BYTES
@@ -150,6 +167,13 @@ class WriteSet:
         self._drafts[key] = draft
         if draft is None:
             self._recorded.pop(key, None)
+
+    def new_table(self, key: TableKey, schema: pa.Schema, primary_key: Sequence[str]) -> StagedTable:
+        """Return a new, empty table, which is not part of the set yet."""
+        if self.has(key):
+            raise TableExistsError(f"there is a table '{key}' already", hint="choose another name, or overwrite it")
+        context, home = self._records.context, self.head.home_branch
+        return draft_new(context, home, key, schema=schema, primary_key=primary_key, taken=self.datasets())
 
     def change_all(self, changes: Mapping[TableKey, Change]) -> None:
         """Change tables in parallel, each by its function. If one fails, nothing is changed."""
@@ -218,3 +242,15 @@ class WriteSet:
 
     def _tables_on(self, head: LogEntry) -> dict[TableKey, TableEntry]:
         return View.of(head, self.main).tables(self._records.commits)
+
+
+def warn_dropped(drafts: WriteSet) -> None:
+    """Warn if a transaction was dropped with changes."""
+    if not drafts.is_empty:
+        tables = ", ".join(f"'{key}'" for key in sorted(map(str, drafts.changed_keys())))
+        warnings.warn(
+            f"a transaction on branch '{drafts.head.branch}' was dropped with changes to {tables}, which are lost: "
+            "use it in a 'with' block, or call commit() or rollback()",
+            ResourceWarning,
+            stacklevel=2,
+        )

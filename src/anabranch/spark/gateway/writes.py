@@ -21,7 +21,7 @@ from anabranch.format import staging
 from anabranch.format.staging import Addresses, Pin, WrittenFragment
 from anabranch.repo.repository import Repository
 from anabranch.repo.runs.streams import StreamBatch
-from anabranch.repo.transaction import Transaction
+from anabranch.repo.transaction import Transaction, table_writes
 from anabranch.repo.write.staged_table import StagedTable, WrittenChange
 from anabranch.spark.gateway.definitions import TableDefinition, parse_definition
 from anabranch.spark.gateway.names import branch_of, name_of
@@ -167,7 +167,7 @@ def commit_write(request: Request) -> dict[str, Any]:
         if write.read is None and write.where is None:
             write.table.take_in(tx, fresh)
         else:
-            tx.replace_fragments(write.table.draft, _change(write, tasks, fresh))
+            table_writes(tx).replace_fragments(write.table.draft, _change(write, tasks, fresh))
     _WRITES.remove(request["write"])
     return {"commit": None if tx.published is None else tx.published.graph_commit_id}
 
@@ -209,10 +209,10 @@ def delete_where(request: Request) -> dict[str, Any]:
 
 def _prepare(tx: Transaction, key: str, mode: str, defined: TableDefinition | None) -> StagedTable:
     if defined is not None and (mode == "create" or (mode == "create_or_replace" and key not in tx)):
-        return tx.prepare_new(key, defined.schema, primary_key=defined.primary_key)
+        return table_writes(tx).prepare_new(key, defined.schema, primary_key=defined.primary_key)
     if key not in tx:
         raise TableNotFoundError(f"there is no table '{key}' on '{tx.branch}'", hint="create it first")
-    draft = tx.prepare(key)
+    draft = table_writes(tx).prepare(key)
     if mode == "upsert" and not draft.primary_key:
         raise InvalidInputError(f"table '{key}' has no primary key", hint="leave the option 'upsert' out")
     return draft if defined is None else replace(draft, primary_key=defined.primary_key)

@@ -1,0 +1,107 @@
+"""How engines write to the tables of a transaction: data files of other processes, and many tables at once."""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+
+import pyarrow as pa
+
+from anabranch.errors import InvalidInputError
+from anabranch.format.staging import WrittenFragment
+from anabranch.ids import TableKey
+from anabranch.repo.log.arguments import require_names
+from anabranch.repo.write.atomic import atomic
+from anabranch.repo.write.homes import check_primary_key
+from anabranch.repo.write.staged_table import (
+    StagedTable,
+    Step,
+    WrittenChange,
+    append_fragments_step,
+    overwrite_fragments_step,
+    replace_fragments_step,
+    upsert_fragments_step,
+)
+from anabranch.repo.write.write_set import Change, WriteSet
+from anabranch.storage import in_parallel
+
+__all__ = ["TableWrites"]
+
+
+class TableWrites:
+    """Writes to the tables of one transaction. `start` begins a change of a table, `lock` is that of the transaction.
+
+    A table is prepared, which changes nothing, and other processes write data files for it. A prepared table can be
+    pickled. The same or a later transaction takes the files in.
+    """
+
+    def __init__(self, drafts: WriteSet, start: Callable[[str], TableKey], lock: threading.RLock) -> None:
+        self._drafts = drafts
+        self._start = start
+        self._lock = lock
+
+    @atomic
+    def prepare(self, key: str) -> StagedTable:
+        """Make a table ready for data files."""
+        return self._drafts.get(self._start(key))
+
+    @atomic
+    def prepare_new(self, key: str, schema: pa.Schema, *, primary_key: Sequence[str] = ()) -> StagedTable:
+        """Make a table that does not exist yet ready for data files."""
+        return self._drafts.new_table(self._start(key), schema, primary_key)
+
+    @atomic
+    def append_fragments(
+        self, prepared: StagedTable, fragments: Sequence[WrittenFragment], *, check_keys: bool = True
+    ) -> None:
+        """Append rows that were written for a prepared table."""
+        self._take_in(
+            prepared,
+            append_fragments_step(prepared.pin, fragments, primary_key=prepared.primary_key, may_exist=not check_keys),
+        )
+
+    @atomic
+    def upsert_fragments(
+        self, prepared: StagedTable, fragments: Sequence[WrittenFragment], *, columns: Sequence[str]
+    ) -> None:
+        """Upsert rows that were written for a prepared table and have values in these columns."""
+        if not prepared.primary_key:
+            raise InvalidInputError(f"table '{prepared.key}' has no primary key", hint="append the rows")
+        require_names(columns)
+        self._take_in(
+            prepared,
+            upsert_fragments_step(prepared.pin, fragments, columns=columns, primary_key=prepared.primary_key),
+        )
+
+    @atomic
+    def overwrite_fragments(
+        self, prepared: StagedTable, fragments: Sequence[WrittenFragment], *, schema: pa.Schema
+    ) -> None:
+        """Replace all rows by those that were written for a prepared table, each in this schema."""
+        check_primary_key(prepared.key, schema, prepared.primary_key)
+        self._take_in(
+            prepared,
+            overwrite_fragments_step(prepared.pin, fragments, schema=schema, unique_by=prepared.primary_key),
+        )
+
+    @atomic
+    def replace_fragments(self, prepared: StagedTable, change: WrittenChange) -> None:
+        """Remove rows of a prepared table by their addresses, and add rows that were written for it."""
+        self._take_in(prepared, replace_fragments_step(prepared.pin, change, primary_key=prepared.primary_key))
+
+    @atomic
+    def change_tables(self, changes: Mapping[TableKey, Change]) -> None:
+        """Change tables at the same time, each by its function."""
+        for key in sorted(changes):
+            self._start(str(key))
+        self._drafts.change_all(changes)
+
+    @atomic
+    def create_tables(self, tables: Mapping[TableKey, tuple[pa.Schema, Sequence[str]]]) -> None:
+        """Create empty tables at the same time, each with a schema and a primary key."""
+        for key in sorted(tables):
+            self._start(str(key))
+        for draft in in_parallel(lambda key: self._drafts.new_table(key, *tables[key]), tables):
+            self._drafts.put(draft.key, draft)
+
+    def _take_in(self, prepared: StagedTable, step: Step) -> None:
+        self._start(str(prepared.key))
+        self._drafts.take_in(prepared, step)
