@@ -35,6 +35,7 @@ def fork_without_commit(repo: ab.Repository) -> str:
     refs = Files(repo).list("tables/in_c_sales/orders.lance/_refs/branches")
     tx = repo.transaction("cut")
     tx.append(ORDERS, table(8))
+    assert tx[ORDERS].count_rows() == 4  # a read stages what was only recorded
     tx.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
     repo.branch_delete("cut")
     (ref,) = set(Files(repo).list("tables/in_c_sales/orders.lance/_refs/branches")) - set(refs)
