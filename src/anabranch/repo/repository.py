@@ -53,6 +53,7 @@ from anabranch.repo.log.collected import require_uncollected
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import BranchMode, CommitKind, CommitRecord, GraphCommit, LogEntry, TableMap
 from anabranch.repo.log.making import CommitSpec, Inspect
+from anabranch.repo.log.once import Once
 from anabranch.repo.log.reserve import freeing_space
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.merge import adoption, cherry_pick
@@ -749,8 +750,12 @@ class Repository:
         message: str = "",
         metadata: Mapping[str, str] | None = None,
         kind: str = CommitKind.CHANGE,
+        once: Once | None = None,
     ) -> Transaction:
         """Begin a commit over any number of tables of a branch.
+
+        With `once`, the commit is published only if the branch does not have it yet. Otherwise `published` of the
+        transaction is the earlier commit.
 
         >>> with repo.transaction(message="More tea", metadata={"ticket": "SHOP-7"}) as tx:
         ...     tx.append("shop.orders", pa.table({"id": [4], "item": ["tea"], "amount": [12.5]}))
@@ -760,7 +765,9 @@ class Repository:
         'More tea'
         """
         target = self._named(branch)
-        spec = CommitSpec(message=checked_text(message), kind=checked_kind(kind), metadata=checked_metadata(metadata))
+        spec = CommitSpec(
+            message=checked_text(message), kind=checked_kind(kind), metadata=checked_metadata(metadata), once=once
+        )
         if spec.kind is CommitKind.PUBLISH_RUN:
             # By such a commit a run that died halfway is found again.
             raise InvalidInputError(f"a commit of kind '{kind}' is made by a run", hint="begin a run and publish it")

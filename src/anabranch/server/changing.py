@@ -55,8 +55,12 @@ class Changing:
             self._branches.note_copies(branch)
             return Changed(result=json.loads(made.metadata[_RESULT]), commit_id=made.graph_commit_id)
 
+        # A put of an earlier attempt that timed out may still arrive. Then publishing finds it and changes nothing.
+        once = None if branch.attempt is None else branch.attempt.once(branch.name)
+
         def attempt() -> Changed[_Result]:
-            tx = branch.repository.transaction(branch.name, message=message, metadata=metadata_of(branch), kind=kind)
+            metadata = metadata_of(branch)
+            tx = branch.repository.transaction(branch.name, message=message, metadata=metadata, kind=kind, once=once)
             with tx:
                 result = change(tx)
                 if branch.attempt is not None:

@@ -25,7 +25,7 @@ from anabranch.errors import (
 from anabranch.ids import MAIN
 from anabranch.repo.log.entries import GraphCommit
 from anabranch.server.access import DEFAULT_BRANCH, Needs
-from anabranch.server.attempts import IDEMPOTENCY_KEY, Attempt, find_commit
+from anabranch.server.attempts import Attempt
 from anabranch.server.envelope import answer_error, status_of, without_place
 from anabranch.server.metadata.database import Database
 from anabranch.server.projects import Projects
@@ -143,7 +143,6 @@ class IdempotencyKeys:
             "SELECT * FROM idempotency_keys WHERE token_id = ? AND key = ? AND created_at > ?",
             [asked.token_id, asked.key, self._clock() - self._life],
         )
-        attempt = Attempt(digest=asked.digest)
         if row is None:
             self._forget(asked)
             self._database.write(
@@ -151,23 +150,24 @@ class IdempotencyKeys:
                 " VALUES (?, ?, ?, ?, ?, ?)",
                 [asked.token_id, asked.key, asked.method, asked.path, asked.body_hash, self._clock()],
             )
-            return attempt
+            return Attempt(digest=asked.digest)
         if (row["method"], row["path"], row["body_hash"]) != (asked.method, asked.path, asked.body_hash):
             raise IdempotencyKeyReusedError(
                 f"the key {asked.key!r} was sent with another request", hint="use a new key for each request"
             )
         if row["status"] is None:
-            return replace(attempt, commit=self._find_commit(asked, row["created_at"]))
+            attempt = Attempt(digest=asked.digest, since=row["created_at"])
+            return replace(attempt, commit=self._find_commit(asked, attempt))
         kept = json.loads(row["response"])
         return _Answer(status=row["status"], body=kept["body"], headers=kept["headers"])
 
-    def _find_commit(self, asked: Asked, since: datetime) -> GraphCommit | None:
+    def _find_commit(self, asked: Asked, attempt: Attempt) -> GraphCommit | None:
         if asked.project_id is None or asked.branch_id is None:
             return None
         name = MAIN if asked.branch_id == DEFAULT_BRANCH else asked.branch_id
         try:
             repository = self._projects.open(asked.project_id, actor=None)
-            return find_commit(repository, name, since=since, name=IDEMPOTENCY_KEY, value=asked.digest)
+            return attempt.find_commit(repository, name)
         except NotFoundError:
             return None
 

@@ -23,7 +23,7 @@ from anabranch.repo.io.values import LoadMode, LoadReport, OnDuplicate
 from anabranch.repo.repository import Repository
 from anabranch.repo.snapshot import Table
 from anabranch.server.access import DEFAULT_BRANCH
-from anabranch.server.attempts import JOB_ID, find_commit
+from anabranch.server.attempts import JOB_ID, find_commit_of_job
 from anabranch.server.branches import Branches, OpenBranch
 from anabranch.server.changing import metadata_of
 from anabranch.server.jobs.jobs import Jobs, Report, at_work, telling
@@ -110,7 +110,7 @@ class Imports:
         name = MAIN if job.branch_id == DEFAULT_BRANCH else job.branch_id
         try:
             repository = self._projects.open(job.project_id, actor=None)
-            commit = find_commit(repository, name, since=job.created_at, name=JOB_ID, value=job.id)
+            commit = find_commit_of_job(repository, name, job.id, since=job.created_at)
         except NotFoundError:
             return None
         if commit is None:
