@@ -44,6 +44,11 @@ def test_an_unknown_table_gets_a_suggestion(lake: ab.Repository, use: Callable[[
     assert TYPO in caught.value.problem
 
 
+def test_a_key_without_its_bucket_gets_a_suggestion(lake: ab.Repository) -> None:
+    with pytest.raises(ab.InvalidNameError, match=f"table key 'orders' is not of the form .* did you mean '{ORDERS}'"):
+        lake["orders"]
+
+
 def test_an_unknown_table_of_a_transaction_gets_a_suggestion(lake: ab.Repository) -> None:
     with pytest.raises(TableNotFoundError, match=f"did you mean '{ORDERS}'"), lake.transaction() as tx:
         tx.append(TYPO, table(4))

@@ -230,12 +230,22 @@ class Snapshot(Mapping[str, Table]):
         return self._record.main_id
 
     def __getitem__(self, key: str) -> Table:
-        parsed = TableKey.parse(key)
+        parsed = self._parse(key)
         entry = self._tables.get(parsed)
         if entry is None:
             hint = suggest(key, self, "list the tables to see which exist")
             raise TableNotFoundError(f"there is no table '{key}' in the snapshot {self.id}", hint=hint)
         return Table(self._records.context, parsed, entry, commit_id=self.id)
+
+    def _parse(self, key: str) -> TableKey:
+        """Parse a key. If it lacks the bucket, the error names the tables of that name."""
+        try:
+            return TableKey.parse(key)
+        except InvalidNameError as err:
+            named = [str(known) for known in sorted(self._tables) if known.table == key]
+            if not named:
+                raise
+            raise InvalidNameError(err.problem, hint=f"did you mean {' or '.join(map(repr, named[:3]))}?") from None
 
     def __contains__(self, key: Any) -> bool:
         try:
