@@ -9,6 +9,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.config import remember
+from anabranch.repo.runs.engine_access import EngineAccess
 from tests.cli.conftest import ORDERS, Run, fill_lake, orders
 from tests.repo.gc.passing import pass_time
 
@@ -84,7 +85,7 @@ def test_says_which_branches_and_runs_were_over(run: Run, lake: ab.Repository) -
 
 
 def test_says_what_it_waits_for(run: Run, lake: ab.Repository) -> None:
-    with lake.working(since=time() - timedelta(days=3).total_seconds()):
+    with EngineAccess(lake).keep_files(since=time() - timedelta(days=3).total_seconds()):
         said = run("gc")
         assert "work is alive since " in said.out
         assert "home of no retained commit" not in said.out

@@ -8,6 +8,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.repo.run import Run
+from anabranch.repo.runs.engine_access import EngineAccess
 from anabranch.repo.write.table_writes import TableWrites
 from tests.conftest import Place
 from tests.conftest import _make_folder as make_folder
@@ -18,6 +19,8 @@ from tests.faults.transactions import TABLE_WRITES, TRANSACTION_READS, TRANSACTI
 from tests.faults.trouble import Kind
 from tests.faults.trying import States, Trial, examine_lake, examine_stock
 from tests.faults.writes import (
+    ENGINE_READS,
+    ENGINE_WRITES,
     MODULE_READS,
     MODULE_WRITES,
     REPOSITORY_READS,
@@ -43,6 +46,7 @@ TABLES: dict[str, tuple[type, dict[str, list[Write]], frozenset[str]]] = {
     "Run": (Run, RUN_WRITES, RUN_READS),
     "Transaction": (ab.Transaction, TRANSACTION_WRITES, TRANSACTION_READS),
     "TableWrites": (TableWrites, TABLE_WRITES, frozenset()),
+    "EngineAccess": (EngineAccess, ENGINE_WRITES, ENGINE_READS),
     "Dataset": (ab.Dataset, DATASET_WRITES, DATASET_READS),
 }
 ALL = {

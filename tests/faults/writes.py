@@ -11,6 +11,7 @@ import anabranch as ab
 from anabranch.errors import RepositoryNotFoundError
 from anabranch.ids import TableKey
 from anabranch.repo.run import Run
+from anabranch.repo.runs.engine_access import EngineAccess
 from anabranch.repo.runs.streams import StreamBatch
 from tests.faults.lakes import RIVAL, STRANGE, State, look, look_at_heads
 from tests.repo.conftest import CUSTOMERS, ORDERS, append, table
@@ -101,7 +102,7 @@ def _begin(repo: ab.Repository) -> None:
 
 def _stream(repo: ab.Repository) -> None:
     batch = StreamBatch(query="q", epoch=1, table=TableKey.parse(ORDERS))
-    repo.stream_publish(batch, lambda tx: tx.append(ORDERS, table(70)), message="batch")
+    EngineAccess(repo).publish_batch(batch, lambda tx: tx.append(ORDERS, table(70)), message="batch")
 
 
 def _schema(repo: ab.Repository) -> None:
@@ -245,7 +246,6 @@ REPOSITORY_WRITES: dict[str, list[Write]] = {
     "revert": [Write(act=lambda repo: repo.revert("dev", branch="dev"))],
     "schema_apply": [Write(act=_schema)],
     "settle": [Write(act=lambda repo: repo.settle(STRANGE, force=True))],
-    "stream_publish": [Write(act=_stream)],
     "tag_create": [Write(act=lambda repo: repo.tag_create("new"), rival=_commit_on_dev)],
     "tag_delete": [Write(act=lambda repo: repo.tag_delete("v1"))],
     "transact": [Write(act=lambda repo: repo.transact(_two_tables))],
@@ -253,7 +253,11 @@ REPOSITORY_WRITES: dict[str, list[Write]] = {
     "undo": [Write(act=lambda repo: repo.undo("main"), prepare=_two_more, rival=_commit_on_dev)],
     "update": [Write(act=lambda repo: repo.update(ORDERS, {"v": "'x'"}, "id > 2"))],
     "upsert": [Write(act=lambda repo: repo.upsert(ORDERS, table(2, 7, v="new")))],
-    "working": [],  # keeps others from deleting, and shows nothing
+}
+
+ENGINE_WRITES: dict[str, list[Write]] = {
+    "keep_files": [],  # keeps others from deleting, and shows nothing
+    "publish_batch": [Write(act=_stream)],
 }
 
 RUN_WRITES: dict[str, list[Write]] = {
@@ -269,8 +273,9 @@ RUN_WRITES: dict[str, list[Write]] = {
 REPOSITORY_READS = names(
     "actor branch branch_drift branch_get branch_list change_feed changes clone_list conflicts diff entity_at "
     "entity_history get_commit head_commit_id_for_branch iter_commits lineage list_commits list_external_writes "
-    "published_snapshot_of reflog run_get run_list schema_plan schema_show snapshot snapshot_at_version snapshot_of "
+    "reflog run_get run_list schema_plan schema_show snapshot snapshot_at_version snapshot_of "
     "sql sql_reader storage_options storage_report switch sync_branch table tables tag_get tag_list uri"
 )
+ENGINE_READS = names("published_snapshot_of")
 RUN_READS = names("branch info snapshot snapshot_at_begin sql warn_if_dropped with_checks")
 MODULE_READS = names("dataset doctor open spark_session tables")

@@ -10,6 +10,7 @@ import anabranch as ab
 from anabranch.errors import StorageUnavailableError
 from anabranch.ids import TableKey
 from anabranch.repo.log.once import Once
+from anabranch.repo.runs.engine_access import EngineAccess
 from anabranch.repo.runs.streams import StreamBatch
 from anabranch.storage import ObjectStore
 from anabranch.storage.wrappers import _WrappedStore
@@ -71,8 +72,8 @@ def test_commit_whose_put_arrives_late_is_published_once(lake: ab.Repository, la
 def test_batch_whose_put_arrives_late_is_published_once(lake: ab.Repository, late: ab.Repository) -> None:
     batch = StreamBatch(query="q", epoch=0, table=TableKey.parse(CUSTOMERS))
     with pytest.raises(StorageUnavailableError):
-        late.stream_publish(batch, lambda tx: tx.append(CUSTOMERS, table(30)))
-    assert late.stream_publish(batch, lambda tx: tx.append(CUSTOMERS, table(30))) is None
+        EngineAccess(late).publish_batch(batch, lambda tx: tx.append(CUSTOMERS, table(30)))
+    assert EngineAccess(late).publish_batch(batch, lambda tx: tx.append(CUSTOMERS, table(30))) is None
     assert ids(another(lake), CUSTOMERS) == [10, 20, 30]
 
 

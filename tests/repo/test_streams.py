@@ -7,6 +7,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.ids import TableKey
+from anabranch.repo.runs.engine_access import EngineAccess
 from anabranch.repo.runs.streams import StreamBatch
 from anabranch.repo.transaction import Transaction
 from anabranch.storage.wrappers import CountingStore
@@ -20,7 +21,7 @@ def publish(
 ) -> ab.GraphCommit | None:
     """Append rows as one batch of a stream."""
     batch = StreamBatch(query=query, epoch=epoch, table=TableKey.parse(key))
-    return repo.stream_publish(batch, appending(key, *numbers), branch=branch, message=f"batch {epoch}")
+    return EngineAccess(repo).publish_batch(batch, appending(key, *numbers), branch=branch, message=f"batch {epoch}")
 
 
 def appending(key: str, *numbers: int) -> Callable[[Transaction], None]:
@@ -115,7 +116,7 @@ def test_a_table_that_is_gone_has_no_batches(lake: ab.Repository) -> None:
     with lake.transaction() as tx:
         tx.drop_table(CUSTOMERS)
     batch = StreamBatch(query="q", epoch=0, table=TableKey.parse(CUSTOMERS))
-    assert lake.stream_publish(batch, lambda tx: tx.create_table(CUSTOMERS, SCHEMA)) is not None
+    assert EngineAccess(lake).publish_batch(batch, lambda tx: tx.create_table(CUSTOMERS, SCHEMA)) is not None
 
 
 def test_a_batch_that_fails_is_not_published(lake: ab.Repository) -> None:
@@ -137,7 +138,7 @@ def test_finding_a_batch_costs_what_others_did_since(lake: ab.Repository) -> Non
         counted = open_with(replace(lake._context, store=store))
         batch = StreamBatch(query="q", epoch=epoch, table=TableKey.parse(key))
         # It changes nothing, so that all requests are for finding it.
-        assert counted.stream_publish(batch, lambda _: None) is None
+        assert EngineAccess(counted).publish_batch(batch, lambda _: None) is None
         return store.counts["get"]
 
     publish(lake, 0, 30)

@@ -12,6 +12,7 @@ from anabranch.errors import CommitNotFoundError, InvalidExpressionError, TableN
 from anabranch.format.arrow_dataset import ArrowDataset
 from anabranch.ids import Ref
 from anabranch.repo.repository import Repository
+from anabranch.repo.runs.engine_access import EngineAccess
 from anabranch.repo.snapshot import Snapshot
 from anabranch.suggestions import suggest
 
@@ -90,7 +91,9 @@ class _Snapshots:
         parsed = Ref.parse(ref)
         name = str(parsed)
         if name not in self._known:
-            self._known[name] = self._look_back(parsed) if parsed.back else self._repository.published_snapshot_of(name)
+            self._known[name] = (
+                self._look_back(parsed) if parsed.back else EngineAccess(self._repository).published_snapshot_of(name)
+            )
         return self._known[name]
 
     def _look_back(self, ref: Ref) -> Snapshot:

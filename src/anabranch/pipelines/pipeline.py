@@ -11,6 +11,7 @@ from anabranch.pipelines.plan import Plan
 from anabranch.pipelines.planning import plan_pipeline
 from anabranch.pipelines.project import declare_project, read_pipeline_source
 from anabranch.pipelines.selection import Selection
+from anabranch.repo.runs.engine_access import EngineAccess
 
 if TYPE_CHECKING:
     from anabranch.pipelines.backfill import Backfill, OnValue
@@ -52,7 +53,7 @@ class Pipeline(PipelineDefinition):
         """The pipeline that made a commit, by its text as it was then; its text is executed."""
         from anabranch.pipelines.reproduction import recorded_source
 
-        return cls.of_source(recorded_source(repo, repo.published_snapshot_of(ref).commit))
+        return cls.of_source(recorded_source(repo, EngineAccess(repo).published_snapshot_of(ref).commit))
 
     def plan(  # noqa: PLR0913 - all but the repository by their names
         self,
@@ -158,5 +159,5 @@ class Pipeline(PipelineDefinition):
         from anabranch.pipelines.reproduction import reproduce
         from anabranch.pipelines.running import Manner
 
-        commit = repo.published_snapshot_of(ref).commit
+        commit = EngineAccess(repo).published_snapshot_of(ref).commit
         return reproduce(self, repo, commit, branch=branch, manner=Manner(jobs=jobs, session=spark, on_step=on_step))

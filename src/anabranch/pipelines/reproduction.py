@@ -15,6 +15,7 @@ from anabranch.pipelines.selection import Selection
 from anabranch.repo.history.diff import TableDiff
 from anabranch.repo.history.lineage.provenance import PipelineRecord
 from anabranch.repo.log.entries import GraphCommit
+from anabranch.repo.runs.engine_access import EngineAccess
 from anabranch.repo.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def reproduce(
 
 def _begun(repo: "Repository", commit: GraphCommit, record: PipelineRecord) -> Snapshot:
     try:
-        return repo.published_snapshot_of(record.input or "")
+        return EngineAccess(repo).published_snapshot_of(record.input or "")
     except CommitNotFoundError:
         raise CommitNotFoundError(
             f"what the pipeline of commit {commit.graph_commit_id} read is no commit of a branch any more",

@@ -13,6 +13,7 @@ from anabranch.pipelines.graph import chosen_outputs, steps_before
 from anabranch.pipelines.incremental import find_last_builds, seen_input
 from anabranch.repo.history.lineage.provenance import PipelineRecord
 from anabranch.repo.log.entries import GraphCommit, StateId
+from anabranch.repo.runs.engine_access import EngineAccess
 from anabranch.repo.snapshot import Snapshot
 from anabranch.suggestions import suggest
 
@@ -129,7 +130,7 @@ def _changed_outputs(
     pipeline: PipelineDefinition, repo: "Repository", snapshot: Snapshot, *, since: str | None
 ) -> set[str]:
     """Return the outputs whose code or inputs are not those of their last build as of a ref, or that were not built."""
-    at = snapshot if since is None else repo.published_snapshot_of(since)
+    at = snapshot if since is None else EngineAccess(repo).published_snapshot_of(since)
     builds = find_last_builds(repo, at, pipeline=pipeline.name, outputs=list(pipeline.outputs))
     return {
         key

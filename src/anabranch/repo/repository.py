@@ -68,7 +68,7 @@ from anabranch.repo.refs.branches import BranchInfo
 from anabranch.repo.refs.resolve import Resolved, refuse_internal, require_kept, require_published, resolve
 from anabranch.repo.refs.tags import TagInfo
 from anabranch.repo.run import Run
-from anabranch.repo.runs import runs, streams
+from anabranch.repo.runs import runs
 from anabranch.repo.runs.runs import RunInfo
 from anabranch.repo.schema.apply import SchemaApplied, apply_schema, plan_on, show_schema
 from anabranch.repo.schema.desired import Desired, read_desired
@@ -203,13 +203,6 @@ class Repository:
         """
         return self._snapshot(self._resolve(ref))
 
-    def published_snapshot_of(self, ref: str) -> Snapshot:
-        """Like `snapshot_of`, but refuse a commit that was never published, which takes one more request.
-
-        The object of a commit whose writer died before publishing still exists.
-        """
-        return self._snapshot(self._resolve_published(ref))
-
     def table(self, key: str, ref: str | None = None) -> Table:
         """Return a table as a ref has it, by default the bound branch as it is now.
 
@@ -293,6 +286,9 @@ class Repository:
     def _named(self, branch: str | None) -> BranchName:
         """The branch a user names, or the bound one."""
         return self._branch if branch is None else BranchName.parse_public(branch)
+
+    def _published_snapshot(self, ref: str) -> Snapshot:
+        return self._snapshot(self._resolve_published(ref))
 
     def _resolve_published(self, ref: str) -> Resolved:
         """What a ref stands for, where something is to be built on it."""
@@ -914,21 +910,6 @@ class Repository:
             message=message,
         )
 
-    def stream_publish(
-        self,
-        batch: streams.StreamBatch,
-        change: Callable[[Transaction], None],
-        *,
-        branch: str | None = None,
-        message: str = "",
-        metadata: Mapping[str, str] | None = None,
-    ) -> GraphCommit | None:
-        """Publish a batch of a stream as one commit, once; None if it is there already, or changes nothing."""
-        spec = CommitSpec(message=checked_text(message), kind=CommitKind.LOAD, metadata=checked_metadata(metadata))
-        return streams.publish_batch(
-            self._records, self._named(branch), batch, change, spec=spec, on_published=self._on_published
-        )
-
     def settle(self, key: str, *, branch: str | None = None, force: bool = False) -> None:
         """Make a published table visible to plain Lance readers; `force` sets an external write aside."""
         target = self._named(branch)
@@ -1302,7 +1283,7 @@ class Repository:
         A target whose name ends with a format is one file; any other is a folder of files of about a million rows each,
         unless `single_file`. A file appears under its name when it is complete.
         """
-        snapshot = self.published_snapshot_of(self._ref(ref))
+        snapshot = self._published_snapshot(self._ref(ref))
         options = ExportOptions(
             format=format,
             columns=columns,
@@ -1345,15 +1326,6 @@ class Repository:
             return collect_garbage(self._records, policy, dry_run=dry_run, progress=progress or ignore_progress)
 
         return collect() if dry_run else freeing_space(self._context, collect)
-
-    @contextmanager
-    def working(self, *, since: float | None = None) -> Iterator[None]:
-        """Keep garbage collection from files that are written here and published later, maybe by another process.
-
-        `since` is when they were begun to be written, in seconds of the wall clock.
-        """
-        with self._context.leases.working(since=since):
-            yield
 
     def storage_report(
         self,

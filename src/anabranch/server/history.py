@@ -12,6 +12,7 @@ from anabranch.ids import MAIN, CommitId, TableKey
 from anabranch.repo.history.diff import RowChange, TableDiff
 from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.refs.tags import TagInfo
+from anabranch.repo.runs.engine_access import EngineAccess
 from anabranch.repo.write.pull import TableDrift
 from anabranch.server.access import DEFAULT_BRANCH
 from anabranch.server.branches import OpenBranch, moment
@@ -119,7 +120,7 @@ def list_commits(branch: OpenBranch, *, limit: int, before: str | None, table: T
 
 def get_commit(branch: OpenBranch, commit_id: str) -> Commit:
     """A commit of the branch, or of main."""
-    found = branch.repository.published_snapshot_of(str(CommitId.parse(commit_id))).commit
+    found = EngineAccess(branch.repository).published_snapshot_of(str(CommitId.parse(commit_id))).commit
     if not is_visible(branch, found):
         raise CommitNotFoundError(f"commit {commit_id} was made on another branch", hint="list this branch's commits")
     return _commit(found)

@@ -5,6 +5,7 @@ from datetime import datetime
 from anabranch.errors import CommitNotFoundError, InvalidNameError, TagNotFoundError
 from anabranch.ids import MAIN, CommitId, TagName
 from anabranch.repo.log.entries import GraphCommit
+from anabranch.repo.runs.engine_access import EngineAccess
 from anabranch.repo.snapshot import Snapshot
 from anabranch.server.branches import OpenBranch
 
@@ -19,7 +20,7 @@ def snapshot_at(branch: OpenBranch, at: str | None) -> Snapshot:
     commit_id = _find_commit_id(branch, at)
     if commit_id is None:
         return repository.snapshot_of(f"{branch.name}@{{{at}}}")
-    snapshot = repository.published_snapshot_of(commit_id)
+    snapshot = EngineAccess(repository).published_snapshot_of(commit_id)
     if not is_visible(branch, snapshot.commit):
         raise CommitNotFoundError(
             f"commit {commit_id} was made on another branch", hint="list the commits of this branch"

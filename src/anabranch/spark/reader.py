@@ -11,6 +11,7 @@ from anabranch.errors import TableNotFoundError
 from anabranch.format.splits import Selection, Split, plan_splits, read_split
 from anabranch.format.staging import Pin
 from anabranch.repo.repository import Repository
+from anabranch.repo.runs.engine_access import EngineAccess
 from anabranch.spark.options import ReadOptions
 from anabranch.spark.types import as_shown, shown_columns
 from anabranch.suggestions import suggest
@@ -22,7 +23,7 @@ def find_pin(reading: ReadOptions, repository: Repository) -> Pin:
     """Return the version to read: the given one, else that of the table at the ref."""
     if reading.pin is not None:
         return reading.pin
-    snapshot = repository.published_snapshot_of(reading.ref)
+    snapshot = EngineAccess(repository).published_snapshot_of(reading.ref)
     key = reading.place.key
     if key not in snapshot:
         hint = suggest(key, snapshot, "list its tables to see which exist")

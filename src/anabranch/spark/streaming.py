@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 from anabranch.errors import InvalidInputError
 from anabranch.ids import TableKey
 from anabranch.repo.repository import Repository
+from anabranch.repo.runs.engine_access import EngineAccess
 from anabranch.repo.runs.streams import StreamBatch
 from anabranch.spark.options import OpenRepository, WriteOptions
 from anabranch.spark.writer import PreparedTable, refuse_overwriting_upsert
@@ -69,7 +70,7 @@ class StreamCommitWriter(DataSourceStreamArrowWriter):
         if not written or not (fragments or self._is_overwrite or written[0].table.draft.origin is None):
             return  # no rows: nothing to publish, and nothing to look up
         options, first = self._options, written[0]
-        self._open().stream_publish(
+        EngineAccess(self._open()).publish_batch(
             StreamBatch(query=first.query, epoch=batchId, table=TableKey.parse(options.place.key)),
             lambda tx: first.table.take_in(tx, fragments),
             branch=options.branch,

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from anabranch.errors import InvalidNameError
 from anabranch.repo.repository import Repository
+from anabranch.repo.runs.engine_access import EngineAccess
 from anabranch.spark.options import FORMAT, pinned_options
 from anabranch.spark.session import get_session
 
@@ -16,7 +17,7 @@ __all__ = ["register_tables"]
 def register_tables(session: "SparkSession", repository: Repository, *, ref: str | None = None) -> list[str]:
     """Make a temporary view `bucket__table` of every table, all as one snapshot has them; return their names."""
     spark = get_session(session, repo=repository, catalog=None)
-    snapshot = repository.published_snapshot_of(ref or repository.branch)
+    snapshot = EngineAccess(repository).published_snapshot_of(ref or repository.branch)
     names = {key: key.replace(".", "__") for key in snapshot}
     _refuse_equal(names)
     for key, name in names.items():

@@ -14,6 +14,7 @@ from anabranch.format import staging
 from anabranch.format.staging import Pin, WrittenFragment
 from anabranch.format.staging.incoming import fit_rows
 from anabranch.repo.repository import Repository
+from anabranch.repo.runs.engine_access import EngineAccess
 from anabranch.repo.transaction import Transaction, table_writes
 from anabranch.repo.write.homes import check_primary_key
 from anabranch.repo.write.staged_table import StagedTable
@@ -35,7 +36,7 @@ class FragmentWriter:
 
     def write(self, batches: Iterator[pa.RecordBatch], repository: Repository) -> tuple[str, ...]:
         """Write rows into the table's folder; return the fragments as text."""
-        with repository.working(since=self.prepared_at):
+        with EngineAccess(repository).keep_files(since=self.prepared_at):
             written = staging.write_fragments(self.pin, self.fitted(batches), for_overwrite=self.is_overwrite)
         return tuple(fragment.to_json() for fragment in written)
 

@@ -9,6 +9,7 @@ import pytest
 import anabranch as ab
 from anabranch.errors import AnabranchError
 from anabranch.repo.repository import Repository
+from anabranch.repo.runs.engine_access import EngineAccess
 from tests.moulds import Cast
 from tests.repo.conftest import CUSTOMERS, ORDERS, another, append, fill_lake, ids, nothing_changes, table
 from tests.repo.gc.needed import find_unreachable
@@ -79,7 +80,7 @@ READS: dict[str, Ask] = {
     "a version": lambda gone: gone.repo.snapshot_of("main@v3"),
     "a time": lambda gone: gone.repo.snapshot_of(f"main@{{{gone.at}}}"),
     "a number": lambda gone: gone.repo.snapshot_at_version(3),
-    "a published commit": lambda gone: gone.repo.published_snapshot_of(gone.commits[0]),
+    "a published commit": lambda gone: EngineAccess(gone.repo).published_snapshot_of(gone.commits[0]),
     "a version of a branch": lambda gone: gone.repo.snapshot_of("dev@v2"),
     "a version of a live branch": lambda gone: gone.repo.snapshot_of("view@v2"),
     "a version of a deleted branch": lambda gone: gone.repo.snapshot_of("gone@v2"),

@@ -21,6 +21,7 @@ from anabranch.ids import MAIN, TableKey
 from anabranch.repo.history.comparer import Choice
 from anabranch.repo.io.values import LoadMode, LoadReport, OnDuplicate
 from anabranch.repo.repository import Repository
+from anabranch.repo.runs.engine_access import EngineAccess
 from anabranch.repo.snapshot import Table
 from anabranch.server.access import DEFAULT_BRANCH
 from anabranch.server.attempts import JOB_ID, find_commit_of_job
@@ -200,7 +201,7 @@ def _mode_of(request: ImportRequest, table: Table) -> LoadMode:
 
 
 def _rows_at(repository: Repository, commit_id: str, key: TableKey) -> int:
-    return repository.published_snapshot_of(commit_id)[str(key)].count_rows()
+    return EngineAccess(repository).published_snapshot_of(commit_id)[str(key)].count_rows()
 
 
 def _warnings(loaded: LoadReport) -> list[str]:

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from anabranch.errors import TableNotFoundError
+from anabranch.repo.runs.engine_access import EngineAccess
 from anabranch.repo.snapshot import Snapshot, Table
 from anabranch.spark.gateway import alterations
 from anabranch.spark.gateway.definitions import PRIMARY_KEY, described_schema, parse_definition, properties_of
@@ -19,7 +20,7 @@ __all__ = ["alter_table", "create_table", "drop_table", "list_tables", "load_tab
 
 def list_tables(request: Request) -> dict[str, Any]:
     """Answer the keys of all tables of a branch."""
-    return {"tables": list(request.repository.published_snapshot_of(request["branch"]))}
+    return {"tables": list(EngineAccess(request.repository).published_snapshot_of(request["branch"]))}
 
 
 def load_table(request: Request) -> dict[str, Any]:
@@ -30,7 +31,7 @@ def load_table(request: Request) -> dict[str, Any]:
     """
     name = name_of(request)
     commits = request.get("commits", {})
-    snapshot = request.repository.published_snapshot_of(commits.get(name.ref, name.ref))
+    snapshot = EngineAccess(request.repository).published_snapshot_of(commits.get(name.ref, name.ref))
     if str(name.key) not in snapshot:
         hint = suggest(str(name.key), snapshot, "list the tables with SHOW TABLES")
         raise TableNotFoundError(f"there is no table '{name.key}' in '{name.ref}'", hint=hint)

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 
 from anabranch.errors import InvalidInputError, InvalidNameError, TableNotFoundError
 from anabranch.ids import TableKey
+from anabranch.repo.runs.engine_access import EngineAccess
 from anabranch.spark.gateway.requests import Request
 
 __all__ = ["METADATA_TABLES", "TableName", "branch_of", "name_of", "new_name_of", "parse_name"]
@@ -48,7 +49,7 @@ def _full_parts(request: Request) -> list[str]:
     parts, namespace = request["parts"], request.get("namespace", [])
     if len(namespace) == 1 and len(parts) in (2, 3) and _is_selector(parts[-1]) and _is_selector(parts[1]):
         key = ".".join(parts[:2])
-        if key not in request.repository.published_snapshot_of(request["branch"]):
+        if key not in EngineAccess(request.repository).published_snapshot_of(request["branch"]):
             return [*namespace, *parts]
     return list(parts)
 

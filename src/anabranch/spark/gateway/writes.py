@@ -20,6 +20,7 @@ from anabranch.errors import BusyError, InvalidExpressionError, InvalidInputErro
 from anabranch.format import staging
 from anabranch.format.staging import Addresses, Pin, WrittenFragment
 from anabranch.repo.repository import Repository
+from anabranch.repo.runs.engine_access import EngineAccess
 from anabranch.repo.runs.streams import StreamBatch
 from anabranch.repo.transaction import Transaction, table_writes
 from anabranch.repo.write.staged_table import StagedTable, WrittenChange
@@ -141,7 +142,7 @@ def write_moved(request: Request) -> dict[str, Any]:
     """
     writer, keys = _writer_from_json(request["writer"], request.storage_options), request["primary_key"]
     moved = _MovedRows(writer=writer, keys=keys, gone=BitMap64())
-    with request.repository.working(since=writer.prepared_at):
+    with EngineAccess(request.repository).keep_files(since=writer.prepared_at):
         written = staging.write_moved_rows(writer.pin, moved.read(iter(request.read_rows())))
     return {
         "moved": [fragment.to_json() for fragment in written],
@@ -177,7 +178,7 @@ def commit_batch(request: Request) -> dict[str, Any]:
     write = _WRITES.get(request["write"])
     fragments, table = _fresh(request["tasks"]), write.table
     if fragments or table.writer.is_overwrite:
-        write.repository.stream_publish(
+        EngineAccess(write.repository).publish_batch(
             StreamBatch(query=request["query"], epoch=request["epoch"], table=table.draft.key),
             lambda tx: table.take_in(tx, fragments),
             branch=write.branch,
@@ -198,7 +199,7 @@ def delete_where(request: Request) -> dict[str, Any]:
     """Delete the rows that filters match without a job, where Lance can decide it alone; answer whether it could."""
     name = name_of(request)
     branch, key = branch_of(name), str(name.key)
-    snapshot = request.repository.published_snapshot_of(branch)
+    snapshot = EngineAccess(request.repository).published_snapshot_of(branch)
     where = _exact(request["filters"], snapshot[key].schema)
     if where is None or request.get("dry_run"):
         return {"can_delete": where is not None}

@@ -1,0 +1,71 @@
+"""What Spark, DuckDB, pipelines and the service need of a repository and its users do not."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Protocol
+
+from anabranch.ids import BranchName
+from anabranch.repo.log.arguments import checked_metadata, checked_text
+from anabranch.repo.log.config import RepoConfig
+from anabranch.repo.log.entries import CommitKind, GraphCommit
+from anabranch.repo.log.making import CommitSpec
+from anabranch.repo.log.store import RepoStore
+from anabranch.repo.runs.streams import StreamBatch, publish_batch
+from anabranch.repo.snapshot import Snapshot
+from anabranch.repo.transaction import Transaction
+from anabranch.repo.write.publish import Published
+
+__all__ = ["EngineAccess"]
+
+
+class _Repository(Protocol):
+    """The part of a repository that is needed here. It is private to the package."""
+
+    _context: RepoConfig
+    _records: RepoStore
+
+    def _named(self, branch: str | None) -> BranchName: ...
+
+    def _on_published(self, published: Published) -> None: ...
+
+    def _published_snapshot(self, ref: str) -> Snapshot: ...
+
+
+class EngineAccess:
+    """The operations of a repository for engines that read and write its tables themselves."""
+
+    def __init__(self, repository: _Repository) -> None:
+        self._repository = repository
+
+    def published_snapshot_of(self, ref: str) -> Snapshot:
+        """Return the state of a ref like `Repository.snapshot_of`, but refuse a commit that was never published.
+
+        The object of a commit whose writer died before publishing still exists. The check takes one more request.
+        """
+        return self._repository._published_snapshot(ref)
+
+    @contextmanager
+    def keep_files(self, *, since: float | None = None) -> Iterator[None]:
+        """Keep garbage collection from files that are written here and published later, maybe by another process.
+
+        `since` is when the first of them was written, in seconds of the wall clock.
+        """
+        with self._repository._context.leases.working(since=since):
+            yield
+
+    def publish_batch(
+        self,
+        batch: StreamBatch,
+        change: Callable[[Transaction], None],
+        *,
+        branch: str | None = None,
+        message: str = "",
+        metadata: Mapping[str, str] | None = None,
+    ) -> GraphCommit | None:
+        """Publish a batch of a stream once, as one commit. Return None if it was published or changes nothing."""
+        spec = CommitSpec(message=checked_text(message), kind=CommitKind.LOAD, metadata=checked_metadata(metadata))
+        repository = self._repository
+        target = repository._named(branch)
+        return publish_batch(
+            repository._records, target, batch, change, spec=spec, on_published=repository._on_published
+        )
