@@ -328,7 +328,7 @@ def test_bad_schemas_of_new_tables_are_refused(lake: ab.Repository) -> None:
     def create(schema: Any, **options: Any) -> Change:
         return lambda tx: tx.create_table("s.new", schema, **options)
 
-    refuse(lake, create({"id": "int64"}), InvalidInputError, "'dict'", "pyarrow.Schema")
+    refuse(lake, create({"id": "int64"}), InvalidInputError, "{'id': 'int64'} (dict)", "pyarrow.Schema")
     refuse(lake, create(pa.schema([("a", pa.int64()), ("a", pa.string())])), InvalidInputError, "'a'")
     refuse(lake, create(SCHEMA, primary_key=["nope"]), SchemaMismatchError, "'nope'", "the columns are id, v")
     refuse(lake, create(SCHEMA, primary_key="id"), InvalidInputError, "'id'", "['id']")

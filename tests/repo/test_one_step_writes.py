@@ -207,3 +207,21 @@ def test_a_one_step_write_is_tried_again_after_a_conflict(lake: ab.Repository) -
     data = Rows(lake, conflicts=2)
     assert lake.overwrite(ORDERS, data) is not None
     assert (data.reads, ids(lake), len(lake.list_commits())) == (3, [9], 5)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda repo, wrong: repo.compact(target_rows_per_fragment=wrong),
+        lambda repo, wrong: repo.index(ORDERS, wrong),
+        lambda repo, wrong: repo.load("s.new", [{"id": 1}], primary_key=wrong),
+        lambda repo, wrong: repo.schema_apply(wrong),
+        lambda repo, wrong: repo.transact(lambda tx: tx.annotate(ORDERS, wrong)),
+        lambda repo, wrong: repo.transact(lambda tx: tx.annotate(ORDERS, {}, columns=wrong)),
+        lambda repo, wrong: repo.transact(lambda tx: tx.create_table("s.new", wrong)),
+    ],
+    ids=["compact", "index", "load", "schema_apply", "annotate", "annotate columns", "create_table"],
+)
+def test_a_wrong_type_is_refused_with_its_value(lake: ab.Repository, use: Any) -> None:
+    with nothing_changes(lake), pytest.raises(InvalidInputError, match=r"7\.5"):
+        use(lake, 7.5)

@@ -270,5 +270,5 @@ def test_a_schema_that_holds_itself_is_refused() -> None:
 
 @pytest.mark.parametrize("desired", [None, 7, ["tables"], b"tables: {}"])
 def test_only_text_paths_and_dicts_are_schemas(repo: ab.Repository, desired: Any) -> None:
-    with pytest.raises(InvalidInputError, match="a schema cannot be read from"):
+    with pytest.raises(InvalidInputError, match="cannot read a schema from"):
         repo.schema_plan(desired)

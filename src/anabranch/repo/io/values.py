@@ -11,6 +11,7 @@ from anabranch.errors import InvalidInputError
 from anabranch.files.finding import SourceFile
 from anabranch.files.records import BadRecord
 from anabranch.files.rows import Reading
+from anabranch.format.arguments import require_names
 from anabranch.format.staging import Pin, WrittenFragment
 from anabranch.repo.history.comparer import Choice
 from anabranch.repo.log.entries import GraphCommit
@@ -233,4 +234,6 @@ def checked_key(given: Sequence[str] | None) -> tuple[str, ...] | None:
     """Return the columns of a primary key as a tuple. Raise InvalidInputError for a plain string."""
     if isinstance(given, str):
         raise InvalidInputError(f"primary_key must be a list, got {given!r}", hint=f"pass primary_key=[{given!r}]")
+    if given is not None:
+        require_names(given)
     return None if given is None else tuple(given)

@@ -51,7 +51,7 @@ def read_desired(desired: Desired, *, storage_options: Mapping[str, str]) -> Sch
     if isinstance(desired, Mapping):
         return _read(read_values(desired))
     raise InvalidInputError(
-        f"a schema cannot be read from {type(desired).__name__!r}", hint="pass YAML text, a path, or a dict"
+        f"cannot read a schema from {desired!r} ({type(desired).__name__})", hint="pass YAML text, a path, or a dict"
     )
 
 

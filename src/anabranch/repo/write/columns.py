@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from anabranch.errors import InvalidExpressionError, InvalidInputError
 from anabranch.format import staging
+from anabranch.format.arguments import checked_number
 from anabranch.format.staging import (
     ColumnChange,
     IndexKind,
@@ -82,6 +83,7 @@ def set_primary_key(draft: StagedTable, columns: Sequence[str]) -> StagedTable:
 def index_column(
     draft: StagedTable, column: str, *, kind: str, name: str | None = None, vector: VectorOptions | None = None
 ) -> StagedTable:
+    require_names([column])
     staged = staging.index(draft.pin, column, IndexKind.parse(kind), name=name, vector=vector)
     return _after(draft, "index", staged)
 
@@ -92,6 +94,7 @@ def drop_index(draft: StagedTable, name: str) -> StagedTable:
 
 def compact(draft: StagedTable, *, target_rows_per_fragment: int, rewriter: Rewriter | None = None) -> StagedTable:
     """The rows stay, so that it means the same on any other version."""
+    checked_number(target_rows_per_fragment, "target_rows_per_fragment", hint="pass a number of rows")
 
     def compacted(pin: Pin) -> Pin:
         if rewriter is None:
@@ -104,7 +107,9 @@ def compact(draft: StagedTable, *, target_rows_per_fragment: int, rewriter: Rewr
 
 
 def annotate(draft: StagedTable, notes: Notes, *, columns: Mapping[str, Notes]) -> StagedTable:
+    _require_mapping(columns)
     for given in (notes, *columns.values()):
+        _require_mapping(given)
         _require_notes(given)
     return _after(draft, "annotate", staging.annotate(draft.pin, notes, columns=columns))
 
@@ -128,6 +133,11 @@ def require_expressions(given: object) -> None:
 def _require_changes(given: object) -> None:
     if not isinstance(given, Sequence) or not all(isinstance(change, ColumnChange) for change in given):
         raise InvalidInputError(f"{given!r} is not a list of column changes", hint="give a list of ColumnChange")
+
+
+def _require_mapping(given: object) -> None:
+    if not isinstance(given, Mapping):
+        raise InvalidInputError(f"{given!r} is not a mapping of notes", hint="pass a dict such as {'owner': 'ada'}")
 
 
 def _require_notes(given: Any) -> None:

@@ -92,7 +92,9 @@ def draft_new(
     `taken` are the folders of other tables, for example of one that was renamed and has kept its folder.
     """
     if not isinstance(schema, pa.Schema):
-        raise InvalidInputError(f"the schema of '{key}' is a {type(schema).__name__!r}", hint="give a pyarrow.Schema")
+        raise InvalidInputError(
+            f"the schema of '{key}' is {schema!r} ({type(schema).__name__})", hint="pass a pyarrow.Schema"
+        )
     check_primary_key(key, schema, primary_key)
     dataset = f"{key.bucket}/{key.table}.lance"
     if dataset in taken:
