@@ -80,6 +80,15 @@ def test_merge_takes_the_target_as_second_argument(dev: ab.Repository) -> None:
     assert (ids(dev.snapshot_of("other")), ids(dev.snapshot_of("main"))) == ([1, 2, 3, 4], [1, 2, 3])
 
 
+def test_reset_rebase_and_tags_take_a_ref_as_second_argument(dev: ab.Repository) -> None:
+    append(dev, 9)
+    assert len(dev.rebase("dev", "main")) == 1
+    assert ids(dev.snapshot_of("dev")) == [1, 2, 3, 4, 9]
+    dev.reset("dev", "main~1")
+    assert ids(dev.snapshot_of("dev")) == [1, 2, 3]
+    assert dev.tag_create("v1", "dev").commit_id == dev.head_commit_id_for_branch("dev")
+
+
 def test_creating_a_branch_makes_one_object(lake: ab.Repository) -> None:
     before = set(objects(lake))
     lake.branch_create("dev")

@@ -684,7 +684,7 @@ class Repository:
         """List what main did since the branch took its copies, table by table."""
         return list(pull.branch_drift(self._records, BranchName.parse_public(name)))
 
-    def tag_create(self, name: str, *, ref: str | None = None, description: str = "") -> TagInfo:
+    def tag_create(self, name: str, ref: str | None = None, *, description: str = "") -> TagInfo:
         """Name the commit that a ref stands for; by default the newest of the bound branch.
 
         >>> tag = repo.tag_create("v1.0", description="the first orders")
@@ -711,7 +711,7 @@ class Repository:
         """Delete a tag; its commit stays."""
         tags.delete_tag(self._records, TagName.parse(name))
 
-    def reset(self, branch: str, *, to: str) -> None:
+    def reset(self, branch: str, to: str) -> None:
         """Put a branch on what a ref stands for. Nothing is lost: the reflog has where it was."""
         name = BranchName.parse_public(branch)
         self._on_moved(reflog.reset_branch(self._records, name, self._resolve_published(to)))
@@ -1137,7 +1137,7 @@ class Repository:
         return self._pick(cherry_pick.cherry_pick, commit, message, combiner)
 
     def rebase(
-        self, branch: str, *, onto: str, strategy: str = Strategy.FAIL, resolvers: Resolvers | None = None
+        self, branch: str, onto: str, *, strategy: str = Strategy.FAIL, resolvers: Resolvers | None = None
     ) -> Listing[GraphCommit]:
         """Put a branch's own commits on top of another state, all at once. Return the new commits, oldest first.
 
