@@ -62,6 +62,10 @@ class LocalFolderStore(ObstoreBackedStore):
                 return file.read()
         except IsADirectoryError:
             raise FileNotFoundError(path) from None  # a folder is not an object
+        except NotADirectoryError:
+            if self._is_missing_folder:
+                raise FileNotFoundError(path) from None  # the root of the store is a file
+            raise
 
     def put(self, path: str, data: bytes, *, durable: bool = True) -> None:
         self._make_root()

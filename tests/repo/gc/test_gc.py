@@ -174,11 +174,13 @@ def test_dead_run_is_ended_and_a_live_one_is_kept(lake: Repository) -> None:
 def test_unpublished_work_goes(lake: Repository) -> None:
     tx = lake.transaction()
     tx.append(ORDERS, table(4))
+    assert len(tx[ORDERS]) == 4  # a read stages the rows
     tx.create_table("in_c_sales.never", SCHEMA)
     tx._close()
     lake.branch_create("dev")
     forked = lake.transaction("dev")
     forked.append(CUSTOMERS, table(30))
+    assert 30 in forked[CUSTOMERS].to_arrow()["id"].to_pylist()
     forked._close()
     record = lake._records.commits.get(lake.head_commit_id_for_branch("main"))
     lost = replace(record, commit=replace(record.commit, graph_commit_id=lake._context.new_id()))
