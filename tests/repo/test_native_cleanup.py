@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from itertools import count
 from typing import Any
 
 import pytest
@@ -18,11 +19,11 @@ def clean_natively(repo: ab.Repository) -> None:
     raw(repo).cleanup_old_versions(timedelta(0), delete_unverified=True, error_if_tagged_old_versions=False)
 
 
-def later(repo: ab.Repository, minutes: float) -> ab.Repository:
-    """The same repository, some minutes later by its clock."""
-    clock = repo._context.clock
-    shift = int(minutes * 60 * 1_000_000)
-    return open_with(replace(repo._context, clock=lambda: clock() + shift, clock_tolerance=None))
+def slowly(repo: ab.Repository, minutes: float) -> ab.Repository:
+    """The same repository, whose clock goes forward by some minutes each time that it is read."""
+    clock, passed = repo._context.clock, count(1)
+    step = int(minutes * 60 * 1_000_000)
+    return open_with(replace(repo._context, clock=lambda: clock() + next(passed) * step, clock_tolerance=None))
 
 
 def publish_a_run(repo: ab.Repository, between: Callable[[], None]) -> None:
@@ -35,6 +36,7 @@ def publish_a_run(repo: ab.Repository, between: Callable[[], None]) -> None:
 def publish_a_transaction(repo: ab.Repository, between: Callable[[], None]) -> None:
     with repo.transaction() as tx:
         tx.append(ORDERS, table(4))
+        assert len(tx[ORDERS]) == 4  # a read stages the rows
         between()
 
 
@@ -42,7 +44,7 @@ def publish_a_transaction(repo: ab.Repository, between: Callable[[], None]) -> N
 def test_change_whose_files_native_cleanup_removed_is_not_published(
     lake: ab.Repository, publish: Callable[[ab.Repository, Callable[[], None]], None]
 ) -> None:
-    repo = later(lake, 10)
+    repo = slowly(lake, 10)
     with pytest.raises(DamagedFileError, match=f"files of the change to '{ORDERS}' are gone"):
         publish(repo, lambda: clean_natively(lake))
     assert ids(another(lake)) == [1, 2, 3]
@@ -54,7 +56,7 @@ def test_change_whose_files_native_cleanup_removed_is_not_published(
 def test_old_change_whose_files_are_there_is_published(
     lake: ab.Repository, publish: Callable[[ab.Repository, Callable[[], None]], None]
 ) -> None:
-    publish(later(lake, 10), lambda: None)
+    publish(slowly(lake, 10), lambda: None)
     assert ids(another(lake)) == [1, 2, 3, 4]
 
 
