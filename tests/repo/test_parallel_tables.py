@@ -1,5 +1,6 @@
 """Work on many tables of one transaction: their requests are sent at the same time."""
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -113,6 +114,14 @@ def test_failed_write_stays_recorded_so_that_the_commit_fails(lake: ab.Repositor
     with pytest.raises(LinkError):
         tx.commit()
     assert lake.head_commit_id_for_branch("main") == head
+
+
+def test_append_without_rows_changes_nothing(lake: ab.Repository) -> None:
+    tx = lake.transaction(message="m")
+    tx.append(KEYS[0], rows())
+    tx.upsert(KEYS[1], rows())
+    del tx  # a ResourceWarning about lost changes would fail the test
+    gc.collect()
 
 
 def test_transaction_reads_its_own_rows(lake: ab.Repository) -> None:

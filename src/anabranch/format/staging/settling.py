@@ -94,7 +94,7 @@ class PreparedSettle:
 
     `path` is relative to the dataset's root and `data` is what to put there. There is nothing to put if the version
     `is_settled` already; `number` is then its ordinary number. A version that `is_restore` makes concurrent native
-    writers fail instead of rebase.
+    writers fail instead of rebase. `staged` is the manifest of the version.
     """
 
     home: Home
@@ -104,6 +104,7 @@ class PreparedSettle:
     expected_head: int
     properties: Mapping[str, str]
     made: SettledManifest | None = field(default=None, repr=False)
+    staged: bytes = field(default=b"", repr=False)
 
     @property
     def data(self) -> bytes:
@@ -129,7 +130,7 @@ class PreparedSettle:
         """
         if self.made is None:
             return (join_uri(self.home.root, self.path),)
-        found = _new_files(self.home, self.made, _read_staged(self.home, self.version), self.version)
+        found = _new_files(self.home, self.made, self.staged, self.version)
         # Lance writes the first version of a table, and nothing refers to it until the second one is settled.
         return (join_uri(self.home.root, _path(self.home, 1)), *found) if self.number == 2 else found
 
@@ -158,8 +159,9 @@ def prepare_settle(
     )
     if _shows(before, version) and _SET_ASIDE not in properties:
         return prepared
-    made = _settled_manifest(home, before, _read_staged(home, version), prepared)
-    return replace(prepared, number=made.number, path=_path(home, made.number), made=made)
+    staged = _read_staged(home, version)
+    made = _settled_manifest(home, before, staged, prepared)
+    return replace(prepared, number=made.number, path=_path(home, made.number), made=made, staged=staged)
 
 
 def _settled_manifest(home: Home, before: "_Version", staged: bytes, prepared: PreparedSettle) -> SettledManifest:

@@ -121,7 +121,9 @@ class WriteSet:
         return isinstance(rows, pa.Table) and rows.nbytes <= _SMALL_BYTES
 
     def record(self, key: TableKey, rows: pa.Table, stage: StageRows) -> None:
-        """Record a change of rows. The caller has checked that they fit the table."""
+        """Record a change of rows, unless there are none. The caller has checked that they fit the table."""
+        if not len(rows):
+            return
         self._recorded.setdefault(key, []).append(stage)
         self._recorded_bytes += rows.nbytes
         if self._recorded_bytes > _RECORDED_BYTES:
