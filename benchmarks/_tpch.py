@@ -5,16 +5,15 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-import pyarrow.parquet as pq
 from _comparison import Finding, medians, take_turns
 from pyspark.sql import SparkSession
 
-import anabranch as ab
-
 sys.path.append(str(Path(__file__).parent.parent))
-from tests.spark.tpch import KEYS, QUERIES, find_generator, generate
+from tests.spark.tpch import KEYS, QUERIES
+from tests.spark.tpch.answers import find_different, run_on_duckdb, run_on_spark
+from tests.spark.tpch.lake import BUCKET, Lake, make_lake
 
-__all__ = ["AGGREGATES", "BUCKET", "LAKE", "SIDES", "compare_queries", "make_tables"]
+__all__ = ["AGGREGATES", "BUCKET", "LAKE", "SIDES", "check_answers", "compare_queries", "make_tables"]
 
 AGGREGATES = {
     "9 columns": (
@@ -23,32 +22,39 @@ AGGREGATES = {
     ),
     "2 columns": "SELECT l_returnflag, sum(l_extendedprice) FROM lineitem GROUP BY l_returnflag",
 }
-BUCKET = "tpch"
 LAKE = "tpch_lake"
 # Where Spark finds the tables of each side by their plain names.
 SIDES = {"lake": f"{LAKE}.{BUCKET}", "parquet": "spark_catalog.tpch_parquet"}
 MOST_OF_MEAN, MOST_OF_QUERY, MOST_OF_AGGREGATE = "at most 0.95x", "at most 1.4x", "at most 1.0x"
 
 
-def make_tables(spark: SparkSession, folder: Path, *, scale: float) -> ab.Repository:
-    """Make the tables of both sides; return the repository of ours."""
-    generator = find_generator()
-    if generator is None:
-        raise SystemExit("tpchgen-cli is not installed: pip install tpchgen-cli")
-    files = folder / "tpch"
-    generate(generator, files, scale)
-    repo = ab.init(folder / "tpch-lake", actor="bench")
-    ab.spark_session(repo, catalog=LAKE)
-    with repo.transaction(message="load") as tx:
-        for name, key in KEYS.items():
-            rows = pq.ParquetFile(files / f"{name}.parquet")
-            tx.create_table(f"{BUCKET}.{name}", rows.schema_arrow, primary_key=key)
-            tx.append(f"{BUCKET}.{name}", pq.read_table(files / f"{name}.parquet"))
+def make_tables(spark: SparkSession, folder: Path, *, scale: float) -> Lake:
+    """Make the tables of both sides."""
+    lake = make_lake(folder / "tpch", catalog=LAKE, scale=scale)
     spark.sql(f"CREATE DATABASE {SIDES['parquet']} LOCATION '{folder / 'tpch-database'}'")
     for name in KEYS:
-        location = files / f"{name}.parquet"
+        location = lake.parquet / "main" / f"{name}.parquet"
         spark.sql(f"CREATE TABLE {SIDES['parquet']}.{name} USING parquet LOCATION '{location}'")
-    return repo
+    return lake
+
+
+def check_answers(spark: SparkSession, lake: Lake) -> None:
+    """Compare the answers on main, on the branch and on an earlier version with those of parquet and of DuckDB."""
+    on_main = run_on_duckdb(lake.parquet / "main")
+    on_branch = run_on_duckdb(lake.parquet / "dev")
+    if len(find_different(on_branch, on_main)) <= len(QUERIES) // 2:
+        raise SystemExit("the changes of the branch do not show in the answers: this check would prove little")
+    for state, source, expected in (
+        ("parquet of main", lake.in_parquet_of_main, on_main),
+        ("parquet of the branch", lake.in_parquet_of_branch, on_branch),
+        ("main", lake.on_main, on_main),
+        ("the branch", lake.on_branch, on_branch),
+        ("VERSION AS OF", lake.before_change, on_main),
+    ):
+        different = find_different(run_on_spark(spark, source, at_once=1), expected)
+        if different:
+            raise SystemExit(f"{state} is not answered as DuckDB answers it: {', '.join(different)}")
+        sys.stderr.write(f"{state}: {len(expected)} of {len(QUERIES)} queries are answered as DuckDB answers them\n")
 
 
 def compare_queries(spark: SparkSession, *, rounds: int, warm_up: int, only: Sequence[str] = ()) -> list[Finding]:
