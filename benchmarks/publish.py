@@ -317,8 +317,8 @@ def append_to_delta(path: Path) -> Callable[[], None]:
 def make_repository(path: Path) -> tuple[Repository, AcknowledgingStore]:
     """Make a repository with one empty table. Return it and the store that it writes to."""
     made = ab.init(path, actor="bench", durability="none")
-    store = AcknowledgingStore(made._context.store)
-    repo = Repository(replace(made._context, store=store), engines=made._engines)
+    store = AcknowledgingStore(made._config.store)
+    repo = Repository(replace(made._config, store=store), engines=made._engines)
     with repo.transaction(message="first") as tx:
         tx.create_table("bench.orders", SCHEMA)
     return repo, store
@@ -336,9 +336,9 @@ def add_commits(repo: Repository, *, tables: int, until: int) -> None:
 def publish_all(repo: Repository, many: list[Changes]) -> None:
     """Make real commits of table entries that point to nothing: here no table is opened."""
     spec = CommitSpec(message="nightly load", kind=CommitKind.LOAD, metadata={})
-    head = repo._records.heads.get(BranchName(MAIN))
+    head = repo._repo_store.heads.get(BranchName(MAIN))
     for changes in many:
-        head = put_commit(repo._records, expected=head, changes=changes, spec=spec, rebase=refuse_rebase).entry
+        head = put_commit(repo._repo_store, expected=head, changes=changes, spec=spec, rebase=refuse_rebase).entry
 
 
 def refuse_rebase(head: LogEntry) -> Changes:

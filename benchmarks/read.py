@@ -16,7 +16,7 @@ import pyarrow as pa
 from _comparison import Finding, medians, take_turns, to_section, working_folder, write_section
 
 import anabranch as ab
-from anabranch.format.staging import IndexKind, Pin, index
+from anabranch.format.staging import IndexKind, VersionRef, index
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.history.entities import EntityChange
 from anabranch.repo.log.entries import Changes, CommitKind, LogEntry
@@ -186,10 +186,10 @@ def index_key(repo: Repository) -> None:
     """Build an index on the key, and commit it: version 3."""
     key = TableKey.parse(KEY)
     entry = repo.snapshot().entries[key]
-    indexed = index(Pin(home=repo._context.home_of(entry), version=entry.version), "id", IndexKind.BTREE)
+    indexed = index(VersionRef(home=repo._config.home_of(entry), version=entry.version), "id", IndexKind.BTREE)
     publish(
-        repo._records,
-        expected=repo._records.heads.get(BranchName(MAIN)),
+        repo._repo_store,
+        expected=repo._repo_store.heads.get(BranchName(MAIN)),
         changes={key: replace(entry, version=indexed.version)},
         spec=CommitSpec(message="index", kind=CommitKind.CHANGE, metadata={}),
         rebase=refuse_rebase,

@@ -8,5 +8,5 @@ from anabranch.repo.repository import Engines, Repository
 __all__ = ["open_with"]
 
 
-def open_with(context: RepoConfig, *, branch: str = MAIN, engines: Engines = ENGINES) -> Repository:
-    return Repository(context, engines=engines, branch=branch)
+def open_with(config: RepoConfig, *, branch: str = MAIN, engines: Engines = ENGINES) -> Repository:
+    return Repository(config, engines=engines, branch=branch)

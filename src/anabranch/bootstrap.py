@@ -51,9 +51,9 @@ def init_repository(
     >>> repo.branch, [commit.message for commit in repo.list_commits()]
     ('main', ['Begin the repository'])
     """
-    context = _context(uri, _with_durability(storage_options, durability), actor)
-    repository = Repository(context, engines=ENGINES)  # refuses a bad actor before anything is made
-    create_repository(context)
+    config = _config(uri, _with_durability(storage_options, durability), actor)
+    repository = Repository(config, engines=ENGINES)  # refuses a bad actor before anything is made
+    create_repository(config)
     return repository
 
 
@@ -97,7 +97,7 @@ def open_damaged_repository(
     uri: str | os.PathLike[str], *, storage_options: Mapping[str, str] | None = None, actor: str | None = None
 ) -> Repository:
     """A handle on what may be a repository, for doctor alone: whether there is one is not looked at."""
-    return Repository(_context(uri, storage_options, actor), engines=ENGINES)
+    return Repository(_config(uri, storage_options, actor), engines=ENGINES)
 
 
 def doctor(
@@ -148,11 +148,11 @@ def clone_repository(  # noqa: PLR0913 - one call for one clone, whose every cho
     3
     """
     options = storage_options if target_storage_options is None else target_storage_options
-    context = _context(target, options, actor)
-    repository = Repository(context, engines=ENGINES)  # refuses a bad actor before anything is made
+    config = _config(target, options, actor)
+    repository = Repository(config, engines=ENGINES)  # refuses a bad actor before anything is made
     request = clone.request_clone(
         RepoStore.of(_existing(source, storage_options, actor)),
-        context,
+        config,
         ref=ref,
         tables=tables,
         kind=CloneKind.SHALLOW if shallow else CloneKind.DEEP,
@@ -174,7 +174,7 @@ def relocate_repository(
     cut off and done again. `progress` counts tables.
     """
     return relocate.relocate_repository(
-        _context(uri, storage_options, None), mapping=mapping, progress=counting(progress, "tables")
+        _config(uri, storage_options, None), mapping=mapping, progress=counting(progress, "tables")
     )
 
 
@@ -184,15 +184,15 @@ def _with_durability(storage_options: Mapping[str, str] | None, durability: str 
 
 
 def _existing(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None, actor: str | None) -> RepoConfig:
-    context = _context(uri, storage_options, actor)
-    return replace(context, made_at=_read_root(context), read_root=lambda: _read_root(context))
+    config = _config(uri, storage_options, actor)
+    return replace(config, made_at=_read_root(config), read_root=lambda: _read_root(config))
 
 
-def _read_root(context: RepoConfig) -> str:
-    return check_repository(context).root
+def _read_root(config: RepoConfig) -> str:
+    return check_repository(config).root
 
 
-def _context(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None, actor: str | None) -> RepoConfig:
+def _config(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None, actor: str | None) -> RepoConfig:
     root = normalise_uri(uri)
     options = checked_options(storage_options)
     store = open_store(root, options)
@@ -207,9 +207,9 @@ def _context(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | N
 
 
 def _restore(root: str, storage_options: Mapping[str, str], actor: str | None, made_at: str | None) -> RepoConfig:
-    """Open the context of a pickled repository. Nothing is requested before it is used."""
-    context = _context(root, storage_options, actor)
-    return replace(context, made_at=made_at, read_root=lambda: _read_root(context))
+    """Open the settings of a pickled repository. Nothing is requested before it is used."""
+    config = _config(root, storage_options, actor)
+    return replace(config, made_at=made_at, read_root=lambda: _read_root(config))
 
 
 def _load_engine() -> SqlEngine:

@@ -47,7 +47,7 @@ class Evidence:
 
 
 def gather(repo: Repository) -> Evidence:
-    heads = repo._records.heads
+    heads = repo._repo_store.heads
     logs: dict[str, tuple[Entry, ...]] = {}
     commits: dict[str, Commit] = {}
     for branch in heads.list_all_names():

@@ -35,7 +35,7 @@ class Ground:
     def open(self, actor: str) -> Repository:
         """A handle whose movements carry the actor's name."""
         repo = ab.open(self.uri, storage_options=self.storage_options, actor=actor)
-        return open_with(replace(repo._context, lease=timedelta(seconds=self.lease)))
+        return open_with(replace(repo._config, lease=timedelta(seconds=self.lease)))
 
 
 class Member:
@@ -46,7 +46,7 @@ class Member:
         self._chance = random.Random(f"{ground.seed} {number}")
         self._recorder = Recorder(Path(ground.folder), number)
         self._kept = ground.open(f"{number}")  # looks at one branch for long
-        self._context = self._kept._context
+        self._config = self._kept._config
         self._used = 0
         self._kinds: dict[Callable[[], None], int] = {
             self.commit: 26,
@@ -199,7 +199,7 @@ class Member:
 
     def collect(self) -> None:
         with self._recorder.calling("gc") as answer:
-            report = self._as(answer).gc(grace=safe_grace(self._context))
+            report = self._as(answer).gc(grace=safe_grace(self._config))
             answer.result |= {"moves": {}, "damaged": [str(found) for found in report.damaged]}
 
     # Reads
@@ -245,7 +245,7 @@ class Member:
             answer.result |= {"tags": {found.name: found.commit_id for found in self._kept.tag_list()}}
 
     def _as(self, answer: Answer, branch: str = "main") -> Repository:
-        return open_with(replace(self._context, actor=answer.actor), branch=branch)
+        return open_with(replace(self._config, actor=answer.actor), branch=branch)
 
     def _branch(self) -> str:
         return self._chance.choices(("main", *PINNED, *LIVE), (8, 3, 3, 2, 2, 2, 1))[0]

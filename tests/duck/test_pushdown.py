@@ -195,7 +195,7 @@ def test_an_index_finds_the_rows_of_a_query(tmp_path: Path) -> None:
     with repo.transaction() as tx:
         tx.create_table("s.t", pa.schema([("id", pa.int64()), ("v", pa.string())]), primary_key=["id"])
         tx.append("s.t", pa.table({"id": range(1000), "v": ["x"] * 1000}))
-    dataset = ArrowDataset(staging.index(repo.snapshot()["s.t"].pin, "id", staging.IndexKind.BTREE))
+    dataset = ArrowDataset(staging.index(repo.snapshot()["s.t"].version_ref, "id", staging.IndexKind.BTREE))
     assert "ScalarIndexQuery" in dataset.scanner(["v"], pc.field("id") == 7).explain()
     assert dataset.scanner(["id"], pc.field("id") == 7).to_table().to_pydict() == {"id": [7]}
 

@@ -21,15 +21,15 @@ def test_an_open_transaction_is_not_seen(shop: ab.Repository) -> None:
 
 
 def test_a_version_that_was_staged_and_left_is_not_seen(shop: ab.Repository) -> None:
-    pin = shop.snapshot()["in_c_sales.orders"].pin
-    stray = staging.append(pin, orders(99))
+    version_ref = shop.snapshot()["in_c_sales.orders"].version_ref
+    stray = staging.append(version_ref, orders(99))
     assert stray.count_rows() == 4
     assert rows(shop, COUNT) == [(3,)]
     assert rows(shop, "SELECT count(*) FROM in_c_sales.orders AT 'dev' WHERE id = 99") == [(0,)]
 
 
 def test_a_direct_write_by_another_tool_is_not_seen(shop: ab.Repository) -> None:
-    home = shop.snapshot()["in_c_sales.orders"].pin.home
+    home = shop.snapshot()["in_c_sales.orders"].version_ref.home
     lance.write_dataset(orders(98), home.uri, mode="append", storage_options=home.lance_options())
     assert rows(shop, COUNT) == [(3,)]
 

@@ -15,7 +15,9 @@ NEW = "in_c_sales.new"
 
 
 def _change_tables(tx: ab.Transaction) -> None:
-    changes = {TableKey.parse(key): lambda draft: add_columns(draft, {"w": "1"}) for key in (ORDERS, CUSTOMERS)}
+    changes = {
+        TableKey.parse(key): lambda staged_table: add_columns(staged_table, {"w": "1"}) for key in (ORDERS, CUSTOMERS)
+    }
     table_writes(tx).change_tables(changes)
 
 
@@ -25,34 +27,34 @@ def _create_tables(tx: ab.Transaction) -> None:
 
 def _prepare_new(tx: ab.Transaction) -> None:
     prepared = table_writes(tx).prepare_new(NEW, SCHEMA, primary_key=["id"])
-    table_writes(tx).append_fragments(prepared, staging.write_fragments(prepared.pin, table(1)))
+    table_writes(tx).append_fragments(prepared, staging.write_fragments(prepared.version_ref, table(1)))
 
 
 def _append_fragments(tx: ab.Transaction) -> None:
     prepared = table_writes(tx).prepare(ORDERS)
-    table_writes(tx).append_fragments(prepared, staging.write_fragments(prepared.pin, table(7)))
+    table_writes(tx).append_fragments(prepared, staging.write_fragments(prepared.version_ref, table(7)))
 
 
 def _upsert_fragments(tx: ab.Transaction) -> None:
     prepared = table_writes(tx).prepare(ORDERS)
     table_writes(tx).upsert_fragments(
-        prepared, staging.write_fragments(prepared.pin, table(2, 7, v="new")), columns=["id", "v"]
+        prepared, staging.write_fragments(prepared.version_ref, table(2, 7, v="new")), columns=["id", "v"]
     )
 
 
 def _overwrite_fragments(tx: ab.Transaction) -> None:
     prepared = table_writes(tx).prepare(ORDERS)
-    written = staging.write_fragments(prepared.pin, table(7), for_overwrite=True)
+    written = staging.write_fragments(prepared.version_ref, table(7), for_overwrite=True)
     table_writes(tx).overwrite_fragments(prepared, written, schema=SCHEMA)
 
 
 def _replace_fragments(tx: ab.Transaction) -> None:
     prepared = table_writes(tx).prepare(ORDERS)
     change = WrittenChange(
-        read=prepared.pin,
-        addresses=staging.find_rows(prepared.pin, "id = 2"),
+        read=prepared.version_ref,
+        addresses=staging.find_rows(prepared.version_ref, "id = 2"),
         moved=(),
-        fresh=staging.write_fragments(prepared.pin, table(7, v="new")),
+        fresh=staging.write_fragments(prepared.version_ref, table(7, v="new")),
         may_repeat_keys=True,
     )
     table_writes(tx).replace_fragments(prepared, change)

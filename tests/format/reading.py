@@ -6,8 +6,8 @@ import pyarrow as pa
 
 from anabranch.format.home import Home
 from anabranch.format.scan import read_table
-from anabranch.format.staging.pin import Pin
+from anabranch.format.staging.version_ref import VersionRef
 
 
 def read_base(home: Home, base: str | int, **options: Any) -> pa.Table:
-    return read_table(Pin(home=home, version=home.head_version()), base=base, **options)
+    return read_table(VersionRef(home=home, version=home.head_version()), base=base, **options)

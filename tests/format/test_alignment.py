@@ -37,8 +37,8 @@ def between_borders() -> pa.Array:
 )
 def test_decimals_between_borders_are_copied_and_stored(tmp_path: Path, wrap: Callable[[pa.Array], pa.Array]) -> None:
     rows = pa.table({"id": pa.array(range(COUNT)), "d": wrap(between_borders())})
-    pin = staging.append(staging.create_empty(Home.at(tmp_path / "t.lance"), rows.schema), rows)
-    assert pin.open().to_table().equals(rows)
+    version_ref = staging.append(staging.create_empty(Home.at(tmp_path / "t.lance"), rows.schema), rows)
+    assert version_ref.open().to_table().equals(rows)
 
 
 def test_what_lies_well_is_not_copied() -> None:

@@ -14,7 +14,7 @@ from anabranch.format.arrow_dataset import ArrowDataset
 from anabranch.format.arrow_filters import Call, Column, Value, conjuncts, parse_filter, to_lance
 from anabranch.format.arrow_types import common_type
 from anabranch.format.home import Home
-from anabranch.format.staging import Pin
+from anabranch.format.staging import VersionRef
 
 ROWS = pa.table(
     {
@@ -29,7 +29,7 @@ FIELD = pc.field
 
 
 @pytest.fixture
-def pin(tmp_path: Path) -> Pin:
+def version_ref(tmp_path: Path) -> VersionRef:
     return staging.append(staging.create_empty(Home.at(tmp_path / "t.lance"), ROWS.schema), ROWS)
 
 
@@ -60,14 +60,14 @@ def pin(tmp_path: Path) -> Pin:
     ids=str,
 )
 def test_a_filter_is_split_into_what_lance_decides_and_the_rest(
-    pin: Pin, expression: pc.Expression, below: str | None, ids: list[int | None]
+    version_ref: VersionRef, expression: pc.Expression, below: str | None, ids: list[int | None]
 ) -> None:
     parsed = parse_filter(expression)
     assert parsed is not None
     shown = pa.schema([field for field in ROWS.schema if field.name != "half"])
     said = [text for part in conjuncts(parsed) if (text := to_lance(part, shown))]
     assert (" AND ".join(said) or None) == below
-    dataset = ArrowDataset(pin)
+    dataset = ArrowDataset(version_ref)
     if isinstance(parsed, Call) and parsed.function == "greater" and isinstance(parsed.arguments[0], Call):
         with pytest.raises(Exception, match="not known"):
             dataset.to_table(["id"], expression)
@@ -87,21 +87,21 @@ def test_arrow_expressions_are_taken_apart_as_they_were_put_together() -> None:
     assert len(conjuncts(parsed)) == 3
 
 
-def test_only_the_columns_asked_for_are_returned_in_their_order(pin: Pin) -> None:
-    scan = ArrowDataset(pin).scanner(["s", "id"], FIELD("t") == pa.scalar(dt.time(2), pa.time64("us")))
+def test_only_the_columns_asked_for_are_returned_in_their_order(version_ref: VersionRef) -> None:
+    scan = ArrowDataset(version_ref).scanner(["s", "id"], FIELD("t") == pa.scalar(dt.time(2), pa.time64("us")))
     assert scan.to_table().to_pylist() == [{"s": "", "id": 2}]
     assert "expr=[s@1 as s, id@0 as id, t@2 as t]" in scan.explain()
 
 
-def test_rows_are_counted_and_the_dataset_travels(pin: Pin) -> None:
-    dataset = pickle.loads(pickle.dumps(ArrowDataset(pin)))  # noqa: S301 - our own
+def test_rows_are_counted_and_the_dataset_travels(version_ref: VersionRef) -> None:
+    dataset = pickle.loads(pickle.dumps(ArrowDataset(version_ref)))  # noqa: S301 - our own
     assert dataset.count_rows() == 4
     assert dataset.count_rows(FIELD("id") > 1) == 2
     assert dataset.to_table().num_rows == 4
 
 
-def test_a_failure_is_remembered_for_whoever_hears_only_the_engine(pin: Pin, tmp_path: Path) -> None:
-    dataset = ArrowDataset(pin)
+def test_a_failure_is_remembered_for_whoever_hears_only_the_engine(version_ref: VersionRef, tmp_path: Path) -> None:
+    dataset = ArrowDataset(version_ref)
     for file in (tmp_path / "t.lance" / "data").iterdir():
         file.unlink()
     with pytest.raises(DamagedFileError):

@@ -10,7 +10,7 @@ from anabranch.format import staging
 from anabranch.format.difference import ColumnPair, Difference, compare_versions, find_filled
 from anabranch.format.home import Home
 from anabranch.format.parts import count_parts, iter_parts
-from anabranch.format.staging import ColumnChange, Pin
+from anabranch.format.staging import ColumnChange, VersionRef
 
 ROWS = 1000
 
@@ -21,7 +21,7 @@ def rows(start: int, count: int = ROWS) -> pa.Table:
 
 
 @pytest.fixture
-def pin(tmp_path: Path) -> Pin:
+def version_ref(tmp_path: Path) -> VersionRef:
     """Four fragments of a thousand rows each."""
     made = staging.create_empty(Home.at(str(tmp_path / "t.lance"), {}), rows(0).schema)
     for start in range(0, 4 * ROWS, ROWS):
@@ -29,54 +29,56 @@ def pin(tmp_path: Path) -> Pin:
     return made
 
 
-def read(pin: Pin, difference: Difference, side: str) -> list[int]:
+def read(version_ref: VersionRef, difference: Difference, side: str) -> list[int]:
     parts = difference.older if side == "older" else difference.newer
-    batches = list(iter_parts(pin, parts, with_row_ids=False))
+    batches = list(iter_parts(version_ref, parts, with_row_ids=False))
     found = [number for batch in batches for number in batch.column("id").to_pylist()]
     assert len(found) == count_parts(parts)
     return sorted(found)
 
 
-def remove_files(pin: Pin, *, fragments: set[int], field: int | None = None) -> None:
+def remove_files(version_ref: VersionRef, *, fragments: set[int], field: int | None = None) -> None:
     """Take away the data files of fragments, or those of them that hold a field: what must not be read."""
     removed = 0
-    for fragment in pin.open().get_fragments():
+    for fragment in version_ref.open().get_fragments():
         for file in fragment.metadata.files:
             if fragment.fragment_id in fragments and (field is None or field in file.fields):
-                (Path(pin.home.uri) / "data" / file.path).unlink()
+                (Path(version_ref.home.uri) / "data" / file.path).unlink()
                 removed += 1
     assert removed
 
 
-def test_versions_that_are_the_same_differ_in_nothing(pin: Pin) -> None:
-    found = compare_versions(pin, pin)
+def test_versions_that_are_the_same_differ_in_nothing(version_ref: VersionRef) -> None:
+    found = compare_versions(version_ref, version_ref)
     assert (found.older, found.newer, found.reshaped) == ((), (), ())
     assert found.columns == tuple(ColumnPair(older=name, newer=name) for name in ("id", "v", "w"))
 
 
-def test_nothing_is_read_of_fragments_that_nobody_touched(pin: Pin) -> None:
-    after = staging.update(staging.delete(pin, "id = 5").pin, {"v": "v + 1"}, where="id in (6, 2500)").pin
+def test_nothing_is_read_of_fragments_that_nobody_touched(version_ref: VersionRef) -> None:
+    after = staging.update(
+        staging.delete(version_ref, "id = 5").version_ref, {"v": "v + 1"}, where="id in (6, 2500)"
+    ).version_ref
     after = staging.append(after, rows(9000, 2))
-    remove_files(pin, fragments={1, 3})
-    found = compare_versions(pin, after)
-    assert read(pin, found, "older") == [5, 6, 2500]
+    remove_files(version_ref, fragments={1, 3})
+    found = compare_versions(version_ref, after)
+    assert read(version_ref, found, "older") == [5, 6, 2500]
     assert read(after, found, "newer") == [6, 2500, 9000, 9001]
-    turned = compare_versions(after, pin)
-    assert read(pin, turned, "newer") == [5, 6, 2500]
+    turned = compare_versions(after, version_ref)
+    assert read(version_ref, turned, "newer") == [5, 6, 2500]
 
 
-def test_what_both_had_deleted_before_is_not_counted(pin: Pin) -> None:
-    start = staging.delete(pin, "id % 3 = 0").pin
-    one = staging.delete(start, "id in (1, 1001)").pin
-    other = staging.delete(start, "id in (2, 4, 1001)").pin
+def test_what_both_had_deleted_before_is_not_counted(version_ref: VersionRef) -> None:
+    start = staging.delete(version_ref, "id % 3 = 0").version_ref
+    one = staging.delete(start, "id in (1, 1001)").version_ref
+    other = staging.delete(start, "id in (2, 4, 1001)").version_ref
     found = compare_versions(one, other)
     assert read(one, found, "older") == [2, 4]
     assert read(other, found, "newer") == [1]
 
 
-def test_row_ids_are_those_of_the_rows(pin: Pin) -> None:
-    start = staging.delete(pin, "id < 10").pin
-    after = staging.delete(start, "id in (12, 1700, 3999)").pin
+def test_row_ids_are_those_of_the_rows(version_ref: VersionRef) -> None:
+    start = staging.delete(version_ref, "id < 10").version_ref
+    after = staging.delete(start, "id in (12, 1700, 3999)").version_ref
     found = compare_versions(start, after)
     batches = list(iter_parts(start, found.older, with_row_ids=True))
     table = pa.Table.from_batches(batches).sort_by("id")
@@ -84,51 +86,55 @@ def test_row_ids_are_those_of_the_rows(pin: Pin) -> None:
     assert table.column("_rowid").to_pylist() == [12, 1700, 3999]
 
 
-def test_many_rows_of_a_fragment_are_read_like_few(pin: Pin) -> None:
-    start = staging.delete(pin, "id % 7 = 0").pin
-    after = staging.delete(start, "id % 2 = 0").pin
+def test_many_rows_of_a_fragment_are_read_like_few(version_ref: VersionRef) -> None:
+    start = staging.delete(version_ref, "id % 7 = 0").version_ref
+    after = staging.delete(start, "id % 2 = 0").version_ref
     found = compare_versions(start, after)
     assert read(start, found, "older") == [number for number in range(4 * ROWS) if number % 2 == 0 and number % 7]
     assert read(after, found, "newer") == []
 
 
-def test_of_a_column_that_came_nothing_else_is_read(pin: Pin) -> None:
-    after = staging.add_columns(staging.delete(pin, "id = 3").pin, {"some": "nullif(v, id * 10)", "all": "id + 1"})
+def test_of_a_column_that_came_nothing_else_is_read(version_ref: VersionRef) -> None:
+    after = staging.add_columns(
+        staging.delete(version_ref, "id = 3").version_ref, {"some": "nullif(v, id * 10)", "all": "id + 1"}
+    )
     after = staging.drop_columns(after, ["all"])
-    after = staging.update(after, {"some": "1"}, where="id = 8").pin
-    remove_files(pin, fragments={0, 1, 2, 3}, field=0)
-    found = compare_versions(pin, after)
+    after = staging.update(after, {"some": "1"}, where="id = 8").version_ref
+    remove_files(version_ref, fragments={0, 1, 2, 3}, field=0)
+    found = compare_versions(version_ref, after)
     assert len(found.reshaped) == 4
-    assert find_filled(pin, after, found) == ()
+    assert find_filled(version_ref, after, found) == ()
     assert (count_parts(found.older), count_parts(found.newer)) == (2, 1)
 
 
-def test_rows_that_have_something_in_a_new_column_are_found(pin: Pin) -> None:
-    start = staging.delete(pin, "id in (1, 2)").pin
-    after = staging.add_columns(staging.delete(start, "id in (0, 5)").pin, {"big": "nullif(greatest(id, 3), 3)"})
+def test_rows_that_have_something_in_a_new_column_are_found(version_ref: VersionRef) -> None:
+    start = staging.delete(version_ref, "id in (1, 2)").version_ref
+    after = staging.add_columns(
+        staging.delete(start, "id in (0, 5)").version_ref, {"big": "nullif(greatest(id, 3), 3)"}
+    )
     for older, newer in ((start, after), (after, start)):
         found = compare_versions(older, newer)
         pairs = find_filled(older, newer, found)
         sides = (older, [one for one, _ in pairs]), (newer, [other for _, other in pairs])
-        for pin_of_side, parts in sides:
-            batches = list(iter_parts(pin_of_side, parts, with_row_ids=False))
+        for version_ref_of_side, parts in sides:
+            batches = list(iter_parts(version_ref_of_side, parts, with_row_ids=False))
             ids = [number for batch in batches for number in batch.column("id").to_pylist()]
             assert sorted(ids) == [4, *range(6, 4 * ROWS)]
 
 
-def test_a_column_keeps_its_data_under_another_name(pin: Pin) -> None:
-    after = staging.alter_columns(pin, [ColumnChange(path="v", name="V"), ColumnChange(path="w", name="v")])
-    remove_files(pin, fragments={0, 1, 2, 3})
-    found = compare_versions(pin, after)
+def test_a_column_keeps_its_data_under_another_name(version_ref: VersionRef) -> None:
+    after = staging.alter_columns(version_ref, [ColumnChange(path="v", name="V"), ColumnChange(path="w", name="v")])
+    remove_files(version_ref, fragments={0, 1, 2, 3})
+    found = compare_versions(version_ref, after)
     assert found.columns == tuple(
         ColumnPair(older=old, newer=new) for old, new in (("id", "id"), ("v", "V"), ("w", "v"))
     )
     assert (found.older, found.newer, found.reshaped) == ((), (), ())
 
 
-def test_a_column_that_took_the_name_of_another_is_read(pin: Pin) -> None:
-    after = staging.add_columns(staging.drop_columns(pin, ["v"]), {"v": "id"})
-    found = compare_versions(pin, after)
+def test_a_column_that_took_the_name_of_another_is_read(version_ref: VersionRef) -> None:
+    after = staging.add_columns(staging.drop_columns(version_ref, ["v"]), {"v": "id"})
+    found = compare_versions(version_ref, after)
     assert ColumnPair(older="v", newer="v") in found.columns
     assert count_parts(found.older) == count_parts(found.newer) == 4 * ROWS
 
@@ -137,7 +143,7 @@ def test_what_is_read_does_not_grow_with_what_is_not(tmp_path: Path) -> None:
     for number, size in enumerate((2_000, 200_000)):
         made = staging.create_empty(Home.at(str(tmp_path / f"{number}.lance"), {}), rows(0).schema)
         before = staging.append(made, rows(0, size))
-        after = staging.update(before, {"v": "0"}, where=f"id % {size // 10} = 7").pin
+        after = staging.update(before, {"v": "0"}, where=f"id % {size // 10} = 7").version_ref
         before.open().io_stats_incremental()
         found = compare_versions(before, after)
         assert (count_parts(found.older), count_parts(found.newer)) == (10, 10)

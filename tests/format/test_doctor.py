@@ -21,7 +21,7 @@ from anabranch.format.home import Home, branch_folder
 from anabranch.format.manifest import read_manifest, with_base_paths
 from anabranch.format.names import branch_ref_path, manifest_path, tag_ref_path
 from anabranch.format.refs import get_branch
-from anabranch.format.staging import Pin, append, fork
+from anabranch.format.staging import VersionRef, append, fork
 from anabranch.storage import open_store
 from tests.conftest import Place
 
@@ -363,10 +363,10 @@ def test_a_tree_with_another_branchs_manifest_is_reported(home: Home) -> None:
 
 
 def test_staged_versions_and_forks_of_them_are_healthy(home: Home) -> None:
-    head = Pin(home=home, version=home.open().version)
+    head = VersionRef(home=home, version=home.open().version)
     staged = append(head, rows(8))
     forked = fork(staged, "from-staged")
-    fork(append(Pin(home=forked, version=forked.open().version), rows(9)), "from-fork")
+    fork(append(VersionRef(home=forked, version=forked.open().version), rows(9)), "from-fork")
     assert doctor(home).findings == ()
 
 

@@ -8,7 +8,7 @@ from anabranch import errors
 from anabranch.format.home import Home
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.staging import append
-from anabranch.format.staging.pin import Pin
+from anabranch.format.staging.version_ref import VersionRef
 from tests.conftest import Place
 
 
@@ -35,6 +35,6 @@ def test_a_dataset_with_manifests_of_the_first_scheme_says_how_to_stage_on_it(pl
         pa.table({"id": [1]}), home.root, enable_v2_manifest_paths=False, storage_options=home.lance_options()
     )
     with pytest.raises(errors.InvalidInputError, match="migrate_manifest_paths_v2"):
-        append(Pin(home=home, version=1), pa.table({"id": [2]}))
+        append(VersionRef(home=home, version=1), pa.table({"id": [2]}))
     home.open().migrate_manifest_paths_v2()  # type: ignore[no-untyped-call]
-    assert append(Pin(home=home, version=1), pa.table({"id": [2]})).count_rows() == 2
+    assert append(VersionRef(home=home, version=1), pa.table({"id": [2]})).count_rows() == 2

@@ -8,7 +8,7 @@ import pytest
 from anabranch.format import staging
 from anabranch.format.home import Home
 from anabranch.format.moving import copy_version
-from anabranch.format.staging import ColumnChange, Pin
+from anabranch.format.staging import ColumnChange, VersionRef
 from tests.conftest import Place
 
 
@@ -16,7 +16,7 @@ def numbers(start: int, stop: int) -> pa.Table:
     return pa.table({"id": list(range(start, stop)), "v": [f"v{number}" for number in range(start, stop)]})
 
 
-def made(root: str, options: dict[str, str], rows: pa.Table) -> Pin:
+def made(root: str, options: dict[str, str], rows: pa.Table) -> VersionRef:
     return staging.append(staging.create_empty(Home.at(root, options), rows.schema), rows)
 
 
@@ -24,7 +24,7 @@ def made(root: str, options: dict[str, str], rows: pa.Table) -> Pin:
 def test_rows_schema_and_deletions_are_those_of_the_source(place: Place) -> None:
     source = made(place / "source.lance", place.storage_options, numbers(0, 50))
     source = staging.append(source, numbers(50, 80))
-    source = staging.delete(source, "id % 7 = 0").pin
+    source = staging.delete(source, "id % 7 = 0").version_ref
     source = staging.drop_columns(staging.add_columns(source, {"w": "id * 2"}), ["v"])
     source = staging.alter_columns(source, [ColumnChange(path="w", name="double")])
     onto = made(place / "target.lance", place.storage_options, numbers(900, 910))
@@ -41,7 +41,7 @@ def test_rows_schema_and_deletions_are_those_of_the_source(place: Place) -> None
 def test_a_fork_is_copied_with_the_files_of_its_root(tmp_path: Path) -> None:
     root = made(str(tmp_path / "source.lance"), {}, numbers(0, 10))
     fork = staging.fork(root, "dev/one")
-    source = staging.append(Pin(home=fork, version=fork.head_version()), numbers(10, 12))
+    source = staging.append(VersionRef(home=fork, version=fork.head_version()), numbers(10, 12))
     copied = copy_version(source, onto=made(str(tmp_path / "target.lance"), {}, numbers(0, 1)))
     for file in (tmp_path / "source.lance").rglob("*.lance"):
         if file.is_file():

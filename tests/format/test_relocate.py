@@ -19,7 +19,7 @@ from anabranch.format.home import Home
 from anabranch.format.manifest import read_manifest
 from anabranch.format.names import manifest_path
 from anabranch.format.relocate import UnexplainedBase, relocate
-from anabranch.format.staging import Pin, append
+from anabranch.format.staging import VersionRef, append
 from anabranch.format.wire import iter_fields
 from tests.conftest import Place
 
@@ -282,7 +282,7 @@ def test_a_staged_version_opened_before_is_read_anew(tmp_path: Path) -> None:
     home = Home.at(str(tmp_path / "old.lance"))
     lance.write_dataset(rows(1), home.root, enable_stable_row_ids=True)
     home.open().create_branch("dev")
-    staged = append(Pin(home=home.on("dev"), version=1), rows(2)).version
+    staged = append(VersionRef(home=home.on("dev"), version=1), rows(2)).version
     shutil.move(home.root, tmp_path / "new.lance")
     moved = Home.at(str(tmp_path / "new.lance"))
     moved.on("dev").open(staged)

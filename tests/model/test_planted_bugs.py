@@ -24,8 +24,8 @@ HISTORIES, STEPS = 150, 30
 def drop_deletions(replace_rows: Callable[..., Any]) -> Callable[..., Any]:
     """A merge does not delete the rows that the source deleted."""
 
-    def planted(pin: Any, batches: Iterator[Any]) -> Any:
-        return replace_rows(pin, (batch for batch in batches if batch.rows is not None))
+    def planted(version_ref: Any, batches: Iterator[Any]) -> Any:
+        return replace_rows(version_ref, (batch for batch in batches if batch.rows is not None))
 
     return planted
 
@@ -37,8 +37,10 @@ def lose_inserted_row(replace_rows: Callable[..., Any]) -> Callable[..., Any]:
         is_insert = batch.rows is not None and batch.row_ids is None
         return replace(batch, rows=batch.rows.slice(0, len(batch.rows) - 1)) if is_insert else batch
 
-    def planted(pin: Any, batches: Iterator[Any]) -> Any:
-        return replace_rows(pin, (cut(batch) for batch in batches if batch.rows is None or len(cut(batch).rows)))
+    def planted(version_ref: Any, batches: Iterator[Any]) -> Any:
+        return replace_rows(
+            version_ref, (cut(batch) for batch in batches if batch.rows is None or len(cut(batch).rows))
+        )
 
     return planted
 
@@ -71,7 +73,7 @@ def lose_last_commit(own_commits: Callable[..., Any]) -> Callable[..., Any]:
 
 def lose_appended_rows(append_again: Callable[..., Any]) -> Callable[..., Any]:
     """A run whose target has moved publishes the table without the rows that the run appended."""
-    return lambda pin, *_, **__: pin
+    return lambda version_ref, *_, **__: version_ref
 
 
 def prefer_one_base(neither: Any) -> Any:
@@ -87,8 +89,8 @@ def trust_row_ids(descends_from: Callable[..., Any]) -> Callable[..., Any]:
 def reverse_columns(add_columns: Callable[..., Any]) -> Callable[..., Any]:
     """A merge adds several new columns in the wrong order."""
 
-    def planted(pin: Any, columns: Any) -> Any:
-        return add_columns(pin, pa.schema(list(columns)[::-1]) if isinstance(columns, pa.Schema) else columns)
+    def planted(version_ref: Any, columns: Any) -> Any:
+        return add_columns(version_ref, pa.schema(list(columns)[::-1]) if isinstance(columns, pa.Schema) else columns)
 
     return planted
 

@@ -157,8 +157,8 @@ class Files:
 
     def data_of(self, key: str, ref: str) -> str:
         """A data file that only this branch has written, as its newest fragment."""
-        pin = self.repo.snapshot_of(ref)[key].pin
-        return f"{self.home(key, ref)}/data/{pin.open().get_fragments()[-1].metadata.files[0].path}"
+        version_ref = self.repo.snapshot_of(ref)[key].version_ref
+        return f"{self.home(key, ref)}/data/{version_ref.open().get_fragments()[-1].metadata.files[0].path}"
 
     def ref_of(self, key: str, ref: str) -> str:
         entry = self.entry(key, ref)

@@ -30,12 +30,12 @@ class ShiftedStore(CountingStore):
 
 def at_store_time(repo: ab.Repository, shift: timedelta) -> ab.Repository:
     """A handle on a repository whose store has another time."""
-    store = ShiftedStore(repo._context.store)
+    store = ShiftedStore(repo._config.store)
     store.shift = shift
-    return open_with(replace(repo._context, store=store))
+    return open_with(replace(repo._config, store=store))
 
 
 def with_clock(repo: ab.Repository, shift: timedelta, *, tolerant: bool = False) -> ab.Repository:
     """A handle of a machine whose clock is ahead, or behind; `tolerant` is one that publishes all the same."""
     opened = ab.open(repo.uri, actor="eve", storage_options={**repo.storage_options, **(TOLERANT if tolerant else {})})
-    return open_with(replace(opened._context, clock=lambda: now_in_microseconds() + shift // timedelta.resolution))
+    return open_with(replace(opened._config, clock=lambda: now_in_microseconds() + shift // timedelta.resolution))

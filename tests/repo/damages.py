@@ -313,7 +313,9 @@ def append_unchecked(files: Files, rows: pa.Table) -> None:
     """Append rows as a writer that trusts its source does."""
     with files.repo.transaction("dev") as tx:
         prepared = table_writes(tx).prepare(ORDERS)
-        table_writes(tx).append_fragments(prepared, staging.write_fragments(prepared.pin, rows), check_keys=False)
+        table_writes(tx).append_fragments(
+            prepared, staging.write_fragments(prepared.version_ref, rows), check_keys=False
+        )
     files.repo.history_sync()
 
 

@@ -23,21 +23,21 @@ class Graph:
     def __init__(self, repo: ab.Repository) -> None:
         self.repo = repo
         # The entries point to nothing, so there are no files to sync.
-        self.records = RepoStore.of(replace(repo._context, storage_options={"durability": "none"}))
+        self.repo_store = RepoStore.of(replace(repo._config, storage_options={"durability": "none"}))
         self._numbers = count(1)
 
     def branch(self, name: str, *, source: str = MAIN, is_live: bool = False) -> None:
         self.repo.branch_create_from(source, name, mode="live" if is_live else "pinned")
 
     def head(self, branch: str = MAIN) -> LogEntry:
-        return self.records.heads.get(BranchName(branch))
+        return self.repo_store.heads.get(BranchName(branch))
 
     def tip(self, branch: str = MAIN) -> CommitRecord:
         """The head commit of a branch with the tables that the branch shows now."""
-        return View.now(self.records, self.head(branch)).record
+        return View.now(self.repo_store, self.head(branch)).record
 
     def entry(self, branch: str, key: TableKey = T) -> TableEntry | None:
-        return self.records.commits.find_table(self.tip(branch), key)
+        return self.repo_store.commits.find_table(self.tip(branch), key)
 
     def commit(self, branch: str = MAIN, *keys: TableKey) -> GraphCommit:
         """Write to some tables, by default to one."""
@@ -66,20 +66,20 @@ class Graph:
             merged_parent=merged,
             taken_from=None if main is None else main.commit,
         )
-        head = self.records.heads.get(BranchName(branch))
-        done = put_commit(self.records, expected=head, changes=changes, spec=spec, rebase=lambda _: changes)
+        head = self.repo_store.heads.get(BranchName(branch))
+        done = put_commit(self.repo_store, expected=head, changes=changes, spec=spec, rebase=lambda _: changes)
         return done.commit
 
     def _written(self, branch: str, key: TableKey) -> TableEntry:
         """The next version of a table, in a home of the branch's own."""
         old, version = self.entry(branch, key), next(self._numbers)
         if old is None:
-            home = None if branch == MAIN else f"{branch}/{self.records.context.new_id()}"
+            home = None if branch == MAIN else f"{branch}/{self.repo_store.config.new_id()}"
             dataset = f"{key.bucket}/{key.table}.lance"
             return TableEntry(dataset=dataset, home=home, version=version, head=1, primary_key=(), rows=1)
         if owns(BranchName(branch), old.home):
             return replace(old, version=version)
-        home = f"{branch}/{self.records.context.new_id()}"
+        home = f"{branch}/{self.repo_store.config.new_id()}"
         return replace(old, version=version, home=home, forked_from=(old.home, old.version))
 
 

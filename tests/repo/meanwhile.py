@@ -14,7 +14,7 @@ def meanwhile(repo: ab.Repository, act: Callable[[ab.Repository], object]) -> ab
 
     def clock() -> int:
         if pending:
-            pending.pop()(open_with(repo._context))
+            pending.pop()(open_with(repo._config))
         return now_in_microseconds()
 
-    return open_with(replace(repo._context, clock=clock), branch=repo.branch)
+    return open_with(replace(repo._config, clock=clock), branch=repo.branch)

@@ -26,8 +26,8 @@ def graph(repo: ab.Repository) -> Graph:
 
 
 def bases(graph: Graph, ours: str, theirs: str) -> list[str]:
-    found = find_merge_bases(graph.records, graph.tip(ours), graph.tip(theirs))
-    assert found == find_merge_bases(graph.records, graph.tip(theirs), graph.tip(ours))
+    found = find_merge_bases(graph.repo_store, graph.tip(ours), graph.tip(theirs))
+    assert found == find_merge_bases(graph.repo_store, graph.tip(theirs), graph.tip(ours))
     return [commit.graph_commit_id for commit in found]
 
 
@@ -73,7 +73,7 @@ def test_what_was_written_before_there_were_merges_is_read_and_goes_on(graph: Gr
     for _ in range(70):
         graph.commit()
     before = graph.repo.list_commits(limit=None)
-    store = graph.repo._context.store
+    store = graph.repo._config.store
     for path in (*objects(graph.repo, "_versions"), *objects(graph.repo, "_commits")):
         if path.endswith(".json"):
             store.put(path, as_format_1(store.get(path)))
@@ -152,9 +152,9 @@ def test_a_commit_is_its_own_base_and_ancestor(graph: Graph) -> None:
     first = graph.tip()
     last = graph.commit()
     assert bases(graph, MAIN, MAIN) == [last.graph_commit_id]
-    assert is_ancestor(graph.records, graph.tip(), graph.tip())
-    assert is_ancestor(graph.records, first, graph.tip())
-    assert not is_ancestor(graph.records, graph.tip(), first)
+    assert is_ancestor(graph.repo_store, graph.tip(), graph.tip())
+    assert is_ancestor(graph.repo_store, first, graph.tip())
+    assert not is_ancestor(graph.repo_store, graph.tip(), first)
 
 
 BRANCHES = (MAIN, "a", "b", "c")
@@ -197,19 +197,19 @@ def test_bases_are_those_of_a_plain_search(steps: list[tuple[str, str, str, int]
         traced = Traced(root)
         for step in steps:
             traced.do(*step)
-        parents, records = traced.parents, traced.graph.records
+        parents, repo_store = traced.parents, traced.graph.repo_store
         generations: dict[str, int] = {}
         for commit, above in parents.items():
             generations[commit] = 1 + max(generations[parent] for parent in above) if above else 0
-            stored = records.commits.get(commit).commit
+            stored = repo_store.commits.get(commit).commit
             assert stored.generation == generations[commit]
-            assert stored == next(iter(records.commits.iter_history(records.commits.get(commit))))
+            assert stored == next(iter(repo_store.commits.iter_history(repo_store.commits.get(commit))))
         for ours in BRANCHES:
             for theirs in BRANCHES:
                 found = bases(traced.graph, ours, theirs)
                 assert set(found) == lowest(parents, traced.id(ours), traced.id(theirs))
                 assert found == sorted(found, key=lambda one: (-generations[one], one))
-                assert is_ancestor(records, traced.graph.tip(ours), traced.graph.tip(theirs)) == (
+                assert is_ancestor(repo_store, traced.graph.tip(ours), traced.graph.tip(theirs)) == (
                     traced.id(ours) in ancestors(parents, traced.id(theirs))
                 )
 
@@ -220,10 +220,10 @@ def test_bases_are_those_of_a_plain_search(steps: list[tuple[str, str, str, int]
 def cost(place: Place, ask: Callable[[RepoStore, CommitRecord, CommitRecord], object], ours: str, theirs: str) -> int:
     """The requests of a question about two branches whose heads are known."""
     repo, store = open_counted(place)
-    records = RepoStore.of(repo._context)
-    heads = [records.heads.get(BranchName(name)).head for name in (ours, theirs)]
+    repo_store = RepoStore.of(repo._config)
+    heads = [repo_store.heads.get(BranchName(name)).head for name in (ours, theirs)]
     store.reset()
-    ask(records, *heads)
+    ask(repo_store, *heads)
     assert set(store.counts) <= {"get"}
     return store.total
 
@@ -249,7 +249,7 @@ def deep(tmp_path_factory: pytest.TempPathFactory) -> Place:
     return place
 
 
-@pytest.mark.parametrize("ask", [find_merge_bases, lambda records, a, b: is_ancestor(records, b, a)])
+@pytest.mark.parametrize("ask", [find_merge_bases, lambda repo_store, a, b: is_ancestor(repo_store, b, a)])
 def test_the_cost_grows_with_the_distance_and_not_with_the_history(
     deep: Place, ask: Callable[[RepoStore, CommitRecord, CommitRecord], object]
 ) -> None:
@@ -263,7 +263,7 @@ def test_the_cost_grows_with_the_distance_and_not_with_the_history(
 def test_the_deep_bases_are_right(deep: Place) -> None:
     graph = Graph(ab.open(deep / "lake"))
     for branch, generation in (("new", 1995), ("old", 1500)):
-        (base,) = find_merge_bases(graph.records, graph.tip(), graph.tip(branch))
+        (base,) = find_merge_bases(graph.repo_store, graph.tip(), graph.tip(branch))
         assert base.graph_commit_id == graph.tip(branch).commit.parent_commit_id
         assert base.generation >= generation
     assert bases(graph, MAIN, "ancient") == [graph.tip("ancient").commit.graph_commit_id]
@@ -271,8 +271,8 @@ def test_the_deep_bases_are_right(deep: Place) -> None:
 
 def test_many_tables_are_looked_up_for_the_price_of_one(deep: Place) -> None:
     def ask(times: int) -> Callable[[RepoStore, CommitRecord, CommitRecord], object]:
-        def many(records: RepoStore, ours: CommitRecord, theirs: CommitRecord) -> None:
-            ancestry = Ancestry(records)
+        def many(repo_store: RepoStore, ours: CommitRecord, theirs: CommitRecord) -> None:
+            ancestry = Ancestry(repo_store)
             for _ in range(times):
                 ancestry.find_table_bases(ours, theirs, T)
                 ancestry.find_table_bases(ours, theirs, U)

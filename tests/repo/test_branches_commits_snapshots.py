@@ -20,8 +20,8 @@ def names(repo: ab.Repository, *, internal: bool = False) -> list[str]:
 
 def put_internal(repo: ab.Repository, name: str) -> None:
     """A branch that only the product itself may make."""
-    source = Resolved.of_entry(repo._records.heads.get(BranchName("main")))
-    create_branch(repo._records, BranchName(name), source=source)
+    source = Resolved.of_entry(repo._repo_store.heads.get(BranchName("main")))
+    create_branch(repo._repo_store, BranchName(name), source=source)
 
 
 # Lance per-dataset branches
@@ -229,7 +229,7 @@ def test_a_graph_commit_has_the_fields_of_the_specification(lake: ab.Repository)
 
 
 def test_the_actor_of_a_commit_is_optional(lake: ab.Repository) -> None:
-    nobody = ab.open(lake.uri, storage_options=lake._context.storage_options)
+    nobody = ab.open(lake.uri, storage_options=lake._config.storage_options)
     assert append(nobody, 4).actor_id is None
     assert lake.list_commits(limit=1)[0].actor_id is None
 

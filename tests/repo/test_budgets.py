@@ -57,7 +57,7 @@ def begin(place: Place, *, tables: int) -> None:
 def grow(place: Place, *, tables: int, until: int) -> None:
     """Commit to one table after the other until there are so many commits."""
     repo = ab.open(place / "lake", storage_options=place.storage_options, actor="ada")
-    made = repo._records.heads.get(BranchName(MAIN)).head.commit.generation
+    made = repo._repo_store.heads.get(BranchName(MAIN)).head.commit.generation
     commit(repo, ({key_of(n % tables): entry_of(n % tables, version=n)} for n in range(made, until)))
 
 
@@ -65,17 +65,17 @@ def commit(repo: Repository, many: Iterable[Changes]) -> None:
     def refuse(head: LogEntry) -> Changes:
         raise AssertionError(f"{head.branch} moved")
 
-    head = repo._records.heads.get(BranchName(MAIN))
+    head = repo._repo_store.heads.get(BranchName(MAIN))
     for changes in many:
-        head = put_commit(repo._records, expected=head, changes=changes, spec=ABOUT, rebase=refuse).entry
+        head = put_commit(repo._repo_store, expected=head, changes=changes, spec=ABOUT, rebase=refuse).entry
 
 
 def open_counted(place: Place) -> tuple[Repository, CountingStore]:
     """A handle that has read nothing but the mark, as `ab.open` gives it."""
     root = place / "lake"
     store = CountingStore(open_store(root, place.storage_options))
-    context = RepoConfig(root=root, store=store, storage_options=place.storage_options, actor="ada")
-    return open_with(replace(context, made_at=check_repository(context).root)), store
+    config = RepoConfig(root=root, store=store, storage_options=place.storage_options, actor="ada")
+    return open_with(replace(config, made_at=check_repository(config).root)), store
 
 
 @dataclass(frozen=True)
@@ -289,7 +289,7 @@ def test_opening_a_branch_checks_it_within_the_budget_of_its_snapshot(place: Pla
     begin(place, tables=1)
     ab.open(place / "lake", storage_options=place.storage_options).branch_create("dev")
     main, store = open_counted(place)
-    repo = open_with(main._context, branch="dev")
+    repo = open_with(main._config, branch="dev")
     repo.branch_get("dev")  # as `ab.open` does for any branch but main
     assert store.counts == MARK + HEAD[place.is_local]
     repo.snapshot()

@@ -321,7 +321,7 @@ def test_a_frozen_branch_tells_with_the_freeze_what_it_took_from_main(lake: ab.R
 
 def feed(place: Place) -> tuple[Repository, Any]:
     repo, store = open_counted(place)
-    return Repository(repo._context, engines=replace(ENGINES, load_comparer=default_comparer)), store
+    return Repository(repo._config, engines=replace(ENGINES, load_comparer=default_comparer)), store
 
 
 def test_commits_of_other_tables_are_not_looked_at(place: Place) -> None:

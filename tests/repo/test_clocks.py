@@ -81,9 +81,9 @@ class Past:
         self.uri = str(folder / "lake")
         self.begin = now() - 5 * DAY
         self._moment = self.begin
-        context = RepoConfig(root=self.uri, store=open_store(self.uri), clock=self._clock, clock_tolerance=None)
-        create_repository(context)
-        repo = open_with(context)
+        config = RepoConfig(root=self.uri, store=open_store(self.uri), clock=self._clock, clock_tolerance=None)
+        create_repository(config)
+        repo = open_with(config)
         with repo.transaction() as tx:
             tx.create_table(ORDERS, SCHEMA)
         for number, moment in ((1, 3 * DAY), (2, 1 * DAY + HOUR), (3, 1 * DAY + 2 * HOUR), (4, 4 * DAY)):
@@ -134,12 +134,12 @@ def test_a_branch_expires_by_the_clock_of_the_store(lake: ab.Repository) -> None
 
 def test_the_store_is_asked_for_its_time_once(lake: ab.Repository) -> None:
     append(lake, 4)
-    counting = CountingStore(lake._context.store)
-    repo = open_with(replace(lake._context, store=counting))
+    counting = CountingStore(lake._config.store)
+    repo = open_with(replace(lake._config, store=counting))
     append(repo, 5)
     assert "head" not in counting.counts
     with pytest.raises(AnabranchError, match="the clock of this machine"):
-        append(open_with(replace(with_clock(lake, DAY)._context, store=counting)), 6)
+        append(open_with(replace(with_clock(lake, DAY)._config, store=counting)), 6)
     assert counting.counts["head"] == 1
 
 

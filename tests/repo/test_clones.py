@@ -27,7 +27,7 @@ KEYS = [TableKey.parse(ORDERS), TableKey.parse(CUSTOMERS)]
 
 @pytest.mark.s3
 def test_a_registered_clone_is_held_until_it_is_released(lake: ab.Repository) -> None:
-    clones = Clones(lake._context)
+    clones = Clones(lake._config)
     head = lake.head_commit_id_for_branch("main")
     first = clones.register(target="/there", kind=CloneKind.SHALLOW, commit_id=head, keys=KEYS)
     second = clones.register(target="/elsewhere", kind=CloneKind.DEEP, commit_id=head, keys=KEYS[:1])
@@ -39,22 +39,22 @@ def test_a_registered_clone_is_held_until_it_is_released(lake: ab.Repository) ->
     }
     assert clones.release(first.id).state is CloneState.RELEASED
     assert clones.release(first.id).state is CloneState.RELEASED  # once more does no harm
-    assert [held.clone_id for held in Clones(lake._context).iter_held()] == [second.id]
+    assert [held.clone_id for held in Clones(lake._config).iter_held()] == [second.id]
     assert {(clone.id, clone.is_held) for clone in clones.list()} == {(first.id, False), (second.id, True)}
 
 
 @pytest.mark.parametrize("wrong", ["01ARZ3NDEKTSV4RRFFQ69G5FAV", "", "../main", "a/b"])
 def test_a_clone_that_nobody_registered_is_named(lake: ab.Repository, wrong: str) -> None:
     with pytest.raises(NotFoundError, match="no clone"):
-        Clones(lake._context).release(wrong)
+        Clones(lake._config).release(wrong)
 
 
 class _CollectedMeanwhile(_WrappedStore):
     """A store in which garbage collection marks a commit right after a clone was registered."""
 
-    def __init__(self, context: RepoConfig, commit_id: str) -> None:
-        super().__init__(context.store)
-        self._mark = partial(mark_collected, context, commit_id, at=1)
+    def __init__(self, config: RepoConfig, commit_id: str) -> None:
+        super().__init__(config.store)
+        self._mark = partial(mark_collected, config, commit_id, at=1)
 
     def _request(self, operation: str, path: str, send: Callable[[], T]) -> T:
         result = send()
@@ -64,11 +64,11 @@ class _CollectedMeanwhile(_WrappedStore):
 
 
 def test_a_commit_that_is_collected_at_the_same_time_is_not_cloned(lake: ab.Repository, place: Place) -> None:
-    context, target = lake._context, open_store(place / "clone", place.storage_options)
-    store = _CollectedMeanwhile(context, lake.head_commit_id_for_branch("main"))
+    config, target = lake._config, open_store(place / "clone", place.storage_options)
+    store = _CollectedMeanwhile(config, lake.head_commit_id_for_branch("main"))
     request = request_clone(
-        RepoStore.of(replace(context, store=store)),
-        replace(context, root=place / "clone", store=target),
+        RepoStore.of(replace(config, store=store)),
+        replace(config, root=place / "clone", store=target),
         ref="main",
         tables=None,
         kind=CloneKind.SHALLOW,

@@ -176,14 +176,14 @@ def test_writer_that_keeps_losing_gives_way_and_gets_there(lake: Repository, pla
         return new_ulid()
 
     uri = place / "lake"
-    context = RepoConfig(
+    config = RepoConfig(
         root=uri,
         store=open_store(uri, place.storage_options),
         storage_options=place.storage_options,
         new_id=lose_three_times,
         give_way=lambda losses, _: gave_way.append(losses),
     )
-    with open_with(context).transaction() as tx:
+    with open_with(config).transaction() as tx:
         tx.append(ORDERS, table(100))
     assert gave_way == [1, 2, 3]
     assert ids(lake) == [1, 2, 3, 100, 201, 202, 203]

@@ -30,7 +30,7 @@ def branch(request: pytest.FixtureRequest, lake: ab.Repository) -> str:
 
 
 def manifest(repo: ab.Repository, branch: str, version: int) -> Path:
-    return Path(repo._context.home_of(entry(repo, ref=branch)).uri, manifest_path(version))
+    return Path(repo._config.home_of(entry(repo, ref=branch)).uri, manifest_path(version))
 
 
 def damage(path: Path, how: str) -> None:
@@ -78,7 +78,7 @@ def test_doctor_rebuilds_a_staged_manifest_from_its_settled_twin(lake: ab.Reposi
         path.unlink()
     else:
         damage(path, how)
-    lake._context.home_of(entry(lake, ref=branch)).forget()
+    lake._config.home_of(entry(lake, ref=branch)).forget()
     with pytest.raises(AnabranchError, match="anabranch doctor --repair"):
         another(lake).snapshot_of(branch)[ORDERS].to_arrow()
     (found,) = another(lake).doctor().findings

@@ -34,8 +34,8 @@ def test_a_table_of_many_columns_prints_the_first(repo: ab.Repository) -> None:
 
 def test_a_table_whose_files_are_gone_still_prints(lake: ab.Repository) -> None:
     orders = lake[ORDERS]
-    for info in lake._context.store.list("tables"):
-        lake._context.store.delete(info.path)
+    for info in lake._config.store.list("tables"):
+        lake._config.store.delete(info.path)
     assert repr(orders).endswith("rows=3)")
     assert "3 rows" in orders._repr_html_()
 

@@ -67,7 +67,7 @@ def doctor(repo: ab.Repository, *options: str) -> tuple[int, list[dict[str, Any]
 
 def anew(repo: ab.Repository) -> ab.Repository:
     """Another handle, which remembers nothing; whether it is a repository is not looked at."""
-    return open_with(replace(repo._context))
+    return open_with(replace(repo._config))
 
 
 @pytest.fixture
@@ -311,8 +311,8 @@ def test_a_full_map_with_other_tables_is_corrected(wide: ab.Repository) -> None:
 
 
 def test_nothing_is_read_more_often_than_needed(well: ab.Repository) -> None:
-    counting = CountingStore(well._context.store)
-    assert open_with(replace(well._context, store=counting)).doctor().findings == ()
+    counting = CountingStore(well._config.store)
+    assert open_with(replace(well._config, store=counting)).doctor().findings == ()
     reads = Counter(path for operation, path in counting.requests if operation == "get")
     # Commits that hold the full map, and the entries of heads, are looked at again.
     assert max(reads.values()) <= 5

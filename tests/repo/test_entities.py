@@ -17,7 +17,7 @@ from anabranch.errors import (
     VersionNotFoundError,
 )
 from anabranch.format.entities import find_row
-from anabranch.format.staging import Pin
+from anabranch.format.staging import VersionRef
 from anabranch.repo.history.entities import EntityChange
 from tests.conftest import Place
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, another, append, entry, table
@@ -164,7 +164,7 @@ def test_repeated_key_is_reported(repo: ab.Repository) -> None:
         tx.append("s.t", table(1, 1))
     found = entry(repo, "s.t")
     with pytest.raises(KeyConflictError, match="more than once"):
-        find_row(Pin(home=repo._context.home_of(found), version=found.version), {"id": 1})
+        find_row(VersionRef(home=repo._config.home_of(found), version=found.version), {"id": 1})
 
 
 @pytest.mark.s3

@@ -31,7 +31,7 @@ COLUMNS = [
 
 
 def raw(repo: ab.Repository, name: str) -> lance.LanceDataset:
-    options = repo._context.storage_options
+    options = repo._config.storage_options
     return lance.dataset(f"{repo.uri}/{name}", storage_options=lance_options(options) if options else None)
 
 
@@ -134,7 +134,7 @@ def test_tables_are_made_again_from_the_logs(lake: ab.Repository) -> None:
 @pytest.mark.parametrize("what", ["lost", "damaged"])
 def test_lost_and_damaged_tables_are_made_again_and_stop_no_commit(lake: ab.Repository, name: str, what: str) -> None:
     lake.history_sync()
-    store = open_store(lake.uri, lake._context.storage_options)
+    store = open_store(lake.uri, lake._config.storage_options)
     for info in list(store.list(name)):
         if what == "lost":
             store.delete(info.path)
@@ -148,7 +148,7 @@ def test_lost_and_damaged_tables_are_made_again_and_stop_no_commit(lake: ab.Repo
 
 def test_update_that_died_between_the_tables_is_finished_by_the_next(lake: ab.Repository) -> None:
     lake.history_sync()
-    commits = find_newest(Home.at(f"{lake.uri}/{COMMITS}", lake._context.storage_options))
+    commits = find_newest(Home.at(f"{lake.uri}/{COMMITS}", lake._config.storage_options))
     assert commits is not None
     append(lake, 4)
     lake.history_sync()
@@ -193,16 +193,16 @@ def test_of_two_changes_of_one_version_one_happens(place: Place) -> None:
 
 def test_table_of_many_small_changes_stays_small_and_keeps_its_row_ids(place: Place) -> None:
     home = Home.at(place / "t.lance", place.storage_options)
-    pin = make_table(home, pa.schema([("n", pa.int64())]))
+    version_ref = make_table(home, pa.schema([("n", pa.int64())]))
     for number in range(70):
-        assert add_rows(pin, pa.table({"n": [number]}))
+        assert add_rows(version_ref, pa.table({"n": [number]}))
         newest = find_newest(home)
         assert newest is not None
-        pin = newest
-    found = pin.open().scanner(with_row_id=True).to_table()
+        version_ref = newest
+    found = version_ref.open().scanner(with_row_id=True).to_table()
     assert found.column("n").to_pylist() == list(range(70))
     assert found.column("_rowid").to_pylist() == list(range(70))
-    assert len(pin.open().get_fragments()) < 10
+    assert len(version_ref.open().get_fragments()) < 10
     staged = [info.path for info in open_store(home.root, place.storage_options).list("_versions") if "/d" in info.path]
     assert staged == []
 

@@ -55,7 +55,7 @@ def test_expired_run_says_so_and_blocks_no_deletion(local: Repository) -> None:
 
 def test_lease_given_before_the_clock_was_set_back_blocks_nobody(local: Repository) -> None:
     run = local.begin_run("dev")
-    killed = local._context.leases.new(BranchName("__gc__"), "X")
+    killed = local._config.leases.new(BranchName("__gc__"), "X")
     killed.start()
     with pytest.raises(BusyError, match="garbage is being collected"):
         local.gc()
@@ -86,7 +86,7 @@ def test_ended_runs_block_no_deletion_however_alive_their_process(local: Reposit
     another(local).run_get(run.id).abort()
     nothing.abort()
     for ended in (run, published, nothing):
-        local._context.leases.new(DEV, ended.id).renew()
+        local._config.leases.new(DEV, ended.id).renew()
     local.branch_delete("dev")
 
 
@@ -101,15 +101,15 @@ def test_run_on_another_branch_blocks_no_deletion(local: Repository) -> None:
 @pytest.mark.s3
 def test_leases_lapse_by_the_clock_of_the_store(lake: Repository) -> None:
     lake.branch_create("dev")
-    context = lake._context
-    lease = context.leases.new(DEV, "x")
+    config = lake._config
+    lease = config.leases.new(DEV, "x")
     lease.start()
-    assert context.leases.list_alive(DEV) == ("x",)
-    assert replace(context, lease=timedelta(0)).leases.list_alive(DEV) == ()
-    assert context.leases.list_alive(BranchName("main")) == ()
+    assert config.leases.list_alive(DEV) == ("x",)
+    assert replace(config, lease=timedelta(0)).leases.list_alive(DEV) == ()
+    assert config.leases.list_alive(BranchName("main")) == ()
     lease.release()
     lease.release()
-    assert context.leases.list_alive(DEV) == ()
+    assert config.leases.list_alive(DEV) == ()
     assert [path for path in objects(lake) if path.startswith("_leases/")] == []
 
 
@@ -152,7 +152,7 @@ def test_renewal_ends_when_the_run_is_dropped_but_not_while_a_step_is_open(local
 
 
 def test_leases_are_renewed(local: Repository) -> None:
-    quick = open_with(replace(local._context, lease=timedelta(milliseconds=30)))
+    quick = open_with(replace(local._config, lease=timedelta(milliseconds=30)))
     run = quick.begin_run("dev")
     lost = Path(local.uri, "_leases", "dev", run.id)
     for _ in range(3):
@@ -163,8 +163,8 @@ def test_leases_are_renewed(local: Repository) -> None:
 
 
 def test_renewal_in_progress_does_not_outlive_its_lease(local: Repository) -> None:
-    store = FaultyStore(local._context.store, nth=2, fault=Fault.STALL, operation="put")
-    lease = replace(local._context, store=store, lease=timedelta(milliseconds=30)).leases.new(DEV, "x")
+    store = FaultyStore(local._config.store, nth=2, fault=Fault.STALL, operation="put")
+    lease = replace(local._config, store=store, lease=timedelta(milliseconds=30)).leases.new(DEV, "x")
     lease.start()
     store.reached.wait()  # the first renewal is in progress
     release = threading.Thread(target=lease.release)
@@ -181,7 +181,7 @@ def test_reader_without_write_permission_sees_which_runs_are_alive(local: Reposi
         def put(self, path: str, data: bytes, *, durable: bool = True) -> None:  # noqa: ARG002 - the protocol's signature
             raise StorageDeniedError(f"{path!r} cannot be written", hint="ask for the right to")
 
-    reader = open_with(replace(local._context, store=ReadOnly(local._context.store)))
+    reader = open_with(replace(local._config, store=ReadOnly(local._config.store)))
     assert reader.run_get(run.id).info().state is RunPhase.RUNNING
     expire(local)
     assert reader.run_get(run.id).info().state is RunPhase.EXPIRED
@@ -194,7 +194,7 @@ def test_run_on_an_earlier_branch_of_the_name_blocks_no_deletion(local: Reposito
     local.branch_create("dev")
     with pytest.raises(BranchNotFoundError, match="deleted and created again"):
         run.publish()  # renews the lease nevertheless
-    assert local._context.leases.list_alive(DEV) == (run.id,)
+    assert local._config.leases.list_alive(DEV) == (run.id,)
     local.branch_delete("dev")
 
 
@@ -203,10 +203,10 @@ def test_undo_looks_past_the_end_of_a_run_that_died_while_publishing(local: Repo
         tx.append(ORDERS, table(1))
     run = local.begin_run()
     append_in(run, 2)
-    entry = get_run(local._records, run.id)
-    head = local._records.heads.get(BranchName("main"))
+    entry = get_run(local._repo_store, run.id)
+    head = local._repo_store.heads.get(BranchName("main"))
     state = replace(run_state(entry), phase=RunPhase.PUBLISHING, published_after=head.number)
-    move_run(local._records, run.id, lambda newest: next_run_entry(local._records, newest, state))
+    move_run(local._repo_store, run.id, lambda newest: next_run_entry(local._repo_store, newest, state))
     expire(local)
     run.abort()
     assert [movement.event for movement in local.reflog(limit=2)] == ["aborted", "committed"]

@@ -57,7 +57,7 @@ def write(repo: ab.Repository, write: Write, *, branch: str = "dev") -> None:
 
 def of_main(repo: ab.Repository) -> dict[str, str]:
     """A checksum of every file of main: its log, and all of each table but the Lance branches of others."""
-    store = open_store(repo.uri, repo._context.storage_options)
+    store = open_store(repo.uri, repo._config.storage_options)
     listed = [info.path for prefix in ("_versions/main", "tables") for info in store.list(prefix)]
     kept = [path for path in listed if "/tree/" not in path and "/_refs/" not in path]
     return {path: hashlib.sha256(store.get(path)).hexdigest() for path in kept}
@@ -360,7 +360,7 @@ def test_first_writes_of_four_processes_fork_once_in_effect(live: ab.Repository)
     with ThreadPoolExecutor(4) as pool:
         programs = [running.Program("first_write") for _ in range(4)]
         try:
-            begin = {"uri": live.uri, "storage_options": live._context.storage_options, "branch": "dev", "key": ORDERS}
+            begin = {"uri": live.uri, "storage_options": live._config.storage_options, "branch": "dev", "key": ORDERS}
             ready = pool.map(lambda program: program.ask("begin", **begin), programs)
             assert list(ready) == [{"rows": 3}] * 4
             done = pool.map(lambda one: one[1].ask("append", ids=[100 + one[0]]), enumerate(programs))
@@ -434,8 +434,8 @@ def test_what_a_live_branch_costs_does_not_grow_with_history(live: ab.Repository
     append(live, 4, branch="dev")
 
     def costs() -> list[int]:
-        store = CountingStore(live._context.store)
-        counted = open_with(replace(live._context, store=store), branch="dev")
+        store = CountingStore(live._config.store)
+        counted = open_with(replace(live._config, store=store), branch="dev")
         counted.snapshot()
         opened = store.counts.total()
         store.reset()

@@ -136,15 +136,15 @@ def test_all_forms_of_a_ref_find_their_commit(lake: ab.Repository) -> None:
 def test_a_moment_between_two_commits_is_the_older_one(place: Place) -> None:
     ticks = iter(range(1_000_000_000_000_000, 2_000_000_000_000_000, 1_000_000))
     store = open_store(place / "lake", place.storage_options)
-    context = RepoConfig(
+    config = RepoConfig(
         root=place / "lake",
         store=store,
         storage_options=place.storage_options,
         clock=lambda: next(ticks),
         clock_tolerance=None,
     )
-    create_repository(context)
-    slow = open_with(context)
+    create_repository(config)
+    slow = open_with(config)
     with slow.transaction() as tx:
         tx.create_table(ORDERS, SCHEMA)
     made = [append(slow, number) for number in range(5)]
@@ -161,7 +161,7 @@ def test_a_moment_before_the_repository_is_refused(lake: ab.Repository) -> None:
 
 
 def test_time_never_runs_backwards_along_a_branch(lake: ab.Repository) -> None:
-    early = open_with(replace(lake._context, clock=lambda: 1_000, clock_tolerance=None))
+    early = open_with(replace(lake._config, clock=lambda: 1_000, clock_tolerance=None))
     head = lake.list_commits(limit=1)[0]
     assert append(early, 4).created_at == head.created_at
 
@@ -197,9 +197,9 @@ def test_commits_that_were_never_published_are_not_found_by_prefix(lake: ab.Repo
     with pytest.raises(BranchNotFoundError):
         lake.snapshot_of(orphan.removeprefix("_commits/")[:25])
     # Died before publishing: its place in the log is still free.
-    fields = json.loads(lake._context.store.get(orphan))
+    fields = json.loads(lake._config.store.get(orphan))
     fields["commit"] |= {"graph_commit_id": "0" * 25 + "1", "manifest_version": 4}
-    lake._context.store.put(f"_commits/{'0' * 25}1.json", sealed(fields))
+    lake._config.store.put(f"_commits/{'0' * 25}1.json", sealed(fields))
     with pytest.raises(BranchNotFoundError):
         lake.snapshot_of("0" * 25)
     assert len(lake.list_commits()) == 3
@@ -226,7 +226,7 @@ def test_a_version_or_commit_that_is_not_there_is_refused(lake: ab.Repository) -
 
 
 def test_entries_of_a_log_are_never_changed(lake: ab.Repository) -> None:
-    store = lake._context.store
+    store = lake._config.store
     before = {path: store.get(path) for path in objects(lake, "_versions/main") if path.endswith(".json")}
     append(lake, 4)
     lake.branch_create("dev")
@@ -239,7 +239,7 @@ def test_the_head_is_found_without_its_hint_and_with_a_wrong_one(tmp_path: Path)
     with lake.transaction() as tx:
         tx.create_table(ORDERS, SCHEMA)
         tx.append(ORDERS, table(1, 2, 3))
-    store = lake._context.store
+    store = lake._config.store
     stale = store.get("_versions/main/hint")
     for number in (4, 5, 6):
         append(lake, number)
@@ -255,7 +255,7 @@ def test_the_head_is_found_without_its_hint_and_with_a_wrong_one(tmp_path: Path)
 
 
 def test_half_written_objects_beside_a_log_are_not_read(lake: ab.Repository) -> None:
-    store = lake._context.store
+    store = lake._config.store
     store.delete("_versions/main/hint")
     newest = min(path for path in objects(lake, "_versions/main"))
     store.put(f"{newest}-part", b"half")
@@ -268,7 +268,7 @@ def test_half_written_objects_beside_a_log_are_not_read(lake: ab.Repository) -> 
 
 @pytest.mark.s3
 def test_what_others_left_beside_a_log_is_no_entry(lake: ab.Repository) -> None:
-    store = lake._context.store
+    store = lake._config.store
     store.delete("_versions/main/hint")
     newest = min(path for path in objects(lake, "_versions/main"))
     for name in (".DS_Store", "- copy.json", "0.json", "copies/00000000000000000000.json"):
@@ -280,7 +280,7 @@ def test_what_others_left_beside_a_log_is_no_entry(lake: ab.Repository) -> None:
 
 
 def test_a_lost_base_of_a_commit_is_damage(lake: ab.Repository) -> None:
-    store, head = lake._context.store, RepoStore.of(lake._context).heads.get(BranchName("main")).head
+    store, head = lake._config.store, RepoStore.of(lake._config).heads.get(BranchName("main")).head
     store.delete(f"_commits/{head.base}.json")
     with pytest.raises(CorruptError, match=f"'{head.base}'.* is missing; run doctor"):
         another(lake).snapshot()
@@ -310,4 +310,4 @@ def test_two_branches_with_one_history_share_its_commits(lake: ab.Repository) ->
     main, dev = lake.list_commits("main"), lake.list_commits("dev")
     assert main[1:] == dev[1:]
     assert main[0].parent_commit_id == dev[0].parent_commit_id
-    assert RepoStore.of(lake._context).heads.get(BranchName("dev")).number == 2
+    assert RepoStore.of(lake._config).heads.get(BranchName("dev")).number == 2

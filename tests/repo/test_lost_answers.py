@@ -30,7 +30,7 @@ class RepeatingStore(_WrappedStore):
         return send() if operation == "put_if_absent" else result
 
 
-def context_through(place: Place, wrap: Callable[[ObjectStore], ObjectStore] = lambda store: store) -> RepoConfig:
+def config_through(place: Place, wrap: Callable[[ObjectStore], ObjectStore] = lambda store: store) -> RepoConfig:
     uri = place / "lake"
     return RepoConfig(
         root=uri, store=wrap(open_store(uri, place.storage_options)), storage_options=place.storage_options
@@ -55,10 +55,10 @@ def assert_whole(lake: Repository, branch: str = "main") -> list[str]:
 @pytest.mark.parametrize("operation", ["put_if_absent", "put", "get", "list"])
 def test_one_request_of_a_commit_goes_wrong(lake: Repository, place: Place, operation: str, fault: Fault) -> None:
     for nth in count(1):
-        mark, context = ledger.mark_of(1, nth), context_through(place)
-        store = FaultyStore(context.store, nth=nth, fault=fault, operation=operation)
+        mark, config = ledger.mark_of(1, nth), config_through(place)
+        store = FaultyStore(config.store, nth=nth, fault=fault, operation=operation)
         try:
-            ledger.commit(open_with(replace(context, store=store)), mark)
+            ledger.commit(open_with(replace(config, store=store)), mark)
         except StorageUnavailableError:
             # What was carried out is found by looking, so only what was not is the caller's concern.
             assert operation in {"get", "list"} or fault is Fault.FAIL
@@ -72,9 +72,9 @@ def test_one_request_of_a_commit_goes_wrong(lake: Repository, place: Place, oper
 
 @pytest.mark.s3
 def test_conditional_puts_that_meet_their_own_first_try_succeed_once(place: Place) -> None:
-    context = context_through(place, RepeatingStore)
-    create_repository(context)
-    repo = open_with(context)
+    config = config_through(place, RepeatingStore)
+    create_repository(config)
+    repo = open_with(config)
     ledger.create(repo)
     ledger.commit(repo, "1-0")
     repo.branch_create("dev")
@@ -106,7 +106,7 @@ def test_transaction_with_an_unknown_outcome_is_not_published_again(lake: Reposi
     def wrap(inner: ObjectStore) -> ObjectStore:
         return SilentAfter(FaultyStore(inner, nth=2, fault=Fault.LOSE_ANSWER, operation="put_if_absent"))
 
-    tx = open_with(context_through(place, wrap)).transaction(message="1-0")
+    tx = open_with(config_through(place, wrap)).transaction(message="1-0")
     ledger.write(tx, "1-0")
     with pytest.raises(StorageUnavailableError):
         tx.commit()
@@ -118,7 +118,7 @@ def test_transaction_with_an_unknown_outcome_is_not_published_again(lake: Reposi
 def test_lost_answer_to_the_tombstone_of_a_branch(lake: Repository, place: Place) -> None:
     lake.branch_create("dev")
     faulty = open_with(
-        context_through(
+        config_through(
             place, lambda inner: FaultyStore(inner, nth=1, fault=Fault.LOSE_ANSWER, operation="put_if_absent")
         )
     )
@@ -128,10 +128,10 @@ def test_lost_answer_to_the_tombstone_of_a_branch(lake: Repository, place: Place
 
 def test_init_whose_last_answer_is_lost_left_a_repository(tmp_path: Path) -> None:
     place = Place(root=str(tmp_path))
-    context = context_through(
+    config = config_through(
         place, lambda inner: FaultyStore(inner, nth=3, fault=Fault.LOSE_ANSWER, operation="put_if_absent")
     )
-    create_repository(context)
+    create_repository(config)
     ledger.create(ab.open(place / "lake"))
 
 

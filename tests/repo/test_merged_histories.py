@@ -15,16 +15,16 @@ from tests.repo.test_history_tables import expected, recorded
 
 def merge(repo: ab.Repository, source: str, *, into: str = "main") -> ab.GraphCommit:
     """A commit of two parents that takes orders as the source has them."""
-    records = RepoStore.of(repo._context)
+    repo_store = RepoStore.of(repo._config)
     spec = CommitSpec(
         message=f"merge {source}",
         kind=CommitKind.MERGE,
         metadata={},
-        merged_parent=records.heads.get(BranchName(source)).head.commit,
+        merged_parent=repo_store.heads.get(BranchName(source)).head.commit,
     )
     changes = {TableKey.parse(ORDERS): entry(repo, ORDERS, source)}
-    head = records.heads.get(BranchName(into))
-    return put_commit(records, expected=head, changes=changes, spec=spec, rebase=lambda _: changes).commit
+    head = repo_store.heads.get(BranchName(into))
+    return put_commit(repo_store, expected=head, changes=changes, spec=spec, rebase=lambda _: changes).commit
 
 
 @pytest.fixture

@@ -21,9 +21,9 @@ def clean_natively(repo: ab.Repository) -> None:
 
 def slowly(repo: ab.Repository, minutes: float) -> ab.Repository:
     """The same repository, whose clock goes forward by some minutes each time that it is read."""
-    clock, passed = repo._context.clock, count(1)
+    clock, passed = repo._config.clock, count(1)
     step = int(minutes * 60 * 1_000_000)
-    return open_with(replace(repo._context, clock=lambda: clock() + next(passed) * step, clock_tolerance=None))
+    return open_with(replace(repo._config, clock=lambda: clock() + next(passed) * step, clock_tolerance=None))
 
 
 def publish_a_run(repo: ab.Repository, between: Callable[[], None]) -> None:

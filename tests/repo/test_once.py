@@ -46,7 +46,7 @@ class LateStore(_WrappedStore):
 def late(lake: ab.Repository) -> ab.Repository:
     with lake.transaction() as tx:
         tx.set_primary_key(CUSTOMERS, [])  # so that a row that is written twice is there twice
-    return open_with(replace(lake._context, store=LateStore(lake._context.store)))
+    return open_with(replace(lake._config, store=LateStore(lake._config.store)))
 
 
 def append_once(repo: ab.Repository, value: str, number: int) -> ab.GraphCommit | None:

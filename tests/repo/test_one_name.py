@@ -76,24 +76,24 @@ def test_a_name_given_up_is_free_again(lake: ab.Repository, bring: Act) -> None:
     lake.branch_delete("rel")
     tag(lake)
     lake.tag_delete("rel")
-    bring(ab.open(lake.uri, storage_options=lake._context.storage_options))
+    bring(ab.open(lake.uri, storage_options=lake._config.storage_options))
     assert has_branch(lake)
 
 
 def test_a_branch_that_others_wrote_to_meanwhile_still_goes(lake: ab.Repository, bring: Act) -> None:
     """They come before the tombstone, so that nothing of theirs is lost."""
     crossed = meanwhile(lake, tag)
-    clock = crossed._context.clock
+    clock = crossed._config.clock
     times = count()
 
     def write_when_the_branch_is_to_go() -> int:
         # The first time is asked before the branch comes, the second before it goes.
         if next(times) == 1:
-            append(open_with(lake._context), 7, branch="rel")
+            append(open_with(lake._config), 7, branch="rel")
         return clock()
 
     with pytest.raises(InvalidInputError, match="'rel' is the name of a tag"):
-        bring(open_with(replace(crossed._context, clock=write_when_the_branch_is_to_go)))
+        bring(open_with(replace(crossed._config, clock=write_when_the_branch_is_to_go)))
     assert not has_branch(lake)
     lake.tag_delete("rel")
     lake.branch_restore("rel")
@@ -109,8 +109,8 @@ class Stopping:
 
     @classmethod
     def at(cls, repo: ab.Repository, nth: int) -> "Stopping":
-        store = FaultyStore(repo._context.store, nth=nth, fault=Fault.STALL)
-        return cls(repo=open_with(replace(repo._context, store=store)), store=store)
+        store = FaultyStore(repo._config.store, nth=nth, fault=Fault.STALL)
+        return cls(repo=open_with(replace(repo._config, store=store)), store=store)
 
     def begin(self, act: Act, threads: ThreadPoolExecutor) -> tuple[Future[bool], bool]:
         """Act until the stop, or to the end; whether there was a stop."""

@@ -142,9 +142,9 @@ def _check_rows(repo: Repository, branch: str, expected: dict[str, list[int]]) -
 
 def _check_plain_lance(repo: Repository, branch: str) -> None:
     """Open every table of a branch by its folder with plain pylance."""
-    head = repo._records.heads.get(repo._named(branch)).head
-    for key, entry in repo._records.commits.tables_of(head).items():
-        home = repo._context.dataset_root(entry.dataset).on(entry.home)
+    head = repo._repo_store.heads.get(repo._named(branch)).head
+    for key, entry in repo._repo_store.commits.tables_of(head).items():
+        home = repo._config.dataset_root(entry.dataset).on(entry.home)
         dataset = lance.dataset(home.uri)
         dataset.validate()  # type: ignore[no-untyped-call]
         assert dataset.count_rows() >= 0, key
@@ -156,7 +156,7 @@ def _write_again(uri: str, seed: int) -> None:
     with repo.transaction() as tx:
         tx.append(SHARED, rows([-seed - 1]))
     assert repo.snapshot()[SHARED].count_rows() == before + 1
-    home = repo._context.home_of(repo._records.find_table(repo._named("main"), TableKey.parse(SHARED)))  # type: ignore[arg-type]
+    home = repo._config.home_of(repo._repo_store.find_table(repo._named("main"), TableKey.parse(SHARED)))  # type: ignore[arg-type]
     assert lance.dataset(home.uri).count_rows() == before + 1
 
 

@@ -100,8 +100,8 @@ def test_new_table_is_empty_until_it_is_published(lake: Repository) -> None:
     tx = lake.transaction()
     tx.create_table("s.new", SCHEMA)
     tx.append("s.new", table(1))
-    uri = lake._context.home_of(tx["s.new"].entry).uri
-    options = lake._context.storage_options
+    uri = lake._config.home_of(tx["s.new"].entry).uri
+    options = lake._config.storage_options
     assert ab.dataset(uri, storage_options=options).count_rows() == 0
     tx.commit()
     assert ab.dataset(uri, storage_options=options).count_rows() == 1
@@ -112,16 +112,16 @@ def append_without_settling(lake: Repository, number: int) -> Callable[[], objec
 
     Without durability: a durable commit links its settled manifests itself.
     """
-    options = {**lake._context.storage_options, "durability": "none"}
-    records = RepoStore.of(replace(lake._context, storage_options=options))
+    options = {**lake._config.storage_options, "durability": "none"}
+    repo_store = RepoStore.of(replace(lake._config, storage_options=options))
     spec = CommitSpec(message="", kind=CommitKind.CHANGE, metadata={})
 
-    tx = Transaction(records, branch=BranchName("main"), spec=spec, on_published=lambda _: None)
+    tx = Transaction(repo_store, branch=BranchName("main"), spec=spec, on_published=lambda _: None)
     tx.append(ORDERS, table(number))
-    tables = tx._drafts
-    published = put_commit(records, expected=tables.head, changes=tables.changes(), spec=spec, rebase=tables.rebase)
+    tables = tx._write_set
+    published = put_commit(repo_store, expected=tables.head, changes=tables.changes(), spec=spec, rebase=tables.rebase)
     tx.rollback()
-    return lambda: settle_published(records, published.entry.branch, published.changes)
+    return lambda: settle_published(repo_store, published.entry.branch, published.changes)
 
 
 def test_next_writer_settles_what_the_last_one_left(lake: Repository) -> None:

@@ -77,7 +77,7 @@ def test_a_copy_never_reads_the_original(furnished: tuple[ab.Repository, str], p
 def test_of_a_branch_half_relocated_the_version_that_is_read_counts(lake: ab.Repository, place: Place) -> None:
     lake.branch_create("dev")
     append(lake, 4, branch="dev")
-    assert lake.snapshot_of("dev")[ORDERS].pin.is_staged
+    assert lake.snapshot_of("dev")[ORDERS].version_ref.is_staged
     copy_objects(lake.uri, place / "copy", place.storage_options)
     ab.relocate(place / "copy", storage_options=place.storage_options)
     store = open_store(place / "copy", place.storage_options)
@@ -267,7 +267,7 @@ def test_what_cannot_be_explained_is_reported_and_still_refused(tmp_path: Path) 
     fill_lake(lake)
     lake.branch_create("dev")
     append(lake, 4, branch="dev")
-    home = lake._context.home_of(lake.snapshot_of("dev")[ORDERS].entry)
+    home = lake._config.home_of(lake.snapshot_of("dev")[ORDERS].entry)
     lance.dataset(home.uri).add_bases([lance.DatasetBasePath(str(tmp_path / "x"), name="x", is_dataset_root=True)])
     lake.adopt(ORDERS, branch="dev")
     move_objects(lake.uri, str(tmp_path / "moved"), {})
@@ -327,6 +327,6 @@ def test_a_relocation_killed_at_any_write_is_done_again(
                     try:
                         assert rows(halfway.snapshot_of(ref)[key]) == expected
                     except StaleBaseError:
-                        assert halfway._context.made_at == lake_uri
+                        assert halfway._config.made_at == lake_uri
         assert ab.relocate(work).is_complete
         assert read_all(ab.open(work), run_id) == before

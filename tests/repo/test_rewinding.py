@@ -205,7 +205,7 @@ def test_there_is_nothing_to_undo_at_the_beginning(repo: ab.Repository) -> None:
 
 @pytest.mark.s3
 def test_the_reflog_tells_every_movement_with_who_and_when(lake: ab.Repository) -> None:
-    bob = ab.open(lake.uri, actor="bob", storage_options=lake._context.storage_options)
+    bob = ab.open(lake.uri, actor="bob", storage_options=lake._config.storage_options)
     bob.branch_create("dev")
     append(lake, 4, branch="dev")
     bob.reset("dev", to="main")
@@ -342,7 +342,7 @@ def test_a_reset_to_nothing_known_changes_nothing(busy: ab.Repository) -> None:
 def test_times_never_run_backwards_even_if_the_clock_does(lake: ab.Repository) -> None:
     append(lake, 4)
     lake.reset("main", to="main@v2")
-    slow = open_with(replace(lake._context, clock=lambda: 1, clock_tolerance=None))
+    slow = open_with(replace(lake._config, clock=lambda: 1, clock_tolerance=None))
     append(slow, 5)
     slow.branch_create("dev")
     slow.branch_delete("dev")

@@ -86,7 +86,7 @@ def appended(*numbers: int, key: str = ORDERS) -> Change:
 
 
 def row_ids(repo: Repository, branch: str, key: str = ORDERS) -> dict[int, int]:
-    found = repo.snapshot_of(branch)[key].pin.open().to_table(columns=["id"], with_row_id=True)
+    found = repo.snapshot_of(branch)[key].version_ref.open().to_table(columns=["id"], with_row_id=True)
     return dict(zip(found.column("id").to_pylist(), found.column("_rowid").to_pylist(), strict=True))
 
 

@@ -191,12 +191,12 @@ def _refuse(branch: BranchName) -> Combiner:
 def test_abort_at_the_moment_at_which_a_publisher_succeeds_that_seemed_dead(lake: Repository) -> None:
     """The abort looks for the commit before it is there, and puts its entry after."""
     (run_id,) = prepared_runs(lake, 1)
-    announced, _ = run_publish._announce(lake._records, run_id)
+    announced, _ = run_publish._announce(lake._repo_store, run_id)
     expire(lake)
 
     def publish(other: Repository) -> None:
-        carrier = run_publish._Carrier(other._records, announced, _refuse)
-        run_publish._publish(other._records, carrier, inspect=None, metadata={})
+        carrier = run_publish._Carrier(other._repo_store, announced, _refuse)
+        run_publish._publish(other._repo_store, carrier, inspect=None, metadata={})
 
     aborting = meanwhile(lake, publish)
     with pytest.raises(RunEndedError, match="published"):

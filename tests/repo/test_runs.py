@@ -216,7 +216,7 @@ def test_commits_and_branches_of_a_run_are_no_refs(lake: Repository) -> None:
 
 def test_prefix_that_only_hidden_commits_share_means_the_public_one(lake: Repository) -> None:
     made = iter([f"01ARZ3NDEKTSV4RRFFQ69G5F{end}" for end in ("A0", "B1", "B2", "B3")])
-    handle = open_with(replace(lake._context, new_id=lambda: next(made)))
+    handle = open_with(replace(lake._config, new_id=lambda: next(made)))
     run = handle.begin_run()
     append_in(run, 4)
     public = append(handle, 5)
@@ -482,8 +482,8 @@ def test_odd_input(lake: Repository) -> None:
 
 
 def faulty(repo: Repository, nth: int, fault: Fault, operation: str) -> tuple[Repository, FaultyStore]:
-    store = FaultyStore(repo._context.store, nth=nth, fault=fault, operation=operation)
-    return open_with(replace(repo._context, store=store)), store
+    store = FaultyStore(repo._config.store, nth=nth, fault=fault, operation=operation)
+    return open_with(replace(repo._config, store=store)), store
 
 
 def each_fault(repo: Repository, operation: str, fault: Fault) -> Iterator[Repository]:

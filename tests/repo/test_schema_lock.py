@@ -46,7 +46,7 @@ def held() -> Iterator[ExitStack]:
 
 
 def hold(repo: Repository, held: ExitStack) -> None:
-    held.enter_context(holding_schema_lock(repo._records))
+    held.enter_context(holding_schema_lock(repo._repo_store))
 
 
 def names_of(repo: Repository, *, internal: bool = False) -> list[str]:
@@ -88,7 +88,7 @@ def test_lock_is_an_internal_branch(lake: Repository, held: ExitStack) -> None:
 
 
 def test_second_holder_is_refused_until_the_first_is_done(lake: Repository) -> None:
-    with holding_schema_lock(lake._records), pytest.raises(BusyError) as caught, ExitStack() as other:
+    with holding_schema_lock(lake._repo_store), pytest.raises(BusyError) as caught, ExitStack() as other:
         hold(ab.open(lake.uri), other)
     assert caught.value.retryable
     with ExitStack() as other:
@@ -120,7 +120,7 @@ def test_holder_that_seemed_dead_gives_nothing_back_that_is_not_its_own(lake: Re
 
 
 def test_killed_holder_is_in_nobodys_way_after_its_lease(nursery: Program, lake: Repository) -> None:
-    with holding_schema_lock(lake._records):
+    with holding_schema_lock(lake._repo_store):
         pass  # the first of all does a little more
     points = points_of(nursery, "hold the schema lock", lake.uri, "1-0")
     seen = set()
@@ -132,7 +132,7 @@ def test_killed_holder_is_in_nobodys_way_after_its_lease(nursery: Program, lake:
                 lake.branch_create(f"dev/{fatal}")
         expire(lake)
         lake.branch_create(f"dev/{fatal}")
-        with holding_schema_lock(lake._records):
+        with holding_schema_lock(lake._repo_store):
             pass
         seen.add(is_held)
     assert seen == {False, True}
@@ -143,7 +143,7 @@ def test_killed_holder_is_in_nobodys_way_after_its_lease(nursery: Program, lake:
 
 @pytest.mark.parametrize("mode", ["pinned", "live"])
 def test_no_branch_is_made_while_the_lock_is_held(lake: Repository, mode: str) -> None:
-    with holding_schema_lock(lake._records), pytest.raises(BusyError) as caught:
+    with holding_schema_lock(lake._repo_store), pytest.raises(BusyError) as caught:
         ab.open(lake.uri).branch_create_from("main", "dev", mode=mode)
     assert caught.value.retryable
     assert objects(lake, "_versions/dev") == {}

@@ -134,8 +134,8 @@ def test_finding_a_batch_costs_what_others_did_since(lake: ab.Repository) -> Non
     """One request for each 64 commits, back to the last one of the query, and none for a table that is new."""
 
     def cost(epoch: int, key: str) -> int:
-        store = CountingStore(lake._context.store)
-        counted = open_with(replace(lake._context, store=store))
+        store = CountingStore(lake._config.store)
+        counted = open_with(replace(lake._config, store=store))
         batch = StreamBatch(query="q", epoch=epoch, table=TableKey.parse(key))
         # It changes nothing, so that all requests are for finding it.
         assert EngineAccess(counted).publish_batch(batch, lambda _: None) is None

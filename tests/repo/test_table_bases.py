@@ -21,7 +21,7 @@ def graph(repo: ab.Repository) -> Graph:
 def base_versions(graph: Graph, ours: str, theirs: str, key: TableKey = T) -> list[int | None]:
     both = []
     for one, other in ((ours, theirs), (theirs, ours)):
-        found = Ancestry(graph.records).find_table_bases(graph.tip(one), graph.tip(other), key)
+        found = Ancestry(graph.repo_store).find_table_bases(graph.tip(one), graph.tip(other), key)
         both.append([None if base.entry is None else base.entry.version for base in found])
     assert sorted(both[0], key=repr) == sorted(both[1], key=repr)
     return both[0]
@@ -78,7 +78,7 @@ def test_a_frozen_branch_goes_on_from_main_as_it_was_then_but_for_its_own_tables
         graph.commit(branch, T, U)
         assert base_versions(graph, branch, MAIN) == [forked]
         assert base_versions(graph, branch, MAIN, U) == [at_freeze]
-    assert graph.records.heads.get(BranchName("child")).state.own == ()
+    assert graph.repo_store.heads.get(BranchName("child")).state.own == ()
 
 
 def test_a_branch_made_from_a_commit_of_a_live_one_goes_on_from_main_as_that_saw_it(graph: Graph) -> None:
@@ -132,7 +132,7 @@ def test_a_criss_cross_that_one_side_did_nothing_in_has_one_base(graph: Graph) -
     graph.branch("dev-before", source="dev")
     graph.merge("dev-before", T, into=MAIN)
     graph.merge("main-before", U, into="dev")
-    assert len(find_merge_bases(graph.records, graph.tip(), graph.tip("dev"))) == 2
+    assert len(find_merge_bases(graph.repo_store, graph.tip(), graph.tip("dev"))) == 2
     assert base_versions(graph, MAIN, "dev", T) == [version(graph, "dev-before")]
     assert base_versions(graph, MAIN, "dev", U) == [version(graph, "main-before", key=U)]
 
@@ -161,7 +161,7 @@ def test_a_run_on_a_live_branch_goes_on_from_main_as_it_was_when_it_began(lake: 
     run.publish()
     append(lake, 9)
     graph = Graph(lake)
-    (base,) = Ancestry(graph.records).find_table_bases(graph.tip("dev"), graph.tip(), TableKey.parse(ORDERS))
+    (base,) = Ancestry(graph.repo_store).find_table_bases(graph.tip("dev"), graph.tip(), TableKey.parse(ORDERS))
     assert base.entry is not None
     assert (base.entry.home, base.entry.version) == (before.home, before.version)
 

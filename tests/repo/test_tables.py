@@ -103,7 +103,7 @@ def test_a_stream_reads_files_as_they_are_requested(lake: ab.Repository) -> None
     before = data_files(lake)
     append(lake, 4, 5)
     (later,) = data_files(lake) - before
-    lake._context.store.delete(later)
+    lake._config.store.delete(later)
     reader = pa.RecordBatchReader.from_stream(lake[ORDERS])
     assert reader.schema == SCHEMA
     assert reader.read_next_batch() == table(1, 2, 3).to_batches()[0]

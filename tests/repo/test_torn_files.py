@@ -65,7 +65,7 @@ def test_torn_metadata_of_an_unused_home_are_reported_and_repaired(lake: ab.Repo
 def test_an_unreadable_lance_tag_keeps_what_it_may_hold(lake: ab.Repository) -> None:
     """What is tagged with plain Lance is kept; an unreadable tag does not say what that is."""
     files = Files(lake)
-    dataset = lake.snapshot()[ORDERS].pin.home.on(None).open()
+    dataset = lake.snapshot()[ORDERS].version_ref.home.on(None).open()
     dataset.tags.create("kept", dataset.version)
     for number in (4, 5, 6):
         append(lake, number)

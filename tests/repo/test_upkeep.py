@@ -170,5 +170,5 @@ def test_a_run_compacts_too(lake: ab.Repository) -> None:
     with lake.begin_run() as run, run.transaction() as tx:
         tx.append(ORDERS, table(5))
         tx.compact(ORDERS)
-        assert tx[ORDERS].pin.count_fragments() == 1
+        assert tx[ORDERS].version_ref.count_fragments() == 1
     assert ids(lake) == [1, 2, 3, 4, 5]

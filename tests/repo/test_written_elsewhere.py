@@ -36,7 +36,9 @@ def sent(prepared: StagedTable) -> StagedTable:
 
 def written(prepared: StagedTable, *parts: pa.Table, for_overwrite: bool = False) -> list[WrittenFragment]:
     """What several writers leave behind, as their messages tell it."""
-    found = [f for part in parts for f in staging.write_fragments(prepared.pin, part, for_overwrite=for_overwrite)]
+    found = [
+        f for part in parts for f in staging.write_fragments(prepared.version_ref, part, for_overwrite=for_overwrite)
+    ]
     return [WrittenFragment.from_json(fragment.to_json()) for fragment in found]
 
 
@@ -135,7 +137,7 @@ def test_an_append_goes_on_top_of_what_came_meanwhile(lake: ab.Repository) -> No
 def test_two_first_writers_of_a_branch_both_get_in(lake: ab.Repository) -> None:
     lake.branch_create("dev")
     first, second = prepare(lake, branch="dev"), prepare(lake, branch="dev")
-    assert first.pin.home != second.pin.home
+    assert first.version_ref.home != second.version_ref.home
     for prepared, number in ((first, 4), (second, 5)):
         with lake.transaction("dev") as tx:
             table_writes(tx).append_fragments(prepared, written(prepared, table(number)))

@@ -28,15 +28,15 @@ class Answer:
 
 def fresh(repo: ab.Repository) -> ab.Repository:
     """Another handle, which has cached nothing."""
-    return open_with(replace(repo._context))
+    return open_with(replace(repo._config))
 
 
 def list_answers(repo: ab.Repository) -> list[Answer]:
     """Ask an undamaged repository everything."""
     found = []
     for name, ask in questions(repo):
-        counting = CountingStore(repo._context.store)
-        expected = _ask(ask, open_with(replace(repo._context, store=counting)))
+        counting = CountingStore(repo._config.store)
+        expected = _ask(ask, open_with(replace(repo._config, store=counting)))
         read = frozenset(path for operation, path in counting.requests if operation == "get")
         found.append(Answer(name, ask, expected, read))
     return found
@@ -55,12 +55,12 @@ def _ask(ask: Ask, repo: ab.Repository) -> Any:
 
 
 def questions(repo: ab.Repository) -> Iterator[tuple[str, Ask]]:
-    yield "open", lambda r: check_repository(r._context)
+    yield "open", lambda r: check_repository(r._config)
     yield "branches", lambda r: r.branch_list()
     yield "tags", lambda r: r.tag_list()
     yield "runs", lambda r: r.run_list(limit=None)
     yield "clones", lambda r: r.clone_list()
-    yield "origin", lambda r: find_origin(r._context)
+    yield "origin", lambda r: find_origin(r._config)
     yield "gc", lambda r: r.gc(keep_last=2, dry_run=True)
     for branch in repo.branch_list():
         yield f"log of {branch.name}", _log(branch.name)
@@ -104,5 +104,5 @@ def _run(run_id: str) -> Ask:
 
 
 def _list_commit_ids(repo: ab.Repository) -> list[str]:
-    paths = (info.path for info in repo._context.store.list("_commits") if info.path.endswith(".json"))
+    paths = (info.path for info in repo._config.store.list("_commits") if info.path.endswith(".json"))
     return sorted(path.removeprefix("_commits/").removesuffix(".json") for path in paths)

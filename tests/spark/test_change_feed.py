@@ -277,8 +277,8 @@ def test_a_stream_that_waits_does_not_read_the_history_again(small: ab.Repositor
     waiting = [put(small, number, "elsewhere", key=OTHER) for number in range(70)]
     assert reader.latestOffset(start, ReadAllAvailable()) == start
     follower = reader._follower()
-    store = CountingStore(small._context.store)
-    follower._repository = open_with(replace(small._context, store=store))
+    store = CountingStore(small._config.store)
+    follower._repository = open_with(replace(small._config, store=store))
     follower._feed = follower._repository.change_feed(SMALL)
     put(small, 70, "elsewhere", key=OTHER)
     assert reader.latestOffset(start, ReadAllAvailable()) == start

@@ -167,7 +167,7 @@ def test_workers_of_another_version_are_refused(lake: ab.Repository) -> None:
 
     with lake.transaction() as tx:
         tx.update(ORDERS, {"v": "'new'"}, where="true")
-    repo = ab.Repository(lake._context, engines=replace(ENGINES, find_large_comparer=lambda: SparkComparer(load)))
+    repo = ab.Repository(lake._config, engines=replace(ENGINES, find_large_comparer=lambda: SparkComparer(load)))
     with pytest.raises(MissingDependencyError, match=f"a worker has v[0-9]+, and the driver has v{os.getpid()}"):
         repo.diff("main~1", engine="spark").summary()
 

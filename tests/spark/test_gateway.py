@@ -84,8 +84,8 @@ def read_request(gateway: Gateway, repo: ab.Repository) -> dict[str, Any]:
     """Return the request for all rows of the orders."""
     common = {"repo": repo.uri, "storage_options": {}}
     table = gateway.ask("load_table", parts=ORDERS.split("."), branch="main", **common)
-    [split] = gateway.ask("plan_scan", pin=table["pin"], cores=1, **common)["splits"]
-    return {"op": "read_rows", "pin": table["pin"], "split": split, "schema": table["schema"], **common}
+    [split] = gateway.ask("plan_scan", version_ref=table["version_ref"], cores=1, **common)["splits"]
+    return {"op": "read_rows", "version_ref": table["version_ref"], "split": split, "schema": table["schema"], **common}
 
 
 def test_process_ends_with_its_standard_input(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def test_workers_compact_on_a_branch_in_one_commit(spark: SparkSession, lake: ab
     found = lake.snapshot_of("dev")[ORDERS]
     assert [(index.name, index.covered_rows) for index in found.indices] == [("id_idx", 90)]
     assert found.to_arrow(where="id = 42").to_pylist() == [{"id": 42, "v": "old"}]
-    assert lake.snapshot()[ORDERS].pin.count_fragments() == 4
+    assert lake.snapshot()[ORDERS].version_ref.count_fragments() == 4
 
 
 def test_tasks_are_spread_and_rows_that_come_meanwhile_are_kept(spark: SparkSession, lake: ab.Repository) -> None:

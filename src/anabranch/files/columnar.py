@@ -13,7 +13,7 @@ from anabranch.files.finding import SourceFile
 from anabranch.files.formats import FileFormat
 from anabranch.format.home import Home
 from anabranch.format.scan import iter_batches
-from anabranch.format.staging import Pin
+from anabranch.format.staging import VersionRef
 
 __all__ = ["columns_of", "iter_rows"]
 
@@ -62,7 +62,7 @@ def columns_of(file: SourceFile) -> pa.Schema:
 
 def _read_columns(file: SourceFile) -> pa.Schema:
     if file.format is FileFormat.LANCE:
-        return _pin(file).schema
+        return _version_ref(file).schema
     with _reading(file):
         if file.format is FileFormat.PARQUET:
             return pa_parquet.ParquetFile(_ObjectFile(file)).schema_arrow.remove_metadata()
@@ -72,7 +72,7 @@ def _read_columns(file: SourceFile) -> pa.Schema:
 def iter_rows(file: SourceFile) -> Iterator[pa.RecordBatch]:
     """The rows, batch by batch."""
     if file.format is FileFormat.LANCE:
-        yield from iter_batches(_pin(file))
+        yield from iter_batches(_version_ref(file))
         return
     with _reading(file):
         if file.format is FileFormat.PARQUET:
@@ -84,9 +84,9 @@ def iter_rows(file: SourceFile) -> Iterator[pa.RecordBatch]:
             yield from pa.Table.from_batches([stripes.read_stripe(number)]).to_batches(max_chunksize=_ROWS_PER_BATCH)
 
 
-def _pin(file: SourceFile) -> Pin:
+def _version_ref(file: SourceFile) -> VersionRef:
     home = Home.at(file.uri, file.storage_options)
-    return Pin(home=home, version=home.head_version())
+    return VersionRef(home=home, version=home.head_version())
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from anabranch.format.arrow_filters import (
 )
 from anabranch.format.arrow_types import common_type
 from anabranch.format.lance_errors import lance_errors
-from anabranch.format.staging.pin import Pin
+from anabranch.format.staging.version_ref import VersionRef
 
 __all__ = ["ArrowDataset", "Scan"]
 
@@ -34,9 +34,9 @@ class ArrowDataset(pds.Dataset):  # type: ignore[misc]
     `has_refused` says that there was a filter which the engine must apply by itself.
     """
 
-    def __init__(self, pin: Pin) -> None:
-        self._pin = pin
-        self._opened = pin.open()
+    def __init__(self, version_ref: VersionRef) -> None:
+        self._version_ref = version_ref
+        self._opened = version_ref.open()
         stored = self._opened.schema
         self._shown = pa.schema([field.with_type(common_type(field.type)) for field in stored])
         self._unchanged = pa.schema([field for field in stored if self._shown.field(field.name).type == field.type])
@@ -44,7 +44,7 @@ class ArrowDataset(pds.Dataset):  # type: ignore[misc]
         self.has_refused = False
 
     def __reduce__(self) -> tuple[object, ...]:
-        return ArrowDataset, (self._pin,)
+        return ArrowDataset, (self._version_ref,)
 
     @property
     def schema(self) -> pa.Schema:
@@ -60,7 +60,7 @@ class ArrowDataset(pds.Dataset):  # type: ignore[misc]
         names = list(columns) if columns is not None else self._shown.names
         split = self._checked_split(filter)
         needed = list(dict.fromkeys([*names, *split.columns]))
-        with lance_errors(self._pin.home.uri, self._pin.home.storage_options):
+        with lance_errors(self._version_ref.home.uri, self._version_ref.home.storage_options):
             scan = self._opened.scanner(columns=needed, filter=split.below)
         schema = pa.schema([self._shown.field(name) for name in names])
         return Scan(self, scan, schema=schema, remaining=split.above)
@@ -79,7 +79,7 @@ class ArrowDataset(pds.Dataset):  # type: ignore[misc]
     def read(self, scan: "Scan") -> Iterator[pa.RecordBatch]:
         """Read a scan; remember what goes wrong, for whoever gets only an engine's word of it."""
         try:
-            with lance_errors(self._pin.home.uri, self._pin.home.storage_options):
+            with lance_errors(self._version_ref.home.uri, self._version_ref.home.storage_options):
                 for stored in scan.source.to_reader():
                     batch = self._cast(stored)
                     kept = batch if scan.remaining is None else batch.filter(scan.remaining)

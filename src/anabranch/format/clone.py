@@ -39,7 +39,7 @@ from anabranch.format.home import Home
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.manifest import read_manifest
 from anabranch.format.refs import get_branch
-from anabranch.format.staging.pin import Pin
+from anabranch.format.staging.version_ref import VersionRef
 from anabranch.format.tags import get_tag
 from anabranch.ids import MAIN
 from anabranch.storage import is_below_file, open_store
@@ -200,7 +200,7 @@ def refuse_mixed_stores(source: str, target: str) -> None:
         )
 
 
-def draft_clone(source: Pin, *, name: str, is_deep: bool) -> Draft:
+def draft_clone(source: VersionRef, *, name: str, is_deep: bool) -> Draft:
     """Draw up a clone of a version that somebody else keeps from every cleanup; its base bears the name."""
     hold = Hold(
         name=name,
@@ -215,11 +215,11 @@ def draft_clone(source: Pin, *, name: str, is_deep: bool) -> Draft:
     return deep_draft(root, hold) if is_deep else shallow_draft(root, hold, tag=None)
 
 
-def put_clone(source: Home, target: Home, draft: Draft, *, on_copied: Callable[[], None]) -> Pin:
+def put_clone(source: Home, target: Home, draft: Draft, *, on_copied: Callable[[], None]) -> VersionRef:
     """Make a clone from its draft; `on_copied` is called after each file, by several threads."""
     publish(source.on(None), target, draft, on_copied=on_copied)
     _try_to_read(target)
-    return Pin(home=target, version=target.head_version())
+    return VersionRef(home=target, version=target.head_version())
 
 
 def _refuse_taken(target: Home) -> None:

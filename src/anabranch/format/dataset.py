@@ -39,7 +39,7 @@ from anabranch.format.managed import refuse_managed
 from anabranch.format.manifest import BasePath
 from anabranch.format.names import branch_ref_path
 from anabranch.format.ref_files import RefList
-from anabranch.format.staging.pin import Pin
+from anabranch.format.staging.version_ref import VersionRef
 from anabranch.ids import MAIN
 from anabranch.storage import find_object, open_store
 from anabranch.storage.progress import OnProgress, counting
@@ -119,7 +119,7 @@ class Dataset:
 
     def count_rows(self, where: str | None = None) -> int:
         """Return the number of rows, or of those that match a predicate."""
-        return self._pin.count_rows() if where is None else scan.count_rows(self._pin, where)
+        return self._version_ref.count_rows() if where is None else scan.count_rows(self._version_ref, where)
 
     def to_arrow(
         self,
@@ -130,7 +130,7 @@ class Dataset:
         base: str | None = None,
     ) -> pa.Table:
         """Read rows; with a base, only those of the fragments kept there ('root' is the dataset's own root)."""
-        return scan.read_table(self._pin, columns=columns, where=where, limit=limit, base=base)
+        return scan.read_table(self._version_ref, columns=columns, where=where, limit=limit, base=base)
 
     def version_list(self) -> tuple[int, ...]:
         """The ordinary versions of this branch, oldest first."""
@@ -404,8 +404,8 @@ class Dataset:
         )
 
     @property
-    def _pin(self) -> Pin:
-        return Pin(home=self._home, version=self.version)
+    def _version_ref(self) -> VersionRef:
+        return VersionRef(home=self._home, version=self.version)
 
     @property
     def _root(self) -> Home:

@@ -4,13 +4,13 @@ import lance
 
 from anabranch.errors import NotFoundError
 from anabranch.format.lance_errors import lance_errors
-from anabranch.format.staging.pin import Pin
 from anabranch.format.staging.settling import shown_version
+from anabranch.format.staging.version_ref import VersionRef
 
 __all__ = ["descends_from", "step_back"]
 
 
-def descends_from(later: Pin, earlier: Pin) -> bool:
+def descends_from(later: VersionRef, earlier: VersionRef) -> bool:
     """Whether every step from one version to the other went on from the one before; else row ids may be used twice.
 
     Where a step cannot be told, the answer is no.
@@ -24,28 +24,28 @@ def descends_from(later: Pin, earlier: Pin) -> bool:
     return True
 
 
-def step_back(pin: Pin) -> Pin | None:
+def step_back(version_ref: VersionRef) -> VersionRef | None:
     """Return the version that another one was made from, in whichever home; None where that is unknown.
 
     An ordinary version that was settled was made from the version that it shows.
     """
     try:
-        with lance_errors(pin.home.uri, pin.home.storage_options):
-            step = pin.open().read_transaction(pin.version)
+        with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
+            step = version_ref.open().read_transaction(version_ref.version)
     except TypeError:
         return None  # Lance cannot show a compaction that touched indices
     except NotFoundError:
         return None  # collected
     shown = None if step is None else shown_version(step.transaction_properties or {})
     if shown is not None:
-        return Pin(home=pin.home, version=shown)
+        return VersionRef(home=version_ref.home, version=shown)
     match None if step is None else step.operation:
         case lance.LanceOperation.Clone() as made:
-            return Pin(home=pin.home.on(made.ref_name), version=made.ref_version)
+            return VersionRef(home=version_ref.home.on(made.ref_name), version=made.ref_version)
         case lance.LanceOperation.Restore() as made:
-            return Pin(home=pin.home, version=made.version)
+            return VersionRef(home=version_ref.home, version=made.version)
         case None:
             return None
         case _ if step is not None and step.read_version:
-            return Pin(home=pin.home, version=step.read_version)
+            return VersionRef(home=version_ref.home, version=step.read_version)
     return None

@@ -17,7 +17,7 @@ from anabranch.format.deletions import Offsets, offsets_in
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.parts import Part, part_of, whole_part
 from anabranch.format.staging.fields import FieldTree
-from anabranch.format.staging.pin import Pin
+from anabranch.format.staging.version_ref import VersionRef
 from anabranch.storage.parallel import in_parallel
 
 __all__ = [
@@ -69,7 +69,7 @@ class Difference:
     reshaped: tuple[Reshaped, ...] = ()
 
 
-def compare_versions(older: Pin, newer: Pin) -> Difference:
+def compare_versions(older: VersionRef, newer: VersionRef) -> Difference:
     """Find what may differ; nothing is read of fragments that both have, but for deletion files that differ."""
     old, new = _Version(older), _Version(newer)
     shared, left, right = _match_fragments(old, new)
@@ -105,7 +105,7 @@ def _iter_deleted(old: "_Version", new: "_Version", shared: Sequence[_Shared]) -
         yield from zip(found[::2], found[1::2], strict=True)
 
 
-def find_filled(older: Pin, newer: Pin, difference: Difference) -> tuple[tuple[Part, Part], ...]:
+def find_filled(older: VersionRef, newer: VersionRef, difference: Difference) -> tuple[tuple[Part, Part], ...]:
     """The rows that both versions have of reshaped fragments and that are not null where columns came or went.
 
     No other column is read.
@@ -130,9 +130,9 @@ def find_filled(older: Pin, newer: Pin, difference: Difference) -> tuple[tuple[P
 class _Version:
     """A version with its fragments, and where each column of a fragment lies."""
 
-    def __init__(self, pin: Pin) -> None:
-        self._pin = pin
-        self._dataset = pin.open()
+    def __init__(self, version_ref: VersionRef) -> None:
+        self._version_ref = version_ref
+        self._dataset = version_ref.open()
         self.fragments = self._dataset.get_fragments()
         self.by_id = {fragment.fragment_id: fragment for fragment in self.fragments}
         tree = FieldTree.of(self._dataset.lance_schema)
@@ -166,10 +166,10 @@ class _Version:
         )
 
     def deleted(self, fragment: lance.LanceFragment) -> Offsets:
-        return offsets_in(self._pin.home, self._dataset, fragment)
+        return offsets_in(self._version_ref.home, self._dataset, fragment)
 
 
-def match_fragments(older: Pin, newer: Pin) -> dict[int, int]:
+def match_fragments(older: VersionRef, newer: VersionRef) -> dict[int, int]:
     """The fragments that both versions have: by the number in the older, the number in the newer."""
     shared, _, _ = _match_fragments(_Version(older), _Version(newer))
     return {fragment.fragment_id: other.fragment_id for fragment, other in shared}

@@ -15,16 +15,16 @@ from anabranch.format.arrow_filters import Call, Column, Value, to_lance
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.manifest import Contents, fragment_id, read_contents
 from anabranch.format.names import manifest_path
-from anabranch.format.staging.pin import Pin
+from anabranch.format.staging.version_ref import VersionRef
 
 __all__ = ["Sighting", "find_row", "find_row_beside", "read_contents_of"]
 
 _ADDRESS = "_rowaddr"
 
 
-def find_row(pin: Pin, key: Mapping[str, Any]) -> dict[str, Any] | None:
+def find_row(version_ref: VersionRef, key: Mapping[str, Any]) -> dict[str, Any] | None:
     """The row that has these values in its key columns, or None; an index on one of them is used."""
-    found = _find(pin, key)
+    found = _find(version_ref, key)
     return found.to_pylist()[0] if len(found) else None
 
 
@@ -37,23 +37,25 @@ class Sighting:
     fragment: bytes | None
 
 
-def read_contents_of(pin: Pin) -> Contents:
+def read_contents_of(version_ref: VersionRef) -> Contents:
     """What a version is made of, without opening it."""
-    path = f"{pin.home.folder}/{manifest_path(pin.version)}".lstrip("/")
-    return read_contents(pin.home.store().get(path), name=path)
+    path = f"{version_ref.home.folder}/{manifest_path(version_ref.version)}".lstrip("/")
+    return read_contents(version_ref.home.store().get(path), name=path)
 
 
-def find_row_beside(pin: Pin, key: Mapping[str, Any], contents: Contents, seen: Sighting | None) -> Sighting:
+def find_row_beside(
+    version_ref: VersionRef, key: Mapping[str, Any], contents: Contents, seen: Sighting | None
+) -> Sighting:
     """Find a row in a version, knowing it in another one: only what the other one does not have is looked at."""
     if seen is None or seen.contents.fields != contents.fields:
-        return _sighting(contents, _find(pin, key, with_address=True))
+        return _sighting(contents, _find(version_ref, key, with_address=True))
     if seen.fragment in contents.fragments:
         return replace(seen, contents=contents)
     # In what both have the row is not: there the other version would have it, too.
     unknown = [fragment_id(description) for description in contents.fragments - seen.contents.fragments]
     if not unknown:
         return Sighting(contents=contents, row=None, fragment=None)
-    return _sighting(contents, _find(pin, key, within=unknown, with_address=True))
+    return _sighting(contents, _find(version_ref, key, within=unknown, with_address=True))
 
 
 def _sighting(contents: Contents, found: pa.Table) -> Sighting:
@@ -66,14 +68,14 @@ def _sighting(contents: Contents, found: pa.Table) -> Sighting:
 
 
 def _find(
-    pin: Pin, key: Mapping[str, Any], *, within: Sequence[int] | None = None, with_address: bool = False
+    version_ref: VersionRef, key: Mapping[str, Any], *, within: Sequence[int] | None = None, with_address: bool = False
 ) -> pa.Table:
-    dataset = pin.open()
+    dataset = version_ref.open()
     schema = dataset.schema
     wanted = {name: _typed(schema, name, value) for name, value in key.items()}
     filters = [to_lance(Call("equal", (Column((name,)), Value(value))), schema) for name, value in wanted.items()]
     known = " AND ".join(text for text in filters if text is not None) or None
-    with lance_errors(pin.home.uri, pin.home.storage_options):
+    with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
         fragments = None if within is None else [f for f in map(dataset.get_fragment, within) if f is not None]
         if None in filters:
             known = _rows_equal_in_arrow(dataset, wanted, known, fragments)
@@ -81,7 +83,7 @@ def _find(
         found = dataset.scanner(filter=known, fragments=fragments, with_row_address=with_address).to_table()
     if len(found) > 1:
         raise KeyConflictError(
-            f"the table at {pin.home.uri!r} holds the key {dict(key)} more than once",
+            f"the table at {version_ref.home.uri!r} holds the key {dict(key)} more than once",
             hint="remove the repeated rows, or choose a key that is unique",
         )
     return found

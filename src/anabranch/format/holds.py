@@ -23,7 +23,7 @@ from anabranch.format.home import Home, is_staged
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.refs import BranchInfo, list_branches
 from anabranch.format.staging.forking import fork
-from anabranch.format.staging.pin import Pin
+from anabranch.format.staging.version_ref import VersionRef
 from anabranch.format.tags import TagInfo, create_tag, delete_tag, find_tag, get_tag, list_tags
 from anabranch.ids import MAIN
 
@@ -77,7 +77,7 @@ def take_hold(root: Home, *, branch: str | None, version: int, clone_uri: str, h
 
 def _keep_staged(home: Home, version: int, name: str) -> tuple[str, int]:
     """Give a staged version a branch on which it is an ordinary version."""
-    return name, fork(Pin(home=home, version=version), name).head_version()
+    return name, fork(VersionRef(home=home, version=version), name).head_version()
 
 
 def list_holds(root: Home) -> tuple[Hold, ...]:

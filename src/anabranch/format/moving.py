@@ -12,8 +12,8 @@ from anabranch.format.bases import FileKind, bases_of, resolve_path
 from anabranch.format.deletions import offsets_in
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.staging.appended import as_written
-from anabranch.format.staging.pin import Pin, stage
 from anabranch.format.staging.rows import Addresses, delete_at, join_addresses
+from anabranch.format.staging.version_ref import VersionRef, stage
 from anabranch.storage import copy_between, in_parallel, open_store
 from anabranch.storage.uris import join_uri
 
@@ -22,7 +22,7 @@ __all__ = ["copy_version"]
 _BLOB = b"lance-encoding:blob"
 
 
-def copy_version(source: Pin, *, onto: Pin) -> Pin:
+def copy_version(source: VersionRef, *, onto: VersionRef) -> VersionRef:
     """Stage a table that holds the rows of another version and nothing else, in its schema; row ids are new.
 
     What was deleted from a fragment is deleted from its copy, by a second step: Lance takes no new fragment with a
@@ -36,7 +36,7 @@ def copy_version(source: Pin, *, onto: Pin) -> Pin:
     staged = stage(onto.open(), onto, lance.LanceOperation.Overwrite(dataset.lance_schema, copies))
     copied = staged.open()
     gone = join_addresses(list(_iter_deleted(source, dataset, fragments, copied.get_fragments())))
-    return delete_at(staged, copied, gone, predicate="rows deleted before the copy").pin
+    return delete_at(staged, copied, gone, predicate="rows deleted before the copy").version_ref
 
 
 def _copied(fragment: lance.LanceFragment) -> dict[str, object]:
@@ -46,7 +46,7 @@ def _copied(fragment: lance.LanceFragment) -> dict[str, object]:
 
 
 def _iter_deleted(
-    source: Pin,
+    source: VersionRef,
     dataset: lance.LanceDataset,
     fragments: Sequence[lance.LanceFragment],
     copies: Sequence[lance.LanceFragment],
@@ -57,7 +57,9 @@ def _iter_deleted(
             yield np.uint64(copy.fragment_id) << np.uint64(32) | offsets
 
 
-def _copy_files(source: Pin, dataset: lance.LanceDataset, fragments: Sequence[lance.LanceFragment], onto: Pin) -> None:
+def _copy_files(
+    source: VersionRef, dataset: lance.LanceDataset, fragments: Sequence[lance.LanceFragment], onto: VersionRef
+) -> None:
     """Copy the data files to where the other home has its own; they have names that nobody else has."""
     bases = {base.id: base for base in bases_of(dataset)}
     places = {

@@ -12,7 +12,7 @@ from lance.fragment import RowIdSequence
 
 from anabranch.format.deletions import Offsets, offsets_in
 from anabranch.format.lance_errors import lance_errors
-from anabranch.format.staging.pin import Pin
+from anabranch.format.staging.version_ref import VersionRef
 from anabranch.format.wire import iter_fields
 from anabranch.storage.parallel import in_parallel
 
@@ -67,8 +67,8 @@ def part_of(fragment: lance.LanceFragment, offsets: Offsets, *, deleted: Offsets
     return [Part(fragment.fragment_id, len(offsets), offsets, positions)]
 
 
-def all_parts(pin: Pin) -> tuple[Part, ...]:
-    return tuple(whole_part(fragment) for fragment in pin.open().get_fragments())
+def all_parts(version_ref: VersionRef) -> tuple[Part, ...]:
+    return tuple(whole_part(fragment) for fragment in version_ref.open().get_fragments())
 
 
 def count_parts(parts: Iterable[Part]) -> int:
@@ -83,10 +83,10 @@ def split_parts(parts: Sequence[Part], *, rows: int) -> list[tuple[Part, ...]]:
 
 
 def iter_parts(
-    pin: Pin, parts: Sequence[Part], *, with_row_ids: bool = False, with_addresses: bool = False
+    version_ref: VersionRef, parts: Sequence[Part], *, with_row_ids: bool = False, with_addresses: bool = False
 ) -> Iterator[pa.RecordBatch]:
     """Read the rows of parts, if asked for with `_rowid` and `_rowaddr` behind the columns."""
-    dataset = pin.open()
+    dataset = version_ref.open()
     fragments = {fragment.fragment_id: fragment for fragment in dataset.get_fragments()}
     whole = [fragments[part.fragment] for part in parts if part.offsets is None]
     some = [part for part in parts if part.offsets is not None]
@@ -94,7 +94,7 @@ def iter_parts(
     def read(part: Part) -> pa.Table:
         return _take(fragments[part.fragment], part, with_row_ids=with_row_ids, with_addresses=with_addresses)
 
-    with lance_errors(pin.home.uri, pin.home.storage_options):
+    with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
         if whole:
             yield from dataset.scanner(
                 fragments=whole, with_row_id=with_row_ids, with_row_address=with_addresses
@@ -104,19 +104,21 @@ def iter_parts(
                 yield from taken.to_batches()
 
 
-def take_at(pin: Pin, addresses: npt.NDArray[np.uint64]) -> pa.Table:
+def take_at(version_ref: VersionRef, addresses: npt.NDArray[np.uint64]) -> pa.Table:
     """Read the rows at addresses, in their order, with `_rowid` behind the columns."""
-    dataset = pin.open()
+    dataset = version_ref.open()
     fragments = {fragment.fragment_id: fragment for fragment in dataset.get_fragments()}
     order = np.argsort(addresses, kind="stable")
     ordered = addresses[order]
     owners, starts = np.unique(ordered >> _OFFSET_BITS, return_index=True)
     found = [dataset.schema.append(pa.field(ROW_ID, pa.uint64())).empty_table()]
-    with lance_errors(pin.home.uri, pin.home.storage_options):
+    with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
         for owner, own in zip(owners.tolist(), np.split(ordered & _OFFSET_MASK, starts[1:]), strict=True):
             fragment = fragments[owner]
             offsets = own.astype(np.uint32)
-            positions = offsets.astype(np.int64) - np.searchsorted(offsets_in(pin.home, dataset, fragment), offsets)
+            positions = offsets.astype(np.int64) - np.searchsorted(
+                offsets_in(version_ref.home, dataset, fragment), offsets
+            )
             part = Part(owner, len(offsets), offsets, positions)
             found.append(_take(fragment, part, with_row_ids=True, with_addresses=False))
     return pa.concat_tables(found).take(pa.array(np.argsort(order, kind="stable")))

@@ -12,7 +12,7 @@ from anabranch.format.manifest import with_version
 from anabranch.format.names import manifest_path
 from anabranch.format.staging.compaction import compact
 from anabranch.format.staging.fragments import append, overwrite
-from anabranch.format.staging.pin import Pin, create_empty
+from anabranch.format.staging.version_ref import VersionRef, create_empty
 from anabranch.storage import ObjectStore
 from anabranch.storage.uris import is_local, join_uri
 
@@ -22,20 +22,20 @@ __all__ = ["add_rows", "find_newest", "make_table", "remove_table", "replace_row
 _MOST_FRAGMENTS = 64
 
 
-def find_newest(home: Home) -> Pin | None:
+def find_newest(home: Home) -> VersionRef | None:
     """The newest version, or None if there is no table."""
     try:
-        return Pin(home=home, version=home.head_version())
+        return VersionRef(home=home, version=home.head_version())
     except DatasetNotFoundError:
         return None
 
 
-def make_table(home: Home, schema: pa.Schema) -> Pin:
+def make_table(home: Home, schema: pa.Schema) -> VersionRef:
     """Make a table without rows, or return the one that another writer made at the same time."""
     try:
         made = create_empty(home, schema)
     except DatasetExistsError:
-        return Pin(home=home, version=home.head_version())
+        return VersionRef(home=home, version=home.head_version())
     if is_local(home.root):
         home.store().sync([join_uri(home.root, manifest_path(made.version))])
     return made
@@ -49,24 +49,24 @@ def remove_table(home: Home) -> None:
     home.forget()
 
 
-def add_rows(pin: Pin, rows: pa.Table) -> bool:
+def add_rows(version_ref: VersionRef, rows: pa.Table) -> bool:
     """Make the next version, with more rows; False if somebody else has made it, and nothing happened."""
     if not len(rows):
         return True
-    added = append(pin, rows)
+    added = append(version_ref, rows)
     if len(added.open().get_fragments()) <= _MOST_FRAGMENTS:
-        return _publish(pin, added)
-    done = _publish(pin, compact(added))
-    _forget(pin.home.store(), added)
+        return _publish(version_ref, added)
+    done = _publish(version_ref, compact(added))
+    _forget(version_ref.home.store(), added)
     return done
 
 
-def replace_rows(pin: Pin, rows: pa.Table) -> bool:
+def replace_rows(version_ref: VersionRef, rows: pa.Table) -> bool:
     """Make the next version, with these rows alone; False if somebody else has made it, and nothing happened."""
-    return _publish(pin, overwrite(pin, rows))
+    return _publish(version_ref, overwrite(version_ref, rows))
 
 
-def _publish(before: Pin, staged: Pin) -> bool:
+def _publish(before: VersionRef, staged: VersionRef) -> bool:
     store = before.home.store()
     path = manifest_path(staged.version)
     number = before.version + 1
@@ -80,19 +80,19 @@ def _publish(before: Pin, staged: Pin) -> bool:
     return True
 
 
-def _new_files(before: Pin, staged: Pin) -> list[str]:
+def _new_files(before: VersionRef, staged: VersionRef) -> list[str]:
     """Return the data files that have to be durable before the new manifest; none on an object store."""
     if not is_local(before.home.root):
         return []
-    old, new = (_data_files(pin) for pin in (before, staged))
+    old, new = (_data_files(version_ref) for version_ref in (before, staged))
     return [join_uri(before.home.root, "data", name) for name in sorted(new - old)]
 
 
-def _data_files(pin: Pin) -> set[str]:
-    return {file.path for fragment in pin.open().get_fragments() for file in fragment.data_files()}
+def _data_files(version_ref: VersionRef) -> set[str]:
+    return {file.path for fragment in version_ref.open().get_fragments() for file in fragment.data_files()}
 
 
-def _forget(store: ObjectStore, staged: Pin) -> None:
+def _forget(store: ObjectStore, staged: VersionRef) -> None:
     """Remove a staged manifest that nobody knows; left behind, it would do no harm."""
     try:
         store.delete(manifest_path(staged.version))

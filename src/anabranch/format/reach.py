@@ -14,7 +14,7 @@ from anabranch.format.layout import Layout, LayoutFile, LayoutKind, lay_out
 from anabranch.format.mentions import Mentions
 from anabranch.format.names import ManifestName, branch_of_ref_path, branch_ref_path, tag_ref_path
 from anabranch.format.refs import BranchInfo, find_branch
-from anabranch.format.staging.pin import Pin
+from anabranch.format.staging.version_ref import VersionRef
 from anabranch.format.tags import MANAGED_TAG, list_tags
 from anabranch.storage import in_parallel
 
@@ -224,7 +224,7 @@ class _Survey:
 
     def _step_before(self, place: Place) -> Place:
         try:
-            before = step_back(Pin(home=self._root.on(place[0]), version=place[1]))
+            before = step_back(VersionRef(home=self._root.on(place[0]), version=place[1]))
         except (CorruptError, DamagedFileError):
             self._missing.append(self._manifests[place].path)
             return _NOWHERE

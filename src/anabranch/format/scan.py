@@ -18,7 +18,7 @@ from anabranch.format.dialect import find_unknown_column, hint_for
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.staging.expressions import COMPUTING, enclosed
 from anabranch.format.staging.key_hashes import KeyRows
-from anabranch.format.staging.pin import Pin
+from anabranch.format.staging.version_ref import VersionRef
 
 __all__ = [
     "check_nearest",
@@ -33,7 +33,7 @@ __all__ = [
 
 
 def read_table(
-    pin: Pin,
+    version_ref: VersionRef,
     *,
     columns: Sequence[str] | None = None,
     where: str | None = None,
@@ -42,44 +42,46 @@ def read_table(
 ) -> pa.Table:
     """Read rows; with a base, those of its fragments, and no file of another but deletion files and indices."""
     limit = checked_limit(limit, "rows")
-    fragments = None if base is None else fragments_of_base(pin.home, base, pin.version)
-    with filter_errors(pin, where):
+    fragments = None if base is None else fragments_of_base(version_ref.home, base, version_ref.version)
+    with filter_errors(version_ref, where):
         return (
-            pin.open()
-            .scanner(columns=_list(pin, columns), filter=_enclosed(where), limit=limit, fragments=fragments)
+            version_ref.open()
+            .scanner(columns=_list(version_ref, columns), filter=_enclosed(where), limit=limit, fragments=fragments)
             .to_table()
         )
 
 
 def iter_batches(
-    pin: Pin,
+    version_ref: VersionRef,
     *,
     columns: Sequence[str] | None = None,
     where: str | None = None,
     limit: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Read rows batch by batch. The arguments are checked at once, not when the first batch is read."""
-    names, condition, most = _list(pin, columns), _enclosed(where), checked_limit(limit, "rows")
+    names, condition, most = _list(version_ref, columns), _enclosed(where), checked_limit(limit, "rows")
 
     def batches() -> Iterator[pa.RecordBatch]:
-        with filter_errors(pin, where):
-            yield from pin.open().to_batches(columns=names, filter=condition, limit=most)
+        with filter_errors(version_ref, where):
+            yield from version_ref.open().to_batches(columns=names, filter=condition, limit=most)
 
     return batches()
 
 
-def open_reader(pin: Pin) -> pa.RecordBatchReader:
+def open_reader(version_ref: VersionRef) -> pa.RecordBatchReader:
     """Return a reader of all rows. Nothing is read before the first batch is requested."""
-    return pa.RecordBatchReader.from_batches(pin.open().scanner().projected_schema, iter_batches(pin))
+    return pa.RecordBatchReader.from_batches(version_ref.open().scanner().projected_schema, iter_batches(version_ref))
 
 
-def count_rows(pin: Pin, where: str) -> int:
-    with filter_errors(pin, where):
-        return int(pin.open().count_rows(_enclosed(where)))
+def count_rows(version_ref: VersionRef, where: str) -> int:
+    with filter_errors(version_ref, where):
+        return int(version_ref.open().count_rows(_enclosed(where)))
 
 
-def read_appended(before: Pin, after: Pin, *, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
-    """Read the rows that appends put between two pins of one home: those of the fragments the first does not have."""
+def read_appended(
+    before: VersionRef, after: VersionRef, *, columns: Sequence[str] | None = None
+) -> pa.RecordBatchReader:
+    """Read the rows that appends put between two versions of one home: the fragments that the first does not have."""
     known = {fragment.fragment_id for fragment in before.open().get_fragments()}
     with filter_errors(after, None):
         opened = after.open()
@@ -87,20 +89,20 @@ def read_appended(before: Pin, after: Pin, *, columns: Sequence[str] | None = No
         return opened.scanner(columns=_list(after, columns), fragments=new).to_reader()
 
 
-def keys_of(pin: Pin, keys: Sequence[str]) -> KeyRows:
+def keys_of(version_ref: VersionRef, keys: Sequence[str]) -> KeyRows:
     """Return the keys of all rows."""
-    return KeyRows(read=lambda: iter_batches(pin, columns=keys), count=pin.count_rows())
+    return KeyRows(read=lambda: iter_batches(version_ref, columns=keys), count=version_ref.count_rows())
 
 
-def appended_keys(before: Pin, after: Pin, keys: Sequence[str]) -> KeyRows:
-    """Return the keys of the rows that appends put between two pins of one home."""
+def appended_keys(before: VersionRef, after: VersionRef, keys: Sequence[str]) -> KeyRows:
+    """Return the keys of the rows that appends put between two versions of one home."""
     return KeyRows(
         read=lambda: iter(read_appended(before, after, columns=keys)), count=after.count_rows() - before.count_rows()
     )
 
 
 def read_nearest(
-    pin: Pin,
+    version_ref: VersionRef,
     column: str,
     vector: Sequence[float],
     *,
@@ -109,11 +111,11 @@ def read_nearest(
     where: str | None = None,
 ) -> pa.Table:
     """Read the rows whose vectors are nearest, nearest first. `where` is applied before the search."""
-    kind = check_nearest(pin, column, vector, k=k)
-    asked = None if columns is None else [*(_list(pin, columns) or ()), "_distance"]
-    with filter_errors(pin, where):
+    kind = check_nearest(version_ref, column, vector, k=k)
+    asked = None if columns is None else [*(_list(version_ref, columns) or ()), "_distance"]
+    with filter_errors(version_ref, where):
         return (
-            pin.open()
+            version_ref.open()
             .scanner(
                 columns=asked,
                 filter=_enclosed(where),
@@ -124,10 +126,10 @@ def read_nearest(
         )
 
 
-def check_nearest(pin: Pin, column: str, vector: Sequence[float], *, k: int) -> pa.FixedSizeListType:
+def check_nearest(version_ref: VersionRef, column: str, vector: Sequence[float], *, k: int) -> pa.FixedSizeListType:
     """Refuse a search that cannot work; return the type of the column of vectors."""
-    _list(pin, [column])
-    kind = pin.schema.field(column).type
+    _list(version_ref, [column])
+    kind = version_ref.schema.field(column).type
     if not pa.types.is_fixed_size_list(kind):
         raise InvalidInputError(f"column {column!r} is {kind} and holds no vectors", hint="name a column of vectors")
     if len(vector) != kind.list_size:
@@ -144,19 +146,19 @@ def _enclosed(condition: str | None) -> str | None:
     return None if condition is None else enclosed(condition)
 
 
-def _list(pin: Pin, columns: Sequence[str] | None) -> list[str] | None:
+def _list(version_ref: VersionRef, columns: Sequence[str] | None) -> list[str] | None:
     if columns is None:
         return None
     require_names(columns)
-    check_columns(columns, pin.schema.names)
+    check_columns(columns, version_ref.schema.names)
     return list(columns)
 
 
 @contextmanager
-def filter_errors(pin: Pin, condition: str | None) -> Iterator[None]:
+def filter_errors(version_ref: VersionRef, condition: str | None) -> Iterator[None]:
     """Translate what Lance raises; while a filter is given, a complaint is about the filter."""
     try:
-        with lance_errors(pin.home.uri, pin.home.storage_options):
+        with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
             yield
     except (DamagedFileError, InvalidExpressionError, SchemaMismatchError, StorageError) as err:
         # Lance quotes the filter, and its names may be words that Lance has for damage.
@@ -166,7 +168,7 @@ def filter_errors(pin: Pin, condition: str | None) -> Iterator[None]:
             raise
         prefix = f"the filter {condition!r} does not work here"
         if unknown := find_unknown_column(
-            str(err.__cause__), [condition], columns=lambda: pin.schema.names, prefix=prefix
+            str(err.__cause__), [condition], columns=lambda: version_ref.schema.names, prefix=prefix
         ):
             raise unknown from err
         raise InvalidExpressionError(f"{prefix}: {err.problem}", hint=hint_for(str(err.__cause__))) from err

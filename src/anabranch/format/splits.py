@@ -1,4 +1,4 @@
-"""A pinned version cut into parts that can be read at the same time, by anybody who has the pin."""
+"""A pinned version cut into parts that can be read at the same time, by any process that has the version ref."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from anabranch.format.bases import fragments_of_base
 from anabranch.format.scan import filter_errors
 from anabranch.format.staging.expressions import check_predicate, enclosed
 from anabranch.format.staging.incoming import require_columns
-from anabranch.format.staging.pin import Pin
+from anabranch.format.staging.version_ref import VersionRef
 
 __all__ = ["Order", "Selection", "Split", "plan_splits", "read_split", "selected_schema"]
 
@@ -70,12 +70,12 @@ class Split:
     rows: int | None = None
 
 
-def selected_schema(pin: Pin, selection: Selection) -> pa.Schema:
+def selected_schema(version_ref: VersionRef, selection: Selection) -> pa.Schema:
     """The columns wanted, in the order asked for; refuse a column that is not there, and a filter that cannot work."""
-    opened = pin.open()
+    opened = version_ref.open()
     schema = opened.schema
     if selection.filter is not None:
-        with filter_errors(pin, selection.filter):
+        with filter_errors(version_ref, selection.filter):
             check_predicate(opened, selection.filter)
     if selection.columns is None:
         return schema
@@ -84,7 +84,7 @@ def selected_schema(pin: Pin, selection: Selection) -> pa.Schema:
 
 
 def plan_splits(
-    pin: Pin,
+    version_ref: VersionRef,
     selection: Selection,
     *,
     rows_per_split: int = _ROWS_PER_SPLIT,
@@ -98,7 +98,7 @@ def plan_splits(
     held: list[int] = []
     held_rows = held_bytes = 0
     can_cut = selection.filter is None and selection.limit is None
-    for fragment in _enough_fragments(_fragments(pin, selection.bases), selection):
+    for fragment in _enough_fragments(_fragments(version_ref, selection.bases), selection):
         rows, size = int(fragment.count_rows()), _size(fragment)
         parts = max(-(-rows // rows_per_split), -(-size // bytes_per_split))
         if parts > 1 and can_cut:
@@ -114,10 +114,10 @@ def plan_splits(
     return splits
 
 
-def read_split(pin: Pin, split: Split, selection: Selection) -> Iterator[pa.RecordBatch]:
+def read_split(version_ref: VersionRef, split: Split, selection: Selection) -> Iterator[pa.RecordBatch]:
     """Read the rows of one part."""
-    with filter_errors(pin, selection.filter):
-        opened = pin.open()
+    with filter_errors(version_ref, selection.filter):
+        opened = version_ref.open()
         found = [opened.get_fragment(number) for number in split.fragments]
         fragments = [fragment for fragment in found if fragment is not None]
         if not fragments:
@@ -186,10 +186,14 @@ def _fewest(*limits: int | None) -> int | None:
     return min((limit for limit in limits if limit is not None), default=None)
 
 
-def _fragments(pin: Pin, bases: Sequence[str]) -> list[lance.LanceFragment]:
+def _fragments(version_ref: VersionRef, bases: Sequence[str]) -> list[lance.LanceFragment]:
     if not bases:
-        return list(pin.open().get_fragments())
-    found = {f.fragment_id: f for base in bases for f in fragments_of_base(pin.home, _name_or_id(base), pin.version)}
+        return list(version_ref.open().get_fragments())
+    found = {
+        f.fragment_id: f
+        for base in bases
+        for f in fragments_of_base(version_ref.home, _name_or_id(base), version_ref.version)
+    }
     return [found[number] for number in sorted(found)]
 
 

@@ -31,7 +31,7 @@ from anabranch.format.lance_errors import lance_errors
 from anabranch.format.manifest import BasePath
 from anabranch.format.scan import filter_errors
 from anabranch.format.staging.expressions import enclosed
-from anabranch.format.staging.pin import Pin
+from anabranch.format.staging.version_ref import VersionRef
 from anabranch.storage import ObjectStore, find_object, open_store
 from anabranch.storage.uris import join_uri, normalise_uri
 
@@ -127,7 +127,7 @@ def _choose(home: Home, dataset: lance.LanceDataset, condition: str | None, ids:
             )
         return _Choice(wanted)
     matching: Counter[int] = Counter()
-    with filter_errors(Pin(home=home, version=dataset.version), condition):
+    with filter_errors(VersionRef(home=home, version=dataset.version), condition):
         for batch in dataset.scanner(columns=[], filter=enclosed(condition), with_row_address=True).to_batches():
             fragments, counts = np.unique(batch.column("_rowaddr").to_numpy() >> 32, return_counts=True)
             matching.update(dict(zip(fragments.tolist(), counts.tolist(), strict=True)))

@@ -135,10 +135,12 @@ class SparkBuilder:
         """
         mode = _MODES[output.write]
         overwrites = mode is LoadMode.OVERWRITE
-        draft, columns = self._prepare(frame, output)
-        written = SparkLoader().write_frame(frame, draft.pin, columns, for_overwrite=overwrites)
+        staged_table, columns = self._prepare(frame, output)
+        written = SparkLoader().write_frame(frame, staged_table.version_ref, columns, for_overwrite=overwrites)
         with self._begin(output) as tx:
-            stage_fragments(tx, mode, draft, written.fragments, columns if overwrites else new_columns(frame.schema))
+            stage_fragments(
+                tx, mode, staged_table, written.fragments, columns if overwrites else new_columns(frame.schema)
+            )
 
     def _prepare(self, frame: "DataFrame", output: Output) -> tuple[StagedTable, pa.Schema]:
         """The table to write to, and the columns that its rows are to have."""
@@ -146,9 +148,9 @@ class SparkBuilder:
             if output.key not in tx:
                 columns = new_columns(frame.schema)
                 return table_writes(tx).prepare_new(output.key, columns, primary_key=output.primary_key), columns
-            draft = table_writes(tx).prepare(output.key)
-        existing = draft.pin.schema
-        return draft, new_columns(frame.schema, existing) if output.write is WriteMode.REBUILD else existing
+            staged_table = table_writes(tx).prepare(output.key)
+        existing = staged_table.version_ref.schema
+        return staged_table, new_columns(frame.schema, existing) if output.write is WriteMode.REBUILD else existing
 
     def _begin(self, output: Output) -> Transaction:
         return self.run.transaction(message=f"Build {output.key}")

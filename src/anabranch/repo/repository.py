@@ -98,7 +98,13 @@ Resolvers = Mapping[str, Resolver | Mapping[str, Resolver]]
 
 class _Pick(Protocol):
     def __call__(
-        self, records: RepoStore, branch: BranchName, commit: CommitRecord, *, message: str | None, combiner: Combiner
+        self,
+        repo_store: RepoStore,
+        branch: BranchName,
+        commit: CommitRecord,
+        *,
+        message: str | None,
+        combiner: Combiner,
     ) -> Published: ...
 
 
@@ -137,12 +143,12 @@ class Repository:
 
     # The handle: where it is bound, what it shows.
 
-    def __init__(self, context: RepoConfig, *, engines: Engines, branch: str = MAIN) -> None:
-        if context.actor is not None:
-            checked_text(context.actor, "actor's name")
-        self._context = context
+    def __init__(self, config: RepoConfig, *, engines: Engines, branch: str = MAIN) -> None:
+        if config.actor is not None:
+            checked_text(config.actor, "actor's name")
+        self._config = config
         self._engines = engines
-        self._records = RepoStore.of(context)
+        self._repo_store = RepoStore.of(config)
         self._branch = BranchName.parse_public(branch)
         self._cached: Snapshot | None = None
         self._seen: dict[BranchName, int] = {}  # the newest version of each branch that this handle read or put
@@ -158,12 +164,12 @@ class Repository:
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle the URI, branch, actor and storage options. The copy reads the branch again when it is first used."""
-        return _restore, (self._context, self._engines, self.branch)
+        return _restore, (self._config, self._engines, self.branch)
 
     @property
     def uri(self) -> str:
         """Where the repository is."""
-        return self._context.root
+        return self._config.root
 
     @property
     def branch(self) -> str:
@@ -173,12 +179,12 @@ class Repository:
     @property
     def actor(self) -> str | None:
         """Who commits by this handle, for the record."""
-        return self._context.actor
+        return self._config.actor
 
     @property
     def storage_options(self) -> Mapping[str, str]:
         """What reaches the store, credentials among it: for engines that open the tables by themselves."""
-        return self._context.storage_options
+        return self._config.storage_options
 
     def snapshot(self) -> Snapshot:
         """Return the bound branch as this handle last read it; only `sync_branch` and its own commits move it.
@@ -188,7 +194,7 @@ class Repository:
         known = self._cached
         if known is not None and known.main_commit_id is None:
             return known
-        found = Resolved.of_branch(self._records, self._records.heads.get(self._branch))
+        found = Resolved.of_branch(self._repo_store, self._repo_store.heads.get(self._branch))
         if known is None or (known.version, known.main_commit_id) != (found.version, found.view.main_id):
             self._cached = known = self._snapshot(found)
         self._seen[self._branch] = found.version
@@ -236,7 +242,7 @@ class Repository:
     def sync_branch(self, branch: str | None = None) -> Snapshot:
         """Bind this handle to the newest state of a branch."""
         target = self._named(branch)
-        self._cached = self._snapshot(Resolved.of_branch(self._records, self._records.heads.get(target)))
+        self._cached = self._snapshot(Resolved.of_branch(self._repo_store, self._repo_store.heads.get(target)))
         self._branch = target
         self._seen[target] = self._cached.version
         return self._cached
@@ -258,7 +264,7 @@ class Repository:
     def _on_moved(self, after: LogEntry) -> None:
         """Show a reset, undo or rebase, also to plain Lance readers."""
         self._move_to(after)
-        self._report_external_writes(settle_movement(self._records, after))
+        self._report_external_writes(settle_movement(self._repo_store, after))
 
     def _report_external_writes(self, found: tuple[ExternalWrite, ...]) -> None:
         self.external_writes = found
@@ -271,12 +277,12 @@ class Repository:
             is_newer = self._cached is None or self._cached.version < entry.number
             if entry.branch == self._branch and is_newer:
                 self._cached = self._find_snapshot(entry)
-        history_tables.follow_history(self._records, entry)
+        history_tables.follow_history(self._repo_store, entry)
 
     def _find_snapshot(self, entry: LogEntry) -> Snapshot | None:
         """What was just published; None if it cannot be read now, which takes nothing back: who asks reads it then."""
         try:
-            return self._snapshot(Resolved.of_branch(self._records, entry))
+            return self._snapshot(Resolved.of_branch(self._repo_store, entry))
         except AnabranchError:
             return None
 
@@ -292,21 +298,21 @@ class Repository:
 
     def _resolve_published(self, ref: str) -> Resolved:
         """What a ref stands for, where something is to be built on it."""
-        return require_kept(require_published(self._resolve(ref), self._records), self._records)
+        return require_kept(require_published(self._resolve(ref), self._repo_store), self._repo_store)
 
     def _resolve(self, ref: str) -> Resolved:
         parsed = Ref.parse(ref)
         if parsed.name.startswith("__"):
             BranchName.parse_public(parsed.name)  # says why not
-        found = resolve(parsed, self._records)
+        found = resolve(parsed, self._repo_store)
         refuse_internal(found)
         if found.is_head and found.branch is not None:
             self._seen[found.branch] = found.version
         return found
 
     def _snapshot(self, found: Resolved) -> Snapshot:
-        require_kept(found, self._records)
-        return Snapshot.of(self._records, found.record, version=found.version)
+        require_kept(found, self._repo_store)
+        return Snapshot.of(self._repo_store, found.record, version=found.version)
 
     def _query(self, sql: str, snapshot: Snapshot, params: Parameters | None) -> pa.RecordBatchReader:
         """Answer a statement over a snapshot, whether others can see it or not."""
@@ -322,7 +328,7 @@ class Repository:
     def snapshot_at_version(self, version: int) -> Snapshot:
         """The bound branch as of the entry of that number in its log."""
         number = checked_version(version)
-        return self._snapshot(Resolved.of_entry(self._records.heads.get_numbered(self._branch, number), is_old=True))
+        return self._snapshot(Resolved.of_entry(self._repo_store.heads.get_numbered(self._branch, number), is_old=True))
 
     def get_commit(self, commit_id: str) -> GraphCommit:
         """A commit by its id, or by a unique beginning of it."""
@@ -332,7 +338,7 @@ class Repository:
 
     def head_commit_id_for_branch(self, branch: str) -> str:
         """The id of the newest commit of a branch."""
-        return self._records.heads.get(BranchName.parse_public(branch)).head.commit.graph_commit_id
+        return self._repo_store.heads.get(BranchName.parse_public(branch)).head.commit.graph_commit_id
 
     def list_commits(
         self, ref: str | None = None, *, limit: int | None = 50, before: str | None = None, table: str | None = None
@@ -357,7 +363,7 @@ class Repository:
         'Load the shop'
         """
         start = self._resolve(self._ref(ref)).record
-        found = self._records.commits.iter_history(start if before is None else self._resolve(before).record)
+        found = self._repo_store.commits.iter_history(start if before is None else self._resolve(before).record)
         if before is not None:
             found = islice(found, 1, None)
         if table is not None:
@@ -382,7 +388,7 @@ class Repository:
         >>> repo.entity_at("shop.orders", 9) is None
         True
         """
-        return entities.find_entity(self._records, self._at(version, ref).record, TableKey.parse(key), id)
+        return entities.find_entity(self._repo_store, self._at(version, ref).record, TableKey.parse(key), id)
 
     def entity_history(
         self,
@@ -394,7 +400,7 @@ class Repository:
     ) -> list[entities.EntityChange]:
         """Each change of one row up to a ref, newest first: the commit, and the row before and after it."""
         start = self._resolve(self._ref(ref)).record
-        return entities.list_entity_changes(self._records, start, TableKey.parse(key), id, limit=limit)
+        return entities.list_entity_changes(self._repo_store, start, TableKey.parse(key), id, limit=limit)
 
     def diff(
         self,
@@ -437,7 +443,7 @@ class Repository:
     def change_feed(self, key: str) -> TableFeed:
         """The changes of a table for engines that plan which commits to read, and read them elsewhere."""
         return TableFeed(
-            self._records,
+            self._repo_store,
             TableKey.parse(key),
             resolve=self._resolve_recorded,
             load_comparer=lambda: self._comparer(Choice.LOCAL),
@@ -445,35 +451,35 @@ class Repository:
 
     def lineage(self, key: str, ref: str | None = None) -> Lineage:
         """What a table came from: tables, pipelines and loads, each as it was when it was read."""
-        return trace_lineage(self._records, self._resolve(self._ref(ref)).record, TableKey.parse(key))
+        return trace_lineage(self._repo_store, self._resolve(self._ref(ref)).record, TableKey.parse(key))
 
     def reflog(self, branch: str | None = None, *, limit: int | None = 50) -> Listing[reflog.Movement]:
         """List the movements of a branch, newest first: commits, resets, deletes, with actor and time."""
         target = self._named(branch)
-        return Listing(reflog.list_movements(self._records, target, limit=limit))
+        return Listing(reflog.list_movements(self._repo_store, target, limit=limit))
 
     def history_sync(self) -> history_tables.HistoryTables:
         """Bring `_graph_commits.lance` and `_graph_commit_actors.lance` up to date with every branch's log.
 
         They follow by themselves, a few commits behind, and nothing here reads them.
         """
-        return history_tables.sync_history(self._records)
+        return history_tables.sync_history(self._repo_store)
 
     def history_rebuild(self) -> history_tables.HistoryTables:
         """Rebuild both tables from the logs, if they were damaged or lost."""
-        return history_tables.rebuild_history(self._records)
+        return history_tables.rebuild_history(self._repo_store)
 
     def _at(self, version: int | None, ref: str | None) -> Resolved:
         if version is None:
             return self._resolve(self._ref(ref))
         if ref is not None:
             raise InvalidInputError(f"both version {version} and ref {ref!r} are given", hint="give one of them")
-        return Resolved.of_entry(self._records.heads.get_numbered(self._branch, checked_version(version)))
+        return Resolved.of_entry(self._repo_store.heads.get_numbered(self._branch, checked_version(version)))
 
     def _resolve_recorded(self, ref: str) -> CommitRecord:
         """The commit that a ref stands for, as it was made: a live branch shows more of main by now."""
         found = self._resolve(ref).view
-        return found.head if found.main_id is None else self._records.commits.get(found.commit.graph_commit_id)
+        return found.head if found.main_id is None else self._repo_store.commits.get(found.commit.graph_commit_id)
 
     def _get_commit(self, commit_id: str) -> GraphCommit:
         return self._resolve(CommitId.parse(commit_id).value).record.commit
@@ -518,7 +524,7 @@ class Repository:
         """
         named = checked_checks(checks)
         run_id, lease = runs.begin_run(
-            self._records,
+            self._repo_store,
             self._named(branch),
             message=checked_text(message),
             metadata=checked_metadata(metadata),
@@ -528,16 +534,16 @@ class Repository:
 
     def run_get(self, run_id: str) -> Run:
         """A run by its id, also one that another process began."""
-        entry = runs.get_run(self._records, run_id)
+        entry = runs.get_run(self._repo_store, run_id)
         found = entry.branch.run_id or run_id  # as it is spelled
-        lease = self._context.leases.new(runs.run_state(entry).target, found)
+        lease = self._config.leases.new(runs.run_state(entry).target, found)
         return self._run(found, lease, checks=entry.state.checks)
 
     def run_list(self, *, branch: str | None = None, limit: int | None = 50) -> Listing[RunInfo]:
         """List the runs, newest first, those that have ended, too. `branch` lists those that publish to it."""
         limit = checked_limit(limit, "runs")
         on = None if branch is None else BranchName.parse_public(branch)
-        return Listing(islice(runs.list_runs(self._records, target=on), limit))
+        return Listing(islice(runs.list_runs(self._repo_store, target=on), limit))
 
     def _run(self, run_id: str, lease: Lease, *, checks: Sequence[NamedCheck]) -> Run:
         def query(sql: str, snapshot: Snapshot, params: Parameters | None) -> pa.RecordBatchReader:
@@ -545,7 +551,7 @@ class Repository:
             return self._engines.load_sql().query(self, sql, ref=ref, params=params, snapshot=snapshot)
 
         return Run(
-            self._records,
+            self._repo_store,
             run_id,
             lease=lease,
             query=query,
@@ -578,12 +584,12 @@ class Repository:
         target, chosen = BranchName.parse_new(name), checked_mode(mode)
         default = MAIN if chosen is BranchMode.LIVE else self.branch
         made = branches.create_branch(
-            self._records,
+            self._repo_store,
             target,
             source=self._resolve_published(default if source is None else source),
             mode=chosen,
             description=checked_text(description, "description"),
-            expires_at=None if expires_in is None else store_microseconds(self._context) + checked_expiry(expires_in),
+            expires_at=None if expires_in is None else store_microseconds(self._config) + checked_expiry(expires_in),
         )
         self._seen[target] = made.version
         return made
@@ -604,11 +610,11 @@ class Repository:
 
     def branch_list(self, *, internal: bool = False) -> Listing[BranchInfo]:
         """List the branches by name. `internal` lists those of runs, too."""
-        return Listing(branches.list_branches(self._records, internal=internal))
+        return Listing(branches.list_branches(self._repo_store, internal=internal))
 
     def branch_get(self, name: str) -> BranchInfo:
         """A branch: where it began, its head, its mode, who made it when."""
-        return BranchInfo.of(self._records.heads.get(BranchName.parse_public(name)))
+        return BranchInfo.of(self._repo_store.heads.get(BranchName.parse_public(name)))
 
     def branch_delete(self, name: str, *, purge: bool = False) -> None:
         """Delete a branch; it can be restored until garbage collection.
@@ -623,37 +629,37 @@ class Repository:
         'dev'
         """
         target = BranchName.parse_public(name)
-        found = self._records.heads.find(target) if purge else None
+        found = self._repo_store.heads.find(target) if purge else None
         if found is not None and found.state.is_deleted:
             if not self._purge(found):
-                self._records.heads.get(target)  # raises, because the branch is deleted
+                self._repo_store.heads.get(target)  # raises, because the branch is deleted
             return
-        tombstone = freeing_space(self._context, lambda: branches.delete_branch(self._records, target))
+        tombstone = freeing_space(self._config, lambda: branches.delete_branch(self._repo_store, target))
         self._seen[target] = tombstone.number
         if purge:
             self._purge(tombstone)
 
     def _purge(self, tombstone: LogEntry) -> int:
         """Free the space of a deleted branch and return the number of bytes."""
-        return freeing_space(self._context, lambda: purge_branch(self._records, tombstone))
+        return freeing_space(self._config, lambda: purge_branch(self._repo_store, tombstone))
 
     def branch_restore(self, name: str) -> BranchInfo:
         """Bring a deleted branch back as it was."""
-        restored = branches.restore_branch(self._records, BranchName.parse_public(name))
+        restored = branches.restore_branch(self._repo_store, BranchName.parse_public(name))
         self._seen[BranchName(name)] = restored.version
         return restored
 
     def branch_pull(self, name: str, key: str) -> bool:
         """Let a table of a branch follow its source again; whether the branch had a copy of its own."""
         target = TableKey.parse(key)
-        published = pull.pull_table(self._records, BranchName.parse_public(name), target)
+        published = pull.pull_table(self._repo_store, BranchName.parse_public(name), target)
         if published is not None:
             self._on_published(published)
         return published is not None
 
     def branch_freeze(self, name: str) -> BranchInfo:
         """Make a live branch pinned at what it shows now."""
-        published = pull.freeze_branch(self._records, BranchName.parse_public(name))
+        published = pull.freeze_branch(self._repo_store, BranchName.parse_public(name))
         self._on_published(published)
         return BranchInfo.of(published.entry)
 
@@ -664,8 +670,8 @@ class Repository:
         stored with the branch, and every merge into it runs them.
         """
         target = BranchName.parse_public(name)
-        entry = self._records.heads.get(target)
-        snapshot = self._snapshot(Resolved.of_branch(self._records, entry))
+        entry = self._repo_store.heads.get(target)
+        snapshot = self._snapshot(Resolved.of_branch(self._repo_store, entry))
         stored = []
         for label, check in checked_checks(checks):
             if not isinstance(check, str):
@@ -682,7 +688,7 @@ class Repository:
 
     def branch_drift(self, name: str) -> list[pull.TableDrift]:
         """List what main did since the branch took its copies, table by table."""
-        return list(pull.branch_drift(self._records, BranchName.parse_public(name)))
+        return list(pull.branch_drift(self._repo_store, BranchName.parse_public(name)))
 
     def tag_create(self, name: str, ref: str | None = None, *, description: str = "") -> TagInfo:
         """Name the commit that a ref stands for; by default the newest of the bound branch.
@@ -693,7 +699,7 @@ class Repository:
         """
         commit = self._resolve_published(self._ref(ref)).get_commit()
         return tags.create_tag(
-            self._records,
+            self._repo_store,
             TagName.parse_new(name),
             commit_id=commit.graph_commit_id,
             description=checked_text(description, "description"),
@@ -701,20 +707,20 @@ class Repository:
 
     def tag_list(self) -> Listing[TagInfo]:
         """List the tags by name."""
-        return Listing(tags.list_tags(self._records))
+        return Listing(tags.list_tags(self._repo_store))
 
     def tag_get(self, name: str) -> TagInfo:
         """A tag, and the commit it stands for."""
-        return tags.get_tag(self._records, TagName.parse(name))
+        return tags.get_tag(self._repo_store, TagName.parse(name))
 
     def tag_delete(self, name: str) -> None:
         """Delete a tag; its commit stays."""
-        tags.delete_tag(self._records, TagName.parse(name))
+        tags.delete_tag(self._repo_store, TagName.parse(name))
 
     def reset(self, branch: str, to: str) -> None:
         """Put a branch on what a ref stands for. Nothing is lost: the reflog has where it was."""
         name = BranchName.parse_public(branch)
-        self._on_moved(reflog.reset_branch(self._records, name, self._resolve_published(to)))
+        self._on_moved(reflog.reset_branch(self._repo_store, name, self._resolve_published(to)))
 
     def undo(self, branch: str | None = None) -> None:
         """Undo the last movement of a branch by a new entry of its log.
@@ -729,10 +735,10 @@ class Repository:
         3
         """
         target = self._named(branch)
-        self._on_moved(reflog.undo_last(self._records, target, seen=self._seen.get(target)))
+        self._on_moved(reflog.undo_last(self._repo_store, target, seen=self._seen.get(target)))
 
     def _protect(self, name: BranchName, *, protect: bool, checks: tuple[tuple[str, str], ...] = ()) -> BranchInfo:
-        entry, has_moved = protection.set_protection(self._records, name, protect=protect, checks=checks)
+        entry, has_moved = protection.set_protection(self._repo_store, name, protect=protect, checks=checks)
         if has_moved:
             self._move_to(entry)
         return BranchInfo.of(entry)
@@ -770,7 +776,7 @@ class Repository:
         if spec.kind is CommitKind.MERGE:
             raise InvalidInputError(f"a commit of kind '{kind}' is made by a merge", hint="use merge()")
         return Transaction(
-            self._records,
+            self._repo_store,
             branch=target,
             spec=spec,
             on_published=self._on_published,
@@ -798,7 +804,7 @@ class Repository:
         def begin() -> Transaction:
             return self.transaction(branch, message=message, metadata=metadata)
 
-        return transact(self._context, begin, function, retries=retries)[0]
+        return transact(self._config, begin, function, retries=retries)[0]
 
     def append(
         self,
@@ -904,7 +910,7 @@ class Repository:
         self, table: str, branch: str | None, message: str | None, metadata: Mapping[str, str] | None
     ) -> OneStepWrites:
         return OneStepWrites(
-            context=self._context,
+            config=self._config,
             table=str(TableKey.parse(table)),
             begin=lambda text: self.transaction(branch, message=text, metadata=metadata),
             message=message,
@@ -914,18 +920,18 @@ class Repository:
         """Make a published table visible to plain Lance readers; `force` sets an external write aside."""
         target = self._named(branch)
         parsed = TableKey.parse(key)
-        head = self._records.heads.get(target).head
-        if self._records.commits.find_table(head, parsed) is None:
-            known = map(str, self._records.commits.tables_of(head))
+        head = self._repo_store.heads.get(target).head
+        if self._repo_store.commits.find_table(head, parsed) is None:
+            known = map(str, self._repo_store.commits.tables_of(head))
             hint = suggest(key, known, "list the tables to see which exist")
             raise TableNotFoundError(f"there is no table '{key}' on branch '{target}'", hint=hint)
-        settle_table(self._records, target, parsed, force=force)
+        settle_table(self._repo_store, target, parsed, force=force)
         self._forget_external_writes(parsed)
 
     def list_external_writes(self, *, branch: str | None = None) -> list[ExternalWrite]:
         """List the tables whose newest Lance version is an external write. Each table of the branch is read."""
         target = self._named(branch)
-        return list(external.list_external_writes(self._records, target))
+        return list(external.list_external_writes(self._repo_store, target))
 
     def adopt(
         self, key: str, uri: str | None = None, *, branch: str | None = None, primary_key: Sequence[str] = ()
@@ -939,16 +945,16 @@ class Repository:
         parsed = TableKey.parse(key)
         if uri is None:
             combiner = Combiner(
-                context=self._context,
+                config=self._config,
                 branch=target,
                 comparer=self._comparer(),
                 resolution=parse_resolution(Strategy.FAIL, None),
             )
-            with self._records.with_lease() as records:
-                self._on_published(adoption.adopt_write(records, target, parsed, combiner))
+            with self._repo_store.with_lease() as repo_store:
+                self._on_published(adoption.adopt_write(repo_store, target, parsed, combiner))
             return
-        source = Home.at(uri, self._context.storage_options)
-        published = adoption.adopt_table(self._records, target, parsed, source=source, primary_key=primary_key)
+        source = Home.at(uri, self._config.storage_options)
+        published = adoption.adopt_table(self._repo_store, target, parsed, source=source, primary_key=primary_key)
         self._on_published(published)
         self._forget_external_writes(parsed)
 
@@ -971,7 +977,7 @@ class Repository:
             require_names(tables, "tables")
         return compact.compact_tables(
             self.transaction(str(target), message="Compact", kind=CommitKind.COMPACT),
-            compact.list_written(self._records, target) if tables is None else tables,
+            compact.list_written(self._repo_store, target) if tables is None else tables,
             target_rows_per_fragment=target_rows_per_fragment,
             rewriter=self._rewriter(engine),
             progress=counting(progress, "tables"),
@@ -1000,7 +1006,7 @@ class Repository:
 
     def schema_plan(self, desired: Desired, *, branch: str | None = None) -> SchemaPlan:
         """What would make the tables of a branch the desired ones, given as a dict, YAML text or a file."""
-        state = read_desired(desired, storage_options=self._context.storage_options)
+        state = read_desired(desired, storage_options=self._config.storage_options)
         name = self.branch if branch is None else str(BranchName.parse_public(branch))
         return plan_on(self.snapshot_of(name), state, branch=name)
 
@@ -1018,13 +1024,13 @@ class Repository:
 
         A change that may lose data is refused unless `allow_destructive`. A dry run only plans and checks.
         """
-        state = read_desired(desired, storage_options=self._context.storage_options)
+        state = read_desired(desired, storage_options=self._config.storage_options)
         text = "Apply a schema" if message is None else message
 
         def begin() -> Transaction:
             return self.transaction(branch, message=text, metadata=metadata, kind=CommitKind.SCHEMA_APPLY)
 
-        return apply_schema(self._records, begin, state, allow_destructive=allow_destructive, dry_run=dry_run)
+        return apply_schema(self._repo_store, begin, state, allow_destructive=allow_destructive, dry_run=dry_run)
 
     def _rewriter(self, engine: str) -> Rewriter | None:
         if engine not in ("local", "spark"):
@@ -1079,13 +1085,13 @@ class Repository:
             guard=self._guard,
         )
         if dry_run:
-            return MergeResult(plan=plan_merge(self._records, wanted))
-        with self._holding(wanted.source.record) as records:
-            merged = merge_branch(records, wanted)
+            return MergeResult(plan=plan_merge(self._repo_store, wanted))
+        with self._holding(wanted.source.record) as repo_store:
+            merged = merge_branch(repo_store, wanted)
         if merged.published is not None:
             self._on_published(merged.published)
         else:
-            self.external_writes = settle_head(self._records, wanted.into)
+            self.external_writes = settle_head(self._repo_store, wanted.into)
         return merged.result
 
     def conflicts(
@@ -1108,7 +1114,7 @@ class Repository:
         """
         combiner = self._combiner(self._named(into), strategy=strategy, resolvers=resolvers, engine=engine)
         wanted = self._merge_of(source, combiner)
-        return iter_conflicts(self._records, wanted)
+        return iter_conflicts(self._repo_store, wanted)
 
     def revert(
         self,
@@ -1146,8 +1152,8 @@ class Repository:
         combiner = self._combiner(BranchName.parse_public(branch), strategy=strategy, resolvers=resolvers)
         resolved = self._resolve_published(onto)
         resolved.get_commit()  # refuses what no commit records
-        with self._holding(resolved.record) as records:
-            rebased = rebase_branch(records, resolved.record, combiner)
+        with self._holding(resolved.record) as repo_store:
+            rebased = rebase_branch(repo_store, resolved.record, combiner)
         if rebased.entry is not None:
             self._on_moved(rebased.entry)
         return Listing(rebased.commits)
@@ -1155,8 +1161,8 @@ class Repository:
     def _pick(self, pick: _Pick, commit: str, message: str | None, combiner: Combiner) -> GraphCommit:
         text = None if message is None else checked_text(message)
         record = self._resolve(commit).record
-        with self._holding(record) as records:
-            published = pick(records, combiner.branch, record, message=text, combiner=combiner)
+        with self._holding(record) as repo_store:
+            published = pick(repo_store, combiner.branch, record, message=text, combiner=combiner)
         self._on_published(published)
         return published.commit
 
@@ -1165,9 +1171,9 @@ class Repository:
         """Keep a commit, and what it was made from, out of garbage collection while its tables are read."""
         commit = record.commit
         held = [found for found in (commit.graph_commit_id, commit.parent_commit_id) if found is not None]
-        with self._context.leases.working(held=held) as lease:
-            require_uncollected(self._context, commit.graph_commit_id)
-            yield replace(self._records, lease=lease)
+        with self._config.leases.working(held=held) as lease:
+            require_uncollected(self._config, commit.graph_commit_id)
+            yield replace(self._repo_store, lease=lease)
 
     def _merge_of(self, source: str, combiner: Combiner) -> BranchMerge:
         found = self._resolve_published(source).view
@@ -1177,7 +1183,7 @@ class Repository:
         self, branch: BranchName, *, strategy: str, resolvers: Resolvers | None, engine: str = Choice.AUTO
     ) -> Combiner:
         return Combiner(
-            context=self._context,
+            config=self._config,
             branch=branch,
             comparer=self._comparer(engine),
             resolution=parse_resolution(strategy, resolvers),
@@ -1196,7 +1202,7 @@ class Repository:
 
     def _run_checks(self, checks: Sequence[NamedCheck], record: CommitRecord, tables: TableMap) -> None:
         version = record.commit.manifest_version
-        run_checks(checks, Snapshot(self._records, record, version=version, tables=tables), self._query)
+        run_checks(checks, Snapshot(self._repo_store, record, version=version, tables=tables), self._query)
 
     # Load and export.
 
@@ -1320,12 +1326,12 @@ class Repository:
         >>> report.bytes, report.damaged
         (0, ())
         """
-        policy = checked_policy(self._context, keep_newer_than=keep_newer_than, keep_last=keep_last, grace=grace)
+        policy = checked_policy(self._config, keep_newer_than=keep_newer_than, keep_last=keep_last, grace=grace)
 
         def collect() -> GcReport:
-            return collect_garbage(self._records, policy, dry_run=dry_run, progress=progress or ignore_progress)
+            return collect_garbage(self._repo_store, policy, dry_run=dry_run, progress=progress or ignore_progress)
 
-        return collect() if dry_run else freeing_space(self._context, collect)
+        return collect() if dry_run else freeing_space(self._config, collect)
 
     def storage_report(
         self,
@@ -1341,8 +1347,8 @@ class Repository:
 
         The policy is that of `gc`, and by default keeps all history. `branch` and `tables` limit what is measured.
         """
-        policy = checked_policy(self._context, keep_newer_than=keep_newer_than, keep_last=keep_last, grace=grace)
-        return measure_storage(self._records, policy, Part.of(branch, tables), progress=progress or ignore_progress)
+        policy = checked_policy(self._config, keep_newer_than=keep_newer_than, keep_last=keep_last, grace=grace)
+        return measure_storage(self._repo_store, policy, Part.of(branch, tables), progress=progress or ignore_progress)
 
     def doctor(
         self,
@@ -1361,16 +1367,16 @@ class Repository:
         True
         """
         scope = Scope.of(tables, rows=rows)
-        return check_repository(self._context, scope, repair=repair, progress=counting(progress, "checks"))
+        return check_repository(self._config, scope, repair=repair, progress=counting(progress, "checks"))
 
     def clone_list(self) -> Listing[CloneInfo]:
         """List the clones that were made of this repository, oldest first. Registered ones keep what they read."""
-        return Listing(Clones(self._context).list())
+        return Listing(Clones(self._config).list())
 
     def clone_release(self, clone_id: str) -> CloneInfo:
         """Stop keeping what a clone reads: for one that is gone, or that was cut off while it was made."""
-        return Clones(self._context).release(clone_id)
+        return Clones(self._config).release(clone_id)
 
 
-def _restore(context: RepoConfig, engines: Engines, branch: str) -> Repository:
-    return Repository(context, engines=engines, branch=branch)
+def _restore(config: RepoConfig, engines: Engines, branch: str) -> Repository:
+    return Repository(config, engines=engines, branch=branch)

@@ -53,7 +53,7 @@ class Run:
 
     def __init__(
         self,
-        records: RepoStore,
+        repo_store: RepoStore,
         run_id: str,
         *,
         lease: Lease,
@@ -61,7 +61,7 @@ class Run:
         on_published: Callable[[Published], None],
         load_combiner: LoadCombiner,
     ) -> None:
-        self._records = records
+        self._repo_store = repo_store
         self._lease = lease
         self._query = query
         self._on_published = on_published
@@ -95,7 +95,7 @@ class Run:
             self._fail(error)
             return
         try:
-            if get_run(self._records, self.id).state.is_deleted:
+            if get_run(self._repo_store, self.id).state.is_deleted:
                 self._end()
             else:
                 self.publish()
@@ -110,18 +110,18 @@ class Run:
 
     def info(self) -> RunInfo:
         """What the run is by now."""
-        return describe_run(self._records, get_run(self._records, self.id))
+        return describe_run(self._repo_store, get_run(self._repo_store, self.id))
 
     def snapshot(self) -> Snapshot:
         """The tables as the run has them now."""
-        entry = get_run(self._records, self.id)
+        entry = get_run(self._repo_store, self.id)
         refuse_over(entry)
-        return Snapshot.of(self._records, entry.head, version=entry.number)
+        return Snapshot.of(self._repo_store, entry.head, version=entry.number)
 
     def snapshot_at_begin(self) -> Snapshot:
         """The tables as they were when the run began, also after it has ended."""
-        record = self._records.commits.get(run_state(get_run(self._records, self.id)).origin)
-        return Snapshot.of(self._records, record, version=record.commit.manifest_version)
+        record = self._repo_store.commits.get(run_state(get_run(self._repo_store, self.id)).origin)
+        return Snapshot.of(self._repo_store, record, version=record.commit.manifest_version)
 
     def sql(self, sql: str, *, params: Parameters | None = None) -> "pa.Table":
         """Answer one read-only statement over the tables as the run has them now."""
@@ -129,10 +129,10 @@ class Run:
 
     def transaction(self, *, message: str = "", metadata: Mapping[str, str] | None = None) -> Transaction:
         """Begin a step of the run; what it publishes is seen through the run alone."""
-        refuse_over(get_run(self._records, self.id))
+        refuse_over(get_run(self._repo_store, self.id))
         self._lease.renew()
         spec = CommitSpec(message=checked_text(message), kind=CommitKind.CHANGE, metadata=checked_metadata(metadata))
-        return Transaction(self._records, branch=BranchName.of_run(self.id), spec=spec, on_published=self._on_step)
+        return Transaction(self._repo_store, branch=BranchName.of_run(self.id), spec=spec, on_published=self._on_step)
 
     def _on_step(self, _published: Published) -> None:
         """Do nothing: a step is not visible. It makes the transaction refer to its run, which keeps the lease."""
@@ -153,13 +153,13 @@ class Run:
         named = (*callable_checks(self._checks), *self._added_checks)
 
         def inspect(record: CommitRecord, tables: TableMap) -> None:
-            snapshot = Snapshot(self._records, record, version=record.commit.manifest_version, tables=tables)
+            snapshot = Snapshot(self._repo_store, record, version=record.commit.manifest_version, tables=tables)
             run_checks(named, snapshot, self._query)
 
         self._lease.renew()
         try:
             done = publish_run(
-                self._records,
+                self._repo_store,
                 self.id,
                 inspect=inspect if named else None,
                 metadata=more,
@@ -175,7 +175,7 @@ class Run:
 
     def abort(self) -> None:
         """Discard all of it and end."""
-        abort_run(self._records, self.id)
+        abort_run(self._repo_store, self.id)
         self._end()
 
     def _end(self) -> None:
@@ -187,7 +187,7 @@ class Run:
         """Discard the run because of an error. A second error, while discarding, must not hide the first."""
         try:
             text = f"{type(error).__name__}: {error}"[:_LONGEST_ERROR]
-            abort_run(self._records, self.id, phase=RunPhase.FAILED, error=text)
+            abort_run(self._repo_store, self.id, phase=RunPhase.FAILED, error=text)
         except AnabranchError:
             return  # it expires
         finally:

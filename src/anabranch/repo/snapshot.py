@@ -9,7 +9,7 @@ from anabranch.display import MAX_ROWS, html_table, some_of
 from anabranch.errors import AnabranchError, InvalidNameError, MissingDependencyError, TableNotFoundError
 from anabranch.format.arrow_dataset import ArrowDataset
 from anabranch.format.scan import count_rows, iter_batches, open_reader, read_nearest, read_table
-from anabranch.format.staging import IndexInfo, Pin, list_indices
+from anabranch.format.staging import IndexInfo, VersionRef, list_indices
 from anabranch.ids import TableKey
 from anabranch.repo.log.collected import collected_errors
 from anabranch.repo.log.config import RepoConfig
@@ -33,8 +33,8 @@ class Table:
     `duckdb.sql("SELECT * FROM orders")`, `pl.DataFrame(orders)`, `pa.table(orders)`. `len(orders)` counts the rows.
     """
 
-    def __init__(self, context: RepoConfig, key: TableKey, entry: TableEntry, *, commit_id: str | None = None) -> None:
-        self._context = context
+    def __init__(self, config: RepoConfig, key: TableKey, entry: TableEntry, *, commit_id: str | None = None) -> None:
+        self._config = config
         self._key = key
         self._commit_id = commit_id
         self.entry = entry
@@ -59,7 +59,7 @@ class Table:
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Return the rows as an Arrow C stream. They are read batch by batch, as the consumer requests them."""
-        return open_reader(self.pin).__arrow_c_stream__(requested_schema)
+        return open_reader(self.version_ref).__arrow_c_stream__(requested_schema)
 
     @property
     def key(self) -> str:
@@ -69,7 +69,7 @@ class Table:
     @property
     def uri(self) -> str:
         """The URI at which any Lance tool reads the table as this branch last published it."""
-        return self._context.dataset_root(self.entry.dataset).on(self.entry.home).uri
+        return self._config.dataset_root(self.entry.dataset).on(self.entry.home).uri
 
     @property
     def primary_key(self) -> tuple[str, ...]:
@@ -79,8 +79,8 @@ class Table:
     @cached_property
     def schema(self) -> "pa.Schema":
         """The Arrow schema of the table."""
-        # Cached, because each access of `Pin.schema` converts all columns, and merges access it for each column.
-        return self.pin.schema
+        # Cached, because each access of `VersionRef.schema` converts all columns, and merges access it for each column.
+        return self.version_ref.schema
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -97,7 +97,7 @@ class Table:
 
     def count_rows(self, where: str | None = None) -> int:
         """Return the number of rows, or of those that match a predicate."""
-        return self.entry.rows if where is None else count_rows(self.pin, where)
+        return self.entry.rows if where is None else count_rows(self.version_ref, where)
 
     def scan(
         self,
@@ -107,11 +107,11 @@ class Table:
         limit: int | None = None,
     ) -> "Iterator[pa.RecordBatch]":
         """Read the rows in batches."""
-        return iter_batches(self.pin, columns=columns, where=where, limit=limit)
+        return iter_batches(self.version_ref, columns=columns, where=where, limit=limit)
 
     def to_dataset(self) -> "pads.Dataset":
         """Return an Arrow dataset, for engines that push columns and predicates down, such as DuckDB."""
-        return ArrowDataset(self.pin)
+        return ArrowDataset(self.version_ref)
 
     def to_arrow(
         self,
@@ -125,7 +125,7 @@ class Table:
         >>> repo["shop.orders"].to_arrow(columns=["item"], where="amount > 10").to_pydict()
         {'item': ['tea', 'pot']}
         """
-        return read_table(self.pin, columns=columns, where=where, limit=limit)
+        return read_table(self.version_ref, columns=columns, where=where, limit=limit)
 
     def to_pandas(
         self,
@@ -156,7 +156,7 @@ class Table:
     @property
     def indices(self) -> tuple[IndexInfo, ...]:
         """The indices of the table in this snapshot."""
-        return tuple(list_indices(self.pin))
+        return tuple(list_indices(self.version_ref))
 
     def nearest(
         self,
@@ -168,16 +168,16 @@ class Table:
         where: str | None = None,
     ) -> "pa.Table":
         """Return the `k` rows whose vectors are nearest to a vector, nearest first, with their `_distance`."""
-        return read_nearest(self.pin, column, vector, k=k, columns=columns, where=where)
+        return read_nearest(self.version_ref, column, vector, k=k, columns=columns, where=where)
 
     @property
-    def pin(self) -> Pin:
+    def version_ref(self) -> VersionRef:
         """The Lance version that holds these rows, for engines that read it directly."""
         commits = [] if self._commit_id is None else [self._commit_id]
-        with collected_errors(self._context, lambda: commits):
-            pin = Pin(home=self._context.home_of(self.entry), version=self.entry.version)
-            pin.open()
-        return pin
+        with collected_errors(self._config, lambda: commits):
+            version_ref = VersionRef(home=self._config.home_of(self.entry), version=self.entry.version)
+            version_ref.open()
+        return version_ref
 
     def _find_schema(self) -> "pa.Schema | None":
         """Return the schema for a repr, which must not raise: None if the version cannot be opened."""
@@ -190,20 +190,20 @@ class Table:
 class Snapshot(Mapping[str, Table]):
     """All tables at one commit."""
 
-    def __init__(self, records: RepoStore, record: CommitRecord, *, version: int, tables: TableMap) -> None:
-        self._records = records
+    def __init__(self, repo_store: RepoStore, record: CommitRecord, *, version: int, tables: TableMap) -> None:
+        self._repo_store = repo_store
         self._record = record
         self._tables = tables
         self.version = version
 
     @classmethod
-    def of(cls, records: RepoStore, record: CommitRecord, *, version: int) -> Self:
+    def of(cls, repo_store: RepoStore, record: CommitRecord, *, version: int) -> Self:
         """Return the snapshot of a commit."""
-        return cls(records, record, version=version, tables=records.commits.tables_of(record))
+        return cls(repo_store, record, version=version, tables=repo_store.commits.tables_of(record))
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle the commit, its table map and the settings of the repository. The copy shows the same rows."""
-        return _restore, (self._records.context, self._record, self.version, dict(self._tables))
+        return _restore, (self._repo_store.config, self._record, self.version, dict(self._tables))
 
     def __repr__(self) -> str:
         return f"Snapshot({self.id!r}, version={self.version}, tables={some_of(list(self))})"
@@ -235,7 +235,7 @@ class Snapshot(Mapping[str, Table]):
         if entry is None:
             hint = suggest(key, self, "list the tables to see which exist")
             raise TableNotFoundError(f"there is no table '{key}' in the snapshot {self.id}", hint=hint)
-        return Table(self._records.context, parsed, entry, commit_id=self.id)
+        return Table(self._repo_store.config, parsed, entry, commit_id=self.id)
 
     def _parse(self, key: str) -> TableKey:
         """Parse a key. If it lacks the bucket, the error names the tables of that name."""
@@ -261,7 +261,7 @@ class Snapshot(Mapping[str, Table]):
 
     def iter_commits(self) -> Iterator[GraphCommit]:
         """Yield the commit and its ancestors along the first parents, newest first."""
-        return self._records.commits.iter_history(self._record)
+        return self._repo_store.commits.iter_history(self._record)
 
     @property
     def entries(self) -> TableMap:
@@ -269,8 +269,8 @@ class Snapshot(Mapping[str, Table]):
         return self._tables
 
 
-def _restore(context: RepoConfig, record: CommitRecord, version: int, tables: TableMap) -> Snapshot:
-    return Snapshot(RepoStore.of(context), record, version=version, tables=tables)
+def _restore(config: RepoConfig, record: CommitRecord, version: int, tables: TableMap) -> Snapshot:
+    return Snapshot(RepoStore.of(config), record, version=version, tables=tables)
 
 
 def _require_installed(library: str) -> None:

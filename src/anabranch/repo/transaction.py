@@ -52,26 +52,26 @@ class Transaction:
 
     def __init__(
         self,
-        records: RepoStore,
+        repo_store: RepoStore,
         *,
         branch: BranchName,
         spec: CommitSpec,
         on_published: Callable[[Published], None],
     ) -> None:
         self._lock = new_lock()
-        self._context = records.context
-        self._lease = self._context.leases.start_work()
-        self._records = replace(records, lease=self._lease)
-        self._spec = replace(spec, staged_since=self._context.clock())
+        self._config = repo_store.config
+        self._lease = self._config.leases.start_work()
+        self._repo_store = replace(repo_store, lease=self._lease)
+        self._spec = replace(spec, staged_since=self._config.clock())
         self._on_published = on_published
         self._queue = queue_of_this_process()
         self._writer = Writer()
         self._generation = self._queue.generation  # before the head: who leaves in between is noticed, not missed
-        self._drafts = WriteSet(self._records, branch)
+        self._write_set = WriteSet(self._repo_store, branch)
         self._has_read = False
         self._is_open = True
         # Not `__del__`: this runs at the end of the interpreter, too, and never on a half-made transaction.
-        self._warning = weakref.finalize(self, warn_dropped, self._drafts)
+        self._warning = weakref.finalize(self, warn_dropped, self._write_set)
         self.published: GraphCommit | None = None
 
     def __enter__(self) -> Self:
@@ -92,31 +92,31 @@ class Transaction:
         self._require_open()
         parsed = TableKey.parse(key)
         self._has_read = True
-        if self._drafts.is_recorded(parsed):
+        if self._write_set.is_recorded(parsed):
             self._stage_recorded(parsed)
-        return Table(self._context, parsed, self._drafts.entry(parsed))
+        return Table(self._config, parsed, self._write_set.entry(parsed))
 
     def __contains__(self, key: str) -> bool:
         self._require_open()
         self._has_read = True
-        return self._drafts.has(TableKey.parse(key))
+        return self._write_set.has(TableKey.parse(key))
 
     @property
     def branch(self) -> str:
         """The branch that the transaction is for."""
-        return str(self._drafts.head.branch)
+        return str(self._write_set.head.branch)
 
     @property
     def base_commit_id(self) -> str:
         """The commit that this transaction sees, and builds on unless others are faster."""
-        return self._drafts.head.head.commit.graph_commit_id
+        return self._write_set.head.head.commit.graph_commit_id
 
     @property
     def tables(self) -> tuple[str, ...]:
         """The tables as the transaction has them now."""
         self._require_open()
         self._has_read = True
-        return tuple(sorted(map(str, self._drafts.table_keys())))
+        return tuple(sorted(map(str, self._write_set.table_keys())))
 
     # Tables
 
@@ -124,24 +124,26 @@ class Transaction:
     def create_table(self, key: str, schema: pa.Schema, *, primary_key: Sequence[str] = ()) -> None:
         """Make an empty table."""
         parsed = self._start(key)
-        self._drafts.put(parsed, self._drafts.new_table(parsed, schema, primary_key))
+        self._write_set.put(parsed, self._write_set.new_table(parsed, schema, primary_key))
 
     @atomic
     def drop_table(self, key: str) -> None:
         """Take a table away from the branch; older commits keep it."""
         parsed = self._start(key)
-        self._drafts.entry(parsed)
-        self._drafts.put(parsed, None)
+        self._write_set.entry(parsed)
+        self._write_set.put(parsed, None)
 
     @atomic
     def rename_table(self, key: str, new: str) -> None:
         """Give a table another name; its files stay where they are."""
         parsed, target = self._start(key), self._start(new)
-        if self._drafts.has(target):
+        if self._write_set.has(target):
             raise TableExistsError(f"there is a table '{new}' already", hint="choose another name")
-        draft = self._drafts.get(parsed)
-        self._drafts.put(parsed, None)
-        self._drafts.put(target, replace(draft, key=target).then(one_time_step("rename", draft.pin)))
+        staged_table = self._write_set.get(parsed)
+        self._write_set.put(parsed, None)
+        self._write_set.put(
+            target, replace(staged_table, key=target).then(one_time_step("rename", staged_table.version_ref))
+        )
 
     # Rows
 
@@ -152,24 +154,26 @@ class Transaction:
         Everything is checked now. A few rows are written when the transaction commits, all tables at once.
         """
         parsed = self._start(key)
-        rows = self._drafts.read(parsed, data)
-        if not self._drafts.can_record(rows):
+        rows = self._write_set.read(parsed, data)
+        if not self._write_set.can_record(rows):
             self._stage(
                 parsed,
-                lambda draft: append_step(draft.pin, rows, primary_key=draft.primary_key, may_exist=not check_keys),
+                lambda staged_table: append_step(
+                    staged_table.version_ref, rows, primary_key=staged_table.primary_key, may_exist=not check_keys
+                ),
             )
             return
-        primary_key = self._drafts.primary_key(parsed)
+        primary_key = self._write_set.primary_key(parsed)
         if primary_key:
             self._stage_recorded(parsed)  # the keys of rows that are recorded already count too
-        pin = self._drafts.pin(parsed)
-        check_appended(pin, rows, primary_key=primary_key, may_exist=not check_keys)
-        own = staging.copy_appended(pin, rows)
-        self._drafts.record(
+        version_ref = self._write_set.version_ref(parsed)
+        check_appended(version_ref, rows, primary_key=primary_key, may_exist=not check_keys)
+        own = staging.copy_appended(version_ref, rows)
+        self._write_set.record(
             parsed,
             own,
-            lambda draft: append_step(
-                draft.pin, own, primary_key=primary_key, may_exist=not check_keys, is_checked=True
+            lambda staged_table: append_step(
+                staged_table.version_ref, own, primary_key=primary_key, may_exist=not check_keys, is_checked=True
             ),
         )
 
@@ -177,21 +181,26 @@ class Transaction:
     def upsert(self, key: str, data: Any, *, keys: Sequence[str] | None = None) -> None:
         """Replace the rows of the same key and add the others; by the primary key unless other columns are named."""
         parsed = self._start(key)
-        primary_key = self._drafts.primary_key(parsed)
+        primary_key = self._write_set.primary_key(parsed)
         if keys is not None:
             require_names(keys)
         by = tuple(keys) if keys is not None else primary_key
         if not by:
             raise InvalidInputError(f"table '{key}' has no primary key", hint="name the columns that are the key")
-        rows = as_reader(data, self._drafts.schema_for(parsed, data)).read_all()
+        rows = as_reader(data, self._write_set.schema_for(parsed, data)).read_all()
         # By other columns, the primary key can be checked only when the rows are staged.
-        if set(by) == set(primary_key) and self._drafts.can_record(rows):
-            own = staging.copy_upserted(self._drafts.pin(parsed), rows, by)
-            self._drafts.record(
-                parsed, own, lambda draft: upsert_step(draft.pin, own, keys=by, primary_key=primary_key)
+        if set(by) == set(primary_key) and self._write_set.can_record(rows):
+            own = staging.copy_upserted(self._write_set.version_ref(parsed), rows, by)
+            self._write_set.record(
+                parsed,
+                own,
+                lambda staged_table: upsert_step(staged_table.version_ref, own, keys=by, primary_key=primary_key),
             )
         else:
-            self._stage(parsed, lambda draft: upsert_step(draft.pin, rows, keys=by, primary_key=primary_key))
+            self._stage(
+                parsed,
+                lambda staged_table: upsert_step(staged_table.version_ref, rows, keys=by, primary_key=primary_key),
+            )
 
     @atomic
     def update(self, key: str, assignments: Mapping[str, str], where: str | None = None) -> int:
@@ -199,16 +208,16 @@ class Transaction:
 
         Without a predicate the update is refused; `where="true"` updates all rows.
         """
-        draft = self._drafts.get(self._start(key))
+        staged_table = self._write_set.get(self._start(key))
         where = shape.require_where(where, "update")
         shape.require_expressions(assignments)
         for name in assignments:
-            if name in draft.primary_key:
+            if name in staged_table.primary_key:
                 raise InvalidInputError(
                     f"column {name!r} is part of the primary key of '{key}'", hint="delete the rows and append new ones"
                 )
-        changed = staging.update(draft.pin, assignments, where=where)
-        self._apply(draft, one_time_step("update", changed.pin))
+        changed = staging.update(staged_table.version_ref, assignments, where=where)
+        self._apply(staged_table, one_time_step("update", changed.version_ref))
         return changed.updated
 
     @atomic
@@ -217,10 +226,10 @@ class Transaction:
 
         Without a predicate the call is refused; `where="true"` deletes all rows.
         """
-        draft = self._drafts.get(self._start(key))
+        staged_table = self._write_set.get(self._start(key))
         where = shape.require_where(where, "delete")
-        changed = staging.delete(draft.pin, where)
-        self._apply(draft, one_time_step("delete", changed.pin))
+        changed = staging.delete(staged_table.version_ref, where)
+        self._apply(staged_table, one_time_step("delete", changed.version_ref))
         return changed.deleted
 
     @atomic
@@ -230,13 +239,13 @@ class Transaction:
         A list of dicts or a dict of lists brings no types of its own: the columns stay as they are.
         """
         parsed = self._start(key)
-        rows, schema = self._drafts.read(parsed, data), self._drafts.schema_for(parsed, data)
+        rows, schema = self._write_set.read(parsed, data), self._write_set.schema_for(parsed, data)
         if schema is not None:
             rows = fit_rows(rows, schema).to_table()
 
-        def stage(draft: StagedTable) -> Step:
-            check_primary_key(draft.key, rows.schema, draft.primary_key)
-            return overwrite_step(draft.pin, rows, unique_by=draft.primary_key)
+        def stage(staged_table: StagedTable) -> Step:
+            check_primary_key(staged_table.key, rows.schema, staged_table.primary_key)
+            return overwrite_step(staged_table.version_ref, rows, unique_by=staged_table.primary_key)
 
         self._stage(parsed, stage)
 
@@ -245,22 +254,22 @@ class Transaction:
     @atomic
     def add_columns(self, key: str, columns: Mapping[str, str] | pa.Schema) -> None:
         """Add columns computed by SQL expressions, or, given a schema, empty ones."""
-        self._change(key, lambda draft: shape.add_columns(draft, columns))
+        self._change(key, lambda staged_table: shape.add_columns(staged_table, columns))
 
     @atomic
     def alter_columns(self, key: str, changes: Sequence[ColumnChange]) -> None:
         """Rename columns, change their type, or whether they may be null."""
-        self._change(key, lambda draft: shape.alter_columns(draft, changes))
+        self._change(key, lambda staged_table: shape.alter_columns(staged_table, changes))
 
     @atomic
     def drop_columns(self, key: str, columns: Sequence[str]) -> None:
         """Take columns away; older commits keep them."""
-        self._change(key, lambda draft: shape.drop_columns(draft, columns))
+        self._change(key, lambda staged_table: shape.drop_columns(staged_table, columns))
 
     @atomic
     def set_primary_key(self, key: str, columns: Sequence[str]) -> None:
         """Make these columns the key, none of them for no key; refused where rows have nulls or repeat one."""
-        self._change(key, lambda draft: shape.set_primary_key(draft, columns))
+        self._change(key, lambda staged_table: shape.set_primary_key(staged_table, columns))
 
     @atomic
     def index(
@@ -273,12 +282,14 @@ class Transaction:
         vector: VectorOptions | None = None,
     ) -> None:
         """Build an index over all rows, instead of one of the same name; it is called `{column}_idx` by default."""
-        self._change(key, lambda draft: shape.index_column(draft, column, kind=type, name=name, vector=vector))
+        self._change(
+            key, lambda staged_table: shape.index_column(staged_table, column, kind=type, name=name, vector=vector)
+        )
 
     @atomic
     def drop_index(self, key: str, name: str) -> None:
         """Drop an index."""
-        self._change(key, lambda draft: shape.drop_index(draft, name))
+        self._change(key, lambda staged_table: shape.drop_index(staged_table, name))
 
     @atomic
     def compact(
@@ -287,13 +298,15 @@ class Transaction:
         """Rewrite small and half-deleted fragments as larger ones, and build the indices again; the rows stay."""
         self._change(
             key,
-            lambda draft: shape.compact(draft, target_rows_per_fragment=target_rows_per_fragment, rewriter=rewriter),
+            lambda staged_table: shape.compact(
+                staged_table, target_rows_per_fragment=target_rows_per_fragment, rewriter=rewriter
+            ),
         )
 
     @atomic
     def annotate(self, key: str, notes: Notes, *, columns: Mapping[str, Notes] | None = None) -> None:
         """Note texts by name beside a table and its columns, in the metadata of the Arrow schema; None removes one."""
-        self._change(key, lambda draft: shape.annotate(draft, notes, columns=columns or {}))
+        self._change(key, lambda staged_table: shape.annotate(staged_table, notes, columns=columns or {}))
 
     # Publishing
 
@@ -315,17 +328,17 @@ class Transaction:
         if message is not None:
             self._spec = replace(self._spec, message=checked_text(message))
         try:
-            self._records.check_lease()  # before reading files that may have been collected
-            changes = self._drafts.changes()
+            self._repo_store.check_lease()  # before reading files that may have been collected
+            changes = self._write_set.changes()
             if not changes:
                 return None
             published = publish(
-                self._records,
-                expected=self._drafts.head,
+                self._repo_store,
+                expected=self._write_set.head,
                 changes=changes,
                 spec=self._spec,
-                rebase=self._drafts.rebase,
-                main=self._drafts.main,
+                rebase=self._write_set.rebase,
+                main=self._write_set.main,
             )
             self.published = published.commit
             if published.earlier is None:
@@ -344,35 +357,35 @@ class Transaction:
     def _start(self, key: str) -> TableKey:
         self._require_open()
         parsed = TableKey.parse(key)
-        self._queue.take(self._writer, (self._context.root, self.branch, str(parsed)))
-        if self._queue.generation != self._generation and self._drafts.is_empty and not self._has_read:
+        self._queue.take(self._writer, (self._config.root, self.branch, str(parsed)))
+        if self._queue.generation != self._generation and self._write_set.is_empty and not self._has_read:
             # Others in this process may have moved the branch; nothing here hangs on the old state yet.
             self._generation = self._queue.generation
-            self._drafts.begin(self._drafts.head.branch)
+            self._write_set.begin(self._write_set.head.branch)
         return parsed
 
     def _change(self, key: str, change: Callable[[StagedTable], StagedTable]) -> None:
-        before = self._drafts.get(self._start(key))
+        before = self._write_set.get(self._start(key))
         after = change(before)
         if after != before:
-            self._drafts.put(after.key, after)
+            self._write_set.put(after.key, after)
 
     def _stage(self, key: TableKey, stage: Callable[[StagedTable], Step]) -> None:
         """Stage a change of rows now."""
         # All that is recorded, because the rows may come from a thread that reads the tables of this transaction, and
         # it must not wait for this one.
-        self._drafts.stage_recorded()
-        draft = self._drafts.get(key)
-        self._apply(draft, stage(draft))
+        self._write_set.stage_recorded()
+        staged_table = self._write_set.get(key)
+        self._apply(staged_table, stage(staged_table))
 
     @atomic
     def _stage_recorded(self, key: TableKey) -> None:
-        if self._drafts.is_recorded(key):
-            self._drafts.stage_recorded([key])
+        if self._write_set.is_recorded(key):
+            self._write_set.stage_recorded([key])
 
-    def _apply(self, draft: StagedTable, step: Step) -> None:
-        if step.pin != draft.pin:
-            self._drafts.put(draft.key, draft.then(step))
+    def _apply(self, staged_table: StagedTable, step: Step) -> None:
+        if step.version_ref != staged_table.version_ref:
+            self._write_set.put(staged_table.key, staged_table.then(step))
 
     def _require_open(self) -> None:
         if not self._is_open:
@@ -388,4 +401,4 @@ class Transaction:
 
 def table_writes(tx: Transaction) -> TableWrites:
     """Return how engines write to the tables of a transaction: files of other processes, and many tables at once."""
-    return TableWrites(tx._drafts, tx._start, tx._lock)
+    return TableWrites(tx._write_set, tx._start, tx._lock)

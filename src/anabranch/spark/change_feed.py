@@ -107,7 +107,7 @@ def plan_pieces(feed: TableFeed, changes: Sequence[TableChange]) -> list[tuple[P
         if change.before is not None and change.after is not None:
             compared.append(Piece(change))
         elif (table := _only_side(feed.compare(change))) is not None:
-            whole += [Piece(change, split) for split in plan_splits(table.pin, _ALL)]
+            whole += [Piece(change, split) for split in plan_splits(table.version_ref, _ALL)]
     parts = min(_PARTS, len(compared))
     cuts = pairwise(len(compared) * number // parts for number in range(parts + 1)) if parts else ()
     return [tuple(compared[start:end]) for start, end in cuts] + [(piece,) for piece in whole]
@@ -301,7 +301,7 @@ def _iter_whole(step: CommitChanges, split: Split) -> Iterator[tuple[pa.Array, p
     """A part of the rows of a table that came or went."""
     table = _only_side(step)
     label = "insert" if step.diff.before is None else "delete"
-    for batch in () if table is None else read_split(table.pin, split, _ALL):
+    for batch in () if table is None else read_split(table.version_ref, split, _ALL):
         yield pa.repeat(label, len(batch)), batch
 
 

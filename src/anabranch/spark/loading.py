@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from anabranch.files.finding import SourceFile
 from anabranch.files.spans import cut_file
 from anabranch.format import staging
-from anabranch.format.staging import Pin, WrittenFragment
+from anabranch.format.staging import VersionRef, WrittenFragment
 from anabranch.format.staging.incoming import fit_rows
 from anabranch.repo.io.files import write_rows
 from anabranch.repo.io.values import LoadTask, WrittenRows
@@ -50,13 +50,15 @@ class SparkLoader:
         progress(Progress(stage="bytes", done=total, total=total, rows=rows_written))
         return written
 
-    def write_frame(self, frame: Any, pin: Pin, schema: pa.Schema, *, for_overwrite: bool) -> WrittenRows:
+    def write_frame(
+        self, frame: Any, version_ref: VersionRef, schema: pa.Schema, *, for_overwrite: bool
+    ) -> WrittenRows:
         given = _frame(frame).schema
 
         def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             rows = fit_rows(as_columns(batches, given, schema), schema)
             reader = pa.RecordBatchReader.from_batches(rows.schema, rows.batches)
-            written = staging.write_fragments(pin, reader, for_overwrite=for_overwrite)
+            written = staging.write_fragments(version_ref, reader, for_overwrite=for_overwrite)
             yield pa.record_batch([pa.array([f.to_json() for f in written], pa.string())], names=["fragment"])
 
         fit_rows(as_columns(iter(()), given, schema), schema)  # refuses wrong types before the job begins

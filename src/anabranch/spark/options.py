@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from anabranch.errors import InvalidInputError
 from anabranch.format.home import Home
 from anabranch.format.splits import Selection
-from anabranch.format.staging import Pin
+from anabranch.format.staging import VersionRef
 from anabranch.ids import MAIN, TableKey
 from anabranch.repo.repository import Repository
 from anabranch.repo.snapshot import Table
@@ -31,11 +31,11 @@ FORMAT = "anabranch"
 
 # Spark hides the value of every option whose name has 'secret' in it, wherever it shows a plan.
 SECRET = "secret."  # noqa: S105 - the beginning of a name, no secret
-_PIN = "pin"
+_VERSION_REF = "version_ref"
 # Where a stream begins that is to tell only what is yet to come.
 LATEST = "latest"
 _PLACE = frozenset({"repo", "path", "table"})
-_READING = frozenset({"ref", "columns", "where", "bases", _PIN})
+_READING = frozenset({"ref", "columns", "where", "bases", _VERSION_REF})
 _WRITING = frozenset({"branch", "run", "upsert", "primarykey", "message", "metadata", "actor"})
 _FEED = frozenset({"branch", "since", "until"})
 _MOST_COMMITS = "maxcommitsperbatch"
@@ -72,15 +72,17 @@ class ReadOptions:
     place: Place
     ref: str = MAIN
     selection: Selection = field(default_factory=Selection)
-    pin: Pin | None = None
+    version_ref: VersionRef | None = None
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> "ReadOptions":
         place = Place.parse(options, known=_READING)
         columns = _names(options.get("columns"))
         selection = Selection(columns=columns or None, filter=options.get("where"), bases=_names(options.get("bases")))
-        pin = _parse_pin(options[_PIN], place.storage_options) if _PIN in options else None
-        return cls(place=place, ref=options.get("ref", MAIN), selection=selection, pin=pin)
+        version_ref = (
+            _parse_version_ref(options[_VERSION_REF], place.storage_options) if _VERSION_REF in options else None
+        )
+        return cls(place=place, ref=options.get("ref", MAIN), selection=selection, version_ref=version_ref)
 
 
 def asks_for_changes(options: Mapping[str, str]) -> bool:
@@ -158,27 +160,27 @@ def with_lent_options(options: Mapping[str, str], lent: Mapping[str, Mapping[str
 
 def pinned_options(repository: Repository, table: Table) -> dict[str, str]:
     """What lets Spark read one table exactly as a snapshot has it."""
-    home = table.pin.home
-    pin = {
+    home = table.version_ref.home
+    version_ref = {
         "root": home.root,
         "branch": home.branch,
-        "version": str(table.pin.version),
+        "version": str(table.version_ref.version),
         "recorded_root": home.recorded_root,
     }
-    return {"repo": repository.uri, "path": table.key, _PIN: json.dumps(pin)}
+    return {"repo": repository.uri, "path": table.key, _VERSION_REF: json.dumps(version_ref)}
 
 
-def _parse_pin(text: str, storage_options: Mapping[str, str]) -> Pin:
+def _parse_version_ref(text: str, storage_options: Mapping[str, str]) -> VersionRef:
     found = json.loads(text)
     home = Home.at(found["root"], storage_options).on(found["branch"])
     home = replace(home, recorded_root=found.get("recorded_root"))
-    return Pin(home=home, version=int(found["version"]))
+    return VersionRef(home=home, version=int(found["version"]))
 
 
 def _refuse_unknown(given: list[str], known: frozenset[str]) -> None:
     for name in given:
         if name not in known:
-            shown = ", ".join(sorted(known - {_PIN}))
+            shown = ", ".join(sorted(known - {_VERSION_REF}))
             raise InvalidInputError(
                 f"the option {name!r} is not known here",
                 hint=f"the options are {shown}, and {SECRET}NAME for each storage option",

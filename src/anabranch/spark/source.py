@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 
 from anabranch.errors import InvalidInputError
 from anabranch.format.splits import selected_schema
-from anabranch.format.staging import Pin
+from anabranch.format.staging import VersionRef
 from anabranch.spark.change_feed import ChangeReader, ChangeStreamReader, PinnedFeed
 from anabranch.spark.options import (
     FORMAT,
@@ -25,7 +25,7 @@ from anabranch.spark.options import (
     asks_for_changes,
     with_lent_options,
 )
-from anabranch.spark.reader import SnapshotReader, find_pin
+from anabranch.spark.reader import SnapshotReader, find_version_ref
 from anabranch.spark.streaming import StreamCommitWriter
 from anabranch.spark.types import shown_schema
 from anabranch.spark.writer import CommitWriter
@@ -47,7 +47,7 @@ class AnabranchSource(DataSource):
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(dict(options))
         self._given = with_lent_options(options, type(self).credentials)
-        self._pin: Pin | None = None
+        self._version_ref: VersionRef | None = None
         self._feed: PinnedFeed | None = None
         self._was_sent = False
 
@@ -69,8 +69,8 @@ class AnabranchSource(DataSource):
         reading = ReadOptions.parse(self._given)
         place = reading.place
         repository = type(self).open_repository(place.repository, storage_options=place.storage_options)
-        self._pin = find_pin(reading, repository)
-        return shown_schema(selected_schema(self._pin, reading.selection))
+        self._version_ref = find_version_ref(reading, repository)
+        return shown_schema(selected_schema(self._version_ref, reading.selection))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802 - Spark's signature
         if self._feed is None:
@@ -89,12 +89,12 @@ class AnabranchSource(DataSource):
                     hint="read it by the option 'ref', or its changes by 'since'",
                 )
             return ChangeReader(self._feed, type(self).open_repository)
-        if self._pin is None:
+        if self._version_ref is None:
             # Spark did not ask for the schema, and would make a new source for every query.
             raise InvalidInputError(
                 "a schema is given for a table, which has its own", hint="choose columns by the option 'columns'"
             )
-        return SnapshotReader(self._pin, ReadOptions.parse(self._given).selection, schema)
+        return SnapshotReader(self._version_ref, ReadOptions.parse(self._given).selection, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's signature
         return CommitWriter(

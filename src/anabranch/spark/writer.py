@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from anabranch.errors import InvalidInputError
 from anabranch.format import staging
-from anabranch.format.staging import Pin, WrittenFragment
+from anabranch.format.staging import VersionRef, WrittenFragment
 from anabranch.format.staging.incoming import fit_rows
 from anabranch.repo.repository import Repository
 from anabranch.repo.runs.engine_access import EngineAccess
@@ -28,7 +28,7 @@ __all__ = ["CommitWriter", "FragmentWriter", "PreparedTable", "refuse_overwritin
 class FragmentWriter:
     """What a worker needs to write rows of Spark as data files of a prepared table."""
 
-    pin: Pin
+    version_ref: VersionRef
     given: StructType
     columns: pa.Schema
     is_overwrite: bool
@@ -37,7 +37,7 @@ class FragmentWriter:
     def write(self, batches: Iterator[pa.RecordBatch], repository: Repository) -> tuple[str, ...]:
         """Write rows into the table's folder; return the fragments as text."""
         with EngineAccess(repository).keep_files(since=self.prepared_at):
-            written = staging.write_fragments(self.pin, self.fitted(batches), for_overwrite=self.is_overwrite)
+            written = staging.write_fragments(self.version_ref, self.fitted(batches), for_overwrite=self.is_overwrite)
         return tuple(fragment.to_json() for fragment in written)
 
     def fitted(self, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatchReader:
@@ -50,7 +50,7 @@ class FragmentWriter:
 class PreparedTable:
     """A table made ready for rows of Spark: workers write files by its writer, and the driver takes them in."""
 
-    draft: StagedTable
+    staged_table: StagedTable
     writer: FragmentWriter
     is_upsert: bool
 
@@ -58,13 +58,15 @@ class PreparedTable:
     def make(cls, tx: Transaction, options: WriteOptions, given: StructType, *, is_overwrite: bool) -> Self:
         """Make a table ready by a transaction, which it does not change; refuse wrong types before the job begins."""
         prepared_at = time.time()
-        draft = _prepare(tx, options, given)
-        return cls.of(draft, given, is_overwrite=is_overwrite, is_upsert=options.is_upsert, prepared_at=prepared_at)
+        staged_table = _prepare(tx, options, given)
+        return cls.of(
+            staged_table, given, is_overwrite=is_overwrite, is_upsert=options.is_upsert, prepared_at=prepared_at
+        )
 
     @classmethod
     def of(
         cls,
-        draft: StagedTable,
+        staged_table: StagedTable,
         given: StructType,
         *,
         is_overwrite: bool,
@@ -72,18 +74,22 @@ class PreparedTable:
         columns: pa.Schema | None = None,
         prepared_at: float,
     ) -> Self:
-        """Make a draft ready for rows of Spark. With `columns`, an overwrite gives the table these."""
-        existing = draft.pin.schema
+        """Make a staged table ready for rows of Spark. With `columns`, an overwrite gives the table these."""
+        existing = staged_table.version_ref.schema
         if not is_overwrite:
             columns = existing
         elif columns is None:
             columns = new_columns(given, existing)
-        check_primary_key(draft.key, columns, draft.primary_key)
+        check_primary_key(staged_table.key, columns, staged_table.primary_key)
         writer = FragmentWriter(
-            pin=draft.pin, given=given, columns=columns, is_overwrite=is_overwrite, prepared_at=prepared_at
+            version_ref=staged_table.version_ref,
+            given=given,
+            columns=columns,
+            is_overwrite=is_overwrite,
+            prepared_at=prepared_at,
         )
         writer.fitted(iter(()))
-        return cls(draft=draft, writer=writer, is_upsert=is_upsert)
+        return cls(staged_table=staged_table, writer=writer, is_upsert=is_upsert)
 
     def write(self, batches: Iterator[pa.RecordBatch], repository: Repository) -> tuple[str, ...]:
         """Write rows into the table's folder; return the fragments as text."""
@@ -92,13 +98,13 @@ class PreparedTable:
     def take_in(self, tx: Transaction, fragments: Iterable[str]) -> None:
         """Make what the workers wrote part of a transaction."""
         written = [WrittenFragment.from_json(text) for text in fragments]
-        staging.require_files(self.draft.pin, written)
+        staging.require_files(self.staged_table.version_ref, written)
         if self.writer.is_overwrite:
-            table_writes(tx).overwrite_fragments(self.draft, written, schema=self.writer.columns)
+            table_writes(tx).overwrite_fragments(self.staged_table, written, schema=self.writer.columns)
         elif self.is_upsert:
-            table_writes(tx).upsert_fragments(self.draft, written, columns=self.writer.given.names)
+            table_writes(tx).upsert_fragments(self.staged_table, written, columns=self.writer.given.names)
         else:
-            table_writes(tx).append_fragments(self.draft, written)
+            table_writes(tx).append_fragments(self.staged_table, written)
 
 
 @dataclass
@@ -152,15 +158,15 @@ def refuse_overwriting_upsert(options: WriteOptions, *, is_overwrite: bool, hint
 def _prepare(tx: Transaction, options: WriteOptions, given: StructType) -> StagedTable:
     key, wanted = options.place.key, options.primary_key
     if key not in tx:
-        draft = table_writes(tx).prepare_new(key, new_columns(given), primary_key=wanted)
+        staged_table = table_writes(tx).prepare_new(key, new_columns(given), primary_key=wanted)
     else:
-        draft = table_writes(tx).prepare(key)
-        if wanted and wanted != draft.primary_key:
-            found = ", ".join(draft.primary_key) or "no columns"
+        staged_table = table_writes(tx).prepare(key)
+        if wanted and wanted != staged_table.primary_key:
+            found = ", ".join(staged_table.primary_key) or "no columns"
             raise InvalidInputError(
                 f"the primary key of '{key}' is {found}, not {', '.join(wanted)}",
                 hint="leave the option 'primaryKey' out",
             )
-    if options.is_upsert and not draft.primary_key:
+    if options.is_upsert and not staged_table.primary_key:
         raise InvalidInputError(f"table '{key}' has no primary key", hint="append the rows, or make the table with one")
-    return draft
+    return staged_table

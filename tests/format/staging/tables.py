@@ -7,7 +7,7 @@ import lance
 import pyarrow as pa
 
 from anabranch.format.home import Home
-from anabranch.format.staging import Pin, append, create_empty
+from anabranch.format.staging import VersionRef, append, create_empty
 from tests.conftest import Place
 
 SCHEMA = pa.schema(
@@ -26,43 +26,43 @@ def rows(ids: Iterable[int], v: float | None = 0.0) -> pa.Table:
     )
 
 
-def new_table(place: Place, *ids: Iterable[int]) -> Pin:
+def new_table(place: Place, *ids: Iterable[int]) -> VersionRef:
     """A staged table with one fragment for each list of ids."""
-    pin = create_empty(Home.at(place / "t.lance", place.storage_options), SCHEMA)
+    version_ref = create_empty(Home.at(place / "t.lance", place.storage_options), SCHEMA)
     for part in ids:
-        pin = append(pin, rows(part))
-    return pin
+        version_ref = append(version_ref, rows(part))
+    return version_ref
 
 
-def contents(pin: Pin, *columns: str, where: str | None = None) -> list[dict[str, Any]]:
+def contents(version_ref: VersionRef, *columns: str, where: str | None = None) -> list[dict[str, Any]]:
     """The rows in the order of their ids, after Lance's own check of the version."""
-    dataset: Any = pin.open()
+    dataset: Any = version_ref.open()
     dataset.validate()
     found: list[dict[str, Any]] = dataset.to_table(columns=list(columns) or None, filter=where).to_pylist()
     return sorted(found, key=lambda row: row["id"]) if not columns or "id" in columns else found
 
 
-def ids(pin: Pin, where: str | None = None) -> list[int]:
-    return [row["id"] for row in contents(pin, "id", where=where)]
+def ids(version_ref: VersionRef, where: str | None = None) -> list[int]:
+    return [row["id"] for row in contents(version_ref, "id", where=where)]
 
 
-def row_ids(pin: Pin) -> dict[int, int]:
-    found = pin.open().scanner(columns=["id"], with_row_id=True).to_table()
+def row_ids(version_ref: VersionRef) -> dict[int, int]:
+    found = version_ref.open().scanner(columns=["id"], with_row_id=True).to_table()
     return dict(zip(found.column("id").to_pylist(), found.column("_rowid").to_pylist(), strict=True))
 
 
-def raw(pin: Pin) -> lance.LanceDataset:
+def raw(version_ref: VersionRef) -> lance.LanceDataset:
     """The home as any Lance reader sees it."""
-    return lance.dataset(pin.home.uri, storage_options=pin.home.lance_options())
+    return lance.dataset(version_ref.home.uri, storage_options=version_ref.home.lance_options())
 
 
-def covered(pin: Pin) -> dict[str, set[int]]:
+def covered(version_ref: VersionRef) -> dict[str, set[int]]:
     """Each index and the fragments it covers."""
     return {
         found.name: {fragment for segment in found.segments for fragment in segment.fragment_ids}
-        for found in pin.open().describe_indices()
+        for found in version_ref.open().describe_indices()
     }
 
 
-def fragment_ids(pin: Pin) -> set[int]:
-    return {fragment.fragment_id for fragment in pin.open().get_fragments()}
+def fragment_ids(version_ref: VersionRef) -> set[int]:
+    return {fragment.fragment_id for fragment in version_ref.open().get_fragments()}

@@ -8,7 +8,7 @@ import pytest
 from anabranch.errors import SchemaMismatchError
 from anabranch.format import staging
 from anabranch.format.home import Home
-from anabranch.format.staging import ColumnChange, Pin
+from anabranch.format.staging import ColumnChange, VersionRef
 from tests.conftest import Place
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
@@ -19,31 +19,31 @@ def table(*ids: int) -> pa.Table:
 
 
 @pytest.fixture
-def empty(place: Place) -> Pin:
+def empty(place: Place) -> VersionRef:
     return staging.create_empty(Home.at(place / "t.lance", place.storage_options), SCHEMA)
 
 
 @pytest.fixture
-def base(empty: Pin) -> Pin:
+def base(empty: VersionRef) -> VersionRef:
     """Rows 1, 2 and 3, of which 2 was deleted again."""
-    return staging.delete(staging.append(empty, table(1, 2, 3)), "id = 2").pin
+    return staging.delete(staging.append(empty, table(1, 2, 3)), "id = 2").version_ref
 
 
-def ids(pin: Pin) -> list[int]:
-    return sorted(pin.open().to_table(columns=["id"]).column("id").to_pylist())
+def ids(version_ref: VersionRef) -> list[int]:
+    return sorted(version_ref.open().to_table(columns=["id"]).column("id").to_pylist())
 
 
-def row_ids(pin: Pin) -> dict[int, int]:
-    found = pin.open().to_table(columns=["id"], with_row_id=True)
+def row_ids(version_ref: VersionRef) -> dict[int, int]:
+    found = version_ref.open().to_table(columns=["id"], with_row_id=True)
     return dict(zip(found.column("id").to_pylist(), found.column("_rowid").to_pylist(), strict=True))
 
 
-def test_appends_are_found_and_fit_another_version(base: Pin) -> None:
+def test_appends_are_found_and_fit_another_version(base: VersionRef) -> None:
     after = staging.append(staging.append(base, table(4, 5)), table(6))
     found = staging.find_appended(base, after)
     assert found is not None
     assert [fragment.rows for fragment in found] == [2, 1]
-    other = staging.delete(staging.append(base, table(7)), "id = 1").pin
+    other = staging.delete(staging.append(base, table(7)), "id = 1").version_ref
     both = staging.append_fragments(other, found)
     assert ids(both) == [3, 4, 5, 6, 7]
     assert len(set(row_ids(both).values())) == 5
@@ -51,57 +51,59 @@ def test_appends_are_found_and_fit_another_version(base: Pin) -> None:
     assert ids(after) == [1, 3, 4, 5, 6]
 
 
-def test_nothing_appended_is_nothing(base: Pin) -> None:
+def test_nothing_appended_is_nothing(base: VersionRef) -> None:
     assert staging.find_appended(base, base) == ()
 
 
-def test_appends_to_no_rows(empty: Pin) -> None:
+def test_appends_to_no_rows(empty: VersionRef) -> None:
     found = staging.find_appended(empty, staging.append(empty, table(1)))
     assert found is not None
     assert [fragment.rows for fragment in found] == [1]
 
 
-def test_appends_in_a_fork_are_found_but_fit_only_there(base: Pin) -> None:
+def test_appends_in_a_fork_are_found_but_fit_only_there(base: VersionRef) -> None:
     home = staging.fork(base, "dev/one")
-    forked = Pin(home=home, version=home.head_version())
+    forked = VersionRef(home=home, version=home.head_version())
     after = staging.append(staging.append(forked, table(4)), table(5))
     found = staging.find_appended(base, after)
     assert found is not None
     assert ids(staging.append_fragments(staging.append(forked, table(6)), found)) == [1, 3, 4, 5, 6]
     with pytest.raises(SchemaMismatchError):
         staging.append_fragments(base, found)
-    assert staging.find_appended(base, staging.upsert(forked, table(9), ["id"]).pin) is None
+    assert staging.find_appended(base, staging.upsert(forked, table(9), ["id"]).version_ref) is None
 
 
-CHANGES: dict[str, Callable[[Pin], Pin]] = {
-    "upsert": lambda pin: staging.upsert(pin, table(1, 9), ["id"]).pin,
-    "upsert of new keys": lambda pin: staging.upsert(pin, table(9), ["id"]).pin,
-    "update": lambda pin: staging.update(pin, {"v": "'x'"}).pin,
-    "delete": lambda pin: staging.delete(pin, "id = 1").pin,
-    "delete all": lambda pin: staging.delete(pin, "true").pin,
-    "overwrite": lambda pin: staging.overwrite(pin, table(9)),
-    "overwrite by nothing": lambda pin: staging.overwrite(pin, table()),
-    "compact": lambda pin: staging.compact(staging.append(pin, table(9))),
-    "add a column": lambda pin: staging.add_columns(pin, {"w": "id"}),
-    "rename a column": lambda pin: staging.alter_columns(pin, [ColumnChange(path="v", name="w")]),
-    "rename a column and back": lambda pin: staging.alter_columns(
-        staging.alter_columns(pin, [ColumnChange(path="v", name="w")]), [ColumnChange(path="w", name="v")]
+CHANGES: dict[str, Callable[[VersionRef], VersionRef]] = {
+    "upsert": lambda version_ref: staging.upsert(version_ref, table(1, 9), ["id"]).version_ref,
+    "upsert of new keys": lambda version_ref: staging.upsert(version_ref, table(9), ["id"]).version_ref,
+    "update": lambda version_ref: staging.update(version_ref, {"v": "'x'"}).version_ref,
+    "delete": lambda version_ref: staging.delete(version_ref, "id = 1").version_ref,
+    "delete all": lambda version_ref: staging.delete(version_ref, "true").version_ref,
+    "overwrite": lambda version_ref: staging.overwrite(version_ref, table(9)),
+    "overwrite by nothing": lambda version_ref: staging.overwrite(version_ref, table()),
+    "compact": lambda version_ref: staging.compact(staging.append(version_ref, table(9))),
+    "add a column": lambda version_ref: staging.add_columns(version_ref, {"w": "id"}),
+    "rename a column": lambda version_ref: staging.alter_columns(version_ref, [ColumnChange(path="v", name="w")]),
+    "rename a column and back": lambda version_ref: staging.alter_columns(
+        staging.alter_columns(version_ref, [ColumnChange(path="v", name="w")]), [ColumnChange(path="w", name="v")]
     ),
-    "drop a column": lambda pin: staging.drop_columns(pin, ["v"]),
-    "delete of what was appended": lambda pin: staging.delete(staging.append(pin, table(8, 9)), "id = 9").pin,
+    "drop a column": lambda version_ref: staging.drop_columns(version_ref, ["v"]),
+    "delete of what was appended": lambda version_ref: (
+        staging.delete(staging.append(version_ref, table(8, 9)), "id = 9").version_ref
+    ),
 }
 
 
 @pytest.mark.parametrize("change", sorted(CHANGES))
-def test_everything_else_is_no_append(base: Pin, change: str) -> None:
+def test_everything_else_is_no_append(base: VersionRef, change: str) -> None:
     assert staging.find_appended(base, CHANGES[change](base)) is None
     assert staging.find_appended(base, staging.append(CHANGES["upsert of new keys"](base), table(10))) is None
 
 
-def test_overwrite_of_no_rows_is_no_append(empty: Pin) -> None:
+def test_overwrite_of_no_rows_is_no_append(empty: VersionRef) -> None:
     assert staging.find_appended(empty, staging.overwrite(empty, table(1))) is None
 
 
-def test_version_on_another_line_is_no_append(base: Pin) -> None:
+def test_version_on_another_line_is_no_append(base: VersionRef) -> None:
     other = staging.append(base, table(4))
     assert staging.find_appended(other, staging.append(base, table(5))) is None

@@ -14,7 +14,7 @@ from anabranch.format.home import Home
 from anabranch.format.staging import (
     ColumnChange,
     IndexKind,
-    Pin,
+    VersionRef,
     add_columns,
     alter_columns,
     append,
@@ -70,10 +70,10 @@ class Model:
     indexed: set[str] = field(default_factory=set)
 
 
-def read(pin: Pin) -> tuple[dict[int, Row], dict[int, int]]:
-    found = pin.open().scanner(with_row_id=True).to_table().to_pylist()
+def read(version_ref: VersionRef) -> tuple[dict[int, Row], dict[int, int]]:
+    found = version_ref.open().scanner(with_row_id=True).to_table().to_pylist()
     ids = {row["id"]: row.pop("_rowid") for row in found}
-    assert len(ids) == len(found) == pin.count_rows()
+    assert len(ids) == len(found) == version_ref.count_rows()
     return {row["id"]: row for row in found}, ids
 
 
@@ -82,14 +82,14 @@ class Chain(RuleBasedStateMachine):
     def start(self) -> None:
         self.folder = tempfile.mkdtemp()
         self.model = Model()
-        self.pin = create_empty(Home.at(f"{self.folder}/t.lance"), SCHEMA)
-        self.head, self.head_rows = self.pin.version, dict[int, Row]()
-        self.seen: list[tuple[Pin, dict[int, Row]]] = []
+        self.version_ref = create_empty(Home.at(f"{self.folder}/t.lance"), SCHEMA)
+        self.head, self.head_rows = self.version_ref.version, dict[int, Row]()
+        self.seen: list[tuple[VersionRef, dict[int, Row]]] = []
         self.forks = self.names = 0
 
     def teardown(self) -> None:
-        for pin, rows in getattr(self, "seen", []):
-            assert read(pin)[0] == rows, "an earlier version changed"
+        for version_ref, rows in getattr(self, "seen", []):
+            assert read(version_ref)[0] == rows, "an earlier version changed"
         shutil.rmtree(getattr(self, "folder", ""), ignore_errors=True)
 
     def table(self, rows: list[Row]) -> pa.Table:
@@ -100,9 +100,9 @@ class Chain(RuleBasedStateMachine):
             {f.name: key if f.name == "id" else data.draw(VALUES[f.type]) for f in self.model.schema} for key in keys
         ]
 
-    def changed(self, pin: Pin, rows: dict[int, Row]) -> None:
+    def changed(self, version_ref: VersionRef, rows: dict[int, Row]) -> None:
         self.model.rows = rows
-        self.pin = pin
+        self.version_ref = version_ref
 
     def column(self, data: st.DataObject, *kinds: pa.DataType) -> str | None:
         names = [f.name for f in self.model.schema if f.name != "id" and (not kinds or f.type in kinds)]
@@ -113,16 +113,16 @@ class Chain(RuleBasedStateMachine):
         rows = self.draw_rows(data, sorted(keys - self.model.rows.keys()))
         table = self.table(rows)
         shuffled = table.select(list(reversed(table.column_names)))
-        self.changed(append(self.pin, shuffled), self.model.rows | {row["id"]: row for row in rows})
+        self.changed(append(self.version_ref, shuffled), self.model.rows | {row["id"]: row for row in rows})
 
     @rule(data=st.data(), keys=st.sets(IDS, max_size=4))
     def upsert_whole_rows(self, data: st.DataObject, keys: set[int]) -> None:
         rows = self.draw_rows(data, sorted(keys, reverse=True))
-        there = find_existing_keys(self.pin, self.table(rows), ["id"]).column("id").to_pylist()
+        there = find_existing_keys(self.version_ref, self.table(rows), ["id"]).column("id").to_pylist()
         assert set(there) == keys & self.model.rows.keys()
-        result = upsert(self.pin, self.table(rows), ["id"])
+        result = upsert(self.version_ref, self.table(rows), ["id"])
         assert (result.updated, result.inserted) == (len(there), len(keys) - len(there))
-        self.changed(result.pin, self.model.rows | {row["id"]: row for row in rows})
+        self.changed(result.version_ref, self.model.rows | {row["id"]: row for row in rows})
 
     @rule(data=st.data(), keys=st.sets(IDS, max_size=3))
     def upsert_one_column(self, data: st.DataObject, keys: set[int]) -> None:
@@ -133,58 +133,58 @@ class Chain(RuleBasedStateMachine):
         nothing = dict.fromkeys(self.model.schema.names)
         after = {row["id"]: {**self.model.rows.get(row["id"], nothing), **row} for row in rows}
         schema = pa.schema([self.model.schema.field("id"), self.model.schema.field(name)])
-        result = upsert(self.pin, pa.Table.from_pylist(rows, schema=schema), ["id"])
-        self.changed(result.pin, self.model.rows | after)
+        result = upsert(self.version_ref, pa.Table.from_pylist(rows, schema=schema), ["id"])
+        self.changed(result.version_ref, self.model.rows | after)
 
     @rule(data=st.data(), above=IDS)
     def update_numbers(self, data: st.DataObject, above: int) -> None:
         name = self.column(data, pa.int32(), pa.int64())
         if name is None:
             return
-        result = update(self.pin, {name: f"{name} + 1"}, where=f"id >= {above}")
+        result = update(self.version_ref, {name: f"{name} + 1"}, where=f"id >= {above}")
         after = {
             key: row | {name: None if row[name] is None else row[name] + 1} if key >= above else row
             for key, row in self.model.rows.items()
         }
         assert result.updated == sum(key >= above for key in after)
-        self.changed(result.pin, after)
+        self.changed(result.version_ref, after)
 
     @rule(data=st.data())
     def update_every_row(self, data: st.DataObject) -> None:
         name = self.column(data, pa.string())
         if name is None:
             return
-        result = update(self.pin, {name: "'b c'"})
-        self.changed(result.pin, {key: row | {name: "b c"} for key, row in self.model.rows.items()})
+        result = update(self.version_ref, {name: "'b c'"})
+        self.changed(result.version_ref, {key: row | {name: "b c"} for key, row in self.model.rows.items()})
 
     @rule(above=IDS)
     def delete_by_predicate(self, above: int) -> None:
-        result = delete(self.pin, f"id > {above}")
+        result = delete(self.version_ref, f"id > {above}")
         left = {key: row for key, row in self.model.rows.items() if key <= above}
         assert result.deleted == len(self.model.rows) - len(left)
-        self.changed(result.pin, left)
+        self.changed(result.version_ref, left)
 
     @rule(keys=st.lists(IDS, max_size=3))
     def delete_by_key(self, keys: list[int]) -> None:
-        result = delete_keys(self.pin, pa.table({"id": pa.array(keys, pa.int64())}), ["id"])
-        self.changed(result.pin, {key: row for key, row in self.model.rows.items() if key not in keys})
+        result = delete_keys(self.version_ref, pa.table({"id": pa.array(keys, pa.int64())}), ["id"])
+        self.changed(result.version_ref, {key: row for key, row in self.model.rows.items() if key not in keys})
 
     @rule()
     def add_computed_column(self) -> None:
         name = f"c{self.names}"
         self.names += 1
-        pin = add_columns(self.pin, {name: "id * 2"})
+        version_ref = add_columns(self.version_ref, {name: "id * 2"})
         self.model.schema = self.model.schema.append(pa.field(name, pa.int64()))
-        assert pin.schema.names == self.model.schema.names
-        self.changed(pin, {key: row | {name: key * 2} for key, row in self.model.rows.items()})
+        assert version_ref.schema.names == self.model.schema.names
+        self.changed(version_ref, {key: row | {name: key * 2} for key, row in self.model.rows.items()})
 
     @rule(kind=st.sampled_from(list(VALUES)))
     def add_empty_column(self, kind: pa.DataType) -> None:
         name = f"c{self.names}"
         self.names += 1
-        pin = add_columns(self.pin, pa.schema([(name, kind)]))
+        version_ref = add_columns(self.version_ref, pa.schema([(name, kind)]))
         self.model.schema = self.model.schema.append(pa.field(name, kind))
-        self.changed(pin, {key: row | {name: None} for key, row in self.model.rows.items()})
+        self.changed(version_ref, {key: row | {name: None} for key, row in self.model.rows.items()})
 
     @rule(data=st.data())
     def rename_column(self, data: st.DataObject) -> None:
@@ -193,73 +193,75 @@ class Chain(RuleBasedStateMachine):
             return
         new = f"c{self.names}"
         self.names += 1
-        pin = alter_columns(self.pin, [ColumnChange(path=old, name=new)])
+        version_ref = alter_columns(self.version_ref, [ColumnChange(path=old, name=new)])
         fields = [f.with_name(new) if f.name == old else f for f in self.model.schema]
         self.model.schema = pa.schema(fields)
         if old in self.model.indexed:
             self.model.indexed = self.model.indexed - {old} | {new}
         renamed = {k: {new if n == old else n: v for n, v in row.items()} for k, row in self.model.rows.items()}
-        self.changed(pin, renamed)
+        self.changed(version_ref, renamed)
 
     @rule(data=st.data())
     def widen_column(self, data: st.DataObject) -> None:
         name = self.column(data, pa.int32())
         if name is None:
             return
-        pin = alter_columns(self.pin, [ColumnChange(path=name, type=pa.int64())])
+        version_ref = alter_columns(self.version_ref, [ColumnChange(path=name, type=pa.int64())])
         fields = [f.with_type(pa.int64()) if f.name == name else f for f in self.model.schema]
         self.model.schema = pa.schema(fields)
-        assert pin.schema.names == self.model.schema.names
+        assert version_ref.schema.names == self.model.schema.names
         self.model.indexed -= {name}
-        self.changed(pin, self.model.rows)
+        self.changed(version_ref, self.model.rows)
 
     @rule(data=st.data())
     def drop_column(self, data: st.DataObject) -> None:
         name = self.column(data)
         if name is None:
             return
-        pin = drop_columns(self.pin, [name])
+        version_ref = drop_columns(self.version_ref, [name])
         self.model.schema = self.model.schema.remove(self.model.schema.get_field_index(name))
         self.model.indexed -= {name}
-        self.changed(pin, {k: {n: v for n, v in row.items() if n != name} for k, row in self.model.rows.items()})
+        self.changed(
+            version_ref, {k: {n: v for n, v in row.items() if n != name} for k, row in self.model.rows.items()}
+        )
 
     @precondition(lambda self: self.model.rows)
     @rule(data=st.data())
     def build_index(self, data: st.DataObject) -> None:
         candidates = [f for f in self.model.schema if f.type in INDEXABLE]
         chosen = data.draw(st.sampled_from(candidates))
-        self.pin = index(self.pin, chosen.name, IndexKind(INDEXABLE[chosen.type]))
+        self.version_ref = index(self.version_ref, chosen.name, IndexKind(INDEXABLE[chosen.type]))
         self.model.indexed.add(chosen.name)
 
     @rule(rows=st.sampled_from([2, 1000]))
     def compact_fragments(self, rows: int) -> None:
-        self.pin = compact(self.pin, target_rows_per_fragment=rows)
+        self.version_ref = compact(self.version_ref, target_rows_per_fragment=rows)
 
     @rule(data=st.data(), keys=st.sets(IDS, max_size=3))
     def overwrite_all(self, data: st.DataObject, keys: set[int]) -> None:
         self.model.schema, self.model.indexed, self.model.row_ids = SCHEMA, set(), {}
         rows = self.draw_rows(data, sorted(keys))
-        self.changed(overwrite(self.pin, self.table(rows)), {row["id"]: row for row in rows})
+        self.changed(overwrite(self.version_ref, self.table(rows)), {row["id"]: row for row in rows})
 
     @rule()
     def settle_home(self) -> None:
-        settled = settle(self.pin.home, self.pin.version, expected_head=self.head)
-        assert not foreign_versions(self.pin.home, since=self.head)
+        settled = settle(self.version_ref.home, self.version_ref.version, expected_head=self.head)
+        assert not foreign_versions(self.version_ref.home, since=self.head)
         self.head, self.head_rows = settled.version, self.model.rows
 
     @precondition(lambda self: self.forks < 3)
     @rule()
     def go_on_in_a_fork(self) -> None:
         self.forks += 1
-        home = fork(self.pin, f"dev/{self.forks}")
+        home = fork(self.version_ref, f"dev/{self.forks}")
         self.head, self.head_rows = home.open().version, self.model.rows
-        self.pin = Pin(home=home, version=self.head)
+        self.version_ref = VersionRef(home=home, version=self.head)
 
     @invariant()
     def holds_what_the_model_holds(self) -> None:
-        if not hasattr(self, "pin"):
+        if not hasattr(self, "version_ref"):
             return
-        rows, row_ids = read(self.pin)
+        rows, row_ids = read(self.version_ref)
         assert rows == self.model.rows
         for key, row_id in row_ids.items():
             if key in self.model.row_ids:
@@ -268,14 +270,14 @@ class Chain(RuleBasedStateMachine):
                 assert row_id not in self.model.used_row_ids, "a row id was used again"
         self.model.row_ids = row_ids
         self.model.used_row_ids |= set(row_ids.values())
-        if not self.seen or self.seen[-1][0] != self.pin:
-            self.seen.append((self.pin, rows))
+        if not self.seen or self.seen[-1][0] != self.version_ref:
+            self.seen.append((self.version_ref, rows))
 
     @invariant()
     def indices_answer_right(self) -> None:
-        if not hasattr(self, "pin"):
+        if not hasattr(self, "version_ref"):
             return
-        dataset = self.pin.open()
+        dataset = self.version_ref.open()
         for name in self.model.indexed:
             values = {row[name] for row in self.model.rows.values()} | {None}
             for value in values:
@@ -288,9 +290,9 @@ class Chain(RuleBasedStateMachine):
 
     @invariant()
     def raw_readers_see_the_settled_head_only(self) -> None:
-        if not hasattr(self, "pin"):
+        if not hasattr(self, "version_ref"):
             return
-        head = self.pin.home.open()
+        head = self.version_ref.home.open()
         assert head.version == self.head
         assert {row["id"]: row for row in head.to_table().to_pylist()} == self.head_rows
 

@@ -7,18 +7,18 @@ import pytest
 
 from anabranch.errors import InvalidExpressionError, SchemaMismatchError
 from anabranch.format.home import Home
-from anabranch.format.staging import DEFAULT, Pin, append, create_empty, find_wrong_default
+from anabranch.format.staging import DEFAULT, VersionRef, append, create_empty, find_wrong_default
 from tests.conftest import Place
 from tests.format.staging.tables import contents
 
 
-def table(place: Place, kind: pa.DataType, default: str, *, nullable: bool = True) -> Pin:
+def table(place: Place, kind: pa.DataType, default: str, *, nullable: bool = True) -> VersionRef:
     column = pa.field("c", kind, nullable=nullable, metadata={DEFAULT: default})
     return create_empty(Home.at(place / "t.lance", place.storage_options), pa.schema([("id", pa.int64()), column]))
 
 
-def filled(pin: Pin, rows: int = 2) -> list[Any]:
-    return [row["c"] for row in contents(append(pin, pa.table({"id": range(rows)})))]
+def filled(version_ref: VersionRef, rows: int = 2) -> list[Any]:
+    return [row["c"] for row in contents(append(version_ref, pa.table({"id": range(rows)})))]
 
 
 @pytest.mark.parametrize(
@@ -64,8 +64,8 @@ def test_each_row_has_its_own_uuid(place: Place) -> None:
 
 
 def test_values_that_are_given_win_nulls_too(place: Place) -> None:
-    pin = append(table(place, pa.int64(), "7"), pa.table({"id": [1, 2], "c": pa.array([None, 3], pa.int64())}))
-    assert [row["c"] for row in contents(pin)] == [None, 3]
+    version_ref = append(table(place, pa.int64(), "7"), pa.table({"id": [1, 2], "c": pa.array([None, 3], pa.int64())}))
+    assert [row["c"] for row in contents(version_ref)] == [None, 3]
 
 
 def test_a_default_is_computed_for_each_batch(place: Place) -> None:

@@ -23,7 +23,7 @@ from anabranch.errors import (
 from anabranch.format.home import Home
 from anabranch.format.staging import (
     ColumnChange,
-    Pin,
+    VersionRef,
     WrittenFragment,
     add_columns,
     alter_columns,
@@ -54,11 +54,13 @@ def test_staged_rows_are_seen_only_by_those_who_know_the_version(place: Place) -
 
 
 def test_new_dataset_has_stable_row_ids_and_sortable_manifests(place: Place) -> None:
-    pin = new_table(place)
-    assert pin.open().has_stable_row_ids
-    assert f"_versions/{2**64 - 2:020d}.manifest" in [found.path for found in pin.home.store().list("_versions")]
+    version_ref = new_table(place)
+    assert version_ref.open().has_stable_row_ids
+    assert f"_versions/{2**64 - 2:020d}.manifest" in [
+        found.path for found in version_ref.home.store().list("_versions")
+    ]
     with pytest.raises(DatasetExistsError, match="already"):
-        create_empty(pin.home, SCHEMA)
+        create_empty(version_ref.home, SCHEMA)
 
 
 def test_dataset_is_created_at_the_root_only(place: Place) -> None:
@@ -72,14 +74,14 @@ def test_column_names_that_lance_cannot_hold_are_refused(place: Place, name: str
         create_empty(Home.at(place / "t.lance", place.storage_options), pa.schema([(name, pa.int64())]))
 
 
-def test_appending_nothing_returns_the_pin(place: Place) -> None:
-    pin = new_table(place, [1])
-    assert append(pin, SCHEMA.empty_table()) == pin
+def test_appending_nothing_returns_the_same_version(place: Place) -> None:
+    version_ref = new_table(place, [1])
+    assert append(version_ref, SCHEMA.empty_table()) == version_ref
 
 
 def test_columns_may_come_in_any_order_and_nullable_ones_may_be_missing(place: Place) -> None:
-    pin = append(new_table(place), pa.table({"s": ["x"], "id": pa.array([1], pa.int32())}))
-    assert contents(pin) == [{"id": 1, "v": None, "s": "x", "st": None}]
+    version_ref = append(new_table(place), pa.table({"s": ["x"], "id": pa.array([1], pa.int32())}))
+    assert contents(version_ref) == [{"id": 1, "v": None, "s": "x", "st": None}]
 
 
 @pytest.mark.parametrize(
@@ -121,8 +123,8 @@ def test_what_arrow_cannot_read_is_refused(place: Place) -> None:
     ids=str,
 )
 def test_types_that_lose_nothing_are_cast(place: Place, column: str, given: pa.Array) -> None:
-    pin = append(new_table(place), pa.table({"id": [1]} | {column: given}))
-    assert contents(pin)[0][column] == given.to_pylist()[0]
+    version_ref = append(new_table(place), pa.table({"id": [1]} | {column: given}))
+    assert contents(version_ref)[0][column] == given.to_pylist()[0]
 
 
 @pytest.mark.parametrize(
@@ -142,9 +144,9 @@ def test_types_that_lose_nothing_are_cast(place: Place, column: str, given: pa.A
     ],
 )
 def test_data_that_does_not_fit_is_refused_by_column(place: Place, column: str, given: pa.Array, message: str) -> None:
-    pin = new_table(place)
+    version_ref = new_table(place)
     with pytest.raises(SchemaMismatchError, match=message):
-        append(pin, pa.table({"id": pa.array([1])} | {column: given}))
+        append(version_ref, pa.table({"id": pa.array([1])} | {column: given}))
 
 
 def test_missing_required_column_is_refused(place: Place) -> None:
@@ -157,112 +159,116 @@ def test_failure_of_the_reader_is_raised_as_it_was(place: Place) -> None:
         yield rows([1]).to_batches()[0]
         raise LookupError("the source went away")
 
-    pin = new_table(place)
+    version_ref = new_table(place)
     with pytest.raises(Exception, match="the source went away"):
-        append(pin, pa.RecordBatchReader.from_batches(SCHEMA, broken()))
+        append(version_ref, pa.RecordBatchReader.from_batches(SCHEMA, broken()))
 
 
 @pytest.mark.s3
 def test_fragments_travel_as_json_and_are_staged_again_elsewhere(place: Place) -> None:
-    pin = new_table(place, [1])
-    written = [WrittenFragment.from_json(f.to_json()) for f in write_fragments(pin, rows([2, 3]))]
+    version_ref = new_table(place, [1])
+    written = [WrittenFragment.from_json(f.to_json()) for f in write_fragments(version_ref, rows([2, 3]))]
     assert [f.rows for f in written] == [2]
-    assert ids(append_fragments(pin, written)) == [1, 2, 3]
-    moved_on = append(pin, rows([9]))
+    assert ids(append_fragments(version_ref, written)) == [1, 2, 3]
+    moved_on = append(version_ref, rows([9]))
     again = append_fragments(moved_on, written)
     assert ids(again) == [1, 2, 3, 9]
     assert len(set(row_ids(again).values())) == 4
 
 
-def _write_in_another_process(pin: Pin, answers: "multiprocessing.Queue[list[str]]") -> None:
-    answers.put([fragment.to_json() for fragment in write_fragments(pin, rows([7, 8]))])
+def _write_in_another_process(version_ref: VersionRef, answers: "multiprocessing.Queue[list[str]]") -> None:
+    answers.put([fragment.to_json() for fragment in write_fragments(version_ref, rows([7, 8]))])
 
 
-def _stage_in_another_process(pin: Pin, fragments: list[str], answers: "multiprocessing.Queue[Pin]") -> None:
-    answers.put(append_fragments(pin, [WrittenFragment.from_json(text) for text in fragments]))
+def _stage_in_another_process(
+    version_ref: VersionRef, fragments: list[str], answers: "multiprocessing.Queue[VersionRef]"
+) -> None:
+    answers.put(append_fragments(version_ref, [WrittenFragment.from_json(text) for text in fragments]))
 
 
 def test_one_process_writes_and_another_stages(place: Place) -> None:
-    pin = new_table(place, [1])
+    version_ref = new_table(place, [1])
     spawn = multiprocessing.get_context("spawn")
-    texts, pins = spawn.Queue(), spawn.Queue()
-    writer = spawn.Process(target=_write_in_another_process, args=(pin, texts))
+    texts, version_refs = spawn.Queue(), spawn.Queue()
+    writer = spawn.Process(target=_write_in_another_process, args=(version_ref, texts))
     writer.start()
     fragments = texts.get(timeout=60)
     writer.join()
-    stager = spawn.Process(target=_stage_in_another_process, args=(pin, fragments, pins))
+    stager = spawn.Process(target=_stage_in_another_process, args=(version_ref, fragments, version_refs))
     stager.start()
-    staged = pins.get(timeout=60)
+    staged = version_refs.get(timeout=60)
     stager.join()
     assert ids(staged) == [1, 7, 8]
     assert ids(append_fragments(staged, [WrittenFragment.from_json(f) for f in write_and_dump(staged)])) == [1, 7, 8, 9]
 
 
-def write_and_dump(pin: Pin) -> list[str]:
-    return [fragment.to_json() for fragment in write_fragments(pin, rows([9]))]
+def write_and_dump(version_ref: VersionRef) -> list[str]:
+    return [fragment.to_json() for fragment in write_fragments(version_ref, rows([9]))]
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        lambda pin: add_columns(pin, pa.schema([("w", pa.int64())])),
-        lambda pin: drop_columns(pin, ["v"]),
-        lambda pin: alter_columns(pin, [ColumnChange(path="v", name="w")]),
-        lambda pin: alter_columns(pin, [ColumnChange(path="id", nullable=True)]),
-        lambda pin: alter_columns(pin, [ColumnChange(path="id", type=pa.int32())]),
-        lambda pin: add_columns(drop_columns(pin, ["s"]), pa.schema([("s", pa.string())])),
-        lambda pin: overwrite(pin, rows([5]).select(["v", "id", "s", "st"])),
+        lambda version_ref: add_columns(version_ref, pa.schema([("w", pa.int64())])),
+        lambda version_ref: drop_columns(version_ref, ["v"]),
+        lambda version_ref: alter_columns(version_ref, [ColumnChange(path="v", name="w")]),
+        lambda version_ref: alter_columns(version_ref, [ColumnChange(path="id", nullable=True)]),
+        lambda version_ref: alter_columns(version_ref, [ColumnChange(path="id", type=pa.int32())]),
+        lambda version_ref: add_columns(drop_columns(version_ref, ["s"]), pa.schema([("s", pa.string())])),
+        lambda version_ref: overwrite(version_ref, rows([5]).select(["v", "id", "s", "st"])),
     ],
     ids=["column added", "dropped", "renamed", "nullable", "retyped", "made anew", "order"],
 )
 def test_fragments_are_refused_on_a_version_with_another_schema(place: Place, change: object) -> None:
     assert callable(change)
-    pin = new_table(place, [1])
-    written = write_fragments(pin, rows([2]))
+    version_ref = new_table(place, [1])
+    written = write_fragments(version_ref, rows([2]))
     with pytest.raises(SchemaMismatchError, match="another schema"):
-        append_fragments(change(pin), written)
+        append_fragments(change(version_ref), written)
 
 
 def test_fragments_are_refused_in_another_home(place: Place) -> None:
-    pin = new_table(place, [1])
-    written = write_fragments(pin, rows([2]))
-    home = fork(pin, "dev/1")
+    version_ref = new_table(place, [1])
+    written = write_fragments(version_ref, rows([2]))
+    home = fork(version_ref, "dev/1")
     with pytest.raises(SchemaMismatchError, match="written for"):
-        append_fragments(Pin(home=home, version=home.open().version), written)
+        append_fragments(VersionRef(home=home, version=home.open().version), written)
 
 
 def test_fragments_are_refused_where_base_paths_differ(place: Place) -> None:
-    pin = new_table(place, [1])
-    (written,) = write_fragments(pin, rows([2]))
+    version_ref = new_table(place, [1])
+    (written,) = write_fragments(version_ref, rows([2]))
     other = replace(written, fingerprint=replace(written.fingerprint, base_paths="other"))
     with pytest.raises(SchemaMismatchError, match="other base paths"):
-        append_fragments(pin, [other])
+        append_fragments(version_ref, [other])
 
 
 def test_fragments_go_to_the_named_base(place: Place) -> None:
-    pin = new_table(place)
-    dataset = pin.open()
+    version_ref = new_table(place)
+    dataset = version_ref.open()
     dataset.add_bases([lance.DatasetBasePath(place / "cold", name="cold", is_dataset_root=False)])
-    pin = Pin(home=pin.home, version=pin.home.open().version)
-    written = write_fragments(pin, rows([1, 2]), base="cold")
+    version_ref = VersionRef(home=version_ref.home, version=version_ref.home.open().version)
+    written = write_fragments(version_ref, rows([1, 2]), base="cold")
     (file,) = json.loads(written[0].metadata)["files"]
-    assert file["base_id"] in pin.open().base_paths()
-    assert ids(append_fragments(pin, written)) == [1, 2]
+    assert file["base_id"] in version_ref.open().base_paths()
+    assert ids(append_fragments(version_ref, written)) == [1, 2]
     with pytest.raises(BaseNotFoundError, match="no base 'warm'"):
-        write_fragments(pin, rows([3]), base="warm")
-    on_branch = fork(pin, "dev/1")
+        write_fragments(version_ref, rows([3]), base="warm")
+    on_branch = fork(version_ref, "dev/1")
     with pytest.raises(InvalidInputError, match="into its dataset's root"):
-        write_fragments(Pin(home=on_branch, version=on_branch.open().version), rows([3]), base=pin.home.root)
+        write_fragments(
+            VersionRef(home=on_branch, version=on_branch.open().version), rows([3]), base=version_ref.home.root
+        )
 
 
 def test_overwrite_brings_its_own_schema_and_new_row_ids(place: Place) -> None:
-    pin = new_table(place, [1, 2])
-    other = overwrite(pin, pa.table({"id": pa.array([1], pa.int32()), "new": ["x"]}))
+    version_ref = new_table(place, [1, 2])
+    other = overwrite(version_ref, pa.table({"id": pa.array([1], pa.int32()), "new": ["x"]}))
     assert contents(other) == [{"id": 1, "new": "x"}]
     assert other.open().has_stable_row_ids
-    assert not set(row_ids(other).values()) & set(row_ids(pin).values())
+    assert not set(row_ids(other).values()) & set(row_ids(version_ref).values())
     assert ids(append(other, pa.table({"id": [2]}))) == [1, 2]
-    assert ids(pin) == [1, 2]
+    assert ids(version_ref) == [1, 2]
 
 
 def test_overwrite_with_no_rows_leaves_an_empty_table(place: Place) -> None:
@@ -273,17 +279,17 @@ def test_overwrite_with_no_rows_leaves_an_empty_table(place: Place) -> None:
 
 
 def test_overwrite_fragments_of_another_schema_are_refused(place: Place) -> None:
-    pin = new_table(place, [1])
-    written = write_fragments(pin, pa.table({"a": [1]}), for_overwrite=True)
-    assert overwrite_fragments(pin, written, schema=pa.schema([("a", pa.int64())])).count_rows() == 1
+    version_ref = new_table(place, [1])
+    written = write_fragments(version_ref, pa.table({"a": [1]}), for_overwrite=True)
+    assert overwrite_fragments(version_ref, written, schema=pa.schema([("a", pa.int64())])).count_rows() == 1
     with pytest.raises(SchemaMismatchError, match="another schema"):
-        overwrite_fragments(pin, written, schema=pa.schema([("b", pa.int64())]))
+        overwrite_fragments(version_ref, written, schema=pa.schema([("b", pa.int64())]))
 
 
 def test_version_that_is_not_there_is_named(place: Place) -> None:
-    pin = new_table(place)
+    version_ref = new_table(place)
     with pytest.raises(VersionNotFoundError, match="no version 77"):
-        append(replace(pin, version=77), rows([1]))
+        append(replace(version_ref, version=77), rows([1]))
 
 
 @given(st.lists(st.tuples(st.integers(-5, 5), st.none() | st.text(max_size=3)), max_size=5))
@@ -293,5 +299,5 @@ def test_appended_rows_come_back_as_they_went(
     table = pa.table(
         {"id": pa.array([i for i, _ in given_rows], pa.int64()), "s": pa.array([s for _, s in given_rows], pa.string())}
     )
-    pin = create_empty(Home.at(str(tmp_path_factory.mktemp("t") / "t.lance")), table.schema)
-    assert append(pin, table).open().to_table().to_pylist() == table.to_pylist()
+    version_ref = create_empty(Home.at(str(tmp_path_factory.mktemp("t") / "t.lance")), table.schema)
+    assert append(version_ref, table).open().to_table().to_pylist() == table.to_pylist()

@@ -11,8 +11,8 @@ from anabranch.format.home import Home
 from anabranch.format.staging import (
     IndexInfo,
     IndexKind,
-    Pin,
     VectorOptions,
+    VersionRef,
     append,
     compact,
     create_empty,
@@ -46,32 +46,34 @@ def items(keys: range) -> pa.Table:
     )
 
 
-def catalogue(place: Place) -> Pin:
-    pin = create_empty(Home.at(place / "items.lance", place.storage_options), SCHEMA)
-    return append(append(pin, items(range(300))), items(range(300, 320)))
+def catalogue(place: Place) -> VersionRef:
+    version_ref = create_empty(Home.at(place / "items.lance", place.storage_options), SCHEMA)
+    return append(append(version_ref, items(range(300))), items(range(300, 320)))
 
 
-def nearest(pin: Pin, to: int) -> int:
+def nearest(version_ref: VersionRef, to: int) -> int:
     query = np.array([to, to % 7, to % 3, 1], dtype=np.float32)
-    found = pin.open().to_table(columns=["id"], nearest={"column": "vec", "q": query, "k": 1, "refine_factor": 50})
+    found = version_ref.open().to_table(
+        columns=["id"], nearest={"column": "vec", "q": query, "k": 1, "refine_factor": 50}
+    )
     return int(found.column("id")[0].as_py())
 
 
-def worded(pin: Pin, word: str) -> set[int]:
-    dataset: Any = pin.open()
+def worded(version_ref: VersionRef, word: str) -> set[int]:
+    dataset: Any = version_ref.open()
     found = dataset.scanner(columns=["id"], full_text_query=word, disable_scoring_autoprojection=True).to_table()
     return set(found.column("id").to_pylist())
 
 
 @pytest.mark.s3
 def test_index_is_used_and_unseen_by_others(place: Place) -> None:
-    pin = new_table(place, range(20), range(20, 40))
-    indexed = index(pin, "id", IndexKind.BTREE)
+    version_ref = new_table(place, range(20), range(20, 40))
+    indexed = index(version_ref, "id", IndexKind.BTREE)
     assert "ScalarIndexQuery" in indexed.open().scanner(filter="id = 5").explain_plan()
     assert ids(indexed, "id IN (5, 25)") == [5, 25]
-    assert not list_indices(pin)
-    assert not raw(pin).describe_indices()
-    assert row_ids(indexed) == row_ids(pin)
+    assert not list_indices(version_ref)
+    assert not raw(version_ref).describe_indices()
+    assert row_ids(indexed) == row_ids(version_ref)
 
 
 @pytest.mark.parametrize(
@@ -88,26 +90,26 @@ def test_index_is_used_and_unseen_by_others(place: Place) -> None:
 def test_each_kind_answers_right_before_and_after_a_compaction(
     place: Place, column: str, kind: IndexKind, predicate: str
 ) -> None:
-    pin = index(catalogue(place), column, kind)
-    assert ids(pin, predicate) == [301]
-    packed = compact(delete(pin, "id < 100").pin)
+    version_ref = index(catalogue(place), column, kind)
+    assert ids(version_ref, predicate) == [301]
+    packed = compact(delete(version_ref, "id < 100").version_ref)
     assert ids(packed, predicate) == [301]
     assert covered(packed)[f"{column}_idx"] == fragment_ids(packed)
 
 
 @pytest.mark.s3
 def test_words_are_found_through_every_step(place: Place) -> None:
-    pin = index(catalogue(place), "s", IndexKind.INVERTED, name="words")
+    version_ref = index(catalogue(place), "s", IndexKind.INVERTED, name="words")
     expected = set(range(1, 320, 4))
-    assert worded(pin, "green") == expected
-    pin = upsert(pin, pa.table({"id": [1, 2], "s": ["black", "green"]}), ["id"]).pin
-    assert worded(pin, "green") == expected - {1} | {2}
-    pin = compact(delete(pin, "id > 10").pin)
-    assert worded(pin, "green") == {2, 5, 9}
-    home = fork(pin, "dev/1")
-    assert worded(Pin(home=home, version=home.open().version), "green") == {2, 5, 9}
-    settle(pin.home, pin.version, expected_head=1)
-    assert worded(Pin(home=pin.home, version=2), "green") == {2, 5, 9}
+    assert worded(version_ref, "green") == expected
+    version_ref = upsert(version_ref, pa.table({"id": [1, 2], "s": ["black", "green"]}), ["id"]).version_ref
+    assert worded(version_ref, "green") == expected - {1} | {2}
+    version_ref = compact(delete(version_ref, "id > 10").version_ref)
+    assert worded(version_ref, "green") == {2, 5, 9}
+    home = fork(version_ref, "dev/1")
+    assert worded(VersionRef(home=home, version=home.open().version), "green") == {2, 5, 9}
+    settle(version_ref.home, version_ref.version, expected_head=1)
+    assert worded(VersionRef(home=version_ref.home, version=2), "green") == {2, 5, 9}
 
 
 @pytest.mark.parametrize(
@@ -121,11 +123,11 @@ def test_words_are_found_through_every_step(place: Place) -> None:
 def test_nearest_neighbours_are_found_before_and_after_a_compaction(
     place: Place, kind: IndexKind, options: VectorOptions
 ) -> None:
-    pin = index(catalogue(place), "vec", kind, vector=options)
-    assert nearest(pin, 150) == 150
-    pin = append(pin, items(range(320, 321)))
-    assert nearest(pin, 320) == 320
-    packed = compact(delete(pin, "id = 150").pin)
+    version_ref = index(catalogue(place), "vec", kind, vector=options)
+    assert nearest(version_ref, 150) == 150
+    version_ref = append(version_ref, items(range(320, 321)))
+    assert nearest(version_ref, 320) == 320
+    packed = compact(delete(version_ref, "id = 150").version_ref)
     assert nearest(packed, 320) == 320
     assert nearest(packed, 150) in {149, 151}
     (found,) = list_indices(packed)
@@ -136,19 +138,19 @@ def test_nearest_neighbours_are_found_before_and_after_a_compaction(
 
 
 def test_index_of_the_same_name_is_replaced(place: Place) -> None:
-    pin = index(new_table(place, range(9)), "id", IndexKind.BTREE, name="x")
-    pin = append(pin, rows([20]))
-    (found,) = list_indices(index(pin, "id", IndexKind.BITMAP, name="x"))
+    version_ref = index(new_table(place, range(9)), "id", IndexKind.BTREE, name="x")
+    version_ref = append(version_ref, rows([20]))
+    (found,) = list_indices(index(version_ref, "id", IndexKind.BITMAP, name="x"))
     assert found == IndexInfo(name="x", columns=("id",), kind="BITMAP", covered_rows=10)
     with pytest.raises(InvalidInputError, match="'x' belongs to an index on id"):
-        index(pin, "s", IndexKind.BITMAP, name="x")
+        index(version_ref, "s", IndexKind.BITMAP, name="x")
 
 
 def test_index_is_dropped(place: Place) -> None:
-    pin = index(new_table(place, range(9)), "id", IndexKind.BTREE)
-    assert not list_indices(drop_index(pin, "id_idx"))
+    version_ref = index(new_table(place, range(9)), "id", IndexKind.BTREE)
+    assert not list_indices(drop_index(version_ref, "id_idx"))
     with pytest.raises(InvalidInputError, match="no index 'nope'"):
-        drop_index(pin, "nope")
+        drop_index(version_ref, "nope")
 
 
 @pytest.mark.parametrize(
@@ -173,9 +175,9 @@ def test_index_needs_rows(place: Place) -> None:
 
 
 def test_vector_index_that_finds_nothing_to_learn_from_is_dropped_by_a_compaction(place: Place) -> None:
-    pin = index(catalogue(place), "vec", IndexKind.IVF_FLAT, vector=VectorOptions(num_partitions=1))
-    pin = append(append(pin, pa.table({"id": [900]})), pa.table({"id": [901]}))
-    packed = compact(delete(pin, "id < 900").pin)
+    version_ref = index(catalogue(place), "vec", IndexKind.IVF_FLAT, vector=VectorOptions(num_partitions=1))
+    version_ref = append(append(version_ref, pa.table({"id": [900]})), pa.table({"id": [901]}))
+    packed = compact(delete(version_ref, "id < 900").version_ref)
     assert ids(packed) == [900, 901]
     assert not list_indices(packed)
     with pytest.raises(InvalidInputError, match="no vectors"):
@@ -184,12 +186,12 @@ def test_vector_index_that_finds_nothing_to_learn_from_is_dropped_by_a_compactio
 
 @pytest.mark.s3
 def test_compaction_keeps_rows_and_row_ids(place: Place) -> None:
-    pin = new_table(place, *([i, i + 100] for i in range(10)))
-    pin = delete(pin, "id IN (3, 104)").pin
-    packed = compact(pin)
+    version_ref = new_table(place, *([i, i + 100] for i in range(10)))
+    version_ref = delete(version_ref, "id IN (3, 104)").version_ref
+    packed = compact(version_ref)
     assert len(packed.open().get_fragments()) == 1
-    assert contents(packed) == contents(pin)
-    assert row_ids(packed) == row_ids(pin)
+    assert contents(packed) == contents(version_ref)
+    assert row_ids(packed) == row_ids(version_ref)
     assert compact(packed) == packed
     assert len(set(row_ids(append(packed, rows([500]))).values())) == 19
 
@@ -202,5 +204,5 @@ def test_compaction_aims_at_a_size(place: Place) -> None:
 
 
 def test_compacting_an_empty_table_does_nothing(place: Place) -> None:
-    pin = new_table(place)
-    assert compact(pin) == pin
+    version_ref = new_table(place)
+    assert compact(version_ref) == version_ref

@@ -9,8 +9,8 @@ from anabranch.errors import InvalidInputError, KeyConflictError, SchemaMismatch
 from anabranch.format.home import Home
 from anabranch.format.staging import (
     IndexKind,
-    Pin,
     RowsChanged,
+    VersionRef,
     append,
     create_empty,
     delete_keys,
@@ -24,58 +24,58 @@ from tests.format.staging.tables import SCHEMA, contents, ids, new_table, raw, r
 
 @pytest.mark.s3
 def test_upsert_replaces_by_key_keeping_row_ids_and_adds_the_rest(place: Place) -> None:
-    pin = new_table(place, [1, 2, 3], [4])
-    result = upsert(pin, rows([9, 4, 2], v=5.0), ["id"])
+    version_ref = new_table(place, [1, 2, 3], [4])
+    result = upsert(version_ref, rows([9, 4, 2], v=5.0), ["id"])
     assert (result.updated, result.inserted) == (2, 1)
-    assert {row["id"]: row["v"] for row in contents(result.pin)} == {1: 0.0, 2: 5.0, 3: 0.0, 4: 5.0, 9: 5.0}
-    before, after = row_ids(pin), row_ids(result.pin)
+    assert {row["id"]: row["v"] for row in contents(result.version_ref)} == {1: 0.0, 2: 5.0, 3: 0.0, 4: 5.0, 9: 5.0}
+    before, after = row_ids(version_ref), row_ids(result.version_ref)
     assert {key: after[key] for key in before} == before
     assert after[9] not in before.values()
-    assert raw(pin).count_rows() == 0
+    assert raw(version_ref).count_rows() == 0
 
 
 def test_upsert_into_an_empty_table_only_adds(place: Place) -> None:
     result = upsert(new_table(place), rows([1, 2]), ["id"])
-    assert (result.updated, result.inserted, ids(result.pin)) == (0, 2, [1, 2])
+    assert (result.updated, result.inserted, ids(result.version_ref)) == (0, 2, [1, 2])
 
 
-def test_upsert_of_nothing_returns_the_pin(place: Place) -> None:
-    pin = new_table(place, [1])
-    assert upsert(pin, SCHEMA.empty_table(), ["id"]) == RowsChanged(pin=pin)
+def test_upsert_of_nothing_returns_the_same_version(place: Place) -> None:
+    version_ref = new_table(place, [1])
+    assert upsert(version_ref, SCHEMA.empty_table(), ["id"]) == RowsChanged(version_ref=version_ref)
 
 
 def test_columns_not_given_keep_their_values_and_are_null_in_new_rows(place: Place) -> None:
     result = upsert(new_table(place, [1, 2]), pa.table({"s": ["x", "y"], "id": [7, 1]}), ["id"])
-    assert contents(result.pin) == [
+    assert contents(result.version_ref) == [
         {"id": 1, "v": 0.0, "s": "y", "st": {"a": 1, "b": ["b1"]}},
         {"id": 2, "v": 0.0, "s": "s2", "st": None},
         {"id": 7, "v": None, "s": "x", "st": None},
     ]
 
 
-def keyed(place: Place) -> Pin:
+def keyed(place: Place) -> VersionRef:
     schema = pa.schema([("region", pa.string()), ("day", pa.date32()), pa.field("amount", pa.int64(), nullable=False)])
-    pin = create_empty(Home.at(place / "keyed.lance", place.storage_options), schema)
+    version_ref = create_empty(Home.at(place / "keyed.lance", place.storage_options), schema)
     data = {"region": ["eu", "eu", "us", None], "day": pa.array([1, 2, 1, 1], pa.date32()), "amount": [1, 2, 3, 4]}
-    return append(pin, pa.table(data))
+    return append(version_ref, pa.table(data))
 
 
 def test_composite_keys_match_as_a_whole_and_rows_with_null_keys_stay(place: Place) -> None:
-    pin = keyed(place)
+    version_ref = keyed(place)
     data = {"region": ["eu", "us"], "day": pa.array([2, 2], pa.date32()), "amount": [20, 30]}
-    result = upsert(pin, pa.table(data), ["region", "day"])
+    result = upsert(version_ref, pa.table(data), ["region", "day"])
     assert (result.updated, result.inserted) == (1, 1)
-    found = result.pin.open().to_table()
+    found = result.version_ref.open().to_table()
     assert sorted(found.column("amount").to_pylist()) == [1, 3, 4, 20, 30]
     assert None in found.column("region").to_pylist()
 
 
 def test_new_rows_need_every_column_that_takes_no_nulls(place: Place) -> None:
-    pin = keyed(place)
+    version_ref = keyed(place)
     known = pa.table({"region": ["eu"], "day": pa.array([2], pa.date32())})
-    assert upsert(pin, known, ["region", "day"]).updated == 1
+    assert upsert(version_ref, known, ["region", "day"]).updated == 1
     with pytest.raises(SchemaMismatchError, match="'amount' is expected"):
-        upsert(pin, pa.table({"region": ["xx"], "day": pa.array([2], pa.date32())}), ["region", "day"])
+        upsert(version_ref, pa.table({"region": ["xx"], "day": pa.array([2], pa.date32())}), ["region", "day"])
 
 
 @pytest.mark.parametrize("recipe", [upsert, find_existing_keys])
@@ -89,10 +89,10 @@ def test_repeated_and_null_keys_are_refused(place: Place, recipe: object) -> Non
 
 
 def test_table_that_repeats_a_key_is_not_upserted(place: Place) -> None:
-    pin = new_table(place, [1, 2], [2])
+    version_ref = new_table(place, [1, 2], [2])
     with pytest.raises(KeyConflictError, match=r"the table holds the key \{'id': 2\} more than once"):
-        upsert(pin, rows([2]), ["id"])
-    assert upsert(pin, rows([1]), ["id"]).updated == 1
+        upsert(version_ref, rows([2]), ["id"])
+    assert upsert(version_ref, rows([1]), ["id"]).updated == 1
 
 
 @pytest.mark.parametrize(
@@ -114,27 +114,27 @@ def test_data_without_its_key_is_refused(place: Place) -> None:
 
 
 def test_delete_keys_ignores_what_is_not_there_and_what_is_said_twice(place: Place) -> None:
-    pin = new_table(place, [1, 2], [3])
-    result = delete_keys(pin, pa.table({"id": [3, 1, 3, 99]}), ["id"])
-    assert (result.deleted, ids(result.pin)) == (2, [2])
-    assert delete_keys(pin, pa.table({"id": [77]}), ["id"]) == RowsChanged(pin=pin)
+    version_ref = new_table(place, [1, 2], [3])
+    result = delete_keys(version_ref, pa.table({"id": [3, 1, 3, 99]}), ["id"])
+    assert (result.deleted, ids(result.version_ref)) == (2, [2])
+    assert delete_keys(version_ref, pa.table({"id": [77]}), ["id"]) == RowsChanged(version_ref=version_ref)
 
 
 def test_existing_keys_are_found(place: Place) -> None:
-    pin = new_table(place, [1, 2], [3])
-    assert find_existing_keys(pin, rows([3, 4, 1]), ["id"]).column("id").to_pylist() == [3, 1]
-    assert find_existing_keys(pin, rows([]), ["id"]).num_rows == 0
+    version_ref = new_table(place, [1, 2], [3])
+    assert find_existing_keys(version_ref, rows([3, 4, 1]), ["id"]).column("id").to_pylist() == [3, 1]
+    assert find_existing_keys(version_ref, rows([]), ["id"]).num_rows == 0
 
 
 def test_indices_answer_right_after_an_upsert(place: Place) -> None:
-    pin = index(index(new_table(place, range(50)), "id", IndexKind.BTREE), "s", IndexKind.BITMAP)
-    pin = append(pin, rows([60, 61]))
-    pin = upsert(pin, pa.table({"id": [5, 60, 70], "s": ["new", "new", "new"]}), ["id"]).pin
-    pin = upsert(pin, pa.table({"id": [5, 61], "v": [1.0, 1.0]}), ["id"]).pin
-    assert ids(pin, "s = 'new'") == [5, 60, 70]
-    assert ids(pin, "s = 's5'") == []
-    assert ids(pin, "s = 's61'") == [61]
-    assert ids(pin, "id IN (5, 60, 61, 70)") == [5, 60, 61, 70]
+    version_ref = index(index(new_table(place, range(50)), "id", IndexKind.BTREE), "s", IndexKind.BITMAP)
+    version_ref = append(version_ref, rows([60, 61]))
+    version_ref = upsert(version_ref, pa.table({"id": [5, 60, 70], "s": ["new", "new", "new"]}), ["id"]).version_ref
+    version_ref = upsert(version_ref, pa.table({"id": [5, 61], "v": [1.0, 1.0]}), ["id"]).version_ref
+    assert ids(version_ref, "s = 'new'") == [5, 60, 70]
+    assert ids(version_ref, "s = 's5'") == []
+    assert ids(version_ref, "s = 's61'") == [61]
+    assert ids(version_ref, "id IN (5, 60, 61, 70)") == [5, 60, 61, 70]
 
 
 @pytest.mark.parametrize(
@@ -153,12 +153,12 @@ def test_indices_answer_right_after_an_upsert(place: Place) -> None:
 )
 def test_any_plain_type_can_be_a_key(place: Place, values: pa.Array) -> None:
     schema = pa.schema([("k", values.type), ("n", pa.int64())])
-    pin = append(
+    version_ref = append(
         create_empty(Home.at(place / "k.lance", place.storage_options), schema), pa.table({"k": values[:1], "n": [1]})
     )
-    result = upsert(pin, pa.table({"k": values, "n": [10, 20]}), ["k"])
+    result = upsert(version_ref, pa.table({"k": values, "n": [10, 20]}), ["k"])
     assert (result.updated, result.inserted) == (1, 1)
-    assert result.pin.open().to_table().sort_by("n").column("k").to_pylist() == values.to_pylist()
+    assert result.version_ref.open().to_table().sort_by("n").column("k").to_pylist() == values.to_pylist()
 
 
 @given(st.data())
@@ -168,8 +168,8 @@ def test_keys_of_any_text_and_number_are_found(tmp_path_factory: pytest.TempPath
     pairs = st.sets(st.tuples(letters, numbers), max_size=6)
     there, wanted = data.draw(pairs), data.draw(pairs)
     asked = wanted | set(data.draw(st.lists(st.sampled_from(sorted(there)), max_size=4)) if there else [])
-    pin = create_empty(Home.at(str(tmp_path_factory.mktemp("t") / "t.lance")), PAIRS)
-    found = find_existing_keys(append(pin, paired(there)), paired(asked), ["s", "n"])
+    version_ref = create_empty(Home.at(str(tmp_path_factory.mktemp("t") / "t.lance")), PAIRS)
+    found = find_existing_keys(append(version_ref, paired(there)), paired(asked), ["s", "n"])
     assert {(row["s"], row["n"]) for row in found.to_pylist()} == there & asked
 
 
@@ -181,7 +181,7 @@ def paired(pairs: set[tuple[str, int]]) -> pa.Table:
 
 
 def test_many_keys_are_matched_without_listing_them(place: Place) -> None:
-    pin = new_table(place, range(0, 2000, 2))
-    result = upsert(pin, rows(range(1500), v=1.0), ["id"])
+    version_ref = new_table(place, range(0, 2000, 2))
+    result = upsert(version_ref, rows(range(1500), v=1.0), ["id"])
     assert (result.updated, result.inserted) == (750, 750)
-    assert len(ids(result.pin, "v = 1.0")) == 1500
+    assert len(ids(result.version_ref, "v = 1.0")) == 1500

@@ -8,7 +8,7 @@ from anabranch.format.home import Home
 from anabranch.format.staging import (
     ColumnChange,
     IndexKind,
-    Pin,
+    VersionRef,
     add_columns,
     alter_columns,
     annotate,
@@ -30,15 +30,15 @@ from tests.conftest import Place
 from tests.format.staging.tables import contents, new_table, raw, row_ids, rows
 
 
-def notes(pin: Pin) -> tuple[dict[bytes, bytes], dict[str, dict[bytes, bytes]]]:
+def notes(version_ref: VersionRef) -> tuple[dict[bytes, bytes], dict[str, dict[bytes, bytes]]]:
     """The metadata of the table, and that of the columns that have any."""
-    schema = pin.schema
+    schema = version_ref.schema
     return schema.metadata or {}, {field.name: field.metadata for field in schema if field.metadata}
 
 
-def noted(pin: Pin) -> Pin:
+def noted(version_ref: VersionRef) -> VersionRef:
     return annotate(
-        pin, {"anabranch:description": "Tische"}, columns={"v": {"anabranch:description": "wört", "k": "1"}}
+        version_ref, {"anabranch:description": "Tische"}, columns={"v": {"anabranch:description": "wört", "k": "1"}}
     )
 
 
@@ -55,22 +55,25 @@ def test_notes_are_kept_without_writing_data(place: Place) -> None:
     assert contents(after) == contents(before)
     assert row_ids(after) == row_ids(before)
     assert list_indices(after) == list_indices(before)
-    files = [[file.path for f in pin.open().get_fragments() for file in f.metadata.files] for pin in (before, after)]
+    files = [
+        [file.path for f in version_ref.open().get_fragments() for file in f.metadata.files]
+        for version_ref in (before, after)
+    ]
     assert files[0] == files[1]
     settle(after.home, after.version, expected_head=after.home.head_version())
     assert raw(after).schema.metadata == TABLE
 
 
 def test_notes_are_changed_and_removed_one_by_one(place: Place) -> None:
-    pin = noted(new_table(place, [1]))
-    assert noted(pin) == pin  # nothing to change, nothing staged
-    pin = annotate(pin, {"more": "x"}, columns={"v": {"k": None, "l": ""}, "s": {"gone": None}})
-    assert notes(pin) == (
+    version_ref = noted(new_table(place, [1]))
+    assert noted(version_ref) == version_ref  # nothing to change, nothing staged
+    version_ref = annotate(version_ref, {"more": "x"}, columns={"v": {"k": None, "l": ""}, "s": {"gone": None}})
+    assert notes(version_ref) == (
         {**TABLE, b"more": b"x"},
         {"v": {b"anabranch:description": "wört".encode(), b"l": b""}},
     )
-    pin = annotate(pin, {"more": None, "anabranch:description": None}, columns={})
-    assert notes(pin)[0] == {}
+    version_ref = annotate(version_ref, {"more": None, "anabranch:description": None}, columns={})
+    assert notes(version_ref)[0] == {}
 
 
 def test_a_column_that_is_not_there_takes_no_notes(place: Place) -> None:
@@ -79,34 +82,36 @@ def test_a_column_that_is_not_there_takes_no_notes(place: Place) -> None:
 
 
 def test_every_recipe_keeps_notes(place: Place) -> None:
-    pin = noted(new_table(place, [1, 2], [3]))
-    pin = append(pin, rows([4]))
-    pin = upsert(pin, rows([4, 5], v=1.0), ["id"]).pin
-    pin = update(pin, {"v": "v + 1"}).pin
-    pin = delete(pin, "id = 1").pin
-    pin = add_columns(pin, {"w": "id * 2"})
-    pin = drop_columns(pin, ["w"])
-    pin = compact(pin)
-    assert notes(pin) == (TABLE, {"v": COLUMN})
-    home = fork(pin, "dev/x")
-    assert notes(Pin(home=home, version=home.head_version())) == (TABLE, {"v": COLUMN})
+    version_ref = noted(new_table(place, [1, 2], [3]))
+    version_ref = append(version_ref, rows([4]))
+    version_ref = upsert(version_ref, rows([4, 5], v=1.0), ["id"]).version_ref
+    version_ref = update(version_ref, {"v": "v + 1"}).version_ref
+    version_ref = delete(version_ref, "id = 1").version_ref
+    version_ref = add_columns(version_ref, {"w": "id * 2"})
+    version_ref = drop_columns(version_ref, ["w"])
+    version_ref = compact(version_ref)
+    assert notes(version_ref) == (TABLE, {"v": COLUMN})
+    home = fork(version_ref, "dev/x")
+    assert notes(VersionRef(home=home, version=home.head_version())) == (TABLE, {"v": COLUMN})
 
 
 def test_a_column_takes_its_notes_along_to_another_name_and_type(place: Place) -> None:
-    pin = noted(new_table(place, [1, 2]))
-    pin = alter_columns(pin, [ColumnChange(path="v", name="x", type=pa.float32())])
-    assert notes(pin) == (TABLE, {"x": COLUMN})
-    assert pin.schema.field("x").type == pa.float32()
-    assert [row["x"] for row in contents(pin)] == [0.0, 0.0]
+    version_ref = noted(new_table(place, [1, 2]))
+    version_ref = alter_columns(version_ref, [ColumnChange(path="v", name="x", type=pa.float32())])
+    assert notes(version_ref) == (TABLE, {"x": COLUMN})
+    assert version_ref.schema.field("x").type == pa.float32()
+    assert [row["x"] for row in contents(version_ref)] == [0.0, 0.0]
 
 
 def test_what_is_noted_of_a_type_stays_with_that_type(place: Place) -> None:
     schema = pa.schema(
         [("id", pa.int64()), pa.field("b", pa.string(), metadata={"lance-encoding:compression": "zstd"})]
     )
-    pin = create_empty(Home.at(place / "t.lance", place.storage_options), schema)
-    pin = alter_columns(annotate(pin, {}, columns={"b": {"k": "v"}}), [ColumnChange(path="b", type=pa.large_string())])
-    assert notes(pin)[1] == {"b": {b"k": b"v"}}
+    version_ref = create_empty(Home.at(place / "t.lance", place.storage_options), schema)
+    version_ref = alter_columns(
+        annotate(version_ref, {}, columns={"b": {"k": "v"}}), [ColumnChange(path="b", type=pa.large_string())]
+    )
+    assert notes(version_ref)[1] == {"b": {b"k": b"v"}}
 
 
 def test_an_overwrite_loses_notes_and_ours_can_be_kept(place: Place) -> None:

@@ -5,38 +5,40 @@ import pytest
 
 from anabranch.errors import InvalidExpressionError, InvalidInputError, SchemaMismatchError
 from anabranch.format.home import Home
-from anabranch.format.staging import IndexKind, Pin, RowsChanged, append, create_empty, delete, index, update
+from anabranch.format.staging import IndexKind, RowsChanged, VersionRef, append, create_empty, delete, index, update
 from tests.conftest import Place
 from tests.format.staging.tables import contents, ids, new_table, raw, row_ids, rows
 
 
 @pytest.mark.s3
 def test_delete_takes_rows_from_every_fragment_and_keeps_the_row_ids_of_the_rest(place: Place) -> None:
-    pin = new_table(place, [1, 2, 3], [4, 5], [6])
-    result = delete(pin, "id IN (2, 4, 5)")
+    version_ref = new_table(place, [1, 2, 3], [4, 5], [6])
+    result = delete(version_ref, "id IN (2, 4, 5)")
     assert result.deleted == 3
-    assert ids(result.pin) == [1, 3, 6]
-    assert row_ids(result.pin) == {key: row_id for key, row_id in row_ids(pin).items() if key in {1, 3, 6}}
-    assert ids(pin) == [1, 2, 3, 4, 5, 6]
-    assert raw(pin).count_rows() == 0
+    assert ids(result.version_ref) == [1, 3, 6]
+    assert row_ids(result.version_ref) == {
+        key: row_id for key, row_id in row_ids(version_ref).items() if key in {1, 3, 6}
+    }
+    assert ids(version_ref) == [1, 2, 3, 4, 5, 6]
+    assert raw(version_ref).count_rows() == 0
 
 
 def test_deletes_add_up(place: Place) -> None:
-    pin = new_table(place, range(10))
+    version_ref = new_table(place, range(10))
     for key in (3, 7, 0):
-        pin = delete(pin, f"id = {key}").pin
-    assert ids(pin) == [1, 2, 4, 5, 6, 8, 9]
-    assert ids(delete(pin, "true").pin) == []
+        version_ref = delete(version_ref, f"id = {key}").version_ref
+    assert ids(version_ref) == [1, 2, 4, 5, 6, 8, 9]
+    assert ids(delete(version_ref, "true").version_ref) == []
 
 
-def test_deleting_nothing_returns_the_pin(place: Place) -> None:
-    pin = new_table(place, [1])
-    assert delete(pin, "id = 9") == RowsChanged(pin=pin)
+def test_deleting_nothing_returns_the_same_version(place: Place) -> None:
+    version_ref = new_table(place, [1])
+    assert delete(version_ref, "id = 9") == RowsChanged(version_ref=version_ref)
     empty = new_table_elsewhere(place)
-    assert delete(empty, "true") == RowsChanged(pin=empty)
+    assert delete(empty, "true") == RowsChanged(version_ref=empty)
 
 
-def new_table_elsewhere(place: Place) -> Pin:
+def new_table_elsewhere(place: Place) -> VersionRef:
     return create_empty(Home.at(place / "empty.lance", place.storage_options), pa.schema([("id", pa.int64())]))
 
 
@@ -58,61 +60,61 @@ def new_table_elsewhere(place: Place) -> Pin:
     ],
 )
 def test_bad_predicates_are_refused_and_quoted(place: Place, predicate: str) -> None:
-    pin = new_table(place, [1, 2])
+    version_ref = new_table(place, [1, 2])
     with pytest.raises(InvalidExpressionError) as from_delete:
-        delete(pin, predicate)
+        delete(version_ref, predicate)
     with pytest.raises(InvalidExpressionError) as from_update:
-        update(pin, {"v": "1.0"}, where=predicate)
+        update(version_ref, {"v": "1.0"}, where=predicate)
     assert repr(predicate) in from_delete.value.problem
     assert repr(predicate) in from_update.value.problem
 
 
 def test_predicate_may_end_with_a_comment(place: Place) -> None:
-    assert ids(delete(new_table(place, [1, 2]), "id = 1 -- the first").pin) == [2]
+    assert ids(delete(new_table(place, [1, 2]), "id = 1 -- the first").version_ref) == [2]
 
 
 @pytest.mark.s3
 def test_update_computes_from_old_values_and_keeps_row_ids(place: Place) -> None:
-    pin = append(new_table(place, [1, 2], [3, 4]), rows([5], v=None))
-    result = update(pin, {"v": "v + id", "s": "concat(s, '!')"}, where="id > 1")
+    version_ref = append(new_table(place, [1, 2], [3, 4]), rows([5], v=None))
+    result = update(version_ref, {"v": "v + id", "s": "concat(s, '!')"}, where="id > 1")
     assert result.updated == 4
-    found = contents(result.pin)
+    found = contents(result.version_ref)
     assert [row["v"] for row in found] == [0.0, 2.0, 3.0, 4.0, None]
     assert [row["s"] for row in found] == ["s1", "s2!", "s3!", "s4!", "s5!"]
-    assert [row["st"] for row in found] == [row["st"] for row in contents(pin)]
-    assert row_ids(result.pin) == row_ids(pin)
-    assert [row["v"] for row in contents(pin)] == [0.0, 0.0, 0.0, 0.0, None]
+    assert [row["st"] for row in found] == [row["st"] for row in contents(version_ref)]
+    assert row_ids(result.version_ref) == row_ids(version_ref)
+    assert [row["v"] for row in contents(version_ref)] == [0.0, 0.0, 0.0, 0.0, None]
 
 
 def test_update_without_a_condition_touches_every_row(place: Place) -> None:
-    pin = new_table(place, [1, 2], [3])
-    result = update(pin, {"v": "7"})
-    assert {row["v"] for row in contents(result.pin)} == {7.0}
-    assert row_ids(result.pin) == row_ids(pin)
-    fresh = append(result.pin, rows([4]))
+    version_ref = new_table(place, [1, 2], [3])
+    result = update(version_ref, {"v": "7"})
+    assert {row["v"] for row in contents(result.version_ref)} == {7.0}
+    assert row_ids(result.version_ref) == row_ids(version_ref)
+    fresh = append(result.version_ref, rows([4]))
     assert len(set(row_ids(fresh).values())) == 4
 
 
 def test_update_keeps_rows_apart_that_look_the_same(place: Place) -> None:
     schema = pa.schema([("a", pa.int64()), ("b", pa.string())])
-    pin = create_empty(Home.at(place / "keyless.lance", place.storage_options), schema)
-    pin = append(pin, pa.table({"a": [1, 1, None, None], "b": ["x", "x", None, "y"]}))
-    result = update(pin, {"a": "coalesce(a, 0) + 1"})
+    version_ref = create_empty(Home.at(place / "keyless.lance", place.storage_options), schema)
+    version_ref = append(version_ref, pa.table({"a": [1, 1, None, None], "b": ["x", "x", None, "y"]}))
+    result = update(version_ref, {"a": "coalesce(a, 0) + 1"})
     assert result.updated == 4
-    assert sorted(result.pin.open().to_table().column("a").to_pylist()) == [1, 1, 2, 2]
+    assert sorted(result.version_ref.open().to_table().column("a").to_pylist()) == [1, 1, 2, 2]
 
 
 def test_update_computes_numbers_into_narrower_columns_if_they_fit(place: Place) -> None:
     schema = pa.schema([("id", pa.int64()), ("small", pa.int8()), ("single", pa.float32())])
-    pin = create_empty(Home.at(place / "narrow.lance", place.storage_options), schema)
-    pin = append(
-        pin, pa.table({"id": [1], "small": pa.array([100], pa.int8()), "single": pa.array([1.5], pa.float32())})
+    version_ref = create_empty(Home.at(place / "narrow.lance", place.storage_options), schema)
+    version_ref = append(
+        version_ref, pa.table({"id": [1], "small": pa.array([100], pa.int8()), "single": pa.array([1.5], pa.float32())})
     )
-    assert contents(update(pin, {"small": "small + 27", "single": "single * 2"}).pin) == [
+    assert contents(update(version_ref, {"small": "small + 27", "single": "single * 2"}).version_ref) == [
         {"id": 1, "small": 127, "single": 3.0}
     ]
     with pytest.raises((SchemaMismatchError, InvalidExpressionError), match="small"):
-        update(pin, {"small": "cast(small as int) * 2"})
+        update(version_ref, {"small": "cast(small as int) * 2"})
 
 
 @pytest.mark.parametrize(
@@ -130,31 +132,31 @@ def test_update_computes_numbers_into_narrower_columns_if_they_fit(place: Place)
 def test_bad_updates_are_refused(
     place: Place, assignments: dict[str, str], error: type[Exception], message: str
 ) -> None:
-    pin = new_table(place, [1, 2])
+    version_ref = new_table(place, [1, 2])
     with pytest.raises(error, match=message):
-        update(pin, assignments)
+        update(version_ref, assignments)
 
 
-def test_update_of_no_rows_returns_the_pin(place: Place) -> None:
-    pin = new_table(place, [1])
-    assert update(pin, {"v": "1.0"}, where="id = 9") == RowsChanged(pin=pin)
+def test_update_of_no_rows_returns_the_same_version(place: Place) -> None:
+    version_ref = new_table(place, [1])
+    assert update(version_ref, {"v": "1.0"}, where="id = 9") == RowsChanged(version_ref=version_ref)
 
 
 def test_indices_answer_right_after_rows_moved(place: Place) -> None:
-    pin = index(index(new_table(place, range(50)), "id", IndexKind.BTREE), "v", IndexKind.BTREE)
-    pin = append(pin, rows([50, 51], v=5.0))
-    pin = update(pin, {"v": "9.0"}, where="id IN (3, 50)").pin
-    pin = update(pin, {"id": "id + 1000"}, where="id = 4").pin
-    pin = delete(pin, "id = 6").pin
-    assert ids(pin, "v = 9.0") == [3, 50]
-    assert ids(pin, "v = 5.0") == [51]
-    assert ids(pin, "id IN (3, 4, 5, 6, 50, 1004)") == [3, 5, 50, 1004]
-    assert len(ids(pin, "v = 0.0")) == 48
+    version_ref = index(index(new_table(place, range(50)), "id", IndexKind.BTREE), "v", IndexKind.BTREE)
+    version_ref = append(version_ref, rows([50, 51], v=5.0))
+    version_ref = update(version_ref, {"v": "9.0"}, where="id IN (3, 50)").version_ref
+    version_ref = update(version_ref, {"id": "id + 1000"}, where="id = 4").version_ref
+    version_ref = delete(version_ref, "id = 6").version_ref
+    assert ids(version_ref, "v = 9.0") == [3, 50]
+    assert ids(version_ref, "v = 5.0") == [51]
+    assert ids(version_ref, "id IN (3, 4, 5, 6, 50, 1004)") == [3, 5, 50, 1004]
+    assert len(ids(version_ref, "v = 0.0")) == 48
 
 
 def test_odd_column_names_survive_an_update(place: Place) -> None:
     schema = pa.schema([("Id", pa.int64()), ("we ird", pa.string()), ("ü", pa.int64()), ('q"t', pa.int64())])
-    pin = create_empty(Home.at(place / "odd.lance", place.storage_options), schema)
-    pin = append(pin, pa.table({"Id": [1], "we ird": ["x"], "ü": [2], 'q"t': [3]}))
-    updated = update(pin, {"ü": '`ü` + `q"t`'}, where="`we ird` = 'x'").pin
+    version_ref = create_empty(Home.at(place / "odd.lance", place.storage_options), schema)
+    version_ref = append(version_ref, pa.table({"Id": [1], "we ird": ["x"], "ü": [2], 'q"t': [3]}))
+    updated = update(version_ref, {"ü": '`ü` + `q"t`'}, where="`we ird` = 'x'").version_ref
     assert updated.open().to_table().to_pylist() == [{"Id": 1, "we ird": "x", "ü": 5, 'q"t': 3}]

@@ -14,7 +14,7 @@ from anabranch.format.settled_manifest import inline_transaction
 from anabranch.format.staging import (
     ColumnChange,
     IndexKind,
-    Pin,
+    VersionRef,
     alter_columns,
     append,
     compact,
@@ -39,22 +39,26 @@ NATIVE: dict[str, Callable[[Any], object]] = {
         table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(rows([3, 101], v=9.0))
     ),
 }
-OURS: dict[str, Callable[[Pin], Pin]] = {
-    "append": lambda pin: append(append(pin, rows([50])), rows([51])),
-    "delete": lambda pin: delete(delete(pin, "id = 4").pin, "id = 5").pin,
-    "update": lambda pin: update(append(pin, rows([50])), {"v": "5.0"}, where="id IN (4, 50)").pin,
-    "upsert": lambda pin: upsert(append(pin, rows([50])), rows([6, 51], v=5.0), ["id"]).pin,
-    "delete all of a fragment": lambda pin: delete(append(pin, rows([50])), "id >= 5 AND id < 10").pin,
-    "compact": lambda pin: compact(append(pin, rows([50]))),
-    "index": lambda pin: index(append(pin, rows([50])), "id", IndexKind.BTREE),
-    "only an index": lambda pin: index(pin, "id", IndexKind.BTREE),
+OURS: dict[str, Callable[[VersionRef], VersionRef]] = {
+    "append": lambda version_ref: append(append(version_ref, rows([50])), rows([51])),
+    "delete": lambda version_ref: delete(delete(version_ref, "id = 4").version_ref, "id = 5").version_ref,
+    "update": lambda version_ref: (
+        update(append(version_ref, rows([50])), {"v": "5.0"}, where="id IN (4, 50)").version_ref
+    ),
+    "upsert": lambda version_ref: upsert(append(version_ref, rows([50])), rows([6, 51], v=5.0), ["id"]).version_ref,
+    "delete all of a fragment": lambda version_ref: (
+        delete(append(version_ref, rows([50])), "id >= 5 AND id < 10").version_ref
+    ),
+    "compact": lambda version_ref: compact(append(version_ref, rows([50]))),
+    "index": lambda version_ref: index(append(version_ref, rows([50])), "id", IndexKind.BTREE),
+    "only an index": lambda version_ref: index(version_ref, "id", IndexKind.BTREE),
 }
 
 
-def settled_table(place: Place) -> Pin:
-    pin = new_table(place, range(5), range(5, 10))
-    settle(pin.home, pin.version, expected_head=1)
-    return pin
+def settled_table(place: Place) -> VersionRef:
+    version_ref = new_table(place, range(5), range(5, 10))
+    settle(version_ref.home, version_ref.version, expected_head=1)
+    return version_ref
 
 
 def values(table: lance.LanceDataset) -> dict[int, float]:
@@ -67,17 +71,17 @@ def values(table: lance.LanceDataset) -> dict[int, float]:
 @pytest.mark.parametrize("native", sorted(NATIVE))
 @pytest.mark.parametrize("ours", sorted(OURS))
 def test_native_writer_with_an_older_version_rebases_over_a_settled_chain(place: Place, ours: str, native: str) -> None:
-    pin = settled_table(place)
-    beside = lance.dataset(pin.home.uri, storage_options=pin.home.lance_options())
-    staged = OURS[ours](pin)
+    version_ref = settled_table(place)
+    beside = lance.dataset(version_ref.home.uri, storage_options=version_ref.home.lance_options())
+    staged = OURS[ours](version_ref)
     expected = values(staged.open())
-    settle(pin.home, staged.version, expected_head=2)
+    settle(version_ref.home, staged.version, expected_head=2)
     NATIVE[native](beside)  # It still has version 2.
     changed = {"append": {100: 0.0}, "update": {2: 9.0, 8: 9.0}, "merge_insert": {3: 9.0, 101: 9.0}}.get(native, {})
     gone = {1, 7} if native == "delete" else set()
     if native == "update":
         changed = {key: value for key, value in changed.items() if key in expected}
-    seen: Any = raw(pin)
+    seen: Any = raw(version_ref)
     seen.validate()
     assert seen.version == 4
     assert values(seen) == {key: value for key, value in {**expected, **changed}.items() if key not in gone}
@@ -85,35 +89,35 @@ def test_native_writer_with_an_older_version_rebases_over_a_settled_chain(place:
 
 
 def test_native_writer_finds_rows_by_an_index_that_was_settled(place: Place) -> None:
-    pin = settled_table(place)
-    staged = index(append(pin, rows([50])), "id", IndexKind.BTREE)
-    settle(pin.home, staged.version, expected_head=2)
-    seen: Any = raw(pin)
+    version_ref = settled_table(place)
+    staged = index(append(version_ref, rows([50])), "id", IndexKind.BTREE)
+    settle(version_ref.home, staged.version, expected_head=2)
+    seen: Any = raw(version_ref)
     assert [found.name for found in seen.describe_indices()] == ["id_idx"]
     seen.insert(rows([60]))
-    assert raw(pin).to_table(filter="id IN (50, 60)").column("id").to_pylist() == [50, 60]
-    assert settle(pin.home, append(staged, rows([51])).version, expected_head=4).version == 5
+    assert raw(version_ref).to_table(filter="id IN (50, 60)").column("id").to_pylist() == [50, 60]
+    assert settle(version_ref.home, append(staged, rows([51])).version, expected_head=4).version == 5
 
 
 def test_change_of_columns_conflicts_with_a_native_writer_instead_of_corrupting(place: Place) -> None:
-    pin = settled_table(place)
-    beside: Any = raw(pin)
-    staged = alter_columns(pin, [ColumnChange(path="v", name="w")])
-    assert prepare_settle(pin.home, staged.version, expected_head=2).is_restore
-    settle(pin.home, staged.version, expected_head=2)
+    version_ref = settled_table(place)
+    beside: Any = raw(version_ref)
+    staged = alter_columns(version_ref, [ColumnChange(path="v", name="w")])
+    assert prepare_settle(version_ref.home, staged.version, expected_head=2).is_restore
+    settle(version_ref.home, staged.version, expected_head=2)
     with pytest.raises(OSError, match="Restore"):
         beside.insert(rows([60]))
-    assert raw(pin).schema.names == ["id", "w", "s", "st"]
+    assert raw(version_ref).schema.names == ["id", "w", "s", "st"]
 
 
 def test_return_to_an_older_version_conflicts_with_a_native_writer(place: Place) -> None:
-    pin = settled_table(place)
-    settle(pin.home, append(pin, rows([50])).version, expected_head=2)
-    assert prepare_settle(pin.home, pin.version, expected_head=3).is_restore
-    settle(pin.home, pin.version, expected_head=3)
-    assert sorted(values(raw(pin))) == list(range(10))
-    later = append(pin, rows([60]))
-    assert not prepare_settle(pin.home, later.version, expected_head=4).is_restore
+    version_ref = settled_table(place)
+    settle(version_ref.home, append(version_ref, rows([50])).version, expected_head=2)
+    assert prepare_settle(version_ref.home, version_ref.version, expected_head=3).is_restore
+    settle(version_ref.home, version_ref.version, expected_head=3)
+    assert sorted(values(raw(version_ref))) == list(range(10))
+    later = append(version_ref, rows([60]))
+    assert not prepare_settle(version_ref.home, later.version, expected_head=4).is_restore
 
 
 # Row versions
@@ -125,21 +129,21 @@ def row_versions(table: lance.LanceDataset) -> dict[int, tuple[int, int]]:
 
 
 def test_row_versions_of_plain_readers_are_ordinary_numbers(place: Place) -> None:
-    pin = new_table(place, [1, 2, 3], [4, 5])
-    settle(pin.home, pin.version, expected_head=1)
-    assert row_versions(raw(pin)) == dict.fromkeys(range(1, 6), (2, 2))
-    pin = upsert(append(pin, rows([6])), rows([2, 7], v=5.0), ["id"]).pin
-    settle(pin.home, pin.version, expected_head=2)
+    version_ref = new_table(place, [1, 2, 3], [4, 5])
+    settle(version_ref.home, version_ref.version, expected_head=1)
+    assert row_versions(raw(version_ref)) == dict.fromkeys(range(1, 6), (2, 2))
+    version_ref = upsert(append(version_ref, rows([6])), rows([2, 7], v=5.0), ["id"]).version_ref
+    settle(version_ref.home, version_ref.version, expected_head=2)
     expected = {**dict.fromkeys(range(1, 6), (2, 2)), 2: (2, 3), 6: (3, 3), 7: (3, 3)}
-    assert row_versions(raw(pin)) == expected
-    pin = update(delete(pin, "id = 1").pin, {"v": "v + 1"}, where="id IN (2, 4, 7)").pin
-    settle(pin.home, pin.version, expected_head=3)
+    assert row_versions(raw(version_ref)) == expected
+    version_ref = update(delete(version_ref, "id = 1").version_ref, {"v": "v + 1"}, where="id IN (2, 4, 7)").version_ref
+    settle(version_ref.home, version_ref.version, expected_head=3)
     del expected[1]
     expected |= {2: (2, 4), 4: (2, 4), 7: (3, 4)}
-    assert row_versions(raw(pin)) == expected
-    pin = compact(pin)
-    settle(pin.home, pin.version, expected_head=4)
-    assert row_versions(raw(pin)) == expected
+    assert row_versions(raw(version_ref)) == expected
+    version_ref = compact(version_ref)
+    settle(version_ref.home, version_ref.version, expected_head=4)
+    assert row_versions(raw(version_ref)) == expected
 
 
 def test_row_versions_agree_with_those_that_lance_writes_itself(place: Place) -> None:
@@ -151,53 +155,53 @@ def test_row_versions_agree_with_those_that_lance_writes_itself(place: Place) ->
     table.update({"v": "1.0"}, where="id IN (3, 4)")
     table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(rows([4, 20], v=2.0))
     table.delete("id = 0")
-    pin = ours
+    version_ref = ours
     for head, step in enumerate(
         (
-            lambda at: update(at, {"v": "1.0"}, where="id IN (3, 4)").pin,
-            lambda at: upsert(at, rows([4, 20], v=2.0), ["id"]).pin,
-            lambda at: delete(at, "id = 0").pin,
+            lambda at: update(at, {"v": "1.0"}, where="id IN (3, 4)").version_ref,
+            lambda at: upsert(at, rows([4, 20], v=2.0), ["id"]).version_ref,
+            lambda at: delete(at, "id = 0").version_ref,
         ),
         start=2,
     ):
-        pin = step(pin)  # type: ignore[no-untyped-call]
-        settle(pin.home, pin.version, expected_head=head)
-    assert row_versions(raw(pin)) == row_versions(native.open())
+        version_ref = step(version_ref)  # type: ignore[no-untyped-call]
+        settle(version_ref.home, version_ref.version, expected_head=head)
+    assert row_versions(raw(version_ref)) == row_versions(native.open())
 
 
 def test_row_versions_on_a_fork_of_a_settled_version_are_those_of_its_source(place: Place) -> None:
-    pin = settled_table(place)
-    pin = update(append(pin, rows([50])), {"v": "1.0"}, where="id IN (3, 50)").pin
-    settle(pin.home, pin.version, expected_head=2)
-    home = fork(pin, "dev/1")
-    assert row_versions(home.open()) == row_versions(raw(pin))
-    at = append(append(Pin(home=home, version=home.head_version()), rows([60])), rows([61]))
+    version_ref = settled_table(place)
+    version_ref = update(append(version_ref, rows([50])), {"v": "1.0"}, where="id IN (3, 50)").version_ref
+    settle(version_ref.home, version_ref.version, expected_head=2)
+    home = fork(version_ref, "dev/1")
+    assert row_versions(home.open()) == row_versions(raw(version_ref))
+    at = append(append(VersionRef(home=home, version=home.head_version()), rows([60])), rows([61]))
     settle(home, at.version, expected_head=home.head_version())
-    assert row_versions(home.open()) == {**row_versions(raw(pin)), 60: (4, 4), 61: (4, 4)}
+    assert row_versions(home.open()) == {**row_versions(raw(version_ref)), 60: (4, 4), 61: (4, 4)}
 
 
 # Files
 
 
 def test_prepared_settle_names_the_files_that_are_new(place: Place) -> None:
-    pin = settled_table(place)
-    staged = index(delete(append(pin, rows([50])), "id = 1").pin, "id", IndexKind.BTREE)
-    prepared = prepare_settle(pin.home, staged.version, expected_head=2)
+    version_ref = settled_table(place)
+    staged = index(delete(append(version_ref, rows([50])), "id = 1").version_ref, "id", IndexKind.BTREE)
+    prepared = prepare_settle(version_ref.home, staged.version, expected_head=2)
     assert (prepared.number, prepared.path) == (3, manifest_path(3))
-    store = open_store(pin.home.root, place.storage_options)
-    names = [uri.removeprefix(f"{pin.home.root}/") for uri in prepared.list_new_files()]
+    store = open_store(version_ref.home.root, place.storage_options)
+    names = [uri.removeprefix(f"{version_ref.home.root}/") for uri in prepared.list_new_files()]
     for name in names:
         store.head(name)
     kinds = sorted(name.partition("/")[0] for name in names)
     assert kinds == ["_deletions", "_indices", "_indices", "_versions", "data"]
     assert manifest_path(staged.version) in names
-    assert prepare_settle(pin.home, pin.version, expected_head=2).is_settled
+    assert prepare_settle(version_ref.home, version_ref.version, expected_head=2).is_settled
 
 
 def test_files_of_a_fork_that_its_source_holds_are_not_new(place: Place) -> None:
-    pin = settled_table(place)
-    home = fork(pin, "dev/1")
-    at = delete(Pin(home=home, version=home.head_version()), "id = 1").pin
+    version_ref = settled_table(place)
+    home = fork(version_ref, "dev/1")
+    at = delete(VersionRef(home=home, version=home.head_version()), "id = 1").version_ref
     prepared = prepare_settle(home, at.version, expected_head=home.head_version())
     assert prepared.path == f"tree/dev/1/{manifest_path(prepared.number)}"
     assert sorted(uri.removeprefix(f"{home.uri}/").partition("/")[0] for uri in prepared.list_new_files()) == [
@@ -220,30 +224,30 @@ def transaction_of(home: Home, version: int) -> dict[int, Any]:
 
 
 def test_field_numbers_of_an_update_are_those_of_lance(place: Place) -> None:
-    pin = settled_table(place)
-    native: Any = raw(pin)
+    version_ref = settled_table(place)
+    native: Any = raw(version_ref)
     native.update({"v": "1.0"}, where="id = 1 OR id >= 5")  # One fragment updated, one removed, new ones.
-    written = transaction_of(pin.home, 3)
+    written = transaction_of(version_ref.home, 3)
     assert (written[1], len(written[2])) == (2, 36)
     update_of_lance = fields_of(written[108])
     assert fields_of(update_of_lance[2]).get(1, 0) == 0  # updated_fragments: fragment 0
     assert update_of_lance[1] in (1, b"\x01")  # removed_fragment_ids: fragment 1
     assert fields_of(update_of_lance[3])[4] == 6  # new_fragments: physical_rows
     change = lance.Transaction(3, lance.LanceOperation.Restore(2), transaction_properties={"one": "1"})
-    lance.LanceDataset.commit(raw(pin), change)
-    written = transaction_of(pin.home, 4)
+    lance.LanceDataset.commit(raw(version_ref), change)
+    written = transaction_of(version_ref.home, 4)
     assert fields_of(written[106]) == {1: 2}
     assert fields_of(written[4]) == {1: b"one", 2: b"1"}
-    native = raw(pin)
+    native = raw(version_ref)
     native.create_scalar_index("id", "BTREE")
-    assert fields_of(transaction_of(pin.home, 5)[103]).keys() == {1}
+    assert fields_of(transaction_of(version_ref.home, 5)[103]).keys() == {1}
 
 
 def test_lance_reads_the_transaction_of_a_settled_version(place: Place) -> None:
-    pin = settled_table(place)
-    staged = delete(append(pin, rows([50])), "id = 1 OR id >= 5 AND id < 10").pin
-    settle(pin.home, staged.version, expected_head=2, stamp={"commit": "c1"})
-    found: Any = raw(pin).read_transaction(3)
+    version_ref = settled_table(place)
+    staged = delete(append(version_ref, rows([50])), "id = 1 OR id >= 5 AND id < 10").version_ref
+    settle(version_ref.home, staged.version, expected_head=2, stamp={"commit": "c1"})
+    found: Any = raw(version_ref).read_transaction(3)
     assert found.read_version == 2
     assert found.transaction_properties == {"anabranch.settle": str(staged.version), "commit": "c1"}
     assert [fragment.id for fragment in found.operation.updated_fragments] == [0]
@@ -255,19 +259,19 @@ def test_dictionary_columns_survive_settling(place: Place) -> None:
     home = Home.at(place / "d.lance", place.storage_options)
     data = pa.table({"id": [1, 2], "d": pa.array(["x", "y"]).dictionary_encode()})
     lance.write_dataset(data, home.uri, enable_stable_row_ids=True, storage_options=home.lance_options())
-    pin = append(Pin(home=home, version=1), data)
-    settle(home, pin.version, expected_head=1)
-    assert raw(pin).to_table().column("d").to_pylist() == ["x", "y", "x", "y"]
+    version_ref = append(VersionRef(home=home, version=1), data)
+    settle(home, version_ref.version, expected_head=1)
+    assert raw(version_ref).to_table().column("d").to_pylist() == ["x", "y", "x", "y"]
 
 
 # Descent
 
 
 def test_native_version_on_a_settled_one_descends_from_the_staged_version(place: Place) -> None:
-    pin = settled_table(place)
-    later = append(append(pin, rows([50])), rows([51]))
-    settle(pin.home, later.version, expected_head=2)
-    native: Any = raw(pin)
+    version_ref = settled_table(place)
+    later = append(append(version_ref, rows([50])), rows([51]))
+    settle(version_ref.home, later.version, expected_head=2)
+    native: Any = raw(version_ref)
     native.delete("id = 1")
-    assert descends_from(Pin(home=pin.home, version=4), later)
-    assert descends_from(Pin(home=pin.home, version=4), pin)
+    assert descends_from(VersionRef(home=version_ref.home, version=4), later)
+    assert descends_from(VersionRef(home=version_ref.home, version=4), version_ref)

@@ -11,7 +11,7 @@ from anabranch.errors import ExternalWriteError, VersionNotFoundError
 from anabranch.format.home import Home
 from anabranch.format.staging import (
     IndexKind,
-    Pin,
+    VersionRef,
     append,
     delete,
     foreign_versions,
@@ -35,95 +35,99 @@ def stranger_appends(home: Home, *keys: int) -> int:
 
 @pytest.mark.s3
 def test_settled_version_is_what_raw_readers_see(place: Place) -> None:
-    pin = new_table(place, [1, 2])
-    settled = settle(pin.home, pin.version, expected_head=1, stamp={"commit": "c1"})
+    version_ref = new_table(place, [1, 2])
+    settled = settle(version_ref.home, version_ref.version, expected_head=1, stamp={"commit": "c1"})
     assert (settled.version, settled.between) == (2, ())
-    assert raw(pin).version == 2
-    assert raw(pin).count_rows() == 2
-    assert is_our_restore(pin.home, 2)
-    assert foreign_versions(pin.home, since=1) == ()
-    made = raw(pin).read_transaction(2)
+    assert raw(version_ref).version == 2
+    assert raw(version_ref).count_rows() == 2
+    assert is_our_restore(version_ref.home, 2)
+    assert foreign_versions(version_ref.home, since=1) == ()
+    made = raw(version_ref).read_transaction(2)
     assert made is not None
     assert (made.transaction_properties or {})["commit"] == "c1"
 
 
 def test_chain_goes_on_from_staged_and_from_settled_versions(place: Place) -> None:
-    pin = new_table(place, [1])
-    settle(pin.home, pin.version, expected_head=1)
-    assert ids(append(pin, rows([2]))) == ids(append(Pin(home=pin.home, version=2), rows([2]))) == [1, 2]
+    version_ref = new_table(place, [1])
+    settle(version_ref.home, version_ref.version, expected_head=1)
+    assert (
+        ids(append(version_ref, rows([2])))
+        == ids(append(VersionRef(home=version_ref.home, version=2), rows([2])))
+        == [1, 2]
+    )
 
 
 def test_settling_again_names_our_own_versions_in_between(place: Place) -> None:
-    pin = new_table(place, [1])
-    settle(pin.home, pin.version, expected_head=1)
-    settled = settle(pin.home, append(pin, rows([2])).version, expected_head=1)
+    version_ref = new_table(place, [1])
+    settle(version_ref.home, version_ref.version, expected_head=1)
+    settled = settle(version_ref.home, append(version_ref, rows([2])).version, expected_head=1)
     assert (settled.version, settled.between) == (3, (2,))
 
 
 @pytest.mark.s3
 def test_earlier_stranger_is_kept_and_reported(place: Place) -> None:
-    pin = new_table(place, [1])
-    stranger = stranger_appends(pin.home, 50)
+    version_ref = new_table(place, [1])
+    stranger = stranger_appends(version_ref.home, 50)
     with pytest.raises(ExternalWriteError, match=f"version {stranger}"):
-        settle(pin.home, pin.version, expected_head=1)
-    assert raw(pin).to_table().column("id").to_pylist() == [50]
-    assert foreign_versions(pin.home, since=1) == (stranger,)
-    assert not is_our_restore(pin.home, stranger)
+        settle(version_ref.home, version_ref.version, expected_head=1)
+    assert raw(version_ref).to_table().column("id").to_pylist() == [50]
+    assert foreign_versions(version_ref.home, since=1) == (stranger,)
+    assert not is_our_restore(version_ref.home, stranger)
 
 
 def test_external_write_between_preparation_and_put_is_kept_and_reported(place: Place) -> None:
-    pin = new_table(place, [1])
-    prepared = prepare_settle(pin.home, pin.version, expected_head=1)
-    stranger = stranger_appends(pin.home, 50)
+    version_ref = new_table(place, [1])
+    prepared = prepare_settle(version_ref.home, version_ref.version, expected_head=1)
+    stranger = stranger_appends(version_ref.home, 50)
     with pytest.raises(ExternalWriteError, match=f"version {stranger}"):
         link(prepared)
-    assert (stranger, raw(pin).version) == (prepared.number, prepared.number)
-    assert raw(pin).to_table().column("id").to_pylist() == [50]
-    assert foreign_versions(pin.home, since=1) == (stranger,)
+    assert (stranger, raw(version_ref).version) == (prepared.number, prepared.number)
+    assert raw(version_ref).to_table().column("id").to_pylist() == [50]
+    assert foreign_versions(version_ref.home, since=1) == (stranger,)
 
 
 def test_settle_that_lost_against_another_of_ours_takes_the_next_number(place: Place) -> None:
-    pin = new_table(place, [1])
-    prepared = prepare_settle(pin.home, append(pin, rows([2])).version, expected_head=1)
-    settle(pin.home, pin.version, expected_head=1)
+    version_ref = new_table(place, [1])
+    prepared = prepare_settle(version_ref.home, append(version_ref, rows([2])).version, expected_head=1)
+    settle(version_ref.home, version_ref.version, expected_head=1)
     settled = link(prepared)
     assert settled is not None
     assert (settled.version, settled.between) == (3, (2,))
-    assert raw(pin).to_table().column("id").to_pylist() == [1, 2]
+    assert raw(version_ref).to_table().column("id").to_pylist() == [1, 2]
 
 
 def test_version_that_is_not_published_any_more_is_not_put_on_a_newer_one(place: Place) -> None:
-    pin = new_table(place, [1])
-    prepared = prepare_settle(pin.home, pin.version, expected_head=1)
-    settle(pin.home, append(pin, rows([2])).version, expected_head=1)
+    version_ref = new_table(place, [1])
+    prepared = prepare_settle(version_ref.home, version_ref.version, expected_head=1)
+    settle(version_ref.home, append(version_ref, rows([2])).version, expected_head=1)
     assert link(prepared, is_current=lambda: False) is None
-    assert raw(pin).to_table().column("id").to_pylist() == [1, 2]
+    assert raw(version_ref).to_table().column("id").to_pylist() == [1, 2]
 
 
 def test_version_is_settled_once(place: Place) -> None:
-    pin = new_table(place, [1])
-    assert settle(pin.home, pin.version, expected_head=1).version == 2
-    assert settle(pin.home, pin.version, expected_head=1).version == 2
-    assert raw(pin).version == 2
+    version_ref = new_table(place, [1])
+    assert settle(version_ref.home, version_ref.version, expected_head=1).version == 2
+    assert settle(version_ref.home, version_ref.version, expected_head=1).version == 2
+    assert raw(version_ref).version == 2
 
 
 def test_foreign_rewrites_that_lance_cannot_show_are_foreign(place: Place) -> None:
-    pin = index(new_table(place, range(5), range(5, 10)), "id", IndexKind.BTREE)
-    head = settle(pin.home, pin.version, expected_head=1).version
-    dataset = raw(pin)
+    version_ref = index(new_table(place, range(5), range(5, 10)), "id", IndexKind.BTREE)
+    head = settle(version_ref.home, version_ref.version, expected_head=1).version
+    dataset = raw(version_ref)
     dataset.optimize.compact_files()
     dataset.delete("id = 1")
-    assert foreign_versions(pin.home, since=head) == tuple(range(head + 1, raw(pin).version + 1))
-    assert foreign_versions(pin.home, since=1) == foreign_versions(pin.home, since=head)
+    assert foreign_versions(version_ref.home, since=head) == tuple(range(head + 1, raw(version_ref).version + 1))
+    assert foreign_versions(version_ref.home, since=1) == foreign_versions(version_ref.home, since=head)
 
 
 def test_version_that_was_collected_is_nobodys(place: Place) -> None:
-    pin = new_table(place, [1])
+    version_ref = new_table(place, [1])
     for key in (2, 3):
-        settle(pin.home, append(pin, rows([key])).version, expected_head=1)
-    pin.home.store().delete(f"_versions/{2**64 - 1 - 2:020d}.manifest")
-    assert foreign_versions(pin.home, since=1) == ()
-    assert not is_our_restore(pin.home, 2)
+        settle(version_ref.home, append(version_ref, rows([key])).version, expected_head=1)
+    version_ref.home.store().delete(f"_versions/{2**64 - 1 - 2:020d}.manifest")
+    assert foreign_versions(version_ref.home, since=1) == ()
+    assert not is_our_restore(version_ref.home, 2)
 
 
 def restore_as_earlier_releases_did(home: Home, version: int, **stamp: str) -> int:
@@ -136,73 +140,74 @@ def restore_as_earlier_releases_did(home: Home, version: int, **stamp: str) -> i
 
 
 def test_restores_of_earlier_releases_are_ours(place: Place) -> None:
-    pin = new_table(place, [1])
-    assert restore_as_earlier_releases_did(pin.home, pin.version) == 2
-    assert is_our_restore(pin.home, 2)
-    assert restored_version(pin.home, 2) == pin.version
-    assert foreign_versions(pin.home, since=1) == ()
-    assert settle(pin.home, append(pin, rows([2])).version, expected_head=1).version == 3
+    version_ref = new_table(place, [1])
+    assert restore_as_earlier_releases_did(version_ref.home, version_ref.version) == 2
+    assert is_our_restore(version_ref.home, 2)
+    assert restored_version(version_ref.home, 2) == version_ref.version
+    assert foreign_versions(version_ref.home, since=1) == ()
+    assert settle(version_ref.home, append(version_ref, rows([2])).version, expected_head=1).version == 3
 
 
 def test_external_version_that_an_earlier_release_put_back_is_foreign(place: Place) -> None:
-    pin = new_table(place, [1])
-    stranger_appends(pin.home, 50)
-    restore_as_earlier_releases_did(pin.home, pin.version)
-    restore_as_earlier_releases_did(pin.home, 2, put_back="2")
-    pin.home.store().delete(f"_versions/{2**64 - 1 - 2:020d}.manifest")
-    assert foreign_versions(pin.home, since=1) == (2,)
-    settle_by_force(pin.home, pin.version)
-    assert foreign_versions(pin.home, since=1) == ()
+    version_ref = new_table(place, [1])
+    stranger_appends(version_ref.home, 50)
+    restore_as_earlier_releases_did(version_ref.home, version_ref.version)
+    restore_as_earlier_releases_did(version_ref.home, 2, put_back="2")
+    version_ref.home.store().delete(f"_versions/{2**64 - 1 - 2:020d}.manifest")
+    assert foreign_versions(version_ref.home, since=1) == (2,)
+    settle_by_force(version_ref.home, version_ref.version)
+    assert foreign_versions(version_ref.home, since=1) == ()
 
 
 def test_unstamped_restore_is_foreign(place: Place) -> None:
-    pin = new_table(place, [1])
-    settle(pin.home, pin.version, expected_head=1)
-    dataset: Any = lance.dataset(pin.home.uri, version=1, storage_options=pin.home.lance_options())
+    version_ref = new_table(place, [1])
+    settle(version_ref.home, version_ref.version, expected_head=1)
+    dataset: Any = lance.dataset(version_ref.home.uri, version=1, storage_options=version_ref.home.lance_options())
     dataset.restore()
-    assert foreign_versions(pin.home, since=1) == (3,)
+    assert foreign_versions(version_ref.home, since=1) == (3,)
 
 
 def test_version_that_is_not_there_is_never_restored(place: Place) -> None:
-    pin = new_table(place, [1])
+    version_ref = new_table(place, [1])
     with pytest.raises(VersionNotFoundError):
-        settle(pin.home, (1 << 63) + 5, expected_head=1)
-    assert raw(pin).version == 1
+        settle(version_ref.home, (1 << 63) + 5, expected_head=1)
+    assert raw(version_ref).version == 1
 
 
 def test_any_staged_shape_can_be_settled(place: Place) -> None:
-    pin = overwrite(new_table(place, [1, 2]), pa.table({"other": ["x"]}))
-    settle(pin.home, pin.version, expected_head=1)
-    assert raw(pin).to_table().to_pylist() == [{"other": "x"}]
-    empty = delete(pin, "true").pin
-    settle(pin.home, empty.version, expected_head=2)
-    assert raw(pin).count_rows() == 0
+    version_ref = overwrite(new_table(place, [1, 2]), pa.table({"other": ["x"]}))
+    settle(version_ref.home, version_ref.version, expected_head=1)
+    assert raw(version_ref).to_table().to_pylist() == [{"other": "x"}]
+    empty = delete(version_ref, "true").version_ref
+    settle(version_ref.home, empty.version, expected_head=2)
+    assert raw(version_ref).count_rows() == 0
 
 
 def test_settling_at_the_same_time_leaves_one_of_the_versions_and_no_stranger(place: Place) -> None:
-    pin = new_table(place)
-    staged = [append(pin, rows([key])) for key in range(4)]
+    version_ref = new_table(place)
+    staged = [append(version_ref, rows([key])) for key in range(4)]
     threads = [
-        threading.Thread(target=lambda one=one: settle(pin.home, one.version, expected_head=1)) for one in staged
+        threading.Thread(target=lambda one=one: settle(version_ref.home, one.version, expected_head=1))
+        for one in staged
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert raw(pin).version == 5
-    assert foreign_versions(pin.home, since=1) == ()
-    assert raw(pin).to_table().column("id").to_pylist() in [[0], [1], [2], [3]]
+    assert raw(version_ref).version == 5
+    assert foreign_versions(version_ref.home, since=1) == ()
+    assert raw(version_ref).to_table().column("id").to_pylist() in [[0], [1], [2], [3]]
 
 
 def test_siblings_staged_at_the_same_time_do_not_disturb_each_other(place: Place) -> None:
-    pin = new_table(place, [100])
-    made: dict[int, Pin] = {}
+    version_ref = new_table(place, [100])
+    made: dict[int, VersionRef] = {}
 
     def work(key: int) -> None:
-        at = pin
+        at = version_ref
         for step in range(3):
             at = append(at, rows([key * 10 + step]))
-        made[key] = delete(at, f"id = {key * 10}").pin
+        made[key] = delete(at, f"id = {key * 10}").version_ref
 
     threads = [threading.Thread(target=work, args=(key,)) for key in range(4)]
     for thread in threads:
@@ -210,4 +215,4 @@ def test_siblings_staged_at_the_same_time_do_not_disturb_each_other(place: Place
     for thread in threads:
         thread.join()
     assert {key: ids(one) for key, one in made.items()} == {key: [key * 10 + 1, key * 10 + 2, 100] for key in range(4)}
-    assert raw(pin).count_rows() == 0
+    assert raw(version_ref).count_rows() == 0

@@ -59,7 +59,7 @@ class History:
     def remember(self) -> None:
         """Read every commit that was not read before; those of runs cannot be, from outside."""
         for commit_id in list_commit_ids(self.repo):
-            commit = self.repo._records.commits.get(commit_id).commit
+            commit = self.repo._repo_store.commits.get(commit_id).commit
             if commit_id not in self.rows and not commit.branch.startswith("__") and not self._is_gone(commit_id):
                 self.rows[commit_id] = read_all(self.repo, commit_id)
 
@@ -144,7 +144,7 @@ def _reset(history: History, one: int, other: int) -> None:
 
 
 def _undo(history: History, one: int, _: int) -> None:
-    open_with(history.repo._context).undo(BRANCHES[one % 4])
+    open_with(history.repo._config).undo(BRANCHES[one % 4])
 
 
 def _merge(history: History, one: int, other: int) -> None:

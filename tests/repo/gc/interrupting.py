@@ -31,5 +31,5 @@ class InterruptedStore(_WrappedStore):
 
 
 def interrupted(repo: Repository, is_moment: Callable[[str, str], bool], act: Callable[[], object]) -> Repository:
-    store = InterruptedStore(repo._context.store, is_moment, act)
-    return open_with(replace(repo._context, store=store), branch=repo.branch)
+    store = InterruptedStore(repo._config.store, is_moment, act)
+    return open_with(replace(repo._config, store=store), branch=repo.branch)

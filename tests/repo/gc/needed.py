@@ -22,19 +22,19 @@ Place = tuple[str | None, int]
 
 def list_commit_ids(repo: ab.Repository) -> list[str]:
     """Every commit that some log ever recorded, runs' too."""
-    records = repo._records
+    repo_store = repo._repo_store
     found: set[str] = set()
-    for branch in records.heads.list_all_names():
-        newest = records.heads.find(branch)
+    for branch in repo_store.heads.list_all_names():
+        newest = repo_store.heads.find(branch)
         assert newest is not None
         for number in range(1, newest.number + 1):
-            head = records.heads.get_numbered(branch, number).head
-            found.update(commit.graph_commit_id for commit in records.commits.iter_history(head))
+            head = repo_store.heads.get_numbered(branch, number).head
+            found.update(commit.graph_commit_id for commit in repo_store.commits.iter_history(head))
     return sorted(found)
 
 
 def is_collected(repo: ab.Repository, commit_id: str) -> bool:
-    return repo._records.commits.get(commit_id).collected_at is not None
+    return repo._repo_store.commits.get(commit_id).collected_at is not None
 
 
 def list_readable(repo: ab.Repository) -> list[str]:
@@ -45,8 +45,8 @@ def find_unreachable(repo: ab.Repository) -> dict[str, int]:
     """The files of tables, and their bytes, that no commit which can be read needs; local disk only."""
     entries: dict[str, set[TableEntry]] = {}
     for commit_id in list_readable(repo):
-        record = repo._records.commits.get(commit_id)
-        for entry in repo._records.commits.tables_of(record).values():
+        record = repo._repo_store.commits.get(commit_id)
+        for entry in repo._repo_store.commits.tables_of(record).values():
             entries.setdefault(entry.dataset, set()).add(entry)
     heads = _list_heads(repo)
     found: dict[str, int] = {}
@@ -62,9 +62,9 @@ def find_unreachable(repo: ab.Repository) -> dict[str, int]:
 def _list_heads(repo: ab.Repository) -> dict[str, set[TableEntry]]:
     """The tables that the next commit of some branch or run goes on from, in the same home."""
     found: dict[str, set[TableEntry]] = {}
-    for head in repo._records.heads.list(internal=True):
+    for head in repo._repo_store.heads.list(internal=True):
         branch = str(head.home_branch)
-        for entry in () if head.state.is_deleted else repo._records.commits.tables_of(head.head).values():
+        for entry in () if head.state.is_deleted else repo._repo_store.commits.tables_of(head.head).values():
             if branch == ("main" if entry.home is None else entry.home.rpartition("/")[0]):
                 found.setdefault(entry.dataset, set()).add(entry)
     return found

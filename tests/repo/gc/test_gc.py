@@ -85,12 +85,12 @@ def test_collects_what_keep_last_does_not_name(lake: Repository) -> None:
 @pytest.mark.parametrize(("hours", "kept"), [(0, [3]), (60, [3, 2])])
 def test_keeps_commits_by_their_age(tmp_path: Path, hours: int, kept: list[int]) -> None:
     root = str(tmp_path / "lake")
-    context = RepoConfig(root=root, store=open_store(root), clock=lambda: days_ago(20), clock_tolerance=None)
-    create_repository(context)
-    with open_with(context).transaction() as tx:
+    config = RepoConfig(root=root, store=open_store(root), clock=lambda: days_ago(20), clock_tolerance=None)
+    create_repository(config)
+    with open_with(config).transaction() as tx:
         tx.create_table(ORDERS, SCHEMA)
     for number, days in ((1, 9), (2, 3), (3, 2)):
-        handle = open_with(replace(context, clock=partial(days_ago, days)))
+        handle = open_with(replace(config, clock=partial(days_ago, days)))
         with handle.transaction() as tx:
             tx.overwrite(ORDERS, table(number))
     lake = ab.open(root)
@@ -182,9 +182,9 @@ def test_unpublished_work_goes(lake: Repository) -> None:
     forked.append(CUSTOMERS, table(30))
     assert 30 in forked[CUSTOMERS].to_arrow()["id"].to_pylist()
     forked._close()
-    record = lake._records.commits.get(lake.head_commit_id_for_branch("main"))
-    lost = replace(record, commit=replace(record.commit, graph_commit_id=lake._context.new_id()))
-    lake._records.commits.put(lost, None)
+    record = lake._repo_store.commits.get(lake.head_commit_id_for_branch("main"))
+    lost = replace(record, commit=replace(record.commit, graph_commit_id=lake._config.new_id()))
+    lake._repo_store.commits.put(lost, None)
     assert lake.gc().objects == ()
     pass_time(lake)
     report = collect(lake, keep_last=None)
@@ -280,7 +280,7 @@ def test_young_objects_are_never_touched(lake: Repository) -> None:
 
 @pytest.mark.s3
 def test_everything_goes_that_is_older_than_a_short_grace(lake: Repository) -> None:
-    quick = open_with(replace(lake._context, lease=timedelta(seconds=0.5)))
+    quick = open_with(replace(lake._config, lease=timedelta(seconds=0.5)))
     for number in (4, 5):
         with lake.transaction() as tx:
             tx.overwrite(ORDERS, table(number))
@@ -323,7 +323,7 @@ def test_progress_is_told(lake: Repository) -> None:
 
 
 def test_long_transaction_holds_back_what_is_younger(lake: Repository) -> None:
-    quick = open_with(replace(lake._context, lease=timedelta(minutes=2)))
+    quick = open_with(replace(lake._config, lease=timedelta(minutes=2)))
     tx = quick.transaction()
     tx.append(ORDERS, table(4))
     tx._lease._began -= 3 * 86_400
@@ -358,7 +358,7 @@ def test_table_made_by_work_that_was_silent_for_too_long_is_not_looked_for(lake:
     tx = lake.transaction()
     tx.create_table("s.new", SCHEMA)
     shutil.rmtree(Path(lake.uri, "tables/s"))
-    lake._context.dataset_root("s/new.lance").forget()
+    lake._config.dataset_root("s/new.lance").forget()
     tx._lease._renewed -= 121
     with pytest.raises(BusyError, match="not renewed"):
         tx.commit()
@@ -405,7 +405,7 @@ def test_branch_made_from_a_head_that_was_left_long_ago_is_taken_back(lake: Repo
         another(lake).gc(keep_last=1)
 
     slow = interrupted(lake, collect_meanwhile, leave_and_collect)
-    slow = open_with(replace(slow._context, clock=lambda: next(times, now_in_microseconds() + 61_000_000)))
+    slow = open_with(replace(slow._config, clock=lambda: next(times, now_in_microseconds() + 61_000_000)))
     with pytest.raises(CollectedError):
         slow.branch_create("late")
     assert [branch.name for branch in lake.branch_list()] == ["main"]

@@ -11,7 +11,7 @@ import pytest
 import anabranch as ab
 from anabranch.errors import BusyError, CollectedError
 from anabranch.format import staging
-from anabranch.format.staging import Pin
+from anabranch.format.staging import VersionRef
 from anabranch.repo.leases.lease import active_leases
 from anabranch.repo.log.commits import commit_path
 from anabranch.repo.repository import Repository
@@ -272,10 +272,10 @@ def test_table_made_again_while_its_folder_is_collected_is_put_elsewhere(
     pass_time(doomed.repo)
     overwrite = staging.overwrite
 
-    def collect_first(pin: Pin, data: pa.Table) -> Pin:
+    def collect_first(version_ref: VersionRef, data: pa.Table) -> VersionRef:
         monkeypatch.undo()
-        open_with(doomed.repo._context).gc(keep_last=1)
-        return overwrite(pin, data)
+        open_with(doomed.repo._config).gc(keep_last=1)
+        return overwrite(version_ref, data)
 
     with doomed.repo.transaction() as tx:
         monkeypatch.setattr(staging, "overwrite", collect_first)

@@ -46,7 +46,7 @@ def test_two_write_and_two_read_while_garbage_is_collected(nursery: Program, tmp
     assert_rows(repo, "main", published)
     for commit_id in list_readable(repo):
         # Those inside a run that ended just now are there for the grace, and for nobody to read.
-        if not repo._records.commits.get(commit_id).commit.branch.startswith("__run__"):
+        if not repo._repo_store.commits.get(commit_id).commit.branch.startswith("__run__"):
             read_all(repo, commit_id)
     counts = {
         "rounds": rounds,
@@ -65,7 +65,7 @@ def assert_rows(repo: Repository, branch: str, ids: list[int]) -> None:
 
 def collect_the_rest(repo: Repository) -> None:
     """Collect until nothing is left; what is younger than the grace takes a moment."""
-    grace = safe_grace(repo._context)
+    grace = safe_grace(repo._config)
     for _ in range(1000):
         try:
             report = repo.gc(keep_last=2, grace=grace)

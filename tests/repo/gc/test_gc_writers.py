@@ -45,7 +45,7 @@ def swept(cast: Cast) -> Repository:
     pass_time(lake)
     assert lake.gc(keep_last=2).commits
     assert find_unreachable(lake) == {}
-    return open_with(lake._context)
+    return open_with(lake._config)
 
 
 def change_everything(repo: Repository, branch: str) -> None:
@@ -123,7 +123,7 @@ def test_torn_step_between_two_states_is_reported_and_others_are_swept(lake: Rep
     pass_time(lake)
     lake.gc(keep_last=1)
     torn.write_bytes(torn.read_bytes()[:20])
-    lake._context.home_of(entry(lake, CUSTOMERS)).forget()
+    lake._config.home_of(entry(lake, CUSTOMERS)).forget()
     append(lake, 4)
     append(lake, 5)
     pass_time(lake)
@@ -160,7 +160,7 @@ def test_main_goes_back_to_a_tag_behind_versions_that_went(lake: Repository) -> 
     pass_time(lake)
     report = lake.gc(keep_last=1)
     assert len([found for found in report.objects if "/data/" in found.path and "orders" in found.path]) == 3
-    fresh = open_with(lake._context)
+    fresh = open_with(lake._config)
     forget_settled()
     fresh.reset("main", to="first")
     assert fresh.external_writes == ()

@@ -184,7 +184,7 @@ def test_a_renamed_table_is_known_by_both_names(lake: Repository) -> None:
 def test_missing_files_are_told_and_nothing_of_that_table_would_be_freed(lake: Repository) -> None:
     overwrite(lake, 1)
     pass_time(lake)
-    (file,) = lake._context.home_of(entry(lake)).open(entry(lake).version).get_fragments()[0].data_files()
+    (file,) = lake._config.home_of(entry(lake)).open(entry(lake).version).get_fragments()[0].data_files()
     path = next(Path(lake.uri).rglob(str(file.path)))
     path.unlink()
     report = lake.storage_report(keep_last=1)

@@ -136,4 +136,4 @@ class KeepingMachine(MergingMachine):
 
 
 def _is_collected(repo: Repository, commit_id: str) -> bool:
-    return repo._records.commits.get(commit_id).collected_at is not None
+    return repo._repo_store.commits.get(commit_id).collected_at is not None

@@ -321,7 +321,7 @@ class KillingMachine(RepositoryMachine):
             fresh.settle(key, branch=name)
 
     def _has_changed(self, fresh: Repository) -> bool:
-        newest = {name: fresh._records.heads.find(BranchName(name)) for name in ("main", *BRANCHES)}
+        newest = {name: fresh._repo_store.heads.find(BranchName(name)) for name in ("main", *BRANCHES)}
         lengths = {name: entry.number for name, entry in newest.items() if entry is not None}
         tags = {tag.name: tag.commit_id for tag in fresh.tag_list()}
         known = {name: self.model.id_of(commit) for name, commit in self.model.tags.items()}
@@ -330,4 +330,4 @@ class KillingMachine(RepositoryMachine):
     def _find_collected(self) -> set[ModelCommit]:
         fresh = self._reopened()
         left = [(found, commit) for found, commit in self.model.commits.items() if commit not in self.model.collected]
-        return {commit for found, commit in left if fresh._records.commits.get(found).collected_at is not None}
+        return {commit for found, commit in left if fresh._repo_store.commits.get(found).collected_at is not None}

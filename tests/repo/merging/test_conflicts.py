@@ -106,5 +106,5 @@ def test_a_merge_of_many_batches_puts_every_row_where_it_belongs(repo: ab.Reposi
         table = repo.snapshot()[key]
         found = {row["id"]: (row["part"], row["n"]) for row in table.to_arrow().to_pylist()}
         assert found == expected
-        row_ids = table.pin.open().scanner(columns=[], with_row_id=True).to_table()["_rowid"].to_pylist()
+        row_ids = table.version_ref.open().scanner(columns=[], with_row_id=True).to_table()["_rowid"].to_pylist()
         assert len(set(row_ids)) == len(row_ids) == len(expected)

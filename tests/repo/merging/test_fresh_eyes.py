@@ -94,8 +94,8 @@ def test_a_merge_asks_for_no_more_where_the_target_changed_many_other_tables(lak
     upsert(lake, "dev", 1, v="dev")
 
     def gets() -> int:
-        store = CountingStore(lake._context.store)
-        planned = open_with(replace(lake._context, store=store)).merge("dev", dry_run=True).plan
+        store = CountingStore(lake._config.store)
+        planned = open_with(replace(lake._config, store=store)).merge("dev", dry_run=True).plan
         assert [table.table for table in planned.tables] == [ORDERS]
         return store.counts["get"]
 

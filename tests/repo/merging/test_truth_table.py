@@ -278,7 +278,9 @@ def told(case: Case, conflict: Conflict, by_address: dict[int, int]) -> tuple[An
 
 
 def addresses(repo: ab.Repository, branch: str, case: Case) -> dict[int, int]:
-    scan = repo.snapshot_of(branch)[case.name].pin.open().scanner(columns=["id"], with_row_address=True).to_table()
+    scan = (
+        repo.snapshot_of(branch)[case.name].version_ref.open().scanner(columns=["id"], with_row_address=True).to_table()
+    )
     return dict(zip(scan["_rowaddr"].to_pylist(), scan["id"].to_pylist(), strict=True))
 
 

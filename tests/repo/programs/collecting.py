@@ -27,7 +27,7 @@ IsOver = Callable[[], bool]
 
 def open_quick(uri: str, lease: float) -> Repository:
     """A handle for which work may be silent for a moment only."""
-    return open_with(replace(ab.open(uri)._context, lease=timedelta(seconds=lease)))
+    return open_with(replace(ab.open(uri)._config, lease=timedelta(seconds=lease)))
 
 
 def create(repo: Repository) -> None:
@@ -46,7 +46,7 @@ def collect_over_and_over(uri: str, lease: float, *, rounds: int) -> dict[str, i
     done = objects = 0
     while done < rounds:
         try:
-            report = repo.gc(keep_last=2, grace=safe_grace(repo._context))
+            report = repo.gc(keep_last=2, grace=safe_grace(repo._config))
         except BusyError:
             continue  # this process was suspended for longer than work may be silent
         assert report.damaged == (), report.damaged
@@ -58,7 +58,7 @@ def collect_over_and_over(uri: str, lease: float, *, rounds: int) -> dict[str, i
 def read_over_and_over(uri: str, lease: float, *, is_over: IsOver) -> dict[str, Any]:
     """Read all of every branch; who takes longer than the grace to do so may fail."""
     repo = open_quick(uri, lease)
-    grace = safe_grace(repo._context).total_seconds()
+    grace = safe_grace(repo._config).total_seconds()
     reads, slow, wrong = 0, 0, list[str]()
     while not is_over():
         for name in [branch.name for branch in repo.branch_list()]:
@@ -210,7 +210,7 @@ class Writer:
         return self._finish_if_old(self._transaction, "transaction")
 
     def _finish_if_old(self, long: _Long, name: str) -> str:
-        if time.monotonic() - long.began < 1.5 * safe_grace(self.repo._context).total_seconds():
+        if time.monotonic() - long.began < 1.5 * safe_grace(self.repo._config).total_seconds():
             return f"{name} goes on"
         self._finish(long)
         return f"{name} published"

@@ -59,7 +59,7 @@ class PublishRun:
 
 def open_patiently(uri: str, *, branch: str = "main", storage_options: Mapping[str, str] | None = None) -> Repository:
     """A handle that has seen nothing, for which nobody seems dead before a day is over."""
-    context = ab.open(uri, branch=branch, storage_options=dict(storage_options or {}), actor="ada")._context
+    context = ab.open(uri, branch=branch, storage_options=dict(storage_options or {}), actor="ada")._config
     return open_with(replace(context, lease=LEASE), branch=branch)
 
 

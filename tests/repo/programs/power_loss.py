@@ -45,7 +45,7 @@ class Writer:
 
     def __init__(self, uri: str, name: str, seed: int) -> None:
         # A short lease lets garbage collection delete what is a few seconds old.
-        self.repo = open_with(replace(ab.open(uri)._context, lease=timedelta(seconds=1)))
+        self.repo = open_with(replace(ab.open(uri)._config, lease=timedelta(seconds=1)))
         self.name = name
         self.random = random.Random(seed)
         self.ids = count(seed * 1_000_000)
@@ -117,7 +117,7 @@ class Writer:
         return {"deleted": branch}
 
     def collect(self) -> dict[str, Any]:
-        report = self.repo.gc(keep_last=20, grace=safe_grace(self.repo._context))
+        report = self.repo.gc(keep_last=20, grace=safe_grace(self.repo._config))
         return {"collected": len(report.objects)}
 
     def step(self) -> dict[str, Any] | None:

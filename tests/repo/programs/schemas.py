@@ -47,7 +47,7 @@ def apply(repo: Repository, name: str) -> None:
 def hold_alone(repo: Repository, name: str) -> None:
     """Hold the lock, and make sure that nobody else does."""
     mine = Path(f"{repo.uri}-{name}.held")
-    with holding_schema_lock(repo._records):
+    with holding_schema_lock(repo._repo_store):
         os.close(os.open(mine, os.O_CREAT | os.O_EXCL))
         mine.unlink()
 
@@ -57,7 +57,7 @@ def _apply(uri: str, name: str) -> None:
 
 
 def _hold(uri: str, _: str) -> None:
-    with holding_schema_lock(ab.open(uri)._records):
+    with holding_schema_lock(ab.open(uri)._repo_store):
         pass
 
 

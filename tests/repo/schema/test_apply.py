@@ -107,7 +107,7 @@ def test_many_changes_of_many_tables_are_one_commit(lake: ab.Repository) -> None
         {"number": 2, "item": "b", "price": Decimal(4)},
         {"number": 3, "item": "c", "price": Decimal(6)},
     ]
-    assert [index.covered_rows for index in list_indices(after["in_c_sales.sales"].pin)] == [3, 3]
+    assert [index.covered_rows for index in list_indices(after["in_c_sales.sales"].version_ref)] == [3, 3]
     assert raw(lake, "in_c_sales.sales").schema.names == ["number", "item", "price"]
     # What was there before is still there, as it was.
     assert before[ORDERS].schema.names == ["id", "v"]
@@ -354,22 +354,22 @@ def test_the_key_moves_to_a_new_column_and_the_old_one_goes(lake: ab.Repository)
 def test_an_index_waits_for_rows_and_is_built_then(repo: ab.Repository) -> None:
     schema = desired(indices=[{"column": "v", "type": "BITMAP"}])
     applied(repo, schema)
-    assert list_indices(repo.snapshot()[ORDERS].pin) == []
+    assert list_indices(repo.snapshot()[ORDERS].version_ref) == []
     with repo.transaction() as tx:
         tx.append(ORDERS, table(1, 2))
     assert repo.schema_show().to_dict() == schema
     assert [step.text for step in repo.schema_plan(schema).steps] == ["index on v (BITMAP): built"]
     applied(repo, schema)
-    assert [index.covered_rows for index in list_indices(repo.snapshot()[ORDERS].pin)] == [2]
+    assert [index.covered_rows for index in list_indices(repo.snapshot()[ORDERS].version_ref)] == [2]
     applied(repo, desired())
-    assert list_indices(repo.snapshot()[ORDERS].pin) == []
+    assert list_indices(repo.snapshot()[ORDERS].version_ref) == []
 
 
 def test_a_new_column_in_an_old_place_has_an_index_beside_the_one_that_moved(lake: ab.Repository) -> None:
     applied(lake, desired(indices=["v"]))
     columns = {"id": "int64", "w": {"type": "string", "was": "v"}, "v": {"type": "string", "default": "'x'"}}
     applied(lake, desired(columns=columns, indices=["w", "v"]))
-    built = {index.name: index.columns for index in list_indices(lake.snapshot()[ORDERS].pin)}
+    built = {index.name: index.columns for index in list_indices(lake.snapshot()[ORDERS].version_ref)}
     assert built == {"v_idx": ("w",), "v_idx_2": ("v",)}
 
 
@@ -402,7 +402,9 @@ def test_a_vector_index_is_built_as_it_is_described(repo: ab.Repository) -> None
     with repo.transaction() as tx:
         tx.append(ORDERS, pa.table({"id": range(20), "near": vectors}))
     applied(repo, schema)
-    assert [(info.kind, info.metric) for info in list_indices(repo.snapshot()[ORDERS].pin)] == [("IVF_FLAT", "COSINE")]
+    assert [(info.kind, info.metric) for info in list_indices(repo.snapshot()[ORDERS].version_ref)] == [
+        ("IVF_FLAT", "COSINE")
+    ]
     assert repo.schema_show().to_dict() == schema
     other = deepcopy(schema)
     other["tables"]["in_c_sales"]["orders"]["indices"][0]["num_partitions"] = 1

@@ -82,14 +82,14 @@ def test_an_index_is_built_and_dropped_with_the_rest(lake: ab.Repository) -> Non
         tx.append(ORDERS, table(4))
         tx.index(ORDERS, "id")
         tx.index(ORDERS, "v", type="bitmap", name="letters")
-    found = {info.name: (info.kind, info.covered_rows) for info in list_indices(lake.snapshot()[ORDERS].pin)}
+    found = {info.name: (info.kind, info.covered_rows) for info in list_indices(lake.snapshot()[ORDERS].version_ref)}
     assert found == {"id_idx": ("BTREE", 4), "letters": ("BITMAP", 4)}
     assert {index.name for index in raw(lake).describe_indices()} == {"id_idx", "letters"}
     append(lake, 5)
     assert lake.snapshot()[ORDERS].to_arrow(where="id = 5").num_rows == 1
     with lake.transaction() as tx:
         tx.drop_index(ORDERS, "letters")
-    assert [info.name for info in list_indices(lake.snapshot()[ORDERS].pin)] == ["id_idx"]
+    assert [info.name for info in list_indices(lake.snapshot()[ORDERS].version_ref)] == ["id_idx"]
 
 
 def test_vectors_are_indexed(repo: ab.Repository) -> None:
@@ -98,7 +98,7 @@ def test_vectors_are_indexed(repo: ab.Repository) -> None:
         tx.create_table(ORDERS, pa.schema([("id", pa.int64()), ("near", vectors.type)]))
         tx.append(ORDERS, pa.table({"id": range(16), "near": vectors}))
         tx.index(ORDERS, "near", type="IVF_FLAT", vector=VectorOptions(metric="cosine", num_partitions=1))
-    assert [info.metric for info in list_indices(repo.snapshot()[ORDERS].pin)] == ["COSINE"]
+    assert [info.metric for info in list_indices(repo.snapshot()[ORDERS].version_ref)] == ["COSINE"]
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ class DyingStore(_WrappedStore):
 
 def serve_until(point: str, report: str, socket: str, idle: str) -> None:
     def open_dying(uri: str, **options: Any) -> Repository:
-        context = open_repository(uri, **options)._context
+        context = open_repository(uri, **options)._config
         return open_with(replace(context, store=DyingStore(context.store, point, Path(report))))
 
     serve(socket, open_dying, idle_seconds=int(idle))

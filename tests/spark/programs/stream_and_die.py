@@ -87,7 +87,7 @@ class DyingWriter(DataSourceStreamArrowWriter):
         opened = self._inner._open_repository
 
         def open_dying(*args: Any, **kwargs: Any) -> Repository:
-            context = opened(*args, **kwargs)._context
+            context = opened(*args, **kwargs)._config
             return open_with(replace(context, store=DyingStore(context.store, self._death, batchId)))
 
         self._inner._open_repository = open_dying

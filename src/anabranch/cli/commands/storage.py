@@ -131,10 +131,15 @@ def _tables(report: "RepositoryStorage") -> list[Table]:
 def _branch_tables(report: "RepositoryStorage", branch: str) -> list[Table]:
     rows = tuple((each.table, *_cells(each)) for each in report.tables_of(branch))
     total = ("in all", *_cells(report.holder(branch)))
-    pins = tuple((name, usage_text(usage)) for name, usage in report.pinned_by(branch).items())
+    version_refs = tuple((name, usage_text(usage)) for name, usage in report.pinned_by(branch).items())
     return [
         Table(columns=("table", *_PARTS), rows=(*rows, total)),
-        Table(title="needed by others too", columns=("who", "size"), rows=pins, empty="nobody else needs any of it"),
+        Table(
+            title="needed by others too",
+            columns=("who", "size"),
+            rows=version_refs,
+            empty="nobody else needs any of it",
+        ),
     ]
 
 

@@ -1,7 +1,7 @@
 """Changes staged on a pinned version: whole versions that only those see who know their id.
 
-Every recipe takes a pin and returns another; the pinned version, its siblings and the home's ordinary history stay as
-they are until `settle` makes a version the next ordinary one.
+Every recipe takes a version ref and returns another one. The version, its siblings and the ordinary history of the
+home stay as they are until `settle` makes a version the next ordinary one.
 """
 
 from anabranch.format.staging.appended import find_appended
@@ -50,7 +50,6 @@ from anabranch.format.staging.keys import (
     upsert,
 )
 from anabranch.format.staging.notes import DESCRIPTION, Notes, annotate, keep_notes, notes_of
-from anabranch.format.staging.pin import Pin, create_empty
 from anabranch.format.staging.rows import (
     Addresses,
     RowBatch,
@@ -89,6 +88,7 @@ from anabranch.format.staging.settling import (
     versions_shown_by,
 )
 from anabranch.format.staging.uniqueness import are_surely_unique
+from anabranch.format.staging.version_ref import VersionRef, create_empty
 
 __all__ = [
     "refuse_repeated",
@@ -107,7 +107,7 @@ __all__ = [
     "IndexInfo",
     "IndexKind",
     "Notes",
-    "Pin",
+    "VersionRef",
     "PreparedSettle",
     "RewriteTask",
     "RewrittenFragments",

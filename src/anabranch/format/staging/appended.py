@@ -9,7 +9,7 @@ import lance
 from anabranch.format.home import is_staged
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.staging.fragments import WrittenFragment, fingerprint, has_same_fields
-from anabranch.format.staging.pin import Pin
+from anabranch.format.staging.version_ref import VersionRef
 
 __all__ = ["as_written", "find_appended"]
 
@@ -17,7 +17,7 @@ __all__ = ["as_written", "find_appended"]
 _GIVEN_BY_THE_VERSION = ("row_id_meta", "created_at_version_meta", "last_updated_at_version_meta")
 
 
-def find_appended(before: Pin, after: Pin) -> tuple[WrittenFragment, ...] | None:
+def find_appended(before: VersionRef, after: VersionRef) -> tuple[WrittenFragment, ...] | None:
     """The fragments that appends added since `before`, as they were written; None if more than that was done.
 
     `after` may lie in a fork of the home that `before` is of.
@@ -42,7 +42,7 @@ def find_appended(before: Pin, after: Pin) -> tuple[WrittenFragment, ...] | None
     )
 
 
-def _only_appends(before: Pin, after: Pin, newer: lance.LanceDataset) -> bool:
+def _only_appends(before: VersionRef, after: VersionRef, newer: lance.LanceDataset) -> bool:
     """Whether each step from one version to the other was an append.
 
     The fragments alone do not tell: an upsert of new keys, or an overwrite of nothing, leaves just what an append does.

@@ -15,7 +15,7 @@ from anabranch.format.staging.expressions import computed_types, enclosed, expre
 from anabranch.format.staging.fields import FieldTree, StoredField, check_column_names, new_fields
 from anabranch.format.staging.incoming import cast_computed, require_computable
 from anabranch.format.staging.notes import with_metadata_of
-from anabranch.format.staging.pin import Pin, stage
+from anabranch.format.staging.version_ref import VersionRef, stage
 
 __all__ = ["ColumnChange", "add_columns", "alter_columns", "drop_columns", "find_computable"]
 
@@ -33,12 +33,12 @@ class ColumnChange:
     type: pa.DataType | None = None
 
 
-def add_columns(pin: Pin, columns: Mapping[str, str] | pa.Schema) -> Pin:
+def add_columns(version_ref: VersionRef, columns: Mapping[str, str] | pa.Schema) -> VersionRef:
     """Stage new columns: expressions of the others, computed for every row, or a schema of columns full of nulls.
 
     They are nullable, whatever they are computed from, so that rows can still be added without them.
     """
-    dataset = pin.open()
+    dataset = version_ref.open()
     names = columns.names if isinstance(columns, pa.Schema) else list(columns)
     check_column_names(names)
     check_column_names([*names, *(n for n in dataset.schema.names if n in names)])
@@ -48,35 +48,38 @@ def add_columns(pin: Pin, columns: Mapping[str, str] | pa.Schema) -> Pin:
                 raise SchemaMismatchError(
                     f"column {field.name!r} takes no nulls, and has no values yet", hint="give it an expression"
                 )
-        return _stage_empty(pin, dataset, columns)
+        return _stage_empty(version_ref, dataset, columns)
     planned = computed_types(dataset, columns)
     if not dataset.get_fragments():
-        return _stage_empty(pin, dataset, pa.schema([pa.field(f.name, f.type) for f in planned]))
-    with lance_errors(pin.home.uri, pin.home.storage_options), expression_errors(dataset, *columns.values()):
+        return _stage_empty(version_ref, dataset, pa.schema([pa.field(f.name, f.type) for f in planned]))
+    with (
+        lance_errors(version_ref.home.uri, version_ref.home.storage_options),
+        expression_errors(dataset, *columns.values()),
+    ):
         expressions = {name: enclosed(expression) for name, expression in columns.items()}
         merged = [fragment.merge_columns(expressions) for fragment in dataset.get_fragments()]
     tree = FieldTree.of(merged[-1][1])
     for name in names:
         tree = tree.replaced(replace(_find(tree, name), nullable=True))
-    return _stage_merged(pin, dataset, [metadata for metadata, _ in merged], tree)
+    return _stage_merged(version_ref, dataset, [metadata for metadata, _ in merged], tree)
 
 
-def alter_columns(pin: Pin, changes: Sequence[ColumnChange]) -> Pin:
+def alter_columns(version_ref: VersionRef, changes: Sequence[ColumnChange]) -> VersionRef:
     """Stage other names, types or nullability. Only a new type writes data, and drops the column's indices."""
-    dataset = pin.open()
+    dataset = version_ref.open()
     before = FieldTree.of(dataset.lance_schema)
     targets = [(change, _find(before, change.path)) for change in changes]
     if len({field.id for _, field in targets}) < len(targets):
         raise InvalidInputError("a column is to be changed more than once", hint="say it in one change")
     for change, field in targets:
-        _check_change(pin, dataset, change, field)
+        _check_change(version_ref, dataset, change, field)
     casts = {
         field.name: pa.field(field.name, change.type, nullable=field.nullable)
         for change, field in targets
         if change.type is not None and change.type != dataset.schema.field(field.name).type
     }
     # Lance refuses to rename and to drop while it merges new data files, so casts take a version of their own.
-    widened = _stage_casts(pin, dataset, casts) if casts else pin
+    widened = _stage_casts(version_ref, dataset, casts) if casts else version_ref
     with_casts = FieldTree.of(widened.open().lance_schema) if casts else before
     after = with_casts
     for change, field in targets:
@@ -89,15 +92,15 @@ def alter_columns(pin: Pin, changes: Sequence[ColumnChange]) -> Pin:
         after = after.replaced(changed) if cast is None else _moved(after, field, changed)
     _require_distinct(after)
     if after == before:
-        return pin
+        return version_ref
     return stage(widened.open(), widened, lance.LanceOperation.Project(after.to_lance()))
 
 
-def drop_columns(pin: Pin, paths: Sequence[str]) -> Pin:
+def drop_columns(version_ref: VersionRef, paths: Sequence[str]) -> VersionRef:
     """Stage the table without some columns, or without fields of nested ones; no data is written."""
     if not paths:
-        return pin
-    dataset = pin.open()
+        return version_ref
+    dataset = version_ref.open()
     tree = FieldTree.of(dataset.lance_schema)
     gone = frozenset[int]().union(*(tree.family(_find(tree, path)) for path in paths))
     left = tree.without(gone)
@@ -108,12 +111,12 @@ def drop_columns(pin: Pin, paths: Sequence[str]) -> Pin:
             raise InvalidInputError(
                 f"without {path!r} nothing would be left beside it", hint="keep a column, or drop what holds it"
             )
-    return stage(dataset, pin, lance.LanceOperation.Project(left.to_lance()))
+    return stage(dataset, version_ref, lance.LanceOperation.Project(left.to_lance()))
 
 
-def find_computable(pin: Pin, expressions: Mapping[str, str]) -> dict[str, str]:
+def find_computable(version_ref: VersionRef, expressions: Mapping[str, str]) -> dict[str, str]:
     """Those of the expressions that Lance can plan on this version: the columns they use are there."""
-    dataset, found = pin.open(), {}
+    dataset, found = version_ref.open(), {}
     for name, expression in expressions.items():
         try:
             computed_types(dataset, {name: expression})
@@ -130,7 +133,9 @@ def _find(tree: FieldTree, path: str) -> StoredField:
     return field
 
 
-def _check_change(pin: Pin, dataset: lance.LanceDataset, change: ColumnChange, field: StoredField) -> None:
+def _check_change(
+    version_ref: VersionRef, dataset: lance.LanceDataset, change: ColumnChange, field: StoredField
+) -> None:
     if change.name is not None:
         check_column_names([change.name])
     if change.type is not None:
@@ -142,7 +147,7 @@ def _check_change(pin: Pin, dataset: lance.LanceDataset, change: ColumnChange, f
         require_computable(dataset.schema.field(field.name).type, pa.field(field.name, change.type))
     if change.nullable is False and field.nullable:
         path = ".".join(f"`{part}`" for part in change.path.split("."))
-        with lance_errors(pin.home.uri, pin.home.storage_options):
+        with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
             nulls = dataset.count_rows(filter=f"{path} IS NULL")
         if nulls:
             raise SchemaMismatchError(f"column {change.path!r} holds {nulls} nulls", hint="fill them first")
@@ -154,12 +159,12 @@ def _require_distinct(tree: FieldTree) -> None:
             raise SchemaMismatchError(f"two columns would be called {field.name!r}", hint="choose another name")
 
 
-def _stage_casts(pin: Pin, dataset: lance.LanceDataset, casts: Mapping[str, pa.Field]) -> Pin:
+def _stage_casts(version_ref: VersionRef, dataset: lance.LanceDataset, casts: Mapping[str, pa.Field]) -> VersionRef:
     """Write each fragment's cast columns beside the old ones."""
     new = pa.schema([pa.field(_CAST.format(name), field.type) for name, field in casts.items()])
     fragments = dataset.get_fragments()
     if not fragments:
-        return _stage_empty(pin, dataset, new)
+        return _stage_empty(version_ref, dataset, new)
     failures: list[Exception] = []
 
     @lance.batch_udf(output_schema=new)  # Without a schema Lance would try it on the first rows, and retell its errors.
@@ -172,13 +177,13 @@ def _stage_casts(pin: Pin, dataset: lance.LanceDataset, casts: Mapping[str, pa.F
             raise
 
     try:
-        with lance_errors(pin.home.uri, pin.home.storage_options):
+        with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
             merged = [fragment.merge_columns(cast, columns=list(casts)) for fragment in fragments]
     except AnabranchError:
         if failures:
             raise failures[0] from None
         raise
-    return _stage_merged(pin, dataset, [metadata for metadata, _ in merged], FieldTree.of(merged[-1][1]))
+    return _stage_merged(version_ref, dataset, [metadata for metadata, _ in merged], FieldTree.of(merged[-1][1]))
 
 
 def _moved(tree: FieldTree, old: StoredField, new: StoredField) -> FieldTree:
@@ -188,13 +193,15 @@ def _moved(tree: FieldTree, old: StoredField, new: StoredField) -> FieldTree:
     return tree.without(family).with_new(moving, instead_of=old)
 
 
-def _stage_empty(pin: Pin, dataset: lance.LanceDataset, columns: pa.Schema) -> Pin:
+def _stage_empty(version_ref: VersionRef, dataset: lance.LanceDataset, columns: pa.Schema) -> VersionRef:
     tree = FieldTree.of(dataset.lance_schema)
     fragments = [fragment.metadata for fragment in dataset.get_fragments()]
     after = tree.with_new(new_fields(columns, first_id=dataset.max_field_id + 1))
-    return _stage_merged(pin, dataset, fragments, after)
+    return _stage_merged(version_ref, dataset, fragments, after)
 
 
-def _stage_merged(pin: Pin, dataset: lance.LanceDataset, fragments: Sequence[FragmentMetadata], tree: FieldTree) -> Pin:
+def _stage_merged(
+    version_ref: VersionRef, dataset: lance.LanceDataset, fragments: Sequence[FragmentMetadata], tree: FieldTree
+) -> VersionRef:
     schema: LanceSchema = tree.to_lance()
-    return stage(dataset, pin, lance.LanceOperation.Merge(list(fragments), schema))
+    return stage(dataset, version_ref, lance.LanceOperation.Merge(list(fragments), schema))

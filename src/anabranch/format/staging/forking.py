@@ -6,15 +6,15 @@ from anabranch.format.lance_errors import lance_errors
 from anabranch.format.names import branch_ref_path, manifest_path
 from anabranch.format.origins import Origin, find_origin
 from anabranch.format.settled_manifest import ordinary_manifest
-from anabranch.format.staging.pin import Pin
 from anabranch.format.staging.settling import repair_newest, restored_version
+from anabranch.format.staging.version_ref import VersionRef
 from anabranch.storage import put_once
 from anabranch.storage.uris import is_local, join_uri
 
 __all__ = ["fork", "give_ordinary_version"]
 
 
-def fork(source: Pin, branch: str) -> Home:
+def fork(source: VersionRef, branch: str) -> Home:
     """Make a Lance branch that starts at the pinned version; no data is copied.
 
     Use a name that nobody else uses at the same time: of two forks of one name Lance may mix the halves. That is
@@ -63,7 +63,7 @@ def _in_home(home: Home, path: str) -> str:
     return f"{home.folder}/{path}" if home.folder else path
 
 
-def _check(target: Home, source: Pin, number: int) -> None:
+def _check(target: Home, source: VersionRef, number: int) -> None:
     made = target.open()
     expected = Origin(branch=source.home.branch, version=source.version)
     if made.version != number or find_origin(target, made) != expected:

@@ -16,7 +16,7 @@ from anabranch.errors import BaseNotFoundError, BusyError, InvalidInputError, Sc
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.staging.fields import check_column_names, describe_schema
 from anabranch.format.staging.incoming import as_reader, fit_rows, read_rows
-from anabranch.format.staging.pin import Pin, stage
+from anabranch.format.staging.version_ref import VersionRef, stage
 from anabranch.storage import find_object, in_parallel
 
 __all__ = [
@@ -65,12 +65,14 @@ class WrittenFragment:
         return cls(metadata=found["metadata"], rows=found["rows"], fingerprint=Fingerprint(**found["fingerprint"]))
 
 
-def require_files(pin: Pin, fragments: Sequence[WrittenFragment]) -> None:
+def require_files(version_ref: VersionRef, fragments: Sequence[WrittenFragment]) -> None:
     """Refuse data files that are gone: others wrote them, maybe long ago, and garbage may have been collected since."""
     files = [file for written in fragments for file in json.loads(written.metadata)["files"]]
     # What lies in another base is never collected.
-    paths = [f"{pin.home.folder}/data/{file['path']}".lstrip("/") for file in files if file.get("base_id") is None]
-    store = pin.home.store()
+    paths = [
+        f"{version_ref.home.folder}/data/{file['path']}".lstrip("/") for file in files if file.get("base_id") is None
+    ]
+    store = version_ref.home.store()
     found = in_parallel(lambda path: find_object(store, path), paths)
     for path, info in zip(paths, found, strict=True):
         if info is None:
@@ -78,89 +80,93 @@ def require_files(pin: Pin, fragments: Sequence[WrittenFragment]) -> None:
 
 
 def write_fragments(
-    pin: Pin, data: Any, *, base: str | None = None, for_overwrite: bool = False
+    version_ref: VersionRef, data: Any, *, base: str | None = None, for_overwrite: bool = False
 ) -> tuple[WrittenFragment, ...]:
     """Write rows as data files of the pinned home, to the base of a name or path if one is given.
 
     For an overwrite the rows bring their own schema; otherwise they are made to fit the pinned one.
     """
-    dataset = pin.open()
+    dataset = version_ref.open()
     if base is not None:
-        _require_base(pin, dataset, base)
+        _require_base(version_ref, dataset, base)
     rows = read_rows(data) if for_overwrite else fit_rows(data, dataset.schema)
     fields = LanceSchema.from_pyarrow(rows.schema) if for_overwrite else dataset.lance_schema
-    with rows.reading() as reader, lance_errors(pin.home.uri, pin.home.storage_options):
+    with rows.reading() as reader, lance_errors(version_ref.home.uri, version_ref.home.storage_options):
         written = lance_write_fragments(
             reader,
             dataset,
             mode="overwrite" if for_overwrite else "append",
             target_bases=None if base is None else [base],
         )
-    return as_written(pin, dataset, written, fields=fields)
+    return as_written(version_ref, dataset, written, fields=fields)
 
 
 def as_written(
-    pin: Pin,
+    version_ref: VersionRef,
     dataset: lance.LanceDataset,
     written: Sequence[FragmentMetadata],
     *,
     fields: LanceSchema | None = None,
 ) -> tuple[WrittenFragment, ...]:
     """Describe data files that were just written for a version, in other fields than its own if some are given."""
-    against = fingerprint(pin, dataset, dataset.lance_schema if fields is None else fields)
+    against = fingerprint(version_ref, dataset, dataset.lance_schema if fields is None else fields)
     return tuple(
         WrittenFragment(metadata=json.dumps(f.to_json()), rows=f.physical_rows, fingerprint=against) for f in written
     )
 
 
-def append_fragments(pin: Pin, fragments: Sequence[WrittenFragment]) -> Pin:
-    """Stage written fragments as new rows; without any, the pin stays as it is."""
+def append_fragments(version_ref: VersionRef, fragments: Sequence[WrittenFragment]) -> VersionRef:
+    """Stage written fragments as new rows; without any, return the same version."""
     if not fragments:
-        return pin
-    dataset = pin.open()
-    require_same_fields(pin, dataset, fragments)
-    return stage(dataset, pin, lance.LanceOperation.Append(as_metadata(fragments)))
+        return version_ref
+    dataset = version_ref.open()
+    require_same_fields(version_ref, dataset, fragments)
+    return stage(dataset, version_ref, lance.LanceOperation.Append(as_metadata(fragments)))
 
 
-def require_same_fields(pin: Pin, dataset: lance.LanceDataset, fragments: Sequence[WrittenFragment]) -> None:
+def require_same_fields(
+    version_ref: VersionRef, dataset: lance.LanceDataset, fragments: Sequence[WrittenFragment]
+) -> None:
     """Refuse data files that were not written for this version or one like it."""
-    _require_same(fragments, fingerprint(pin, dataset, dataset.lance_schema))
+    _require_same(fragments, fingerprint(version_ref, dataset, dataset.lance_schema))
 
 
-def append(pin: Pin, data: Any) -> Pin:
-    """Stage rows after those that are there; without any, the pin stays as it is."""
-    return append_fragments(pin, write_fragments(pin, data))
+def append(version_ref: VersionRef, data: Any) -> VersionRef:
+    """Stage rows after those that are there; without any, return the same version."""
+    return append_fragments(version_ref, write_fragments(version_ref, data))
 
 
-def overwrite_fragments(pin: Pin, fragments: Sequence[WrittenFragment], *, schema: pa.Schema) -> Pin:
+def overwrite_fragments(
+    version_ref: VersionRef, fragments: Sequence[WrittenFragment], *, schema: pa.Schema
+) -> VersionRef:
     """Stage a table that holds these fragments and nothing else; indices go with the old rows."""
     check_column_names(schema.names)
-    dataset = pin.open()
-    _require_same(fragments, fingerprint(pin, dataset, LanceSchema.from_pyarrow(schema)))
-    return stage(dataset, pin, lance.LanceOperation.Overwrite(schema, as_metadata(fragments)))
+    dataset = version_ref.open()
+    _require_same(fragments, fingerprint(version_ref, dataset, LanceSchema.from_pyarrow(schema)))
+    return stage(dataset, version_ref, lance.LanceOperation.Overwrite(schema, as_metadata(fragments)))
 
 
-def overwrite(pin: Pin, data: Any) -> Pin:
+def overwrite(version_ref: VersionRef, data: Any) -> VersionRef:
     """Stage a table that holds these rows and nothing else, in their own schema; row ids are new."""
     reader = as_reader(data)
     schema = reader.schema
     check_column_names(schema.names)
-    return overwrite_fragments(pin, write_fragments(pin, reader, for_overwrite=True), schema=schema)
+    return overwrite_fragments(version_ref, write_fragments(version_ref, reader, for_overwrite=True), schema=schema)
 
 
-def _require_base(pin: Pin, dataset: lance.LanceDataset, base: str) -> None:
+def _require_base(version_ref: VersionRef, dataset: lance.LanceDataset, base: str) -> None:
     bases = list(dataset.base_paths().values())
     if not any(base in (found.name, found.path) for found in bases):
         named = ", ".join(repr(found.name or found.path) for found in bases) or "none"
-        raise BaseNotFoundError(f"{pin.home.uri!r} has no base {base!r}", hint=f"the bases are: {named}")
-    if any(found.path == pin.home.root for found in bases if base in (found.name, found.path)):
+        raise BaseNotFoundError(f"{version_ref.home.uri!r} has no base {base!r}", hint=f"the bases are: {named}")
+    if any(found.path == version_ref.home.root for found in bases if base in (found.name, found.path)):
         # Lance would write a manifest that it cannot read.
         raise InvalidInputError(
             f"a branch cannot write into its dataset's root {base!r}", hint="leave the base out, or choose another"
         )
 
 
-def has_same_fields(one: Pin, other: Pin) -> bool:
+def has_same_fields(one: VersionRef, other: VersionRef) -> bool:
     """Whether two versions have the same columns: ids, names, types, and which may be null."""
     return one == other or describe_schema(one.open().lance_schema) == describe_schema(other.open().lance_schema)
 
@@ -170,10 +176,10 @@ def as_metadata(fragments: Sequence[WrittenFragment]) -> list[FragmentMetadata]:
     return [FragmentMetadata.from_json(fragment.metadata) for fragment in fragments]
 
 
-def fingerprint(pin: Pin, dataset: lance.LanceDataset, fields: LanceSchema) -> Fingerprint:
+def fingerprint(version_ref: VersionRef, dataset: lance.LanceDataset, fields: LanceSchema) -> Fingerprint:
     """What files written now for a version are written against."""
     bases = [[key, base.path, base.is_dataset_root] for key, base in sorted(dataset.base_paths().items())]
-    return Fingerprint(home=pin.home.uri, base_paths=_digest(bases), fields=_digest(describe_schema(fields)))
+    return Fingerprint(home=version_ref.home.uri, base_paths=_digest(bases), fields=_digest(describe_schema(fields)))
 
 
 def _digest(value: object) -> str:

@@ -11,7 +11,7 @@ from lance.dataset import Index
 from anabranch.errors import InvalidInputError, SchemaMismatchError, StorageError
 from anabranch.format.arguments import check_columns
 from anabranch.format.lance_errors import lance_errors
-from anabranch.format.staging.pin import Pin, stage
+from anabranch.format.staging.version_ref import VersionRef, stage
 
 __all__ = [
     "IndexInfo",
@@ -66,16 +66,21 @@ class VectorOptions:
 
 
 def index(
-    pin: Pin, column: str, kind: IndexKind, *, name: str | None = None, vector: VectorOptions | None = None
-) -> Pin:
+    version_ref: VersionRef,
+    column: str,
+    kind: IndexKind,
+    *,
+    name: str | None = None,
+    vector: VectorOptions | None = None,
+) -> VersionRef:
     """Stage an index over all rows, in the place of one of the same name (`{column}_idx` by default)."""
-    dataset = pin.open()
+    dataset = version_ref.open()
     if vector is not None and not kind.is_vector:
         raise InvalidInputError(f"an index of kind {kind.value} has no vector options", hint="leave them out")
     check_columns([column], dataset.schema.names)
     if not dataset.count_rows():
         # Lance takes some kinds of empty index, and they cover no row that comes later.
-        raise InvalidInputError(f"{pin.home.uri!r} holds no rows to index", hint="add rows first")
+        raise InvalidInputError(f"{version_ref.home.uri!r} holds no rows to index", hint="add rows first")
     options = vector or VectorOptions()
     arguments: dict[str, Any] = {}
     if kind.is_vector:
@@ -91,8 +96,8 @@ def index(
                 f"the name {chosen!r} belongs to an index on {', '.join(other.field_names)}",
                 hint="drop that index, or choose another name",
             )
-    built = _build(pin, dataset, column, kind, name=chosen, arguments=arguments)
-    return stage(dataset, pin, lance.LanceOperation.CreateIndex([built], _segments(dataset, [chosen])))
+    built = _build(version_ref, dataset, column, kind, name=chosen, arguments=arguments)
+    return stage(dataset, version_ref, lance.LanceOperation.CreateIndex([built], _segments(dataset, [chosen])))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +114,7 @@ class IndexInfo:
     metric: str | None = None
 
 
-def list_indices(pin: Pin) -> list[IndexInfo]:
+def list_indices(version_ref: VersionRef) -> list[IndexInfo]:
     return [
         IndexInfo(
             name=found.name,
@@ -118,40 +123,40 @@ def list_indices(pin: Pin) -> list[IndexInfo]:
             covered_rows=found.num_rows_indexed,
             metric=found.details.get("metric_type") if found.details else None,
         )
-        for found in pin.open().describe_indices()
+        for found in version_ref.open().describe_indices()
     ]
 
 
-def find_indexed_column(pin: Pin, uuid: str) -> str | None:
+def find_indexed_column(version_ref: VersionRef, uuid: str) -> str | None:
     """Return the column of an index by the name of one of its folders; None if the version has no such index."""
-    for found in pin.open().describe_indices():
+    for found in version_ref.open().describe_indices():
         if any(segment.uuid == uuid for segment in found.segments) and found.field_names:
             return str(found.field_names[0])
     return None
 
 
-def drop_index(pin: Pin, name: str) -> Pin:
+def drop_index(version_ref: VersionRef, name: str) -> VersionRef:
     """Stage the table without an index."""
-    dataset = pin.open()
+    dataset = version_ref.open()
     found = _segments(dataset, [name])
     if not found:
         names = ", ".join(repr(description.name) for description in dataset.describe_indices()) or "none"
         raise InvalidInputError(f"there is no index {name!r}", hint=f"the indices are: {names}")
-    return stage(dataset, pin, lance.LanceOperation.CreateIndex([], found))
+    return stage(dataset, version_ref, lance.LanceOperation.CreateIndex([], found))
 
 
-def rebuild_indices(pin: Pin) -> Pin:
+def rebuild_indices(version_ref: VersionRef) -> VersionRef:
     """Stage every index anew, as it was made, over all rows.
 
     One that needs rows to learn from, and finds none, is dropped.
     """
-    dataset = pin.open()
+    dataset = version_ref.open()
     described = [_Recipe.read(dataset, description) for description in dataset.describe_indices()]
     if not described:
-        return pin
-    built = [made for recipe in described if (made := recipe.build(pin, dataset)) is not None]
+        return version_ref
+    built = [made for recipe in described if (made := recipe.build(version_ref, dataset)) is not None]
     old = _segments(dataset, [recipe.name for recipe in described])
-    return stage(dataset, pin, lance.LanceOperation.CreateIndex(built, old))
+    return stage(dataset, version_ref, lance.LanceOperation.CreateIndex(built, old))
 
 
 def require_rebuildable(dataset: lance.LanceDataset) -> None:
@@ -185,9 +190,9 @@ class _Recipe:
         (column,) = description.field_names
         return cls(name=description.name, column=column, kind=kind, arguments=arguments)
 
-    def build(self, pin: Pin, dataset: lance.LanceDataset) -> Index | None:
+    def build(self, version_ref: VersionRef, dataset: lance.LanceDataset) -> Index | None:
         try:
-            return _build(pin, dataset, self.column, self.kind, name=self.name, arguments=self.arguments)
+            return _build(version_ref, dataset, self.column, self.kind, name=self.name, arguments=self.arguments)
         except _NothingToLearnError:
             return None
 
@@ -213,11 +218,17 @@ def _vector_arguments(statistics: Mapping[str, Any], details: Mapping[str, Any])
 
 
 def _build(
-    pin: Pin, dataset: lance.LanceDataset, column: str, kind: IndexKind, *, name: str, arguments: Mapping[str, Any]
+    version_ref: VersionRef,
+    dataset: lance.LanceDataset,
+    column: str,
+    kind: IndexKind,
+    *,
+    name: str,
+    arguments: Mapping[str, Any],
 ) -> Index:
     fragments = [fragment.fragment_id for fragment in dataset.get_fragments()]
     try:
-        with lance_errors(pin.home.uri, pin.home.storage_options):
+        with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
             built = dataset.create_index_uncommitted(
                 column, kind.value, name=name, replace=True, fragment_ids=fragments, **arguments
             )

@@ -15,10 +15,10 @@ from anabranch.format.lance_errors import lance_errors
 from anabranch.format.staging.expressions import quoted_column
 from anabranch.format.staging.incoming import Rows, as_reader, fit_rows, require_columns
 from anabranch.format.staging.key_hashes import FoundKeys, KeyRows, find_repeated, find_shared
-from anabranch.format.staging.pin import Pin
 from anabranch.format.staging.rows import Addresses, RowsChanged, delete_at, replace_at
 from anabranch.format.staging.scanning import iter_batches
 from anabranch.format.staging.uniqueness import are_surely_unique
+from anabranch.format.staging.version_ref import VersionRef
 
 __all__ = [
     "copy_appended",
@@ -37,24 +37,24 @@ _SLICE_ROWS = 1 << 20
 _LISTED_KEYS = 500
 
 
-def upsert(pin: Pin, data: Any, keys: Sequence[str]) -> RowsChanged:
+def upsert(version_ref: VersionRef, data: Any, keys: Sequence[str]) -> RowsChanged:
     """Stage rows that replace those of the same key, which keep their row ids, and are added where there is none.
 
     Columns that the data does not bring keep their values in replaced rows and are null in added ones.
     """
-    dataset = pin.open()
+    dataset = version_ref.open()
     given = _read_given(dataset, data, keys)
     _require_unique(given.select(keys))
-    matched = _match(pin, dataset, given, keys)
+    matched = _match(version_ref, dataset, given, keys)
     fresh = given.take(_others(matched.positions, len(given)))
     missing = [name for name in dataset.schema.names if name not in given.column_names]
-    old = _missing_values(pin, dataset, matched, missing)
+    old = _missing_values(version_ref, dataset, matched, missing)
     table = pa.concat_tables([_in_order(given.take(matched.positions), old, dataset), _with_nulls(fresh, dataset)])
     rows = Rows(schema=dataset.schema, batches=iter(table.to_batches()))
-    with rows.reading() as reader, lance_errors(pin.home.uri, pin.home.storage_options):
+    with rows.reading() as reader, lance_errors(version_ref.home.uri, version_ref.home.storage_options):
         written = lance_write_fragments(reader, dataset, mode="append")
     return replace_at(
-        pin,
+        version_ref,
         dataset,
         written,
         row_ids=matched.row_ids,
@@ -63,34 +63,38 @@ def upsert(pin: Pin, data: Any, keys: Sequence[str]) -> RowsChanged:
     )
 
 
-def delete_keys(pin: Pin, data: Any, keys: Sequence[str]) -> RowsChanged:
+def delete_keys(version_ref: VersionRef, data: Any, keys: Sequence[str]) -> RowsChanged:
     """Stage the table without the rows of these keys; keys that are not there are no error."""
-    dataset = pin.open()
+    dataset = version_ref.open()
     given = _read_given(dataset, data, keys).select(keys)
     distinct = given.group_by(list(keys)).aggregate([])
-    matched = _match(pin, dataset, distinct, keys, once=False)
-    return delete_at(pin, dataset, matched.addresses, predicate=f"{len(distinct)} keys of {', '.join(keys)}")
+    matched = _match(version_ref, dataset, distinct, keys, once=False)
+    return delete_at(version_ref, dataset, matched.addresses, predicate=f"{len(distinct)} keys of {', '.join(keys)}")
 
 
-def find_existing_keys(pin: Pin, data: Any, keys: Sequence[str], *, beyond: Pin | None = None) -> pa.Table:
+def find_existing_keys(
+    version_ref: VersionRef, data: Any, keys: Sequence[str], *, beyond: VersionRef | None = None
+) -> pa.Table:
     """Find which keys of the data are in the table; refuse data that repeats a key or leaves it null.
 
     Where it is known that none of them is in another version, only the rows `beyond` it are looked at.
     """
-    dataset = pin.open()
+    dataset = version_ref.open()
     given = _read_given(dataset, data, keys).select(keys)
     _require_unique(given)
     within = None if beyond is None else _unshared(dataset, beyond.open())
-    matched = _match(pin, dataset, given, keys, once=False, within=within)
+    matched = _match(version_ref, dataset, given, keys, once=False, within=within)
     return given.take(pa.array(np.unique(matched.positions.to_numpy())))
 
 
-def read_given_keys(pin: Pin, data: pa.Table, keys: Sequence[str]) -> KeyRows:
+def read_given_keys(version_ref: VersionRef, data: pa.Table, keys: Sequence[str]) -> KeyRows:
     """Return the keys of rows in memory, in the types of the table; refuse a key column that is missing."""
-    return KeyRows.of_table(_read_given(pin.open(), data, keys), keys)
+    return KeyRows.of_table(_read_given(version_ref.open(), data, keys), keys)
 
 
-def find_taken_keys(pin: Pin, rows: KeyRows, keys: Sequence[str], *, beyond: Pin | None = None) -> FoundKeys | None:
+def find_taken_keys(
+    version_ref: VersionRef, rows: KeyRows, keys: Sequence[str], *, beyond: VersionRef | None = None
+) -> FoundKeys | None:
     """Find which keys of rows are in the table, as `find_existing_keys` does, for any number of rows.
 
     Few keys are given to Lance, which may have an index on them. Many are compared by their hashes, which takes
@@ -99,15 +103,15 @@ def find_taken_keys(pin: Pin, rows: KeyRows, keys: Sequence[str], *, beyond: Pin
     if rows.count <= _LISTED_KEYS:
         if not rows.count:
             return None
-        existing = find_existing_keys(pin, rows.to_table(), keys, beyond=beyond)
+        existing = find_existing_keys(version_ref, rows.to_table(), keys, beyond=beyond)
         return FoundKeys(count=len(existing), example=existing.slice(0, 1).to_pylist()[0]) if len(existing) else None
     refuse_repeated(rows)
-    dataset = pin.open()
+    dataset = version_ref.open()
     fragments = None if beyond is None else _unshared(dataset, beyond.open())
 
     def read() -> Iterator[pa.RecordBatch]:
         if fragments is None or fragments:  # no fragments would mean all to Lance
-            with lance_errors(pin.home.uri, pin.home.storage_options):
+            with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
                 yield from iter_batches(dataset, columns=list(keys), fragments=fragments)
 
     return find_shared(rows, KeyRows(read=read, count=0))
@@ -129,17 +133,17 @@ class _Matched:
     addresses: Addresses
 
 
-def copy_appended(pin: Pin, data: pa.Table) -> pa.Table:
+def copy_appended(version_ref: VersionRef, data: pa.Table) -> pa.Table:
     """Return a copy of rows to append later, in the columns of the table. Refuse rows that do not fit.
 
     The copy shares no memory with the data, which the caller may change: frames and arrays often use the same memory.
     """
-    return _copy(fit_rows(data, pin.open().schema).to_table())
+    return _copy(fit_rows(data, version_ref.open().schema).to_table())
 
 
-def copy_upserted(pin: Pin, data: pa.Table, keys: Sequence[str]) -> pa.Table:
+def copy_upserted(version_ref: VersionRef, data: pa.Table, keys: Sequence[str]) -> pa.Table:
     """Like `copy_appended`, for rows to upsert later, in those columns of the table that the data brings."""
-    given = _read_given(pin.open(), data, keys)
+    given = _read_given(version_ref.open(), data, keys)
     _require_unique(given.select(keys))
     return _copy(given)
 
@@ -204,7 +208,7 @@ def _unshared(dataset: lance.LanceDataset, other: lance.LanceDataset) -> list[la
 
 
 def _match(
-    pin: Pin,
+    version_ref: VersionRef,
     dataset: lance.LanceDataset,
     given: pa.Table,
     keys: Sequence[str],
@@ -223,7 +227,7 @@ def _match(
             with_row_id=True,
             with_row_address=True,
         )
-        with lance_errors(pin.home.uri, pin.home.storage_options):
+        with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
             for part in _slices(batches):
                 joined = part.join(wanted, keys=list(keys), join_type="inner")
                 found.append(joined.select([_POSITION, "_rowid", "_rowaddr"]))
@@ -286,12 +290,12 @@ def _others(positions: pa.Array, count: int) -> pa.Array:
 
 
 def _missing_values(
-    pin: Pin, dataset: lance.LanceDataset, matched: _Matched, missing: Sequence[str]
+    version_ref: VersionRef, dataset: lance.LanceDataset, matched: _Matched, missing: Sequence[str]
 ) -> pa.Table | None:
     """What the matched rows hold in the columns that the data does not bring."""
     if not missing or not len(matched.row_ids):
         return None
-    with lance_errors(pin.home.uri, pin.home.storage_options):
+    with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
         return dataset._take_rows(matched.row_ids.tolist(), columns=list(missing))
 
 

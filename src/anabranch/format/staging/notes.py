@@ -8,7 +8,7 @@ import lance
 
 from anabranch.format.arguments import unknown_column
 from anabranch.format.staging.fields import FieldTree, StoredField
-from anabranch.format.staging.pin import Pin, stage
+from anabranch.format.staging.version_ref import VersionRef, stage
 from anabranch.format.wire import bytes_field, iter_fields
 
 __all__ = ["DESCRIPTION", "Notes", "annotate", "keep_notes", "notes_of", "with_metadata_of"]
@@ -25,9 +25,9 @@ _OWN = "anabranch:"
 _TIED_TO_THE_TYPE = ("lance-encoding:", "ARROW:")
 
 
-def annotate(pin: Pin, notes: Notes, *, columns: Mapping[str, Notes]) -> Pin:
+def annotate(version_ref: VersionRef, notes: Notes, *, columns: Mapping[str, Notes]) -> VersionRef:
     """Stage other metadata of the table and of top-level columns; what is not named stays. The rows are as before."""
-    dataset = pin.open()
+    dataset = version_ref.open()
     before = FieldTree.of(dataset.lance_schema)
     after = replace(before, metadata=_table_metadata(before.metadata, notes))
     for name, changes in columns.items():
@@ -36,11 +36,11 @@ def annotate(pin: Pin, notes: Notes, *, columns: Mapping[str, Notes]) -> Pin:
             raise unknown_column(name, [f.name for f in before.top_level()])
         after = after.replaced(_noted(field, changes))
     if after == before:
-        return pin
-    return stage(dataset, pin, lance.LanceOperation.Project(after.to_lance()))
+        return version_ref
+    return stage(dataset, version_ref, lance.LanceOperation.Project(after.to_lance()))
 
 
-def keep_notes(staged: Pin, *, of: Pin) -> Pin:
+def keep_notes(staged: VersionRef, *, of: VersionRef) -> VersionRef:
     """Stage our notes of another version, for the columns that are still there by name.
 
     Of a column that has another type now only the description is kept: a default or an index may not fit it.

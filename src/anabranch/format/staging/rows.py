@@ -22,8 +22,8 @@ from anabranch.format.staging.expressions import (
 from anabranch.format.staging.fields import family_ids
 from anabranch.format.staging.fragments import WrittenFragment, as_metadata, as_written, require_same_fields
 from anabranch.format.staging.incoming import Rows, cast_computed, require_columns, require_computable
-from anabranch.format.staging.pin import Pin, stage
 from anabranch.format.staging.scanning import iter_batches
+from anabranch.format.staging.version_ref import VersionRef, stage
 
 __all__ = [
     "Addresses",
@@ -50,9 +50,9 @@ _NOWHERE: Addresses = np.empty(0, dtype=np.uint64)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowsChanged:
-    """The new pin, and how many rows the step touched. Without any, it is the old pin."""
+    """The new version, and how many rows the step touched. Without any, it is the old version."""
 
-    pin: Pin
+    version_ref: VersionRef
     inserted: int = 0
     updated: int = 0
     deleted: int = 0
@@ -67,23 +67,23 @@ class RowBatch:
     row_ids: Addresses = field(default_factory=lambda: _NOWHERE)
 
 
-def delete(pin: Pin, predicate: str) -> RowsChanged:
+def delete(version_ref: VersionRef, predicate: str) -> RowsChanged:
     """Stage the table without the rows for which the predicate is true."""
-    return delete_at(pin, pin.open(), find_rows(pin, predicate), predicate=predicate)
+    return delete_at(version_ref, version_ref.open(), find_rows(version_ref, predicate), predicate=predicate)
 
 
-def find_rows(pin: Pin, predicate: str) -> Addresses:
+def find_rows(version_ref: VersionRef, predicate: str) -> Addresses:
     """Return the addresses of the rows for which the predicate is true."""
-    dataset = pin.open()
+    dataset = version_ref.open()
     check_predicate(dataset, predicate)
-    with lance_errors(pin.home.uri, pin.home.storage_options), expression_errors(dataset, predicate):
+    with lance_errors(version_ref.home.uri, version_ref.home.storage_options), expression_errors(dataset, predicate):
         batches = iter_batches(dataset, columns=[], filter=enclosed(predicate), with_row_address=True)
         return join_addresses([batch.column(_ROW_ADDRESS).to_numpy() for batch in batches])
 
 
-def update(pin: Pin, assignments: Mapping[str, str], *, where: str | None = None) -> RowsChanged:
+def update(version_ref: VersionRef, assignments: Mapping[str, str], *, where: str | None = None) -> RowsChanged:
     """Stage new values, given as expressions of the old ones; rows keep their ids, with or without a key."""
-    dataset = pin.open()
+    dataset = version_ref.open()
     schema = dataset.schema
     if not assignments:
         raise InvalidInputError("an update without a column changes nothing", hint="name a column and its expression")
@@ -93,9 +93,9 @@ def update(pin: Pin, assignments: Mapping[str, str], *, where: str | None = None
     if where is not None:
         check_predicate(dataset, where)
     found = _Computed(dataset=dataset, assignments=assignments, where=where)
-    written = _write(pin, dataset, found.batches())
+    written = _write(version_ref, dataset, found.batches())
     return replace_at(
-        pin,
+        version_ref,
         dataset,
         written,
         row_ids=join_addresses(found.row_ids),
@@ -104,33 +104,37 @@ def update(pin: Pin, assignments: Mapping[str, str], *, where: str | None = None
     )
 
 
-def replace_rows(pin: Pin, batches: Iterable[RowBatch]) -> RowsChanged:
+def replace_rows(version_ref: VersionRef, batches: Iterable[RowBatch]) -> RowsChanged:
     """Stage the table with rows replaced, added and removed, all of them named by where they lie.
 
     Batches whose rows have ids must come before those whose rows are new. What it costs does not depend on the rows
     that stay: they are deleted and appended, in two steps. Lance's own update looks at the id of every row, and is left
     to tables with indices, which it keeps right for rows that moved.
     """
-    dataset = pin.open()
+    dataset = version_ref.open()
     found = _Batches(batches)
-    kept = _write(pin, dataset, found.with_ids())
-    fresh = _write(pin, dataset, found.others())
+    kept = _write(version_ref, dataset, found.with_ids())
+    fresh = _write(version_ref, dataset, found.others())
     row_ids, addresses = join_addresses(found.row_ids), join_addresses(found.addresses)
     if (kept or fresh) and dataset.describe_indices():
         names = dataset.schema.names
-        return replace_at(pin, dataset, [*kept, *fresh], row_ids=row_ids, addresses=addresses, changed_columns=names)
-    staged = delete_at(pin, dataset, addresses, predicate=_BY_ADDRESS).pin
+        return replace_at(
+            version_ref, dataset, [*kept, *fresh], row_ids=row_ids, addresses=addresses, changed_columns=names
+        )
+    staged = delete_at(version_ref, dataset, addresses, predicate=_BY_ADDRESS).version_ref
     if kept or fresh:
         _give_ids(kept, row_ids)
         staged = stage(staged.open(), staged, lance.LanceOperation.Append([*kept, *fresh]))
     inserted = sum(fragment.physical_rows for fragment in fresh)
     deleted = len(addresses) - len(row_ids)
-    return RowsChanged(pin=staged, inserted=inserted, updated=len(row_ids), deleted=deleted)
+    return RowsChanged(version_ref=staged, inserted=inserted, updated=len(row_ids), deleted=deleted)
 
 
-def write_moved_rows(pin: Pin, batches: Iterable[tuple[pa.RecordBatch, Addresses]]) -> tuple[WrittenFragment, ...]:
+def write_moved_rows(
+    version_ref: VersionRef, batches: Iterable[tuple[pa.RecordBatch, Addresses]]
+) -> tuple[WrittenFragment, ...]:
     """Write rows in the schema of the table as data files, in which they keep the row ids that come with them."""
-    dataset = pin.open()
+    dataset = version_ref.open()
     row_ids: list[Addresses] = []
 
     def rows() -> Iterator[pa.RecordBatch]:
@@ -138,37 +142,37 @@ def write_moved_rows(pin: Pin, batches: Iterable[tuple[pa.RecordBatch, Addresses
             row_ids.append(ids)
             yield batch
 
-    written = _write(pin, dataset, rows())
+    written = _write(version_ref, dataset, rows())
     if dataset.has_stable_row_ids:
         _give_ids(written, join_addresses(row_ids))
-    return as_written(pin, dataset, written)
+    return as_written(version_ref, dataset, written)
 
 
-def delete_rows(pin: Pin, addresses: Addresses) -> Pin:
+def delete_rows(version_ref: VersionRef, addresses: Addresses) -> VersionRef:
     """Stage the table without the rows at these addresses."""
-    return delete_at(pin, pin.open(), addresses, predicate=_BY_ADDRESS).pin
+    return delete_at(version_ref, version_ref.open(), addresses, predicate=_BY_ADDRESS).version_ref
 
 
 def replace_written(
-    pin: Pin, *, addresses: Addresses, moved: Sequence[WrittenFragment], fresh: Sequence[WrittenFragment]
-) -> Pin:
+    version_ref: VersionRef, *, addresses: Addresses, moved: Sequence[WrittenFragment], fresh: Sequence[WrittenFragment]
+) -> VersionRef:
     """Stage the table without the rows at these addresses and with rows that are written already.
 
     `moved` rows bring their ids with them, `fresh` ones are new.
     """
-    dataset = pin.open()
-    require_same_fields(pin, dataset, [*moved, *fresh])
+    dataset = version_ref.open()
+    require_same_fields(version_ref, dataset, [*moved, *fresh])
     written = as_metadata([*moved, *fresh])
     if written and dataset.describe_indices():
         rows = _Replaced(written=written, moved=sum(fragment.rows for fragment in moved), addresses=addresses)
-        return _replace(pin, dataset, rows, changed_columns=dataset.schema.names)
-    staged = delete_at(pin, dataset, addresses, predicate=_BY_ADDRESS).pin
+        return _replace(version_ref, dataset, rows, changed_columns=dataset.schema.names)
+    staged = delete_at(version_ref, dataset, addresses, predicate=_BY_ADDRESS).version_ref
     if not written:
         return staged
     return stage(staged.open(), staged, lance.LanceOperation.Append(written))
 
 
-def require_rows(read: Pin, now: Pin, addresses: Addresses) -> None:
+def require_rows(read: VersionRef, now: VersionRef, addresses: Addresses) -> None:
     """Refuse addresses of one version that do not name the same rows in another, or rows that it no longer has."""
     if read == now or not len(addresses):
         return
@@ -237,9 +241,11 @@ class _Batches:
             yield from batch.rows.to_batches()
 
 
-def _write(pin: Pin, dataset: lance.LanceDataset, batches: Iterator[pa.RecordBatch]) -> list[FragmentMetadata]:
+def _write(
+    version_ref: VersionRef, dataset: lance.LanceDataset, batches: Iterator[pa.RecordBatch]
+) -> list[FragmentMetadata]:
     rows = Rows(schema=dataset.schema, batches=batches)
-    with rows.reading() as reader, lance_errors(pin.home.uri, pin.home.storage_options):
+    with rows.reading() as reader, lance_errors(version_ref.home.uri, version_ref.home.storage_options):
         return list(lance_write_fragments(reader, dataset, mode="append"))
 
 
@@ -284,18 +290,20 @@ class _Computed:
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def delete_at(pin: Pin, dataset: lance.LanceDataset, addresses: Addresses, *, predicate: str) -> RowsChanged:
+def delete_at(
+    version_ref: VersionRef, dataset: lance.LanceDataset, addresses: Addresses, *, predicate: str
+) -> RowsChanged:
     """Stage the table without the rows at these addresses; the predicate is only noted in the transaction."""
     if not len(addresses):
-        return RowsChanged(pin=pin)
-    with lance_errors(pin.home.uri, pin.home.storage_options):
+        return RowsChanged(version_ref=version_ref)
+    with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
         left, gone = _cut(dataset, addresses)
-        staged = stage(dataset, pin, lance.LanceOperation.Delete(left, gone, predicate))
-    return RowsChanged(pin=staged, deleted=len(addresses))
+        staged = stage(dataset, version_ref, lance.LanceOperation.Delete(left, gone, predicate))
+    return RowsChanged(version_ref=staged, deleted=len(addresses))
 
 
 def replace_at(
-    pin: Pin,
+    version_ref: VersionRef,
     dataset: lance.LanceDataset,
     written: Sequence[FragmentMetadata],
     *,
@@ -310,12 +318,12 @@ def replace_at(
     Indices on other than the changed columns go on covering rows that only moved.
     """
     if not written:
-        return RowsChanged(pin=pin)
+        return RowsChanged(version_ref=version_ref)
     if dataset.has_stable_row_ids:
         _give_ids(written, row_ids)
     rows = _Replaced(written=written, moved=len(row_ids), addresses=addresses)
-    staged = _replace(pin, dataset, rows, changed_columns=changed_columns)
-    return RowsChanged(pin=staged, inserted=rows.inserted, updated=rows.moved)
+    staged = _replace(version_ref, dataset, rows, changed_columns=changed_columns)
+    return RowsChanged(version_ref=staged, inserted=rows.inserted, updated=rows.moved)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -331,11 +339,13 @@ class _Replaced:
         return sum(fragment.physical_rows for fragment in self.written) - self.moved
 
 
-def _replace(pin: Pin, dataset: lance.LanceDataset, rows: _Replaced, *, changed_columns: Sequence[str]) -> Pin:
+def _replace(
+    version_ref: VersionRef, dataset: lance.LanceDataset, rows: _Replaced, *, changed_columns: Sequence[str]
+) -> VersionRef:
     # Lance would take new rows for moved ones, and count them as covered by indices that do not know them.
     only_moved = dataset.has_stable_row_ids and not rows.inserted
     changed = changed_columns if only_moved else dataset.schema.names
-    with lance_errors(pin.home.uri, pin.home.storage_options):
+    with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
         left, gone = _cut(dataset, rows.addresses)
         change = lance.LanceOperation.Update(
             removed_fragment_ids=gone,
@@ -344,7 +354,7 @@ def _replace(pin: Pin, dataset: lance.LanceDataset, rows: _Replaced, *, changed_
             fields_for_preserving_frag_bitmap=family_ids(dataset.lance_schema, changed),
             update_mode="rewrite_rows",
         )
-        return stage(dataset, pin, change)
+        return stage(dataset, version_ref, change)
 
 
 def join_addresses(parts: Sequence[Addresses]) -> Addresses:

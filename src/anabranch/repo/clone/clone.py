@@ -22,7 +22,7 @@ from anabranch.errors import (
 from anabranch.format.arguments import require_names
 from anabranch.format.clone import draft_clone, put_clone, refuse_mixed_stores
 from anabranch.format.clone_files import Draft
-from anabranch.format.staging import Pin
+from anabranch.format.staging import VersionRef
 from anabranch.ids import MAIN, BranchName, Ref, TableKey
 from anabranch.repo.log.clones import CloneKind, Clones
 from anabranch.repo.log.collected import require_uncollected
@@ -105,7 +105,7 @@ def clone_repository(request: CloneRequest, progress: Progress = lambda _done, _
 
     An interrupted clone at the target starts again. If only its last step is missing, that step is completed.
     """
-    target, options = request.target, request.source.context.storage_options
+    target, options = request.target, request.source.config.storage_options
     before = find_origin(target)
     if before is not None and before.state is AttemptState.FINISHED and not has_mark(target):
         _complete(target, before, options)
@@ -130,7 +130,7 @@ def clone_repository(request: CloneRequest, progress: Progress = lambda _done, _
 
 
 def _attempt(request: CloneRequest, before: Attempt | None, registrations: tuple[Registration, ...]) -> Attempt:
-    source = request.source.context
+    source = request.source.config
     return Attempt(
         number=1 if before is None else before.number + 1,
         state=AttemptState.BEGUN,
@@ -146,7 +146,7 @@ def _attempt(request: CloneRequest, before: Attempt | None, registrations: tuple
 
 def _check_target(request: CloneRequest, *, is_unfinished: bool) -> None:
     """Raise an error if the target is not empty, or if source and target are nested."""
-    source, target = request.source.context, request.target
+    source, target = request.source.config, request.target
     if request.kind is CloneKind.SHALLOW:
         refuse_mixed_stores(source.root, target.root)
     for inner, outer in ((source.root, target.root), (target.root, source.root)):
@@ -169,7 +169,7 @@ def _register(request: CloneRequest) -> tuple[Registration, ...]:
     A shallow clone of a shallow clone reads the files of both. A read-only source gets no registration, so its
     garbage collection does not know of the clone.
     """
-    source, target = request.source.context, request.target.root
+    source, target = request.source.config, request.target.root
     try:
         held = Clones(source).register(
             target=target, kind=request.kind, commit_id=request.commit.graph_commit_id, keys=tuple(request.tables)
@@ -188,7 +188,7 @@ def _register(request: CloneRequest) -> tuple[Registration, ...]:
                 keys = [TableKey.parse(key) for key in theirs.tables]
                 again = above.register(target=target, kind=request.kind, commit_id=theirs.commit_id, keys=keys)
                 made.append(Registration(repository=other.repository, clone_id=again.id))
-                require_uncollected(above.context, theirs.commit_id)
+                require_uncollected(above.config, theirs.commit_id)
     except BaseException:
         with suppress(AnabranchError):
             _release(made, source.storage_options, target=target)
@@ -253,19 +253,19 @@ def _clone_tables(request: CloneRequest, attempt: Attempt, progress: Progress) -
     is_deep = request.kind is CloneKind.DEEP
     name = attempt.clone_id
 
-    def draft(key: TableKey) -> tuple[Pin, Draft]:
+    def draft(key: TableKey) -> tuple[VersionRef, Draft]:
         entry = request.tables[key]
-        pin = Pin(home=request.source.context.home_of(entry), version=entry.version)
-        return pin, draft_clone(pin, name=name, is_deep=is_deep)
+        version_ref = VersionRef(home=request.source.config.home_of(entry), version=entry.version)
+        return version_ref, draft_clone(version_ref, name=name, is_deep=is_deep)
 
     drafts = dict(zip(places, in_parallel(draft, places), strict=True))
     files = sum(len(drawn.copies) for _, drawn in drafts.values())
     step = Steps(progress, files if is_deep else len(drafts))
 
     def put(key: TableKey) -> TableEntry:
-        pin, drawn = drafts[key]
+        version_ref, drawn = drafts[key]
         root = request.target.dataset_root(places[key])
-        made = put_clone(pin.home, root, drawn, on_copied=step.done if is_deep else lambda: None)
+        made = put_clone(version_ref.home, root, drawn, on_copied=step.done if is_deep else lambda: None)
         if not is_deep:
             step.done()
         old = request.tables[key]
@@ -283,15 +283,15 @@ def _dataset_of(target: RepoConfig, key: TableKey, attempt: Attempt) -> str:
 
 
 def _first_record(request: CloneRequest, attempt: Attempt) -> CommitRecord:
-    context = request.target
+    config = request.target
     commit = GraphCommit(
-        graph_commit_id=context.new_id(),
+        graph_commit_id=config.new_id(),
         manifest_branch=None,
         manifest_version=1,
         parent_commit_id=None,
         merged_parent_commit_id=None,
-        actor_id=context.actor,
-        created_at=max(context.clock(), request.commit.created_at),
+        actor_id=config.actor,
+        created_at=max(config.clock(), request.commit.created_at),
         message=f"Clone {attempt.source}",
         kind=CommitKind.CLONE,
         metadata={

@@ -46,7 +46,7 @@ class Relocation:
 
 
 def relocate_repository(
-    context: RepoConfig,
+    config: RepoConfig,
     *,
     mapping: Mapping[str, str] | None = None,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
@@ -56,26 +56,26 @@ def relocate_repository(
     `mapping` (old prefix to new) is for other locations that moved: tiers, or the source of a shallow clone. Each
     manifest is replaced in one step and the mark is written last, so an interrupted relocation can be run again.
     """
-    mark = check_repository(context)
+    mark = check_repository(config)
     moved = _checked(mapping or {})
-    follow_source(context, lambda path: moved_place(path, moved))
-    if mark.root != context.root:
-        moved[mark.root] = context.root
-    datasets, reports = _list_datasets(context), []
+    follow_source(config, lambda path: moved_place(path, moved))
+    if mark.root != config.root:
+        moved[mark.root] = config.root
+    datasets, reports = _list_datasets(config), []
     for start in range(0, len(datasets), _AT_ONCE):
         some = datasets[start : start + _AT_ONCE]
-        reports += in_parallel(lambda path: relocate_with(context.home_at(path), moved), some)
+        reports += in_parallel(lambda path: relocate_with(config.home_at(path), moved), some)
         progress(len(reports), len(datasets))
     relocation = Relocation(
-        root=context.root,
+        root=config.root,
         former_root=mark.root,
         datasets=len(datasets),
         rewritten=sum(len(report.rewritten) for report in reports),
-        unexplained=tuple(found for report in reports for found in _unexplained(context, report)),
+        unexplained=tuple(found for report in reports for found in _unexplained(config, report)),
     )
-    if relocation.is_complete and mark.root != context.root:
-        _repair_hints(context)
-        replace_mark(context, replace(mark, root=context.root))
+    if relocation.is_complete and mark.root != config.root:
+        _repair_hints(config)
+        replace_mark(config, replace(mark, root=config.root))
     return relocation
 
 
@@ -87,33 +87,33 @@ def _checked(mapping: Mapping[str, str]) -> dict[str, str]:
     return checked
 
 
-def _list_datasets(context: RepoConfig) -> list[str]:
+def _list_datasets(config: RepoConfig) -> list[str]:
     """Return every dataset below the root: tables and history tables, including those that no commit names."""
-    folders = [folder for bucket in context.store.list_folders(TABLES) for folder in context.store.list_folders(bucket)]
-    return sorted(folder for folder in [*folders, *context.store.list_folders()] if folder.endswith(_LANCE))
+    folders = [folder for bucket in config.store.list_folders(TABLES) for folder in config.store.list_folders(bucket)]
+    return sorted(folder for folder in [*folders, *config.store.list_folders()] if folder.endswith(_LANCE))
 
 
-def _repair_hints(context: RepoConfig) -> None:
+def _repair_hints(config: RepoConfig) -> None:
     """Make the hints of logs agree with the logs: in a copy made during writes, a hint may be ahead of its log.
 
     A hint that is the next entry of its log is appended to it. A hint that is further ahead is deleted, because the
     entries before it were not copied.
     """
-    if context.store.lists_sorted:
+    if config.store.lists_sorted:
         return  # hints are used only on local disk
-    folders = [path for folder in (BRANCHES, RUNS, TAGS, CLONES) for path in context.store.list_folders(folder)]
+    folders = [path for folder in (BRANCHES, RUNS, TAGS, CLONES) for path in config.store.list_folders(folder)]
 
     def repair(folder: str) -> None:
-        log = NumberedLog(context.store, folder)
+        log = NumberedLog(config.store, folder)
         hint = log.find_hint()
         if hint is None or log.find(hint[0]) is not None:
             return
         if log.find(hint[0] - 1) is None or not log.append(*hint):
-            context.store.delete(log.hint_path)
+            config.store.delete(log.hint_path)
 
     in_parallel(repair, folders)
 
 
-def _unexplained(context: RepoConfig, report: RelocateReport) -> list[Unexplained]:
-    dataset = relative_to(report.root, context.root) or report.root
+def _unexplained(config: RepoConfig, report: RelocateReport) -> list[Unexplained]:
+    dataset = relative_to(report.root, config.root) or report.root
     return [Unexplained(dataset=dataset, home=base.branch, path=base.path) for base in report.unexplained]

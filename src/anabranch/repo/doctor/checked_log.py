@@ -69,16 +69,16 @@ class CheckedLog:
         return (f"{self.name}@v{number}",) if is_public else ()
 
 
-def list_logs(context: RepoConfig) -> tuple[list[CheckedLog], list[str]]:
+def list_logs(config: RepoConfig) -> tuple[list[CheckedLog], list[str]]:
     """Return the logs, and the folders among them whose names are not valid names of logs."""
     logs, unknown = [], []
     for folder in (BRANCHES, RUNS, TAGS, CLONES):
-        for path in sorted(context.store.list_folders(folder)):
+        for path in sorted(config.store.list_folders(folder)):
             try:
-                logs.append(_checked_log(NumberedLog(context.store, path), folder, path.rpartition("/")[2]))
+                logs.append(_checked_log(NumberedLog(config.store, path), folder, path.rpartition("/")[2]))
             except InvalidNameError:
                 unknown.append(path)
-    origin = NumberedLog(context.store, ORIGIN)
+    origin = NumberedLog(config.store, ORIGIN)
     return [*logs, CheckedLog(log=origin, label="the origin of this clone", name=ORIGIN)], unknown
 
 

@@ -20,23 +20,23 @@ __all__ = ["diagnose_commits", "inspect_commit", "inspect_remaining"]
 _FROM_BACKUP = "restore it from a backup"
 
 
-def inspect_remaining(records: RepoStore, inventory: Inventory) -> None:
+def inspect_remaining(repo_store: RepoStore, inventory: Inventory) -> None:
     """Read every commit that logs, commits or tags name and that no log entry published."""
     tagged = {tag.commit_id for tag in inventory.tags.values()}
     while todo := sorted((inventory.named | tagged) - inventory.inspected):
-        in_parallel(lambda commit_id: inspect_commit(records, inventory, commit_id), todo)
-    _check_full_maps(records, inventory)
-    inventory.add_full_maps(lambda base: records.commits.tables_of(records.commits.get(base)))
+        in_parallel(lambda commit_id: inspect_commit(repo_store, inventory, commit_id), todo)
+    _check_full_maps(repo_store, inventory)
+    inventory.add_full_maps(lambda base: repo_store.commits.tables_of(repo_store.commits.get(base)))
 
 
 def inspect_commit(
-    records: RepoStore, inventory: Inventory, commit_id: str, expected: CommitRecord | None = None
+    repo_store: RepoStore, inventory: Inventory, commit_id: str, expected: CommitRecord | None = None
 ) -> None:
     """Read a commit object into the inventory.
 
     `expected` is the commit as the log entry that published it has it. If the two differ, the entry is right.
     """
-    found = _read(records, commit_id, expected)
+    found = _read(repo_store, commit_id, expected)
     if isinstance(found, CommitRecord):
         return inventory.add_commit(found)
     if expected is not None:
@@ -44,10 +44,10 @@ def inspect_commit(
     return inventory.add_broken(commit_id, found)
 
 
-def _read(records: RepoStore, commit_id: str, expected: CommitRecord | None) -> CommitRecord | BrokenCommit:
+def _read(repo_store: RepoStore, commit_id: str, expected: CommitRecord | None) -> CommitRecord | BrokenCommit:
     path = commit_path(commit_id)
     try:
-        fields = documents.load(records.context.store.get(path), path=path)
+        fields = documents.load(repo_store.config.store.get(path), path=path)
         with documents.damage_named(path):
             record = codec.decode_commit(fields)
             if record.base == record.commit.graph_commit_id:
@@ -67,10 +67,10 @@ def _read(records: RepoStore, commit_id: str, expected: CommitRecord | None) -> 
     return record
 
 
-def diagnose_commits(records: RepoStore, inventory: Inventory) -> Iterator[Case]:
+def diagnose_commits(repo_store: RepoStore, inventory: Inventory) -> Iterator[Case]:
     """Yield the problems of the commits in the inventory, with the refs that cannot be read because of them."""
     users = _Users.of(inventory)
-    rebuilder = Rebuilder(records, inventory)
+    rebuilder = Rebuilder(repo_store, inventory)
     for commit_id, broken in sorted(inventory.broken.items()):
         yield _broken_commit(inventory, users, rebuilder, commit_id, broken)
     for commit_id, facts in sorted(inventory.commits.items()):
@@ -135,28 +135,30 @@ def _remedy(kind: FindingKind, *, can_repair: bool) -> str:
     return "a repair writes it again from the log entry that published it" if can_repair else _FROM_BACKUP
 
 
-def _check_full_maps(records: RepoStore, inventory: Inventory) -> None:
+def _check_full_maps(repo_store: RepoStore, inventory: Inventory) -> None:
     """Find full maps that differ from the parent commit in tables that the commit does not list as changed."""
     full = [commit_id for commit_id, facts in sorted(inventory.commits.items()) if facts.base == commit_id]
     for commit_id in full:
-        unexplained = () if commit_id in inventory.broken else _find_unexplained_tables(records, inventory, commit_id)
+        unexplained = (
+            () if commit_id in inventory.broken else _find_unexplained_tables(repo_store, inventory, commit_id)
+        )
         if unexplained:
             problem = f"it does not list {', '.join(unexplained[:3])} as changed, but has another state than its parent"
             inventory.add_broken(commit_id, BrokenCommit(kind=FindingKind.DIFFERENT_COMMIT, problem=problem))
 
 
-def _find_unexplained_tables(records: RepoStore, inventory: Inventory, commit_id: str) -> tuple[str, ...]:
+def _find_unexplained_tables(repo_store: RepoStore, inventory: Inventory, commit_id: str) -> tuple[str, ...]:
     """Return the tables that differ from the parent commit and are not listed as changed."""
-    record = records.commits.get(commit_id)
+    record = repo_store.commits.get(commit_id)
     parent = record.commit.parent_commit_id
     # A commit on a live branch shows main's tables, so its map may differ from that of its parent.
     if parent is None or record.has_tables_of_main or parent in inventory.broken:
         return ()
     try:
-        before = records.commits.tables_of(records.commits.get(parent))
+        before = repo_store.commits.tables_of(repo_store.commits.get(parent))
     except AnabranchError:
         return ()  # the damage of the parent is a finding of its own
-    after = records.commits.tables_of(record)
+    after = repo_store.commits.tables_of(record)
     changed = set(record.commit.tables)
     return tuple(
         str(key) for key in sorted({*before, *after}) if before.get(key) != after.get(key) and str(key) not in changed

@@ -59,24 +59,24 @@ class Scope:
         return cls(tables=None if tables is None else frozenset(map(TableKey.parse, tables)), rows=rows)
 
 
-def check_repository(context: RepoConfig, scope: Scope, *, repair: bool, progress: Progress) -> RepositoryReport:
+def check_repository(config: RepoConfig, scope: Scope, *, repair: bool, progress: Progress) -> RepositoryReport:
     """Return the findings of a repository. With `repair`, rebuild what can be rebuilt first.
 
     A repair never removes published data. After each round of repairs, everything is checked again.
     """
-    found = _scan(context, scope, progress)
+    found = _scan(config, scope, progress)
     repaired: dict[tuple[FindingKind, str], RepositoryFinding] = {}
     for _ in range(_ROUNDS if repair else 0):
         done = [case.finding for case in found if _try_repair(case)]
         if not done:
             break
         repaired |= {(finding.kind, finding.subject): finding for finding in done}
-        found = _scan(context, scope, progress)
+        found = _scan(config, scope, progress)
     left = [case.finding for case in found]
     # A problem that is found again was not repaired, whatever its repair reported.
     for finding in left:
         repaired.pop((finding.kind, finding.subject), None)
-    return RepositoryReport.of(context.root, [*(replace(one, repaired=True) for one in repaired.values()), *left])
+    return RepositoryReport.of(config.root, [*(replace(one, repaired=True) for one in repaired.values()), *left])
 
 
 def _try_repair(case: Case) -> bool:
@@ -87,17 +87,17 @@ def _try_repair(case: Case) -> bool:
         return False
 
 
-def _scan(context: RepoConfig, scope: Scope, progress: Progress) -> list[Case]:
+def _scan(config: RepoConfig, scope: Scope, progress: Progress) -> list[Case]:
     # A new RepoStore, so that nothing comes from the caches of a handle.
-    return _Scan(RepoStore.of(context), scope, Steps(progress)).run()
+    return _Scan(RepoStore.of(config), scope, Steps(progress)).run()
 
 
 class _Scan:
     """One scan of the repository."""
 
-    def __init__(self, records: RepoStore, scope: Scope, steps: Steps) -> None:
-        self._records = records
-        self._context = records.context
+    def __init__(self, repo_store: RepoStore, scope: Scope, steps: Steps) -> None:
+        self._repo_store = repo_store
+        self._config = repo_store.config
         self._scope = scope
         self._steps = steps
         self._inventory = Inventory(scope.tables)
@@ -106,35 +106,38 @@ class _Scan:
         """Return everything that is wrong. The order of the steps matters: see the comments."""
         # Read the history tables before the logs: then the logs can only be ahead of them.
         inventory = self._inventory
-        stored = read_stored_history(self._context)
+        stored = read_stored_history(self._config)
         unknown = self._read_logs()
-        mark = diagnose_mark(self._context, inventory)
+        mark = diagnose_mark(self._config, inventory)
         if mark is not None and mark.finding.kind is FindingKind.NEWER_FORMAT:
             return [mark]
-        inspect_remaining(self._records, inventory)
-        cases = [*diagnose_branches(self._records, inventory, stored), *diagnose_commits(self._records, inventory)]
+        inspect_remaining(self._repo_store, inventory)
+        cases = [
+            *diagnose_branches(self._repo_store, inventory, stored),
+            *diagnose_commits(self._repo_store, inventory),
+        ]
         are_logs_whole = not any(case.finding.severity is Severity.ERROR for case in cases)
         cases += self._check_tables()
         damaged = {place for case in cases for place in case.placements}
-        homes = list(diagnose_homes(self._records, inventory, damaged))
+        homes = list(diagnose_homes(self._repo_store, inventory, damaged))
         if are_logs_whole:
-            cases += diagnose_history(self._records, inventory, stored)
-        cases += diagnose_leases(self._context)
-        cases += diagnose_records(self._context)
-        cases += diagnose_names(self._context, unknown)
+            cases += diagnose_history(self._repo_store, inventory, stored)
+        cases += diagnose_leases(self._config)
+        cases += diagnose_records(self._config)
+        cases += diagnose_names(self._config, unknown)
         # Check the homes again: a writer that has just published may have settled them in between.
-        still = {case.finding for case in diagnose_homes(self._records, inventory, damaged)} if homes else set()
+        still = {case.finding for case in diagnose_homes(self._repo_store, inventory, damaged)} if homes else set()
         cases += [case for case in homes if case.finding in still]
         # Repair the mark of the repository last: its presence means that the repository is complete.
-        return with_effects(self._records, inventory, cases if mark is None else [*cases, mark])
+        return with_effects(self._repo_store, inventory, cases if mark is None else [*cases, mark])
 
     def _read_logs(self) -> list[str]:
         """Read all logs into the inventory. Return the folders among them that are not logs."""
-        logs, unknown = list_logs(self._context)
+        logs, unknown = list_logs(self._config)
         self._steps.expect(len(logs))
 
         def scan(checked: CheckedLog) -> None:
-            scan_log(self._records, self._inventory, checked)
+            scan_log(self._repo_store, self._inventory, checked)
             self._steps.done()
 
         in_parallel(scan, logs)
@@ -149,7 +152,7 @@ class _Scan:
         self._steps.expect(len(by_dataset))
 
         def check(dataset: str) -> DatasetCheck:
-            found = check_dataset(self._context, dataset, by_dataset[dataset])
+            found = check_dataset(self._config, dataset, by_dataset[dataset])
             self._steps.done()
             return found
 
@@ -164,7 +167,7 @@ class _Scan:
         if self._scope.rows:
             damaged = {place for case in cases for place in case.placements}
             readable = {place: use for place, use in self._inventory.uses.items() if place not in damaged}
-            cases += diagnose_rows(self._context, readable)
+            cases += diagnose_rows(self._config, readable)
         return cases
 
     def _check_requested_tables(self) -> None:
@@ -186,7 +189,7 @@ class _Scan:
             kind=FindingKind.STALE_BASE,
             subject=homes[0],
             explanation=f"{len(homes)} branches of tables read files from another location: {min(stale.values())}",
-            remedy=f"if the repository was moved or copied here, run 'anabranch relocate {self._context.root}'",
+            remedy=f"if the repository was moved or copied here, run 'anabranch relocate {self._config.root}'",
             paths=tuple(homes),
         )
         return [Case(finding=finding, placements=frozenset(stale))]
@@ -201,7 +204,7 @@ class _Scan:
             subject=bases[0],
             explanation=f"tables read files from {len(bases)} other locations that are empty now",
             remedy=(
-                f"if the files moved, run 'anabranch relocate {self._context.root} --map OLD=NEW';"
+                f"if the files moved, run 'anabranch relocate {self._config.root} --map OLD=NEW';"
                 " otherwise restore them from a backup"
             ),
             paths=bases,

@@ -16,7 +16,7 @@ from anabranch.storage import in_parallel
 __all__ = ["with_effects"]
 
 
-def with_effects(records: RepoStore, inventory: Inventory, cases: Iterable[Case]) -> list[Case]:
+def with_effects(repo_store: RepoStore, inventory: Inventory, cases: Iterable[Case]) -> list[Case]:
     """Add to each case the tables, refs and commits that it affects.
 
     The commits are read again only if a table is damaged.
@@ -27,10 +27,10 @@ def with_effects(records: RepoStore, inventory: Inventory, cases: Iterable[Case]
         return found
     keys = frozenset(TableKey.parse(key) for place in damaged for key in inventory.uses[place].tables)
     refs: dict[Placement, set[str]] = defaultdict(set)
-    for name, record in _iter_refs(records, inventory):
-        for place in _placements(records, record, keys) & damaged:
+    for name, record in _iter_refs(repo_store, inventory):
+        for place in _placements(repo_store, record, keys) & damaged:
             refs[place].add(name)
-    commits = _find_commits(records, sorted(inventory.commits), keys, damaged)
+    commits = _find_commits(repo_store, sorted(inventory.commits), keys, damaged)
     affected = [_with_effects(case, inventory, refs, commits) for case in found]
     return [case for case in affected if inventory.broken or _has_effect(case)]
 
@@ -41,16 +41,16 @@ def _has_effect(case: Case) -> bool:
 
 
 def _find_commits(
-    records: RepoStore, commit_ids: list[str], keys: frozenset[TableKey], damaged: frozenset[Placement]
+    repo_store: RepoStore, commit_ids: list[str], keys: frozenset[TableKey], damaged: frozenset[Placement]
 ) -> dict[Placement, set[str]]:
     """Return the commits that have each damaged table state, without collected commits."""
 
     def find_damaged(commit_id: str) -> frozenset[Placement]:
         try:
-            record = records.commits.get(commit_id)
+            record = repo_store.commits.get(commit_id)
         except AnabranchError:
             return frozenset()  # the damaged commit is a finding of its own
-        return _placements(records, record, keys) & damaged if record.collected_at is None else frozenset()
+        return _placements(repo_store, record, keys) & damaged if record.collected_at is None else frozenset()
 
     commits: dict[Placement, set[str]] = defaultdict(set)
     for commit_id, places in zip(commit_ids, in_parallel(find_damaged, commit_ids), strict=True):
@@ -73,12 +73,12 @@ def _with_effects(
     return replace(case, finding=finding)
 
 
-def _placements(records: RepoStore, record: CommitRecord, keys: frozenset[TableKey]) -> frozenset[Placement]:
+def _placements(repo_store: RepoStore, record: CommitRecord, keys: frozenset[TableKey]) -> frozenset[Placement]:
     """Return the locations of some tables of a commit."""
     found = set()
     for key in keys:
         try:
-            entry = records.commits.find_table(record, key)
+            entry = repo_store.commits.find_table(record, key)
         except AnabranchError:
             continue  # the base of the commit is damaged, which is a finding of its own
         if entry is not None:
@@ -86,7 +86,7 @@ def _placements(records: RepoStore, record: CommitRecord, keys: frozenset[TableK
     return frozenset(found)
 
 
-def _iter_refs(records: RepoStore, inventory: Inventory) -> Iterator[tuple[str, CommitRecord]]:
+def _iter_refs(repo_store: RepoStore, inventory: Inventory) -> Iterator[tuple[str, CommitRecord]]:
     """Yield the name and the current commit of every branch, run and tag."""
     main = inventory.heads.get(MAIN)
     for head in inventory.heads.values():
@@ -95,6 +95,6 @@ def _iter_refs(records: RepoStore, inventory: Inventory) -> Iterator[tuple[str, 
         yield name_of(head.branch), View.of(head, None if main is None else main.head).record
     for tag in inventory.tags.values():
         try:
-            yield tag.name, records.commits.get(tag.commit_id)
+            yield tag.name, repo_store.commits.get(tag.commit_id)
         except AnabranchError:
             continue  # the damaged commit is a finding of its own

@@ -20,7 +20,7 @@ from anabranch.storage import in_parallel
 __all__ = ["diagnose_homes"]
 
 
-def diagnose_homes(records: RepoStore, inventory: Inventory, damaged: Collection[Placement]) -> Iterator[Case]:
+def diagnose_homes(repo_store: RepoStore, inventory: Inventory, damaged: Collection[Placement]) -> Iterator[Case]:
     """Check the homes that the branches write to, except those with damaged table states."""
     broken = {(place.dataset, place.home) for place in damaged}
     for head in inventory.heads.values():
@@ -28,19 +28,19 @@ def diagnose_homes(records: RepoStore, inventory: Inventory, damaged: Collection
             continue
         tables = [
             (key, entry)
-            for key, entry in _iter_written(records, head)
+            for key, entry in _iter_written(repo_store, head)
             if inventory.covers(key) and (entry.dataset, entry.home) not in broken
         ]
-        cases = list(filter(None, in_parallel(partial(_diagnose_home, records, head.branch), tables)))
+        cases = list(filter(None, in_parallel(partial(_diagnose_home, repo_store, head.branch), tables)))
         # If the branch moved, a writer has just published and has not settled yet. It will.
-        if cases and records.heads.find(head.branch) == head:
+        if cases and repo_store.heads.find(head.branch) == head:
             yield from cases
 
 
-def _iter_written(records: RepoStore, head: LogEntry) -> Iterator[tuple[TableKey, TableEntry]]:
+def _iter_written(repo_store: RepoStore, head: LogEntry) -> Iterator[tuple[TableKey, TableEntry]]:
     """Yield the tables that a branch has written in homes of its own, each of which has one table."""
-    tables = records.commits.tables_of(head.head)
-    at_creation = {} if str(head.branch) == MAIN else _tables_at_creation(records, head)
+    tables = repo_store.commits.tables_of(head.head)
+    at_creation = {} if str(head.branch) == MAIN else _tables_at_creation(repo_store, head)
     homes = Counter((entry.dataset, entry.home) for entry in tables.values())
     for key, entry in sorted(tables.items()):
         # A table that is unchanged since the branch was created may lie in a home of an earlier branch of this name.
@@ -49,21 +49,21 @@ def _iter_written(records: RepoStore, head: LogEntry) -> Iterator[tuple[TableKey
             yield key, entry
 
 
-def _tables_at_creation(records: RepoStore, head: LogEntry) -> dict[TableKey, TableEntry]:
+def _tables_at_creation(repo_store: RepoStore, head: LogEntry) -> dict[TableKey, TableEntry]:
     try:
-        return records.commits.tables_of(records.heads.get_numbered(head.branch, head.state.created_as).head)
+        return repo_store.commits.tables_of(repo_store.heads.get_numbered(head.branch, head.state.created_as).head)
     except AnabranchError:
         return {}
 
 
-def _diagnose_home(records: RepoStore, branch: BranchName, table: tuple[TableKey, TableEntry]) -> Case | None:
+def _diagnose_home(repo_store: RepoStore, branch: BranchName, table: tuple[TableKey, TableEntry]) -> Case | None:
     """Return what is wrong with the newest ordinary version of a home, or None if it is the published state."""
     key, entry = table
-    home = records.context.dataset_root(entry.dataset).on(entry.home)
+    home = repo_store.config.dataset_root(entry.dataset).on(entry.home)
     subject = "/".join(filter(None, ["tables", entry.dataset, home.folder]))
 
     def repair() -> bool:
-        settle_table(records, branch, key)
+        settle_table(repo_store, branch, key)
         return True
 
     try:

@@ -25,10 +25,10 @@ class StoredHistory:
     problem: str | None = None
 
 
-def read_stored_history(context: RepoConfig) -> StoredHistory:
+def read_stored_history(config: RepoConfig) -> StoredHistory:
     """Read the history tables. Call this before the logs are read: then the logs can only have more commits."""
     try:
-        commits, actors = history_tables.read_history(context)
+        commits, actors = history_tables.read_history(config)
     except (StorageDeniedError, StorageUnavailableError):
         raise
     except AnabranchError as err:
@@ -39,7 +39,7 @@ def read_stored_history(context: RepoConfig) -> StoredHistory:
     return StoredHistory(commits=commits, actors=actors)
 
 
-def diagnose_history(records: RepoStore, inventory: Inventory, stored: StoredHistory) -> Iterator[Case]:
+def diagnose_history(repo_store: RepoStore, inventory: Inventory, stored: StoredHistory) -> Iterator[Case]:
     """Compare the history tables with the inventory. Call this only if the logs are intact."""
     problem = stored.problem
     if stored.commits is not None:
@@ -48,7 +48,7 @@ def diagnose_history(records: RepoStore, inventory: Inventory, stored: StoredHis
         return
 
     def repair() -> bool:
-        history_tables.rebuild_history(records)
+        history_tables.rebuild_history(repo_store)
         return True
 
     finding = RepositoryFinding(

@@ -61,16 +61,18 @@ class _DamagedNewest:
     set_aside: Callable[[], bool] | None
 
 
-def scan_log(records: RepoStore, inventory: Inventory, checked: CheckedLog) -> None:
+def scan_log(repo_store: RepoStore, inventory: Inventory, checked: CheckedLog) -> None:
     """Read every entry of a log, and the commits that they published."""
     listed = _list(checked)
     if not listed.numbers and not listed.has_hint:
         return  # the folder is empty
     newest = _find_newest_number(checked, listed)
-    found = in_parallel(lambda number: _scan_entry(records, inventory, checked, number, newest), range(1, newest + 1))
+    found = in_parallel(
+        lambda number: _scan_entry(repo_store, inventory, checked, number, newest), range(1, newest + 1)
+    )
     cases = _join_gaps([case for case in found if isinstance(case, Case)])
     timed = [entry for entry in found if isinstance(entry, _Timed)]
-    cases += [*_wrong_order(checked, timed), *_future_times(records.context, checked, timed)]
+    cases += [*_wrong_order(checked, timed), *_future_times(repo_store.config, checked, timed)]
     inventory.report([*cases, *_diagnose_hint(checked, listed, newest), *_unknown_files(listed)])
 
 
@@ -101,11 +103,11 @@ def _wrong_order(checked: CheckedLog, entries: list["_Timed"]) -> Iterator[Case]
             yield Case(finding=finding)
 
 
-def _future_times(context: RepoConfig, checked: CheckedLog, entries: list["_Timed"]) -> Iterator[Case]:
+def _future_times(config: RepoConfig, checked: CheckedLog, entries: list["_Timed"]) -> Iterator[Case]:
     """Report entries whose time is in the future. The store's clock is read only if the local clock finds any."""
-    tolerance = int((context.clock_tolerance or timedelta(0)) / timedelta(microseconds=1))
-    future = [entry for entry in entries if entry.at > context.clock() + tolerance]
-    if not future or future[-1].at <= store_microseconds(context) + tolerance:
+    tolerance = int((config.clock_tolerance or timedelta(0)) / timedelta(microseconds=1))
+    future = [entry for entry in entries if entry.at > config.clock() + tolerance]
+    if not future or future[-1].at <= store_microseconds(config) + tolerance:
         return
     finding = RepositoryFinding(
         kind=FindingKind.FUTURE_TIME,
@@ -140,13 +142,13 @@ def _find_newest_number(checked: CheckedLog, listed: _Listed) -> int:
 
 
 def _scan_entry(
-    records: RepoStore, inventory: Inventory, checked: CheckedLog, number: int, newest: int
+    repo_store: RepoStore, inventory: Inventory, checked: CheckedLog, number: int, newest: int
 ) -> Case | _Timed | None:
     """Read one entry into the inventory. Return its time, or what is wrong with it."""
     data = checked.log.find(number)
     if data is None:
         problem = f"entry {number} of {checked.label} is missing"
-        return _lost_entry(records, checked, number, newest, kind=FindingKind.LOG_GAP, problem=problem)
+        return _lost_entry(repo_store, checked, number, newest, kind=FindingKind.LOG_GAP, problem=problem)
     try:
         entry = checked.decode(data, number)
     except UnsupportedFormatError as err:
@@ -160,21 +162,21 @@ def _scan_entry(
         return Case(finding=finding)
     except CorruptError as err:
         problem = f"entry {number} of {checked.label} cannot be read: {err.problem}"
-        case = _lost_entry(records, checked, number, newest, kind=FindingKind.DAMAGED_ENTRY, problem=problem)
+        case = _lost_entry(repo_store, checked, number, newest, kind=FindingKind.DAMAGED_ENTRY, problem=problem)
         if case.repair is None and number == newest:
             can_set_aside = _can_be_set_aside(checked, data)
-            set_aside = partial(_set_aside, records.context, checked, number, data) if can_set_aside else None
+            set_aside = partial(_set_aside, repo_store.config, checked, number, data) if can_set_aside else None
             inventory.add_damaged_newest(_DamagedNewest(case, checked, number, set_aside))
             return None
         return case
     if not checked.is_own(entry, number):
         problem = f"the file of entry {number} of {checked.label} contains another entry"
-        return _lost_entry(records, checked, number, newest, kind=FindingKind.MISPLACED_ENTRY, problem=problem)
-    _add_to_inventory(records, inventory, entry, is_newest=number == newest)
+        return _lost_entry(repo_store, checked, number, newest, kind=FindingKind.MISPLACED_ENTRY, problem=problem)
+    _add_to_inventory(repo_store, inventory, entry, is_newest=number == newest)
     return _Timed(number, entry.at) if isinstance(entry, LogEntry) else None
 
 
-def _add_to_inventory(records: RepoStore, inventory: Inventory, entry: Entry, *, is_newest: bool) -> None:
+def _add_to_inventory(repo_store: RepoStore, inventory: Inventory, entry: Entry, *, is_newest: bool) -> None:
     if isinstance(entry, TagInfo) and is_newest and not entry.is_deleted:
         inventory.add_tag(entry)
     if not isinstance(entry, LogEntry):
@@ -183,13 +185,13 @@ def _add_to_inventory(records: RepoStore, inventory: Inventory, entry: Entry, *,
     publishes = (commit.branch, commit.manifest_version) == (str(entry.branch), entry.number)
     inventory.add_entry(entry, publishes=publishes)
     if publishes:
-        inspect_commit(records, inventory, commit.graph_commit_id, entry.head)
+        inspect_commit(repo_store, inventory, commit.graph_commit_id, entry.head)
     if is_newest:
         inventory.add_head(entry)
 
 
 def _lost_entry(
-    records: RepoStore, checked: CheckedLog, number: int, newest: int, *, kind: FindingKind, problem: str
+    repo_store: RepoStore, checked: CheckedLog, number: int, newest: int, *, kind: FindingKind, problem: str
 ) -> Case:
     """Return the case of an entry that is missing or wrong.
 
@@ -197,7 +199,7 @@ def _lost_entry(
     """
     data = find_copy(checked.log, checked.is_own, checked.decode, number)
     if data is None and checked.branch is not None:
-        data = rebuild_entry(records, checked.log, checked.branch, number)
+        data = rebuild_entry(repo_store, checked.log, checked.branch, number)
     finding = RepositoryFinding(
         kind=kind,
         subject=checked.log.path(number),
@@ -227,14 +229,14 @@ def _can_be_set_aside(checked: CheckedLog, data: bytes) -> bool:
     return (checked.is_tag or checked.branch is not None) and is_torn(data)
 
 
-def _set_aside(context: RepoConfig, checked: CheckedLog, number: int, data: bytes) -> bool:
+def _set_aside(config: RepoConfig, checked: CheckedLog, number: int, data: bytes) -> bool:
     """Move a torn newest entry to a name that is not an entry's, so that the one before it is the newest again."""
     path = checked.log.path(number)
     # Deletes are unconditional: a second repair must not remove what a writer has put here after the first.
-    with context.leases.working_alone(_REPAIR, doing="a repository is being repaired"):
+    with config.leases.working_alone(_REPAIR, doing="a repository is being repaired"):
         if checked.log.find(number) != data or checked.log.find(number + 1) is not None:
             return False
-        checked.log.store.put(f"{path}.{context.new_id()}{TORN}", data)
+        checked.log.store.put(f"{path}.{config.new_id()}{TORN}", data)
         checked.log.store.delete(path)
     return True
 
@@ -301,11 +303,11 @@ def _unknown_files(listed: _Listed) -> Iterator[Case]:
     return (unknown_file(path) for path in listed.others if not path.endswith(TORN))
 
 
-def diagnose_branches(records: RepoStore, inventory: Inventory, stored: StoredHistory) -> list[Case]:
+def diagnose_branches(repo_store: RepoStore, inventory: Inventory, stored: StoredHistory) -> list[Case]:
     """Return the problems of the logs. If main cannot be read, live branches cannot be read either."""
     live = {name for name, head in inventory.heads.items() if head.state.is_live}
     alive = {name for name in live if not inventory.heads[name].state.is_deleted}
-    found = _diagnose_main(records, inventory, stored)
+    found = _diagnose_main(repo_store, inventory, stored)
     return [_with_refs(case, alive) if MAIN in case.finding.refs else case for case in found]
 
 
@@ -313,7 +315,7 @@ def _with_refs(case: Case, refs: set[str]) -> Case:
     return replace(case, finding=replace(case.finding, refs=tuple(sorted({*case.finding.refs, *refs}))))
 
 
-def _diagnose_damaged_newest(records: RepoStore, inventory: Inventory, stored: StoredHistory) -> Iterator[Case]:
+def _diagnose_damaged_newest(repo_store: RepoStore, inventory: Inventory, stored: StoredHistory) -> Iterator[Case]:
     """Report damaged newest entries. They cannot be rebuilt from a later entry.
 
     If another object names the commit that such an entry published, the entry is rebuilt from the commit. Otherwise
@@ -323,7 +325,7 @@ def _diagnose_damaged_newest(records: RepoStore, inventory: Inventory, stored: S
         case, checked, number = damaged.case, damaged.checked, damaged.number
         published = _published_as(inventory, stored, str(checked.branch), number)
         if published and checked.branch is not None:
-            data = rebuild_newest(records, checked.log, checked.branch, number, published)
+            data = rebuild_newest(repo_store, checked.log, checked.branch, number, published)
             yield case if data is None else _rebuilt(case, checked, number, data)
         elif damaged.set_aside is not None:
             finding = replace(
@@ -353,10 +355,10 @@ def _rebuilt(case: Case, checked: CheckedLog, number: int, data: bytes) -> Case:
     return Case(finding=finding, repair=lambda: _put_entry(checked, number, data))
 
 
-def _diagnose_main(records: RepoStore, inventory: Inventory, stored: StoredHistory) -> Iterator[Case]:
+def _diagnose_main(repo_store: RepoStore, inventory: Inventory, stored: StoredHistory) -> Iterator[Case]:
     """Yield the problems of the logs, and a case if main has no log at all."""
     yield from inventory.cases
-    damaged = list(_diagnose_damaged_newest(records, inventory, stored))
+    damaged = list(_diagnose_damaged_newest(repo_store, inventory, stored))
     yield from damaged
     if MAIN not in inventory.heads and not any(MAIN in case.finding.refs for case in [*inventory.cases, *damaged]):
         finding = RepositoryFinding(

@@ -42,14 +42,14 @@ _KNOWN = frozenset({*_OWN, *history_tables.HISTORY_TABLES, *_OF_PIPELINES})
 _EXPIRED_LEASES = 3
 
 
-def diagnose_mark(context: RepoConfig, inventory: Inventory) -> Case | None:
+def diagnose_mark(config: RepoConfig, inventory: Inventory) -> Case | None:
     """Check `_repo.json`, the mark that makes a folder a repository.
 
     Raise RepositoryNotFoundError if it is missing and main has no log either: then there is no repository.
     """
     kind, problem, remedy = FindingKind.DAMAGED_MARK, "", ""
     try:
-        mark = check_repository(context)
+        mark = check_repository(config)
     except UnsupportedFormatError as err:
         kind, problem, remedy = FindingKind.NEWER_FORMAT, err.problem, "upgrade Anabranch; nothing else was checked"
     except CorruptError as err:
@@ -58,10 +58,10 @@ def diagnose_mark(context: RepoConfig, inventory: Inventory) -> Case | None:
         if MAIN not in inventory.heads:
             raise
         kind, problem = FindingKind.MISSING_MARK, "there are logs, but no object that marks them as a repository"
-        remedy = _why_unfinished(context)
+        remedy = _why_unfinished(config)
     else:
-        return _mark_copy(context, mark)
-    copy = find_mark_copy(context)
+        return _mark_copy(config, mark)
+    copy = find_mark_copy(config)
     can_repair = not remedy and MAIN in inventory.heads
     if can_repair:
         remedy = "a repair restores it from its copy" if copy else "a repair writes it again, with a new id"
@@ -73,19 +73,19 @@ def diagnose_mark(context: RepoConfig, inventory: Inventory) -> Case | None:
         refs=tuple(sorted(inventory.heads)),
         repairable=can_repair,
     )
-    return Case(finding=finding, repair=(lambda: _write_mark(context, inventory, copy)) if can_repair else None)
+    return Case(finding=finding, repair=(lambda: _write_mark(config, inventory, copy)) if can_repair else None)
 
 
-def _mark_copy(context: RepoConfig, mark: Mark) -> Case | None:
+def _mark_copy(config: RepoConfig, mark: Mark) -> Case | None:
     """Check the copy of the mark. A repository of an earlier release has none, and gets one."""
-    if find_mark_copy(context) == mark:
+    if find_mark_copy(config) == mark:
         return None
 
     def write() -> bool:
-        write_mark_copy(context, mark)
+        write_mark_copy(config, mark)
         return True
 
-    is_missing = find_object(context.store, MARK_COPY) is None
+    is_missing = find_object(config.store, MARK_COPY) is None
     finding = RepositoryFinding(
         kind=FindingKind.DAMAGED_COPY,
         subject=MARK_COPY,
@@ -96,33 +96,33 @@ def _mark_copy(context: RepoConfig, mark: Mark) -> Case | None:
     return Case(finding=finding, repair=write)
 
 
-def _why_unfinished(context: RepoConfig) -> str:
+def _why_unfinished(config: RepoConfig) -> str:
     """Return how to continue an interrupted clone, which has no mark yet. Empty if this is not such a clone."""
     try:
-        refuse_unfinished(context)
+        refuse_unfinished(config)
     except RepositoryNotFoundError as err:
         return err.hint
     return ""
 
 
-def _write_mark(context: RepoConfig, inventory: Inventory, copy: Mark | None) -> bool:
+def _write_mark(config: RepoConfig, inventory: Inventory, copy: Mark | None) -> bool:
     created_at = inventory.heads[MAIN].state.created_at
     # Without a copy the id is lost. Only unfinished clones compare the id, and they start again.
-    replace_mark(context, copy or Mark(id=context.new_id(), root=context.root, created_at=created_at))
+    replace_mark(config, copy or Mark(id=config.new_id(), root=config.root, created_at=created_at))
     return True
 
 
-def diagnose_records(context: RepoConfig) -> Iterator[Case]:
+def diagnose_records(config: RepoConfig) -> Iterator[Case]:
     """Check the records of collected commits. A garbage collection cannot run if one of them is damaged."""
-    for info in context.store.list(GC):
+    for info in config.store.list(GC):
         if not info.path.endswith((RECORD, COPY)):
             continue
-        problem = _record_problem(context, info.path)
+        problem = _record_problem(config, info.path)
         if problem is None:
             continue
         is_copy = info.path.endswith(COPY)
         other = info.path.removesuffix(COPY) + RECORD if is_copy else info.path.removesuffix(RECORD) + COPY
-        can_repair = _record_problem(context, other) is None
+        can_repair = _record_problem(config, other) is None
         finding = RepositoryFinding(
             kind=FindingKind.DAMAGED_COPY if is_copy else FindingKind.DAMAGED_RECORD,
             subject=info.path,
@@ -130,37 +130,37 @@ def diagnose_records(context: RepoConfig) -> Iterator[Case]:
             remedy="a repair restores it from its copy" if can_repair else "restore it from a backup",
             repairable=can_repair,
         )
-        yield Case(finding=finding, repair=partial(_copy_record, context, other, info.path) if can_repair else None)
+        yield Case(finding=finding, repair=partial(_copy_record, config, other, info.path) if can_repair else None)
 
 
-def _record_problem(context: RepoConfig, path: str) -> str | None:
+def _record_problem(config: RepoConfig, path: str) -> str | None:
     try:
-        decode_record(context.store.get(path), path=path)
+        decode_record(config.store.get(path), path=path)
     except (CorruptError, ObjectNotFoundError, UnsupportedFormatError) as err:
         return err.problem
     return None
 
 
-def _copy_record(context: RepoConfig, source: str, target: str) -> bool:
-    context.store.put(target, context.store.get(source))
+def _copy_record(config: RepoConfig, source: str, target: str) -> bool:
+    config.store.put(target, config.store.get(source))
     return True
 
 
-def diagnose_leases(context: RepoConfig) -> Iterator[Case]:
+def diagnose_leases(config: RepoConfig) -> Iterator[Case]:
     """Find leases that expired long ago."""
-    found = list(context.store.list(LEASES))
+    found = list(config.store.list(LEASES))
     if not found:
         return
-    oldest = store_time(context.store) - context.lease * _EXPIRED_LEASES
+    oldest = store_time(config.store) - config.lease * _EXPIRED_LEASES
     dead = tuple(sorted(info.path for info in found if info.modified < oldest))
     if not dead:
         return
 
     def repair() -> bool:
         for path in dead:
-            there = find_object(context.store, path)
+            there = find_object(config.store, path)
             if there is not None and there.modified < oldest:
-                context.store.delete(path)
+                config.store.delete(path)
         return True
 
     finding = RepositoryFinding(
@@ -174,9 +174,9 @@ def diagnose_leases(context: RepoConfig) -> Iterator[Case]:
     yield Case(finding=finding, repair=repair)
 
 
-def diagnose_names(context: RepoConfig, folders: list[str]) -> Iterator[Case]:
+def diagnose_names(config: RepoConfig, folders: list[str]) -> Iterator[Case]:
     """Report files and folders with unknown names: those in the root, and `folders`, which are among the logs."""
-    store = context.store
+    store = config.store
     top = {*store.list_folders(), *(info.path for info in store.list_files())}
     for path in sorted({*(top - _KNOWN), *folders}):
         yield unknown_file(path)

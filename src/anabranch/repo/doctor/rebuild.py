@@ -44,8 +44,8 @@ _UNUSUAL = frozenset({CommitKind.INIT, CommitKind.FREEZE})
 class Rebuilder:
     """Rebuilds commit objects from the log entries that published them."""
 
-    def __init__(self, records: RepoStore, inventory: Inventory) -> None:
-        self._records = records
+    def __init__(self, repo_store: RepoStore, inventory: Inventory) -> None:
+        self._repo_store = repo_store
         self._inventory = inventory
 
     def can_rebuild(self, commit_id: str) -> bool:
@@ -56,7 +56,7 @@ class Rebuilder:
         data = self._encoded(commit_id)
         if data is None:
             return False
-        self._records.context.store.put(commit_path(commit_id), data)
+        self._repo_store.config.store.put(commit_path(commit_id), data)
         return True
 
     def _encoded(self, commit_id: str) -> bytes | None:
@@ -64,7 +64,7 @@ class Rebuilder:
         where = self._inventory.published.get(commit_id)
         if where is None:
             return None
-        record = self._records.heads.get_numbered(BranchName(where[0]), where[1]).head
+        record = self._repo_store.heads.get_numbered(BranchName(where[0]), where[1]).head
         full_map = None
         if record.base == commit_id:
             full_map = self._full_map(record, self._stored_map(commit_id))
@@ -74,7 +74,7 @@ class Rebuilder:
 
     def _mark(self, commit_id: str) -> dict[str, int]:
         """Return the mark of a collected commit. The log does not have it, but the record of the collection does."""
-        found = find_record(self._records.context, commit_id)
+        found = find_record(self._repo_store.config, commit_id)
         return {} if found is None else {"collected_at": found.at}
 
     def _stored_map(self, commit_id: str) -> TableMap | None:
@@ -84,7 +84,7 @@ class Rebuilder:
         """
         path = commit_path(commit_id)
         try:
-            data = self._records.context.store.get(path)
+            data = self._repo_store.config.store.get(path)
             fields = documents.load(data, path=path)
             with documents.damage_named(path):
                 is_own = is_sealed(data) and fields["commit"]["graph_commit_id"] == commit_id
@@ -97,7 +97,7 @@ class Rebuilder:
 
         The unchanged tables come from the parent commit, the changed ones from the stored map or from a later full map.
         """
-        parent, commits = record.commit.parent_commit_id, self._records.commits
+        parent, commits = record.commit.parent_commit_id, self._repo_store.commits
         if parent is None:
             return {} if record.commit.kind is CommitKind.INIT else stored
         if record.has_tables_of_main:
@@ -118,7 +118,7 @@ class Rebuilder:
 
     def _later_map(self, commit: GraphCommit) -> TableMap | None:
         """Return the next full map after that of a commit, if it still has the states that the commit wrote."""
-        commits = self._records.commits
+        commits = self._repo_store.commits
         changed = {TableKey.parse(key) for key in commit.tables}
         for commit_id, parent_id in self._iter_next_full_maps(commit.graph_commit_id):
             record = commits.get(commit_id)
@@ -154,7 +154,7 @@ def find_copy(log: NumberedLog, is_own: IsOwn, decode: Decode, number: int) -> b
         return None
 
 
-def rebuild_entry(records: RepoStore, log: NumberedLog, branch: BranchName, number: int) -> bytes | None:
+def rebuild_entry(repo_store: RepoStore, log: NumberedLog, branch: BranchName, number: int) -> bytes | None:
     """Return a lost log entry, or None if the entries before and after it do not determine it.
 
     The next entry must build on a commit that was published with this number on top of the previous entry, and the
@@ -163,18 +163,18 @@ def rebuild_entry(records: RepoStore, log: NumberedLog, branch: BranchName, numb
     before, after = _find(log, branch, number - 1), _find(log, branch, number + 1)
     if before is None or after is None or before.state != after.state:
         return None
-    return _entry_after(before, _made_as(records, after, number))
+    return _entry_after(before, _made_as(repo_store, after, number))
 
 
 def rebuild_newest(
-    records: RepoStore, log: NumberedLog, branch: BranchName, number: int, published: Collection[str]
+    repo_store: RepoStore, log: NumberedLog, branch: BranchName, number: int, published: Collection[str]
 ) -> bytes | None:
     """Return a damaged newest entry, given the commits that it published by other objects. None if it is ambiguous."""
     before = _find(log, branch, number - 1)
     if before is None or len(published) != 1:
         return None
     try:
-        record = records.commits.get(*published)
+        record = repo_store.commits.get(*published)
     except AnabranchError:
         return None
     is_own = (record.commit.branch, record.commit.manifest_version) == (str(branch), number)
@@ -195,12 +195,12 @@ def _entry_after(before: LogEntry, record: CommitRecord | None) -> bytes | None:
     return codec.encode_entry(entry)
 
 
-def _made_as(records: RepoStore, after: LogEntry, number: int) -> CommitRecord | None:
+def _made_as(repo_store: RepoStore, after: LogEntry, number: int) -> CommitRecord | None:
     """Return the commit that a lost entry published: the head of the next entry, or its parent."""
     here = (str(after.branch), number)
     for commit_id in (after.head.commit.graph_commit_id, after.head.commit.parent_commit_id):
         try:
-            record = None if commit_id is None else records.commits.get(commit_id)
+            record = None if commit_id is None else repo_store.commits.get(commit_id)
         except AnabranchError:
             continue
         if record is not None and (record.commit.branch, record.commit.manifest_version) == here:

@@ -9,7 +9,7 @@ from anabranch.errors import AnabranchError, StorageDeniedError, StorageUnavaila
 from anabranch.format import staging
 from anabranch.format.home import branch_folder
 from anabranch.format.scan import iter_batches
-from anabranch.format.staging import Pin
+from anabranch.format.staging import VersionRef
 from anabranch.repo.doctor.findings import Case, FindingKind, Placement, RepositoryFinding
 from anabranch.repo.doctor.inventory import Use
 from anabranch.repo.log.config import TABLES, RepoConfig
@@ -17,23 +17,23 @@ from anabranch.repo.log.config import TABLES, RepoConfig
 __all__ = ["diagnose_rows"]
 
 
-def diagnose_rows(context: RepoConfig, uses: Mapping[Placement, Use]) -> Iterator[Case]:
+def diagnose_rows(config: RepoConfig, uses: Mapping[Placement, Use]) -> Iterator[Case]:
     """Read every row of the given table states. Only the key columns of one state are in memory at a time.
 
     The same problem in several states of a table is one finding, because the states share files.
     """
     found: dict[tuple[str, FindingKind], list[tuple[Placement, str]]] = defaultdict(list)
     for place, use in uses.items():
-        for kind, problem in _check(context, place, sorted(use.keys)):
+        for kind, problem in _check(config, place, sorted(use.keys)):
             found[place.dataset, kind].append((place, problem))
     for (_, kind), states in sorted(found.items()):
         yield _case(kind, states)
 
 
-def _check(context: RepoConfig, place: Placement, keys: list[tuple[str, ...]]) -> Iterator[tuple[FindingKind, str]]:
-    home = context.dataset_root(place.dataset).on(place.home)
+def _check(config: RepoConfig, place: Placement, keys: list[tuple[str, ...]]) -> Iterator[tuple[FindingKind, str]]:
+    home = config.dataset_root(place.dataset).on(place.home)
     try:
-        columns = _read(Pin(home=home, version=place.version), keys)
+        columns = _read(VersionRef(home=home, version=place.version), keys)
     except (StorageDeniedError, StorageUnavailableError):
         raise
     except AnabranchError as err:
@@ -43,11 +43,11 @@ def _check(context: RepoConfig, place: Placement, keys: list[tuple[str, ...]]) -
         yield from _check_key(key, columns.select(list(key)))
 
 
-def _read(pin: Pin, keys: list[tuple[str, ...]]) -> pa.Table:
+def _read(version_ref: VersionRef, keys: list[tuple[str, ...]]) -> pa.Table:
     """Read all columns, and return those of the keys."""
-    schema = pin.schema
+    schema = version_ref.schema
     names = [name for name in schema.names if any(name in key for key in keys)]
-    kept = [batch.select(names) for batch in iter_batches(pin)]
+    kept = [batch.select(names) for batch in iter_batches(version_ref)]
     return pa.Table.from_batches(kept, schema=pa.schema([schema.field(name) for name in names]))
 
 

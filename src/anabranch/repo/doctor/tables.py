@@ -15,7 +15,7 @@ from anabranch.format.layout import Layout, LayoutFile, LayoutKind, lay_out
 from anabranch.format.names import ManifestName, branch_ref_path, manifest_path
 from anabranch.format.ref_files import RefFile, RefKind
 from anabranch.format.refs import BranchInfo, parse_branch, scan_refs
-from anabranch.format.staging import Pin, find_indexed_column, find_shown, rebuild_staged
+from anabranch.format.staging import VersionRef, find_indexed_column, find_shown, rebuild_staged
 from anabranch.repo.doctor.findings import Case, FindingKind, Placement, RepositoryFinding
 from anabranch.repo.doctor.inventory import Use
 from anabranch.repo.log.config import TABLES, RepoConfig
@@ -48,10 +48,10 @@ class DatasetCheck:
     gone: Mapping[Placement, str] = field(default_factory=dict)
 
 
-def check_dataset(context: RepoConfig, dataset: str, uses: Mapping[Placement, Use]) -> DatasetCheck:
+def check_dataset(config: RepoConfig, dataset: str, uses: Mapping[Placement, Use]) -> DatasetCheck:
     """Check the table states that are stored in a dataset."""
     try:
-        root = context.dataset_root(dataset)
+        root = config.dataset_root(dataset)
         for home in {place.home for place in uses}:
             root.on(home).refuse_links()
     except LinkError as err:
@@ -291,7 +291,9 @@ class _Check:
 
     def _indexed_column(self, place: Placement, uuid: str) -> str:
         try:
-            return find_indexed_column(Pin(home=self._root.on(place.home), version=place.version), uuid) or "COLUMN"
+            return (
+                find_indexed_column(VersionRef(home=self._root.on(place.home), version=place.version), uuid) or "COLUMN"
+            )
         except AnabranchError:
             return "COLUMN"
 

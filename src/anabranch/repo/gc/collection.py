@@ -33,48 +33,48 @@ _LOCK = BranchName("__gc__")
 
 
 def collect_garbage(
-    records: RepoStore, policy: Policy, *, dry_run: bool, progress: OnProgress = ignore_progress
+    repo_store: RepoStore, policy: Policy, *, dry_run: bool, progress: OnProgress = ignore_progress
 ) -> GcReport:
     """Delete the files that no retained commit needs. A dry run reports them and writes nothing.
 
     Files that became unreachable within the grace period stay, and so do files younger than the oldest active lease.
     """
-    records.context.require_relocated()
+    repo_store.config.require_relocated()
     if dry_run:
-        return _Collection(records, policy, progress, dry_run=True).run()
+        return _Collection(repo_store, policy, progress, dry_run=True).run()
     # One collection at a time: a second one with another policy might remove the marks that this one wrote.
-    with records.context.leases.working_alone(_LOCK, doing="garbage is being collected") as lease:
-        return _Collection(replace(records, lease=lease), policy, progress, dry_run=False).run()
+    with repo_store.config.leases.working_alone(_LOCK, doing="garbage is being collected") as lease:
+        return _Collection(replace(repo_store, lease=lease), policy, progress, dry_run=False).run()
 
 
-def find_horizon(context: RepoConfig, grace: timedelta) -> tuple[datetime, datetime | None]:
+def find_horizon(config: RepoConfig, grace: timedelta) -> tuple[datetime, datetime | None]:
     """Return the horizon and, if active work moves the horizon back, the time when that work began.
 
     Only objects that were last written before the horizon may be deleted.
     """
-    horizon = store_time(context.store) - grace
-    oldest = min([*context.leases.list_begins(), *_iter_run_begins(context)], default=None)
-    if oldest is None or oldest - context.lease >= horizon:
+    horizon = store_time(config.store) - grace
+    oldest = min([*config.leases.list_begins(), *_iter_run_begins(config)], default=None)
+    if oldest is None or oldest - config.lease >= horizon:
         return horizon, None
     # A lease states its age a moment before the store dates the file, so allow one lease duration of difference.
-    return oldest - context.lease, oldest
+    return oldest - config.lease, oldest
 
 
-def _iter_run_begins(context: RepoConfig) -> Iterator[datetime]:
+def _iter_run_begins(config: RepoConfig) -> Iterator[datetime]:
     """Yield the time when each run with an unexpired lease began.
 
     The first entry of a run's log gives the time: while the steps of the run write, they add no entries.
     """
-    for name in context.leases.list_names():
-        log = context.branch_log(BranchName.of_run(name))
-        if (first := find_object(context.store, log.path(1))) is not None:
+    for name in config.leases.list_names():
+        log = config.branch_log(BranchName.of_run(name))
+        if (first := find_object(config.store, log.path(1))) is not None:
             yield first.modified
 
 
-def list_datasets(context: RepoConfig) -> list[str]:
+def list_datasets(config: RepoConfig) -> list[str]:
     """Return all table folders, named as in table entries. Includes folders of tables that no commit names."""
-    buckets = context.store.list_folders(TABLES)
-    folders = in_parallel(context.store.list_folders, buckets)
+    buckets = config.store.list_folders(TABLES)
+    folders = in_parallel(config.store.list_folders, buckets)
     return sorted(folder.removeprefix(f"{TABLES}/") for found in folders for folder in found)
 
 
@@ -82,23 +82,23 @@ def list_datasets(context: RepoConfig) -> list[str]:
 class _Collection:
     """One run of the collector. With `dry_run`, it computes the same report and writes nothing."""
 
-    records: RepoStore
+    repo_store: RepoStore
     policy: Policy
     progress: OnProgress
     dry_run: bool = field(kw_only=True)
 
     def run(self) -> GcReport:
-        context = self.records.context
-        horizon, waiting_since = find_horizon(context, self.policy.grace)
+        config = self.repo_store.config
+        horizon, waiting_since = find_horizon(config, self.policy.grace)
         branches, runs = self._end_expired(horizon)
         self.progress(Progress(stage=GcStage.READING, done=0, total=2))
         roots, collected = self._mark(horizon)
         self.progress(Progress(stage=GcStage.READING, done=1, total=2))
         commits = self._read_retained(roots)
-        wanted = find_wanted(self.records, roots, commits)
+        wanted = find_wanted(self.repo_store, roots, commits)
         self.progress(Progress(stage=GcStage.READING, done=2, total=2))
         objects, damaged = self._sweep_tables(wanted, horizon)
-        objects += self._delete(iter_unreferenced(context, roots.published, horizon))
+        objects += self._delete(iter_unreferenced(config, roots.published, horizon))
         return GcReport(
             dry_run=self.dry_run,
             commits=tuple(sorted(collected)),
@@ -118,19 +118,19 @@ class _Collection:
         first and reads the mark afterwards, so one of the two always sees the other. A commit that became reachable
         concurrently stays.
         """
-        context = self.records.context
-        before = list_collected(context)
-        roots = find_roots(self.records, self.policy, horizon=horizon).without(before)
+        config = self.repo_store.config
+        before = list_collected(config)
+        roots = find_roots(self.repo_store, self.policy, horizon=horizon).without(before)
         collected = roots.published - roots.retained - before
         if self.dry_run or not collected:
             return roots, collected
-        now = context.clock()
-        in_parallel(lambda commit_id: mark_collected(context, commit_id, at=now), sorted(collected))
+        now = config.clock()
+        in_parallel(lambda commit_id: mark_collected(config, commit_id, at=now), sorted(collected))
         # Use a new RepoStore: it has empty caches.
-        roots = find_roots(RepoStore.of(context), self.policy, horizon=horizon).without(before)
+        roots = find_roots(RepoStore.of(config), self.policy, horizon=horizon).without(before)
         collected -= roots.retained
-        self.records.check_lease()
-        record_collected(context, collected, at=now)
+        self.repo_store.check_lease()
+        record_collected(config, collected, at=now)
         return roots, collected
 
     def _read_retained(self, roots: Roots) -> list[CommitRecord]:
@@ -139,18 +139,16 @@ class _Collection:
         A mark on a retained commit was left by a collection that died, or a purge of a branch is writing it now.
         The purge records its commits, so recorded commits keep the mark and do not count as retained.
         """
-        context = self.records.context
-        commits = in_parallel(self.records.commits.get, sorted(roots.retained))
+        config = self.repo_store.config
+        commits = in_parallel(self.repo_store.commits.get, sorted(roots.retained))
         marked = {record.commit.graph_commit_id for record in commits if record.collected_at is not None}
         if marked and not self.dry_run:
-            recorded = list_collected(context)
-            in_parallel(lambda commit_id: unmark_collected(context, commit_id), sorted(marked - recorded))
+            recorded = list_collected(config)
+            in_parallel(lambda commit_id: unmark_collected(config, commit_id), sorted(marked - recorded))
             # A purge may have recorded them in between. It writes its marks again after the record, and this reads
             # the records again after the unmark. So the marks are there in the end, whatever the order.
-            late = marked & list_collected(context)
-            in_parallel(
-                lambda commit_id: mark_collected(context, commit_id, at=context.clock()), sorted(late - recorded)
-            )
+            late = marked & list_collected(config)
+            in_parallel(lambda commit_id: mark_collected(config, commit_id, at=config.clock()), sorted(late - recorded))
             recorded |= late
             commits = [record for record in commits if record.commit.graph_commit_id not in recorded]
         return commits
@@ -158,26 +156,26 @@ class _Collection:
     def _end_expired(self, horizon: datetime) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Delete expired branches and fail expired runs. Return the names of both."""
         if self.dry_run:
-            expired = tuple(str(entry.branch) for entry in list_expired_branches(self.records))
-            return expired, list_expired_runs(self.records, horizon=horizon)
-        return delete_expired_branches(self.records), fail_expired_runs(self.records, horizon=horizon)
+            expired = tuple(str(entry.branch) for entry in list_expired_branches(self.repo_store))
+            return expired, list_expired_runs(self.repo_store, horizon=horizon)
+        return delete_expired_branches(self.repo_store), fail_expired_runs(self.repo_store, horizon=horizon)
 
     def _sweep_tables(self, wanted: Mapping[str, Wanted], horizon: datetime) -> tuple[list[CollectedObject], list[str]]:
         """Sweep all datasets. Return the deleted objects and the needed files that are missing."""
-        context = self.records.context
+        config = self.repo_store.config
         objects: list[CollectedObject] = []
         damaged: list[str] = []
 
         def sweep(dataset: str) -> tuple[list[CollectedObject], list[str]]:
             return self._sweep_table(dataset, wanted.get(dataset), horizon)
 
-        datasets = list_datasets(context)
+        datasets = list_datasets(config)
         self.progress(Progress(stage=GcStage.SWEEPING, done=0, total=len(datasets)))
         for done, (freed, missing) in enumerate(iter_in_parallel(sweep, datasets), start=1):
             objects += freed
             damaged += missing
             self.progress(Progress(stage=GcStage.SWEEPING, done=done, total=len(datasets)))
-        for name, reach in iter_history_reach(context, horizon):
+        for name, reach in iter_history_reach(config, horizon):
             objects += self._sweep(name, reach)
         return objects, damaged
 
@@ -185,11 +183,11 @@ class _Collection:
         self, dataset: str, wanted: Wanted | None, horizon: datetime
     ) -> tuple[list[CollectedObject], list[str]]:
         """Delete the unneeded files of one dataset. Return them and the needed files that are missing."""
-        context, folder = self.records.context, f"{TABLES}/{dataset}"
+        config, folder = self.repo_store.config, f"{TABLES}/{dataset}"
         # The whole folder may go. The notice sends a writer that creates a table of this name to another folder.
         is_dropped = wanted is None and not self.dry_run
-        with being_removed(context, dataset) if is_dropped else nullcontext():
-            root = context.dataset_root(dataset)
+        with being_removed(config, dataset) if is_dropped else nullcontext():
+            root = config.dataset_root(dataset)
             reach = find_reach(root, wanted or Wanted(), horizon=horizon)
             freed = self._sweep(folder, reach)
             root.forget()
@@ -201,5 +199,5 @@ class _Collection:
     def _delete(self, found: Iterable[CollectedObject]) -> list[CollectedObject]:
         objects = list(found)
         if not self.dry_run:
-            delete_wave(self.records.context.store, objects)
+            delete_wave(self.repo_store.config.store, objects)
         return objects

@@ -36,9 +36,9 @@ class Compaction:
     commit: GraphCommit | None
 
 
-def list_written(records: RepoStore, branch: BranchName) -> tuple[str, ...]:
+def list_written(repo_store: RepoStore, branch: BranchName) -> tuple[str, ...]:
     """Return the tables that a branch has written to. The other tables lie in homes of other branches."""
-    tables = records.commits.tables_of(records.heads.get(branch).head)
+    tables = repo_store.commits.tables_of(repo_store.heads.get(branch).head)
     return tuple(str(key) for key in sorted(tables) if owns(branch, tables[key].home))
 
 
@@ -59,7 +59,7 @@ def compact_tables(
                 raise TableNotFoundError(f"there is no table '{key}'", hint=hint)
         for key in sorted({str(TableKey.parse(key)) for key in keys}):
             progress(len(done), len(keys))
-            before = tx[key].pin.count_fragments()
+            before = tx[key].version_ref.count_fragments()
             tx.compact(key, target_rows_per_fragment=target_rows_per_fragment, rewriter=rewriter)
             after = tx[key]
             done.append(
@@ -67,7 +67,7 @@ def compact_tables(
                     table=key,
                     rows=after.count_rows(),
                     fragments_before=before,
-                    fragments_after=after.pin.count_fragments(),
+                    fragments_after=after.version_ref.count_fragments(),
                 )
             )
     progress(len(keys), len(keys))

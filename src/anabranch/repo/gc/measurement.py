@@ -52,18 +52,18 @@ class Part:
 
 
 def measure_storage(
-    records: RepoStore, policy: Policy, part: Part, *, progress: OnProgress = ignore_progress
+    repo_store: RepoStore, policy: Policy, part: Part, *, progress: OnProgress = ignore_progress
 ) -> RepositoryStorage:
     """Return which holders need which files under a policy, and what gc would free. Nothing is changed.
 
     Concurrent writes may or may not be counted.
     """
     if part.branch is not None:
-        records.heads.get(part.branch)
-    collected = list_collected(records.context)
+        repo_store.heads.get(part.branch)
+    collected = list_collected(repo_store.config)
     while True:
-        report = _Measurement(records, policy, part, progress).run(collected)
-        before, collected = collected, list_collected(records.context) if report.damaged else collected
+        report = _Measurement(repo_store, policy, part, progress).run(collected)
+        before, collected = collected, list_collected(repo_store.config) if report.damaged else collected
         if collected == before:
             return report
         # Files were missing because their commits were collected during the measurement. Measure again without these.
@@ -97,21 +97,21 @@ class _MeasuredTable:
 class _Measurement:
     """One measurement, which reads the same roots and datasets as a garbage collection."""
 
-    def __init__(self, records: RepoStore, policy: Policy, part: Part, progress: OnProgress) -> None:
-        self._records = records
+    def __init__(self, repo_store: RepoStore, policy: Policy, part: Part, progress: OnProgress) -> None:
+        self._repo_store = repo_store
         self._policy = policy
         self._part = part
         self._progress = progress
 
     def run(self, collected: frozenset[str]) -> RepositoryStorage:
-        context = self._records.context
-        horizon, _ = find_horizon(context, self._policy.grace)
+        config = self._repo_store.config
+        horizon, _ = find_horizon(config, self._policy.grace)
         self._progress(Progress(stage=GcStage.READING, done=0, total=2))
-        roots = find_roots(self._records, self._policy, horizon=horizon).without(collected)
+        roots = find_roots(self._repo_store, self._policy, horizon=horizon).without(collected)
         self._progress(Progress(stage=GcStage.READING, done=1, total=2))
-        commits = in_parallel(self._records.commits.get, sorted(roots.retained))
-        wanted = find_wanted(self._records, roots, commits)
-        needs = _find_needs(self._records, roots, commits)
+        commits = in_parallel(self._repo_store.commits.get, sorted(roots.retained))
+        wanted = find_wanted(self._repo_store, roots, commits)
+        needs = _find_needs(self._repo_store, roots, commits)
         self._progress(Progress(stage=GcStage.READING, done=2, total=2))
         tables = list(self._measure_tables(self._choose(needs), wanted, needs, horizon))
         groups = tuple(group for table in tables for group in table.groups)
@@ -119,26 +119,26 @@ class _Measurement:
         if self._part.is_all:
             garbage += self._iter_garbage_beside_tables(roots, horizon)
         return RepositoryStorage(
-            root=context.root,
+            root=config.root,
             holders=tuple(measure_holders(groups, self._kinds(roots, groups))),
             tables=tuple(table.usage for table in tables),
-            metadata=_measure_metadata(context) if self._part.is_all else {},
+            metadata=_measure_metadata(config) if self._part.is_all else {},
             garbage=tuple(garbage),
             damaged=tuple(path for table in tables for path in table.damaged),
             groups=groups,
         )
 
     def _iter_garbage_beside_tables(self, roots: Roots, horizon: datetime) -> Iterator[CollectedObject]:
-        context = self._records.context
-        for name, reach in iter_history_reach(context, horizon):
+        config = self._repo_store.config
+        for name, reach in iter_history_reach(config, horizon):
             for wave in iter_waves(name, reach):
                 yield from wave
-        yield from iter_unreferenced(context, roots.published, horizon)
+        yield from iter_unreferenced(config, roots.published, horizon)
 
     def _choose(self, needs: Mapping[str, _Needs]) -> list[str]:
         """Return the datasets to measure. Raise TableNotFoundError if a requested table is in no retained commit."""
         if self._part.is_all:
-            return list_datasets(self._records.context)
+            return list_datasets(self._repo_store.config)
         keys = None if self._part.tables is None else set(map(str, self._part.tables))
         self._check_known(keys or set(), needs)
         branch = None if self._part.branch is None else str(self._part.branch)
@@ -176,7 +176,7 @@ class _Measurement:
         horizon: datetime,
     ) -> Iterator[_MeasuredTable]:
         def measure(dataset: str) -> _MeasuredTable:
-            root = self._records.context.dataset_root(dataset)
+            root = self._repo_store.config.dataset_root(dataset)
             reach = find_reach(root, wanted.get(dataset, Wanted()), horizon=horizon)
             return _measure_table(dataset, reach, needs.get(dataset, {}))
 
@@ -186,26 +186,26 @@ class _Measurement:
             self._progress(Progress(stage=GcStage.SWEEPING, done=done, total=len(datasets)))
 
 
-def _find_needs(records: RepoStore, roots: Roots, commits: Sequence[CommitRecord]) -> dict[str, dict[Place, _Need]]:
+def _find_needs(repo_store: RepoStore, roots: Roots, commits: Sequence[CommitRecord]) -> dict[str, dict[Place, _Need]]:
     """Return the holders of each version of each dataset."""
     found: dict[str, dict[Place, _Need]] = defaultdict(lambda: defaultdict(_Need))
     labels: dict[str, str] = {}
-    for held in iter_held_entries(records, roots, commits):
+    for held in iter_held_entries(repo_store, roots, commits):
         need = found[held.entry.dataset][held.entry.home, held.entry.version]
         need.tables.add(str(held.key))
         need.keepers.update(labels.setdefault(holder, _label(holder)) for holder in held.holders)
-    for name, key, entry in _iter_heads(records, roots):
+    for name, key, entry in _iter_heads(repo_store, roots):
         need = found[entry.dataset][entry.home, entry.version]
         need.tables.add(str(key))
         need.heads.add(name)
     return found
 
 
-def _iter_heads(records: RepoStore, roots: Roots) -> Iterator[tuple[str, TableKey, TableEntry]]:
+def _iter_heads(repo_store: RepoStore, roots: Roots) -> Iterator[tuple[str, TableKey, TableEntry]]:
     """Yield every table in the current state of every branch. A live branch shows main's tables where it has none."""
     main = next(entry.head for entry in roots.heads if str(entry.branch) == MAIN)
     for entry in roots.heads:
-        for key, table in View.of(entry, main).tables(records.commits).items():
+        for key, table in View.of(entry, main).tables(repo_store.commits).items():
             yield _label(str(entry.branch)), key, table
 
 
@@ -311,14 +311,14 @@ def _by_home(needs: _Needs) -> dict[str | None, _Need]:
     return found
 
 
-def _measure_metadata(context: RepoConfig) -> dict[str, Usage]:
+def _measure_metadata(config: RepoConfig) -> dict[str, Usage]:
     """Return the sizes of the folders beside the tables, with '/' for the files in the root."""
 
     def measure(folder: str) -> Usage:
-        sizes = [info.size for info in context.store.list(folder)]
+        sizes = [info.size for info in config.store.list(folder)]
         return Usage(files=len(sizes), bytes=sum(sizes))
 
-    folders = [folder for folder in context.store.list_folders() if folder != TABLES]
+    folders = [folder for folder in config.store.list_folders() if folder != TABLES]
     found = dict(zip(folders, in_parallel(measure, folders), strict=True))
-    loose = [info.size for info in context.store.list_files()]
+    loose = [info.size for info in config.store.list_files()]
     return {**found, "/": Usage(files=len(loose), bytes=sum(loose))}

@@ -33,16 +33,16 @@ class Policy:
         return self.keep_newer_than is None and self.keep_last is None
 
 
-def safe_grace(context: RepoConfig) -> timedelta:
+def safe_grace(config: RepoConfig) -> timedelta:
     """Return the shortest grace period after which a lease has certainly expired."""
-    return context.lease * _LEASE_DURATIONS
+    return config.lease * _LEASE_DURATIONS
 
 
 def checked_policy(
-    context: RepoConfig, *, keep_newer_than: timedelta | None, keep_last: int | None, grace: timedelta | None
+    config: RepoConfig, *, keep_newer_than: timedelta | None, keep_last: int | None, grace: timedelta | None
 ) -> Policy:
     """Return the policy, or raise InvalidInputError if a value is out of range."""
-    shortest = safe_grace(context)
+    shortest = safe_grace(config)
     grace = max(DEFAULT_GRACE, shortest) if grace is None else _duration(grace, "grace")
     if grace < shortest:
         raise InvalidInputError(

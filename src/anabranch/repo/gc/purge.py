@@ -26,46 +26,48 @@ from anabranch.storage.clock import store_time
 __all__ = ["purge_branch"]
 
 
-def purge_branch(records: RepoStore, tombstone: LogEntry) -> int:
+def purge_branch(repo_store: RepoStore, tombstone: LogEntry) -> int:
     """Free the space of a deleted branch at once and return the number of bytes. Readers of its tables fail.
 
     Commits of the branch that a tag, a clone or another branch needs stay, even if that tag or branch is deleted: it
     can be restored. A concurrent publish on the purged branch is refused.
     """
-    if not any(commits_since(records, tombstone, version=0)):
+    if not any(commits_since(repo_store, tombstone, version=0)):
         return 0  # no commit was made on the branch, so the other logs need not be read
-    homes, roots = _collect_commits(records, tombstone)
-    first = records.heads.get_numbered(tombstone.branch, 1)
-    wanted = find_wanted(records, roots, _commits_since(records, roots, first.state.created_at))
+    homes, roots = _collect_commits(repo_store, tombstone)
+    first = repo_store.heads.get_numbered(tombstone.branch, 1)
+    wanted = find_wanted(repo_store, roots, _commits_since(repo_store, roots, first.state.created_at))
     return sum(
-        _purge_table(records, tombstone, _BranchHomes(dataset=name, homes=frozenset(found)), wanted.get(name, Wanted()))
+        _purge_table(
+            repo_store, tombstone, _BranchHomes(dataset=name, homes=frozenset(found)), wanted.get(name, Wanted())
+        )
         for name, found in sorted(homes.items())
     )
 
 
-def _collect_commits(records: RepoStore, tombstone: LogEntry) -> tuple[dict[str, set[str]], Roots]:
+def _collect_commits(repo_store: RepoStore, tombstone: LogEntry) -> tuple[dict[str, set[str]], Roots]:
     """Mark and record the commits that only the deleted branch needs. Return its homes and the remaining roots."""
-    context = records.context
-    collected, roots = list_collected(context), _find_other_roots(records, tombstone)
+    config = repo_store.config
+    collected, roots = list_collected(config), _find_other_roots(repo_store, tombstone)
     made = roots.purged
     marked = sorted(made - roots.retained - collected)
-    now = context.clock()
-    in_parallel(lambda commit_id: mark_collected(context, commit_id, at=now), marked)
+    now = config.clock()
+    in_parallel(lambda commit_id: mark_collected(config, commit_id, at=now), marked)
     # Read the logs again after the marks: a commit that became reachable in between stays (see gc.collection).
-    roots = _find_other_roots(RepoStore.of(context), tombstone).without(collected)
+    roots = _find_other_roots(RepoStore.of(config), tombstone).without(collected)
     in_parallel(
-        lambda commit_id: unmark_collected(context, commit_id), [each for each in marked if each in roots.retained]
+        lambda commit_id: unmark_collected(config, commit_id), [each for each in marked if each in roots.retained]
     )
     gone = frozenset(marked) - roots.retained
-    record_collected(context, gone, at=now)
+    record_collected(config, gone, at=now)
     # Mark them again: a garbage collection that read the records before this one was written takes the marks for
     # those of a collection that died, and removes them.
-    in_parallel(lambda commit_id: mark_collected(context, commit_id, at=now), sorted(gone))
-    homes = _find_homes(records, tombstone.branch, [records.commits.get(commit_id) for commit_id in sorted(made)])
+    in_parallel(lambda commit_id: mark_collected(config, commit_id, at=now), sorted(gone))
+    homes = _find_homes(repo_store, tombstone.branch, [repo_store.commits.get(commit_id) for commit_id in sorted(made)])
     return homes, roots
 
 
-def _find_other_roots(records: RepoStore, tombstone: LogEntry) -> Roots:
+def _find_other_roots(repo_store: RepoStore, tombstone: LogEntry) -> Roots:
     """Return the roots without the purged branch. Other deleted branches count until their commits are collected."""
 
     def is_purged(last: LogEntry) -> bool:
@@ -74,7 +76,7 @@ def _find_other_roots(records: RepoStore, tombstone: LogEntry) -> Roots:
             return run.target == tombstone.branch and run.target_created_as <= tombstone.state.created_as
         return last.branch == tombstone.branch and last.number <= tombstone.number
 
-    return find_roots(records, Policy(), horizon=datetime.min.replace(tzinfo=UTC), is_purged=is_purged)
+    return find_roots(repo_store, Policy(), horizon=datetime.min.replace(tzinfo=UTC), is_purged=is_purged)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,47 +87,47 @@ class _BranchHomes:
     homes: frozenset[str]
 
 
-def _find_homes(records: RepoStore, branch: BranchName, commits: list[CommitRecord]) -> dict[str, set[str]]:
+def _find_homes(repo_store: RepoStore, branch: BranchName, commits: list[CommitRecord]) -> dict[str, set[str]]:
     """Return the homes of a branch that its commits name, by dataset."""
     found: dict[str, set[str]] = defaultdict(set)
-    for entry in _iter_entries(records, commits):
+    for entry in _iter_entries(repo_store, commits):
         if entry.home is not None and owns(branch, entry.home):
             found[entry.dataset].add(entry.home)
     return found
 
 
-def _iter_entries(records: RepoStore, commits: list[CommitRecord]) -> Iterator[TableEntry]:
+def _iter_entries(repo_store: RepoStore, commits: list[CommitRecord]) -> Iterator[TableEntry]:
     """Yield the tables that the commits changed, and all tables of those among them that hold a full map."""
     bases = {record.base for record in commits}
     for record in commits:
         yield from filter(None, record.changes.values())
         if record.commit.graph_commit_id in bases:
-            yield from records.commits.tables_of(record).values()
+            yield from repo_store.commits.tables_of(record).values()
 
 
-def _commits_since(records: RepoStore, roots: Roots, created_at: int) -> list[CommitRecord]:
+def _commits_since(repo_store: RepoStore, roots: Roots, created_at: int) -> list[CommitRecord]:
     """Return the retained commits that may name a home of the branch.
 
     Commits older than the first branch of that name cannot.
     """
     late = [found for found in roots.retained if roots.created_at.get(found, created_at) >= created_at]
-    return in_parallel(records.commits.get, sorted(late))
+    return in_parallel(repo_store.commits.get, sorted(late))
 
 
-def _purge_table(records: RepoStore, tombstone: LogEntry, place: _BranchHomes, wanted: Wanted) -> int:
+def _purge_table(repo_store: RepoStore, tombstone: LogEntry, place: _BranchHomes, wanted: Wanted) -> int:
     """Delete the files of the branch in one dataset and return their bytes."""
-    context = records.context
-    with being_removed(context, place.dataset):
+    config = repo_store.config
+    with being_removed(config, place.dataset):
         # A horizon in the future: the files of the branch go, however young they are.
-        root, future = context.dataset_root(place.dataset), store_time(context.store) + timedelta(days=1)
+        root, future = config.dataset_root(place.dataset), store_time(config.store) + timedelta(days=1)
         reach = find_reach(root, wanted, horizon=future)
         if reach.missing:
             return 0  # the dataset is damaged already, and a repair may need files that seem unneeded
-        files = _DatasetFiles.read(records, tombstone, place)
+        files = _DatasetFiles.read(repo_store, tombstone, place)
         is_whole_dataset = not reach.is_needed and files.is_dataset_of_branch()
         dead = tuple(file for file in reach.dead if is_whole_dataset or files.is_own(file.path))
         for wave in iter_waves(files.folder, replace(reach, dead=dead)):
-            delete_wave(context.store, wave)
+            delete_wave(config.store, wave)
         root.forget()
     return sum(file.size for file in dead)
 
@@ -146,8 +148,8 @@ class _DatasetFiles:
     deleted: datetime
 
     @classmethod
-    def read(cls, records: RepoStore, tombstone: LogEntry, place: _BranchHomes) -> "_DatasetFiles":
-        store, log = records.context.store, records.context.branch_log(tombstone.branch)
+    def read(cls, repo_store: RepoStore, tombstone: LogEntry, place: _BranchHomes) -> "_DatasetFiles":
+        store, log = repo_store.config.store, repo_store.config.branch_log(tombstone.branch)
         folder, branch = f"{TABLES}/{place.dataset}", tombstone.branch
         files = tuple(store.list(folder))
         deleted = store.head(log.path(tombstone.number)).modified

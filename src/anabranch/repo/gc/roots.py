@@ -43,14 +43,14 @@ class Roots:
 
 
 def find_roots(
-    records: RepoStore, policy: Policy, *, horizon: datetime, is_purged: Callable[[LogEntry], bool] = lambda _: False
+    repo_store: RepoStore, policy: Policy, *, horizon: datetime, is_purged: Callable[[LogEntry], bool] = lambda _: False
 ) -> Roots:
     """Read all logs and return what was reachable at any time since the horizon.
 
     Branches that are deleted and whose last entry satisfies `is_purged` retain nothing.
     """
-    records.context.require_relocated()
-    return _Search(records, policy, horizon, is_purged).find()
+    repo_store.config.require_relocated()
+    return _Search(repo_store, policy, horizon, is_purged).find()
 
 
 class FirstParents:
@@ -88,29 +88,29 @@ class _Search:
     """One search for the roots. It collects the holders of each commit while it reads the logs."""
 
     def __init__(
-        self, records: RepoStore, policy: Policy, horizon: datetime, is_purged: Callable[[LogEntry], bool]
+        self, repo_store: RepoStore, policy: Policy, horizon: datetime, is_purged: Callable[[LogEntry], bool]
     ) -> None:
-        self._records = records
+        self._repo_store = repo_store
         self._policy = policy
         self._horizon = horizon
         self._is_purged = is_purged
         self._holders: dict[str, set[str]] = {}
         self._published: set[str] = set()
         self._purged: set[str] = set()
-        self._parents = FirstParents(records.commits)
+        self._parents = FirstParents(repo_store.commits)
 
     def find(self) -> Roots:
-        names = self._records.heads.list_all_names()
+        names = self._repo_store.heads.list_all_names()
         logs = [log for log in in_parallel(self._read_log, names) if log is not None]
         for log in logs:
             self._add_log(log)
         newest = (log.newest for log in logs)
         heads = tuple(entry for entry in newest if not entry.state.is_deleted and not is_lock(entry.branch))
-        for tag in iter_tagged_since(self._records, self._horizon):
+        for tag in iter_tagged_since(self._repo_store, self._horizon):
             self._keep(f"tag {tag.name}", [tag.commit_id])
-        self._keep("work in flight", self._records.context.leases.list_held_commits())
+        self._keep("work in flight", self._repo_store.config.leases.list_held_commits())
         self._keep_bases(heads)
-        for clone in Clones(self._records.context).iter_held():
+        for clone in Clones(self._repo_store.config).iter_held():
             # Keep the whole commit, even if the clone has only some of its tables: a commit is either readable or
             # collected.
             self._keep(f"clone {clone.clone_id}", [clone.commit_id])
@@ -133,7 +133,7 @@ class _Search:
             self._holders.setdefault(commit_id, set()).add(holder)
 
     def _read_log(self, branch: BranchName) -> "_Log | None":
-        return _Log.read(self._records, self._parents, branch, self._find_kept)
+        return _Log.read(self._repo_store, self._parents, branch, self._find_kept)
 
     def _find_kept(self, lifetime: "_Lifetime", times: Mapping[int, datetime]) -> set[str] | None:
         """Return the commits that a lifetime of a branch retains, or None if the branch is purged.
@@ -149,7 +149,7 @@ class _Search:
 
     def _keep_bases(self, living: Sequence[LogEntry]) -> None:
         """Keep the merge bases of existing branches: with main, and with the branch they were made from."""
-        ancestry, heads = Ancestry(self._records), {entry.branch: entry for entry in living}
+        ancestry, heads = Ancestry(self._repo_store), {entry.branch: entry for entry in living}
         main = heads[BranchName(MAIN)].head
         for entry in living:
             parent = entry.state.parent
@@ -191,13 +191,13 @@ class _Log:
 
     @classmethod
     def read(
-        cls, records: RepoStore, parents: FirstParents, branch: BranchName, find_kept: "_FindKept"
+        cls, repo_store: RepoStore, parents: FirstParents, branch: BranchName, find_kept: "_FindKept"
     ) -> "_Log | None":
         """Read all lifetimes of a branch name. Return None if the log has no entry."""
-        log = records.context.branch_log(branch)
-        listed = ((log.number_of(info.path), info.modified) for info in records.context.store.list(log.folder))
+        log = repo_store.config.branch_log(branch)
+        listed = ((log.number_of(info.path), info.modified) for info in repo_store.config.store.list(log.folder))
         times = {number: modified for number, modified in listed if number is not None}
-        newest = records.heads.find(branch)
+        newest = repo_store.heads.find(branch)
         if newest is None:
             return None
         made: set[str] = set()
@@ -205,7 +205,7 @@ class _Log:
         kept: set[str] = set()
         entry: LogEntry | None = newest
         while entry is not None:
-            lifetime = _Lifetime(records, parents, entry)
+            lifetime = _Lifetime(repo_store, parents, entry)
             made.update(lifetime.made)
             found = find_kept(lifetime, times)
             if found is None:
@@ -213,7 +213,7 @@ class _Log:
             else:
                 kept.update(found)
             created_as = entry.state.created_as
-            entry = records.heads.get_numbered(branch, created_as - 1) if created_as > 1 else None
+            entry = repo_store.heads.get_numbered(branch, created_as - 1) if created_as > 1 else None
         return cls(newest=newest, made=frozenset(made), purged=frozenset(purged), kept=frozenset(kept))
 
 
@@ -223,8 +223,8 @@ class _Lifetime:
     A name can be used again after its branch was deleted, so one log may hold several lifetimes.
     """
 
-    def __init__(self, records: RepoStore, parents: FirstParents, last: LogEntry) -> None:
-        self._records = records
+    def __init__(self, repo_store: RepoStore, parents: FirstParents, last: LogEntry) -> None:
+        self._repo_store = repo_store
         self._parents = parents
         self._last = last
         self._commits: dict[str, GraphCommit] = {}
@@ -250,7 +250,7 @@ class _Lifetime:
         for number in range(self._last.number, self._last.state.created_as - 1, -1):
             if number in numbers:
                 continue
-            entry = self._last if number == self._last.number else self._records.heads.get_numbered(branch, number)
+            entry = self._last if number == self._last.number else self._repo_store.heads.get_numbered(branch, number)
             self._heads[number] = entry.head
             for commit in self._parents.iter_from(entry.head):
                 if commit.branch != str(branch) or commit.manifest_version < self._last.state.created_as:

@@ -38,27 +38,27 @@ def delete_wave(store: ObjectStore, wave: Sequence[CollectedObject]) -> None:
     store.sync_folders(sorted({found.path.rpartition("/")[0] for found in wave}))
 
 
-def iter_history_reach(context: RepoConfig, horizon: datetime) -> Iterator[tuple[str, Reach]]:
+def iter_history_reach(config: RepoConfig, horizon: datetime) -> Iterator[tuple[str, Reach]]:
     """Yield the folder and the reach of each history table. Only the newest version of those is needed."""
-    for name, home in history_homes(context):
+    for name, home in history_homes(config):
         newest = Wanted(places=frozenset({(None, home.head_version())}))
         yield name, find_reach(home, newest, horizon=horizon)
 
 
-def iter_unreferenced(context: RepoConfig, published: frozenset[str], horizon: datetime) -> Iterator[CollectedObject]:
+def iter_unreferenced(config: RepoConfig, published: frozenset[str], horizon: datetime) -> Iterator[CollectedObject]:
     """Yield the unneeded objects outside the tables.
 
     These are commit objects that no log names, temporary files, expired leases, and removal notices of a process that
     died.
     """
-    for info in _older(context.store.list(COMMITS), horizon):
+    for info in _older(config.store.list(COMMITS), horizon):
         commit_id = info.path.rpartition("/")[2].removesuffix(".json")
         if commit_id not in published and info.path.endswith(".json"):
             yield CollectedObject(path=info.path, bytes=info.size, reason=_NEVER_PUBLISHED)
-    for info in _older(context.store.list_leftovers(), horizon):
+    for info in _older(config.store.list_leftovers(), horizon):
         yield CollectedObject(path=info.path, bytes=info.size, reason=_LEFTOVER)
     for folder in (LEASES, REMOVING):
-        for info in _older(context.store.list(folder), horizon):
+        for info in _older(config.store.list(folder), horizon):
             yield CollectedObject(path=info.path, bytes=info.size, reason=_EXPIRED)
 
 

@@ -23,12 +23,12 @@ class HeldEntry:
     holders: frozenset[str]
 
 
-def find_wanted(records: RepoStore, roots: Roots, commits: Sequence[CommitRecord]) -> dict[str, Wanted]:
+def find_wanted(repo_store: RepoStore, roots: Roots, commits: Sequence[CommitRecord]) -> dict[str, Wanted]:
     """Return for each dataset what must stay so that the commits remain readable."""
     places: dict[str, set[Place]] = defaultdict(set)
     without_key: dict[str, set[Place]] = defaultdict(set)
-    since = _find_since(records, roots)
-    for held in iter_held_entries(records, roots, commits):
+    since = _find_since(repo_store, roots)
+    for held in iter_held_entries(repo_store, roots, commits):
         entry = held.entry
         place = (entry.home, entry.version)
         places[entry.dataset].add(place)
@@ -40,41 +40,41 @@ def find_wanted(records: RepoStore, roots: Roots, commits: Sequence[CommitRecord
     }
 
 
-def _find_since(records: RepoStore, roots: Roots) -> dict[str, dict[str | None, int]]:
+def _find_since(repo_store: RepoStore, roots: Roots) -> dict[str, dict[str | None, int]]:
     """Return, for each home that a branch writes to, the first ordinary version that the next writer checks.
 
     A writer checks the ordinary versions of a home for external writes. Earlier writers checked the older versions.
     """
     since: dict[str, dict[str | None, int]] = defaultdict(dict)
     for head in roots.heads:
-        for entry in records.commits.tables_of(head.head).values():
+        for entry in repo_store.commits.tables_of(head.head).values():
             if owns(head.home_branch, entry.home):
                 lowest = since[entry.dataset]
                 lowest[entry.home] = min(entry.head, lowest.get(entry.home, entry.head))
     return since
 
 
-def iter_held_entries(records: RepoStore, roots: Roots, commits: Sequence[CommitRecord]) -> Iterator[HeldEntry]:
+def iter_held_entries(repo_store: RepoStore, roots: Roots, commits: Sequence[CommitRecord]) -> Iterator[HeldEntry]:
     """Yield every table of the retained commits, each state of it once."""
     by_base: dict[str, list[CommitRecord]] = defaultdict(list)
     for record in commits:
         by_base[record.base].append(record)
     found: dict[tuple[TableKey, TableEntry], set[str]] = defaultdict(set)
     for group in by_base.values():
-        for key, entry, holders in _iter_group(records, roots, group):
+        for key, entry, holders in _iter_group(repo_store, roots, group):
             found[key, entry].update(holders)
     for (key, entry), by in found.items():
         yield HeldEntry(key=key, entry=entry, holders=frozenset(by))
 
 
 def _iter_group(
-    records: RepoStore, roots: Roots, group: list[CommitRecord]
+    repo_store: RepoStore, roots: Roots, group: list[CommitRecord]
 ) -> Iterator[tuple[TableKey, TableEntry, frozenset[str]]]:
     """Yield the tables of commits that share a base.
 
     Most tables of most commits are those of the base. They are yielded once per set of holders, not once per commit.
     """
-    base = records.commits.tables_of(replace(group[0], changes={}))
+    base = repo_store.commits.tables_of(replace(group[0], changes={}))
     untouched: dict[frozenset[str], set[TableKey]] = {}
     for record in group:
         holders = roots.holders[record.commit.graph_commit_id]

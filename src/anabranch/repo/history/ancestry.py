@@ -55,14 +55,14 @@ class _Found:
     is_plain: bool
 
 
-def find_merge_bases(records: RepoStore, ours: CommitRecord, theirs: CommitRecord) -> tuple[GraphCommit, ...]:
+def find_merge_bases(repo_store: RepoStore, ours: CommitRecord, theirs: CommitRecord) -> tuple[GraphCommit, ...]:
     """Return the lowest common ancestors of two commits. See `Ancestry.find_bases`."""
-    return Ancestry(records).find_bases(ours, theirs)
+    return Ancestry(repo_store).find_bases(ours, theirs)
 
 
-def is_ancestor(records: RepoStore, older: CommitRecord, newer: CommitRecord) -> bool:
+def is_ancestor(repo_store: RepoStore, older: CommitRecord, newer: CommitRecord) -> bool:
     """Return whether a commit is an ancestor of another one, or the same commit."""
-    return Ancestry(records).is_ancestor(older, newer)
+    return Ancestry(repo_store).is_ancestor(older, newer)
 
 
 class Ancestry:
@@ -73,8 +73,8 @@ class Ancestry:
     gets.
     """
 
-    def __init__(self, records: RepoStore) -> None:
-        self._records = records
+    def __init__(self, repo_store: RepoStore) -> None:
+        self._repo_store = repo_store
         self._origins: dict[str, Origin] = {}
         self._commits: dict[str, CommitRecord] = {}
         self._found: dict[tuple[str, str], _Found] = {}
@@ -158,7 +158,7 @@ class Ancestry:
         return TableBase(commit=commit, entry=self._entry(commit.graph_commit_id, key))
 
     def _entry(self, commit_id: str, key: TableKey) -> TableEntry | None:
-        return self._records.commits.find_table(self._read(commit_id), key)
+        return self._repo_store.commits.find_table(self._read(commit_id), key)
 
     # Walking
 
@@ -207,12 +207,12 @@ class Ancestry:
 
     def _read(self, commit_id: str) -> CommitRecord:
         if commit_id not in self._commits:
-            self._commits[commit_id] = self._records.commits.get(commit_id)
+            self._commits[commit_id] = self._repo_store.commits.get(commit_id)
         return self._commits[commit_id]
 
     def _cache_page(self, record: CommitRecord) -> None:
         """Cache a commit and the ancestors on its page."""
-        for origin in (record.origin, *self._records.commits.list_page(record)):
+        for origin in (record.origin, *self._repo_store.commits.list_page(record)):
             self._origins[origin.commit.graph_commit_id] = origin
 
     def _tip(self, record: CommitRecord) -> _Tip:
@@ -268,7 +268,7 @@ class Ancestry:
     def _state(self, commit: GraphCommit, *, entries_before: int = 0) -> BranchState:
         position = commit.branch, commit.manifest_version - entries_before
         if position not in self._states:
-            self._states[position] = self._records.heads.get_numbered(BranchName(position[0]), position[1]).state
+            self._states[position] = self._repo_store.heads.get_numbered(BranchName(position[0]), position[1]).state
         return self._states[position]
 
     def _forked_at(self, commit: GraphCommit, main_id: str, key: TableKey) -> str:
@@ -279,7 +279,7 @@ class Ancestry:
         mine = self._entry(commit.graph_commit_id, key)
         if mine is None or mine.forked_from is None:
             return main_id
-        history = self._records.commits.iter_history(self._read(main_id))
+        history = self._repo_store.commits.iter_history(self._read(main_id))
         earlier = (older.parent_commit_id for older in history if str(key) in older.tables)
         for commit_id in chain([main_id], filter(None, earlier)):
             found = self._entry(commit_id, key)

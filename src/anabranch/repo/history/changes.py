@@ -96,13 +96,13 @@ class TableFeed:
 
     def __init__(
         self,
-        records: RepoStore,
+        repo_store: RepoStore,
         key: TableKey,
         *,
         resolve: Callable[[str], CommitRecord],
         load_comparer: Callable[[], RowComparer],
     ) -> None:
-        self._records = records
+        self._repo_store = repo_store
         self._key = key
         self._resolve = resolve
         self._load_comparer = load_comparer
@@ -149,7 +149,7 @@ class TableFeed:
 
     def _with_names(self, step: CommitChanges) -> CommitChanges:
         """Add the other name of the table if the commit renamed it."""
-        commit, commits = step.commit, self._records.commits
+        commit, commits = step.commit, self._repo_store.commits
         added_or_removed = step.diff.before is None or step.diff.after is None
         if commit.parent_commit_id is None or not added_or_removed or len(commit.tables) < 2:
             return step
@@ -159,17 +159,17 @@ class TableFeed:
         return replace(step, renamed_from=names.get(str(self._key)), renamed_to=new_name)
 
     def _table(self, entry: TableEntry | None, commit_id: str | None) -> Table | None:
-        return None if entry is None else Table(self._records.context, self._key, entry, commit_id=commit_id)
+        return None if entry is None else Table(self._repo_store.config, self._key, entry, commit_id=commit_id)
 
     def _find(self, record: CommitRecord | None) -> TableEntry | None:
-        return None if record is None else self._records.commits.find_table(record, self._key)
+        return None if record is None else self._repo_store.commits.find_table(record, self._key)
 
     def _plan(self, since: str | None, until: str) -> _Plan:
         last = self._resolve(until)
         first = None if since is None else self._resolve(since)
         oldest = -1 if first is None else first.commit.generation
         commits = []
-        for commit in self._records.commits.iter_history(last):
+        for commit in self._repo_store.commits.iter_history(last):
             if commit.generation <= oldest:
                 break
             commits.append(commit)
@@ -195,7 +195,7 @@ class TableFeed:
 
     def _newest_common(self, one: CommitRecord, other: CommitRecord) -> GraphCommit:
         # This ends, because every history begins with the first commit of the repository.
-        left, right = (self._records.commits.iter_history(record) for record in (one, other))
+        left, right = (self._repo_store.commits.iter_history(record) for record in (one, other))
         mine, theirs = next(left), next(right)
         while mine.graph_commit_id != theirs.graph_commit_id:
             if mine.generation >= theirs.generation:
@@ -220,7 +220,7 @@ class TableFeed:
         """
         rest = iter(commits)
         first = next((commit for commit in rest if commit.branch != MAIN), None)
-        if first is None or self._records.commits.get(first.graph_commit_id).main_id is None:
+        if first is None or self._repo_store.commits.get(first.graph_commit_id).main_id is None:
             return frozenset()
         others = takewhile(lambda each: each.branch == first.branch and each.kind is not CommitKind.FREEZE, rest)
         return frozenset(commit.graph_commit_id for commit in (first, *others))
@@ -235,4 +235,4 @@ class TableFeed:
                 before = after
 
     def _read(self, commit: GraphCommit) -> CommitRecord:
-        return self._records.commits.get(commit.graph_commit_id)
+        return self._repo_store.commits.get(commit.graph_commit_id)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, assert_never
 from anabranch.errors import MissingDependencyError
 from anabranch.format.difference import ColumnPair
 from anabranch.format.parts import Part, count_parts, iter_parts, split_parts
-from anabranch.format.staging import Pin
+from anabranch.format.staging import VersionRef
 from anabranch.repo.log.arguments import checked_choice
 
 if TYPE_CHECKING:
@@ -63,21 +63,23 @@ class Rows(Protocol):
 class RowSide:
     """Rows that are stored in a table of the repository."""
 
-    pin: Pin
+    version_ref: VersionRef
     parts: tuple[Part, ...]
     with_row_ids: bool = False
     with_addresses: bool = False
 
     @property
     def schema(self) -> "pa.Schema":
-        return self.pin.schema
+        return self.version_ref.schema
 
     @property
     def rows(self) -> int:
         return count_parts(self.parts)
 
     def read(self) -> "Iterator[pa.RecordBatch]":
-        return iter_parts(self.pin, self.parts, with_row_ids=self.with_row_ids, with_addresses=self.with_addresses)
+        return iter_parts(
+            self.version_ref, self.parts, with_row_ids=self.with_row_ids, with_addresses=self.with_addresses
+        )
 
     def split(self, *, rows: int) -> "list[RowSide]":
         return [replace(self, parts=piece) for piece in split_parts(self.parts, rows=rows)]

@@ -172,14 +172,14 @@ class TableDiff:
     @cached_property
     def _difference(self) -> Difference:
         if self.before is not None and self.after is not None:
-            return compare_versions(self.before.pin, self.after.pin)
+            return compare_versions(self.before.version_ref, self.after.version_ref)
         return _all_of(self.before, self.after)
 
     @cached_property
     def _filled(self) -> "tuple[tuple[Part, Part], ...]":
         if self.before is None or self.after is None:
             return ()
-        return find_filled(self.before.pin, self.after.pin, self._difference)
+        return find_filled(self.before.version_ref, self.after.version_ref, self._difference)
 
     @cached_property
     def _keys(self) -> tuple[ColumnPair, ...]:
@@ -302,7 +302,7 @@ def _keys_by_dataset(tables: TableMap, *, excluding: TableMap) -> dict[str, list
 def _side(table: Table | None, parts: Sequence[Part], *, with_row_ids: bool) -> RowSide | None:
     if table is None:
         return None
-    return RowSide(pin=table.pin, parts=tuple(parts), with_row_ids=with_row_ids)
+    return RowSide(version_ref=table.version_ref, parts=tuple(parts), with_row_ids=with_row_ids)
 
 
 def _all_of(before: Table | None, after: Table | None) -> Difference:
@@ -311,7 +311,7 @@ def _all_of(before: Table | None, after: Table | None) -> Difference:
     if table is None:
         return Difference(columns=(), older=(), newer=())
     names = table.schema.names
-    parts = all_parts(table.pin)
+    parts = all_parts(table.version_ref)
     if before is None:
         pairs = tuple(ColumnPair(older=None, newer=name) for name in names)
         return Difference(columns=pairs, older=(), newer=parts)

@@ -11,7 +11,7 @@ from typing import Any
 from anabranch.errors import InvalidInputError, NotFoundError, TableNotFoundError
 from anabranch.format.entities import find_row, find_row_beside, read_contents_of
 from anabranch.format.manifest import Contents
-from anabranch.format.staging import Pin
+from anabranch.format.staging import VersionRef
 from anabranch.ids import TableKey
 from anabranch.repo.history.table_history import TableChange, iter_table_changes
 from anabranch.repo.log.arguments import checked_limit
@@ -59,21 +59,21 @@ class EntityChange:
         return self.commit.actor_id
 
 
-def find_entity(records: RepoStore, record: CommitRecord, key: TableKey, entity: Any) -> Row | None:
+def find_entity(repo_store: RepoStore, record: CommitRecord, key: TableKey, entity: Any) -> Row | None:
     """Return the row with a key at a commit, or None. Only this table of the commit is read."""
     refuse_collected(record)
-    entry = records.commits.find_table(record, key)
+    entry = repo_store.commits.find_table(record, key)
     if entry is None:
         raise TableNotFoundError(
             f"there is no table '{key}' in the commit {record.commit.graph_commit_id}",
-            hint=suggest(str(key), map(str, records.commits.tables_of(record)), "list the tables of the commit"),
+            hint=suggest(str(key), map(str, repo_store.commits.tables_of(record)), "list the tables of the commit"),
         )
-    with collected_errors(records.context, lambda: [record.commit.graph_commit_id]):
-        return find_row(_pin(records.context, entry), _key_values(key, entry, entity))
+    with collected_errors(repo_store.config, lambda: [record.commit.graph_commit_id]):
+        return find_row(_version_ref(repo_store.config, entry), _key_values(key, entry, entity))
 
 
 def list_entity_changes(
-    records: RepoStore, record: CommitRecord, key: TableKey, entity: Any, *, limit: int | None
+    repo_store: RepoStore, record: CommitRecord, key: TableKey, entity: Any, *, limit: int | None
 ) -> list[EntityChange]:
     """Return the changes of a row, newest first, along the first parents of a commit.
 
@@ -81,17 +81,17 @@ def list_entity_changes(
     table that was dropped and created again is the same table. If the table had another key at some time, the row is
     the one with these values in that key.
     """
-    return list(islice(_iter_entity_changes(records, record, key, entity), checked_limit(limit, "changes")))
+    return list(islice(_iter_entity_changes(repo_store, record, key, entity), checked_limit(limit, "changes")))
 
 
 def _iter_entity_changes(
-    records: RepoStore, record: CommitRecord, key: TableKey, entity: Any
+    repo_store: RepoStore, record: CommitRecord, key: TableKey, entity: Any
 ) -> Iterator[EntityChange]:
-    changes = iter_table_changes(records, record, key)
+    changes = iter_table_changes(repo_store, record, key)
     reader: _RowReader | None = None
     while batch := list(islice(changes, _BATCH_SIZE)):
-        with collected_errors(records.context, partial(_iter_commits, batch)):
-            reader = reader or _RowReader(records.context, key, entity, newest=_newest_entry(key, batch))
+        with collected_errors(repo_store.config, partial(_iter_commits, batch)):
+            reader = reader or _RowReader(repo_store.config, key, entity, newest=_newest_entry(key, batch))
             yield from reader.compare(batch)
     if reader is None:
         raise TableNotFoundError(
@@ -120,12 +120,12 @@ def _newest_entry(key: TableKey, changes: list[TableChange]) -> TableEntry:
 class _RowReader:
     """Reads one row at many states of a table. Files that two successive states share are searched once."""
 
-    def __init__(self, context: RepoConfig, key: TableKey, entity: Any, *, newest: TableEntry) -> None:
-        self._context = context
+    def __init__(self, config: RepoConfig, key: TableKey, entity: Any, *, newest: TableEntry) -> None:
+        self._config = config
         self._values = tuple(_key_values(key, newest, entity).values())
         # A wrong key raises here. Older states may have had another key, so it is not an error there.
-        pin = _pin(context, newest)
-        self._last = newest, find_row_beside(pin, self._key_at(newest), read_contents_of(pin), None)
+        version_ref = _version_ref(config, newest)
+        self._last = newest, find_row_beside(version_ref, self._key_at(newest), read_contents_of(version_ref), None)
         self._known: dict[StateId, Row | None] = {newest.state: self._last[1].row}
         self._contents: dict[StateId, Contents | NotFoundError] = {}
 
@@ -144,7 +144,7 @@ class _RowReader:
 
     def _read_contents(self, entry: TableEntry) -> Contents | NotFoundError:
         try:
-            return read_contents_of(_pin(self._context, entry))
+            return read_contents_of(_version_ref(self._config, entry))
         except NotFoundError as err:
             return err  # Raise it later: a caller with a limit may not need this state.
 
@@ -165,7 +165,7 @@ class _RowReader:
         has_same_key = before.primary_key == entry.primary_key
         try:
             hint = found_before if has_same_key else None
-            found = find_row_beside(_pin(self._context, entry), self._key_at(entry), contents, hint)
+            found = find_row_beside(_version_ref(self._config, entry), self._key_at(entry), contents, hint)
         except InvalidInputError:
             return None  # The key column had another type at this state.
         self._last = entry, found
@@ -175,8 +175,8 @@ class _RowReader:
         return dict(zip(entry.primary_key, self._values, strict=True))
 
 
-def _pin(context: RepoConfig, entry: TableEntry) -> Pin:
-    return Pin(home=context.home_of(entry), version=entry.version)
+def _version_ref(config: RepoConfig, entry: TableEntry) -> VersionRef:
+    return VersionRef(home=config.home_of(entry), version=entry.version)
 
 
 def _key_values(key: TableKey, entry: TableEntry, entity: Any) -> dict[str, Any]:

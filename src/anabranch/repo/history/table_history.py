@@ -39,20 +39,20 @@ class _Step:
     before: TableEntry | None
 
 
-def iter_table_changes(records: RepoStore, record: CommitRecord, key: TableKey) -> Iterator[TableChange]:
+def iter_table_changes(repo_store: RepoStore, record: CommitRecord, key: TableKey) -> Iterator[TableChange]:
     """Yield the changes of a table along the first parents of a commit, newest first.
 
     Commits that did not change the table are skipped without reading them. While a live branch showed the table of
     main, the changes of main are part of the history of the branch, too.
     """
     seen: set[str] = set()
-    steps = _iter_steps(records, record, key)
-    state, main_id = records.commits.find_table(record, key), record.main_id
+    steps = _iter_steps(repo_store, record, key)
+    state, main_id = repo_store.commits.find_table(record, key), record.main_id
     step = next(steps, None)
     while step is not None:
         if not is_same_state(state, step.after):
             # The branch was live: main changed the table after this step.
-            yield from _iter_unseen(_iter_main(records, key, main_id, newest=state, until=step.after), seen)
+            yield from _iter_unseen(_iter_main(repo_store, key, main_id, newest=state, until=step.after), seen)
         older = next(steps, None)
         if _is_live(step) or _is_freeze(step):
             state, main_id = step.before, step.main_id
@@ -63,7 +63,7 @@ def iter_table_changes(records: RepoStore, record: CommitRecord, key: TableKey) 
             yield from _iter_unseen(iter((change,)), seen)
         step = older
     if state is not None:
-        yield from _iter_unseen(_iter_main(records, key, main_id, newest=state, until=None), seen)
+        yield from _iter_unseen(_iter_main(repo_store, key, main_id, newest=state, until=None), seen)
 
 
 def _iter_unseen(changes: Iterator[TableChange], seen: set[str]) -> Iterator[TableChange]:
@@ -75,11 +75,11 @@ def _iter_unseen(changes: Iterator[TableChange], seen: set[str]) -> Iterator[Tab
 
 
 def _iter_main(
-    records: RepoStore, key: TableKey, main_id: str | None, *, newest: TableEntry | None, until: TableEntry | None
+    repo_store: RepoStore, key: TableKey, main_id: str | None, *, newest: TableEntry | None, until: TableEntry | None
 ) -> Iterator[TableChange]:
     """Yield the changes of main from the state `newest` down to the state `until`, newest first."""
-    start = records.heads.get(BranchName(MAIN)).head if main_id is None else records.commits.get(main_id)
-    steps = _iter_steps(records, start, key)
+    start = repo_store.heads.get(BranchName(MAIN)).head if main_id is None else repo_store.commits.get(main_id)
+    steps = _iter_steps(repo_store, start, key)
     step = next((step for step in steps if is_same_state(step.after, newest)), None)
     while step is not None and not is_same_state(step.after, until):
         older = next(steps, None)
@@ -95,26 +95,26 @@ def _is_freeze(step: _Step) -> bool:
     return step.commit.kind is CommitKind.FREEZE
 
 
-def _iter_steps(records: RepoStore, record: CommitRecord, key: TableKey) -> Iterator[_Step]:
+def _iter_steps(repo_store: RepoStore, record: CommitRecord, key: TableKey) -> Iterator[_Step]:
     name = str(key)
-    history = records.commits.iter_history(record)
+    history = repo_store.commits.iter_history(record)
     relevant = (commit for commit in history if name in commit.tables or commit.kind is CommitKind.FREEZE)
     while batch := list(islice(relevant, _BATCH_SIZE)):
-        yield from in_parallel(lambda commit: _read_step(records, commit, key), batch)
+        yield from in_parallel(lambda commit: _read_step(repo_store, commit, key), batch)
 
 
-def _read_step(records: RepoStore, commit: GraphCommit, key: TableKey) -> _Step:
-    record = records.commits.get(commit.graph_commit_id)
-    after = records.commits.find_table(record, key)
+def _read_step(repo_store: RepoStore, commit: GraphCommit, key: TableKey) -> _Step:
+    record = repo_store.commits.get(commit.graph_commit_id)
+    after = repo_store.commits.find_table(record, key)
     if commit.kind is CommitKind.FREEZE:
         return _Step(commit=commit, after=after, main_id=None, before=after)
-    before = None if record.main_id is None else _state_before(records, record, key)
+    before = None if record.main_id is None else _state_before(repo_store, record, key)
     return _Step(commit=commit, after=after, main_id=record.main_id, before=before)
 
 
-def _state_before(records: RepoStore, record: CommitRecord, key: TableKey) -> TableEntry | None:
+def _state_before(repo_store: RepoStore, record: CommitRecord, key: TableKey) -> TableEntry | None:
     """Return the table right before a commit of a live branch, as the view of the branch had it then."""
     commit = record.commit
-    entry = records.heads.get_numbered(BranchName(commit.branch), commit.manifest_version - 1)
-    view = View.of(entry, View(head=record).find_main(records.commits))
-    return view.find_table(records.commits, key)
+    entry = repo_store.heads.get_numbered(BranchName(commit.branch), commit.manifest_version - 1)
+    view = View.of(entry, View(head=record).find_main(repo_store.commits))
+    return view.find_table(repo_store.commits, key)

@@ -27,14 +27,14 @@ def keep_last(
     If rows are dropped, the kept rows are written again to new data files. `overwrites` is the schema of the rows
     if they overwrite the table, else None.
     """
-    pin, keys = prepared.pin, prepared.primary_key
+    version_ref, keys = prepared.version_ref, prepared.primary_key
     if not fragments:
         return (), 0
     # Stage the data files without publishing them, because only a staged version can be scanned.
     if overwrites is None:
-        before, staged = pin, staging.append_fragments(pin, fragments)
+        before, staged = version_ref, staging.append_fragments(version_ref, fragments)
     else:
-        before, staged = None, staging.overwrite_fragments(pin, fragments, schema=overwrites)
+        before, staged = None, staging.overwrite_fragments(version_ref, fragments, schema=overwrites)
 
     def read(columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
         if before is None:
@@ -57,7 +57,7 @@ def keep_last(
             at += len(batch)
 
     reader = pa.RecordBatchReader.from_batches(staged.schema, kept())
-    return staging.write_fragments(pin, reader, for_overwrite=overwrites is not None), repeated
+    return staging.write_fragments(version_ref, reader, for_overwrite=overwrites is not None), repeated
 
 
 def locate_repeated_key(error: KeyConflictError, task: LoadTask, keys: Sequence[str]) -> KeyConflictError:

@@ -107,14 +107,14 @@ def write_rows(task: LoadTask, *, progress: OnProgress) -> WrittenRows:
             progress(Progress(stage="bytes", done=min(bytes_read, total), total=total, rows=written))
 
     reader = pa.RecordBatchReader.from_batches(task.schema, batches())
-    fragments = staging.write_fragments(task.pin, reader, for_overwrite=task.for_overwrite)
+    fragments = staging.write_fragments(task.version_ref, reader, for_overwrite=task.for_overwrite)
     return WrittenRows(fragments=fragments, rows_read=rows_read, bad=tuple(bad))
 
 
 def _task(request: LoadRequest, prepared: StagedTable, schema: pa.Schema) -> LoadTask:
     """Return the part of a load that an engine runs."""
     return LoadTask(
-        pin=prepared.pin,
+        version_ref=prepared.version_ref,
         schema=schema,
         required=prepared.primary_key,
         files=request.files,

@@ -34,8 +34,8 @@ def load_frame(
         given = loader.columns_of(frame)
         new_schema = _new_schema(request, given)
         prepared = _prepare(tx, request, table, new_schema)
-        columns = new_schema if overwrites else prepared.pin.schema
-        fragments = loader.write_frame(frame, prepared.pin, columns, for_overwrite=overwrites).fragments
+        columns = new_schema if overwrites else prepared.version_ref.schema
+        fragments = loader.write_frame(frame, prepared.version_ref, columns, for_overwrite=overwrites).fragments
         return _stage(tx, request, prepared, fragments, columns if overwrites else given), Choice.SPARK
     known = _known_schema(request, table)
     reader = as_reader(frame, known)
@@ -44,7 +44,7 @@ def load_frame(
     if overwrites and new_schema is not reader.schema:
         fitted = fit_rows(reader, new_schema)
         reader = pa.RecordBatchReader.from_batches(fitted.schema, fitted.batches)
-    fragments = staging.write_fragments(prepared.pin, reader, for_overwrite=overwrites)
+    fragments = staging.write_fragments(prepared.version_ref, reader, for_overwrite=overwrites)
     return _stage(tx, request, prepared, fragments, reader.schema), Choice.LOCAL
 
 

@@ -23,7 +23,7 @@ Begin = Callable[[str], Transaction]
 
 
 def transact(
-    context: RepoConfig, begin: Callable[[], Transaction], change: Callable[[Transaction], T], *, retries: int
+    config: RepoConfig, begin: Callable[[], Transaction], change: Callable[[Transaction], T], *, retries: int
 ) -> tuple[T, GraphCommit | None]:
     """Run a function in a transaction and publish it. Return the result of the function, and the commit.
 
@@ -37,7 +37,7 @@ def transact(
         )
     losses = 0
     while True:
-        started = context.clock()
+        started = config.clock()
         try:
             with begin() as tx:
                 result = change(tx)
@@ -46,14 +46,14 @@ def transact(
             losses += 1
             if losses > left:
                 raise
-        context.give_way(losses, context.clock() - started)
+        config.give_way(losses, config.clock() - started)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OneStepWrites:
     """Writes to one table of a branch, each of them one commit. They return it, or None if nothing changed."""
 
-    context: RepoConfig
+    config: RepoConfig
     table: str
     begin: Begin
     message: str | None
@@ -77,7 +77,7 @@ class OneStepWrites:
         message = f"{verb} {self.table}" if self.message is None else self.message
         # A stream of rows can be read only once.
         retries = 0 if isinstance(data, pa.RecordBatchReader | pads.Scanner) else RETRIES
-        return transact(self.context, lambda: self.begin(message), change, retries=retries)[1]
+        return transact(self.config, lambda: self.begin(message), change, retries=retries)[1]
 
 
 def _checked_retries(retries: Any) -> int:

@@ -12,7 +12,7 @@ from anabranch.files.finding import SourceFile
 from anabranch.files.records import BadRecord
 from anabranch.files.rows import Reading
 from anabranch.format.arguments import require_names
-from anabranch.format.staging import Pin, WrittenFragment
+from anabranch.format.staging import VersionRef, WrittenFragment
 from anabranch.repo.history.comparer import Choice
 from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.schema.types import to_arrow
@@ -84,7 +84,7 @@ class LoadTask:
     Rows are written in `schema`. A record without a value in a `required` column is a bad record.
     """
 
-    pin: Pin
+    version_ref: VersionRef
     schema: pa.Schema
     required: tuple[str, ...]
     files: tuple[SourceFile, ...]
@@ -117,7 +117,9 @@ class Loader(Protocol):
         """Write the rows of the files of a task."""
         ...
 
-    def write_frame(self, frame: Any, pin: Pin, schema: pa.Schema, *, for_overwrite: bool) -> WrittenRows:
+    def write_frame(
+        self, frame: Any, version_ref: VersionRef, schema: pa.Schema, *, for_overwrite: bool
+    ) -> WrittenRows:
         """Write the rows of a DataFrame of this engine."""
         ...
 

@@ -30,55 +30,55 @@ _measured: dict[str, tuple[float, float]] = {}
 _lock = threading.Lock()
 
 
-def store_microseconds(context: RepoConfig) -> int:
+def store_microseconds(config: RepoConfig) -> int:
     """Return the time of the store's clock in microseconds. This takes two requests."""
-    return to_microseconds(store_time(context.store))
+    return to_microseconds(store_time(config.store))
 
 
-def check_clock(context: RepoConfig, written: str) -> None:
+def check_clock(config: RepoConfig, written: str) -> None:
     """Raise ClockSkewError if this machine's clock differs too much from the store's.
 
     `written` is an object that was just put. Its time is read at most once per hour, process and store. In between, a
     steady clock measures how much time has passed, so a wrong change of the machine's clock is noticed as well.
     """
-    if context.clock_tolerance is None:
+    if config.clock_tolerance is None:
         return
-    by_store = _known_time(context)
-    if by_store is None or _is_apart(context, by_store):
-        by_store = _measure(context, written)
-    if by_store is None or not _is_apart(context, by_store):
+    by_store = _known_time(config)
+    if by_store is None or _is_apart(config, by_store):
+        by_store = _measure(config, written)
+    if by_store is None or not _is_apart(config, by_store):
         return
-    own = context.clock()
+    own = config.clock()
     ahead = "ahead of" if own > by_store else "behind"
     raise ClockSkewError(
         f"the clock of this machine ({as_text(own)}) is {abs(own - by_store) / 1e6:.0f} s {ahead} that of the store"
-        f" ({as_text(by_store)}); at most {context.clock_tolerance.total_seconds():.0f} s are accepted",
+        f" ({as_text(by_store)}); at most {config.clock_tolerance.total_seconds():.0f} s are accepted",
         hint=f"correct the clock and try again; if the store's clock is wrong, raise the option '{CLOCK_TOLERANCE}'",
     )
 
 
-def _is_apart(context: RepoConfig, by_store: int) -> bool:
-    tolerance = context.clock_tolerance or timedelta(0)
-    return abs(context.clock() - by_store) > tolerance / timedelta(microseconds=1)
+def _is_apart(config: RepoConfig, by_store: int) -> bool:
+    tolerance = config.clock_tolerance or timedelta(0)
+    return abs(config.clock() - by_store) > tolerance / timedelta(microseconds=1)
 
 
-def _known_time(context: RepoConfig) -> int | None:
+def _known_time(config: RepoConfig) -> int | None:
     with _lock:
-        found = _measured.get(_key(context.root))
+        found = _measured.get(_key(config.root))
     now = _steady()
     if found is None or now - found[1] > _INTERVAL:
         return None
     return int((found[0] + now) * 1_000_000)
 
 
-def _measure(context: RepoConfig, written: str) -> int | None:
+def _measure(config: RepoConfig, written: str) -> int | None:
     try:
-        modified = context.store.head(written).modified.timestamp()
+        modified = config.store.head(written).modified.timestamp()
     except (ObjectNotFoundError, StorageError):
         return None  # if the time cannot be read, writers continue without the check
     now = _steady()
     with _lock:
-        _measured[_key(context.root)] = (modified - now, now)
+        _measured[_key(config.root)] = (modified - now, now)
     return int(modified * 1_000_000)
 
 
@@ -101,7 +101,7 @@ def _steady() -> float:
 class StampedAhead:
     """Entries of a branch that all have the same time, from a clock that was ahead of the store's."""
 
-    context: RepoConfig
+    config: RepoConfig
     branch: BranchName
     at: int
 
@@ -109,44 +109,44 @@ class StampedAhead:
         """Return whether an entry existed at a time. For these entries, the store's time of the file decides."""
         if entry.at != self.at:
             return entry.at <= wanted
-        written = _written_at(self.context, entry)
+        written = _written_at(self.config, entry)
         return written is not None and written <= wanted
 
 
 def find_stamped_ahead(
-    context: RepoConfig, before: LogEntry, first: LogEntry, find: Callable[[int], LogEntry | None]
+    config: RepoConfig, before: LogEntry, first: LogEntry, find: Callable[[int], LogEntry | None]
 ) -> StampedAhead | None:
     """Return the entries from `first` on that have a time from a clock that was ahead. None if its time is right.
 
     The store's times alone are not enough: they change when a repository is copied. So only an entry is checked whose
     time is in the future, or is also the time of the next entry.
     """
-    tolerance = int((context.clock_tolerance or timedelta(minutes=5)) / timedelta(microseconds=1))
-    is_future = first.at > context.clock() + tolerance
+    tolerance = int((config.clock_tolerance or timedelta(minutes=5)) / timedelta(microseconds=1))
+    is_future = first.at > config.clock() + tolerance
     if not is_future:
         following = find(first.number + 1)
         if following is None or following.at != first.at:
             return None
-    written = _written_at(context, first)
+    written = _written_at(config, first)
     if written is None or written + tolerance >= first.at:
         return None
-    if _is_copied(context, before, tolerance):
+    if _is_copied(config, before, tolerance):
         raise CommitNotFoundError(
             f"the time of version {first.number} of branch '{first.branch}' is unknown: a clock that was ahead has"
             f" dated it {as_text(first.at)}, and the store's times were changed when the repository was copied",
             hint=f"use a version number instead of a time, such as {first.branch}@v{first.number}",
         )
-    return StampedAhead(context=context, branch=first.branch, at=first.at)
+    return StampedAhead(config=config, branch=first.branch, at=first.at)
 
 
-def _is_copied(context: RepoConfig, entry: LogEntry, tolerance: int) -> bool:
+def _is_copied(config: RepoConfig, entry: LogEntry, tolerance: int) -> bool:
     """Return whether the repository was copied: the file of an entry with a right time is much younger than that."""
-    written = _written_at(context, entry)
+    written = _written_at(config, entry)
     return written is not None and written > entry.at + tolerance
 
 
-def _written_at(context: RepoConfig, entry: LogEntry) -> int | None:
-    found = find_object(context.store, context.branch_log(entry.branch).path(entry.number))
+def _written_at(config: RepoConfig, entry: LogEntry) -> int | None:
+    found = find_object(config.store, config.branch_log(entry.branch).path(entry.number))
     return None if found is None else to_microseconds(found.modified)
 
 

@@ -83,23 +83,23 @@ class HeldCommit:
 class Clones:
     """The clones that were made of one repository."""
 
-    def __init__(self, context: RepoConfig) -> None:
-        self._context = context
+    def __init__(self, config: RepoConfig) -> None:
+        self._config = config
 
     @property
-    def context(self) -> RepoConfig:
-        return self._context
+    def config(self) -> RepoConfig:
+        return self._config
 
     def register(self, *, target: str, kind: CloneKind, commit_id: str, keys: Sequence[TableKey]) -> CloneInfo:
         """Register a clone before it is made. From now on, garbage collection keeps its tables."""
         clone = CloneInfo(
-            id=self._context.new_id(),
+            id=self._config.new_id(),
             target=target,
             kind=kind,
             commit_id=commit_id,
             tables=tuple(sorted(map(str, keys))),
-            created_at=self._context.clock(),
-            created_by=self._context.actor,
+            created_at=self._config.clock(),
+            created_by=self._config.actor,
             state=CloneState.REGISTERED,
             number=1,
         )
@@ -136,7 +136,7 @@ class Clones:
 
     def list(self) -> tuple[CloneInfo, ...]:
         """Return all clones that were ever registered, oldest first."""
-        names = sorted(folder.rpartition("/")[2] for folder in self._context.store.list_folders(CLONES))
+        names = sorted(folder.rpartition("/")[2] for folder in self._config.store.list_folders(CLONES))
         return tuple(clone for clone in in_parallel(self.find, names) if clone is not None)
 
     def iter_held(self) -> Iterator[HeldCommit]:
@@ -147,7 +147,7 @@ class Clones:
                 yield HeldCommit(clone_id=clone.id, commit_id=clone.commit_id, keys=keys)
 
     def _log(self, clone_id: str) -> NumberedLog:
-        return NumberedLog(self._context.store, f"{CLONES}/{clone_id}")
+        return NumberedLog(self._config.store, f"{CLONES}/{clone_id}")
 
     def _append(self, clone: CloneInfo) -> bool:
         data = documents.dump(
@@ -162,9 +162,9 @@ class Clones:
                 "state": clone.state,
                 "number": clone.number,
                 # These make each entry unique. put_once would treat two equal entries as one entry that was put twice.
-                "at": self._context.clock(),
-                "actor": self._context.actor,
-                "nonce": self._context.new_id(),
+                "at": self._config.clock(),
+                "actor": self._config.actor,
+                "nonce": self._config.new_id(),
             }
         )
         return self._log(clone.id).append(clone.number, data)

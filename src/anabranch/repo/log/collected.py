@@ -39,35 +39,35 @@ RECORD, COPY = ".json", ".copy"
 _MARK = "collected_at"
 
 
-def mark_collected(context: RepoConfig, commit_id: str, *, at: int) -> None:
+def mark_collected(config: RepoConfig, commit_id: str, *, at: int) -> None:
     """Mark a commit as collected."""
-    _rewrite(context, commit_id, lambda fields: {**fields, _MARK: at})
+    _rewrite(config, commit_id, lambda fields: {**fields, _MARK: at})
 
 
-def unmark_collected(context: RepoConfig, commit_id: str) -> None:
+def unmark_collected(config: RepoConfig, commit_id: str) -> None:
     """Remove the mark from a commit that is needed after all."""
-    _rewrite(context, commit_id, lambda fields: {name: value for name, value in fields.items() if name != _MARK})
+    _rewrite(config, commit_id, lambda fields: {name: value for name, value in fields.items() if name != _MARK})
 
 
-def _rewrite(context: RepoConfig, commit_id: str, change: Any) -> None:
+def _rewrite(config: RepoConfig, commit_id: str, change: Any) -> None:
     """Replace a commit object by one that differs only in the mark. Two concurrent calls write the same bytes."""
-    fields = read_commit_fields(context, commit_id)
+    fields = read_commit_fields(config, commit_id)
     changed = change(fields)
     if changed != fields:
-        context.store.put(commit_path(commit_id), documents.dump(changed))
+        config.store.put(commit_path(commit_id), documents.dump(changed))
 
 
-def list_collected(context: RepoConfig) -> frozenset[str]:
+def list_collected(config: RepoConfig) -> frozenset[str]:
     """Return the commits whose data earlier collections removed."""
-    paths = [info.path for info in context.store.list(GC) if info.path.endswith(RECORD)]
-    found = in_parallel(lambda path: decode_record(context.store.get(path), path=path).commits, paths)
+    paths = [info.path for info in config.store.list(GC) if info.path.endswith(RECORD)]
+    found = in_parallel(lambda path: decode_record(config.store.get(path), path=path).commits, paths)
     return frozenset().union(*found)
 
 
-def find_record(context: RepoConfig, commit_id: str) -> "CollectionRecord | None":
+def find_record(config: RepoConfig, commit_id: str) -> "CollectionRecord | None":
     """Return the newest record of a collection that removed a commit's data."""
-    paths = sorted((info.path for info in context.store.list(GC) if info.path.endswith(RECORD)), reverse=True)
-    found = (decode_record(context.store.get(path), path=path) for path in paths)
+    paths = sorted((info.path for info in config.store.list(GC) if info.path.endswith(RECORD)), reverse=True)
+    found = (decode_record(config.store.get(path), path=path) for path in paths)
     return next((record for record in found if commit_id in record.commits), None)
 
 
@@ -91,28 +91,28 @@ def decode_record(data: bytes, *, path: str) -> CollectionRecord:
         )
 
 
-def record_collected(context: RepoConfig, commits: frozenset[str], *, at: int) -> None:
+def record_collected(config: RepoConfig, commits: frozenset[str], *, at: int) -> None:
     """Record collected commits permanently. Call this before the first of their files is deleted."""
     if not commits:
         return
-    record_id = context.new_id()
-    data = documents.dump({"id": record_id, "commits": sorted(commits), "at": at, "actor": context.actor})
-    context.store.put(f"{GC}/{record_id}{RECORD}", data)
+    record_id = config.new_id()
+    data = documents.dump({"id": record_id, "commits": sorted(commits), "at": at, "actor": config.actor})
+    config.store.put(f"{GC}/{record_id}{RECORD}", data)
     try:
         # No other object has this list, so doctor could not repair the record without a copy.
-        context.store.put(f"{GC}/{record_id}{COPY}", data)
+        config.store.put(f"{GC}/{record_id}{COPY}", data)
     except StorageError:
         return
 
 
-def require_uncollected(context: RepoConfig, commit_id: str) -> None:
+def require_uncollected(config: RepoConfig, commit_id: str) -> None:
     """Raise CollectedError if a commit is collected or about to be. Call this after the ref to it was put."""
-    if _is_marked(context, commit_id):
+    if _is_marked(config, commit_id):
         raise _collected(commit_id)
 
 
-def _is_marked(context: RepoConfig, commit_id: str) -> bool:
-    return read_commit_fields(context, commit_id).get(_MARK) is not None
+def _is_marked(config: RepoConfig, commit_id: str) -> bool:
+    return read_commit_fields(config, commit_id).get(_MARK) is not None
 
 
 def refuse_collected(record: CommitRecord) -> None:
@@ -130,7 +130,7 @@ def _collected(commit_id: str) -> CollectedError:
 
 
 @contextmanager
-def collected_errors(context: RepoConfig, list_commits: Callable[[], Iterable[str]]) -> Iterator[None]:
+def collected_errors(config: RepoConfig, list_commits: Callable[[], Iterable[str]]) -> Iterator[None]:
     """Convert errors about missing data into CollectedError if one of the commits is collected.
 
     The commits are read only after such an error, so a successful read costs no extra request.
@@ -141,6 +141,6 @@ def collected_errors(context: RepoConfig, list_commits: Callable[[], Iterable[st
         raise
     except (DamagedFileError, NotFoundError) as err:
         for commit_id in list_commits():
-            if _is_marked(context, commit_id):
+            if _is_marked(config, commit_id):
                 raise _collected(commit_id) from err
         raise

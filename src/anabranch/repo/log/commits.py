@@ -26,8 +26,8 @@ _ALWAYS_CHANGES = 16
 class Commits:
     """The repository's commit objects."""
 
-    def __init__(self, context: RepoConfig) -> None:
-        self._context = context
+    def __init__(self, config: RepoConfig) -> None:
+        self._config = config
         # Full maps never change, and a handle rarely reads more than the newest few.
         self._full_maps: BoundedCache[str, TableMap] = BoundedCache(limit=8)
 
@@ -38,7 +38,7 @@ class Commits:
 
     def list_by_prefix(self, prefix: str) -> list[CommitRecord]:
         """Return the commits whose id starts with a prefix, published or not."""
-        paths = (info.path for info in self._context.store.list(COMMITS))
+        paths = (info.path for info in self._config.store.list(COMMITS))
         ids = [path.rpartition("/")[2].removesuffix(".json") for path in paths if path.endswith(".json")]
         return [self.get(commit_id) for commit_id in ids if commit_id.startswith(prefix)]
 
@@ -49,7 +49,7 @@ class Commits:
         """
         data = documents.dump(codec.encode_commit(record, full_map))
         path = commit_path(record.commit.graph_commit_id)
-        if not put_once(self._context.store, path, data, durable=durable):
+        if not put_once(self._config.store, path, data, durable=durable):
             raise CorruptError(f"another commit already exists at {path!r}", hint="try again: ids are random")
         if full_map is not None:
             self._full_maps.keep(record.base, dict(full_map))
@@ -99,7 +99,7 @@ class Commits:
 
     def _read(self, commit_id: str) -> dict[str, Any]:
         try:
-            return read_commit_fields(self._context, commit_id)
+            return read_commit_fields(self._config, commit_id)
         except ObjectNotFoundError:
             raise CommitNotFoundError(
                 f"there is no commit {commit_id!r}", hint="list the commits to see which exist"
@@ -110,13 +110,13 @@ def commit_path(commit_id: str) -> str:
     return f"{COMMITS}/{commit_id}.json"
 
 
-def read_commit_fields(context: RepoConfig, commit_id: str) -> dict[str, Any]:
+def read_commit_fields(config: RepoConfig, commit_id: str) -> dict[str, Any]:
     """Read a commit object.
 
     Raise ObjectNotFoundError if it does not exist, CorruptError if it is damaged or is another commit.
     """
     path = commit_path(commit_id)
-    fields = documents.load(context.store.get(path), path=path)
+    fields = documents.load(config.store.get(path), path=path)
     with documents.damage_named(path):
         found = fields["commit"]["graph_commit_id"]
     codec.check_identity(path, found, commit_id)

@@ -54,59 +54,59 @@ class Mark:
     created_at: int
 
 
-def create_repository(context: RepoConfig) -> None:
+def create_repository(config: RepoConfig) -> None:
     """Create main with an empty first commit, then write the mark that makes the folder a repository.
 
     The mark is written last. An interrupted call leaves no repository, and can be repeated.
     """
-    heads = Heads(context)
-    if has_mark(context):
-        raise _exists(context)
-    refuse_unfinished(context)
+    heads = Heads(config)
+    if has_mark(config):
+        raise _exists(config)
+    refuse_unfinished(config)
     if heads.find(BranchName(MAIN)) is None:
-        record = _first_record(context)
-        Commits(context).put(record, {})
+        record = _first_record(config)
+        Commits(config).put(record, {})
         heads.create(BranchName(MAIN), lambda _: first_entry(record))
-    put_mark(context, Mark(id=context.new_id(), root=context.root, created_at=context.clock()))
-    keep_reserve(context)
+    put_mark(config, Mark(id=config.new_id(), root=config.root, created_at=config.clock()))
+    keep_reserve(config)
 
 
-def check_repository(context: RepoConfig) -> Mark:
+def check_repository(config: RepoConfig) -> Mark:
     """Return the mark of a repository. Raise RepositoryNotFoundError if there is no repository."""
     try:
-        return _decode(context.store.get(MARK), path=MARK)
+        return _decode(config.store.get(MARK), path=MARK)
     except ObjectNotFoundError:
-        refuse_unfinished(context)
+        refuse_unfinished(config)
         raise RepositoryNotFoundError(
-            f"there is no repository at {context.root!r}", hint="create one there first, or check the path"
+            f"there is no repository at {config.root!r}", hint="create one there first, or check the path"
         ) from None
 
 
-def put_mark(context: RepoConfig, mark: Mark) -> None:
+def put_mark(config: RepoConfig, mark: Mark) -> None:
     """Write the mark. Raise RepositoryExistsError if there is another one."""
-    if not put_once(context.store, MARK, _encode(mark)):
-        raise _exists(context)
-    write_mark_copy(context, mark)
+    if not put_once(config.store, MARK, _encode(mark)):
+        raise _exists(config)
+    write_mark_copy(config, mark)
 
 
-def replace_mark(context: RepoConfig, mark: Mark) -> None:
+def replace_mark(config: RepoConfig, mark: Mark) -> None:
     """Replace the mark in one step. This is the last step of a relocation."""
-    context.store.put(MARK, _encode(mark))
-    write_mark_copy(context, mark)
+    config.store.put(MARK, _encode(mark))
+    write_mark_copy(config, mark)
 
 
-def write_mark_copy(context: RepoConfig, mark: Mark) -> None:
+def write_mark_copy(config: RepoConfig, mark: Mark) -> None:
     """Write a copy from which doctor can restore the mark. Only doctor reads it, so a failed write is ignored."""
     try:
-        context.store.put(MARK_COPY, _encode(mark))
+        config.store.put(MARK_COPY, _encode(mark))
     except StorageError:
         return
 
 
-def find_mark_copy(context: RepoConfig) -> Mark | None:
+def find_mark_copy(config: RepoConfig) -> Mark | None:
     """Return the copy of the mark, or None if it is missing or damaged."""
     try:
-        return _decode(context.store.get(MARK_COPY), path=MARK_COPY)
+        return _decode(config.store.get(MARK_COPY), path=MARK_COPY)
     except (CorruptError, ObjectNotFoundError):
         return None
 
@@ -125,23 +125,23 @@ def _encode(mark: Mark) -> bytes:
     return documents.dump({"id": mark.id, "root": mark.root, "created_at": mark.created_at})
 
 
-def has_mark(context: RepoConfig) -> bool:
+def has_mark(config: RepoConfig) -> bool:
     try:
-        context.store.head(MARK)
+        config.store.head(MARK)
     except ObjectNotFoundError:
         return False
     return True
 
 
-def _first_record(context: RepoConfig) -> CommitRecord:
+def _first_record(config: RepoConfig) -> CommitRecord:
     commit = GraphCommit(
-        graph_commit_id=context.new_id(),
+        graph_commit_id=config.new_id(),
         manifest_branch=None,
         manifest_version=1,
         parent_commit_id=None,
         merged_parent_commit_id=None,
-        actor_id=context.actor,
-        created_at=context.clock(),
+        actor_id=config.actor,
+        created_at=config.clock(),
         message="Begin the repository",
         kind=CommitKind.INIT,
         metadata={},
@@ -160,5 +160,5 @@ def first_entry(record: CommitRecord) -> LogEntry:
     )
 
 
-def _exists(context: RepoConfig) -> RepositoryExistsError:
-    return RepositoryExistsError(f"a repository already exists at {context.root!r}", hint="open it")
+def _exists(config: RepoConfig) -> RepositoryExistsError:
+    return RepositoryExistsError(f"a repository already exists at {config.root!r}", hint="open it")

@@ -43,8 +43,8 @@ Verify = Callable[[LogEntry], None]
 class Heads:
     """The logs of all branches."""
 
-    def __init__(self, context: RepoConfig) -> None:
-        self._context = context
+    def __init__(self, config: RepoConfig) -> None:
+        self._config = config
         self._seen: BoundedCache[BranchName, LogEntry] = BoundedCache(limit=16)
         self._numbered: BoundedCache[tuple[BranchName, int], LogEntry] = BoundedCache(limit=16)
 
@@ -54,7 +54,7 @@ class Heads:
         Entries never change and leave no gap, so the one seen last is the newest until there is a next number.
         """
         seen = self._seen.find(branch)
-        if seen is not None and self._context.branch_log(branch).find(seen.number + 1) is None:
+        if seen is not None and self._config.branch_log(branch).find(seen.number + 1) is None:
             return seen
         entry = self._read(branch)
         if entry is not None:
@@ -79,7 +79,7 @@ class Heads:
         known = self._numbered.find((branch, number))
         if known is not None:
             return known  # entries never change
-        log = self._context.branch_log(branch)
+        log = self._config.branch_log(branch)
         data = log.find(number) if number > 0 else None
         if data is None:
             raise VersionNotFoundError(
@@ -90,7 +90,7 @@ class Heads:
         return entry
 
     def _list_names(self, folder: str) -> list[str]:
-        return sorted(path.rpartition("/")[2] for path in self._context.store.list_folders(folder))
+        return sorted(path.rpartition("/")[2] for path in self._config.store.list_folders(folder))
 
     def list(self, *, internal: bool = False) -> tuple[LogEntry, ...]:
         """The newest entry of every branch, deleted ones too, by name; on demand also those of runs and locks."""
@@ -162,8 +162,8 @@ class Heads:
         """
         return before.next(
             event,
-            at=max(self._context.clock() if at is None else at, before.at),
-            actor=self._context.actor,
+            at=max(self._config.clock() if at is None else at, before.at),
+            actor=self._config.actor,
             head=before.head if head is None else head,
             state=replace(before.state, **state),
         )
@@ -204,7 +204,7 @@ class Heads:
             if self._append(entry, after=files()):
                 self._verify(before, entry, verify, rolled_back, is_kept_once_built_on=is_kept_once_built_on)
                 return entry
-            self._context.give_way(losses, (time.monotonic_ns() - began) // 1000)
+            self._config.give_way(losses, (time.monotonic_ns() - began) // 1000)
         if attempts > 1:
             raise BusyError(f"branch '{branch}' moved {attempts} times while this change was tried", hint="try again")
         raise BusyError(
@@ -281,14 +281,14 @@ class Heads:
 
     def _append(self, entry: LogEntry, *, after: Sequence[str] = ()) -> bool:
         """Put an entry as the branch's next; this alone makes a change visible. Return False if the number is taken."""
-        log = self._context.branch_log(entry.branch)
+        log = self._config.branch_log(entry.branch)
         done = log.append(entry.number, codec.encode_entry(entry), after=after)
         if done:
             self._seen.keep(entry.branch, entry)
         return done
 
     def _read(self, branch: BranchName) -> LogEntry | None:
-        log = self._context.branch_log(branch)
+        log = self._config.branch_log(branch)
         found = log.find_head()
         return None if found is None else _decode(log, branch, *found)
 

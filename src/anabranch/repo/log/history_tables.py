@@ -16,7 +16,7 @@ from anabranch.errors import AnabranchError, BusyError, CorruptError
 from anabranch.format.home import Home
 from anabranch.format.projection import add_rows, find_newest, make_table, remove_table, replace_rows
 from anabranch.format.scan import read_table
-from anabranch.format.staging import Pin
+from anabranch.format.staging import VersionRef
 from anabranch.ids import MAIN
 from anabranch.repo.log import codec
 from anabranch.repo.log.config import RepoConfig
@@ -74,90 +74,92 @@ class HistoryTables:
     added: int
 
 
-def follow_history(records: RepoStore, published: LogEntry) -> None:
+def follow_history(repo_store: RepoStore, published: LogEntry) -> None:
     """Add the commits of a branch to the tables at intervals. If that fails, a later call adds them."""
     is_very_first = str(published.branch) == MAIN and published.number == _FIRST
     if not is_very_first and published.number % _EVERY:
         return
     try:
-        _until_done(records, lambda records: _sync(records, [published]))
+        _until_done(repo_store, lambda repo_store: _sync(repo_store, [published]))
     except AnabranchError:
         return
 
 
-def sync_history(records: RepoStore) -> HistoryTables:
+def sync_history(repo_store: RepoStore) -> HistoryTables:
     """Add every commit that the tables do not have yet, including those of deleted branches."""
-    return _until_done(records, _sync)
+    return _until_done(repo_store, _sync)
 
 
-def rebuild_history(records: RepoStore) -> HistoryTables:
+def rebuild_history(repo_store: RepoStore) -> HistoryTables:
     """Replace the content of the tables by all commits of the logs."""
-    return _until_done(records, _rebuild)
+    return _until_done(repo_store, _rebuild)
 
 
-def _rebuild(records: RepoStore) -> int | None:
+def _rebuild(repo_store: RepoStore) -> int | None:
     """Replace the content of the tables. Return the number of commits, or None if another process wrote first."""
     # Read the versions of the tables before the logs: if another process adds newer commits, the replace fails.
-    commits_at = _find_readable(records.context, _COMMITS)
-    actors_at = _find_readable(records.context, _ACTORS)
-    commits = _list_missing(records, records.heads.list(), recorded={})
+    commits_at = _find_readable(repo_store.config, _COMMITS)
+    actors_at = _find_readable(repo_store.config, _ACTORS)
+    commits = _list_missing(repo_store, repo_store.heads.list(), recorded={})
     actors = _actors_of(commits)
     if commits_at is None or (actors_at is None and len(actors)):
-        _open(records.context, _COMMITS, _COMMITS_SCHEMA)
+        _open(repo_store.config, _COMMITS, _COMMITS_SCHEMA)
         if len(actors):
-            _open(records.context, _ACTORS, _ACTORS_SCHEMA)
+            _open(repo_store.config, _ACTORS, _ACTORS_SCHEMA)
         return None  # try again: another process may have added rows already
     # Write the actors first, so that every commit in the table has its actor.
     done = (actors_at is None or replace_rows(actors_at, actors)) and replace_rows(commits_at, _rows_of(commits))
     return len(commits) if done else None
 
 
-def _sync(records: RepoStore, heads: Sequence[LogEntry] | None = None) -> int | None:
+def _sync(repo_store: RepoStore, heads: Sequence[LogEntry] | None = None) -> int | None:
     """Add the missing commits of some branches, or of all. Return None if another process was faster."""
-    pin = _open(records.context, _COMMITS, _COMMITS_SCHEMA)
-    missing = _list_missing(records, records.heads.list() if heads is None else heads, recorded=_newest_recorded(pin))
+    version_ref = _open(repo_store.config, _COMMITS, _COMMITS_SCHEMA)
+    missing = _list_missing(
+        repo_store, repo_store.heads.list() if heads is None else heads, recorded=_newest_recorded(version_ref)
+    )
     # Write the actors first, so that every commit in the table has its actor.
-    done = _add_actors(records.context, _actors_of(missing)) and add_rows(pin, _rows_of(missing))
+    done = _add_actors(repo_store.config, _actors_of(missing)) and add_rows(version_ref, _rows_of(missing))
     return len(missing) if done else None
 
 
-def _until_done(records: RepoStore, attempt: Callable[[RepoStore], int | None]) -> HistoryTables:
-    context = records.context
+def _until_done(repo_store: RepoStore, attempt: Callable[[RepoStore], int | None]) -> HistoryTables:
+    config = repo_store.config
     for losses in range(1, _MAX_ATTEMPTS + 1):
-        began = context.clock()
-        if (added := attempt(records)) is not None:
-            actors = find_newest(_home(context, _ACTORS))
+        began = config.clock()
+        if (added := attempt(repo_store)) is not None:
+            actors = find_newest(_home(config, _ACTORS))
             return HistoryTables(
-                commits_uri=_home(context, _COMMITS).uri,
+                commits_uri=_home(config, _COMMITS).uri,
                 actors_uri=None if actors is None else actors.home.uri,
                 added=added,
             )
-        context.give_way(losses, context.clock() - began)
+        config.give_way(losses, config.clock() - began)
     raise BusyError(
-        f"other processes changed the history tables of {context.root!r} during all {_MAX_ATTEMPTS} attempts",
+        f"other processes changed the history tables of {config.root!r} during all {_MAX_ATTEMPTS} attempts",
         hint="try again",
     )
 
 
-def history_homes(context: RepoConfig) -> Iterator[tuple[str, Home]]:
+def history_homes(config: RepoConfig) -> Iterator[tuple[str, Home]]:
     """Yield the history tables that exist, with the names of their folders."""
     for name in (_COMMITS, _ACTORS):
-        if find_newest(_home(context, name)) is not None:
-            yield name, _home(context, name)
+        if find_newest(_home(config, name)) is not None:
+            yield name, _home(config, name)
 
 
-def _home(context: RepoConfig, name: str) -> Home:
-    return context.home_at(name)
+def _home(config: RepoConfig, name: str) -> Home:
+    return config.home_at(name)
 
 
-def _open(context: RepoConfig, name: str, schema: pa.Schema) -> Pin:
-    home = _home(context, name)
+def _open(config: RepoConfig, name: str, schema: pa.Schema) -> VersionRef:
+    home = _home(config, name)
     return find_newest(home) or make_table(home, schema)
 
 
-def _find_readable(context: RepoConfig, name: str) -> Pin | None:
+def _find_readable(config: RepoConfig, name: str) -> VersionRef | None:
     """Return the table, or None if it does not exist. Delete it if it is damaged."""
-    home = _home(context, name)
+    home = _home(config, name)
     try:
         return find_newest(home)
     except CorruptError:
@@ -165,31 +167,35 @@ def _find_readable(context: RepoConfig, name: str) -> Pin | None:
         return None
 
 
-def _add_actors(context: RepoConfig, actors: pa.Table) -> bool:
+def _add_actors(config: RepoConfig, actors: pa.Table) -> bool:
     if not len(actors):
         return True
-    pin = _open(context, _ACTORS, _ACTORS_SCHEMA)
+    version_ref = _open(config, _ACTORS, _ACTORS_SCHEMA)
     # A process that died between the two tables has left actors without commits, so some may be recorded already.
-    recorded = read_table(pin, columns=["graph_commit_id"]).column("graph_commit_id").combine_chunks()
+    recorded = read_table(version_ref, columns=["graph_commit_id"]).column("graph_commit_id").combine_chunks()
     is_new = pc.invert(pc.is_in(actors.column("graph_commit_id"), value_set=recorded))
-    return add_rows(pin, actors.filter(is_new))
+    return add_rows(version_ref, actors.filter(is_new))
 
 
-def _newest_recorded(pin: Pin) -> dict[str, int]:
+def _newest_recorded(version_ref: VersionRef) -> dict[str, int]:
     """Return the newest version of each branch in the table. All older versions are in it, too."""
-    found = read_table(pin, columns=["manifest_branch", "manifest_version"])
+    found = read_table(version_ref, columns=["manifest_branch", "manifest_version"])
     newest = found.group_by("manifest_branch").aggregate([("manifest_version", "max")])
     return {row["manifest_branch"] or MAIN: row["manifest_version_max"] for row in newest.to_pylist()}
 
 
-def _list_missing(records: RepoStore, heads: Iterable[LogEntry], *, recorded: Mapping[str, int]) -> list[GraphCommit]:
+def _list_missing(
+    repo_store: RepoStore, heads: Iterable[LogEntry], *, recorded: Mapping[str, int]
+) -> list[GraphCommit]:
     found = [
-        commit for head in heads for commit in commits_since(records, head, version=recorded.get(str(head.branch), 0))
+        commit
+        for head in heads
+        for commit in commits_since(repo_store, head, version=recorded.get(str(head.branch), 0))
     ]
     return sorted(found, key=lambda commit: (commit.created_at, commit.graph_commit_id))
 
 
-def commits_since(records: RepoStore, head: LogEntry, *, version: int) -> Iterator[GraphCommit]:
+def commits_since(repo_store: RepoStore, head: LogEntry, *, version: int) -> Iterator[GraphCommit]:
     """Return the commits made on a branch after a version of it.
 
     An entry names the commits before it, so most entries need not be read. After a reset, no later entry names the
@@ -200,21 +206,21 @@ def commits_since(records: RepoStore, head: LogEntry, *, version: int) -> Iterat
     for number in range(head.number, version, -1):
         if number in numbers:
             continue
-        entry = head if number == head.number else records.heads.get_numbered(head.branch, number)
-        for commit in _list_named(records, entry):
+        entry = head if number == head.number else repo_store.heads.get_numbered(head.branch, number)
+        for commit in _list_named(repo_store, entry):
             if commit.branch == str(head.branch):
                 numbers.add(commit.manifest_version)
                 found[commit.graph_commit_id] = commit
     return (commit for commit in found.values() if commit.manifest_version > version)
 
 
-def _list_named(records: RepoStore, entry: LogEntry) -> list[GraphCommit]:
+def _list_named(repo_store: RepoStore, entry: LogEntry) -> list[GraphCommit]:
     """Return the head commit of an entry and the commits before it that it names, newest first."""
-    with documents.damage_named(records.context.branch_log(entry.branch).path(entry.number)):
+    with documents.damage_named(repo_store.config.branch_log(entry.branch).path(entry.number)):
         named = [entry.head.commit, *codec.iter_summaries(entry.head)]
     # A rebase makes several commits with one entry, perhaps more than the entry names.
     if named[-1].manifest_version == entry.number:
-        history = records.commits.iter_history(entry.head)
+        history = repo_store.commits.iter_history(entry.head)
         named += takewhile(lambda commit: commit.manifest_version == entry.number, history)
     return named
 
@@ -224,10 +230,10 @@ def history_row(commit: GraphCommit) -> dict[str, Any]:
     return {name: getattr(commit, name) for name in _COMMITS_SCHEMA.names} | {"kind": commit.kind.value}
 
 
-def read_history(context: RepoConfig) -> tuple[pa.Table | None, pa.Table | None]:
+def read_history(config: RepoConfig) -> tuple[pa.Table | None, pa.Table | None]:
     """Return the tables of commits and of actors, or None for a table that does not exist."""
-    found = [find_newest(_home(context, name)) for name in (_COMMITS, _ACTORS)]
-    commits, actors = (None if pin is None else read_table(pin) for pin in found)
+    found = [find_newest(_home(config, name)) for name in (_COMMITS, _ACTORS)]
+    commits, actors = (None if version_ref is None else read_table(version_ref) for version_ref in found)
     return commits, actors
 
 

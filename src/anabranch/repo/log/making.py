@@ -57,23 +57,23 @@ class CommitSpec:
 
 
 def make_record(
-    records: RepoStore, before: LogEntry, view: View, changes: Changes, spec: CommitSpec
+    repo_store: RepoStore, before: LogEntry, view: View, changes: Changes, spec: CommitSpec
 ) -> tuple[CommitRecord, TableMap | None]:
     """Return the commit that changes the tables of a view, and its table map if it stores the full one.
 
     `before` is the entry that the commit follows. Its branch may be another one than that of the view.
     """
-    context, parent = records.context, view.record
+    config, parent = repo_store.config, view.record
     main = None if view.main is None else view.main.commit
     made_from = [made for made in (parent.commit, spec.merged_parent, spec.taken_from, main) if made is not None]
     commit = GraphCommit(
-        graph_commit_id=context.new_id(),
+        graph_commit_id=config.new_id(),
         manifest_branch=None if str(before.branch) == MAIN else str(before.branch),
         manifest_version=before.number + 1,
         parent_commit_id=parent.commit.graph_commit_id,
         merged_parent_commit_id=_id_of(spec.merged_parent),
-        actor_id=context.actor,
-        created_at=max(context.clock(), before.at, *(made.created_at for made in made_from)),
+        actor_id=config.actor,
+        created_at=max(config.clock(), before.at, *(made.created_at for made in made_from)),
         message=spec.message,
         kind=spec.kind,
         metadata={**spec.metadata, **({} if spec.once is None else spec.once.metadata)},
@@ -94,7 +94,7 @@ def make_record(
     )
     if is_live:
         return record, None  # it builds on main's base, and main renews that
-    full_map = records.commits.tables_of(record)
+    full_map = repo_store.commits.tables_of(record)
     if not is_due_for_full_map(new=len(changes), since_base=len(record.changes), tables=len(full_map)):
         return record, None
     return replace(record, base=commit.graph_commit_id, changes={}), full_map
@@ -104,7 +104,7 @@ def _id_of(commit: GraphCommit | None) -> str | None:
     return None if commit is None else commit.graph_commit_id
 
 
-def pin_view(records: RepoStore, entry: LogEntry, view: View, *, message: str) -> LogEntry:
+def pin_view(repo_store: RepoStore, entry: LogEntry, view: View, *, message: str) -> LogEntry:
     """Return a planned entry with a view as its head.
 
     If no commit holds the tables of the view, because main has moved below a live branch, store one that does.
@@ -113,6 +113,6 @@ def pin_view(records: RepoStore, entry: LogEntry, view: View, *, message: str) -
         return replace(entry, head=view.record.pinned())
     before = replace(entry, number=entry.number - 1)
     spec = CommitSpec(message=message, kind=CommitKind.FREEZE, metadata={})
-    record, full_map = make_record(records, before, view, {}, spec)
-    records.commits.put(record, full_map)
+    record, full_map = make_record(repo_store, before, view, {}, spec)
+    repo_store.commits.put(record, full_map)
     return replace(entry, at=record.commit.created_at, head=record)

@@ -53,24 +53,24 @@ class Once:
                 return None
         return None
 
-    def find_on(self, records: RepoStore, head: LogEntry) -> GraphCommit | None:
+    def find_on(self, repo_store: RepoStore, head: LogEntry) -> GraphCommit | None:
         """Return the commit of an earlier attempt on a branch, given its newest entry."""
         if self.after is None:
-            return self.find(records.commits.iter_history(head.head))
-        made = commits_since(records, head, version=self.after)
+            return self.find(repo_store.commits.iter_history(head.head))
+        made = commits_since(repo_store, head, version=self.after)
         while (commit := self.find(made)) is not None:
-            if not _is_rolled_back(records, head, commit):
+            if not _is_rolled_back(repo_store, head, commit):
                 return commit
         return None
 
 
-def _is_rolled_back(records: RepoStore, head: LogEntry, commit: GraphCommit) -> bool:
+def _is_rolled_back(repo_store: RepoStore, head: LogEntry, commit: GraphCommit) -> bool:
     """Return whether a commit was removed from its branch because the lease of its writer had expired.
 
     Its writer reported an error, so the change must be published again. Such a commit is marked as collected. A commit
     that a reset removed is not, until its data are collected.
     """
-    history = records.commits.iter_history(head.head)
+    history = repo_store.commits.iter_history(head.head)
     above = takewhile(lambda other: other.generation >= commit.generation, history)
     is_on_branch = any(other.graph_commit_id == commit.graph_commit_id for other in above)
-    return not is_on_branch and records.commits.get(commit.graph_commit_id).collected_at is not None
+    return not is_on_branch and repo_store.commits.get(commit.graph_commit_id).collected_at is not None

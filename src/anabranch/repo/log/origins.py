@@ -71,9 +71,9 @@ class Attempt:
         return mine == theirs
 
 
-def find_origin(context: RepoConfig) -> Attempt | None:
+def find_origin(config: RepoConfig) -> Attempt | None:
     """Return the newest attempt to clone a repository to this root, or None if it is not a clone."""
-    log = _log(context)
+    log = _log(config)
     # Most repositories are not clones, and for those this is the only request.
     if log.find(1) is None:
         return None
@@ -86,47 +86,47 @@ def find_origin(context: RepoConfig) -> Attempt | None:
     return attempt
 
 
-def refuse_unfinished(context: RepoConfig) -> None:
+def refuse_unfinished(config: RepoConfig) -> None:
     """Raise RepositoryNotFoundError if the root contains an unfinished clone."""
-    origin = find_origin(context)
+    origin = find_origin(config)
     if origin is not None:
         raise RepositoryNotFoundError(
-            f"there is only an unfinished clone of {origin.source!r} at {context.root!r}, not a repository",
+            f"there is only an unfinished clone of {origin.source!r} at {config.root!r}, not a repository",
             hint="run the clone again, or delete the folder",
         )
 
 
-def refuse_overtaken(context: RepoConfig, attempt: Attempt) -> None:
+def refuse_overtaken(config: RepoConfig, attempt: Attempt) -> None:
     """Raise BusyError if another attempt has begun since this one: it deletes the files of this one."""
-    newest = find_origin(context)
+    newest = find_origin(config)
     if newest is not None and newest.number > attempt.number:
-        raise _overtaken(context)
+        raise _overtaken(config)
 
 
-def begin(context: RepoConfig, attempt: Attempt) -> None:
+def begin(config: RepoConfig, attempt: Attempt) -> None:
     """Begin an attempt. Earlier attempts can no longer finish."""
-    _append(context, attempt)
+    _append(config, attempt)
 
 
-def finish(context: RepoConfig, attempt: Attempt, *, first_commit_id: str) -> Attempt:
+def finish(config: RepoConfig, attempt: Attempt, *, first_commit_id: str) -> Attempt:
     """Finish an attempt. Raise BusyError if another one has begun since."""
     finished = replace(attempt, number=attempt.number + 1, state=AttemptState.FINISHED, first_commit_id=first_commit_id)
-    _append(context, finished)
+    _append(config, finished)
     return finished
 
 
-def follow_source(context: RepoConfig, moved: Callable[[str], str]) -> None:
+def follow_source(config: RepoConfig, moved: Callable[[str], str]) -> None:
     """Record the new location of the source of a clone, and of the repositories that the source reads."""
-    origin = find_origin(context)
+    origin = find_origin(config)
     if origin is None or origin.state is not AttemptState.FINISHED:
         return
     registrations = tuple(replace(each, repository=moved(each.repository)) for each in origin.registrations)
     relocated = replace(origin, source=moved(origin.source), registrations=registrations)
     if relocated != origin:
-        _append(context, replace(relocated, number=origin.number + 1))
+        _append(config, replace(relocated, number=origin.number + 1))
 
 
-def _append(context: RepoConfig, attempt: Attempt) -> None:
+def _append(config: RepoConfig, attempt: Attempt) -> None:
     data = documents.dump(
         {
             "number": attempt.number,
@@ -139,23 +139,23 @@ def _append(context: RepoConfig, attempt: Attempt) -> None:
             "registrations": [[each.repository, each.clone_id] for each in attempt.registrations],
             "repository_id": attempt.repository_id,
             "first_commit_id": attempt.first_commit_id,
-            "at": context.clock(),
-            "actor": context.actor,
+            "at": config.clock(),
+            "actor": config.actor,
         }
     )
-    if not _log(context).append(attempt.number, data):
-        raise _overtaken(context)
+    if not _log(config).append(attempt.number, data):
+        raise _overtaken(config)
 
 
-def _overtaken(context: RepoConfig) -> BusyError:
+def _overtaken(config: RepoConfig) -> BusyError:
     return BusyError(
-        f"another process began to clone to {context.root!r}",
+        f"another process began to clone to {config.root!r}",
         hint="wait until it has finished, or use another folder",
     )
 
 
-def _log(context: RepoConfig) -> NumberedLog:
-    return NumberedLog(context.store, ORIGIN)
+def _log(config: RepoConfig) -> NumberedLog:
+    return NumberedLog(config.store, ORIGIN)
 
 
 def _decode(fields: Mapping[str, Any], *, path: str) -> Attempt:

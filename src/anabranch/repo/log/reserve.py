@@ -21,23 +21,23 @@ _BYTES = 256 << 10
 T = TypeVar("T")
 
 
-def freeing_space(context: RepoConfig, operation: Callable[[], T]) -> T:
+def freeing_space(config: RepoConfig, operation: Callable[[], T]) -> T:
     """Run an operation that frees space. If the disk is full, delete the reserve and run it a second time."""
     try:
         done = operation()
     except StorageFullError:
-        if find_object(context.store, RESERVE) is None:
+        if find_object(config.store, RESERVE) is None:
             raise
-        context.store.delete(RESERVE)
+        config.store.delete(RESERVE)
         done = operation()
-    keep_reserve(context)
+    keep_reserve(config)
     return done
 
 
-def keep_reserve(context: RepoConfig) -> None:
+def keep_reserve(config: RepoConfig) -> None:
     """Write the reserve if it is missing. If the disk is still full, it is written the next time space is freed."""
-    if not is_local(context.root):
+    if not is_local(config.root):
         return
     with suppress(StorageError):
-        if find_object(context.store, RESERVE) is None:
-            context.store.put(RESERVE, bytes(_BYTES), durable=False)
+        if find_object(config.store, RESERVE) is None:
+            config.store.put(RESERVE, bytes(_BYTES), durable=False)

@@ -16,19 +16,19 @@ __all__ = ["RepoStore"]
 
 @dataclass(frozen=True, slots=True)
 class RepoStore:
-    """The logs and commits of one repository, and its settings (`context`).
+    """The logs and commits of one repository, and its settings (`config`).
 
     `lease` protects files that are written but not published yet.
     """
 
-    context: RepoConfig
+    config: RepoConfig
     heads: Heads
     commits: Commits
     lease: Lease | None = None
 
     @classmethod
-    def of(cls, context: RepoConfig) -> "RepoStore":
-        return cls(context, Heads(context), Commits(context))
+    def of(cls, config: RepoConfig) -> "RepoStore":
+        return cls(config, Heads(config), Commits(config))
 
     @contextmanager
     def with_lease(self) -> Iterator["RepoStore"]:
@@ -36,7 +36,7 @@ class RepoStore:
         if self.lease is not None:
             yield self
             return
-        with self.context.leases.working() as lease:
+        with self.config.leases.working() as lease:
             yield replace(self, lease=lease)
 
     def check_lease(self) -> None:

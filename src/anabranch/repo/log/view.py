@@ -10,9 +10,9 @@ from anabranch.repo.log.store import RepoStore
 __all__ = ["View", "find_main"]
 
 
-def find_main(records: RepoStore, entry: LogEntry) -> CommitRecord | None:
+def find_main(repo_store: RepoStore, entry: LogEntry) -> CommitRecord | None:
     """Return the newest state of main, which is below a live branch, or None for a pinned branch."""
-    return records.heads.get(BranchName(MAIN)).head if entry.state.is_live else None
+    return repo_store.heads.get(BranchName(MAIN)).head if entry.state.is_live else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,9 +35,9 @@ class View:
         return cls(head=entry.head, main=main, own=entry.state.own)
 
     @classmethod
-    def now(cls, records: RepoStore, entry: LogEntry) -> "View":
+    def now(cls, repo_store: RepoStore, entry: LogEntry) -> "View":
         """Return what a branch shows now, given its newest entry."""
-        return cls.of(entry, find_main(records, entry))
+        return cls.of(entry, find_main(repo_store, entry))
 
     @property
     def commit(self) -> GraphCommit:

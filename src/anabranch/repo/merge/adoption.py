@@ -6,7 +6,7 @@ from dataclasses import replace
 from anabranch.errors import ConflictError, NotFoundError, SchemaMismatchError, TableExistsError, WriteConflictError
 from anabranch.format import clone, staging
 from anabranch.format.home import Home
-from anabranch.format.staging import Pin
+from anabranch.format.staging import VersionRef
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log.entries import Changes, CommitKind, LogEntry, TableEntry, is_same_state
 from anabranch.repo.log.making import CommitSpec
@@ -19,31 +19,31 @@ from anabranch.repo.write.publish import Published, publish
 __all__ = ["adopt_table", "adopt_write"]
 
 
-def adopt_write(records: RepoStore, branch: BranchName, key: TableKey, combiner: Combiner) -> Published:
+def adopt_write(repo_store: RepoStore, branch: BranchName, key: TableKey, combiner: Combiner) -> Published:
     """Publish the external writes to the home of a table, merged with the commits since then.
 
     The published version is a staged copy, because the cleanup of Lance removes ordinary versions.
     """
 
     def changes_on(head: LogEntry) -> Changes:
-        entry = records.commits.tables_of(head.head).get(key)
+        entry = repo_store.commits.tables_of(head.head).get(key)
         if entry is None or not owns(branch, entry.home):
             raise NotFoundError(
                 f"branch '{branch}' has no home for '{key}', so there can be no external write to it",
                 hint="pass the URI of a Lance table to adopt the whole table",
             )
-        return {key: _with_external_write(records, branch, key, entry, combiner)}
+        return {key: _with_external_write(repo_store, branch, key, entry, combiner)}
 
-    head = records.heads.get(branch)
+    head = repo_store.heads.get(branch)
     spec = CommitSpec(message=f"Adopt a direct write to {key}", kind=CommitKind.ADOPT, metadata={})
-    return publish(records, expected=head, changes=changes_on(head), spec=spec, rebase=changes_on)
+    return publish(repo_store, expected=head, changes=changes_on(head), spec=spec, rebase=changes_on)
 
 
 def _with_external_write(
-    records: RepoStore, branch: BranchName, key: TableKey, entry: TableEntry, combiner: Combiner
+    repo_store: RepoStore, branch: BranchName, key: TableKey, entry: TableEntry, combiner: Combiner
 ) -> TableEntry:
     """Return the entry of a table with the external write and with the commits that it does not include."""
-    home = records.context.home_of(entry)
+    home = repo_store.config.home_of(entry)
     external = staging.foreign_versions(home, since=entry.head)
     if not external:
         raise NotFoundError(
@@ -51,10 +51,10 @@ def _with_external_write(
             hint="adopt() is only needed after a write by another Lance tool",
         )
     newest = staging.newest_version(home)
-    pin = Pin(home=home, version=staging.copy_ordinary(home, newest))
-    check_primary_key(key, pin.schema, entry.primary_key)
-    check_unique(pin, entry.primary_key)
-    theirs = replace(entry, version=pin.version, head=newest, rows=pin.count_rows())
+    version_ref = VersionRef(home=home, version=staging.copy_ordinary(home, newest))
+    check_primary_key(key, version_ref.schema, entry.primary_key)
+    check_unique(version_ref, entry.primary_key)
+    theirs = replace(entry, version=version_ref.version, head=newest, rows=version_ref.count_rows())
     shown = staging.versions_shown_by(home, external[0] - 1)
     if entry.version in shown:
         return theirs
@@ -69,13 +69,13 @@ def _with_external_write(
 
 
 def adopt_table(
-    records: RepoStore, branch: BranchName, key: TableKey, *, source: Home, primary_key: Sequence[str]
+    repo_store: RepoStore, branch: BranchName, key: TableKey, *, source: Home, primary_key: Sequence[str]
 ) -> Published:
     """Publish an existing Lance table as a new table. It is a shallow clone, so no data is copied."""
-    head = records.heads.get(branch)
-    if View.now(records, head).find_table(records.commits, key) is not None:
+    head = repo_store.heads.get(branch)
+    if View.now(repo_store, head).find_table(repo_store.commits, key) is not None:
         raise TableExistsError(f"table '{key}' already exists", hint="pass another name")
-    adopted = Pin(home=source, version=source.head_version())
+    adopted = VersionRef(home=source, version=source.head_version())
     if not adopted.open().has_stable_row_ids:
         raise SchemaMismatchError(
             f"the table at {source.uri!r} has no stable row ids, which managed tables need",
@@ -83,30 +83,30 @@ def adopt_table(
         )
     check_primary_key(key, adopted.schema, primary_key)
     check_unique(adopted, primary_key)
-    dataset = free_dataset(records.context, key)
-    root = records.context.dataset_root(dataset)
-    clone.shallow_clone(source, root.root, storage_options=records.context.storage_options)
-    pin = home_for_writing(records.context, branch, Pin(home=root, version=root.head_version()))
+    dataset = free_dataset(repo_store.config, key)
+    root = repo_store.config.dataset_root(dataset)
+    clone.shallow_clone(source, root.root, storage_options=repo_store.config.storage_options)
+    version_ref = home_for_writing(repo_store.config, branch, VersionRef(home=root, version=root.head_version()))
     entry = TableEntry(
         dataset=dataset,
-        home=pin.home.branch,
-        version=pin.version,
-        head=pin.version,
+        home=version_ref.home.branch,
+        version=version_ref.version,
+        head=version_ref.version,
         primary_key=tuple(primary_key),
-        rows=pin.count_rows(),
+        rows=version_ref.count_rows(),
     )
-    return _publish(records, head, key, entry, message=f"Adopt {source.uri} as {key}")
+    return _publish(repo_store, head, key, entry, message=f"Adopt {source.uri} as {key}")
 
 
-def _publish(records: RepoStore, head: LogEntry, key: TableKey, entry: TableEntry, *, message: str) -> Published:
-    before = View.now(records, head).find_table(records.commits, key)
+def _publish(repo_store: RepoStore, head: LogEntry, key: TableKey, entry: TableEntry, *, message: str) -> Published:
+    before = View.now(repo_store, head).find_table(repo_store.commits, key)
 
     def rebase(newer: LogEntry) -> Changes:
-        if not is_same_state(View.now(records, newer).find_table(records.commits, key), before):
+        if not is_same_state(View.now(repo_store, newer).find_table(repo_store.commits, key), before):
             raise WriteConflictError(
                 f"table '{key}' was created concurrently by another commit", hint="pass another name"
             )
         return {key: entry}
 
     spec = CommitSpec(message=message, kind=CommitKind.ADOPT, metadata={})
-    return publish(records, expected=head, changes={key: entry}, spec=spec, rebase=rebase)
+    return publish(repo_store, expected=head, changes={key: entry}, spec=spec, rebase=rebase)

@@ -12,7 +12,7 @@ from anabranch.format import staging
 from anabranch.format.moving import copy_version
 from anabranch.format.parts import take_at
 from anabranch.format.scan import count_rows, iter_batches
-from anabranch.format.staging import ColumnChange, Pin, RowBatch
+from anabranch.format.staging import ColumnChange, RowBatch, VersionRef
 from anabranch.format.staging.expressions import quoted_column
 from anabranch.format.staging.incoming import cast_computed
 from anabranch.format.staging.rows import Addresses, join_addresses
@@ -33,7 +33,7 @@ from anabranch.repo.merge.steps import (
     TableStep,
 )
 from anabranch.repo.snapshot import Table
-from anabranch.repo.write.homes import check_unique, draft_existing, draft_new
+from anabranch.repo.write.homes import check_unique, stage_existing, stage_new
 from anabranch.repo.write.staged_table import StagedTable, one_time_step
 from anabranch.storage import in_parallel
 
@@ -105,7 +105,7 @@ def _mismatch(step: MergeTable, err: SchemaMismatchError) -> Unresolved:
 
 def _check_kept_rows(step: MergeTable, touched: Addresses) -> None:
     """Raise SchemaMismatchError if unchanged rows of the target do not fit the merged columns, as staging would."""
-    target, shape = step.rows.pin, step.shape
+    target, shape = step.rows.version_ref, step.shape
     for change in shape.altered:
         if change.type is not None:
             field = pa.field(change.path, change.type)
@@ -133,7 +133,7 @@ def _check_no_nulls(column: str, number: int) -> None:
 class Stager:
     """Stages steps in the homes of a branch. `taken` are the tables of the branch."""
 
-    context: RepoConfig
+    config: RepoConfig
     branch: BranchName
     comparer: RowComparer
     taken: TableMap
@@ -146,7 +146,7 @@ class Stager:
             case AddTable():
                 return self._staged(step, step.counts, self._copy(step))
             case RenameTable():
-                return self._staged(step, step.counts, self._draft(step))
+                return self._staged(step, step.counts, self._staged_table(step))
             case ReplaceTable():
                 return self._staged(step, step.counts, self._replace(step))
             case MergeTable():
@@ -157,38 +157,45 @@ class Stager:
     def _copy(self, step: AddTable) -> StagedTable:
         source = self._table(step.source)
         taken = {entry.dataset for entry in self.taken.values()}
-        draft = draft_new(
-            self.context, self.branch, step.key, schema=source.schema, primary_key=source.primary_key, taken=taken
+        staged_table = stage_new(
+            self.config, self.branch, step.key, schema=source.schema, primary_key=source.primary_key, taken=taken
         )
-        return draft.then(one_time_step("merge", copy_version(source.pin, onto=draft.pin)))
+        return staged_table.then(
+            one_time_step("merge", copy_version(source.version_ref, onto=staged_table.version_ref))
+        )
 
     def _replace(self, step: ReplaceTable) -> StagedTable:
-        source, draft = self._table(step.match.source), self._draft(step)
-        copied = copy_version(source.pin, onto=draft.pin)
-        return replace(draft, primary_key=source.primary_key).then(one_time_step("merge", copied))
+        source, staged_table = self._table(step.match.source), self._staged_table(step)
+        copied = copy_version(source.version_ref, onto=staged_table.version_ref)
+        return replace(staged_table, primary_key=source.primary_key).then(one_time_step("merge", copied))
 
     def _merge(self, step: MergeTable) -> MergedTable:
         tally = _Tally(step)
         try:
-            draft, found = self._prepare(step)
-            pin = _stage_columns(step, draft.pin)
-            changes = iter_row_changes(step.rows, found, pin.schema)
-            pin = staging.replace_rows(pin, tally.iter_batches(changes)).pin
+            staged_table, found = self._prepare(step)
+            version_ref = _stage_columns(step, staged_table.version_ref)
+            changes = iter_row_changes(step.rows, found, version_ref.schema)
+            version_ref = staging.replace_rows(version_ref, tally.iter_batches(changes)).version_ref
             if tally.conflicts.count:
                 return tally.to_result()
-            pin = _stage_constraints(step, pin)
+            version_ref = _stage_constraints(step, version_ref)
         except SchemaMismatchError as err:
             return self._count_mismatch(step, err)
-        if pin != draft.pin or step.shape.primary_key != draft.primary_key:
-            draft = replace(draft, primary_key=step.shape.primary_key).then(one_time_step("merge", pin))
-        return self._staged(step, tally.counts, draft)
+        if version_ref != staged_table.version_ref or step.shape.primary_key != staged_table.primary_key:
+            staged_table = replace(staged_table, primary_key=step.shape.primary_key).then(
+                one_time_step("merge", version_ref)
+            )
+        return self._staged(step, tally.counts, staged_table)
 
     def _prepare(self, step: MergeTable) -> tuple[StagedTable, Iterator[pa.RecordBatch]]:
         """Return the table, ready for writing, and its matched rows. Both wait for the store, so they do so at once."""
         rows = step.rows.sides
-        todo: tuple[Callable[[], Any], ...] = (lambda: self._draft(step), lambda: _started(self.comparer.merge(rows)))
-        draft, found = in_parallel(_call, todo)
-        return draft, found
+        todo: tuple[Callable[[], Any], ...] = (
+            lambda: self._staged_table(step),
+            lambda: _started(self.comparer.merge(rows)),
+        )
+        staged_table, found = in_parallel(_call, todo)
+        return staged_table, found
 
     def _count_mismatch(self, step: MergeTable, err: SchemaMismatchError) -> MergedTable:
         """Return the conflicts of a step whose values do not fit the columns of the result.
@@ -200,17 +207,17 @@ class Stager:
             counted.conflicts.add(str(step.key), _mismatch(step, err))
         return counted
 
-    def _staged(self, step: TableStep, counts: TableCounts, draft: StagedTable) -> MergedTable:
+    def _staged(self, step: TableStep, counts: TableCounts, staged_table: StagedTable) -> MergedTable:
         target = None if isinstance(step, AddTable) else step.target
-        is_same = target is not None and target.key == step.key and draft.is_still(target.entry)
-        return MergedTable(step=step, counts=counts, entry=None if is_same else draft.to_entry())
+        is_same = target is not None and target.key == step.key and staged_table.is_still(target.entry)
+        return MergedTable(step=step, counts=counts, entry=None if is_same else staged_table.to_entry())
 
-    def _draft(self, step: RenameTable | ReplaceTable | MergeTable) -> StagedTable:
-        found = draft_existing(self.context, self.branch, step.target.key, step.target.entry)
+    def _staged_table(self, step: RenameTable | ReplaceTable | MergeTable) -> StagedTable:
+        found = stage_existing(self.config, self.branch, step.target.key, step.target.entry)
         return replace(found, key=step.key)
 
     def _table(self, state: TableState) -> Table:
-        return Table(self.context, state.key, state.entry)
+        return Table(self.config, state.key, state.entry)
 
 
 def _call(do: Callable[[], Any]) -> Any:
@@ -223,28 +230,30 @@ def _started(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     return chain(list(islice(left, 1)), left)
 
 
-def _stage_columns(step: MergeTable, pin: Pin) -> Pin:
+def _stage_columns(step: MergeTable, version_ref: VersionRef) -> VersionRef:
     """Stage the columns and notes. New columns allow nulls until the rows are merged."""
     shape, notes = step.shape, step.notes
     if shape.dropped:
-        pin = staging.drop_columns(pin, shape.dropped)
+        version_ref = staging.drop_columns(version_ref, shape.dropped)
     if shape.lenient_changes:
-        pin = staging.alter_columns(pin, shape.lenient_changes)
+        version_ref = staging.alter_columns(version_ref, shape.lenient_changes)
     if shape.added:
-        pin = staging.add_columns(pin, pa.schema([new.with_nullable(nullable=True) for new in shape.added]))
+        version_ref = staging.add_columns(
+            version_ref, pa.schema([new.with_nullable(nullable=True) for new in shape.added])
+        )
     if notes:
-        pin = staging.annotate(pin, notes.table, columns=notes.columns)
-    return pin
+        version_ref = staging.annotate(version_ref, notes.table, columns=notes.columns)
+    return version_ref
 
 
-def _stage_constraints(step: MergeTable, pin: Pin) -> Pin:
+def _stage_constraints(step: MergeTable, version_ref: VersionRef) -> VersionRef:
     """Stage the constraints that hold only with the merged rows, and check the new key."""
     strict = step.shape.strict_columns
     if strict:
-        pin = staging.alter_columns(pin, [ColumnChange(path=name, nullable=False) for name in strict])
+        version_ref = staging.alter_columns(version_ref, [ColumnChange(path=name, nullable=False) for name in strict])
     if step.shape.primary_key != step.target.entry.primary_key:
-        check_unique(pin, step.shape.primary_key)
-    return pin
+        check_unique(version_ref, step.shape.primary_key)
+    return version_ref
 
 
 class _Tally:

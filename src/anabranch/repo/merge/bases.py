@@ -28,7 +28,7 @@ class Bases:
     sides.
     """
 
-    records: RepoStore
+    repo_store: RepoStore
     ancestry: Ancestry
     combiner: Combiner
 
@@ -47,7 +47,7 @@ class Bases:
         return entry
 
     def _record(self, base: TableBase) -> CommitRecord:
-        return self.records.commits.get(base.commit.graph_commit_id)
+        return self.repo_store.commits.get(base.commit.graph_commit_id)
 
     def _merge_two(
         self, key: TableKey, *, base: TableEntry | None, source: TableEntry | None, target: TableEntry | None

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from anabranch.format.parts import ROW_ID, take_at
-from anabranch.format.staging import Pin
+from anabranch.format.staging import VersionRef
 
 __all__ = ["ChangedRows", "Mask"]
 
@@ -61,17 +61,17 @@ class ChangedRows:
         """Return which columns the source changed, and which are in conflict, for each row."""
         return tuple(_flags(self._batch.column(name), columns) for name in ("source_columns", "conflicts"))  # type: ignore[return-value]
 
-    def with_targets(self, pin: Pin) -> "ChangedRows":
+    def with_targets(self, version_ref: VersionRef) -> "ChangedRows":
         """Return the batch with the unchanged rows of the target, read by their addresses."""
         missing = self.target.is_null().to_numpy(zero_copy_only=False)
         if not missing.any():
             return self
-        taken = take_at(pin, self.addresses[missing])
+        taken = take_at(version_ref, self.addresses[missing])
         row_ids = self.row_ids.copy()
         row_ids[missing] = taken.column(ROW_ID).to_numpy()
         present = self.target.filter(pa.array(~missing))
         # If the target changed nothing, the engine did not read it, so its columns come from the version.
-        fields = [pa.field(field.name, field.type) for field in pin.schema]
+        fields = [pa.field(field.name, field.type) for field in version_ref.schema]
         arrays = [taken.column(field.name).combine_chunks() for field in fields]
         if len(present):
             known = [pc.struct_field(present, [field.name]) for field in fields]

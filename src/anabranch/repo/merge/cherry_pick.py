@@ -34,38 +34,38 @@ class _Sides:
 
 
 def revert_commit(
-    records: RepoStore, branch: BranchName, commit: CommitRecord, *, message: str | None, combiner: Combiner
+    repo_store: RepoStore, branch: BranchName, commit: CommitRecord, *, message: str | None, combiner: Combiner
 ) -> Published:
     """Revert the changes of a commit.
 
     A table of a live branch that followed main before the commit follows it again, if it was not changed since.
     """
-    sides = _sides(records, commit)
+    sides = _sides(repo_store, commit)
     text = message or f"Revert {commit.commit.message or commit.commit.graph_commit_id}"
     spec = _spec(commit, message=text, kind=CommitKind.REVERT)
-    expected = records.heads.get(branch)
+    expected = repo_store.heads.get(branch)
     if expected.state.is_live and commit.commit.branch == str(branch):
-        tables = records.commits.tables_of(expected.head)
+        tables = repo_store.commits.tables_of(expected.head)
         unchanged = (key for key in sides.followed if is_same_state(tables.get(key), sides.after[key]))
         spec = replace(spec, released=frozenset(unchanged))
-    return _merge(records, expected, sides=(sides.after, sides.before), spec=spec, combiner=combiner)
+    return _merge(repo_store, expected, sides=(sides.after, sides.before), spec=spec, combiner=combiner)
 
 
 def cherry_pick(
-    records: RepoStore, branch: BranchName, commit: CommitRecord, *, message: str | None, combiner: Combiner
+    repo_store: RepoStore, branch: BranchName, commit: CommitRecord, *, message: str | None, combiner: Combiner
 ) -> Published:
     """Apply the changes of a commit to another branch."""
-    sides = _sides(records, commit)
+    sides = _sides(repo_store, commit)
     spec = _spec(commit, message=message or commit.commit.message, kind=CommitKind.CHERRY_PICK)
-    expected = records.heads.get(branch)
-    return _merge(records, expected, sides=(sides.before, sides.after), spec=spec, combiner=combiner)
+    expected = repo_store.heads.get(branch)
+    return _merge(repo_store, expected, sides=(sides.before, sides.after), spec=spec, combiner=combiner)
 
 
 def _spec(commit: CommitRecord, *, message: str, kind: CommitKind) -> CommitSpec:
     return CommitSpec(message=message, kind=kind, metadata={"commit": commit.commit.graph_commit_id})
 
 
-def _sides(records: RepoStore, record: CommitRecord) -> _Sides:
+def _sides(repo_store: RepoStore, record: CommitRecord) -> _Sides:
     """Return the tables before and after a commit.
 
     They come from the log of its branch: only the log has the view of a live branch at the time of the commit.
@@ -76,33 +76,33 @@ def _sides(records: RepoStore, record: CommitRecord) -> _Sides:
             f"commit {commit.graph_commit_id} changed no tables", hint="pass a commit that changed tables"
         )
     branch = BranchName(commit.branch)
-    after = records.heads.get_numbered(branch, commit.manifest_version)
-    if not is_made_by(after, commit, records):
+    after = repo_store.heads.get_numbered(branch, commit.manifest_version)
+    if not is_made_by(after, commit, repo_store):
         raise CommitNotFoundError(
             f"commit {commit.graph_commit_id} was never published", hint="list the commits of the branch"
         )
     if after.head.commit.graph_commit_id != commit.graph_commit_id:
         after = replace(
-            after, head=records.commits.get(commit.graph_commit_id)
+            after, head=repo_store.commits.get(commit.graph_commit_id)
         )  # A rebase published several commits in one log entry.
-    before = records.heads.get_numbered(branch, commit.manifest_version - 1)
+    before = repo_store.heads.get_numbered(branch, commit.manifest_version - 1)
     found = before.head
     if found.commit.graph_commit_id != commit.parent_commit_id and commit.parent_commit_id is not None:
-        found = records.commits.get(commit.parent_commit_id)
+        found = repo_store.commits.get(commit.parent_commit_id)
     elif before.state.is_live:
-        found = View.of(before, View.of(after).find_main(records.commits)).record
+        found = View.of(before, View.of(after).find_main(repo_store.commits)).record
     # A table may get its old state by pointer, so the data of that state must not have been collected.
-    require_uncollected(records.context, found.commit.graph_commit_id)
+    require_uncollected(repo_store.config, found.commit.graph_commit_id)
     keys = [TableKey.parse(key) for key in commit.tables]
     return _Sides(
-        before={key: records.commits.find_table(found, key) for key in keys},
-        after={key: records.commits.find_table(after.head, key) for key in keys},
+        before={key: repo_store.commits.find_table(found, key) for key in keys},
+        after={key: repo_store.commits.find_table(after.head, key) for key in keys},
         followed=frozenset(filter(before.state.follows_main, keys)),
     )
 
 
 def _merge(
-    records: RepoStore, expected: LogEntry, *, sides: tuple[Tables, Tables], spec: CommitSpec, combiner: Combiner
+    repo_store: RepoStore, expected: LogEntry, *, sides: tuple[Tables, Tables], spec: CommitSpec, combiner: Combiner
 ) -> Published:
     """Apply the difference between two states to the head of a branch, and publish the result."""
     before, after = sides
@@ -112,7 +112,7 @@ def _merge(
             raise WriteConflictError(
                 f"branch '{entry.branch}' became {entry.state.mode} concurrently", hint="read the branch and try again"
             )
-        tables = View.now(records, entry).tables(records.commits)
+        tables = View.now(repo_store, entry).tables(repo_store.commits)
         if not all(is_same_state(tables.get(key), before[key]) for key in spec.released):
             raise WriteConflictError(
                 f"branch '{entry.branch}' moved concurrently", hint="read the branch and try again"
@@ -127,7 +127,7 @@ def _merge(
             )
         return changes
 
-    return publish(records, expected=expected, changes=changes_on(expected), spec=spec, rebase=changes_on)
+    return publish(repo_store, expected=expected, changes=changes_on(expected), spec=spec, rebase=changes_on)
 
 
 def _without(tables: Tables, released: Set[TableKey]) -> Tables:

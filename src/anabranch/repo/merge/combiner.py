@@ -60,7 +60,7 @@ class Combination:
 class Combiner:
     """Merges states on one branch, with one engine and one way to resolve conflicts."""
 
-    context: RepoConfig
+    config: RepoConfig
     branch: BranchName
     comparer: RowComparer
     resolution: Resolution
@@ -76,7 +76,7 @@ class Combiner:
 
     def plan_table(self, match: TableMatch) -> TableStep:
         """Return the step that merges one table."""
-        planner = TablePlanner(context=self.context, comparer=self.comparer, resolution=self.resolution)
+        planner = TablePlanner(config=self.config, comparer=self.comparer, resolution=self.resolution)
         return planner.plan(match)
 
     def count(self, plan: MergeSteps) -> Combination:
@@ -97,7 +97,7 @@ class Combiner:
         """
         if plan.has_conflicts:
             return self.count(plan)
-        stager = Stager(context=self.context, branch=self.branch, comparer=self.comparer, taken=target)
+        stager = Stager(config=self.config, branch=self.branch, comparer=self.comparer, taken=target)
         combined = self._walk(plan, stager.stage)
         changes = combined.changes
         for key, entry in changes.items():

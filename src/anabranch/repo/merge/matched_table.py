@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from anabranch.format.descent import descends_from
 from anabranch.format.difference import Difference, compare_versions, find_filled, match_fragments
 from anabranch.format.parts import Part, all_parts
-from anabranch.format.staging import Pin
+from anabranch.format.staging import VersionRef
 from anabranch.repo.history.comparer import RowComparer, RowMerge, RowSide
 from anabranch.repo.history.diff import RowChangeKind, TableDiff
 from anabranch.repo.log.config import RepoConfig
@@ -32,7 +32,7 @@ _READING_ROWS = threading.Lock()
 class TablePlanner:
     """Plans the merge of matched tables, with one way to resolve conflicts."""
 
-    context: RepoConfig
+    config: RepoConfig
     comparer: RowComparer
     resolution: Resolution
 
@@ -41,7 +41,7 @@ class TablePlanner:
         return _MatchedTable(self, match).plan()
 
     def table(self, state: TableState) -> Table:
-        return Table(self.context, state.key, state.entry)
+        return Table(self.config, state.key, state.entry)
 
 
 class _MatchedTable:
@@ -55,17 +55,17 @@ class _MatchedTable:
         self._conflicts: list[Conflict] = []
         # Open all versions at once, and compare both sides with the base at once, to wait for the store less often.
         tables = [table for table in (self._base, self._source, self._target) if table is not None]
-        *base, self._source_pin, self._target_pin = in_parallel(lambda table: table.pin, tables)
-        self._base_pin: Pin | None = base[0] if base else None
+        *base, self._source_version_ref, self._target_version_ref = in_parallel(lambda table: table.version_ref, tables)
+        self._base_version_ref: VersionRef | None = base[0] if base else None
         self._of_source, self._of_target = self._compare()
 
     def _compare(self) -> tuple[Difference, Difference]:
         """Return the differences between the base and both sides. Without a base, there are none to use."""
-        base = self._base_pin
+        base = self._base_version_ref
         if base is None:
             return _NO_DIFFERENCE, _NO_DIFFERENCE
-        pins = (self._source_pin, self._target_pin)
-        of_source, of_target = in_parallel(lambda pin: compare_versions(base, pin), pins)
+        version_refs = (self._source_version_ref, self._target_version_ref)
+        of_source, of_target = in_parallel(lambda version_ref: compare_versions(base, version_ref), version_refs)
         return of_source, of_target
 
     def plan(self) -> KeepTable | ReplaceTable | MergeTable:
@@ -146,16 +146,16 @@ class _MatchedTable:
 
     def _is_rewritten(self) -> bool:
         """Return whether the source replaced all files of the base, so that no row is known to be unchanged."""
-        if self._base is None or self._base_pin is None or not self._base.count_rows():
+        if self._base is None or self._base_version_ref is None or not self._base.count_rows():
             return False
-        return not match_fragments(self._base_pin, self._source_pin)
+        return not match_fragments(self._base_version_ref, self._source_version_ref)
 
     def _can_match_ids(self) -> bool:
         """Return whether rows without a key can be matched by row id: both sides must descend from the base."""
-        base = self._base_pin
+        base = self._base_version_ref
         if base is None or self._source.primary_key or self._target.primary_key:
             return False
-        return descends_from(self._source_pin, base) and descends_from(self._target_pin, base)
+        return descends_from(self._source_version_ref, base) and descends_from(self._target_version_ref, base)
 
     def _only_appends(self) -> bool:
         """Return whether the source only appended rows to a table without a key. Such rows need no match."""
@@ -167,14 +167,14 @@ class _MatchedTable:
 
     def _plan_rows(self, shape: Shape, *, is_compared: bool) -> RowPlan:
         """Return the rows to merge. Without `is_compared`, rows of the source need no match in the target."""
-        base = self._base_pin
+        base = self._base_version_ref
         return RowPlan(
             key=self._match.key,
             sides=self._row_merge(shape, is_compared=is_compared),
             columns=shape.columns,
             key_names=shape.primary_key if shape.matched_by else (),
-            pin=self._target_pin,
-            fragments={} if base is None else match_fragments(base, self._target_pin),
+            version_ref=self._target_version_ref,
+            fragments={} if base is None else match_fragments(base, self._target_version_ref),
             resolution=self._planner.resolution,
         )
 
@@ -183,15 +183,19 @@ class _MatchedTable:
             column.triple.base is None and column.triple.source and column.triple.target for column in shape.columns
         )
         by_ids = not shape.matched_by
-        older, newer = self._parts(self._source_pin, self._of_source, is_whole=bool(shape.restored), with_filled=True)
+        older, newer = self._parts(
+            self._source_version_ref, self._of_source, is_whole=bool(shape.restored), with_filled=True
+        )
         base_of_source = self._base_rows(older, by_ids=by_ids)
-        source = RowSide(pin=self._source_pin, parts=newer, with_row_ids=by_ids)
+        source = RowSide(version_ref=self._source_version_ref, parts=newer, with_row_ids=by_ids)
         base_of_target, target = None, None
         if is_compared:
-            older, newer = self._parts(self._target_pin, self._of_target, is_whole=False, with_filled=both_added)
+            older, newer = self._parts(
+                self._target_version_ref, self._of_target, is_whole=False, with_filled=both_added
+            )
             base_of_target = self._base_rows(older, by_ids=by_ids)
             # Rows of the target are replaced by their addresses, and keep their row ids.
-            target = RowSide(pin=self._target_pin, parts=newer, with_row_ids=True, with_addresses=True)
+            target = RowSide(version_ref=self._target_version_ref, parts=newer, with_row_ids=True, with_addresses=True)
         return RowMerge(
             base_of_source=base_of_source,
             source=source,
@@ -202,19 +206,19 @@ class _MatchedTable:
         )
 
     def _base_rows(self, parts: tuple[Part, ...], *, by_ids: bool) -> RowSide | None:
-        if self._base_pin is None:
+        if self._base_version_ref is None:
             return None
-        return RowSide(pin=self._base_pin, parts=parts, with_row_ids=by_ids, with_addresses=True)
+        return RowSide(version_ref=self._base_version_ref, parts=parts, with_row_ids=by_ids, with_addresses=True)
 
     def _parts(
-        self, pin: Pin, found: Difference, *, is_whole: bool, with_filled: bool
+        self, version_ref: VersionRef, found: Difference, *, is_whole: bool, with_filled: bool
     ) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
         """Return the rows of the base and of a side that may differ."""
-        base = self._base_pin
+        base = self._base_version_ref
         if base is None or is_whole:
-            return () if base is None else all_parts(base), all_parts(pin)
+            return () if base is None else all_parts(base), all_parts(version_ref)
         # Ignore dropped columns: they have no values to merge.
         only_added = tuple(replace(part, dropped=()) for part in found.reshaped if part.added and with_filled)
-        filled = find_filled(base, pin, replace(found, reshaped=only_added))
+        filled = find_filled(base, version_ref, replace(found, reshaped=only_added))
         older = (*found.older, *(part for part, _ in filled))
         return older, (*found.newer, *(part for _, part in filled))

@@ -52,9 +52,9 @@ class _UpToDateError(Exception):
     """The target already has all commits of the source."""
 
 
-def plan_merge(records: RepoStore, request: BranchMerge) -> MergePlan:
+def plan_merge(repo_store: RepoStore, request: BranchMerge) -> MergePlan:
     """Return the plan of a merge without changing anything."""
-    merger = _BranchMerger(records, request)
+    merger = _BranchMerger(repo_store, request)
     head = merger.head
     merger.check_expected_head(head)
     if merger.is_up_to_date(head):
@@ -65,25 +65,25 @@ def plan_merge(records: RepoStore, request: BranchMerge) -> MergePlan:
     return merger.plan(head, None if is_empty else combination)
 
 
-def iter_conflicts(records: RepoStore, request: BranchMerge) -> Iterator[Conflict]:
+def iter_conflicts(repo_store: RepoStore, request: BranchMerge) -> Iterator[Conflict]:
     """Yield all conflicts of a merge. They are found while the caller iterates."""
-    merger = _BranchMerger(records, request)
+    merger = _BranchMerger(repo_store, request)
     head = merger.head
     if not merger.is_up_to_date(head):
         with merger.collected_errors(head):
             yield from request.combiner.iter_conflicts(request.combiner.plan(merger.sides(head)))
 
 
-def merge_branch(records: RepoStore, request: BranchMerge) -> MergedBranch:
+def merge_branch(repo_store: RepoStore, request: BranchMerge) -> MergedBranch:
     """Merge and publish. If the target moves concurrently, merge again on top of its new head."""
-    merger = _BranchMerger(records, request)
+    merger = _BranchMerger(repo_store, request)
     head = merger.head
     try:
         changes = merger.changes_on(head)
         if request.squash and not changes:
             raise _UpToDateError
         published = publish(
-            records,
+            repo_store,
             expected=head,
             changes=changes,
             spec=merger.spec,
@@ -91,7 +91,7 @@ def merge_branch(records: RepoStore, request: BranchMerge) -> MergedBranch:
             main=merger.main,
         )
     except _UpToDateError:
-        return MergedBranch(result=MergeResult(plan=merger.plan(records.heads.get(request.into), None)))
+        return MergedBranch(result=MergeResult(plan=merger.plan(repo_store.heads.get(request.into), None)))
     plan = merger.plan(merger.head, merger.combination)
     return MergedBranch(result=MergeResult(plan=plan, commit=published.commit), published=published)
 
@@ -99,20 +99,20 @@ def merge_branch(records: RepoStore, request: BranchMerge) -> MergedBranch:
 class _BranchMerger:
     """One merge of a source into a branch, planned or applied on a head of the branch."""
 
-    def __init__(self, records: RepoStore, request: BranchMerge) -> None:
-        self._records = records
+    def __init__(self, repo_store: RepoStore, request: BranchMerge) -> None:
+        self._repo_store = repo_store
         self._request = request
-        self._ancestry = Ancestry(records)
+        self._ancestry = Ancestry(repo_store)
         self.combination: Combination | None = None
-        self.head = records.heads.get(request.into)
+        self.head = repo_store.heads.get(request.into)
         # Use one state of main below a live target for the whole merge, also if main moves.
-        self.main = find_main(records, self.head)
+        self.main = find_main(repo_store, self.head)
         self._source = request.source.record
 
     @property
     def spec(self) -> CommitSpec:
         request, source = self._request, self._request.source
-        main = source.find_main(self._records.commits)
+        main = source.find_main(self._repo_store.commits)
         return CommitSpec(
             message=f"Merge {request.name} into {request.into}" if request.message is None else request.message,
             kind=CommitKind.MERGE,
@@ -138,7 +138,7 @@ class _BranchMerger:
             return True  # A live branch merged into itself.
         if not self._ancestry.is_ancestor(source.head, head.head):
             return False
-        main = source.find_main(self._records.commits)
+        main = source.find_main(self._repo_store.commits)
         if main is None or self._ancestry.is_ancestor(main, head.head):
             return True
         return self._ancestry.has_merged_live(source.head, main, head.head)
@@ -161,10 +161,10 @@ class _BranchMerger:
 
         The check runs only after an error: most merges need not read the data of the bases.
         """
-        return collected_errors(self._records.context, lambda: self._iter_bases(self._target_on(head)))
+        return collected_errors(self._repo_store.config, lambda: self._iter_bases(self._target_on(head)))
 
     def _iter_bases(self, target: CommitRecord) -> Iterator[str]:
-        source, tables_of = self._source, self._records.commits.tables_of
+        source, tables_of = self._source, self._repo_store.commits.tables_of
         yield from (base.graph_commit_id for base in self._ancestry.find_bases(source, target))
         for key in {*tables_of(source), *tables_of(target)}:
             found = self._ancestry.find_table_bases(source, target, key)
@@ -176,8 +176,8 @@ class _BranchMerger:
     def sides(self, head: LogEntry) -> Sides:
         """Return the tables to merge: those that differ between the sides, and all tables of the target."""
         target = self._target_on(head)
-        ours, theirs = (self._records.commits.tables_of(record) for record in (self._source, target))
-        bases = Bases(records=self._records, ancestry=self._ancestry, combiner=self._request.combiner)
+        ours, theirs = (self._repo_store.commits.tables_of(record) for record in (self._source, target))
+        bases = Bases(repo_store=self._repo_store, ancestry=self._ancestry, combiner=self._request.combiner)
         base: dict[TableKey, TableEntry] = {}
         for key in {*ours, *theirs, *self._former_keys(target)}:
             is_removed = key not in ours and key not in theirs
@@ -190,7 +190,7 @@ class _BranchMerger:
 
     def _former_keys(self, target: CommitRecord) -> set[TableKey]:
         """Return the table keys of the merge bases. Both sides may have renamed these tables since."""
-        commits, source = self._records.commits, self._source
+        commits, source = self._repo_store.commits, self._source
         ids = {base.graph_commit_id for base in self._ancestry.find_bases(source, target)}
         ids |= {record.main_id for record in (source, target) if record.main_id is not None}
         return {key for commit_id in ids for key in commits.tables_of(commits.get(commit_id))}

@@ -102,7 +102,7 @@ class _RowMerger:
     # Rows that are on both sides
 
     def _replace(self, found: ChangedRows) -> Iterator[RowChanges]:
-        found = found.with_targets(self._plan.pin)
+        found = found.with_targets(self._plan.version_ref)
         took, clashes = found.flags(len(self._columns))
         changed: Mask = np.any(took & ~clashes, axis=1)
         merged = []

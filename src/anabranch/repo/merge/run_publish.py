@@ -11,7 +11,7 @@ from anabranch.errors import (
     WriteConflictError,
 )
 from anabranch.format import staging
-from anabranch.format.staging import Pin
+from anabranch.format.staging import VersionRef
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log.entries import (
     Changes,
@@ -57,7 +57,7 @@ class PublishedRun:
 
 
 def publish_run(
-    records: RepoStore,
+    repo_store: RepoStore,
     run_id: str,
     *,
     inspect: Inspect | None,
@@ -71,29 +71,29 @@ def publish_run(
     itself. If publishing fails, the run is set back to running only if no other process was publishing it: that one may
     still succeed.
     """
-    entry, is_alone = _announce(records, run_id)
+    entry, is_alone = _announce(repo_store, run_id)
     try:
-        carrier = _Carrier(records, entry, load_combiner)
-        done = _publish(records, carrier, inspect=inspect, metadata=metadata)
+        carrier = _Carrier(repo_store, entry, load_combiner)
+        done = _publish(repo_store, carrier, inspect=inspect, metadata=metadata)
     except BaseException as err:
-        late = _resume_run(records, entry, err) if is_alone else None
+        late = _resume_run(repo_store, entry, err) if is_alone else None
         if late is None or not isinstance(err, Exception):
             raise
         done = PublishedRun(commit=late)
-    _close(records, entry, done.commit)
+    _close(repo_store, entry, done.commit)
     return done
 
 
-def _close(records: RepoStore, entry: LogEntry, commit: GraphCommit | None) -> None:
+def _close(repo_store: RepoStore, entry: LogEntry, commit: GraphCommit | None) -> None:
     """Record that a run was published. If that fails, readers of the run find its commit on the target."""
     try:
-        close_run(records, entry, RunPhase.PUBLISHED, commit_id=None if commit is None else commit.graph_commit_id)
+        close_run(repo_store, entry, RunPhase.PUBLISHED, commit_id=None if commit is None else commit.graph_commit_id)
     except StorageError:
         if commit is None:
             raise
 
 
-def _announce(records: RepoStore, run_id: str) -> tuple[LogEntry, bool]:
+def _announce(repo_store: RepoStore, run_id: str) -> tuple[LogEntry, bool]:
     """Record that a run is being published; return the entry, and whether no other publisher recorded that before."""
     is_alone = False
 
@@ -101,16 +101,16 @@ def _announce(records: RepoStore, run_id: str) -> tuple[LogEntry, bool]:
         nonlocal is_alone
         refuse_over(entry)
         run = run_state(entry)
-        target = _target_of(records, entry)
+        target = _target_of(repo_store, entry)
         after = target.number if run.published_after is None else run.published_after
         is_alone = run.phase is not RunPhase.PUBLISHING
-        return next_run_entry(records, entry, replace(run, phase=RunPhase.PUBLISHING, published_after=after))
+        return next_run_entry(repo_store, entry, replace(run, phase=RunPhase.PUBLISHING, published_after=after))
 
-    entry = move_run(records, run_id, publishing)
+    entry = move_run(repo_store, run_id, publishing)
     return entry, is_alone
 
 
-def _resume_run(records: RepoStore, entry: LogEntry, err: BaseException) -> GraphCommit | None:
+def _resume_run(repo_store: RepoStore, entry: LogEntry, err: BaseException) -> GraphCommit | None:
     """Set a run that could not be published back to running, unless another process is publishing it.
 
     After an error of the store or an interrupt, the request that writes the log entry may still be in flight. It is
@@ -120,18 +120,18 @@ def _resume_run(records: RepoStore, entry: LogEntry, err: BaseException) -> Grap
     """
     is_in_doubt = isinstance(err, StorageError) or not isinstance(err, Exception)
     try:
-        if is_in_doubt and (late := fence_off_publishers(records, entry)) is not None:
+        if is_in_doubt and (late := fence_off_publishers(repo_store, entry)) is not None:
             return late
-        running = next_run_entry(records, entry, replace(run_state(entry), phase=RunPhase.RUNNING))
-        records.heads.move(entry.branch, lambda _: running, known=entry)
+        running = next_run_entry(repo_store, entry, replace(run_state(entry), phase=RunPhase.RUNNING))
+        repo_store.heads.move(entry.branch, lambda _: running, known=entry)
     except AnabranchError:
         return None
     return None
 
 
-def _target_of(records: RepoStore, entry: LogEntry) -> LogEntry:
+def _target_of(repo_store: RepoStore, entry: LogEntry) -> LogEntry:
     run = run_state(entry)
-    target = records.heads.get(run.target)
+    target = repo_store.heads.get(run.target)
     if target.state.created_as != run.target_created_as:
         raise BranchNotFoundError(
             f"branch '{run.target}' was deleted and created again after run {entry.branch.run_id} had started on it",
@@ -141,12 +141,12 @@ def _target_of(records: RepoStore, entry: LogEntry) -> LogEntry:
 
 
 def _publish(
-    records: RepoStore, carrier: "_Carrier", *, inspect: Inspect | None, metadata: Mapping[str, str]
+    repo_store: RepoStore, carrier: "_Carrier", *, inspect: Inspect | None, metadata: Mapping[str, str]
 ) -> PublishedRun:
     entry = carrier.entry
     run = run_state(entry)
-    target = _target_of(records, entry)
-    if (earlier := find_published(records, entry, head=target)) is not None:
+    target = _target_of(repo_store, entry)
+    if (earlier := find_published(repo_store, entry, head=target)) is not None:
         return PublishedRun(commit=earlier)
     changes = carrier.carry(target)
     if not changes:
@@ -158,7 +158,7 @@ def _publish(
         inspect=inspect,
         once=once_of(entry),
     )
-    published = publish(records, expected=target, changes=changes, spec=spec, rebase=carrier.carry)
+    published = publish(repo_store, expected=target, changes=changes, spec=spec, rebase=carrier.carry)
     return PublishedRun(commit=published.commit, published=published if published.earlier is None else None)
 
 
@@ -172,22 +172,22 @@ _TO_BE_MERGED = _ToBeMerged()
 class _Carrier:
     """Applies the changes of a run to the head of its target, again each time the target moves."""
 
-    def __init__(self, records: RepoStore, entry: LogEntry, load_combiner: LoadCombiner) -> None:
-        self._records = records
+    def __init__(self, repo_store: RepoStore, entry: LogEntry, load_combiner: LoadCombiner) -> None:
+        self._repo_store = repo_store
         self._load_combiner = load_combiner
         self.entry = entry
         run = run_state(entry)
         self._target: BranchName = run.target
-        self._main = None if run.main_id is None else records.commits.get(run.main_id)
-        self._before = records.commits.tables_of(records.commits.get(run.origin))
-        mine = records.commits.tables_of(entry.head)
+        self._main = None if run.main_id is None else repo_store.commits.get(run.main_id)
+        self._before = repo_store.commits.tables_of(repo_store.commits.get(run.origin))
+        mine = repo_store.commits.tables_of(entry.head)
         touched = ((key, mine.get(key)) for key in entry.state.own)
         self._mine = {key: table for key, table in touched if not is_same_state(table, self._before.get(key))}
         self.carried: Changes = {}
 
     def carry(self, head: LogEntry) -> Changes:
         """Return the changes of the run on top of a head of the target."""
-        refuse_over(get_run(self._records, self.entry.branch.run_id or ""))
+        refuse_over(get_run(self._repo_store, self.entry.branch.run_id or ""))
         theirs = self._tables_of(head)
         carried = {key: self._carry_table(key, theirs) for key in self._mine}
         contested = {key for key, table in carried.items() if table is _TO_BE_MERGED}
@@ -213,7 +213,7 @@ class _Carrier:
 
     def _tables_of(self, head: LogEntry) -> TableMap:
         """Return the tables of the target. For a live target, tables of main are those that the run was based on."""
-        return View.of(head, self._main).tables(self._records.commits)
+        return View.of(head, self._main).tables(self._repo_store.commits)
 
     def _carry_table(self, key: TableKey, tables: TableMap) -> "TableEntry | _ToBeMerged | None":
         mine, before, theirs = self._mine[key], self._before.get(key), tables.get(key)
@@ -229,15 +229,15 @@ class _Carrier:
 
     def _append_again(self, before: TableEntry, mine: TableEntry, theirs: TableEntry) -> "TableEntry | _ToBeMerged":
         """Stage appended data files again on the new version, without reading them."""
-        old, staged, other = self._pin(before), self._pin(mine), self._pin(theirs)
+        old, staged, other = self._version_ref(before), self._version_ref(mine), self._version_ref(theirs)
         fragments = staging.find_appended(old, staged)
         if fragments is None:
             return _TO_BE_MERGED
         try:
-            pin = append_again(other, fragments, before=old, after=staged, unique_by=mine.primary_key)
+            version_ref = append_again(other, fragments, before=old, after=staged, unique_by=mine.primary_key)
         except (KeyConflictError, WriteConflictError):
             return _TO_BE_MERGED
-        return replace(theirs, version=pin.version, rows=pin.count_rows())
+        return replace(theirs, version=version_ref.version, rows=version_ref.count_rows())
 
-    def _pin(self, entry: TableEntry) -> Pin:
-        return Pin(home=self._records.context.home_of(entry), version=entry.version)
+    def _version_ref(self, entry: TableEntry) -> VersionRef:
+        return VersionRef(home=self._repo_store.config.home_of(entry), version=entry.version)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
 
-from anabranch.format.staging import Pin
+from anabranch.format.staging import VersionRef
 from anabranch.ids import TableKey
 from anabranch.repo.history.comparer import RowMerge, TableCounts
 from anabranch.repo.log.entries import TableEntry, is_same_state
@@ -187,15 +187,15 @@ class ReplaceTable(_MatchedStep):
 class RowPlan:
     """The rows to match, and how conflicts between them are decided.
 
-    `pin` is the version of the target that was compared, `fragments` maps the fragments of the base to those of the
-    target that hold the same rows. Without `key_names`, rows are matched by their row ids.
+    `version_ref` is the version of the target that was compared, `fragments` maps the fragments of the base to those
+    of the target that hold the same rows. Without `key_names`, rows are matched by their row ids.
     """
 
     key: TableKey
     sides: RowMerge
     columns: tuple[MergedColumn, ...]
     key_names: tuple[str, ...]
-    pin: Pin
+    version_ref: VersionRef
     fragments: Mapping[int, int]
     resolution: Resolution
 

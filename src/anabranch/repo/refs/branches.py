@@ -96,13 +96,13 @@ class BranchInfo:
         )
 
 
-def list_branches(records: RepoStore, *, internal: bool = False) -> tuple[BranchInfo, ...]:
-    entries = records.heads.list(internal=internal)
+def list_branches(repo_store: RepoStore, *, internal: bool = False) -> tuple[BranchInfo, ...]:
+    entries = repo_store.heads.list(internal=internal)
     return tuple(BranchInfo.of(entry) for entry in entries if not entry.state.is_deleted)
 
 
 def create_branch(
-    records: RepoStore,
+    repo_store: RepoStore,
     name: BranchName,
     *,
     source: Resolved,
@@ -111,16 +111,16 @@ def create_branch(
     expires_at: int | None = None,
 ) -> BranchInfo:
     """Create a branch at a commit. This puts one small object, whatever the number of tables."""
-    refuse_locked(records)
-    _refuse_name_of_tag(records, name)
+    refuse_locked(repo_store)
+    _refuse_name_of_tag(repo_store, name)
     if mode is BranchMode.LIVE and (str(source.branch) != MAIN or not source.is_head):
         raise InvalidInputError(
             f"live branch '{name}' can only follow main as it is now", hint="make it from 'main', or make it pinned"
         )
     record, parent = source.record, source.branch
-    if source.is_old and parent is not None and _is_gone(records, parent):
+    if source.is_old and parent is not None and _is_gone(repo_store, parent):
         parent = None
-    now = max(records.context.clock(), record.commit.created_at)
+    now = max(repo_store.config.clock(), record.commit.created_at)
 
     def first_entry(tombstone: LogEntry | None) -> LogEntry:
         number, at = (1, now) if tombstone is None else (tombstone.number + 1, max(now, tombstone.at))
@@ -129,120 +129,120 @@ def create_branch(
             number=number,
             event=BranchEvent.CREATED,
             at=at,
-            actor=records.context.actor,
+            actor=repo_store.config.actor,
             state=BranchState(
                 mode=mode,
                 parent=Parent(branch=parent, commit=record.commit.graph_commit_id),
                 created_at=now,
-                created_by=records.context.actor,
+                created_by=repo_store.config.actor,
                 created_as=number,
                 description=description,
                 expires_at=expires_at,
             ),
             head=record,
         )
-        return pin_view(records, entry, source.view, message=f"Branch {name}")
+        return pin_view(repo_store, entry, source.view, message=f"Branch {name}")
 
-    entry = records.heads.create(name, first_entry, verify=lambda entry: _verify_created(records, entry, source))
+    entry = repo_store.heads.create(name, first_entry, verify=lambda entry: _verify_created(repo_store, entry, source))
     if entry is None:
         raise BranchExistsError(f"branch '{name}' already exists", hint="choose another name, or delete it first")
     return BranchInfo.of(entry)
 
 
-def _verify_created(records: RepoStore, entry: LogEntry, source: Resolved) -> None:
+def _verify_created(repo_store: RepoStore, entry: LogEntry, source: Resolved) -> None:
     """Refuse a branch whose parent was deleted, whose name a tag took, or beside which a schema change began.
 
     This runs after the put. The other operations also put first and read then, so one of the two sees the other.
     """
     parent = None if entry.state.parent is None else entry.state.parent.branch
-    if parent is not None and _is_gone(records, parent):
+    if parent is not None and _is_gone(repo_store, parent):
         raise BranchNotFoundError(f"branch '{parent}' was deleted at the same time", hint="branch from another one")
-    _refuse_name_of_tag(records, entry.branch)
-    refuse_locked(records)
+    _refuse_name_of_tag(repo_store, entry.branch)
+    refuse_locked(repo_store)
     # Garbage collection keeps the head of a branch for a while after the branch moved on.
-    is_late = (records.context.clock() - entry.state.created_at) * timedelta(microseconds=1) > records.context.lease
+    is_late = (repo_store.config.clock() - entry.state.created_at) * timedelta(microseconds=1) > repo_store.config.lease
     if is_late or not source.is_head:
-        require_uncollected(records.context, source.record.commit.graph_commit_id)
+        require_uncollected(repo_store.config, source.record.commit.graph_commit_id)
 
 
-def delete_branch(records: RepoStore, name: BranchName) -> LogEntry:
+def delete_branch(repo_store: RepoStore, name: BranchName) -> LogEntry:
     """Put a tombstone on a branch. Its data stay until garbage collection."""
     if str(name) == MAIN:
         raise InvalidInputError("branch 'main' cannot be deleted", hint="delete another branch")
 
     def tombstone(head: LogEntry) -> LogEntry:
         refuse_protected(head)
-        refuse_in_use(records, name)
-        return records.heads.next_entry(head, BranchEvent.DELETED, is_deleted=True)
+        refuse_in_use(repo_store, name)
+        return repo_store.heads.next_entry(head, BranchEvent.DELETED, is_deleted=True)
 
     # A branch may be made from this one at the same time.
-    return records.heads.move(name, tombstone, verify=lambda _: refuse_in_use(records, name))
+    return repo_store.heads.move(name, tombstone, verify=lambda _: refuse_in_use(repo_store, name))
 
 
-def restore_branch(records: RepoStore, name: BranchName) -> BranchInfo:
+def restore_branch(repo_store: RepoStore, name: BranchName) -> BranchInfo:
     """Restore a deleted branch at the commit that it had."""
 
     def require_restorable(entry: LogEntry) -> None:
-        refuse_orphan(records, entry)
-        require_uncollected(records.context, entry.head.commit.graph_commit_id)
+        refuse_orphan(repo_store, entry)
+        require_uncollected(repo_store.config, entry.head.commit.graph_commit_id)
 
     def restored(tombstone: LogEntry) -> LogEntry:
         if not tombstone.state.is_deleted:
             raise BranchExistsError(f"branch '{name}' is not deleted", hint="there is nothing to restore")
         require_restorable(tombstone)
-        return records.heads.next_entry(tombstone, BranchEvent.RESTORED, is_deleted=False)
+        return repo_store.heads.next_entry(tombstone, BranchEvent.RESTORED, is_deleted=False)
 
-    newest = partial(newest_entry, records, name)
-    return BranchInfo.of(records.heads.move(name, restored, newest=newest, verify=require_restorable))
+    newest = partial(newest_entry, repo_store, name)
+    return BranchInfo.of(repo_store.heads.move(name, restored, newest=newest, verify=require_restorable))
 
 
-def newest_entry(records: RepoStore, name: BranchName) -> LogEntry:
+def newest_entry(repo_store: RepoStore, name: BranchName) -> LogEntry:
     """Return the newest entry of a branch, also of a deleted one."""
-    entry = records.heads.find(name)
+    entry = repo_store.heads.find(name)
     if entry is None:
-        raise BranchNotFoundError(f"there never was a branch '{name}'", hint=records.heads.hint_for(name))
+        raise BranchNotFoundError(f"there never was a branch '{name}'", hint=repo_store.heads.hint_for(name))
     return entry
 
 
-def refuse_orphan(records: RepoStore, entry: LogEntry) -> None:
+def refuse_orphan(repo_store: RepoStore, entry: LogEntry) -> None:
     """Refuse to restore a branch whose parent is deleted, or whose name a tag has."""
-    _refuse_name_of_tag(records, entry.branch)
+    _refuse_name_of_tag(repo_store, entry.branch)
     parent = entry.state.parent
-    if parent is not None and parent.branch is not None and _is_gone(records, parent.branch):
+    if parent is not None and parent.branch is not None and _is_gone(repo_store, parent.branch):
         raise BranchNotFoundError(
             f"branch '{entry.branch}' was made from '{parent.branch}', which is deleted, too",
             hint=f"restore '{parent.branch}' first, or branch from {entry.head.commit.graph_commit_id}",
         )
 
 
-def _refuse_name_of_tag(records: RepoStore, name: BranchName) -> None:
-    if "/" not in str(name) and not name.is_internal and is_tag(records, TagName(str(name))):
+def _refuse_name_of_tag(repo_store: RepoStore, name: BranchName) -> None:
+    if "/" not in str(name) and not name.is_internal and is_tag(repo_store, TagName(str(name))):
         raise InvalidInputError(
             f"'{name}' is the name of a tag", hint="choose another name for the branch, or delete the tag first"
         )
 
 
-def _is_gone(records: RepoStore, branch: BranchName) -> bool:
-    entry = records.heads.find(branch)
+def _is_gone(repo_store: RepoStore, branch: BranchName) -> bool:
+    entry = repo_store.heads.find(branch)
     return entry is None or entry.state.is_deleted
 
 
-def refuse_in_use(records: RepoStore, name: BranchName) -> None:
+def refuse_in_use(repo_store: RepoStore, name: BranchName) -> None:
     """Refuse to delete a branch that others were made from, or that an active run will publish to."""
-    for other in records.heads.list():
+    for other in repo_store.heads.list():
         parent = other.state.parent
         if not other.state.is_deleted and parent is not None and parent.branch == name:
             raise BranchInUseError(
                 f"branch '{other.branch}' was made from '{name}'", hint=f"delete '{other.branch}' first"
             )
-    for run_id in records.context.leases.list_alive(name):
-        if _is_active(records, BranchName.of_run(run_id), name):
+    for run_id in repo_store.config.leases.list_alive(name):
+        if _is_active(repo_store, BranchName.of_run(run_id), name):
             raise BranchInUseError(f"run {run_id} is active on branch '{name}'", hint="wait for it, or abort it")
 
 
-def _is_active(records: RepoStore, run: BranchName, target: BranchName) -> bool:
+def _is_active(repo_store: RepoStore, run: BranchName, target: BranchName) -> bool:
     """Whether a run has not ended, and its target is still the branch that it began on, not another of that name."""
-    entry, head = records.heads.find(run), records.heads.find(target)
+    entry, head = repo_store.heads.find(run), repo_store.heads.find(target)
     if entry is None or head is None or entry.state.is_deleted or entry.state.run is None:
         return False
     return entry.state.run.target_created_as == head.state.created_as

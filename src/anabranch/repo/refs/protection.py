@@ -29,18 +29,18 @@ def refuse_ended(entry: LogEntry) -> None:
 
 
 def set_protection(
-    records: RepoStore, branch: BranchName, *, protect: bool, checks: tuple[tuple[str, str], ...] = ()
+    repo_store: RepoStore, branch: BranchName, *, protect: bool, checks: tuple[tuple[str, str], ...] = ()
 ) -> tuple[LogEntry, bool]:
     """Protect a branch, or remove its protection; return its newest entry, and whether anything changed.
 
     A concurrent write to the branch either comes before the entry or finds it.
     """
     event = BranchEvent.PROTECTED if protect else BranchEvent.UNPROTECTED
-    before = records.heads.get(branch)
+    before = repo_store.heads.get(branch)
 
     def decide(head: LogEntry) -> LogEntry | None:
-        entry = records.heads.next_entry(head, event, is_protected=protect, checks=checks)
+        entry = repo_store.heads.next_entry(head, event, is_protected=protect, checks=checks)
         return None if entry.state == head.state else entry
 
-    entry = records.heads.move(branch, decide, known=before)
+    entry = repo_store.heads.move(branch, decide, known=before)
     return entry, entry is not before

@@ -51,12 +51,12 @@ class Movement:
         }
 
 
-def list_movements(records: RepoStore, branch: BranchName, *, limit: int | None) -> list[Movement]:
+def list_movements(repo_store: RepoStore, branch: BranchName, *, limit: int | None) -> list[Movement]:
     """List the movements of a branch, newest first, also those of earlier branches of the same name."""
     limit = checked_limit(limit, "movements")
-    head = newest_entry(records, branch)
+    head = newest_entry(repo_store, branch)
     first = 0 if limit is None else max(0, head.number - limit)
-    entries = (records.heads.get_numbered(branch, number) for number in range(head.number, first, -1))
+    entries = (repo_store.heads.get_numbered(branch, number) for number in range(head.number, first, -1))
     return [
         Movement(
             number=entry.number,
@@ -71,32 +71,32 @@ def list_movements(records: RepoStore, branch: BranchName, *, limit: int | None)
     ]
 
 
-def reset_branch(records: RepoStore, branch: BranchName, target: Resolved) -> LogEntry:
+def reset_branch(repo_store: RepoStore, branch: BranchName, target: Resolved) -> LogEntry:
     """Move a branch to another commit. Its old position stays in its log."""
 
     def decide(head: LogEntry) -> LogEntry:
         refuse_protected(head)
         if head.state.is_live:
-            old = _old_position(records, head, target)
-            return records.heads.next_entry(head, BranchEvent.RESET, head=old.head, own=old.state.own)
-        entry = records.heads.next_entry(head, BranchEvent.RESET)
-        return pin_view(records, entry, target.view, message=f"Reset {branch} to {target.branch}")
+            old = _old_position(repo_store, head, target)
+            return repo_store.heads.next_entry(head, BranchEvent.RESET, head=old.head, own=old.state.own)
+        entry = repo_store.heads.next_entry(head, BranchEvent.RESET)
+        return pin_view(repo_store, entry, target.view, message=f"Reset {branch} to {target.branch}")
 
-    return records.heads.move(branch, decide, verify=partial(_require_uncollected, records))
+    return repo_store.heads.move(branch, decide, verify=partial(_require_uncollected, repo_store))
 
 
-def _require_uncollected(records: RepoStore, entry: LogEntry) -> None:
+def _require_uncollected(repo_store: RepoStore, entry: LogEntry) -> None:
     """Refuse a head whose data garbage collection removes, also one that it marked at the same time."""
-    require_uncollected(records.context, entry.head.commit.graph_commit_id)
+    require_uncollected(repo_store.config, entry.head.commit.graph_commit_id)
 
 
-def _old_position(records: RepoStore, head: LogEntry, target: Resolved) -> LogEntry:
+def _old_position(repo_store: RepoStore, head: LogEntry, target: Resolved) -> LogEntry:
     """Return the entry of a live branch that a reset goes back to.
 
     A live branch can only go back to a version of its own: its state is more than a commit.
     """
     if target.branch == head.branch and target.is_old:
-        old = records.heads.get_numbered(head.branch, target.version)
+        old = repo_store.heads.get_numbered(head.branch, target.version)
         if (old.state.mode, old.state.created_as) == (head.state.mode, head.state.created_as):
             return old
     raise InvalidInputError(
@@ -105,63 +105,63 @@ def _old_position(records: RepoStore, head: LogEntry, target: Resolved) -> LogEn
     )
 
 
-def undo_last(records: RepoStore, branch: BranchName, *, seen: int | None) -> LogEntry:
+def undo_last(repo_store: RepoStore, branch: BranchName, *, seen: int | None) -> LogEntry:
     """Undo the last movement of a branch by an entry that says the same as the one before it.
 
     Refused if the branch has moved beyond the version that the caller has seen.
     """
-    last = newest_entry(records, branch)
+    last = newest_entry(repo_store, branch)
     if seen is not None and last.number != seen:
         raise BusyError(
             f"branch '{branch}' moved since it was last read",
             hint=f"see where it is by sync_branch('{branch}'), then decide again",
         )
-    before = _position_before(records, last)
+    before = _position_before(repo_store, last)
 
     def decide(now: LogEntry) -> LogEntry:
         if before.state.is_protected:  # else the last movement was the protection itself
             refuse_protected(now)
-        _refuse_to_come_or_go(records, now, before)
+        _refuse_to_come_or_go(repo_store, now, before)
         if not before.state.is_deleted:
-            _require_uncollected(records, before)
-        undone = records.heads.next_entry(now, BranchEvent.UNDONE, head=before.head)
+            _require_uncollected(repo_store, before)
+        undone = repo_store.heads.next_entry(now, BranchEvent.UNDONE, head=before.head)
         return replace(undone, state=before.state)
 
     def verify(undone: LogEntry) -> None:
         if not before.state.is_deleted:
-            _require_uncollected(records, undone)
+            _require_uncollected(repo_store, undone)
         # Branches made from this one, and tags of its name, are put first and verified then, too.
-        _refuse_to_come_or_go(records, last, before)
+        _refuse_to_come_or_go(repo_store, last, before)
 
-    return records.heads.move(branch, decide, known=last, verify=verify)
+    return repo_store.heads.move(branch, decide, known=last, verify=verify)
 
 
-def _position_before(records: RepoStore, last: LogEntry) -> LogEntry:
+def _position_before(repo_store: RepoStore, last: LogEntry) -> LogEntry:
     """Return the entry before the last movement of a branch; before its creation, a tombstone."""
-    moved = _last_moved(records, last)
+    moved = _last_moved(repo_store, last)
     if moved.number > 1:
-        return records.heads.get_numbered(last.branch, moved.number - 1)
+        return repo_store.heads.get_numbered(last.branch, moved.number - 1)
     if str(last.branch) == MAIN:
         raise InvalidInputError(f"branch '{last.branch}' has not moved yet", hint="there is nothing to undo")
     return replace(last, state=replace(last.state, is_deleted=True))
 
 
-def _last_moved(records: RepoStore, last: LogEntry) -> LogEntry:
+def _last_moved(repo_store: RepoStore, last: LogEntry) -> LogEntry:
     """Return the last entry that moved the branch. The entry that fences off an aborted run moves nothing."""
     while last.event is BranchEvent.ABORTED and last.number > 1:
-        last = records.heads.get_numbered(last.branch, last.number - 1)
+        last = repo_store.heads.get_numbered(last.branch, last.number - 1)
     return last
 
 
-def _refuse_to_come_or_go(records: RepoStore, now: LogEntry, then: LogEntry) -> None:
+def _refuse_to_come_or_go(repo_store: RepoStore, now: LogEntry, then: LogEntry) -> None:
     """Refuse to delete a branch that others were made from, and to restore one whose parent is deleted."""
     if then.state.is_deleted and not now.state.is_deleted:
-        refuse_in_use(records, now.branch)
+        refuse_in_use(repo_store, now.branch)
     if now.state.is_deleted and not then.state.is_deleted:
-        refuse_orphan(records, then)
+        refuse_orphan(repo_store, then)
 
 
-def changed_tables(records: RepoStore, before: LogEntry, after: LogEntry) -> dict[TableKey, TableEntry | None]:
+def changed_tables(repo_store: RepoStore, before: LogEntry, after: LogEntry) -> dict[TableKey, TableEntry | None]:
     """Return the tables that a movement changed, as they are after it."""
-    old, new = records.commits.tables_of(before.head), records.commits.tables_of(after.head)
+    old, new = repo_store.commits.tables_of(before.head), repo_store.commits.tables_of(after.head)
     return {key: new.get(key) for key in old.keys() | new.keys() if not is_same_state(old.get(key), new.get(key))}

@@ -48,9 +48,9 @@ class Resolved:
         return cls(view=View.of(entry), branch=entry.branch, version=entry.number, is_old=is_old)
 
     @classmethod
-    def of_branch(cls, records: RepoStore, entry: LogEntry) -> "Resolved":
+    def of_branch(cls, repo_store: RepoStore, entry: LogEntry) -> "Resolved":
         """Return a branch as it is now, given its newest entry."""
-        return cls(view=View.now(records, entry), branch=entry.branch, version=entry.number, is_head=True)
+        return cls(view=View.now(repo_store, entry), branch=entry.branch, version=entry.number, is_head=True)
 
     @classmethod
     def of_commit(cls, record: CommitRecord) -> "Resolved":
@@ -70,50 +70,50 @@ class Resolved:
         return self.view.commit
 
 
-def resolve(ref: Ref, records: RepoStore) -> Resolved:
+def resolve(ref: Ref, repo_store: RepoStore) -> Resolved:
     if ref.version is not None:
-        return Resolved.of_entry(records.heads.get_numbered(BranchName.parse(ref.name), ref.version), is_old=True)
+        return Resolved.of_entry(repo_store.heads.get_numbered(BranchName.parse(ref.name), ref.version), is_old=True)
     if ref.at is not None:
-        entry = _entry_at(ref, records)
-        main = _entry_at(replace(ref, name=MAIN), records).head if entry.state.is_live else None
+        entry = _entry_at(ref, repo_store)
+        main = _entry_at(replace(ref, name=MAIN), repo_store).head if entry.state.is_live else None
         return replace(Resolved.of_entry(entry, is_old=True), view=View.of(entry, main))
-    start = _resolve_name(ref.name, records)
-    return start if ref.back == 0 else _back(start, ref, records)
+    start = _resolve_name(ref.name, repo_store)
+    return start if ref.back == 0 else _back(start, ref, repo_store)
 
 
-def _resolve_name(name: str, records: RepoStore) -> Resolved:
+def _resolve_name(name: str, repo_store: RepoStore) -> Resolved:
     """A full commit id is one request; anything else is a branch first, then a tag."""
     try:
-        return Resolved.of_commit(records.commits.get(CommitId.parse(name).value))
+        return Resolved.of_commit(repo_store.commits.get(CommitId.parse(name).value))
     except NotFoundError:
         raise
     except InvalidInputError:
         pass
     branch = BranchName.parse(name)
-    entry = records.heads.find(branch)
+    entry = repo_store.heads.find(branch)
     if entry is not None and not entry.state.is_deleted:
-        return Resolved.of_branch(records, entry)
-    if (tag := _find_tag(name, records)) is not None:
-        return Resolved.of_commit(records.commits.get(tag.commit_id))
-    if _PREFIX.fullmatch(name) and (record := _by_prefix(name.upper(), records)) is not None:
+        return Resolved.of_branch(repo_store, entry)
+    if (tag := _find_tag(name, repo_store)) is not None:
+        return Resolved.of_commit(repo_store.commits.get(tag.commit_id))
+    if _PREFIX.fullmatch(name) and (record := _by_prefix(name.upper(), repo_store)) is not None:
         return Resolved.of_commit(record)
     if entry is not None:
-        records.heads.get(branch)  # raises, because the branch is deleted
-    similar = [*records.heads.list_similar(name), *list_similar_tags(records, name)]
+        repo_store.heads.get(branch)  # raises, because the branch is deleted
+    similar = [*repo_store.heads.list_similar(name), *list_similar_tags(repo_store, name)]
     hint = suggest(name, similar, "list the branches, tags and commits to see which exist")
     raise BranchNotFoundError(f"there is no branch, tag or commit '{name}'", hint=hint)
 
 
-def _find_tag(name: str, records: RepoStore) -> TagInfo | None:
-    return None if "/" in name else find_tag(records, TagName.parse(name))
+def _find_tag(name: str, repo_store: RepoStore) -> TagInfo | None:
+    return None if "/" in name else find_tag(repo_store, TagName.parse(name))
 
 
-def _by_prefix(prefix: str, records: RepoStore) -> CommitRecord | None:
+def _by_prefix(prefix: str, repo_store: RepoStore) -> CommitRecord | None:
     # A commit object may be one that lost its race or died before publishing: only the log shows that it was
     # published. Commits inside a run do not make a prefix ambiguous.
-    objects = records.commits.list_by_prefix(prefix)
+    objects = repo_store.commits.list_by_prefix(prefix)
     public = [record for record in objects if not BranchName(record.commit.branch).is_internal]
-    found = [record for record in public if _is_published(record, records)]
+    found = [record for record in public if _is_published(record, repo_store)]
     if len(found) > 1:
         ids = ", ".join(record.commit.graph_commit_id for record in found[:3])
         raise InvalidInputError(f"commit {prefix!r} is ambiguous: {ids}", hint="give more characters")
@@ -129,9 +129,9 @@ def refuse_internal(found: Resolved) -> None:
         )
 
 
-def require_published(found: Resolved, records: RepoStore) -> Resolved:
+def require_published(found: Resolved, repo_store: RepoStore) -> Resolved:
     """Refuse a commit that was stored but never published: its writer lost a race, or died."""
-    if found.branch is None and not _is_published(found.record, records):
+    if found.branch is None and not _is_published(found.record, repo_store):
         raise CommitNotFoundError(
             f"commit {found.record.commit.graph_commit_id} was never published",
             hint="list the commits to see which exist",
@@ -139,77 +139,79 @@ def require_published(found: Resolved, records: RepoStore) -> Resolved:
     return found
 
 
-def require_kept(found: Resolved, records: RepoStore) -> Resolved:
+def require_kept(found: Resolved, repo_store: RepoStore) -> Resolved:
     """Refuse a collected commit. A log entry does not record that, so the commit of an old entry is looked up."""
     refuse_collected(found.view.head)
     if found.is_old:
         for commit_id in found.view.commit_ids:
-            require_uncollected(records.context, commit_id)
+            require_uncollected(repo_store.config, commit_id)
     return found
 
 
-def _is_published(record: CommitRecord, records: RepoStore) -> bool:
+def _is_published(record: CommitRecord, repo_store: RepoStore) -> bool:
     commit = record.commit
     try:
-        entry = records.heads.get_numbered(BranchName(commit.branch), commit.manifest_version)
+        entry = repo_store.heads.get_numbered(BranchName(commit.branch), commit.manifest_version)
     except VersionNotFoundError:
         return False
-    return is_made_by(entry, commit, records)
+    return is_made_by(entry, commit, repo_store)
 
 
-def is_made_by(entry: LogEntry, commit: GraphCommit, records: RepoStore) -> bool:
+def is_made_by(entry: LogEntry, commit: GraphCommit, repo_store: RepoStore) -> bool:
     """Whether an entry published a commit: as its head, or below it, since a rebase makes many at once."""
-    made = takewhile(lambda found: found.manifest_version == entry.number, records.commits.iter_history(entry.head))
+    made = takewhile(lambda found: found.manifest_version == entry.number, repo_store.commits.iter_history(entry.head))
     return any(found.graph_commit_id == commit.graph_commit_id for found in made)
 
 
-def _back(start: Resolved, ref: Ref, records: RepoStore) -> Resolved:
-    commit = next(islice(records.commits.iter_history(start.record), ref.back, None), None)
+def _back(start: Resolved, ref: Ref, repo_store: RepoStore) -> Resolved:
+    commit = next(islice(repo_store.commits.iter_history(start.record), ref.back, None), None)
     if commit is None:
         raise CommitNotFoundError(f"{ref} goes back before the first commit", hint="go back less far")
-    return replace(Resolved.of_commit(records.commits.get(commit.graph_commit_id)), branch=start.branch)
+    return replace(Resolved.of_commit(repo_store.commits.get(commit.graph_commit_id)), branch=start.branch)
 
 
-def _entry_at(ref: Ref, records: RepoStore) -> LogEntry:
+def _entry_at(ref: Ref, repo_store: RepoStore) -> LogEntry:
     """Return the newest entry of a branch's log that is not younger than a time, by bisection.
 
     Times never decrease along a log. Entries that a clock ahead of the store has dated are found by the store's times.
     """
     wanted = _microseconds(ref)
-    head = records.heads.find(BranchName.parse(ref.name))
+    head = repo_store.heads.find(BranchName.parse(ref.name))
     if head is None:
-        raise BranchNotFoundError(f"there is no branch '{ref.name}'", hint=records.heads.hint_for(BranchName(ref.name)))
-    low = _last(records, head, 0, lambda entry: entry.at <= wanted)
-    if 0 < low < head.number and (ahead := _find_ahead(records, head, low)) is not None:
-        low = _last(records, head, low, lambda entry: ahead.is_made_by(entry, wanted))
+        raise BranchNotFoundError(
+            f"there is no branch '{ref.name}'", hint=repo_store.heads.hint_for(BranchName(ref.name))
+        )
+    low = _last(repo_store, head, 0, lambda entry: entry.at <= wanted)
+    if 0 < low < head.number and (ahead := _find_ahead(repo_store, head, low)) is not None:
+        low = _last(repo_store, head, low, lambda entry: ahead.is_made_by(entry, wanted))
     if low == 0:
         raise CommitNotFoundError(f"branch '{ref.name}' did not exist at {ref.at}", hint="give a later time")
-    entry = records.heads.get_numbered(head.branch, low)
+    entry = repo_store.heads.get_numbered(head.branch, low)
     if entry.state.is_deleted:
         raise BranchNotFoundError(f"branch '{ref.name}' was deleted at {ref.at}", hint="give another time")
     return entry
 
 
-def _last(records: RepoStore, head: LogEntry, low: int, is_made: Callable[[LogEntry], bool]) -> int:
+def _last(repo_store: RepoStore, head: LogEntry, low: int, is_made: Callable[[LogEntry], bool]) -> int:
     """Return the number of the last entry, `low` if none after it, for which something holds that holds up to there."""
     high = head.number
     while low < high:
         middle = (low + high + 1) // 2
-        if is_made(records.heads.get_numbered(head.branch, middle)):
+        if is_made(repo_store.heads.get_numbered(head.branch, middle)):
             low = middle
         else:
             high = middle - 1
     return low
 
 
-def _find_ahead(records: RepoStore, head: LogEntry, low: int) -> StampedAhead | None:
+def _find_ahead(repo_store: RepoStore, head: LogEntry, low: int) -> StampedAhead | None:
     """Return the entries after `low` that were dated by a clock that was ahead, if there are any right after it."""
 
     def find(number: int) -> LogEntry | None:
-        return records.heads.get_numbered(head.branch, number) if number <= head.number else None
+        return repo_store.heads.get_numbered(head.branch, number) if number <= head.number else None
 
-    before, first = records.heads.get_numbered(head.branch, low), records.heads.get_numbered(head.branch, low + 1)
-    return find_stamped_ahead(records.context, before, first, find)
+    before, first = repo_store.heads.get_numbered(head.branch, low), repo_store.heads.get_numbered(head.branch, low + 1)
+    return find_stamped_ahead(repo_store.config, before, first, find)
 
 
 def _microseconds(ref: Ref) -> int:

@@ -19,67 +19,67 @@ LOCK = BranchName("__schema_apply_lock__")
 
 
 @contextmanager
-def holding_schema_lock(records: RepoStore) -> Iterator[None]:
+def holding_schema_lock(repo_store: RepoStore) -> Iterator[None]:
     """Hold the lock, or raise BusyError if another process holds it."""
-    lease, mine = _acquire(records)
+    lease, mine = _acquire(repo_store)
     try:
         yield
     finally:
-        _release(records, mine)
+        _release(repo_store, mine)
         lease.release()
 
 
-def refuse_locked(records: RepoStore) -> None:
+def refuse_locked(repo_store: RepoStore) -> None:
     """Refuse what must not happen while a schema change is being applied."""
-    entry = records.heads.find(LOCK)
-    if entry is not None and _is_held(records, entry):
+    entry = repo_store.heads.find(LOCK)
+    if entry is not None and _is_held(repo_store, entry):
         raise _held(entry)
 
 
-def _acquire(records: RepoStore) -> tuple[Lease, LogEntry]:
-    holder = records.context.new_id()
-    lease = records.context.leases.new(LOCK, holder)
+def _acquire(repo_store: RepoStore) -> tuple[Lease, LogEntry]:
+    holder = repo_store.config.new_id()
+    lease = repo_store.config.leases.new(LOCK, holder)
     lease.start()  # before the entry: a process that reads the entry must find the lease
     try:
-        return lease, _lock(records, holder)
+        return lease, _lock(repo_store, holder)
     except BaseException:
         lease.release()
         raise
 
 
-def _lock(records: RepoStore, holder: str) -> LogEntry:
+def _lock(repo_store: RepoStore, holder: str) -> LogEntry:
     def decide(before: LogEntry) -> LogEntry:
-        if _is_held(records, before):
+        if _is_held(repo_store, before):
             raise _held(before)
-        return records.heads.next_entry(before, BranchEvent.LOCKED, description=holder)
+        return repo_store.heads.next_entry(before, BranchEvent.LOCKED, description=holder)
 
-    before = records.heads.find(LOCK)
+    before = repo_store.heads.find(LOCK)
     if before is None:
-        before = records.heads.create(LOCK, lambda _: _first_entry(records, holder))
+        before = repo_store.heads.create(LOCK, lambda _: _first_entry(repo_store, holder))
         if before is not None:
             return before
     try:
-        return records.heads.move(LOCK, decide, known=before)
+        return repo_store.heads.move(LOCK, decide, known=before)
     except BusyError:
-        raise _held(records.heads.get(LOCK)) from None
+        raise _held(repo_store.heads.get(LOCK)) from None
 
 
-def _release(records: RepoStore, mine: LogEntry) -> None:
+def _release(repo_store: RepoStore, mine: LogEntry) -> None:
     """Release the lock. If the store fails, or another process took over an expired lock, nothing is left to do."""
 
     def decide(before: LogEntry) -> LogEntry | None:
         if before.number != mine.number:
             return None
-        return records.heads.next_entry(before, BranchEvent.UNLOCKED)
+        return repo_store.heads.next_entry(before, BranchEvent.UNLOCKED)
 
     try:
-        records.heads.move(LOCK, decide, known=mine)
+        repo_store.heads.move(LOCK, decide, known=mine)
     except AnabranchError:
         return
 
 
-def _is_held(records: RepoStore, entry: LogEntry) -> bool:
-    return entry.event is BranchEvent.LOCKED and entry.state.description in records.context.leases.list_alive(LOCK)
+def _is_held(repo_store: RepoStore, entry: LogEntry) -> bool:
+    return entry.event is BranchEvent.LOCKED and entry.state.description in repo_store.config.leases.list_alive(LOCK)
 
 
 def _held(entry: LogEntry) -> BusyError:
@@ -87,20 +87,20 @@ def _held(entry: LogEntry) -> BusyError:
     return BusyError(f"{holder} is applying a schema change", hint="try again when it is done, or a minute later")
 
 
-def _first_entry(records: RepoStore, holder: str) -> LogEntry:
+def _first_entry(repo_store: RepoStore, holder: str) -> LogEntry:
     """Return the first entry of the lock's log. Its head is that of main, because each branch must have one."""
-    main, now = records.heads.get(BranchName(MAIN)), records.context.clock()
+    main, now = repo_store.heads.get(BranchName(MAIN)), repo_store.config.clock()
     return LogEntry(
         branch=LOCK,
         number=1,
         event=BranchEvent.LOCKED,
         at=now,
-        actor=records.context.actor,
+        actor=repo_store.config.actor,
         state=BranchState(
             mode=BranchMode.PINNED,
             parent=None,
             created_at=now,
-            created_by=records.context.actor,
+            created_by=repo_store.config.actor,
             created_as=1,
             description=holder,
         ),

@@ -64,10 +64,10 @@ class TagInfo:
         }
 
 
-def create_tag(records: RepoStore, name: TagName, *, commit_id: str, description: str) -> TagInfo:
+def create_tag(repo_store: RepoStore, name: TagName, *, commit_id: str, description: str) -> TagInfo:
     """Name a commit; a branch that takes the name at the same moment looks after its put, as this does."""
-    _refuse_name_of_branch(records, name)
-    before = _find_newest(records, name)
+    _refuse_name_of_branch(repo_store, name)
+    before = _find_newest(repo_store, name)
     if before is not None and not before.is_deleted:
         raise TagExistsError(
             f"there is a tag '{name}' already, on {before.commit_id}", hint="delete it first, or choose another name"
@@ -76,80 +76,80 @@ def create_tag(records: RepoStore, name: TagName, *, commit_id: str, description
         name=str(name),
         commit_id=commit_id,
         description=description,
-        created_at=records.context.clock(),
-        created_by=records.context.actor,
+        created_at=repo_store.config.clock(),
+        created_by=repo_store.config.actor,
         number=1 if before is None else before.number + 1,
     )
-    if not _append(records, tag):
+    if not _append(repo_store, tag):
         raise TagExistsError(f"another writer just created a tag '{name}'", hint="choose another name")
     try:
-        _refuse_name_of_branch(records, name)
-        require_uncollected(records.context, commit_id)
+        _refuse_name_of_branch(repo_store, name)
+        require_uncollected(repo_store.config, commit_id)
     except AnabranchError:
         # If the number is taken, another process has deleted the tag.
-        _append(records, replace(tag, number=tag.number + 1, is_deleted=True))
+        _append(repo_store, replace(tag, number=tag.number + 1, is_deleted=True))
         raise
     return tag
 
 
-def _refuse_name_of_branch(records: RepoStore, name: TagName) -> None:
-    if (branch := records.heads.find(BranchName(str(name)))) is not None and not branch.state.is_deleted:
+def _refuse_name_of_branch(repo_store: RepoStore, name: TagName) -> None:
+    if (branch := repo_store.heads.find(BranchName(str(name)))) is not None and not branch.state.is_deleted:
         raise InvalidInputError(f"'{name}' is the name of a branch", hint="choose another name for the tag")
 
 
-def delete_tag(records: RepoStore, name: TagName) -> None:
-    tag = get_tag(records, name)
-    if not _append(records, replace(tag, number=tag.number + 1, is_deleted=True)):
+def delete_tag(repo_store: RepoStore, name: TagName) -> None:
+    tag = get_tag(repo_store, name)
+    if not _append(repo_store, replace(tag, number=tag.number + 1, is_deleted=True)):
         raise BusyError(f"tag '{name}' was changed by another writer at the same time", hint="read it again and retry")
 
 
-def find_tag(records: RepoStore, name: TagName) -> TagInfo | None:
-    tag = _find_newest(records, name)
+def find_tag(repo_store: RepoStore, name: TagName) -> TagInfo | None:
+    tag = _find_newest(repo_store, name)
     return None if tag is None or tag.is_deleted else tag
 
 
-def is_tag(records: RepoStore, name: TagName) -> bool:
+def is_tag(repo_store: RepoStore, name: TagName) -> bool:
     """Whether there is such a tag; one request if there never was."""
-    return _log(records, name).find(1) is not None and find_tag(records, name) is not None
+    return _log(repo_store, name).find(1) is not None and find_tag(repo_store, name) is not None
 
 
-def get_tag(records: RepoStore, name: TagName) -> TagInfo:
-    tag = find_tag(records, name)
+def get_tag(repo_store: RepoStore, name: TagName) -> TagInfo:
+    tag = find_tag(repo_store, name)
     if tag is None:
-        hint = suggest(str(name), list_similar_tags(records, str(name)), "list the tags to see which exist")
+        hint = suggest(str(name), list_similar_tags(repo_store, str(name)), "list the tags to see which exist")
         raise TagNotFoundError(f"there is no tag '{name}'", hint=hint)
     return tag
 
 
-def list_tags(records: RepoStore) -> tuple[TagInfo, ...]:
-    return _read_tags(records, _list_names(records))
+def list_tags(repo_store: RepoStore) -> tuple[TagInfo, ...]:
+    return _read_tags(repo_store, _list_names(repo_store))
 
 
-def list_similar_tags(records: RepoStore, name: str) -> list[str]:
+def list_similar_tags(repo_store: RepoStore, name: str) -> list[str]:
     """List the tags whose names are most like a name, for a hint. It costs one list and reads three tags at most."""
     try:
-        return [tag.name for tag in _read_tags(records, closest(name, _list_names(records), n=3))]
+        return [tag.name for tag in _read_tags(repo_store, closest(name, _list_names(repo_store), n=3))]
     except AnabranchError:
         return []  # the error that the hint is for matters more
 
 
-def _list_names(records: RepoStore) -> list[str]:
-    return sorted(folder.rpartition("/")[2] for folder in records.context.store.list_folders(TAGS))
+def _list_names(repo_store: RepoStore) -> list[str]:
+    return sorted(folder.rpartition("/")[2] for folder in repo_store.config.store.list_folders(TAGS))
 
 
-def _read_tags(records: RepoStore, names: Sequence[str]) -> tuple[TagInfo, ...]:
-    found = in_parallel(lambda name: find_tag(records, TagName(name)), names)
+def _read_tags(repo_store: RepoStore, names: Sequence[str]) -> tuple[TagInfo, ...]:
+    found = in_parallel(lambda name: find_tag(repo_store, TagName(name)), names)
     return tuple(tag for tag in found if tag is not None)
 
 
-def iter_tagged_since(records: RepoStore, since: datetime) -> Iterator[TagInfo]:
+def iter_tagged_since(repo_store: RepoStore, since: datetime) -> Iterator[TagInfo]:
     """Yield each tag that exists, or existed at some time since then, by the store's clock."""
-    for folder in records.context.store.list_folders(TAGS):
-        log = NumberedLog(records.context.store, folder)
-        listed = ((log.number_of(info.path), info.modified) for info in records.context.store.list(folder))
+    for folder in repo_store.config.store.list_folders(TAGS):
+        log = NumberedLog(repo_store.config.store, folder)
+        listed = ((log.number_of(info.path), info.modified) for info in repo_store.config.store.list(folder))
         times = {number: modified for number, modified in listed if number is not None}
         for number in sorted(times, reverse=True):
-            tag = _decode_own(log, folder.rpartition("/")[2], number, records.context.store.get(log.path(number)))
+            tag = _decode_own(log, folder.rpartition("/")[2], number, repo_store.config.store.get(log.path(number)))
             # A tombstone repeats the commit that was tagged until then.
             if not tag.is_deleted or times[number] >= since:
                 yield tag
@@ -157,12 +157,12 @@ def iter_tagged_since(records: RepoStore, since: datetime) -> Iterator[TagInfo]:
                 break
 
 
-def _log(records: RepoStore, name: TagName) -> NumberedLog:
-    return NumberedLog(records.context.store, f"{TAGS}/{name}")
+def _log(repo_store: RepoStore, name: TagName) -> NumberedLog:
+    return NumberedLog(repo_store.config.store, f"{TAGS}/{name}")
 
 
-def _find_newest(records: RepoStore, name: TagName) -> TagInfo | None:
-    log = _log(records, name)
+def _find_newest(repo_store: RepoStore, name: TagName) -> TagInfo | None:
+    log = _log(repo_store, name)
     found = log.find_head()
     return None if found is None else _decode_own(log, str(name), *found)
 
@@ -190,7 +190,7 @@ def decode_tag(data: bytes, *, path: str) -> TagInfo:
         )
 
 
-def _append(records: RepoStore, tag: TagInfo) -> bool:
+def _append(repo_store: RepoStore, tag: TagInfo) -> bool:
     data = documents.dump(
         {
             "name": tag.name,
@@ -201,7 +201,7 @@ def _append(records: RepoStore, tag: TagInfo) -> bool:
             "number": tag.number,
             "is_deleted": tag.is_deleted,
             # Two entries that say the same would be taken for one put twice.
-            "nonce": records.context.new_id(),
+            "nonce": repo_store.config.new_id(),
         }
     )
-    return _log(records, TagName(tag.name)).append(tag.number, data)
+    return _log(repo_store, TagName(tag.name)).append(tag.number, data)

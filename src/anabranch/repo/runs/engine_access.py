@@ -21,8 +21,8 @@ __all__ = ["EngineAccess"]
 class _Repository(Protocol):
     """The part of a repository that is needed here. It is private to the package."""
 
-    _context: RepoConfig
-    _records: RepoStore
+    _config: RepoConfig
+    _repo_store: RepoStore
 
     def _named(self, branch: str | None) -> BranchName: ...
 
@@ -50,7 +50,7 @@ class EngineAccess:
 
         `since` is when the first of them was written, in seconds of the wall clock.
         """
-        with self._repository._context.leases.working(since=since):
+        with self._repository._config.leases.working(since=since):
             yield
 
     def publish_batch(
@@ -67,5 +67,5 @@ class EngineAccess:
         repository = self._repository
         target = repository._named(branch)
         return publish_batch(
-            repository._records, target, batch, change, spec=spec, on_published=repository._on_published
+            repository._repo_store, target, batch, change, spec=spec, on_published=repository._on_published
         )

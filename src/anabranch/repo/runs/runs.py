@@ -118,7 +118,7 @@ def run_state(entry: LogEntry) -> RunState:
 
 
 def begin_run(
-    records: RepoStore,
+    repo_store: RepoStore,
     target: BranchName,
     *,
     message: str,
@@ -131,20 +131,20 @@ def begin_run(
     """
     if RUN_ID in metadata:
         raise InvalidInputError(f"the metadata {RUN_ID!r} is given by the run", hint="use another key")
-    head = records.heads.get(target)
+    head = repo_store.heads.get(target)
     refuse_protected(head)
-    run_id = records.context.new_id()
-    lease = records.context.leases.new(target, run_id)
+    run_id = repo_store.config.new_id()
+    lease = repo_store.config.leases.new(target, run_id)
     lease.start()
     try:
-        first = _first_entry(records, head, run_id, message=message, metadata=metadata)
+        first = _first_entry(repo_store, head, run_id, message=message, metadata=metadata)
         first = replace(first, state=replace(first.state, checks=checks))
-        if records.heads.create(first.branch, lambda _: first) is None:
+        if repo_store.heads.create(first.branch, lambda _: first) is None:
             raise BusyError(f"there is a run {run_id} already", hint="try again: ids are random")
         try:
-            _require_still(records, head)
+            _require_still(repo_store, head)
         except AnabranchError:
-            close_run(records, first, RunPhase.ABORTED)
+            close_run(repo_store, first, RunPhase.ABORTED)
             raise
     except BaseException:
         lease.release()
@@ -152,17 +152,17 @@ def begin_run(
     return run_id, lease
 
 
-def _require_still(records: RepoStore, head: LogEntry) -> None:
-    now = records.heads.find(head.branch)
+def _require_still(repo_store: RepoStore, head: LogEntry) -> None:
+    now = repo_store.heads.find(head.branch)
     if now is None or now.state.is_deleted or now.state.created_as != head.state.created_as:
         raise BranchNotFoundError(f"branch '{head.branch}' was deleted at the same time", hint="begin on another one")
 
 
 def _first_entry(
-    records: RepoStore, head: LogEntry, run_id: str, *, message: str, metadata: Mapping[str, str]
+    repo_store: RepoStore, head: LogEntry, run_id: str, *, message: str, metadata: Mapping[str, str]
 ) -> LogEntry:
-    view = View.now(records, head)
-    commit, now = view.commit, max(records.context.clock(), view.commit.created_at)
+    view = View.now(repo_store, head)
+    commit, now = view.commit, max(repo_store.config.clock(), view.commit.created_at)
     run = RunState(
         target=head.branch,
         target_created_as=head.state.created_as,
@@ -176,26 +176,26 @@ def _first_entry(
         number=1,
         event=BranchEvent.CREATED,
         at=now,
-        actor=records.context.actor,
+        actor=repo_store.config.actor,
         state=BranchState(
             mode=BranchMode.PINNED,
             parent=Parent(branch=head.branch, commit=commit.graph_commit_id),
             created_at=now,
-            created_by=records.context.actor,
+            created_by=repo_store.config.actor,
             created_as=1,
             description=message,
             run=run,
         ),
         head=view.head,
     )
-    entry = pin_view(records, entry, view, message=f"Run on {head.branch}")
+    entry = pin_view(repo_store, entry, view, message=f"Run on {head.branch}")
     origin = entry.head.commit.graph_commit_id
     return replace(entry, state=replace(entry.state, run=replace(run, origin=origin)))
 
 
-def get_run(records: RepoStore, run_id: str) -> LogEntry:
+def get_run(repo_store: RepoStore, run_id: str) -> LogEntry:
     """Return the newest entry of a run's log, whether it has ended or not."""
-    entry = records.heads.find(BranchName.of_run(_checked_id(run_id)))
+    entry = repo_store.heads.find(BranchName.of_run(_checked_id(run_id)))
     if entry is None:
         raise RunNotFoundError(f"there is no run {run_id!r}", hint="list the runs to see which exist")
     return entry
@@ -210,22 +210,22 @@ def _checked_id(run_id: str) -> str:
         ) from None
 
 
-def list_runs(records: RepoStore, *, target: BranchName | None = None) -> Iterator[RunInfo]:
+def list_runs(repo_store: RepoStore, *, target: BranchName | None = None) -> Iterator[RunInfo]:
     """Yield the runs, newest first; they are read on demand."""
     alive: Alive = {}
-    for entry in records.heads.list_runs():
+    for entry in repo_store.heads.list_runs():
         on = run_state(entry).target
         if target is None or on == target:
-            yield describe_run(records, entry, alive=alive)
+            yield describe_run(repo_store, entry, alive=alive)
 
 
-def describe_run(records: RepoStore, entry: LogEntry, *, alive: Alive | None = None) -> RunInfo:
+def describe_run(repo_store: RepoStore, entry: LogEntry, *, alive: Alive | None = None) -> RunInfo:
     """Return the current state of a run. `alive` caches the leases by target, for a list of many runs."""
     run, run_id, state = run_state(entry), entry.branch.run_id or "", entry.state
     phase, commit_id = run.phase, run.commit_id
     if phase not in _OVER:
-        is_alive = _is_alive(records, entry, {} if alive is None else alive)
-        commit = None if is_alive and phase is RunPhase.RUNNING else find_published(records, entry)
+        is_alive = _is_alive(repo_store, entry, {} if alive is None else alive)
+        commit = None if is_alive and phase is RunPhase.RUNNING else find_published(repo_store, entry)
         commit_id = None if commit is None else commit.graph_commit_id
         phase = RunPhase.PUBLISHED if commit is not None else RunPhase.RUNNING if is_alive else RunPhase.EXPIRED
     return RunInfo(
@@ -243,18 +243,18 @@ def describe_run(records: RepoStore, entry: LogEntry, *, alive: Alive | None = N
     )
 
 
-def _is_alive(records: RepoStore, entry: LogEntry, known: Alive) -> bool:
+def _is_alive(repo_store: RepoStore, entry: LogEntry, known: Alive) -> bool:
     target = run_state(entry).target
     if target not in known:
-        known[target] = records.context.leases.list_alive(target)
+        known[target] = repo_store.config.leases.list_alive(target)
     return entry.branch.run_id in known[target]
 
 
-def find_published(records: RepoStore, entry: LogEntry, *, head: LogEntry | None = None) -> GraphCommit | None:
+def find_published(repo_store: RepoStore, entry: LogEntry, *, head: LogEntry | None = None) -> GraphCommit | None:
     """Return the commit that a run was published as, also if its process died before it recorded that."""
     run = run_state(entry)
-    head = records.heads.find(run.target) if head is None else head
-    return None if run.published_after is None or head is None else once_of(entry).find_on(records, head)
+    head = repo_store.heads.find(run.target) if head is None else head
+    return None if run.published_after is None or head is None else once_of(entry).find_on(repo_store, head)
 
 
 def once_of(entry: LogEntry) -> Once:
@@ -268,31 +268,33 @@ def once_of(entry: LogEntry) -> Once:
     )
 
 
-def next_run_entry(records: RepoStore, entry: LogEntry, run: RunState) -> LogEntry:
+def next_run_entry(repo_store: RepoStore, entry: LogEntry, run: RunState) -> LogEntry:
     """Return the entry that follows in the log of a run, with the run's new state."""
-    return records.heads.next_entry(entry, _EVENTS[run.phase], run=run, is_deleted=run.phase in _OVER)
+    return repo_store.heads.next_entry(entry, _EVENTS[run.phase], run=run, is_deleted=run.phase in _OVER)
 
 
-def move_run(records: RepoStore, run_id: str, decide: Decide, *, known: LogEntry | None = None) -> LogEntry:
+def move_run(repo_store: RepoStore, run_id: str, decide: Decide, *, known: LogEntry | None = None) -> LogEntry:
     """Put the next entry of a run's log, whether the run has ended or not."""
     branch = BranchName.of_run(run_id)
-    newest = partial(get_run, records, run_id)
-    return records.heads.move(branch, decide, known=known, newest=newest, attempts=_MAX_ATTEMPTS)
+    newest = partial(get_run, repo_store, run_id)
+    return repo_store.heads.move(branch, decide, known=known, newest=newest, attempts=_MAX_ATTEMPTS)
 
 
 def close_run(
-    records: RepoStore, entry: LogEntry, phase: RunPhase, *, error: str | None = None, commit_id: str | None = None
+    repo_store: RepoStore, entry: LogEntry, phase: RunPhase, *, error: str | None = None, commit_id: str | None = None
 ) -> None:
     """Record how a run ended, whatever its log says by now."""
 
     def ended(newest: LogEntry) -> LogEntry:
         run = replace(run_state(newest), phase=phase, error=error, commit_id=commit_id)
-        return next_run_entry(records, newest, run)
+        return next_run_entry(repo_store, newest, run)
 
-    move_run(records, entry.branch.run_id or "", ended, known=entry)
+    move_run(repo_store, entry.branch.run_id or "", ended, known=entry)
 
 
-def abort_run(records: RepoStore, run_id: str, *, phase: RunPhase = RunPhase.ABORTED, error: str | None = None) -> None:
+def abort_run(
+    repo_store: RepoStore, run_id: str, *, phase: RunPhase = RunPhase.ABORTED, error: str | None = None
+) -> None:
     """Discard what a run did; refused if it has ended, or is being published now."""
     was_publishing = False
 
@@ -300,43 +302,43 @@ def abort_run(records: RepoStore, run_id: str, *, phase: RunPhase = RunPhase.ABO
         nonlocal was_publishing
         run = run_state(entry)
         refuse_over(entry)
-        published = find_published(records, entry)
+        published = find_published(repo_store, entry)
         if published is not None:
             commit_id = published.graph_commit_id
-            return next_run_entry(records, entry, replace(run, phase=RunPhase.PUBLISHED, commit_id=commit_id))
+            return next_run_entry(repo_store, entry, replace(run, phase=RunPhase.PUBLISHED, commit_id=commit_id))
         was_publishing = run.phase is RunPhase.PUBLISHING
-        if was_publishing and run_id in records.context.leases.list_alive(run.target):
+        if was_publishing and run_id in repo_store.config.leases.list_alive(run.target):
             raise BusyError(f"run {run_id} is being published", hint="wait for it, then read it again")
-        return next_run_entry(records, entry, replace(run, phase=phase, error=error))
+        return next_run_entry(repo_store, entry, replace(run, phase=phase, error=error))
 
-    entry = move_run(records, run_id, aborted)
+    entry = move_run(repo_store, run_id, aborted)
     if run_state(entry).phase is RunPhase.PUBLISHED:
         refuse_over(entry)
-    if was_publishing and (late := fence_off_publishers(records, entry)) is not None:
-        close_run(records, entry, RunPhase.PUBLISHED, commit_id=late.graph_commit_id)
-        refuse_over(get_run(records, run_id))
+    if was_publishing and (late := fence_off_publishers(repo_store, entry)) is not None:
+        close_run(repo_store, entry, RunPhase.PUBLISHED, commit_id=late.graph_commit_id)
+        refuse_over(get_run(repo_store, run_id))
 
 
-def fence_off_publishers(records: RepoStore, entry: LogEntry) -> GraphCommit | None:
+def fence_off_publishers(repo_store: RepoStore, entry: LogEntry) -> GraphCommit | None:
     """Fence off publishers of a run that are still in flight; return the run's commit if one was faster.
 
     This puts an entry on the target that changes nothing there. A publisher that was about to put the same number loses
     against it, and reads the run again before its next attempt.
     """
     target = run_state(entry).target
-    if records.heads.find(target) is None:
+    if repo_store.heads.find(target) is None:
         return None
     published = None
 
     def fence(head: LogEntry) -> LogEntry | None:
         nonlocal published
-        published = find_published(records, entry, head=head)
+        published = find_published(repo_store, entry, head=head)
         if published is not None or head.state.is_deleted or head.state.is_protected:
             return None  # no run can be published to a deleted or protected branch, now or later
-        return records.heads.next_entry(head, BranchEvent.ABORTED)
+        return repo_store.heads.next_entry(head, BranchEvent.ABORTED)
 
-    newest = partial(newest_entry, records, target)
-    records.heads.move(target, fence, newest=newest, attempts=_MAX_ATTEMPTS)
+    newest = partial(newest_entry, repo_store, target)
+    repo_store.heads.move(target, fence, newest=newest, attempts=_MAX_ATTEMPTS)
     return published
 
 

@@ -36,7 +36,7 @@ class StreamBatch:
 
 
 def publish_batch(
-    records: RepoStore,
+    repo_store: RepoStore,
     branch: BranchName,
     batch: StreamBatch,
     change: Callable[[Transaction], None],
@@ -49,16 +49,16 @@ def publish_batch(
     A branch has a batch if one of the commits that led to its head is of this epoch of the query, or of a later one.
     They are searched back to the last batch of the query; for its first batch, if the table is older, all of them.
     """
-    head = records.heads.get(branch)
+    head = repo_store.heads.get(branch)
     once = Once(key=EPOCH, value=str(batch.epoch), is_ordered=True, is_relevant=batch.is_in)
-    has_table = View.now(records, head).find_table(records.commits, batch.table) is not None
-    if has_table and once.find_on(records, head) is not None:
+    has_table = View.now(repo_store, head).find_table(repo_store.commits, batch.table) is not None
+    if has_table and once.find_on(repo_store, head) is not None:
         return None
     # Publishing searches again, but only the commits that another process put after these.
     once = replace(once, until=head.head.commit.graph_commit_id)
     spec = replace(spec, metadata={**spec.metadata, QUERY: batch.query}, once=once)
     made: list[Published] = []
-    with Transaction(records, branch=branch, spec=spec, on_published=made.append) as tx:
+    with Transaction(repo_store, branch=branch, spec=spec, on_published=made.append) as tx:
         change(tx)
     if not made:
         return None  # nothing was changed, or another process published the batch first

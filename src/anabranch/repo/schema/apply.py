@@ -70,7 +70,7 @@ def plan_on(snapshot: Snapshot, desired: SchemaState, *, branch: str) -> SchemaP
 
 
 def apply_schema(
-    records: RepoStore,
+    repo_store: RepoStore,
     begin: Callable[[], Transaction],
     desired: SchemaState,
     *,
@@ -81,14 +81,14 @@ def apply_schema(
     tried = _apply_once(begin(), desired, allow_destructive=allow_destructive, dry_run=True)
     if dry_run or tried.plan.is_empty:
         return tried
-    context = records.context
-    with holding_schema_lock(records):
+    config = repo_store.config
+    with holding_schema_lock(repo_store):
         for losses in range(1, _MAX_ATTEMPTS):
-            began = context.clock()
+            began = config.clock()
             try:
                 return _apply_once(begin(), desired, allow_destructive=allow_destructive, dry_run=False)
             except WriteConflictError:
-                context.give_way(losses, context.clock() - began)
+                config.give_way(losses, config.clock() - began)
         return _apply_once(begin(), desired, allow_destructive=allow_destructive, dry_run=False)
 
 
@@ -159,7 +159,7 @@ def _check_table(steps: Iterable[Step], tables: Mapping[str, Table], current: Ma
             case ChangePrimaryKey():
                 key_columns = [names.get(name, name) for name in step.after]
                 if all(current[key].schema.find_column(name) for name in key_columns):
-                    check_unique(table.pin, key_columns)
+                    check_unique(table.version_ref, key_columns)
 
 
 def _check_no_nulls(step: ChangeNullability, table: Table, *, column: str) -> None:
@@ -206,23 +206,27 @@ def _stage(tx: Transaction, plan: SchemaPlan, desired: SchemaState) -> None:
     table_writes(tx).create_tables(new)
 
 
-def _change_table(draft: StagedTable, *, table: TableSchema, steps: list[Step]) -> StagedTable:
+def _change_table(staged_table: StagedTable, *, table: TableSchema, steps: list[Step]) -> StagedTable:
     """Return a table with all steps of its plan staged."""
     new_key = next((step for step in steps if isinstance(step, ChangePrimaryKey)), None)
     if new_key is not None:
-        draft = columns.set_primary_key(draft, ())  # Columns of a primary key cannot be changed or dropped.
+        staged_table = columns.set_primary_key(
+            staged_table, ()
+        )  # Columns of a primary key cannot be changed or dropped.
     for step in steps:
-        if isinstance(step, DropIndex) and step.index.chosen_name in _built(draft):
-            draft = columns.drop_index(draft, step.index.chosen_name)
+        if isinstance(step, DropIndex) and step.index.chosen_name in _built(staged_table):
+            staged_table = columns.drop_index(staged_table, step.index.chosen_name)
     changes = _column_changes(steps)
     if changes:
-        draft = columns.alter_columns(draft, changes)
-    draft = _add_columns(draft, [step.column for step in steps if isinstance(step, AddColumn)])
+        staged_table = columns.alter_columns(staged_table, changes)
+    staged_table = _add_columns(staged_table, [step.column for step in steps if isinstance(step, AddColumn)])
     if new_key is not None:
-        draft = columns.set_primary_key(draft, new_key.after)
-    draft = columns.drop_columns(draft, [step.column.name for step in steps if isinstance(step, DropColumn)])
-    draft = columns.annotate(draft, notes_of_table(table), columns=_column_notes(table))
-    return _build_indices(draft, steps)
+        staged_table = columns.set_primary_key(staged_table, new_key.after)
+    staged_table = columns.drop_columns(
+        staged_table, [step.column.name for step in steps if isinstance(step, DropColumn)]
+    )
+    staged_table = columns.annotate(staged_table, notes_of_table(table), columns=_column_notes(table))
+    return _build_indices(staged_table, steps)
 
 
 def _column_changes(steps: Iterable[Step]) -> list[ColumnChange]:
@@ -249,28 +253,28 @@ def _column_changes(steps: Iterable[Step]) -> list[ColumnChange]:
     ]
 
 
-def _add_columns(draft: StagedTable, new: list[Column]) -> StagedTable:
+def _add_columns(staged_table: StagedTable, new: list[Column]) -> StagedTable:
     """Add columns and fill them with their defaults. A default may use another new column, which is added first."""
     empty = [column for column in new if column.default is None]
     if empty:
         schema = pa.schema([column.arrow.with_nullable(True) for column in empty])  # noqa: FBT003
-        draft = _shape_columns(columns.add_columns(draft, schema), empty)
+        staged_table = _shape_columns(columns.add_columns(staged_table, schema), empty)
     pending = [column for column in new if column.default is not None]
     while pending:
         expressions = {
             column.name: staging.default_expression(column.default or "", column.arrow.type) for column in pending
         }
         # If none can be computed, adding them raises the reason.
-        ready = staging.find_computable(draft.pin, expressions) or expressions
-        draft = columns.add_columns(draft, ready)
-        draft = _shape_columns(draft, [column for column in pending if column.name in ready])
+        ready = staging.find_computable(staged_table.version_ref, expressions) or expressions
+        staged_table = columns.add_columns(staged_table, ready)
+        staged_table = _shape_columns(staged_table, [column for column in pending if column.name in ready])
         pending = [column for column in pending if column.name not in ready]
-    return draft
+    return staged_table
 
 
-def _shape_columns(draft: StagedTable, new: Iterable[Column]) -> StagedTable:
+def _shape_columns(staged_table: StagedTable, new: Iterable[Column]) -> StagedTable:
     """Set the types and the nullability of new columns."""
-    found = draft.pin.schema
+    found = staged_table.version_ref.schema
     changes = [
         ColumnChange(
             path=column.name,
@@ -280,23 +284,23 @@ def _shape_columns(draft: StagedTable, new: Iterable[Column]) -> StagedTable:
         for column in new
     ]
     needed = [change for change in changes if change.type is not None or change.nullable is not None]
-    return columns.alter_columns(draft, needed) if needed else draft
+    return columns.alter_columns(staged_table, needed) if needed else staged_table
 
 
-def _build_indices(draft: StagedTable, steps: Iterable[Step]) -> StagedTable:
-    if not draft.pin.count_rows():
-        return draft  # Lance cannot build an index without rows. The note remains, and the next apply builds it.
+def _build_indices(staged_table: StagedTable, steps: Iterable[Step]) -> StagedTable:
+    if not staged_table.version_ref.count_rows():
+        return staged_table  # Lance cannot build an index without rows. The note remains, and the next apply builds it.
     for step in steps:
         if isinstance(step, CreateIndex):
             index = step.index
-            draft = columns.index_column(
-                draft, index.column, kind=index.kind.value, name=index.chosen_name, vector=index.vector
+            staged_table = columns.index_column(
+                staged_table, index.column, kind=index.kind.value, name=index.chosen_name, vector=index.vector
             )
-    return draft
+    return staged_table
 
 
-def _built(draft: StagedTable) -> set[str]:
-    return {index.chosen_name for index in built_indices(draft.pin)}
+def _built(staged_table: StagedTable) -> set[str]:
+    return {index.chosen_name for index in built_indices(staged_table.version_ref)}
 
 
 def _column_notes(table: TableSchema) -> dict[str, dict[str, str | None]]:

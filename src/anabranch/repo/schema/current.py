@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from anabranch.format.staging import IndexInfo, IndexKind, Pin, list_indices
+from anabranch.format.staging import IndexInfo, IndexKind, VersionRef, list_indices
 from anabranch.ids import TableKey
 from anabranch.repo.schema.notes import read_column, read_declared_indices, read_description
 from anabranch.repo.schema.state import Index, SchemaState, TableSchema
@@ -32,14 +32,14 @@ def state_of(current: Iterable[CurrentTable]) -> SchemaState:
     return SchemaState.of(table.schema for table in current)
 
 
-def built_indices(pin: Pin) -> list[Index]:
+def built_indices(version_ref: VersionRef) -> list[Index]:
     """Return the existing indices of the kinds that a schema can declare."""
-    return [_read_built(info) for info in list_indices(pin) if _is_known(info)]
+    return [_read_built(info) for info in list_indices(version_ref) if _is_known(info)]
 
 
 def _read_table(table: Table) -> CurrentTable:
     arrow, rows = table.schema, table.count_rows()
-    built = built_indices(table.pin)
+    built = built_indices(table.version_ref)
     declared = [index for field in arrow for index in read_declared_indices(field)]
     unbuilt = [index_spec for index_spec in declared if not any(is_built_as(index_spec, index) for index in built)]
     # Ignore a declared index if another index has its name.

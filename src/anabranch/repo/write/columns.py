@@ -1,4 +1,4 @@
-"""Changes of a table other than its rows, inside a transaction; each gives the draft that follows."""
+"""Changes of a table other than its rows, inside a transaction; each returns the staged table that follows."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -13,10 +13,10 @@ from anabranch.format.staging import (
     ColumnChange,
     IndexKind,
     Notes,
-    Pin,
     RewriteTask,
     RewrittenFragments,
     VectorOptions,
+    VersionRef,
 )
 from anabranch.repo.log.arguments import require_names
 from anabranch.repo.write.homes import check_primary_key, check_unique
@@ -40,78 +40,82 @@ __all__ = [
 class Rewriter(Protocol):
     """Rewrite the files of a table on many machines."""
 
-    def rewrite(self, pin: Pin, tasks: Sequence[RewriteTask]) -> list[RewrittenFragments]:
+    def rewrite(self, version_ref: VersionRef, tasks: Sequence[RewriteTask]) -> list[RewrittenFragments]:
         """Run the tasks of a compaction of one version."""
         ...
 
 
-def add_columns(draft: StagedTable, columns: Mapping[str, str] | pa.Schema) -> StagedTable:
+def add_columns(staged_table: StagedTable, columns: Mapping[str, str] | pa.Schema) -> StagedTable:
     if not isinstance(columns, pa.Schema):
         require_expressions(columns)
-    return _after(draft, "add columns", staging.add_columns(draft.pin, columns))
+    return _after(staged_table, "add columns", staging.add_columns(staged_table.version_ref, columns))
 
 
-def alter_columns(draft: StagedTable, changes: Sequence[ColumnChange]) -> StagedTable:
+def alter_columns(staged_table: StagedTable, changes: Sequence[ColumnChange]) -> StagedTable:
     """The primary key follows columns that are renamed."""
     _require_changes(changes)
     names = {change.path: change.name for change in changes if change.name is not None}
-    primary_key = tuple(names.get(name, name) for name in draft.primary_key)
-    staged = staging.alter_columns(draft.pin, changes)
-    check_primary_key(draft.key, staged.schema, primary_key)
-    return _after(replace(draft, primary_key=primary_key), "alter columns", staged)
+    primary_key = tuple(names.get(name, name) for name in staged_table.primary_key)
+    staged = staging.alter_columns(staged_table.version_ref, changes)
+    check_primary_key(staged_table.key, staged.schema, primary_key)
+    return _after(replace(staged_table, primary_key=primary_key), "alter columns", staged)
 
 
-def drop_columns(draft: StagedTable, columns: Sequence[str]) -> StagedTable:
+def drop_columns(staged_table: StagedTable, columns: Sequence[str]) -> StagedTable:
     require_names(columns)
     for name in columns:
-        if name in draft.primary_key:
+        if name in staged_table.primary_key:
             raise InvalidInputError(
-                f"column {name!r} is part of the primary key of '{draft.key}'", hint="set another key first"
+                f"column {name!r} is part of the primary key of '{staged_table.key}'", hint="set another key first"
             )
-    return _after(draft, "drop columns", staging.drop_columns(draft.pin, columns))
+    return _after(staged_table, "drop columns", staging.drop_columns(staged_table.version_ref, columns))
 
 
-def set_primary_key(draft: StagedTable, columns: Sequence[str]) -> StagedTable:
+def set_primary_key(staged_table: StagedTable, columns: Sequence[str]) -> StagedTable:
     """No data is written; the rows must be a table of this key already."""
-    check_primary_key(draft.key, draft.pin.schema, columns)
-    if tuple(columns) == draft.primary_key:
-        return draft
-    check_unique(draft.pin, columns)
-    return replace(draft, primary_key=tuple(columns)).then(one_time_step("set the primary key", draft.pin))
+    check_primary_key(staged_table.key, staged_table.version_ref.schema, columns)
+    if tuple(columns) == staged_table.primary_key:
+        return staged_table
+    check_unique(staged_table.version_ref, columns)
+    return replace(staged_table, primary_key=tuple(columns)).then(
+        one_time_step("set the primary key", staged_table.version_ref)
+    )
 
 
 def index_column(
-    draft: StagedTable, column: str, *, kind: str, name: str | None = None, vector: VectorOptions | None = None
+    staged_table: StagedTable, column: str, *, kind: str, name: str | None = None, vector: VectorOptions | None = None
 ) -> StagedTable:
     require_names([column])
-    staged = staging.index(draft.pin, column, IndexKind.parse(kind), name=name, vector=vector)
-    return _after(draft, "index", staged)
+    staged = staging.index(staged_table.version_ref, column, IndexKind.parse(kind), name=name, vector=vector)
+    return _after(staged_table, "index", staged)
 
 
-def drop_index(draft: StagedTable, name: str) -> StagedTable:
-    return _after(draft, "drop the index", staging.drop_index(draft.pin, name))
+def drop_index(staged_table: StagedTable, name: str) -> StagedTable:
+    return _after(staged_table, "drop the index", staging.drop_index(staged_table.version_ref, name))
 
 
-def compact(draft: StagedTable, *, target_rows_per_fragment: int, rewriter: Rewriter | None = None) -> StagedTable:
+def compact(
+    staged_table: StagedTable, *, target_rows_per_fragment: int, rewriter: Rewriter | None = None
+) -> StagedTable:
     """The rows stay, so that it means the same on any other version."""
     checked_number(target_rows_per_fragment, "target_rows_per_fragment", hint="pass a number of rows")
 
-    def compacted(pin: Pin) -> Pin:
+    def compacted(version_ref: VersionRef) -> VersionRef:
         if rewriter is None:
-            return staging.compact(pin, target_rows_per_fragment=target_rows_per_fragment)
-        tasks = staging.plan_compaction(pin, target_rows_per_fragment=target_rows_per_fragment)
-        return staging.stage_rewritten(pin, rewriter.rewrite(pin, tasks) if tasks else [])
+            return staging.compact(version_ref, target_rows_per_fragment=target_rows_per_fragment)
+        tasks = staging.plan_compaction(version_ref, target_rows_per_fragment=target_rows_per_fragment)
+        return staging.stage_rewritten(version_ref, rewriter.rewrite(version_ref, tasks) if tasks else [])
 
-    staged = compacted(draft.pin)
-    return draft if staged == draft.pin else draft.then(Step("compact", staged, compacted))
+    staged = compacted(staged_table.version_ref)
+    return staged_table if staged == staged_table.version_ref else staged_table.then(Step("compact", staged, compacted))
 
 
-def annotate(draft: StagedTable, notes: Notes, *, columns: Mapping[str, Notes]) -> StagedTable:
+def annotate(staged_table: StagedTable, notes: Notes, *, columns: Mapping[str, Notes]) -> StagedTable:
     _require_mapping(columns)
     for given in (notes, *columns.values()):
         _require_mapping(given)
         _require_notes(given)
-    return _after(draft, "annotate", staging.annotate(draft.pin, notes, columns=columns))
+    return _after(staged_table, "annotate", staging.annotate(staged_table.version_ref, notes, columns=columns))
 
 
 def require_where(where: str | None, what: str) -> str:
@@ -146,5 +150,5 @@ def _require_notes(given: Any) -> None:
             raise InvalidInputError(f"the note {name!r}: {text!r} is not text", hint="use text, or None to remove it")
 
 
-def _after(draft: StagedTable, name: str, staged: Pin) -> StagedTable:
-    return draft if staged == draft.pin else draft.then(one_time_step(name, staged))
+def _after(staged_table: StagedTable, name: str, staged: VersionRef) -> StagedTable:
+    return staged_table if staged == staged_table.version_ref else staged_table.then(one_time_step(name, staged))

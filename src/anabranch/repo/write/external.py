@@ -11,16 +11,16 @@ from anabranch.storage import in_parallel
 __all__ = ["list_external_writes"]
 
 
-def list_external_writes(records: RepoStore, branch: BranchName) -> tuple[ExternalWrite, ...]:
+def list_external_writes(repo_store: RepoStore, branch: BranchName) -> tuple[ExternalWrite, ...]:
     """List the external writes that were not adopted or set aside, by table. Each table of the branch is opened."""
-    tables = records.commits.tables_of(records.heads.get(branch).head)
+    tables = repo_store.commits.tables_of(repo_store.heads.get(branch).head)
     owned = [key for key in sorted(tables) if owns(branch, tables[key].home)]
-    found = in_parallel(lambda key: _find(records, branch, key, tables[key]), owned)
+    found = in_parallel(lambda key: _find(repo_store, branch, key, tables[key]), owned)
     return tuple(write for write in found if write is not None)
 
 
-def _find(records: RepoStore, branch: BranchName, key: TableKey, entry: TableEntry) -> ExternalWrite | None:
-    home = records.context.home_of(entry)
+def _find(repo_store: RepoStore, branch: BranchName, key: TableKey, entry: TableEntry) -> ExternalWrite | None:
+    home = repo_store.config.home_of(entry)
     external = staging.foreign_versions(home, since=entry.head)
     if not external:
         return None

@@ -16,7 +16,7 @@ from anabranch.errors import (
 from anabranch.format import scan, staging
 from anabranch.format.arguments import listed_columns
 from anabranch.format.home import Home
-from anabranch.format.staging import Pin
+from anabranch.format.staging import VersionRef
 from anabranch.format.tags import mark_managed
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.log.arguments import require_names
@@ -29,8 +29,8 @@ from anabranch.suggestions import suggest
 __all__ = [
     "check_primary_key",
     "check_unique",
-    "draft_existing",
-    "draft_new",
+    "stage_existing",
+    "stage_new",
     "free_dataset",
     "home_for_writing",
     "is_home_shared",
@@ -58,28 +58,28 @@ def _homes_folder(branch: BranchName) -> str:
     return f"{_MAIN_HOMES}{separator}{rest}" if first == MAIN else str(branch)
 
 
-def draft_existing(context: RepoConfig, branch: BranchName, key: TableKey, entry: TableEntry) -> StagedTable:
+def stage_existing(config: RepoConfig, branch: BranchName, key: TableKey, entry: TableEntry) -> StagedTable:
     """Make a table of the snapshot ready for writing on a branch, which is where it is forked."""
-    pin = Pin(home=context.home_of(entry), version=entry.version)
+    version_ref = VersionRef(home=config.home_of(entry), version=entry.version)
     forked_from = entry.forked_from
     if owns(branch, entry.home):
-        head = staging.settled_head(pin.home, published=entry.version, since=entry.head)
+        head = staging.settled_head(version_ref.home, published=entry.version, since=entry.head)
     else:
-        pin = _fork(context, branch, pin)
-        head, forked_from = pin.version, (entry.home, entry.version)
+        version_ref = _fork(config, branch, version_ref)
+        head, forked_from = version_ref.version, (entry.home, entry.version)
     return StagedTable(
         key=key,
         origin=entry,
         dataset=entry.dataset,
-        pin=pin,
+        version_ref=version_ref,
         head=head,
         primary_key=entry.primary_key,
         forked_from=forked_from,
     )
 
 
-def draft_new(
-    context: RepoConfig,
+def stage_new(
+    config: RepoConfig,
     branch: BranchName,
     key: TableKey,
     *,
@@ -98,49 +98,51 @@ def draft_new(
     check_primary_key(key, schema, primary_key)
     dataset = f"{key.bucket}/{key.table}.lance"
     if dataset in taken:
-        dataset = free_dataset(context, key)
+        dataset = free_dataset(config, key)
     try:
-        pin = _create(context, dataset, schema)
+        version_ref = _create(config, dataset, schema)
     except DatasetExistsError:
-        taken_over = _take_over(context, branch, dataset, schema)
-        if taken_over is not None and not is_being_removed(context, dataset):
+        taken_over = _take_over(config, branch, dataset, schema)
+        if taken_over is not None and not is_being_removed(config, dataset):
             left, emptied = taken_over
-            return _new_draft(key, dataset, left, primary_key).then(one_time_step("create", emptied))
-        dataset = free_dataset(context, key)
-        pin = _create(context, dataset, schema)
+            return _new_staged_table(key, dataset, left, primary_key).then(one_time_step("create", emptied))
+        dataset = free_dataset(config, key)
+        version_ref = _create(config, dataset, schema)
     except DamagedFileError:
         # A creation that a power loss cut off left a torn manifest. No commit names the folder, and gc removes it.
-        dataset = free_dataset(context, key)
-        pin = _create(context, dataset, schema)
-    return _new_draft(key, dataset, home_for_writing(context, branch, pin), primary_key)
+        dataset = free_dataset(config, key)
+        version_ref = _create(config, dataset, schema)
+    return _new_staged_table(key, dataset, home_for_writing(config, branch, version_ref), primary_key)
 
 
-def _create(context: RepoConfig, dataset: str, schema: pa.Schema) -> Pin:
-    pin = staging.create_empty(context.dataset_root(dataset), schema)
-    mark_managed(pin.home, pin.version, at=datetime.fromtimestamp(context.clock() / 1e6, UTC))
-    return pin
+def _create(config: RepoConfig, dataset: str, schema: pa.Schema) -> VersionRef:
+    version_ref = staging.create_empty(config.dataset_root(dataset), schema)
+    mark_managed(version_ref.home, version_ref.version, at=datetime.fromtimestamp(config.clock() / 1e6, UTC))
+    return version_ref
 
 
-def _take_over(context: RepoConfig, branch: BranchName, dataset: str, schema: pa.Schema) -> tuple[Pin, Pin] | None:
+def _take_over(
+    config: RepoConfig, branch: BranchName, dataset: str, schema: pa.Schema
+) -> tuple[VersionRef, VersionRef] | None:
     """Return what an earlier table left behind, as it is and emptied; None if it cannot be used."""
-    root = context.dataset_root(dataset)
+    root = config.dataset_root(dataset)
     try:
-        pin = Pin(home=root, version=root.head_version())
-        if not pin.open().has_stable_row_ids:
+        version_ref = VersionRef(home=root, version=root.head_version())
+        if not version_ref.open().has_stable_row_ids:
             return None
-        left = home_for_writing(context, branch, pin)
+        left = home_for_writing(config, branch, version_ref)
         return left, staging.overwrite(left, schema.empty_table())
     except (NotFoundError, DamagedFileError):
         return None
 
 
-def _new_draft(key: TableKey, dataset: str, pin: Pin, primary_key: Sequence[str]) -> StagedTable:
+def _new_staged_table(key: TableKey, dataset: str, version_ref: VersionRef, primary_key: Sequence[str]) -> StagedTable:
     return StagedTable(
         key=key,
         origin=None,
         dataset=dataset,
-        pin=pin,
-        head=pin.version,
+        version_ref=version_ref,
+        head=version_ref.version,
         primary_key=tuple(primary_key),
         forked_from=None,
     )
@@ -170,15 +172,15 @@ def _can_be_key(kind: pa.DataType) -> bool:
     return not is_odd and not isinstance(kind, pa.BaseExtensionType)
 
 
-def free_dataset(context: RepoConfig, key: TableKey) -> str:
+def free_dataset(config: RepoConfig, key: TableKey) -> str:
     """Return a folder that no table has or had."""
-    return f"{key.bucket}/{key.table}-{context.new_id().lower()}.lance"
+    return f"{key.bucket}/{key.table}-{config.new_id().lower()}.lance"
 
 
-def check_unique(pin: Pin, keys: Sequence[str]) -> None:
+def check_unique(version_ref: VersionRef, keys: Sequence[str]) -> None:
     """Refuse a version in which a key occurs twice."""
     if keys:
-        staging.refuse_repeated(scan.keys_of(pin, keys))
+        staging.refuse_repeated(scan.keys_of(version_ref, keys))
 
 
 def refuse_shared_home(key: TableKey, entry: TableEntry, tables: TableMap, *, besides: Container[TableKey]) -> None:
@@ -195,11 +197,11 @@ def is_home_shared(entry: TableEntry, tables: TableMap, *, besides: Container[Ta
     return any(key not in besides and (other.dataset, other.home) == place for key, other in tables.items())
 
 
-def home_for_writing(context: RepoConfig, branch: BranchName, pin: Pin) -> Pin:
+def home_for_writing(config: RepoConfig, branch: BranchName, version_ref: VersionRef) -> VersionRef:
     """The root of a dataset as a branch may write to it: main at the root itself, others in a fork."""
-    return pin if owns(branch, pin.home.branch) else _fork(context, branch, pin)
+    return version_ref if owns(branch, version_ref.home.branch) else _fork(config, branch, version_ref)
 
 
-def _fork(context: RepoConfig, branch: BranchName, pin: Pin) -> Pin:
-    home: Home = staging.fork(pin, f"{_homes_folder(branch)}/{context.new_id()}")
-    return Pin(home=home, version=home.head_version())
+def _fork(config: RepoConfig, branch: BranchName, version_ref: VersionRef) -> VersionRef:
+    home: Home = staging.fork(version_ref, f"{_homes_folder(branch)}/{config.new_id()}")
+    return VersionRef(home=home, version=home.head_version())

@@ -58,7 +58,7 @@ class Published:
 
 
 def publish(
-    records: RepoStore,
+    repo_store: RepoStore,
     *,
     expected: LogEntry,
     changes: Changes,
@@ -74,16 +74,16 @@ def publish(
     With `spec.once` every head is searched before the commit is put on top of it. Of several processes that publish the
     same change, one puts the next entry. The others lose the race for that number, read the new head and find it there.
     """
-    published = put_commit(records, expected=expected, changes=changes, spec=spec, rebase=rebase, main=main)
+    published = put_commit(repo_store, expected=expected, changes=changes, spec=spec, rebase=rebase, main=main)
     if published.entry.state.run is not None or published.earlier is not None:
         return published  # the tables of a run are settled when the run is published
     # Best effort: the next writer completes it.
-    found = settle_published(records, published.entry.branch, published.changes)
+    found = settle_published(repo_store, published.entry.branch, published.changes)
     return replace(published, external_writes=found)
 
 
 def put_commit(
-    records: RepoStore,
+    repo_store: RepoStore,
     *,
     expected: LogEntry,
     changes: Changes,
@@ -92,7 +92,7 @@ def put_commit(
     main: CommitRecord | None = None,
 ) -> Published:
     """Store the commit and put its log entry, which makes it visible to readers of the repository."""
-    with records.with_lease() as leased:
+    with repo_store.with_lease() as leased:
         attempt = _Attempt(leased, expected, changes, spec, rebase, main)
         try:
             entry = move_branch(
@@ -119,18 +119,18 @@ class _Attempt:
 
     def __init__(
         self,
-        records: RepoStore,
+        repo_store: RepoStore,
         expected: LogEntry,
         changes: Changes,
         spec: CommitSpec,
         rebase: Rebase,
         main: CommitRecord | None,
     ) -> None:
-        self._records = records
+        self._repo_store = repo_store
         self._expected = expected
         self._spec = spec
         self._rebase = rebase
-        self._main = find_main(records, expected) if main is None else main
+        self._main = find_main(repo_store, expected) if main is None else main
         self.changes = changes
         self.made: tuple[CommitRecord, ...] = ()
         self.earlier: GraphCommit | None = None
@@ -138,13 +138,13 @@ class _Attempt:
 
     def next_entry(self, head: LogEntry) -> LogEntry | None:
         """Store the commit on top of a head, and return the entry that will publish it; None if it is there already."""
-        records, spec = self._records, self._spec
+        repo_store, spec = self._repo_store, self._spec
         self.settlement.discard()
         self.settlement = Settlement()
         has_moved = head.number != self._expected.number
         if has_moved:
             self._require_same_branch(head)
-        self.earlier = None if spec.once is None else spec.once.find_on(records, head)
+        self.earlier = None if spec.once is None else spec.once.find_on(repo_store, head)
         if self.earlier is not None:
             return None
         if has_moved:
@@ -153,13 +153,13 @@ class _Attempt:
             refuse_protected(head)
         refuse_ended(head)
         view = View.of(head, self._main).without(spec.released)
-        record, full_map = make_record(records, head, view, self.changes, spec)
-        _run_checks(records, head, record, full_map, spec)
-        refuse_removed_files(records.context, head.home_branch, self.changes, staged_since=spec.staged_since)
-        records.commits.put(record, full_map, durable=False)
+        record, full_map = make_record(repo_store, head, view, self.changes, spec)
+        _run_checks(repo_store, head, record, full_map, spec)
+        refuse_removed_files(repo_store.config, head.home_branch, self.changes, staged_since=spec.staged_since)
+        repo_store.commits.put(record, full_map, durable=False)
         self.made = (record,)
-        self.settlement = prepare_settlement(records, head, self.changes)
-        return _entry_of(records, head, record, self.changes, spec)
+        self.settlement = prepare_settlement(repo_store, head, self.changes)
+        return _entry_of(repo_store, head, record, self.changes, spec)
 
     def _require_same_branch(self, head: LogEntry) -> None:
         if head.state.created_as != self._expected.state.created_as:
@@ -169,7 +169,7 @@ class _Attempt:
 
 
 def move_branch(  # noqa: PLR0913 - what `Heads.move` needs, and what was made
-    records: RepoStore,
+    repo_store: RepoStore,
     branch: BranchName,
     decide: Decide,
     *,
@@ -188,69 +188,71 @@ def move_branch(  # noqa: PLR0913 - what `Heads.move` needs, and what was made
     def next_entry(head: LogEntry) -> LogEntry | None:
         entry = decide(head)
         if entry is not None:
-            _check_clock(records, made())
-            records.check_lease()
+            _check_clock(repo_store, made())
+            repo_store.check_lease()
         return entry
 
-    return records.heads.move(
+    return repo_store.heads.move(
         branch,
         next_entry,
         known=known,
-        verify=lambda _: records.check_lease(),
-        rolled_back=lambda _: _mark_collected(records, made()),
+        verify=lambda _: repo_store.check_lease(),
+        rolled_back=lambda _: _mark_collected(repo_store, made()),
         is_kept_once_built_on=True,
-        files=lambda: [*_commit_files(records, made()), *files()],
+        files=lambda: [*_commit_files(repo_store, made()), *files()],
         attempts=attempts,
     )
 
 
-def _check_clock(records: RepoStore, made: Sequence[CommitRecord]) -> None:
+def _check_clock(repo_store: RepoStore, made: Sequence[CommitRecord]) -> None:
     """Refuse to publish commits with wrong times; their objects, which no log names, are removed."""
     paths = [commit_path(record.commit.graph_commit_id) for record in made]
     if not paths:
         return  # a rebase whose changes are all there already
     try:
-        check_clock(records.context, paths[-1])
+        check_clock(repo_store.config, paths[-1])
     except ClockSkewError:
         for path in paths:
-            records.context.store.delete(path)
+            repo_store.config.store.delete(path)
         raise
 
 
-def _commit_files(records: RepoStore, made: Sequence[CommitRecord]) -> list[str]:
+def _commit_files(repo_store: RepoStore, made: Sequence[CommitRecord]) -> list[str]:
     """Return the files of commits, which were written without a sync; none on an object store."""
-    root = records.context.root
+    root = repo_store.config.root
     if not is_local(root):
         return []
     return [join_uri(root, commit_path(record.commit.graph_commit_id)) for record in made]
 
 
-def _mark_collected(records: RepoStore, commits: Sequence[CommitRecord]) -> None:
+def _mark_collected(repo_store: RepoStore, commits: Sequence[CommitRecord]) -> None:
     """Mark commits that were rolled back as collected. Their objects may be gone, as those of unpublished commits."""
-    context, at = records.context, records.context.clock()
+    config, at = repo_store.config, repo_store.config.clock()
     for record in commits:
         commit_id = record.commit.graph_commit_id
-        if find_object(context.store, commit_path(commit_id)) is None:
-            records.commits.put(record, records.commits.tables_of(record) if record.base == commit_id else None)
-        mark_collected(context, commit_id, at=at)
-    record_collected(context, frozenset(record.commit.graph_commit_id for record in commits), at=at)
+        if find_object(config.store, commit_path(commit_id)) is None:
+            repo_store.commits.put(record, repo_store.commits.tables_of(record) if record.base == commit_id else None)
+        mark_collected(config, commit_id, at=at)
+    record_collected(config, frozenset(record.commit.graph_commit_id for record in commits), at=at)
 
 
 def _run_checks(
-    records: RepoStore, head: LogEntry, record: CommitRecord, full_map: TableMap | None, spec: CommitSpec
+    repo_store: RepoStore, head: LogEntry, record: CommitRecord, full_map: TableMap | None, spec: CommitSpec
 ) -> None:
     """Run the pre-publish checks."""
     has_checks = spec.guard is not None and bool(head.state.checks)
     if spec.inspect is None and not has_checks:
         return
-    tables = full_map or records.commits.tables_of(record)
+    tables = full_map or repo_store.commits.tables_of(record)
     if spec.guard is not None and has_checks:
         spec.guard(head.state.checks, record, tables)
     if spec.inspect is not None:
         spec.inspect(record, tables)
 
 
-def _entry_of(records: RepoStore, head: LogEntry, record: CommitRecord, changes: Changes, spec: CommitSpec) -> LogEntry:
+def _entry_of(
+    repo_store: RepoStore, head: LogEntry, record: CommitRecord, changes: Changes, spec: CommitSpec
+) -> LogEntry:
     """Return the entry that publishes a commit, with the tables that the branch or run has changed by now."""
     state = head.state
     mode, own = state.mode, state.own
@@ -258,4 +260,4 @@ def _entry_of(records: RepoStore, head: LogEntry, record: CommitRecord, changes:
         mode, own = BranchMode.PINNED, ()
     elif state.is_live or state.run is not None:
         own = tuple(sorted({*state.own} - spec.released | {*changes}))
-    return records.heads.next_entry(head, spec.event, at=record.commit.created_at, head=record, mode=mode, own=own)
+    return repo_store.heads.next_entry(head, spec.event, at=record.commit.created_at, head=record, mode=mode, own=own)

@@ -15,33 +15,33 @@ from anabranch.suggestions import suggest
 __all__ = ["TableDrift", "branch_drift", "freeze_branch", "pull_table"]
 
 
-def pull_table(records: RepoStore, branch: BranchName, key: TableKey) -> Published | None:
+def pull_table(repo_store: RepoStore, branch: BranchName, key: TableKey) -> Published | None:
     """Make a table follow its source again; return None if the branch has no copy of its own.
 
     A live branch drops its copy and shows main's. A pinned one takes the table as its parent has it now.
     """
-    entry = records.heads.get(branch)
+    entry = repo_store.heads.get(branch)
     if entry.state.is_live:
         if entry.state.follows_main(key):
-            _require(records, entry, key)
+            _require(repo_store, entry, key)
             return None
         spec = CommitSpec(message=f"Pull {key}", kind=CommitKind.PULL, metadata={}, released=frozenset({key}))
-        return publish(records, expected=entry, changes={}, spec=spec, rebase=_require_live)
-    source = _pulled_from(records, entry, key)
-    theirs = records.commits.find_table(source, key)
+        return publish(repo_store, expected=entry, changes={}, spec=spec, rebase=_require_live)
+    source = _pulled_from(repo_store, entry, key)
+    theirs = repo_store.commits.find_table(source, key)
     if theirs is None:
-        _require(records, entry, key)
-    if is_same_state(records.commits.find_table(entry.head, key), theirs):
+        _require(repo_store, entry, key)
+    if is_same_state(repo_store.commits.find_table(entry.head, key), theirs):
         return None
     spec = CommitSpec(message=f"Pull {key}", kind=CommitKind.PULL, metadata={}, taken_from=source.commit)
     changes: Changes = {key: theirs}
-    return publish(records, expected=entry, changes=changes, spec=spec, rebase=lambda _: changes)
+    return publish(repo_store, expected=entry, changes=changes, spec=spec, rebase=lambda _: changes)
 
 
-def _require(records: RepoStore, entry: LogEntry, key: TableKey) -> None:
-    shown = View.now(records, entry)
-    if shown.find_table(records.commits, key) is None:
-        known = map(str, shown.tables(records.commits))
+def _require(repo_store: RepoStore, entry: LogEntry, key: TableKey) -> None:
+    shown = View.now(repo_store, entry)
+    if shown.find_table(repo_store.commits, key) is None:
+        known = map(str, shown.tables(repo_store.commits))
         raise TableNotFoundError(
             f"there is no table '{key}' on branch '{entry.branch}' nor where it would be pulled from",
             hint=suggest(str(key), known, "list the tables to see which exist"),
@@ -55,7 +55,7 @@ def _require_live(entry: LogEntry) -> Changes:
     return {}
 
 
-def _pulled_from(records: RepoStore, entry: LogEntry, key: TableKey) -> CommitRecord:
+def _pulled_from(repo_store: RepoStore, entry: LogEntry, key: TableKey) -> CommitRecord:
     """Return the commit with a table as the branch's parent shows it now; of a live parent, that may be one of main."""
     parent = entry.state.parent
     if parent is None or parent.branch is None:
@@ -63,19 +63,19 @@ def _pulled_from(records: RepoStore, entry: LogEntry, key: TableKey) -> CommitRe
             f"branch '{entry.branch}' was not made from a branch, so there is nothing to pull from",
             hint="reset the table's branch to a commit instead",
         )
-    source = records.heads.get(parent.branch)
+    source = repo_store.heads.get(parent.branch)
     if source.state.follows_main(key):
-        return records.heads.get(BranchName(MAIN)).head
+        return repo_store.heads.get(BranchName(MAIN)).head
     return source.head
 
 
-def freeze_branch(records: RepoStore, branch: BranchName) -> Published:
+def freeze_branch(repo_store: RepoStore, branch: BranchName) -> Published:
     """Make a live branch pinned: from now on it shows what it shows now."""
-    entry = records.heads.get(branch)
+    entry = repo_store.heads.get(branch)
     if not entry.state.is_live:
         raise InvalidInputError(f"branch '{branch}' is pinned already", hint="there is nothing to freeze")
     spec = CommitSpec(message=f"Freeze {branch}", kind=CommitKind.FREEZE, metadata={}, freezes=True)
-    return publish(records, expected=entry, changes={}, spec=spec, rebase=_require_live)
+    return publish(repo_store, expected=entry, changes={}, spec=spec, rebase=_require_live)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,13 +90,13 @@ class TableDrift:
     main_version: int | None
 
 
-def branch_drift(records: RepoStore, branch: BranchName) -> tuple[TableDrift, ...]:
+def branch_drift(repo_store: RepoStore, branch: BranchName) -> tuple[TableDrift, ...]:
     """Compare each table that a branch has of its own with main as it is now."""
-    entry = records.heads.get(branch)
+    entry = repo_store.heads.get(branch)
     if str(branch) == MAIN:
         raise BranchNotFoundError("main cannot drift from itself", hint="name another branch")
-    ours = records.commits.tables_of(entry.head)
-    main = records.commits.tables_of(records.heads.get(BranchName(MAIN)).head)
+    ours = repo_store.commits.tables_of(entry.head)
+    main = repo_store.commits.tables_of(repo_store.heads.get(BranchName(MAIN)).head)
     keys = entry.state.own if entry.state.is_live else tuple(key for key in ours if owns(branch, ours[key].home))
     return tuple(_drift(branch, key, ours.get(key), main.get(key)) for key in sorted(keys))
 

@@ -12,19 +12,19 @@ REMOVING = "_gc/removing"
 
 
 @contextmanager
-def being_removed(context: RepoConfig, dataset: str) -> Iterator[None]:
+def being_removed(config: RepoConfig, dataset: str) -> Iterator[None]:
     """Announce the removal of a folder before it is checked, so that one of the two sides sees the other.
 
     If the process dies here, the notice stays, and new tables of that name use another folder until it is collected.
     """
-    context.store.put(_path(dataset), b"\n")
+    config.store.put(_path(dataset), b"\n")
     yield
-    context.store.delete(_path(dataset))
+    config.store.delete(_path(dataset))
 
 
-def is_being_removed(context: RepoConfig, dataset: str) -> bool:
+def is_being_removed(config: RepoConfig, dataset: str) -> bool:
     """Whether a folder may be removed now; to be called after something was written into it."""
-    return find_object(context.store, _path(dataset)) is not None
+    return find_object(config.store, _path(dataset)) is not None
 
 
 def _path(dataset: str) -> str:

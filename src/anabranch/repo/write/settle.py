@@ -47,7 +47,7 @@ def warn_of_external_writes(writes: Sequence[ExternalWrite]) -> None:
         )
 
 
-def settle_published(records: RepoStore, branch: BranchName, changes: Changes) -> tuple[ExternalWrite, ...]:
+def settle_published(repo_store: RepoStore, branch: BranchName, changes: Changes) -> tuple[ExternalWrite, ...]:
     """Settle the tables of a commit; return the external writes that were found.
 
     Every other failure is left to the next writer: the commit is published, and readers of the repository see it.
@@ -56,22 +56,22 @@ def settle_published(records: RepoStore, branch: BranchName, changes: Changes) -
     # A table taken from another branch lies in that branch's home, which this one does not write to.
     pending = {key: entry for key, entry in changes.items() if entry is not None and owns(branch, entry.home)}
     while pending:
-        answers = in_parallel(lambda item: _try_to_settle(records, branch, *item), pending.items())
+        answers = in_parallel(lambda item: _try_to_settle(repo_store, branch, *item), pending.items())
         found += [answer for answer in answers if isinstance(answer, ExternalWrite)]
         settled = {key: pending[key] for key, answer in zip(pending, answers, strict=True) if answer is True}
         try:
-            pending = _find_newer(records, branch, settled)
+            pending = _find_newer(repo_store, branch, settled)
         except AnabranchError:
             break
     return tuple(found)
 
 
-def _try_to_settle(records: RepoStore, branch: BranchName, key: TableKey, entry: TableEntry) -> bool | ExternalWrite:
+def _try_to_settle(repo_store: RepoStore, branch: BranchName, key: TableKey, entry: TableEntry) -> bool | ExternalWrite:
     """Settle one table; return whether that succeeded, or the external write that is in the way."""
     try:
         # A durable commit has settled its tables already.
-        if not staging.is_newest(records.context.home_of(entry), entry.version):
-            _settle(records, branch, key, entry)
+        if not staging.is_newest(repo_store.config.home_of(entry), entry.version):
+            _settle(repo_store, branch, key, entry)
     except ExternalWriteError as err:
         return ExternalWrite(table=str(key), home=str(branch), problem=err.problem)
     except AnabranchError:
@@ -79,53 +79,53 @@ def _try_to_settle(records: RepoStore, branch: BranchName, key: TableKey, entry:
     return True
 
 
-def settle_movement(records: RepoStore, after: LogEntry) -> tuple[ExternalWrite, ...]:
+def settle_movement(repo_store: RepoStore, after: LogEntry) -> tuple[ExternalWrite, ...]:
     """Settle the tables that a reset, undo or rebase changed.
 
     Another writer may have moved the branch between the caller's last read and this entry, so what counts is the entry
     before it.
     """
     try:
-        before = records.heads.get_numbered(after.branch, after.number - 1)
-        changes = changed_tables(records, before, after)
+        before = repo_store.heads.get_numbered(after.branch, after.number - 1)
+        changes = changed_tables(repo_store, before, after)
     except AnabranchError:
         return ()  # the branch has moved; the next writer settles its tables
-    return settle_published(records, after.branch, changes)
+    return settle_published(repo_store, after.branch, changes)
 
 
-def settle_head(records: RepoStore, branch: BranchName) -> tuple[ExternalWrite, ...]:
+def settle_head(repo_store: RepoStore, branch: BranchName) -> tuple[ExternalWrite, ...]:
     """Settle the tables of the newest commit, whose writer may have been killed right after it."""
-    head = records.heads.get(branch).head
+    head = repo_store.heads.get(branch).head
     keys = [TableKey.parse(key) for key in head.commit.tables]
-    return settle_published(records, branch, {key: records.commits.find_table(head, key) for key in keys})
+    return settle_published(repo_store, branch, {key: repo_store.commits.find_table(head, key) for key in keys})
 
 
-def settle_table(records: RepoStore, branch: BranchName, key: TableKey, *, force: bool = False) -> None:
+def settle_table(repo_store: RepoStore, branch: BranchName, key: TableKey, *, force: bool = False) -> None:
     """Make the newest published version of a table its home's newest ordinary one."""
-    entry = records.find_table(branch, key)
+    entry = repo_store.find_table(branch, key)
     while entry is not None and owns(branch, entry.home):
         if force:
-            staging.settle_by_force(records.context.home_of(entry), entry.version)
+            staging.settle_by_force(repo_store.config.home_of(entry), entry.version)
         else:
-            _settle(records, branch, key, entry)
-        entry = _find_newer(records, branch, {key: entry}).get(key)
+            _settle(repo_store, branch, key, entry)
+        entry = _find_newer(repo_store, branch, {key: entry}).get(key)
 
 
-def _settle(records: RepoStore, branch: BranchName, key: TableKey, entry: TableEntry) -> None:
-    home = records.context.home_of(entry)
+def _settle(repo_store: RepoStore, branch: BranchName, key: TableKey, entry: TableEntry) -> None:
+    home = repo_store.config.home_of(entry)
     prepared = staging.prepare_settle(home, entry.version, expected_head=entry.head)
-    staging.link(prepared, is_current=lambda: not _find_newer(records, branch, {key: entry}))
+    staging.link(prepared, is_current=lambda: not _find_newer(repo_store, branch, {key: entry}))
 
 
-def _find_newer(records: RepoStore, branch: BranchName, settled: TableMap) -> dict[TableKey, TableEntry]:
+def _find_newer(repo_store: RepoStore, branch: BranchName, settled: TableMap) -> dict[TableKey, TableEntry]:
     """Return what was published since of the tables that were just settled.
 
     A slow writer may have settled an older version after a newer one, so each reads the branch again afterwards.
     """
-    head = records.heads.find(branch) if settled else None
+    head = repo_store.heads.find(branch) if settled else None
     if head is None:
         return {}
-    tables = {key: records.commits.find_table(head.head, key) for key in settled}
+    tables = {key: repo_store.commits.find_table(head.head, key) for key in settled}
     return {
         key: entry
         for key, entry in tables.items()

@@ -48,21 +48,21 @@ class Settlement:
             prepared.home.store().discard(manifest)
 
 
-def prepare_settlement(records: RepoStore, head: LogEntry, changes: Changes) -> Settlement:
+def prepare_settlement(repo_store: RepoStore, head: LogEntry, changes: Changes) -> Settlement:
     """Prepare the tables that a commit on top of a head changes. Nothing is prepared where no sync is needed.
 
     The tables of a run are made durable with each of its commits, but settled only when the run is published.
     """
-    context = records.context
-    if not is_local(context.root) or durability_of(context.storage_options) is Durability.NONE:
+    config = repo_store.config
+    if not is_local(config.root) or durability_of(config.storage_options) is Durability.NONE:
         return Settlement()
     entries = list(_iter_written(head.home_branch, changes))
     try:
-        found = in_parallel(lambda entry: _prepare(records, entry, settles=head.state.run is None), entries)
+        found = in_parallel(lambda entry: _prepare(repo_store, entry, settles=head.state.run is None), entries)
     except AnabranchError:
         # An external write is pending, or a manifest is damaged. The commit does not depend on either, so wait for
         # the whole disk instead of single files.
-        context.store.sync_all()
+        config.store.sync_all()
         return Settlement()
     files = [file for prepared, manifest in found for file in _iter_files(prepared, manifest)]
     manifests = [(prepared, manifest) for prepared, manifest in found if manifest is not None]
@@ -76,8 +76,8 @@ def _iter_written(branch: BranchName, changes: Changes) -> Iterator[TableEntry]:
             yield entry
 
 
-def _prepare(records: RepoStore, entry: TableEntry, *, settles: bool) -> _Prepared:
-    home = records.context.home_of(entry)
+def _prepare(repo_store: RepoStore, entry: TableEntry, *, settles: bool) -> _Prepared:
+    home = repo_store.config.home_of(entry)
     prepared = staging.prepare_settle(home, entry.version, expected_head=entry.head)
     # If other commits were settled since, only the branch can say which version is the newest: see `settle_published`.
     if not settles or prepared.is_settled or prepared.between:

@@ -15,19 +15,19 @@ __all__ = ["refuse_removed_files"]
 _YOUNG_MICROSECONDS = 5 * 60 * 1_000_000
 
 
-def refuse_removed_files(context: RepoConfig, branch: BranchName, changes: Changes, *, staged_since: int) -> None:
+def refuse_removed_files(config: RepoConfig, branch: BranchName, changes: Changes, *, staged_since: int) -> None:
     """Refuse a change that was staged some minutes ago and whose files were removed since.
 
     Our own gc respects leases. Native `cleanup_old_versions` knows nothing of staged versions and removes their files.
     If nothing was staged before `staged_since`, and that is recent, no manifest is read.
     """
-    if context.clock() - staged_since < _YOUNG_MICROSECONDS:
+    if config.clock() - staged_since < _YOUNG_MICROSECONDS:
         return
     for key, entry in changes.items():
         if entry is None or not owns(branch, entry.home) or not is_staged(entry.version):
             continue
-        home = context.home_of(entry)
-        if _is_young(context, home, entry.version):
+        home = config.home_of(entry)
+        if _is_young(config, home, entry.version):
             continue
         missing = staging.find_missing_files(home, entry.version, expected_head=entry.head)
         if missing:
@@ -37,8 +37,8 @@ def refuse_removed_files(context: RepoConfig, branch: BranchName, changes: Chang
             )
 
 
-def _is_young(context: RepoConfig, home: Home, version: int) -> bool:
+def _is_young(config: RepoConfig, home: Home, version: int) -> bool:
     try:
-        return context.clock() - staging.staged_at(home, version) < _YOUNG_MICROSECONDS
+        return config.clock() - staging.staged_at(home, version) < _YOUNG_MICROSECONDS
     except NotFoundError:
         return True  # Native cleanup never removes staged manifests, and our own gc respects leases.

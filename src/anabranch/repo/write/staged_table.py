@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from anabranch.errors import KeyConflictError, SchemaMismatchError, WriteConflictError
 from anabranch.format import scan, staging
-from anabranch.format.staging import KeyRows, Pin, WrittenFragment
+from anabranch.format.staging import KeyRows, VersionRef, WrittenFragment
 from anabranch.ids import TableKey
 from anabranch.repo.log.entries import TableEntry
 
@@ -37,8 +37,8 @@ class Step:
     """One staged change. `again` makes it on another version, if it means the same there."""
 
     name: str
-    pin: Pin
-    again: Callable[[Pin], Pin] | None
+    version_ref: VersionRef
+    again: Callable[[VersionRef], VersionRef] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,14 +48,14 @@ class StagedTable:
     key: TableKey
     origin: TableEntry | None
     dataset: str
-    pin: Pin
+    version_ref: VersionRef
     head: int
     primary_key: tuple[str, ...]
     forked_from: tuple[str | None, int] | None
     steps: tuple[Step, ...] = ()
 
     def then(self, step: Step) -> "StagedTable":
-        return replace(self, pin=step.pin, steps=(*self.steps, step))
+        return replace(self, version_ref=step.version_ref, steps=(*self.steps, step))
 
     def is_still(self, entry: TableEntry) -> bool:
         """Whether nothing differs from an entry, for example after a table was renamed and renamed back."""
@@ -66,36 +66,40 @@ class StagedTable:
     def to_entry(self) -> TableEntry:
         return TableEntry(
             dataset=self.dataset,
-            home=self.pin.home.branch,
-            version=self.pin.version,
+            home=self.version_ref.home.branch,
+            version=self.version_ref.version,
             head=self.head,
             primary_key=self.primary_key,
-            rows=self.pin.count_rows(),
+            rows=self.version_ref.count_rows(),
             forked_from=self.forked_from,
         )
 
 
-def append_step(pin: Pin, data: Any, *, primary_key: Sequence[str], may_exist: bool, is_checked: bool = False) -> Step:
+def append_step(
+    version_ref: VersionRef, data: Any, *, primary_key: Sequence[str], may_exist: bool, is_checked: bool = False
+) -> Step:
     """Stage new rows, with good keys that are not in the table; `may_exist` leaves the last part to the caller.
 
     The caller may have checked the keys (`check_appended`).
     """
     if isinstance(data, pa.Table) and not is_checked:
-        check_appended(pin, data, primary_key=primary_key, may_exist=may_exist)  # before anything is written
+        check_appended(version_ref, data, primary_key=primary_key, may_exist=may_exist)  # before anything is written
         is_checked = True
-    fragments = staging.write_fragments(pin, data)
+    fragments = staging.write_fragments(version_ref, data)
     return append_fragments_step(
-        pin, fragments, primary_key=primary_key, may_exist=may_exist, keys_are_checked=is_checked
+        version_ref, fragments, primary_key=primary_key, may_exist=may_exist, keys_are_checked=is_checked
     )
 
 
-def check_appended(pin: Pin, rows: pa.Table, *, primary_key: Sequence[str], may_exist: bool) -> None:
+def check_appended(version_ref: VersionRef, rows: pa.Table, *, primary_key: Sequence[str], may_exist: bool) -> None:
     """Refuse rows in memory whose keys are null or repeated, or in the table unless they may be there."""
-    _check_keys(pin, lambda: staging.read_given_keys(pin, rows, primary_key), primary_key, may_exist=may_exist)
+    _check_keys(
+        version_ref, lambda: staging.read_given_keys(version_ref, rows, primary_key), primary_key, may_exist=may_exist
+    )
 
 
 def append_fragments_step(
-    pin: Pin,
+    version_ref: VersionRef,
     fragments: Sequence[WrittenFragment],
     *,
     primary_key: Sequence[str],
@@ -103,19 +107,28 @@ def append_fragments_step(
     keys_are_checked: bool = False,
 ) -> Step:
     """Like `append_step`, for rows that are written already."""
-    staged = staging.append_fragments(pin, fragments)
-    if not keys_are_checked and staged != pin:
-        _check_keys(pin, lambda: scan.appended_keys(pin, staged, primary_key), primary_key, may_exist=may_exist)
+    staged = staging.append_fragments(version_ref, fragments)
+    if not keys_are_checked and staged != version_ref:
+        _check_keys(
+            version_ref, lambda: scan.appended_keys(version_ref, staged, primary_key), primary_key, may_exist=may_exist
+        )
 
-    def again(other: Pin) -> Pin:
-        return append_again(other, fragments, before=pin, after=staged, unique_by=() if may_exist else primary_key)
+    def again(other: VersionRef) -> VersionRef:
+        return append_again(
+            other, fragments, before=version_ref, after=staged, unique_by=() if may_exist else primary_key
+        )
 
     return Step("append", staged, again)
 
 
 def append_again(
-    other: Pin, fragments: Sequence[WrittenFragment], *, before: Pin, after: Pin, unique_by: Sequence[str]
-) -> Pin:
+    other: VersionRef,
+    fragments: Sequence[WrittenFragment],
+    *,
+    before: VersionRef,
+    after: VersionRef,
+    unique_by: Sequence[str],
+) -> VersionRef:
     """Stage what was appended between two versions on another one, without writing it again if that can be."""
     _refuse_other_columns(before, other)
     if unique_by:
@@ -127,47 +140,47 @@ def append_again(
         return staging.append(other, scan.read_appended(before, after))
 
 
-def upsert_step(pin: Pin, data: pa.Table, *, keys: Sequence[str], primary_key: Sequence[str]) -> Step:
-    def upserted(on: Pin) -> Pin:
-        staged = staging.upsert(on, data, keys).pin
+def upsert_step(version_ref: VersionRef, data: pa.Table, *, keys: Sequence[str], primary_key: Sequence[str]) -> Step:
+    def upserted(on: VersionRef) -> VersionRef:
+        staged = staging.upsert(on, data, keys).version_ref
         if set(keys) != set(primary_key):
             # Rows that are new by other columns may bring a primary key that is there already, or none.
             _refuse_repeated(staged, primary_key)
         return staged
 
-    def again(other: Pin) -> Pin:
-        _refuse_other_columns(pin, other)
+    def again(other: VersionRef) -> VersionRef:
+        _refuse_other_columns(version_ref, other)
         return upserted(other)
 
-    return Step("upsert", upserted(pin), again)
+    return Step("upsert", upserted(version_ref), again)
 
 
 def upsert_fragments_step(
-    pin: Pin, fragments: Sequence[WrittenFragment], *, columns: Sequence[str], primary_key: Sequence[str]
+    version_ref: VersionRef, fragments: Sequence[WrittenFragment], *, columns: Sequence[str], primary_key: Sequence[str]
 ) -> Step:
     """Like `upsert_step`, for rows that are written already; only these columns of them count."""
     if not fragments:
-        return Step("upsert", pin, lambda other: other)
-    rows = scan.read_appended(pin, staging.append_fragments(pin, fragments), columns=columns).read_all()
-    return upsert_step(pin, rows, keys=primary_key, primary_key=primary_key)
+        return Step("upsert", version_ref, lambda other: other)
+    rows = scan.read_appended(version_ref, staging.append_fragments(version_ref, fragments), columns=columns).read_all()
+    return upsert_step(version_ref, rows, keys=primary_key, primary_key=primary_key)
 
 
-def overwrite_step(pin: Pin, data: Any, *, unique_by: Sequence[str]) -> Step:
+def overwrite_step(version_ref: VersionRef, data: Any, *, unique_by: Sequence[str]) -> Step:
     """Stage other rows instead of all there are, and other columns if the data brings them."""
     in_memory = isinstance(data, pa.Table)
     if in_memory and unique_by:
         staging.refuse_repeated(KeyRows.of_table(data, unique_by))  # before anything is written
-    staged = staging.keep_notes(staging.overwrite(pin, data), of=pin)
+    staged = staging.keep_notes(staging.overwrite(version_ref, data), of=version_ref)
     if not in_memory:
         _refuse_repeated(staged, unique_by)
     return one_time_step("overwrite", staged)
 
 
 def overwrite_fragments_step(
-    pin: Pin, fragments: Sequence[WrittenFragment], *, schema: pa.Schema, unique_by: Sequence[str]
+    version_ref: VersionRef, fragments: Sequence[WrittenFragment], *, schema: pa.Schema, unique_by: Sequence[str]
 ) -> Step:
     """Like `overwrite_step`, for rows that are written already."""
-    staged = staging.keep_notes(staging.overwrite_fragments(pin, fragments, schema=schema), of=pin)
+    staged = staging.keep_notes(staging.overwrite_fragments(version_ref, fragments, schema=schema), of=version_ref)
     _refuse_repeated(staged, unique_by)
     return one_time_step("overwrite", staged)
 
@@ -180,18 +193,18 @@ class WrittenChange:
     another row may have.
     """
 
-    read: Pin
+    read: VersionRef
     addresses: staging.Addresses
     moved: tuple[WrittenFragment, ...]
     fresh: tuple[WrittenFragment, ...]
     may_repeat_keys: bool
 
 
-def replace_fragments_step(pin: Pin, change: WrittenChange, *, primary_key: Sequence[str]) -> Step:
+def replace_fragments_step(version_ref: VersionRef, change: WrittenChange, *, primary_key: Sequence[str]) -> Step:
     """Stage a change of single rows that are written already."""
 
-    def replaced(on: Pin) -> Pin:
-        _refuse_other_columns(pin, on)
+    def replaced(on: VersionRef) -> VersionRef:
+        _refuse_other_columns(version_ref, on)
         staging.require_rows(change.read, on, change.addresses)
         if change.may_repeat_keys and primary_key:
             _check_written_keys(on, change, primary_key)
@@ -201,34 +214,39 @@ def replace_fragments_step(pin: Pin, change: WrittenChange, *, primary_key: Sequ
             # Another commit was the first to write the table on this branch, so that its files are in another folder.
             raise WriteConflictError("its files were moved by another commit", hint="run the statement again") from err
 
-    return Step("change of rows", replaced(pin), replaced)
+    return Step("change of rows", replaced(version_ref), replaced)
 
 
-def _check_written_keys(on: Pin, change: WrittenChange, primary_key: Sequence[str]) -> None:
+def _check_written_keys(on: VersionRef, change: WrittenChange, primary_key: Sequence[str]) -> None:
     """Refuse written rows that repeat a key among themselves, or have one of a row that stays."""
     left = staging.delete_rows(on, change.addresses)
     added = staging.append_fragments(left, (*change.moved, *change.fresh))
     _refuse_existing(left, scan.appended_keys(left, added, primary_key), primary_key)
 
 
-def one_time_step(name: str, staged: Pin) -> Step:
+def one_time_step(name: str, staged: VersionRef) -> Step:
     """A change whose meaning depends on the rows it was made on."""
     return Step(name, staged, None)
 
 
-def replayed(draft: StagedTable, theirs: TableEntry, theirs_pin: Pin) -> StagedTable:
+def replayed(staged_table: StagedTable, theirs: TableEntry, theirs_version_ref: VersionRef) -> StagedTable:
     """Return the table with the same steps on top of what another writer published."""
-    pin = theirs_pin
-    for step in draft.steps:
+    version_ref = theirs_version_ref
+    for step in staged_table.steps:
         if step.again is None:
             raise WriteConflictError(
-                f"table '{draft.key}' was changed by another commit while this one did {step.name!r}",
+                f"table '{staged_table.key}' was changed by another commit while this one did {step.name!r}",
                 hint="run the transaction again on the new state",
             )
-        with conflicts_named(draft.key):
-            pin = step.again(pin)
+        with conflicts_named(staged_table.key):
+            version_ref = step.again(version_ref)
     return replace(
-        draft, origin=theirs, dataset=theirs.dataset, pin=pin, forked_from=theirs.forked_from, head=theirs.head
+        staged_table,
+        origin=theirs,
+        dataset=theirs.dataset,
+        version_ref=version_ref,
+        forked_from=theirs.forked_from,
+        head=theirs.head,
     )
 
 
@@ -241,7 +259,7 @@ def conflicts_named(key: TableKey) -> Iterator[None]:
         raise type(err)(f"table '{key}': {err.problem}", hint=err.hint) from err
 
 
-def _refuse_other_columns(before: Pin, now: Pin) -> None:
+def _refuse_other_columns(before: VersionRef, now: VersionRef) -> None:
     if not staging.has_same_fields(before, now):
         raise WriteConflictError(
             "the columns of the table were changed by another commit at the same time",
@@ -249,17 +267,19 @@ def _refuse_other_columns(before: Pin, now: Pin) -> None:
         )
 
 
-def _check_keys(pin: Pin, read: Callable[[], KeyRows], keys: Sequence[str], *, may_exist: bool) -> None:
+def _check_keys(version_ref: VersionRef, read: Callable[[], KeyRows], keys: Sequence[str], *, may_exist: bool) -> None:
     if not keys:
         return
     if may_exist:
         staging.refuse_repeated(read())
     else:
-        _refuse_existing(pin, read(), keys)
+        _refuse_existing(version_ref, read(), keys)
 
 
-def _refuse_existing(pin: Pin, rows: KeyRows, keys: Sequence[str], *, beyond: Pin | None = None) -> None:
-    existing = staging.find_taken_keys(pin, rows, keys, beyond=beyond)
+def _refuse_existing(
+    version_ref: VersionRef, rows: KeyRows, keys: Sequence[str], *, beyond: VersionRef | None = None
+) -> None:
+    existing = staging.find_taken_keys(version_ref, rows, keys, beyond=beyond)
     if existing is not None:
         raise KeyConflictError(
             f"{existing.count} keys are in the table already, such as {existing.example}",
@@ -267,6 +287,6 @@ def _refuse_existing(pin: Pin, rows: KeyRows, keys: Sequence[str], *, beyond: Pi
         )
 
 
-def _refuse_repeated(pin: Pin, keys: Sequence[str]) -> None:
+def _refuse_repeated(version_ref: VersionRef, keys: Sequence[str]) -> None:
     if keys:
-        staging.refuse_repeated(scan.keys_of(pin, keys))
+        staging.refuse_repeated(scan.keys_of(version_ref, keys))

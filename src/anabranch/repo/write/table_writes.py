@@ -33,20 +33,20 @@ class TableWrites:
     pickled. The same or a later transaction takes the files in.
     """
 
-    def __init__(self, drafts: WriteSet, start: Callable[[str], TableKey], lock: threading.RLock) -> None:
-        self._drafts = drafts
+    def __init__(self, write_set: WriteSet, start: Callable[[str], TableKey], lock: threading.RLock) -> None:
+        self._write_set = write_set
         self._start = start
         self._lock = lock
 
     @atomic
     def prepare(self, key: str) -> StagedTable:
         """Make a table ready for data files."""
-        return self._drafts.get(self._start(key))
+        return self._write_set.get(self._start(key))
 
     @atomic
     def prepare_new(self, key: str, schema: pa.Schema, *, primary_key: Sequence[str] = ()) -> StagedTable:
         """Make a table that does not exist yet ready for data files."""
-        return self._drafts.new_table(self._start(key), schema, primary_key)
+        return self._write_set.new_table(self._start(key), schema, primary_key)
 
     @atomic
     def append_fragments(
@@ -55,7 +55,9 @@ class TableWrites:
         """Append rows that were written for a prepared table."""
         self._take_in(
             prepared,
-            append_fragments_step(prepared.pin, fragments, primary_key=prepared.primary_key, may_exist=not check_keys),
+            append_fragments_step(
+                prepared.version_ref, fragments, primary_key=prepared.primary_key, may_exist=not check_keys
+            ),
         )
 
     @atomic
@@ -68,7 +70,7 @@ class TableWrites:
         require_names(columns)
         self._take_in(
             prepared,
-            upsert_fragments_step(prepared.pin, fragments, columns=columns, primary_key=prepared.primary_key),
+            upsert_fragments_step(prepared.version_ref, fragments, columns=columns, primary_key=prepared.primary_key),
         )
 
     @atomic
@@ -79,29 +81,29 @@ class TableWrites:
         check_primary_key(prepared.key, schema, prepared.primary_key)
         self._take_in(
             prepared,
-            overwrite_fragments_step(prepared.pin, fragments, schema=schema, unique_by=prepared.primary_key),
+            overwrite_fragments_step(prepared.version_ref, fragments, schema=schema, unique_by=prepared.primary_key),
         )
 
     @atomic
     def replace_fragments(self, prepared: StagedTable, change: WrittenChange) -> None:
         """Remove rows of a prepared table by their addresses, and add rows that were written for it."""
-        self._take_in(prepared, replace_fragments_step(prepared.pin, change, primary_key=prepared.primary_key))
+        self._take_in(prepared, replace_fragments_step(prepared.version_ref, change, primary_key=prepared.primary_key))
 
     @atomic
     def change_tables(self, changes: Mapping[TableKey, Change]) -> None:
         """Change tables at the same time, each by its function."""
         for key in sorted(changes):
             self._start(str(key))
-        self._drafts.change_all(changes)
+        self._write_set.change_all(changes)
 
     @atomic
     def create_tables(self, tables: Mapping[TableKey, tuple[pa.Schema, Sequence[str]]]) -> None:
         """Create empty tables at the same time, each with a schema and a primary key."""
         for key in sorted(tables):
             self._start(str(key))
-        for draft in in_parallel(lambda key: self._drafts.new_table(key, *tables[key]), tables):
-            self._drafts.put(draft.key, draft)
+        for staged_table in in_parallel(lambda key: self._write_set.new_table(key, *tables[key]), tables):
+            self._write_set.put(staged_table.key, staged_table)
 
     def _take_in(self, prepared: StagedTable, step: Step) -> None:
         self._start(str(prepared.key))
-        self._drafts.take_in(prepared, step)
+        self._write_set.take_in(prepared, step)

@@ -8,14 +8,14 @@ import pyarrow as pa
 import pyarrow.dataset as pads
 
 from anabranch.errors import InvalidInputError, TableExistsError, TableNotFoundError, WriteConflictError
-from anabranch.format.staging import Pin
+from anabranch.format.staging import VersionRef
 from anabranch.format.staging.incoming import as_reader
 from anabranch.format.staging.python_rows import has_own_types
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log.entries import Changes, LogEntry, TableEntry
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.log.view import View, find_main
-from anabranch.repo.write.homes import draft_existing, draft_new, owns, refuse_shared_home
+from anabranch.repo.write.homes import owns, refuse_shared_home, stage_existing, stage_new
 from anabranch.repo.write.staged_table import StagedTable, Step, replayed
 from anabranch.storage import in_parallel
 from anabranch.suggestions import suggest
@@ -41,9 +41,9 @@ class WriteSet:
     On a live branch the head is combined with main as it was at the beginning.
     """
 
-    def __init__(self, records: RepoStore, branch: BranchName) -> None:
-        self._records = records
-        self._drafts: dict[TableKey, StagedTable | None] = {}
+    def __init__(self, repo_store: RepoStore, branch: BranchName) -> None:
+        self._repo_store = repo_store
+        self._write_set: dict[TableKey, StagedTable | None] = {}
         self._origins: dict[TableKey, TableEntry | None] = {}
         self._recorded: dict[TableKey, list[StageRows]] = {}
         self._recorded_bytes = 0
@@ -51,31 +51,33 @@ class WriteSet:
 
     def begin(self, branch: BranchName) -> None:
         """Read the newest head of the branch; only while nothing is staged."""
-        self.head = self._records.heads.get(branch)
-        self.main = find_main(self._records, self.head)
+        self.head = self._repo_store.heads.get(branch)
+        self.main = find_main(self._repo_store, self.head)
         self._tables = self._tables_on(self.head)
 
     @property
     def is_empty(self) -> bool:
-        return not self._drafts and not self._recorded
+        return not self._write_set and not self._recorded
 
     def changed_keys(self) -> set[TableKey]:
-        return {*list(self._drafts), *list(self._recorded)}
+        return {*list(self._write_set), *list(self._recorded)}
 
     def has(self, key: TableKey) -> bool:
         missing = object()
-        draft = self._drafts.get(key, missing)
-        return draft is not None if draft is not missing else key in self._tables
+        staged_table = self._write_set.get(key, missing)
+        return staged_table is not None if staged_table is not missing else key in self._tables
 
     def table_keys(self) -> set[TableKey]:
-        # Copies of the keys: another thread may change the drafts during the loop.
-        return {key for key in {*list(self._tables), *list(self._drafts)} if self.has(key)}
+        # Copies of the keys: another thread may change the set during the loop.
+        return {key for key in {*list(self._tables), *list(self._write_set)} if self.has(key)}
 
     def datasets(self) -> set[str]:
         """Return the folders that the tables of the transaction are in."""
-        drafts = {key: draft.dataset for key, draft in self._drafts.items() if draft is not None}
-        others = {key: entry.dataset for key, entry in self._tables.items() if key not in self._drafts}
-        return {*drafts.values(), *others.values()}
+        write_set = {
+            key: staged_table.dataset for key, staged_table in self._write_set.items() if staged_table is not None
+        }
+        others = {key: entry.dataset for key, entry in self._tables.items() if key not in self._write_set}
+        return {*write_set.values(), *others.values()}
 
     def is_recorded(self, key: TableKey) -> bool:
         """Whether rows of a table are recorded, and not staged yet."""
@@ -83,8 +85,8 @@ class WriteSet:
 
     def entry(self, key: TableKey) -> TableEntry:
         """Return a table as it is staged; recorded rows are not in it."""
-        draft = self._drafts.get(key)
-        return self._entry_before(key) if draft is None else draft.to_entry()
+        staged_table = self._write_set.get(key)
+        return self._entry_before(key) if staged_table is None else staged_table.to_entry()
 
     def get(self, key: TableKey) -> StagedTable:
         """Return a table as it is staged, or ready to be staged. What is recorded for it is staged first."""
@@ -93,20 +95,20 @@ class WriteSet:
         return self._get(key)
 
     def primary_key(self, key: TableKey) -> tuple[str, ...]:
-        draft = self._drafts.get(key)
-        return self._entry_before(key).primary_key if draft is None else draft.primary_key
+        staged_table = self._write_set.get(key)
+        return self._entry_before(key).primary_key if staged_table is None else staged_table.primary_key
 
-    def pin(self, key: TableKey) -> Pin:
+    def version_ref(self, key: TableKey) -> VersionRef:
         """Return the version of a table under what is recorded. Nothing is forked or written."""
-        draft = self._drafts.get(key)
-        if draft is not None:
-            return draft.pin
+        staged_table = self._write_set.get(key)
+        if staged_table is not None:
+            return staged_table.version_ref
         entry = self._entry_before(key)
-        return Pin(home=self._records.context.home_of(entry), version=entry.version)
+        return VersionRef(home=self._repo_store.config.home_of(entry), version=entry.version)
 
     def schema_for(self, key: TableKey, data: object) -> pa.Schema | None:
         """Return the columns of a table for data that has no types of its own, else None."""
-        return None if has_own_types(data) else self.pin(key).schema
+        return None if has_own_types(data) else self.version_ref(key).schema
 
     def read(self, key: TableKey, data: Any) -> pa.Table | pa.RecordBatchReader:
         """Return rows in memory as a table, so that they can be checked before they are written, others as a stream."""
@@ -135,26 +137,26 @@ class WriteSet:
         After an error they stay recorded, so that the transaction cannot be committed without them.
         """
         chosen = list(self._recorded if keys is None else keys)
-        for draft in in_parallel(self._staged, chosen):
-            self.put(draft.key, draft)
+        for staged_table in in_parallel(self._staged, chosen):
+            self.put(staged_table.key, staged_table)
         for key in chosen:
             del self._recorded[key]
         if not self._recorded:
             self._recorded_bytes = 0
 
     def _staged(self, key: TableKey) -> StagedTable:
-        draft = self._get(key)
+        staged_table = self._get(key)
         for stage in self._recorded[key]:
-            step = stage(draft)
-            if step.pin != draft.pin:
-                draft = draft.then(step)
-        return draft
+            step = stage(staged_table)
+            if step.version_ref != staged_table.version_ref:
+                staged_table = staged_table.then(step)
+        return staged_table
 
     def _get(self, key: TableKey) -> StagedTable:
-        draft = self._drafts.get(key)
-        if draft is None:
-            draft = draft_existing(self._records.context, self.head.home_branch, key, self._entry_before(key))
-        return draft
+        staged_table = self._write_set.get(key)
+        if staged_table is None:
+            staged_table = stage_existing(self._repo_store.config, self.head.home_branch, key, self._entry_before(key))
+        return staged_table
 
     def _entry_before(self, key: TableKey) -> TableEntry:
         if not self.has(key):
@@ -164,27 +166,27 @@ class WriteSet:
             )
         return self._tables[key]
 
-    def put(self, key: TableKey, draft: StagedTable | None) -> None:
+    def put(self, key: TableKey, staged_table: StagedTable | None) -> None:
         self._origins.setdefault(key, self._tables.get(key))
-        self._drafts[key] = draft
-        if draft is None:
+        self._write_set[key] = staged_table
+        if staged_table is None:
             self._recorded.pop(key, None)
 
     def new_table(self, key: TableKey, schema: pa.Schema, primary_key: Sequence[str]) -> StagedTable:
         """Return a new, empty table, which is not part of the set yet."""
         if self.has(key):
             raise TableExistsError(f"there is a table '{key}' already", hint="choose another name, or overwrite it")
-        context, home = self._records.context, self.head.home_branch
-        return draft_new(context, home, key, schema=schema, primary_key=primary_key, taken=self.datasets())
+        config, home = self._repo_store.config, self.head.home_branch
+        return stage_new(config, home, key, schema=schema, primary_key=primary_key, taken=self.datasets())
 
     def change_all(self, changes: Mapping[TableKey, Change]) -> None:
         """Change tables in parallel, each by its function. If one fails, nothing is changed."""
         self.stage_recorded()
         before = dict(zip(changes, in_parallel(self._get, changes), strict=True))
         after = in_parallel(lambda key: changes[key](before[key]), changes)
-        for key, draft in zip(changes, after, strict=True):
-            if draft != before[key]:
-                self.put(key, draft)
+        for key, staged_table in zip(changes, after, strict=True):
+            if staged_table != before[key]:
+                self.put(key, staged_table)
 
     def take_in(self, prepared: StagedTable, step: Step) -> None:
         """Add a table that was prepared before; if it has changed since, on top of the change where that is safe."""
@@ -194,9 +196,9 @@ class WriteSet:
                 f"this transaction has changed table '{key}' already",
                 hint="take the files in before, or in another one",
             )
-        if step.pin == prepared.pin and prepared.origin is not None:
+        if step.version_ref == prepared.version_ref and prepared.origin is not None:
             return
-        self._drafts[key] = prepared.then(step)
+        self._write_set[key] = prepared.then(step)
         self._origins[key] = prepared.origin
         if self._tables.get(key) != prepared.origin:
             self.rebase(self.head)
@@ -205,32 +207,32 @@ class WriteSet:
         """Return what differs from the head: the new entry of each table, None for a dropped one."""
         self.stage_recorded()
         changes: dict[TableKey, TableEntry | None] = {}
-        for key, draft in self._drafts.items():
+        for key, staged_table in self._write_set.items():
             origin = self._origins[key]
-            if draft is None:
+            if staged_table is None:
                 if origin is not None:
                     changes[key] = None
-            elif origin is None or not draft.is_still(origin):
-                changes[key] = draft.to_entry()
+            elif origin is None or not staged_table.is_still(origin):
+                changes[key] = staged_table.to_entry()
         return changes
 
     def rebase(self, head: LogEntry) -> Changes:
         """Move the staged tables onto a head that another writer published."""
         tables = self._tables_on(head)
         for key in self.changes():
-            draft, theirs = self._drafts[key], tables.get(key)
-            if draft is not None:
-                refuse_shared_home(key, draft.to_entry(), tables, besides=self._drafts)
+            staged_table, theirs = self._write_set[key], tables.get(key)
+            if staged_table is not None:
+                refuse_shared_home(key, staged_table.to_entry(), tables, besides=self._write_set)
             if theirs != self._origins[key]:
-                self._drafts[key] = self._on_top_of(theirs, key, head.home_branch)
+                self._write_set[key] = self._on_top_of(theirs, key, head.home_branch)
                 self._origins[key] = theirs
         self.head, self._tables = head, tables
         return self.changes()
 
     def _on_top_of(self, theirs: TableEntry | None, key: TableKey, branch: BranchName) -> StagedTable:
-        origin, draft = self._origins[key], self._drafts[key]
-        is_new_here = origin is None or draft is None or draft.origin is None
-        if theirs is None or draft is None or is_new_here or theirs.primary_key != draft.primary_key:
+        origin, staged_table = self._origins[key], self._write_set[key]
+        is_new_here = origin is None or staged_table is None or staged_table.origin is None
+        if theirs is None or staged_table is None or is_new_here or theirs.primary_key != staged_table.primary_key:
             raise WriteConflictError(
                 f"table '{key}' was created, dropped or replaced by another commit at the same time",
                 hint="run the transaction again on the new state",
@@ -240,18 +242,20 @@ class WriteSet:
                 f"table '{key}' was reset by another commit at the same time",
                 hint="run the transaction again on the new state",
             )
-        return replayed(draft, theirs, Pin(home=self._records.context.home_of(theirs), version=theirs.version))
+        return replayed(
+            staged_table, theirs, VersionRef(home=self._repo_store.config.home_of(theirs), version=theirs.version)
+        )
 
     def _tables_on(self, head: LogEntry) -> dict[TableKey, TableEntry]:
-        return View.of(head, self.main).tables(self._records.commits)
+        return View.of(head, self.main).tables(self._repo_store.commits)
 
 
-def warn_dropped(drafts: WriteSet) -> None:
+def warn_dropped(write_set: WriteSet) -> None:
     """Warn if a transaction was dropped with changes."""
-    if not drafts.is_empty:
-        tables = ", ".join(f"'{key}'" for key in sorted(map(str, drafts.changed_keys())))
+    if not write_set.is_empty:
+        tables = ", ".join(f"'{key}'" for key in sorted(map(str, write_set.changed_keys())))
         warnings.warn(
-            f"a transaction on branch '{drafts.head.branch}' was dropped with changes to {tables}, which are lost: "
+            f"a transaction on branch '{write_set.head.branch}' was dropped with changes to {tables}, which are lost: "
             "use it in a 'with' block, or call commit() or rollback()",
             ResourceWarning,
             stacklevel=2,

@@ -12,7 +12,7 @@ from anabranch.spark.gateway.metadata import load_metadata
 from anabranch.spark.gateway.names import TableName, branch_of, name_of, new_name_of
 from anabranch.spark.gateway.requests import Request
 from anabranch.spark.gateway.scans import size_of
-from anabranch.spark.gateway.values import pin_to_json
+from anabranch.spark.gateway.values import version_ref_to_json
 from anabranch.suggestions import suggest
 
 __all__ = ["alter_table", "create_table", "drop_table", "list_tables", "load_table", "rename_table"]
@@ -76,19 +76,19 @@ def rename_table(request: Request) -> dict[str, Any]:
 
 
 def _describe(name: TableName, snapshot: Snapshot, table: Table) -> dict[str, Any]:
-    pin = table.pin
-    size = size_of(pin)
+    version_ref = table.version_ref
+    size = size_of(version_ref)
     return {
         "key": table.key,
         "branch": name.branch,
         "ref": name.ref,
         "commit": snapshot.id,
-        "pin": pin_to_json(pin),
+        "version_ref": version_ref_to_json(version_ref),
         "rows": table.count_rows(),
         "bytes": size,
         "primary_key": list(table.primary_key),
-        "schema": json.dumps(described_schema(pin.schema).jsonValue()),
-        "properties": {**properties_of(pin.schema), **_report(name, snapshot, table, size)},
+        "schema": json.dumps(described_schema(version_ref.schema).jsonValue()),
+        "properties": {**properties_of(version_ref.schema), **_report(name, snapshot, table, size)},
     }
 
 

@@ -102,7 +102,7 @@ def plan_metadata(request: Request) -> dict[str, Any]:
     if kind == _NEAREST:
         # Here, on the driver: an error of a task would come with the text of a failed job around it.
         wanted = _parse_nearest(options)
-        check_nearest(source.snapshot[source.key].pin, wanted.column, wanted.vector, k=wanted.k)
+        check_nearest(source.snapshot[source.key].version_ref, wanted.column, wanted.vector, k=wanted.k)
     if kind != _CHANGES:
         return {"splits": [{}]}
     until = options.get("until", source.commit)
@@ -297,7 +297,7 @@ def _history_row(change: TableChange) -> dict[str, Any]:
 
 
 def _files(source: _Source) -> list[dict[str, Any]]:
-    pin = source.snapshot[source.key].pin
+    version_ref = source.snapshot[source.key].version_ref
     return [
         {
             "path": file.uri,
@@ -306,7 +306,7 @@ def _files(source: _Source) -> list[dict[str, Any]]:
             "deletions": file.deletions,
             "fragment": file.fragment,
         }
-        for file in list_data_files(pin.home, pin.open())
+        for file in list_data_files(version_ref.home, version_ref.open())
     ]
 
 

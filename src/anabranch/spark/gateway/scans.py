@@ -7,11 +7,11 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from anabranch.format.splits import Order, Selection, plan_splits, read_split
-from anabranch.format.staging import Pin
+from anabranch.format.staging import VersionRef
 from anabranch.spark.gateway.aggregates import aggregate_rows
 from anabranch.spark.gateway.predicates import push_predicate
 from anabranch.spark.gateway.requests import Request
-from anabranch.spark.gateway.values import pin_from_json, split_from_json, split_to_json
+from anabranch.spark.gateway.values import split_from_json, split_to_json, version_ref_from_json
 from anabranch.spark.types import as_shown, shown_columns, shown_schema, struct_from_json
 
 __all__ = ["plan_scan", "push_filters", "read_rows", "size_of"]
@@ -22,40 +22,42 @@ _LARGEST_SPLIT = 128 << 20
 
 def push_filters(request: Request) -> dict[str, Any]:
     """Answer which of Spark's filters Lance can apply, and whether Spark must apply them again."""
-    schema = _pin(request).schema
+    schema = _version_ref(request).schema
     pushed = [push_predicate(found, schema) for found in request["filters"]]
     return {"pushed": [None if one is None else {"sql": one.sql, "exact": one.is_exact} for one in pushed]}
 
 
 def plan_scan(request: Request) -> dict[str, Any]:
     """Answer the parts of a scan: enough of them to use all cores, and none too large for one task."""
-    pin = _pin(request)
-    size, cores = size_of(pin), max(1, request.get("cores", 1))
+    version_ref = _version_ref(request)
+    size, cores = size_of(version_ref), max(1, request.get("cores", 1))
     bytes_per_split = min(max(-(-size // cores), _SMALLEST_SPLIT), _LARGEST_SPLIT)
-    splits = plan_splits(pin, _selection(request), bytes_per_split=bytes_per_split)
+    splits = plan_splits(version_ref, _selection(request), bytes_per_split=bytes_per_split)
     return {"splits": [split_to_json(split) for split in splits]}
 
 
 def read_rows(request: Request) -> None:
     """Send the rows of one part, or the one row of its aggregates."""
-    pin, split = _pin(request), split_from_json(request["split"])
+    version_ref, split = _version_ref(request), split_from_json(request["split"])
     aggregates = request.get("aggregates")
     if aggregates is None:
         shown = struct_from_json(request["schema"])
-        rows = read_split(pin, split, _selection(request, tuple(shown.names)))
+        rows = read_split(version_ref, split, _selection(request, tuple(shown.names)))
         request.send_rows(_as_read(request.unless_cancelled(rows), shown), shown_columns(shown))
         return
     names = tuple(dict.fromkeys(one["column"] for one in aggregates if "column" in one))
-    columns = shown_schema(pa.schema([pin.schema.field(name) for name in names]))
+    columns = shown_schema(pa.schema([version_ref.schema.field(name) for name in names]))
     answer = shown_columns(struct_from_json(request["schema"]))
-    rows = request.unless_cancelled(read_split(pin, split, _selection(request, names)))
+    rows = request.unless_cancelled(read_split(version_ref, split, _selection(request, names)))
     found = aggregate_rows(_as_read(rows, columns), aggregates, answer)
     request.send_rows(iter(found.to_batches()), answer)
 
 
-def size_of(pin: Pin) -> int:
+def size_of(version_ref: VersionRef) -> int:
     """The bytes of all data files of a version."""
-    return sum(file.file_size_bytes or 0 for fragment in pin.open().get_fragments() for file in fragment.metadata.files)
+    return sum(
+        file.file_size_bytes or 0 for fragment in version_ref.open().get_fragments() for file in fragment.metadata.files
+    )
 
 
 def _selection(request: Request, columns: tuple[str, ...] | None = None) -> Selection:
@@ -78,5 +80,5 @@ def _as_read(rows: Iterator[pa.RecordBatch], shown: StructType) -> Iterator[pa.R
     return as_shown(rows, shown_columns(shown))
 
 
-def _pin(request: Request) -> Pin:
-    return pin_from_json(request["pin"], request.storage_options)
+def _version_ref(request: Request) -> VersionRef:
+    return version_ref_from_json(request["version_ref"], request.storage_options)

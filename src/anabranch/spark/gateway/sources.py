@@ -10,9 +10,9 @@ from anabranch.ids import MAIN
 from anabranch.repo.repository import Repository
 from anabranch.spark.gateway.requests import Request
 from anabranch.spark.gateway.scans import size_of
-from anabranch.spark.gateway.values import pin_to_json
+from anabranch.spark.gateway.values import version_ref_to_json
 from anabranch.spark.options import ReadOptions, asks_for_changes, with_lent_options
-from anabranch.spark.reader import find_pin
+from anabranch.spark.reader import find_version_ref
 from anabranch.spark.types import shown_schema
 
 __all__ = ["load_source"]
@@ -25,7 +25,7 @@ def load_source(request: Request) -> dict[str, Any]:
     reading = ReadOptions.parse(with_lent_options(request["options"], request["lent"]))
     place = reading.place
     repository = request.open(place.repository, place.storage_options)
-    pin = find_pin(reading, repository)
+    version_ref = find_version_ref(reading, repository)
     selection = reading.selection
     return {
         "reads_rows": True,
@@ -34,13 +34,13 @@ def load_source(request: Request) -> dict[str, Any]:
         "key": place.key,
         "branch": _find_branch(repository, request["options"]),
         "commit": "",
-        "pin": pin_to_json(pin),
-        "rows": pin.open().count_rows(),
-        "bytes": size_of(pin),
+        "version_ref": version_ref_to_json(version_ref),
+        "rows": version_ref.open().count_rows(),
+        "bytes": size_of(version_ref),
         # Not told to Spark, which would show its columns as not nullable, unlike the source in Python.
         "primary_key": [],
         "properties": {},
-        "schema": json.dumps(shown_schema(selected_schema(pin, selection)).jsonValue()),
+        "schema": json.dumps(shown_schema(selected_schema(version_ref, selection)).jsonValue()),
         # It was checked with the schema. A comment in it ends with its line.
         "filter": None if selection.filter is None else f"({selection.filter}\n)",
         "bases": list(selection.bases),
@@ -49,7 +49,7 @@ def load_source(request: Request) -> dict[str, Any]:
 
 def _find_branch(repository: Repository, options: Mapping[str, str]) -> str | None:
     """Return the branch to which rows can be added: None if the options choose some rows, or a state of the past."""
-    if not {"columns", "where", "bases", "pin"}.isdisjoint(options):
+    if not {"columns", "where", "bases", "version_ref"}.isdisjoint(options):
         return None
     try:
         return repository.branch_get(options.get("ref", MAIN)).name

@@ -9,26 +9,33 @@ import pyarrow as pa
 
 from anabranch.format.home import Home
 from anabranch.format.splits import Split
-from anabranch.format.staging import Pin
+from anabranch.format.staging import VersionRef
 
-__all__ = ["pin_from_json", "pin_to_json", "schema_from_text", "schema_to_text", "split_from_json", "split_to_json"]
+__all__ = [
+    "version_ref_from_json",
+    "version_ref_to_json",
+    "schema_from_text",
+    "schema_to_text",
+    "split_from_json",
+    "split_to_json",
+]
 
 
-def pin_to_json(pin: Pin) -> dict[str, Any]:
-    home = pin.home
+def version_ref_to_json(version_ref: VersionRef) -> dict[str, Any]:
+    home = version_ref.home
     return {
         "root": home.root,
         "branch": home.branch,
         # As text: staged versions are larger than the integers that every JSON reader keeps exact.
-        "version": str(pin.version),
+        "version": str(version_ref.version),
         "recorded_root": home.recorded_root,
     }
 
 
-def pin_from_json(found: Mapping[str, Any], storage_options: Mapping[str, str]) -> Pin:
+def version_ref_from_json(found: Mapping[str, Any], storage_options: Mapping[str, str]) -> VersionRef:
     home = Home.at(found["root"], storage_options).on(found["branch"])
     home = replace(home, recorded_root=found["recorded_root"])
-    return Pin(home=home, version=int(found["version"]))
+    return VersionRef(home=home, version=int(found["version"]))
 
 
 def split_to_json(split: Split) -> dict[str, Any]:

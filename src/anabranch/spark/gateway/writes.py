@@ -18,7 +18,7 @@ from pyroaring import BitMap64
 
 from anabranch.errors import BusyError, InvalidExpressionError, InvalidInputError, TableNotFoundError
 from anabranch.format import staging
-from anabranch.format.staging import Addresses, Pin, WrittenFragment
+from anabranch.format.staging import Addresses, VersionRef, WrittenFragment
 from anabranch.repo.repository import Repository
 from anabranch.repo.runs.engine_access import EngineAccess
 from anabranch.repo.runs.streams import StreamBatch
@@ -28,7 +28,7 @@ from anabranch.spark.gateway.definitions import TableDefinition, parse_definitio
 from anabranch.spark.gateway.names import branch_of, name_of
 from anabranch.spark.gateway.predicates import push_predicate
 from anabranch.spark.gateway.requests import Request
-from anabranch.spark.gateway.values import pin_from_json, pin_to_json, schema_from_text, schema_to_text
+from anabranch.spark.gateway.values import schema_from_text, schema_to_text, version_ref_from_json, version_ref_to_json
 from anabranch.spark.types import struct_from_json
 from anabranch.spark.writer import FragmentWriter, PreparedTable
 
@@ -54,7 +54,7 @@ class _Write:
     message: str
     metadata: Mapping[str, str]
     table: PreparedTable
-    read: Pin | None
+    read: VersionRef | None
     where: str | None
 
 
@@ -98,19 +98,20 @@ def has_begun() -> bool:
 def begin_write(request: Request) -> dict[str, Any]:
     """Make a table ready for rows; answer the id of the write, and what its tasks need.
 
-    `mode` is append, upsert, overwrite, change (rows by their address in `pin`), create, replace or create_or_replace;
-    the last three have a `definition`. With `filters`, rows that they match are removed in the same commit.
+    `mode` is append, upsert, overwrite, change (rows by their address in `version_ref`), create, replace or
+    create_or_replace; the last three have a `definition`. With `filters`, rows that they match are removed in the same
+    commit.
     """
     name = name_of(request)
     branch, mode, given = branch_of(name), request["mode"], struct_from_json(request["schema"])
     defined = parse_definition(request["definition"]) if request.get("definition") else None
     prepared_at = time.time()
     with request.repository.transaction(branch) as tx:  # without changes, so that it publishes nothing
-        draft = _prepare(tx, str(name.key), mode, defined)
-        is_overwrite = mode in {"overwrite", "replace", "create_or_replace"} and draft.origin is not None
+        staged_table = _prepare(tx, str(name.key), mode, defined)
+        is_overwrite = mode in {"overwrite", "replace", "create_or_replace"} and staged_table.origin is not None
         columns = None if defined is None else defined.schema
         table = PreparedTable.of(
-            draft,
+            staged_table,
             given,
             is_overwrite=is_overwrite,
             is_upsert=mode == "upsert",
@@ -123,8 +124,8 @@ def begin_write(request: Request) -> dict[str, Any]:
         message=request["message"],
         metadata=request.get("metadata", {}),
         table=table,
-        read=_read_pin(request),
-        where=_where(request, draft.pin),
+        read=_read_version_ref(request),
+        where=_where(request, staged_table.version_ref),
     )
     return {"write": _WRITES.add(write), "writer": _writer_to_json(table.writer, request["schema"])}
 
@@ -143,7 +144,7 @@ def write_moved(request: Request) -> dict[str, Any]:
     writer, keys = _writer_from_json(request["writer"], request.storage_options), request["primary_key"]
     moved = _MovedRows(writer=writer, keys=keys, gone=BitMap64())
     with EngineAccess(request.repository).keep_files(since=writer.prepared_at):
-        written = staging.write_moved_rows(writer.pin, moved.read(iter(request.read_rows())))
+        written = staging.write_moved_rows(writer.version_ref, moved.read(iter(request.read_rows())))
     return {
         "moved": [fragment.to_json() for fragment in written],
         "addresses": _encode(moved.gone),
@@ -168,7 +169,7 @@ def commit_write(request: Request) -> dict[str, Any]:
         if write.read is None and write.where is None:
             write.table.take_in(tx, fresh)
         else:
-            table_writes(tx).replace_fragments(write.table.draft, _change(write, tasks, fresh))
+            table_writes(tx).replace_fragments(write.table.staged_table, _change(write, tasks, fresh))
     _WRITES.remove(request["write"])
     return {"commit": None if tx.published is None else tx.published.graph_commit_id}
 
@@ -179,7 +180,7 @@ def commit_batch(request: Request) -> dict[str, Any]:
     fragments, table = _fresh(request["tasks"]), write.table
     if fragments or table.writer.is_overwrite:
         EngineAccess(write.repository).publish_batch(
-            StreamBatch(query=request["query"], epoch=request["epoch"], table=table.draft.key),
+            StreamBatch(query=request["query"], epoch=request["epoch"], table=table.staged_table.key),
             lambda tx: table.take_in(tx, fragments),
             branch=write.branch,
             message=write.message,
@@ -213,10 +214,10 @@ def _prepare(tx: Transaction, key: str, mode: str, defined: TableDefinition | No
         return table_writes(tx).prepare_new(key, defined.schema, primary_key=defined.primary_key)
     if key not in tx:
         raise TableNotFoundError(f"there is no table '{key}' on '{tx.branch}'", hint="create it first")
-    draft = table_writes(tx).prepare(key)
-    if mode == "upsert" and not draft.primary_key:
+    staged_table = table_writes(tx).prepare(key)
+    if mode == "upsert" and not staged_table.primary_key:
         raise InvalidInputError(f"table '{key}' has no primary key", hint="leave the option 'upsert' out")
-    return draft if defined is None else replace(draft, primary_key=defined.primary_key)
+    return staged_table if defined is None else replace(staged_table, primary_key=defined.primary_key)
 
 
 def _fresh(tasks: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -225,19 +226,19 @@ def _fresh(tasks: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _change(write: _Write, tasks: Sequence[Mapping[str, Any]], fresh: Sequence[str]) -> WrittenChange:
-    draft = write.table.draft
+    staged_table = write.table.staged_table
     addresses = _decode([text for task in tasks for text in task.get("addresses", ())])
     if write.where is not None:
-        addresses = staging.find_rows(draft.pin, write.where)
+        addresses = staging.find_rows(staged_table.version_ref, write.where)
     moved = [text for task in tasks for text in task.get("moved", ())]
     change = WrittenChange(
-        read=draft.pin if write.read is None else write.read,
+        read=staged_table.version_ref if write.read is None else write.read,
         addresses=addresses,
         moved=tuple(map(WrittenFragment.from_json, moved)),
         fresh=tuple(map(WrittenFragment.from_json, fresh)),
         may_repeat_keys=bool(fresh) or any(task.get("rekeyed") for task in tasks),
     )
-    staging.require_files(draft.pin, [*change.moved, *change.fresh])
+    staging.require_files(staged_table.version_ref, [*change.moved, *change.fresh])
     return change
 
 
@@ -263,15 +264,17 @@ class _MovedRows:
                 yield fitted, row_ids.to_numpy().astype(np.uint64)
 
 
-def _read_pin(request: Request) -> Pin | None:
-    return pin_from_json(request["pin"], request.storage_options) if request["mode"] == "change" else None
+def _read_version_ref(request: Request) -> VersionRef | None:
+    return (
+        version_ref_from_json(request["version_ref"], request.storage_options) if request["mode"] == "change" else None
+    )
 
 
-def _where(request: Request, pin: Pin) -> str | None:
+def _where(request: Request, version_ref: VersionRef) -> str | None:
     filters = request.get("filters")
     if filters is None:
         return None
-    where = _exact(filters, pin.schema)
+    where = _exact(filters, version_ref.schema)
     if where is None:
         raise InvalidExpressionError(
             "the condition of the overwrite cannot be decided by the table itself",
@@ -290,7 +293,7 @@ def _exact(filters: Sequence[Mapping[str, Any]], schema: pa.Schema) -> str | Non
 
 def _writer_to_json(writer: FragmentWriter, schema: str) -> dict[str, Any]:
     return {
-        "pin": pin_to_json(writer.pin),
+        "version_ref": version_ref_to_json(writer.version_ref),
         "schema": schema,
         "columns": schema_to_text(writer.columns),
         "is_overwrite": writer.is_overwrite,
@@ -300,7 +303,7 @@ def _writer_to_json(writer: FragmentWriter, schema: str) -> dict[str, Any]:
 
 def _writer_from_json(found: Mapping[str, Any], storage_options: Mapping[str, str]) -> FragmentWriter:
     return FragmentWriter(
-        pin=pin_from_json(found["pin"], storage_options),
+        version_ref=version_ref_from_json(found["version_ref"], storage_options),
         given=struct_from_json(found["schema"]),
         columns=schema_from_text(found["columns"]),
         is_overwrite=found["is_overwrite"],

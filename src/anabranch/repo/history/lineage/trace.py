@@ -36,18 +36,18 @@ class _Start:
     state: State | None
 
 
-def trace_lineage(records: RepoStore, record: CommitRecord, key: TableKey) -> Lineage:
+def trace_lineage(repo_store: RepoStore, record: CommitRecord, key: TableKey) -> Lineage:
     """Return the lineage of a table: the commits that changed it, and the inputs that pipelines recorded.
 
     A state is traced once, so that the cost is bounded by the number of commits of the tables concerned. Raise
     TableNotFoundError if the commit does not have the table.
     """
-    if records.commits.find_table(record, key) is None:
+    if repo_store.commits.find_table(record, key) is None:
         raise TableNotFoundError(
             f"there is no table '{key}' in the commit {record.commit.graph_commit_id}",
-            hint=suggest(str(key), map(str, records.commits.tables_of(record)), "list the tables of the commit"),
+            hint=suggest(str(key), map(str, repo_store.commits.tables_of(record)), "list the tables of the commit"),
         )
-    tracer = _Tracer(records)
+    tracer = _Tracer(repo_store)
     tracer.visit(key, record)
     tracer.trace_all()
     return Lineage(
@@ -61,8 +61,8 @@ def trace_lineage(records: RepoStore, record: CommitRecord, key: TableKey) -> Li
 class _Tracer:
     """Collects nodes and edges. It uses a queue instead of recursion, because chains of pipelines have any length."""
 
-    def __init__(self, records: RepoStore) -> None:
-        self._records = records
+    def __init__(self, repo_store: RepoStore) -> None:
+        self._repo_store = repo_store
         self._pending: deque[_Start] = deque()
         self._seen_states: set[State] = set()
         self._seen_changes: set[tuple[TableKey, str]] = set()
@@ -72,7 +72,7 @@ class _Tracer:
 
     def visit(self, key: TableKey, record: CommitRecord) -> str:
         """Return the node of a table that was read at a commit, and queue the table for tracing."""
-        entry = self._records.commits.find_table(record, key)
+        entry = self._repo_store.commits.find_table(record, key)
         if entry is not None:
             self._pending.append(_Start(key, record, (key, entry.state)))
         return self._table_node(key, record.commit, entry)
@@ -86,7 +86,7 @@ class _Tracer:
                 self._trace(start)
 
     def _trace(self, start: _Start) -> None:
-        for change in iter_table_changes(self._records, start.record, start.key):
+        for change in iter_table_changes(self._repo_store, start.record, start.key):
             if change.after is not None:
                 self._seen_states.add((start.key, change.after.state))
             visited = start.key, change.commit.graph_commit_id
@@ -124,7 +124,7 @@ class _Tracer:
         commit = change.commit
         match commit.kind:
             case CommitKind.MERGE | CommitKind.PULL:
-                taken_from = self._records.commits.get(commit.graph_commit_id).taken_from
+                taken_from = self._repo_store.commits.get(commit.graph_commit_id).taken_from
                 return self._find_first(key, commit.merged_parent_commit_id, taken_from)
             case CommitKind.CHERRY_PICK:
                 return self._find_first(key, commit.metadata.get("commit"))
@@ -139,7 +139,7 @@ class _Tracer:
     def _find_first(self, key: TableKey, *commit_ids: str | None) -> CommitRecord | None:
         """Return the first of these commits that exists and has the table, or None."""
         found = (record for record in map(self._find_commit, commit_ids) if record is not None)
-        return next((record for record in found if self._records.commits.find_table(record, key) is not None), None)
+        return next((record for record in found if self._repo_store.commits.find_table(record, key) is not None), None)
 
     def _is_all_from(self, source: CommitRecord, key: TableKey, change: TableChange) -> bool:
         """Return whether the whole state came from the source.
@@ -148,20 +148,20 @@ class _Tracer:
         """
         if self._is_at(source, key, change.after):
             return True
-        changes = iter_table_changes(self._records, source, key)
+        changes = iter_table_changes(self._repo_store, source, key)
         return any(is_same_state(change.before, entry) for one in changes for entry in (one.after, one.before))
 
     def _is_at(self, record: CommitRecord, key: TableKey, entry: TableEntry | None) -> bool:
-        return is_same_state(self._records.commits.find_table(record, key), entry)
+        return is_same_state(self._repo_store.commits.find_table(record, key), entry)
 
     def _find_old_name(self, key: TableKey, change: TableChange) -> tuple[TableKey, CommitRecord] | None:
         """Return the old name of a table that a commit renamed, and the parent commit. None if it was not renamed."""
         parent = self._find_commit(change.commit.parent_commit_id)
         if change.after is None or parent is None:
             return None
-        after = self._records.commits.get(change.commit.graph_commit_id)
+        after = self._repo_store.commits.get(change.commit.graph_commit_id)
         for other in (TableKey.parse(name) for name in change.commit.tables if name != str(key)):
-            old, new = (self._records.commits.find_table(record, other) for record in (parent, after))
+            old, new = (self._repo_store.commits.find_table(record, other) for record in (parent, after))
             is_renamed = new is None or new.dataset != change.after.dataset
             if old is not None and old.dataset == change.after.dataset and is_renamed:
                 return other, parent
@@ -169,7 +169,7 @@ class _Tracer:
 
     def _find_commit(self, commit_id: str | None) -> CommitRecord | None:
         try:
-            return None if commit_id is None else self._records.commits.get(CommitId.parse(commit_id).value)
+            return None if commit_id is None else self._repo_store.commits.get(CommitId.parse(commit_id).value)
         except (CommitNotFoundError, InvalidNameError):
             return None
 
@@ -177,13 +177,13 @@ class _Tracer:
 
     def _add_step(self, key: TableKey, commit: GraphCommit, record: PipelineRecord, output: OutputRecord) -> None:
         step = self._count(NodeKind.PIPELINE, key, commit, name=record.name, write=output.write)
-        made = self._records.commits.get(commit.graph_commit_id)
+        made = self._repo_store.commits.get(commit.graph_commit_id)
         read = self._find_commit(record.input)
         for name in output.inputs:
             other = TableKey.parse(name)
             is_own_output = name in record.outputs and other != key
             at = made if is_own_output or read is None else read
-            if self._records.commits.find_table(at, other) is None:
+            if self._repo_store.commits.find_table(at, other) is None:
                 # On a live branch, the tables of main are in the view of the commit that the pipeline made.
                 at = made
             self._join(self.visit(other, at), step, EdgeKind.READ)

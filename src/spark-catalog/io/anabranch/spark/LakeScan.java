@@ -113,7 +113,7 @@ final class LakeScan implements Scan, Batch, SupportsReportStatistics, SupportsR
   @Override
   public InputPartition[] planInputPartitions() {
     ObjectNode request = Gateway.request(table.settings, "plan_scan");
-    request.set("pin", table.pin);
+    request.set("version_ref", table.versionRef);
     request.set("bases", table.bases);
     pushed.putInto(request, runtimeWhere);
     request.put("cores", SparkContext.getOrCreate().defaultParallelism());
@@ -137,13 +137,13 @@ final class LakeScan implements Scan, Batch, SupportsReportStatistics, SupportsR
   public boolean equals(Object other) {
     return other instanceof LakeScan scan
         && pushed.equals(scan.pushed)
-        && table.pin.equals(scan.table.pin)
+        && table.versionRef.equals(scan.table.versionRef)
         && table.bases.equals(scan.table.bases)
         && table.settings.repository.equals(scan.table.settings.repository);
   }
 
   @Override
   public int hashCode() {
-    return Objects.hash(pushed, table.pin);
+    return Objects.hash(pushed, table.versionRef);
   }
 }

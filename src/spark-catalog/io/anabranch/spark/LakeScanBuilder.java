@@ -82,7 +82,7 @@ final class LakeScanBuilder
   /** For each predicate its SQL for Lance, or null. */
   static JsonNode askGateway(LakeTable table, Predicate[] predicates) {
     ObjectNode request = Gateway.request(table.settings, "push_filters");
-    request.set("pin", table.pin);
+    request.set("version_ref", table.versionRef);
     request.set("filters", ExpressionJson.of(predicates));
     return Gateway.call(table.settings, request).get("pushed");
   }

@@ -51,7 +51,7 @@ class LakeTable
   /** The branch to write to, or null for a state that never changes. */
   final String branch;
   /** The version that is read, as the gateway wrote it. */
-  final JsonNode pin;
+  final JsonNode versionRef;
   final long rows;
   final long bytes;
   final String[] primaryKey;
@@ -69,7 +69,7 @@ class LakeTable
     key = loaded.get("key").asText();
     branch = loaded.get("branch").isNull() ? null : loaded.get("branch").asText();
     commit = loaded.get("commit").asText();
-    pin = loaded.get("pin");
+    versionRef = loaded.get("version_ref");
     rows = loaded.get("rows").asLong();
     bytes = loaded.get("bytes").asLong();
     primaryKey = Json.strings(loaded.get("primary_key"));

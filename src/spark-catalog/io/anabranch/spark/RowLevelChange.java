@@ -81,7 +81,7 @@ final class RowLevelChange implements RowLevelOperation, SupportsDelta {
 
   private DeltaBatchWrite begin(LogicalWriteInfo info, String message) {
     ObjectNode request = table.request("begin_write").put("mode", "change");
-    request.set("pin", table.pin);
+    request.set("version_ref", table.versionRef);
     WriteOptions.put(request, table.writeOptions(info.options()), message);
     // A DELETE brings no rows, and so no columns.
     boolean hasRows = info.schema() != null && info.schema().length() > 0;

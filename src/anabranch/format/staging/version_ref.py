@@ -10,11 +10,11 @@ from anabranch.format.home import Home, is_staged
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.staging.fields import check_column_names
 
-__all__ = ["Pin", "create_empty", "stage"]
+__all__ = ["VersionRef", "create_empty", "stage"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pin:
+class VersionRef:
     """One version, ordinary or staged, of a home. It never changes; recipes return a new one."""
 
     home: Home
@@ -38,7 +38,7 @@ class Pin:
         return len(self.open().get_fragments())
 
 
-def create_empty(home: Home, schema: pa.Schema) -> Pin:
+def create_empty(home: Home, schema: pa.Schema) -> VersionRef:
     """Create a dataset without rows, ready for staging; all that a raw reader can see before the first settle."""
     if home.branch is not None:
         raise InvalidInputError(
@@ -60,11 +60,11 @@ def create_empty(home: Home, schema: pa.Schema) -> Pin:
         raise DatasetExistsError(
             f"there is a dataset at {home.uri!r} already", hint="open it, or choose another place"
         ) from None
-    return Pin(home=home, version=made.version)
+    return VersionRef(home=home, version=made.version)
 
 
-def stage(base: lance.LanceDataset, pin: Pin, change: lance.LanceOperation.BaseOperation) -> Pin:
+def stage(base: lance.LanceDataset, version_ref: VersionRef, change: lance.LanceOperation.BaseOperation) -> VersionRef:
     """Commit a change on top of a pinned version, outside the history."""
-    with lance_errors(pin.home.uri, pin.home.storage_options):
-        made = lance.LanceDataset.commit(base, change, read_version=pin.version, detached=True)
-    return Pin(home=pin.home, version=pin.home.remember(made).version)
+    with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
+        made = lance.LanceDataset.commit(base, change, read_version=version_ref.version, detached=True)
+    return VersionRef(home=version_ref.home, version=version_ref.home.remember(made).version)
