@@ -22,10 +22,8 @@ _FOR_ENGINES = {
     "Dataset.home",
     "Repository.change_feed",
     "Snapshot.entries",
-    "Table.pin",
+    "Table.version_ref",
     "TableDiff.appended",
-    "Transaction.prepare",
-    "Transaction.prepare_new",
 }
 
 

@@ -42,7 +42,7 @@ class PipelineDefinition:
 
     def sql(  # noqa: PLR0913 - all but the SQL by their names
         self,
-        key: str,
+        table: str,
         sql: str,
         *,
         write: str = WriteMode.REBUILD,
@@ -65,11 +65,11 @@ class PipelineDefinition:
             description=description,
             engine=engine or self.engine,
         )
-        self._add(sql_output(key, sql, options, parameters=self.parameters, place=place), Setting.of(checks, place))
+        self._add(sql_output(table, sql, options, parameters=self.parameters, place=place), Setting.of(checks, place))
 
-    def table(  # noqa: PLR0913 - all but the key by their names
+    def table(  # noqa: PLR0913 - all but the table by their names
         self,
-        key: str,
+        table: str,
         *,
         inputs: Sequence[str] = (),
         write: str = WriteMode.REBUILD,
@@ -94,7 +94,7 @@ class PipelineDefinition:
         )
 
         def declare(function: Function) -> Function:
-            output = function_output(key, function, inputs, options, parameters=self.parameters, place=place)
+            output = function_output(table, function, inputs, options, parameters=self.parameters, place=place)
             self._add(output, Setting.of(checks, place))
             return function
 

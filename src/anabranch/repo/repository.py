@@ -209,7 +209,7 @@ class Repository:
         """
         return self._snapshot(self._resolve(ref))
 
-    def table(self, key: str, ref: str | None = None) -> Table:
+    def table(self, table: str, ref: str | None = None) -> Table:
         """Return a table as a ref has it, by default the bound branch as it is now.
 
         `repo[key]` is the same without a ref. To read several tables at one commit, take them from one `snapshot`.
@@ -220,7 +220,7 @@ class Repository:
         >>> repo["shop.orders"].to_arrow(where="amount > 10").num_rows
         2
         """
-        return self.snapshot_of(self._ref(ref))[key]
+        return self.snapshot_of(self._ref(ref))[table]
 
     def __getitem__(self, key: str) -> Table:
         return self.table(key)
@@ -373,7 +373,7 @@ class Repository:
 
     def entity_at(
         self,
-        key: str,
+        table: str,
         id: Any,  # noqa: A002 - the name that users know
         version: int | None = None,
         *,
@@ -388,11 +388,11 @@ class Repository:
         >>> repo.entity_at("shop.orders", 9) is None
         True
         """
-        return entities.find_entity(self._repo_store, self._at(version, ref).record, TableKey.parse(key), id)
+        return entities.find_entity(self._repo_store, self._at(version, ref).record, TableKey.parse(table), id)
 
     def entity_history(
         self,
-        key: str,
+        table: str,
         id: Any,  # noqa: A002 - the name that users know
         *,
         ref: str | None = None,
@@ -400,7 +400,7 @@ class Repository:
     ) -> list[entities.EntityChange]:
         """Each change of one row up to a ref, newest first: the commit, and the row before and after it."""
         start = self._resolve(self._ref(ref)).record
-        return entities.list_entity_changes(self._repo_store, start, TableKey.parse(key), id, limit=limit)
+        return entities.list_entity_changes(self._repo_store, start, TableKey.parse(table), id, limit=limit)
 
     def diff(
         self,
@@ -432,26 +432,26 @@ class Repository:
             load_comparer=lambda: comparer,
         )
 
-    def changes(self, key: str, *, since: str | None = None, until: str | None = None) -> Iterator[CommitChanges]:
+    def changes(self, table: str, *, since: str | None = None, until: str | None = None) -> Iterator[CommitChanges]:
         """What each commit after `since` and up to `until` did to the rows of a table, oldest first.
 
         By default from the table's first commit to the bound branch as it is now. Only the commits that touched the
         table are read; `since` has to be in the history of `until`.
         """
-        return self.change_feed(key).iter_changes(since=since, until=self._ref(until))
+        return self.change_feed(table).iter_changes(since=since, until=self._ref(until))
 
-    def change_feed(self, key: str) -> TableFeed:
+    def change_feed(self, table: str) -> TableFeed:
         """The changes of a table for engines that plan which commits to read, and read them elsewhere."""
         return TableFeed(
             self._repo_store,
-            TableKey.parse(key),
+            TableKey.parse(table),
             resolve=self._resolve_recorded,
             load_comparer=lambda: self._comparer(Choice.LOCAL),
         )
 
-    def lineage(self, key: str, ref: str | None = None) -> Lineage:
+    def lineage(self, table: str, ref: str | None = None) -> Lineage:
         """What a table came from: tables, pipelines and loads, each as it was when it was read."""
-        return trace_lineage(self._repo_store, self._resolve(self._ref(ref)).record, TableKey.parse(key))
+        return trace_lineage(self._repo_store, self._resolve(self._ref(ref)).record, TableKey.parse(table))
 
     def reflog(self, branch: str | None = None, *, limit: int | None = 50) -> Listing[reflog.Movement]:
         """List the movements of a branch, newest first: commits, resets, deletes, with actor and time."""
@@ -649,9 +649,9 @@ class Repository:
         self._seen[BranchName(name)] = restored.version
         return restored
 
-    def branch_pull(self, name: str, key: str) -> bool:
+    def branch_pull(self, name: str, table: str) -> bool:
         """Let a table of a branch follow its source again; whether the branch had a copy of its own."""
-        target = TableKey.parse(key)
+        target = TableKey.parse(table)
         published = pull.pull_table(self._repo_store, BranchName.parse_public(name), target)
         if published is not None:
             self._on_published(published)
@@ -916,15 +916,15 @@ class Repository:
             message=message,
         )
 
-    def settle(self, key: str, *, branch: str | None = None, force: bool = False) -> None:
+    def settle(self, table: str, *, branch: str | None = None, force: bool = False) -> None:
         """Make a published table visible to plain Lance readers; `force` sets an external write aside."""
         target = self._named(branch)
-        parsed = TableKey.parse(key)
+        parsed = TableKey.parse(table)
         head = self._repo_store.heads.get(target).head
         if self._repo_store.commits.find_table(head, parsed) is None:
             known = map(str, self._repo_store.commits.tables_of(head))
-            hint = suggest(key, known, "list the tables to see which exist")
-            raise TableNotFoundError(f"there is no table '{key}' on branch '{target}'", hint=hint)
+            hint = suggest(table, known, "list the tables to see which exist")
+            raise TableNotFoundError(f"there is no table '{table}' on branch '{target}'", hint=hint)
         settle_table(self._repo_store, target, parsed, force=force)
         self._forget_external_writes(parsed)
 
@@ -934,7 +934,7 @@ class Repository:
         return list(external.list_external_writes(self._repo_store, target))
 
     def adopt(
-        self, key: str, uri: str | None = None, *, branch: str | None = None, primary_key: Sequence[str] = ()
+        self, table: str, uri: str | None = None, *, branch: str | None = None, primary_key: Sequence[str] = ()
     ) -> None:
         """Adopt an external write to a table, or the Lance table at a URI as a new one, without copying its data.
 
@@ -942,7 +942,7 @@ class Repository:
         names it and nothing changes; `settle` with `force` then sets the external write aside.
         """
         target = self._named(branch)
-        parsed = TableKey.parse(key)
+        parsed = TableKey.parse(table)
         if uri is None:
             combiner = Combiner(
                 config=self._config,
@@ -985,7 +985,7 @@ class Repository:
 
     def index(
         self,
-        key: str,
+        table: str,
         column: str,
         *,
         type: str = IndexKind.BTREE,  # noqa: A002 - Lance's name
@@ -995,9 +995,9 @@ class Repository:
     ) -> GraphCommit | None:
         """Build an index on a column of a table, scalar or vector, as one commit; later rows are found all the same."""
         kind = IndexKind.parse(type)
-        tx = self.transaction(branch, message=f"Index {column} of {key}", kind=CommitKind.INDEX)
+        tx = self.transaction(branch, message=f"Index {column} of {table}", kind=CommitKind.INDEX)
         with tx:
-            tx.index(key, column, type=kind, name=name, vector=vector)
+            tx.index(table, column, type=kind, name=name, vector=vector)
         return tx.published
 
     def schema_show(self, ref: str | None = None) -> SchemaState:
@@ -1208,7 +1208,7 @@ class Repository:
 
     def load(  # noqa: PLR0913 - one call for one load, whose every choice has a default
         self,
-        key: str,
+        table: str,
         source: Any,
         *,
         format: str | None = None,  # noqa: A002 - the name that users know
@@ -1263,11 +1263,11 @@ class Repository:
         def begin(text: str) -> Transaction:
             return self.transaction(branch, message=text, metadata=metadata, kind=CommitKind.LOAD)
 
-        return load(begin, key, source, options, find_loader=self._engines.find_loader)
+        return load(begin, table, source, options, find_loader=self._engines.find_loader)
 
     def export(  # noqa: PLR0913 - one call for one export, whose every choice has a default
         self,
-        key: str,
+        table: str,
         target: str | os.PathLike[str],
         *,
         format: str | None = None,  # noqa: A002 - the name that users know
@@ -1304,7 +1304,7 @@ class Repository:
             storage_options=storage_options or self.storage_options,
             progress=progress or ignore_progress,
         )
-        return export(snapshot, key, target, options)
+        return export(snapshot, table, target, options)
 
     # Maintain.
 

@@ -121,22 +121,22 @@ class Transaction:
     # Tables
 
     @atomic
-    def create_table(self, key: str, schema: pa.Schema, *, primary_key: Sequence[str] = ()) -> None:
+    def create_table(self, table: str, schema: pa.Schema, *, primary_key: Sequence[str] = ()) -> None:
         """Make an empty table."""
-        parsed = self._start(key)
+        parsed = self._start(table)
         self._write_set.put(parsed, self._write_set.new_table(parsed, schema, primary_key))
 
     @atomic
-    def drop_table(self, key: str) -> None:
+    def drop_table(self, table: str) -> None:
         """Take a table away from the branch; older commits keep it."""
-        parsed = self._start(key)
+        parsed = self._start(table)
         self._write_set.entry(parsed)
         self._write_set.put(parsed, None)
 
     @atomic
-    def rename_table(self, key: str, new: str) -> None:
+    def rename_table(self, table: str, new: str) -> None:
         """Give a table another name; its files stay where they are."""
-        parsed, target = self._start(key), self._start(new)
+        parsed, target = self._start(table), self._start(new)
         if self._write_set.has(target):
             raise TableExistsError(f"there is a table '{new}' already", hint="choose another name")
         staged_table = self._write_set.get(parsed)
@@ -148,12 +148,12 @@ class Transaction:
     # Rows
 
     @atomic
-    def append(self, key: str, data: Any, *, check_keys: bool = True) -> None:
+    def append(self, table: str, data: Any, *, check_keys: bool = True) -> None:
         """Add rows. With a primary key they must be new; `check_keys=False` trusts the caller that they are.
 
         Everything is checked now. A few rows are written when the transaction commits, all tables at once.
         """
-        parsed = self._start(key)
+        parsed = self._start(table)
         rows = self._write_set.read(parsed, data)
         if not self._write_set.can_record(rows):
             self._stage(
@@ -178,15 +178,15 @@ class Transaction:
         )
 
     @atomic
-    def upsert(self, key: str, data: Any, *, keys: Sequence[str] | None = None) -> None:
+    def upsert(self, table: str, data: Any, *, keys: Sequence[str] | None = None) -> None:
         """Replace the rows of the same key and add the others; by the primary key unless other columns are named."""
-        parsed = self._start(key)
+        parsed = self._start(table)
         primary_key = self._write_set.primary_key(parsed)
         if keys is not None:
             require_names(keys)
         by = tuple(keys) if keys is not None else primary_key
         if not by:
-            raise InvalidInputError(f"table '{key}' has no primary key", hint="name the columns that are the key")
+            raise InvalidInputError(f"table '{table}' has no primary key", hint="name the columns that are the key")
         rows = as_reader(data, self._write_set.schema_for(parsed, data)).read_all()
         # By other columns, the primary key can be checked only when the rows are staged.
         if set(by) == set(primary_key) and self._write_set.can_record(rows):
@@ -203,42 +203,43 @@ class Transaction:
             )
 
     @atomic
-    def update(self, key: str, assignments: Mapping[str, str], where: str | None = None) -> int:
+    def update(self, table: str, assignments: Mapping[str, str], where: str | None = None) -> int:
         """Set columns to SQL expressions in the rows that match a predicate. Return the number of changed rows.
 
         Without a predicate the update is refused; `where="true"` updates all rows.
         """
-        staged_table = self._write_set.get(self._start(key))
+        staged_table = self._write_set.get(self._start(table))
         where = shape.require_where(where, "update")
         shape.require_expressions(assignments)
         for name in assignments:
             if name in staged_table.primary_key:
                 raise InvalidInputError(
-                    f"column {name!r} is part of the primary key of '{key}'", hint="delete the rows and append new ones"
+                    f"column {name!r} is part of the primary key of '{table}'",
+                    hint="delete the rows and append new ones",
                 )
         changed = staging.update(staged_table.version_ref, assignments, where=where)
         self._apply(staged_table, one_time_step("update", changed.version_ref))
         return changed.updated
 
     @atomic
-    def delete(self, key: str, where: str | None = None) -> int:
+    def delete(self, table: str, where: str | None = None) -> int:
         """Delete the rows that match a predicate. Return their number.
 
         Without a predicate the call is refused; `where="true"` deletes all rows.
         """
-        staged_table = self._write_set.get(self._start(key))
+        staged_table = self._write_set.get(self._start(table))
         where = shape.require_where(where, "delete")
         changed = staging.delete(staged_table.version_ref, where)
         self._apply(staged_table, one_time_step("delete", changed.version_ref))
         return changed.deleted
 
     @atomic
-    def overwrite(self, key: str, data: Any) -> None:
+    def overwrite(self, table: str, data: Any) -> None:
         """Replace all rows, and the columns too if the data brings others.
 
         A list of dicts or a dict of lists brings no types of its own: the columns stay as they are.
         """
-        parsed = self._start(key)
+        parsed = self._start(table)
         rows, schema = self._write_set.read(parsed, data), self._write_set.schema_for(parsed, data)
         if schema is not None:
             rows = fit_rows(rows, schema).to_table()
@@ -252,29 +253,29 @@ class Transaction:
     # Columns, keys, indices
 
     @atomic
-    def add_columns(self, key: str, columns: Mapping[str, str] | pa.Schema) -> None:
+    def add_columns(self, table: str, columns: Mapping[str, str] | pa.Schema) -> None:
         """Add columns computed by SQL expressions, or, given a schema, empty ones."""
-        self._change(key, lambda staged_table: shape.add_columns(staged_table, columns))
+        self._change(table, lambda staged_table: shape.add_columns(staged_table, columns))
 
     @atomic
-    def alter_columns(self, key: str, changes: Sequence[ColumnChange]) -> None:
+    def alter_columns(self, table: str, changes: Sequence[ColumnChange]) -> None:
         """Rename columns, change their type, or whether they may be null."""
-        self._change(key, lambda staged_table: shape.alter_columns(staged_table, changes))
+        self._change(table, lambda staged_table: shape.alter_columns(staged_table, changes))
 
     @atomic
-    def drop_columns(self, key: str, columns: Sequence[str]) -> None:
+    def drop_columns(self, table: str, columns: Sequence[str]) -> None:
         """Take columns away; older commits keep them."""
-        self._change(key, lambda staged_table: shape.drop_columns(staged_table, columns))
+        self._change(table, lambda staged_table: shape.drop_columns(staged_table, columns))
 
     @atomic
-    def set_primary_key(self, key: str, columns: Sequence[str]) -> None:
+    def set_primary_key(self, table: str, columns: Sequence[str]) -> None:
         """Make these columns the key, none of them for no key; refused where rows have nulls or repeat one."""
-        self._change(key, lambda staged_table: shape.set_primary_key(staged_table, columns))
+        self._change(table, lambda staged_table: shape.set_primary_key(staged_table, columns))
 
     @atomic
     def index(
         self,
-        key: str,
+        table: str,
         column: str,
         *,
         type: str = IndexKind.BTREE,  # noqa: A002 - Lance's name
@@ -283,30 +284,30 @@ class Transaction:
     ) -> None:
         """Build an index over all rows, instead of one of the same name; it is called `{column}_idx` by default."""
         self._change(
-            key, lambda staged_table: shape.index_column(staged_table, column, kind=type, name=name, vector=vector)
+            table, lambda staged_table: shape.index_column(staged_table, column, kind=type, name=name, vector=vector)
         )
 
     @atomic
-    def drop_index(self, key: str, name: str) -> None:
+    def drop_index(self, table: str, name: str) -> None:
         """Drop an index."""
-        self._change(key, lambda staged_table: shape.drop_index(staged_table, name))
+        self._change(table, lambda staged_table: shape.drop_index(staged_table, name))
 
     @atomic
     def compact(
-        self, key: str, *, target_rows_per_fragment: int = staging.TARGET_ROWS, rewriter: Rewriter | None = None
+        self, table: str, *, target_rows_per_fragment: int = staging.TARGET_ROWS, rewriter: Rewriter | None = None
     ) -> None:
         """Rewrite small and half-deleted fragments as larger ones, and build the indices again; the rows stay."""
         self._change(
-            key,
+            table,
             lambda staged_table: shape.compact(
                 staged_table, target_rows_per_fragment=target_rows_per_fragment, rewriter=rewriter
             ),
         )
 
     @atomic
-    def annotate(self, key: str, notes: Notes, *, columns: Mapping[str, Notes] | None = None) -> None:
+    def annotate(self, table: str, notes: Notes, *, columns: Mapping[str, Notes] | None = None) -> None:
         """Note texts by name beside a table and its columns, in the metadata of the Arrow schema; None removes one."""
-        self._change(key, lambda staged_table: shape.annotate(staged_table, notes, columns=columns or {}))
+        self._change(table, lambda staged_table: shape.annotate(staged_table, notes, columns=columns or {}))
 
     # Publishing
 

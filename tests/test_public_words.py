@@ -1,0 +1,84 @@
+"""One word for one thing, in every signature of the public API."""
+
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from scripts.reference import public
+
+import anabranch as ab
+
+# Words that an argument of the public API must not have, and the word that it has instead.
+SYNONYMS = {
+    "key": "table",
+    "table_key": "table",
+    "table_name": "table",
+    "table_keys": "tables",
+    "column_names": "columns",
+    "filter": "where",
+    "predicate": "where",
+    "condition": "where",
+    "at": "ref",
+    "state": "ref",
+    "revision": "ref",
+    "branch_name": "branch",
+    "repository": "repo",
+}
+
+
+def public_callables() -> Iterator[tuple[str, Any]]:
+    """All functions and methods of the public API, and of the values that they return."""
+    functions = public.public_functions()
+    yield from functions.items()
+    for each in public.reachable([*public.public_classes(), *functions.values()]):
+        for name, member in public.public_members(each):
+            if inspect.isfunction(member):
+                yield f"{public.exported_name(each)}.{name}", member
+
+
+CALLABLES = dict(public_callables())
+
+
+def parameters_of(function: Any) -> dict[str, inspect.Parameter]:
+    found = dict(inspect.signature(function).parameters)
+    found.pop("self", None)
+    found.pop("cls", None)
+    return found
+
+
+def test_the_walk_finds_the_public_api() -> None:
+    assert len(CALLABLES) > 150
+    assert {"ab.open", "Repository.load", "Transaction.append", "Table.nearest", "SchemaPlan.of_table"} <= {*CALLABLES}
+
+
+def test_parameters_have_the_word_of_their_thing() -> None:
+    words = [(name, word) for name, function in CALLABLES.items() for word in parameters_of(function)]
+    assert [f"{name}: {word} -> {SYNONYMS[word]}" for name, word in words if word in SYNONYMS] == []
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> ab.Repository:
+    repo = ab.init(tmp_path / "shop", actor="ada")
+    orders = pa.table({"id": [1, 2, 3], "amount": [12.5, 8.0, 30.0]})
+    with repo.transaction(message="Load the shop") as tx:
+        tx.create_table("shop.orders", orders.schema, primary_key=["id"])
+        tx.append("shop.orders", orders)
+    return repo
+
+
+def test_tables_are_named_by_keyword(shop: ab.Repository) -> None:
+    """Also where the table is the first argument and most callers pass it by position."""
+    table = "shop.orders"
+    assert shop.table(table=table).key == table
+    assert shop.entity_at(table=table, id=1) == shop.entity_history(table=table, id=1)[0].after
+    assert [step.diff.key for step in shop.changes(table=table)] == [table]
+    assert shop.lineage(table=table).table == table
+    with shop.transaction() as tx:
+        tx.create_table(table="shop.new", schema=shop[table].schema)
+        tx.append(table="shop.new", data=shop[table])
+        tx.rename_table(table="shop.new", new="shop.newer")
+        tx.drop_table(table="shop.newer")
+        assert tx.delete(table=table, where="id = 3") == 1
