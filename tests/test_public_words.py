@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Iterator
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,13 @@ def test_the_walk_finds_the_public_api() -> None:
 def test_parameters_have_the_word_of_their_thing() -> None:
     words = [(name, word) for name, function in CALLABLES.items() for word in parameters_of(function)]
     assert [f"{name}: {word} -> {SYNONYMS[word]}" for name, word in words if word in SYNONYMS] == []
+
+
+def test_enums_are_in_lower_case() -> None:
+    exported = [getattr(module, name) for module in (ab, ab.types) for name in module.__all__]
+    enums = [each for each in exported if inspect.isclass(each) and issubclass(each, Enum)]
+    assert len(enums) > 15
+    assert [member for each in enums for member in each if member.value != member.value.lower()] == []
 
 
 @pytest.fixture

@@ -68,7 +68,7 @@ def test_a_plan_is_a_difference(cli: Run, lake: ab.Repository, file: Path) -> No
         "+ in_c_sales.items: table\n"
         "    + column sku: string\n"
         "    + primary key: sku\n"
-        "    + index on sku (BTREE)\n"
+        "    + index on sku (btree)\n"
         "~ in_c_sales.orders\n"
         "    + column state: string default 'new'\n"
         "    - column price: float64  (may lose data)\n"

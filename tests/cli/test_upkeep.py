@@ -24,7 +24,7 @@ def test_index_shows_the_indices(cli: Run, lake: ab.Repository) -> None:
     answer = cli("index", ORDERS, "id", "--branch", "dev", "--name", "by_id", "--json").document
     assert answer["commit_id"] == lake.snapshot_of("dev").id
     (found,) = answer["indices"]
-    assert (found["name"], found["columns"], found["type"]) == ("by_id", ["id"], "BTREE")
+    assert (found["name"], found["columns"], found["type"]) == ("by_id", ["id"], "btree")
     shown = cli("index", ORDERS, "price", "--type", "btree").out
     assert shown.startswith(f"indexed price of {ORDERS} by commit {short(lake, 'main')}\n")
     assert "price_idx" in shown

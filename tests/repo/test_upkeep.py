@@ -125,7 +125,7 @@ def test_an_index_is_seen_on_its_branch_alone(lake: ab.Repository) -> None:
     assert commit is not None
     assert (commit.kind, commit.branch, commit.message) == ("index", "dev", f"Index v of {ORDERS}")
     (found,) = lake.snapshot_of("dev")[ORDERS].indices
-    assert (found.name, found.columns, found.kind, found.covered_rows) == ("by_v", ("v",), "BTREE", 3)
+    assert (found.name, found.columns, found.kind, found.covered_rows) == ("by_v", ("v",), "btree", 3)
     assert lake.snapshot()[ORDERS].indices == ()
     append(lake, 4, branch="dev")
     assert lake.snapshot_of("dev")[ORDERS].to_arrow(where="v = 'd'").num_rows == 1

@@ -403,7 +403,7 @@ CALLS: tuple[Call | Read, ...] = (
         table=_LOADED,
         answer={"table": "s.items", "fragments_after": 1},
     ),
-    Call(sql="CALL {system.index}('s.items', 'v'{branch})", table=_LOADED, answer={"index": "v_idx"}),
+    Call(sql="CALL {system.index}('s.items', 'v', 'BITMAP'{branch})", table=_LOADED, answer={"index": "v_idx"}),
     Read(
         sql="CALL {system.export}('s.items', '{file}.parquet', ref => '{ref}', where => 'id > 3')",
         words=("format='parquet'", "files=1", "rows=3"),

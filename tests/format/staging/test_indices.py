@@ -132,7 +132,7 @@ def test_nearest_neighbours_are_found_before_and_after_a_compaction(
     assert nearest(packed, 150) in {149, 151}
     (found,) = list_indices(packed)
     assert found == IndexInfo(
-        name="vec_idx", columns=("vec",), kind=kind.value, covered_rows=320, metric=options.metric.upper()
+        name="vec_idx", columns=("vec",), kind=kind.value, covered_rows=320, metric=options.metric
     )
     assert covered(packed)["vec_idx"] == fragment_ids(packed)
 
@@ -141,7 +141,7 @@ def test_index_of_the_same_name_is_replaced(place: Place) -> None:
     version_ref = index(new_table(place, range(9)), "id", IndexKind.BTREE, name="x")
     version_ref = append(version_ref, rows([20]))
     (found,) = list_indices(index(version_ref, "id", IndexKind.BITMAP, name="x"))
-    assert found == IndexInfo(name="x", columns=("id",), kind="BITMAP", covered_rows=10)
+    assert found == IndexInfo(name="x", columns=("id",), kind="bitmap", covered_rows=10)
     with pytest.raises(InvalidInputError, match="'x' belongs to an index on id"):
         index(version_ref, "s", IndexKind.BITMAP, name="x")
 
@@ -157,9 +157,9 @@ def test_index_is_dropped(place: Place) -> None:
     ("column", "kind", "error", "message"),
     [
         ("nope", IndexKind.BTREE, SchemaMismatchError, "'nope'"),
-        ("st", IndexKind.BTREE, SchemaMismatchError, "'st' cannot have an index of kind BTREE"),
-        ("v", IndexKind.INVERTED, SchemaMismatchError, "'v' cannot have an index of kind INVERTED"),
-        ("v", IndexKind.IVF_PQ, SchemaMismatchError, "'v' cannot have an index of kind IVF_PQ"),
+        ("st", IndexKind.BTREE, SchemaMismatchError, "'st' cannot have an index of kind btree"),
+        ("v", IndexKind.INVERTED, SchemaMismatchError, "'v' cannot have an index of kind inverted"),
+        ("v", IndexKind.IVF_PQ, SchemaMismatchError, "'v' cannot have an index of kind ivf_pq"),
     ],
 )
 def test_indices_that_cannot_be_are_refused(

@@ -33,7 +33,7 @@ tables:
       indices:
         - id
         - {column: item, type: bitmap, name: things}
-        - {column: near, type: IVF_PQ, metric: Cosine, num_partitions: 2, num_sub_vectors: 4}
+        - {column: near, type: ivf_pq, metric: Cosine, num_partitions: 2, num_sub_vectors: 4}
   in_c_empty:
 """
 
@@ -63,7 +63,7 @@ def test_everything_that_a_schema_says_is_read() -> None:
     price = orders.columns[2]
     assert (price.was, price.description) == ("cost", "Without tax: net")
     assert [index.chosen_name for index in orders.indices] == ["id_idx", "things", "near_idx"]
-    assert [index.kind.value for index in orders.indices] == ["BTREE", "BITMAP", "IVF_PQ"]
+    assert [index.kind.value for index in orders.indices] == ["btree", "bitmap", "ivf_pq"]
     assert (orders.indices[2].metric, orders.indices[2].num_partitions) == ("cosine", 2)
 
 
@@ -203,34 +203,34 @@ def test_what_is_wrong_is_told_with_its_place(line: str, problem: str, hint: str
             table(columns={"id": "float64"}, primary_key=["id"]),
             "tables.b.t.primary_key: column 'id' of 'b.t' is double",
         ),
-        (table(indices={"id": "BTREE"}), "tables.b.t.indices: expected a list, got a mapping"),
+        (table(indices={"id": "btree"}), "tables.b.t.indices: expected a list, got a mapping"),
         (table(indices=["nope"]), "tables.b.t.indices[0]: there is no column 'nope'"),
         (table(indices=[{"column": "id", "type": "tree"}]), "tables.b.t.indices[0].type: unknown index type 'tree'"),
-        (table(indices=[{"type": "BTREE"}]), "tables.b.t.indices[0]: the index has no column"),
+        (table(indices=[{"type": "btree"}]), "tables.b.t.indices[0]: the index has no column"),
         (table(indices=["id", "id"]), "tables.b.t.indices: two indices have the name 'id_idx'"),
-        (table(indices=[{"column": "id", "type": "IVF_FLAT"}]), "tables.b.t.indices[0]: an index of type"),
+        (table(indices=[{"column": "id", "type": "ivf_flat"}]), "tables.b.t.indices[0]: an index of type"),
         (
             table(indices=[{"column": "id", "type": "inverted"}]),
-            "tables.b.t.indices[0]: an index of type INVERTED needs text, or lists of text, but column 'id' is int64",
+            "tables.b.t.indices[0]: an index of type inverted needs text, or lists of text, but column 'id' is int64",
         ),
-        (table(indices=[{"column": "id", "metric": "l2"}]), "tables.b.t.indices[0].metric: an index of type BTREE has"),
+        (table(indices=[{"column": "id", "metric": "l2"}]), "tables.b.t.indices[0].metric: an index of type btree has"),
         (
             table(indices=[{"column": "id", "num_partitions": 2}]),
-            "tables.b.t.indices[0]: an index of type BTREE has no",
+            "tables.b.t.indices[0]: an index of type btree has no",
         ),
         (
-            table(columns={"v": "vector(4)"}, indices=[{"column": "v", "type": "IVF_PQ"}]),
-            "tables.b.t.indices[0]: an index of type IVF_PQ needs num_partitions and num_sub_vectors",
+            table(columns={"v": "vector(4)"}, indices=[{"column": "v", "type": "ivf_pq"}]),
+            "tables.b.t.indices[0]: an index of type ivf_pq needs num_partitions and num_sub_vectors",
         ),
         (
-            table(columns={"v": "vector(4)"}, indices=[{"column": "v", "type": "IVF_FLAT", "num_partitions": "x"}]),
+            table(columns={"v": "vector(4)"}, indices=[{"column": "v", "type": "ivf_flat", "num_partitions": "x"}]),
             "tables.b.t.indices[0].num_partitions: expected an integer from 1 to 999999999, got 'x'",
         ),
         *(
             (
                 table(
                     columns={"v": "vector(4)"},
-                    indices=[{"column": "v", "type": "IVF_PQ", "num_partitions": n, "num_sub_vectors": m}],
+                    indices=[{"column": "v", "type": "ivf_pq", "num_partitions": n, "num_sub_vectors": m}],
                 ),
                 f"tables.b.t.indices[0]{problem}",
             )

@@ -154,29 +154,29 @@ def test_indices_come_and_go() -> None:
         tables = [{"t": {"columns": columns, "indices": indices}} for indices in (before, after)]
         return lines(*tables, **options)
 
-    vector = {"column": "near", "type": "IVF_FLAT"}
-    assert plan([], ["id"]) == ["+ b.t: index on id (BTREE)"]
-    assert plan(["id"], []) == ["- b.t: index on id (BTREE)"]
-    assert plan(["id"], [{"column": "id", "type": "BITMAP"}]) == [
-        "- b.t: index on id (BTREE)",
-        "+ b.t: index on id (BITMAP)",
+    vector = {"column": "near", "type": "ivf_flat"}
+    assert plan([], ["id"]) == ["+ b.t: index on id (btree)"]
+    assert plan(["id"], []) == ["- b.t: index on id (btree)"]
+    assert plan(["id"], [{"column": "id", "type": "bitmap"}]) == [
+        "- b.t: index on id (btree)",
+        "+ b.t: index on id (bitmap)",
     ]
     assert plan(["id"], [{"column": "id", "name": "by_id"}]) == [
-        "- b.t: index on id (BTREE)",
-        "+ b.t: index on id (BTREE, named by_id)",
+        "- b.t: index on id (btree)",
+        "+ b.t: index on id (btree, named by_id)",
     ]
     assert (
         plan([{**vector, "metric": "cosine", "num_partitions": 2}], [vector]) == []
     )  # what is not said may be anything
     assert len(plan([{**vector, "num_partitions": 2}], [{**vector, "num_partitions": 3}])) == 2
-    assert plan(["id"], ["id"], unbuilt=("id_idx",)) == ["~ b.t: index on id (BTREE): built"]
+    assert plan(["id"], ["id"], unbuilt=("id_idx",)) == ["~ b.t: index on id (btree): built"]
 
 
 def test_an_index_goes_with_its_column_and_is_built_again_for_another_type() -> None:
     before = {"t": {"columns": COLUMNS, "indices": ["n"]}}
     assert lines(before, {"t": {"columns": {"id": "int64", "item": "string"}}}) == ["- b.t: column n: int32 !"]
     after = {"t": {"columns": {**COLUMNS, "n": "int64"}, "indices": ["n"]}}
-    assert lines(before, after) == ["~ b.t: column n: int32 -> int64", "~ b.t: index on n (BTREE): built"]
+    assert lines(before, after) == ["~ b.t: column n: int32 -> int64", "~ b.t: index on n (btree): built"]
     assert lines(before, after, rows=0) == ["~ b.t: column n: int32 -> int64"]
 
 
@@ -190,16 +190,16 @@ def test_the_name_of_an_index_that_moved_with_its_column_is_left_to_it() -> None
         assert found[:2] == renamed
         return found[2:]
 
-    assert plan("m", "n") == plan("n", "m") == ["+ b.t: index on n (BTREE, named n_idx_2)"]
+    assert plan("m", "n") == plan("n", "m") == ["+ b.t: index on n (btree, named n_idx_2)"]
     assert plan("m", "n", {"column": "id", "name": "n_idx_2"}) == [
-        "+ b.t: index on n (BTREE, named n_idx_3)",
-        "+ b.t: index on id (BTREE, named n_idx_2)",
+        "+ b.t: index on n (btree, named n_idx_3)",
+        "+ b.t: index on id (btree, named n_idx_2)",
     ]
     # Who asks for the name gets it.
     assert plan("m", {"column": "n", "name": "n_idx"}) == [
-        "- b.t: index on m (BTREE, named n_idx)",
-        "+ b.t: index on m (BTREE)",
-        "+ b.t: index on n (BTREE)",
+        "- b.t: index on m (btree, named n_idx)",
+        "+ b.t: index on m (btree)",
+        "+ b.t: index on n (btree)",
     ]
 
 

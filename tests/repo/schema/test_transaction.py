@@ -7,7 +7,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import InvalidInputError, KeyConflictError, SchemaMismatchError, TableNotFoundError
-from anabranch.format.staging import VectorOptions, list_indices
+from anabranch.format.staging import IndexKind, VectorOptions, list_indices
 from tests.repo.conftest import CUSTOMERS, ORDERS, another, append, data_files, ids, nothing_changes, raw, table
 
 
@@ -83,7 +83,7 @@ def test_an_index_is_built_and_dropped_with_the_rest(lake: ab.Repository) -> Non
         tx.index(ORDERS, "id")
         tx.index(ORDERS, "v", type="bitmap", name="letters")
     found = {info.name: (info.kind, info.covered_rows) for info in list_indices(lake.snapshot()[ORDERS].version_ref)}
-    assert found == {"id_idx": ("BTREE", 4), "letters": ("BITMAP", 4)}
+    assert found == {"id_idx": ("btree", 4), "letters": ("bitmap", 4)}
     assert {index.name for index in raw(lake).describe_indices()} == {"id_idx", "letters"}
     append(lake, 5)
     assert lake.snapshot()[ORDERS].to_arrow(where="id = 5").num_rows == 1
@@ -92,13 +92,23 @@ def test_an_index_is_built_and_dropped_with_the_rest(lake: ab.Repository) -> Non
     assert [info.name for info in list_indices(lake.snapshot()[ORDERS].version_ref)] == ["id_idx"]
 
 
-def test_vectors_are_indexed(repo: ab.Repository) -> None:
+@pytest.mark.parametrize(("kind", "metric"), [("ivf_flat", "cosine"), ("IVF_FLAT", "COSINE")])
+def test_vectors_are_indexed_by_names_in_any_case(repo: ab.Repository, kind: str, metric: str) -> None:
     vectors = pa.array([[float(i), 1.0] for i in range(16)], pa.list_(pa.float32(), 2))
     with repo.transaction() as tx:
         tx.create_table(ORDERS, pa.schema([("id", pa.int64()), ("near", vectors.type)]))
         tx.append(ORDERS, pa.table({"id": range(16), "near": vectors}))
-        tx.index(ORDERS, "near", type="IVF_FLAT", vector=VectorOptions(metric="cosine", num_partitions=1))
-    assert [info.metric for info in list_indices(repo.snapshot()[ORDERS].version_ref)] == ["COSINE"]
+        tx.index(ORDERS, "near", type=kind, vector=VectorOptions(metric=metric, num_partitions=1))
+    assert [(info.kind, info.metric) for info in repo.snapshot()[ORDERS].indices] == [("ivf_flat", "cosine")]
+
+
+def test_words_of_indices_are_in_lower_case() -> None:
+    assert IndexKind("BTree") is IndexKind.BTREE
+    assert [kind for kind in IndexKind if kind.value != kind.value.lower()] == []
+    assert VectorOptions() == VectorOptions(metric="L2") == VectorOptions(metric="Euclidean")
+    for wrong in ("chebyshev", None, 2):
+        with pytest.raises(InvalidInputError, match=r"unknown metric .*; use l2, cosine, dot, hamming"):
+            VectorOptions(metric=wrong)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -106,7 +116,7 @@ def test_vectors_are_indexed(repo: ab.Repository) -> None:
     [
         ((ORDERS, "nope"), {}),
         ((ORDERS, "id"), {"type": "TREE"}),
-        ((ORDERS, "id"), {"type": "IVF_FLAT"}),
+        ((ORDERS, "id"), {"type": "ivf_flat"}),
         ((ORDERS, "id"), {"vector": VectorOptions()}),
     ],
 )

@@ -72,4 +72,4 @@ def _vector_options(metric: str | None, partitions: int | None, sub_vectors: int
 
     if metric is None and partitions is None and sub_vectors is None:
         return None
-    return VectorOptions(metric=metric or "L2", num_partitions=partitions, num_sub_vectors=sub_vectors)
+    return VectorOptions(metric=metric or "l2", num_partitions=partitions, num_sub_vectors=sub_vectors)

@@ -30,6 +30,7 @@ from anabranch.format.staging.fragments import (
     write_fragments,
 )
 from anabranch.format.staging.indices import (
+    METRICS,
     IndexInfo,
     IndexKind,
     VectorOptions,
@@ -98,6 +99,7 @@ __all__ = [
     "find_taken_keys",
     "KeyRows",
     "FoundKeys",
+    "METRICS",
     "TARGET_ROWS",
     "Addresses",
     "ColumnChange",

@@ -14,6 +14,7 @@ from anabranch.format.lance_errors import lance_errors
 from anabranch.format.staging.version_ref import VersionRef, stage
 
 __all__ = [
+    "METRICS",
     "IndexInfo",
     "IndexKind",
     "VectorOptions",
@@ -26,43 +27,68 @@ __all__ = [
 ]
 
 
-class IndexKind(StrEnum):
-    """The kind of an index: of values, of words or of vectors."""
+METRICS = ("l2", "cosine", "dot", "hamming")
 
-    BTREE = "BTREE"
-    BITMAP = "BITMAP"
-    LABEL_LIST = "LABEL_LIST"
-    NGRAM = "NGRAM"
-    ZONEMAP = "ZONEMAP"
-    BLOOMFILTER = "BLOOMFILTER"
-    INVERTED = "INVERTED"
-    IVF_FLAT = "IVF_FLAT"
-    IVF_PQ = "IVF_PQ"
-    IVF_SQ = "IVF_SQ"
-    IVF_HNSW_FLAT = "IVF_HNSW_FLAT"
-    IVF_HNSW_PQ = "IVF_HNSW_PQ"
-    IVF_HNSW_SQ = "IVF_HNSW_SQ"
+
+class IndexKind(StrEnum):
+    """The kind of an index: of values, of words or of vectors. Arguments may be in any case."""
+
+    BTREE = "btree"
+    BITMAP = "bitmap"
+    LABEL_LIST = "label_list"
+    NGRAM = "ngram"
+    ZONEMAP = "zonemap"
+    BLOOMFILTER = "bloomfilter"
+    INVERTED = "inverted"
+    IVF_FLAT = "ivf_flat"
+    IVF_PQ = "ivf_pq"
+    IVF_SQ = "ivf_sq"
+    IVF_HNSW_FLAT = "ivf_hnsw_flat"
+    IVF_HNSW_PQ = "ivf_hnsw_pq"
+    IVF_HNSW_SQ = "ivf_hnsw_sq"
+
+    @classmethod
+    def _missing_(cls, value: object) -> "IndexKind | None":
+        """Find a kind in any case, such as `BTREE`."""
+        if not isinstance(value, str):
+            return None
+        return next((kind for kind in cls if kind.value == value.lower()), None)
 
     @classmethod
     def parse(cls, text: str) -> "IndexKind":
         try:
-            return cls(text.upper())
-        except (AttributeError, ValueError):
+            return cls(text)
+        except ValueError:
             raise InvalidInputError(f"unknown index type {text!r}", hint=f"use {', '.join(cls)}") from None
 
     @property
     def is_vector(self) -> bool:
         """Whether it is an index of vectors."""
-        return self.value.startswith("IVF_")
+        return self.value.startswith("ivf_")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VectorOptions:
-    """The options of a vector index. If a number is None, Lance chooses it."""
+    """The options of a vector index. If a number is None, Lance chooses it.
 
-    metric: str = "L2"
+    `metric` is 'l2', 'cosine', 'dot' or 'hamming', in any case.
+    """
+
+    metric: str = "l2"
     num_partitions: int | None = None
     num_sub_vectors: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "metric", checked_metric(self.metric))
+
+
+def checked_metric(metric: Any) -> str:
+    """Return a metric in lower case; raise InvalidInputError if it is unknown."""
+    name = metric.lower() if isinstance(metric, str) else metric
+    name = "l2" if name == "euclidean" else name  # Lance's other word for it
+    if name not in METRICS:
+        raise InvalidInputError(f"unknown metric {metric!r}", hint=f"use {', '.join(METRICS)}")
+    return str(name)
 
 
 def index(
@@ -104,7 +130,7 @@ def index(
 class IndexInfo:
     """One index of a version. Rows it does not cover are found all the same, by reading them.
 
-    `kind` is an `IndexKind`, or what Lance calls it if we do not know it; `metric` is of vector indices only.
+    `kind` is an `IndexKind`, or Lance's name in lower case if the kind is unknown; `metric` is of vector indices only.
     """
 
     name: str
@@ -119,12 +145,17 @@ def list_indices(version_ref: VersionRef) -> list[IndexInfo]:
         IndexInfo(
             name=found.name,
             columns=tuple(found.field_names),
-            kind=_KINDS.get(_letters(found.index_type), found.index_type.upper()),
+            kind=_KINDS.get(_letters(found.index_type), found.index_type.lower()),
             covered_rows=found.num_rows_indexed,
-            metric=found.details.get("metric_type") if found.details else None,
+            metric=_metric_of(found.details),
         )
         for found in version_ref.open().describe_indices()
     ]
+
+
+def _metric_of(details: Mapping[str, Any] | None) -> str | None:
+    metric = (details or {}).get("metric_type")
+    return None if metric is None else str(metric).lower()
 
 
 def find_indexed_column(version_ref: VersionRef, uuid: str) -> str | None:
@@ -198,7 +229,8 @@ class _Recipe:
 
 
 def _letters(kind: str) -> str:
-    return kind.upper().replace("_", "")
+    """Return the name of a kind as it compares: Lance spells some of them without `_`."""
+    return kind.lower().replace("_", "")
 
 
 _KINDS = {_letters(kind): kind for kind in IndexKind}
@@ -230,7 +262,7 @@ def _build(
     try:
         with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
             built = dataset.create_index_uncommitted(
-                column, kind.value, name=name, replace=True, fragment_ids=fragments, **arguments
+                column, kind.value.upper(), name=name, replace=True, fragment_ids=fragments, **arguments
             )
             # What is built of words stays in pieces, which no query can read, until it is merged.
             return dataset.merge_existing_index_segments([built]) if kind is IndexKind.INVERTED else built

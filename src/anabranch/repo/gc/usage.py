@@ -33,7 +33,7 @@ class HolderKind(StrEnum):
     CLONE = "clone"
     DELETED = "deleted branch"  # until its grace period ends
     WORK = "work in flight"
-    LANCE = "Lance branches and tags"  # made with Lance on single tables, outside Anabranch
+    LANCE = "lance branches and tags"  # made with Lance on single tables, outside Anabranch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

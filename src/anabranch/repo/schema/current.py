@@ -81,5 +81,4 @@ def _is_known(info: IndexInfo) -> bool:
 
 def _read_built(info: IndexInfo) -> Index:
     (column,) = info.columns
-    metric = None if info.metric is None else info.metric.lower()
-    return Index(column=column, kind=IndexKind(info.kind), name=info.name, metric=metric)
+    return Index(column=column, kind=IndexKind(info.kind), name=info.name, metric=info.metric)

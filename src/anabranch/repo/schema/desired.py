@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from anabranch.errors import InvalidInputError, InvalidSchemaError
 from anabranch.format.arguments import listed_columns
-from anabranch.format.staging import IndexKind
+from anabranch.format.staging import METRICS, IndexKind
 from anabranch.format.staging.fields import check_column_names
 from anabranch.ids import TableKey
 from anabranch.repo.log.arguments import checked_text
@@ -26,7 +26,6 @@ Desired = SchemaState | Mapping[str, Any] | str | os.PathLike[str]
 _TABLE = ("columns", "primary_key", "indices", "description", "was")
 _COLUMN = ("type", "nullable", "default", "description", "was")
 _INDEX = ("column", "type", "name", "metric", "num_partitions", "num_sub_vectors")
-_METRICS = ("l2", "cosine", "dot", "hamming")
 _NOT_NULL = " not null"
 _FILES = (".yaml", ".yml", ".json")
 # The prefixes of the column types that an index supports, and their description.
@@ -206,7 +205,7 @@ def _check_index(node: Node, index: Index, column: Column) -> None:
         if index.num_partitions is not None or index.num_sub_vectors is not None:
             node.fail(f"an index of type {index.kind.value} has no partitions", hint="leave them out")
         return
-    if index.kind.value.endswith("_PQ") and None in (index.num_partitions, index.num_sub_vectors):
+    if index.kind.value.endswith("_pq") and None in (index.num_partitions, index.num_sub_vectors):
         node.fail(
             f"an index of type {index.kind.value} needs num_partitions and num_sub_vectors",
             hint="add both, such as 16 and 8",
@@ -225,8 +224,8 @@ def _read_metric(found: Mapping[str, Node], kind: IndexKind) -> str | None:
     if node is None:
         return None
     metric = node.text().lower()
-    if not kind.is_vector or metric not in _METRICS:
-        node.fail(f"an index of type {kind.value} has no metric {metric!r}", hint=f"use {', '.join(_METRICS)}")
+    if not kind.is_vector or metric not in METRICS:
+        node.fail(f"an index of type {kind.value} has no metric {metric!r}", hint=f"use {', '.join(METRICS)}")
     return metric
 
 

@@ -64,7 +64,8 @@ def read_declared_indices(field: pa.Field) -> list[Index]:
 
 def _write_index(index: Index) -> dict[str, Any]:
     settings = {name: getattr(index, name) for name in _SETTINGS}
-    return {"type": index.kind.value, **{name: value for name, value in settings.items() if value is not None}}
+    # Notes have Lance's spelling of the kind, so that the note of an index that was declared before does not differ.
+    return {"type": index.kind.value.upper(), **{name: value for name, value in settings.items() if value is not None}}
 
 
 def _read_index(column: str, document: Mapping[str, Any]) -> Index:
