@@ -1,6 +1,7 @@
 """One word for one thing, in every signature of the public API."""
 
 import inspect
+import typing
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
@@ -30,11 +31,14 @@ SYNONYMS = {
 }
 
 
+FUNCTIONS = public.public_functions()
+CLASSES = public.reachable([*public.public_classes(), *FUNCTIONS.values()])
+
+
 def public_callables() -> Iterator[tuple[str, Any]]:
     """All functions and methods of the public API, and of the values that they return."""
-    functions = public.public_functions()
-    yield from functions.items()
-    for each in public.reachable([*public.public_classes(), *functions.values()]):
+    yield from FUNCTIONS.items()
+    for each in CLASSES:
         for name, member in public.public_members(each):
             if inspect.isfunction(member):
                 yield f"{public.exported_name(each)}.{name}", member
@@ -52,6 +56,7 @@ def parameters_of(function: Any) -> dict[str, inspect.Parameter]:
 
 def test_the_walk_finds_the_public_api() -> None:
     assert len(CALLABLES) > 150
+    assert len(CLASSES) > 90
     assert {"ab.open", "Repository.load", "Transaction.append", "Table.nearest", "SchemaPlan.of_table"} <= {*CALLABLES}
 
 
@@ -65,6 +70,30 @@ def test_enums_are_in_lower_case() -> None:
     enums = [each for each in exported if inspect.isclass(each) and issubclass(each, Enum)]
     assert len(enums) > 15
     assert [member for each in enums for member in each if member.value != member.value.lower()] == []
+
+
+def test_methods_list_in_lists_and_values_hold_tuples() -> None:
+    """A list that a call returns belongs to the caller; what a value holds cannot be changed."""
+    returned = {name: inspect.signature(function).return_annotation for name, function in CALLABLES.items()}
+    held = {}
+    for each in CLASSES:
+        name = public.exported_name(each)
+        held |= {f"{name}.{field}": annotation for field, annotation in public.public_fields(each)}
+        properties = [(label, member) for label, member in public.public_members(each) if isinstance(member, property)]
+        for label, member in properties:
+            held[f"{name}.{label}"] = inspect.signature(member.fget).return_annotation  # type: ignore[arg-type]
+    assert [name for name, annotation in returned.items() if is_sequence(annotation, tuple)] == []
+    assert [name for name, annotation in held.items() if is_sequence(annotation, list)] == []
+
+
+def is_sequence(annotation: Any, kind: type) -> bool:
+    """Whether an annotation is a list, or a tuple of any length."""
+    if isinstance(annotation, str):
+        return annotation.startswith(f"{kind.__name__}[") and (kind is list or annotation.endswith("...]"))
+    origin, arguments = typing.get_origin(annotation) or annotation, typing.get_args(annotation)
+    if not (inspect.isclass(origin) and issubclass(origin, kind)):
+        return False
+    return kind is list or origin is not tuple or Ellipsis in arguments
 
 
 @pytest.fixture

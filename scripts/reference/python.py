@@ -25,9 +25,9 @@ All that `import anabranch as ab` offers, from the code itself. Names that begin
 are not named here, may change at any time. `python -m scripts.reference` writes this page.
 
 `ab` has the functions, the main classes and all errors (`except ab.ConflictError`). `ab.types` has the values that
-methods return, for annotations and `isinstance`: `from anabranch.types import BranchInfo`. Methods of a repository that
-list return lists, and those whose names begin with `iter_` read as they are iterated. Fields and properties that hold
-several values are tuples. A time is an integer that ends in `_at`, in microseconds since 1970, and a `datetime` in UTC
+methods return, for annotations and `isinstance`: `from anabranch.types import BranchInfo`. Methods that list return
+lists, and those whose names begin with `iter_` read as they are iterated. Fields and properties that hold several
+values are tuples. A time is an integer that ends in `_at`, in microseconds since 1970, and a `datetime` in UTC
 of the same name without `_at`.
 
 In the examples, `ab` is `anabranch`, `pa` is `pyarrow`, and `repo` is the open repository `shop` with one table of

@@ -43,7 +43,7 @@ def test_an_unused_base_is_removed_from_main_and_branches(place: Place) -> None:
     assert contents(dataset.uri, place.storage_options) == before
     done = dataset.base_remove("cold")
     assert set(planned.versions) == set(done.versions) == {"main", "dev"}
-    assert dataset.base_list() == ()
+    assert dataset.base_list() == []
     assert [base.name for base in dataset.branch_checkout("dev").base_list()] == [None]
     for uri in (dataset.uri, f"{dataset.uri}/tree/dev"):
         opened = lance.dataset(uri, storage_options=options)
@@ -72,7 +72,7 @@ def test_a_base_in_use_is_not_removed(local: ab.Dataset) -> None:
         local.base_remove("cold")
     local.cleanup(keep_last=1, grace=timedelta(0))
     assert local.base_remove("cold").unused_files == 1
-    assert local.base_list() == ()
+    assert local.base_list() == []
 
 
 def test_the_root_of_another_dataset_stays(local: ab.Dataset, tmp_path: Path) -> None:

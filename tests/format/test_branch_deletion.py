@@ -77,7 +77,7 @@ def test_all_branches_deleted_in_any_order_leave_the_dataset(dataset: ab.Dataset
         make_branch(plain, name)
     for name in (*reversed(SHAPES), *OTHERS):
         delete(dataset, name)
-    assert dataset.branch_list() == ()
+    assert dataset.branch_list() == []
     assert dataset.count_rows() == 2
     assert dataset.doctor().is_clean
 

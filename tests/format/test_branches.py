@@ -152,7 +152,7 @@ def test_a_deleted_branch_is_gone_with_its_files(dataset: ab.Dataset) -> None:
     dataset.branch_create("dev")
     dataset.branch_checkout("dev").append(pa.table({"id": [7]}))
     dataset.branch_delete("dev")
-    assert dataset.branch_list() == ()
+    assert dataset.branch_list() == []
     assert list(dataset.home.store().list("tree/dev")) == []
     dataset.branch_create("dev", 1)
     assert ids(dataset.branch_checkout("dev")) == [0, 1]
@@ -316,7 +316,7 @@ def test_of_many_that_make_one_name_one_wins_and_the_branch_is_whole(dataset: ab
         assert [one for one in made if not isinstance(one, errors.BranchExistsError)] == [recorded]
         assert dataset.branch_checkout(name).version == recorded.parent_version
         assert ids(dataset.branch_checkout(name)) == list(range(recorded.parent_version + 1))
-        assert dataset.branch_checkout(name).version_list() == (recorded.parent_version,)
+        assert dataset.branch_checkout(name).version_list() == [recorded.parent_version]
 
 
 def test_branches_deleted_at_once_are_gone_with_their_files(dataset: ab.Dataset) -> None:
@@ -327,7 +327,7 @@ def test_branches_deleted_at_once_are_gone_with_their_files(dataset: ab.Dataset)
             dataset.branch_create(name)
         deleted = at_once([partial(dataset.branch_delete, name) for name in names])
         assert [each for each in deleted if isinstance(each, Exception)] == []
-        assert dataset.branch_list() == ()
+        assert dataset.branch_list() == []
         assert list(dataset.home.store().list("tree")) == []
 
 
@@ -371,7 +371,7 @@ def test_branches_and_tags_that_are_numbers_and_exist_are_read_by_name(dataset: 
     assert ids(dataset.tag_checkout(name)) == [0, 1, 2]
     assert dataset.branch_create("new", name).parent_version == 2
     dataset.tag_delete(name)
-    assert dataset.tag_list() == ()
+    assert dataset.tag_list() == []
 
 
 def test_a_branch_whose_parent_is_deleted_at_the_same_time_is_rolled_back(

@@ -508,4 +508,4 @@ def test_a_clone_reached_by_options_of_its_own_is_listed_and_dropped(s3_place: P
     with pytest.raises(StorageDeniedError):
         dataset.clone_drop(target, storage_options=wrong)
     dataset.clone_drop(target, storage_options=right)
-    assert dataset.clone_list() == ()
+    assert dataset.clone_list() == []

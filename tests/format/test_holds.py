@@ -60,7 +60,7 @@ def test_a_hold_is_neither_deleted_nor_moved_as_a_tag(source: ab.Dataset, place:
         assert "clone_drop" in refused.value.hint
         assert contents(source.uri, place.storage_options) == before
     source.clone_drop(clone)
-    assert source.tag_list() == ()
+    assert source.tag_list() == []
 
 
 def test_a_hold_without_a_clone_is_released_by_its_name(local: ab.Dataset, tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_a_hold_without_a_clone_is_released_by_its_name(local: ab.Dataset, tmp_p
     with pytest.raises(DatasetInUseError, match="clone_release"):
         local.tag_delete(tag)
     local.clone_release(tag)
-    assert local.tag_list() == ()
+    assert local.tag_list() == []
 
 
 def test_a_branch_that_a_clone_reads_names_the_clone_when_its_deletion_is_refused(
@@ -112,7 +112,7 @@ def test_relocating_a_clone_records_its_new_address_in_the_source(
     assert [hold.outcome for hold in again.holds] == ["unchanged"]
     local.clone_drop(new)
     assert not Path(new).exists()
-    assert local.clone_list() == ()
+    assert local.clone_list() == []
 
 
 @pytest.mark.parametrize("ref", [None, "v1.0"])

@@ -82,7 +82,7 @@ def test_totals_by_kind_and_by_branch_add_up(place: Place) -> None:
         assert sum(total.files for total in totals) == found.total.files == len(found.files)
         assert sum(total.bytes for total in totals) == found.total.bytes
     assert found.by_kind[LayoutKind.TAG_REF].files == 1
-    assert found.of_branch("dev") == tuple(file for file in found.files if file.branch == "dev")
+    assert found.of_branch("dev") == [file for file in found.files if file.branch == "dev"]
 
 
 @pytest.mark.parametrize("version", ["legacy", "2.0", "2.1", "2.2"])

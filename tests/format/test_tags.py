@@ -35,7 +35,7 @@ def test_a_tag_stands_for_one_version_until_it_is_moved_or_removed(dataset: ab.D
     assert (moved.version, moved.created_at) == (2, made.created_at)
     assert dataset.tag_checkout("v1.0").count_rows() == 2
     dataset.tag_delete("v1.0")
-    assert dataset.tag_list() == ()
+    assert dataset.tag_list() == []
 
 
 def test_a_tag_on_a_branch_is_stored_at_the_root(dataset: ab.Dataset) -> None:

@@ -10,7 +10,7 @@ from anabranch.storage import ObjectInfo, remove_empty_folders
 __all__ = ["list_branch_files", "remove_branch_files"]
 
 
-def list_branch_files(root: Home, name: str) -> tuple[LayoutFile, ...]:
+def list_branch_files(root: Home, name: str) -> list[LayoutFile]:
     """List the files of a branch, with or without metadata, but none of `a/b` for `a`."""
     store = root.store()
     own = ObjectInfo(path=branch_ref_path(name), size=0, modified=datetime.now(UTC))

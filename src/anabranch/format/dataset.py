@@ -38,7 +38,7 @@ from anabranch.format.lance_errors import lance_errors
 from anabranch.format.managed import refuse_managed
 from anabranch.format.manifest import BasePath
 from anabranch.format.names import branch_ref_path
-from anabranch.format.ref_files import RefList
+from anabranch.format.ref_files import RefList, warn_unreadable
 from anabranch.format.staging.version_ref import VersionRef
 from anabranch.ids import MAIN
 from anabranch.storage import find_object, open_store
@@ -132,14 +132,14 @@ class Dataset:
         """Read rows; with a base, only those of the fragments kept there ('root' is the dataset's own root)."""
         return scan.read_table(self._version_ref, columns=columns, where=where, limit=limit, base=base)
 
-    def version_list(self) -> tuple[int, ...]:
-        """The ordinary versions of this branch, oldest first."""
+    def version_list(self) -> list[int]:
+        """List the ordinary versions of this branch, oldest first."""
         with self._errors():
-            return tuple(sorted(int(ref["version"]) for ref in self._home.open().version_refs()))
+            return sorted(int(ref["version"]) for ref in self._home.open().version_refs())
 
-    def versions(self) -> tuple[history.VersionInfo, ...]:
-        """The ordinary versions of this branch with their times, tags and branches made from them, oldest first."""
-        return history.list_versions(self._home)
+    def versions(self) -> list[history.VersionInfo]:
+        """List the ordinary versions of this branch with their times, tags and branches, oldest first."""
+        return list(history.list_versions(self._home))
 
     def restore(self, version: int) -> int:
         """Make an older version of this branch the newest again, as a new version, and return its number.
@@ -162,7 +162,7 @@ class Dataset:
 
         A branch whose metadata cannot be read is left out, named in the list's `unreadable`, and warned of.
         """
-        return refs.list_branches(self._root).warn(self.uri)
+        return warn_unreadable(refs.list_branches(self._root), self.uri)
 
     def branch_get(self, name: str) -> refs.BranchInfo:
         """A branch, and where it began."""
@@ -200,22 +200,22 @@ class Dataset:
 
     # Tags
 
-    def tag_create(self, name: str, source: Ref | None = None) -> tags.TagInfo:
+    def tag_create(self, name: str, ref: Ref | None = None) -> tags.TagInfo:
         """Give a version a name, by default what this handle reads."""
         holds.refuse_hold_name(name)
-        return tags.create_tag(self._root, name, self._source(source))
+        return tags.create_tag(self._root, name, self._source(ref))
 
-    def tag_update(self, name: str, source: Ref | None = None) -> tags.TagInfo:
+    def tag_update(self, name: str, ref: Ref | None = None) -> tags.TagInfo:
         """Move a tag to another version; refused for a tag that holds a version for a clone."""
         holds.refuse_hold(self._root, name)
-        return tags.update_tag(self._root, name, self._source(source))
+        return tags.update_tag(self._root, name, self._source(ref))
 
     def tag_list(self) -> RefList[tags.TagInfo]:
         """List the tags, those on branches included.
 
         A tag that cannot be read is left out, named in the list's `unreadable`, and warned of.
         """
-        return tags.list_tags(self._root).warn(self.uri)
+        return warn_unreadable(tags.list_tags(self._root), self.uri)
 
     def tag_get(self, name: str) -> tags.TagInfo:
         """A tag, and what it stands for."""
@@ -251,9 +251,9 @@ class Dataset:
         """
         return base_removal.remove_base(self._root, name, dry_run=dry_run)
 
-    def base_list(self) -> tuple[BasePath, ...]:
-        """The places where files of this branch's newest version may lie."""
-        return bases.list_bases(self._home, self._pinned)
+    def base_list(self) -> list[BasePath]:
+        """List the locations that files of this branch's newest version may have besides the dataset's root."""
+        return list(bases.list_bases(self._home, self._pinned))
 
     def append(self, data: Any, *, base: str | None = None) -> int:
         """Append rows as the branch's next version, their files in the named base if one is given."""
@@ -353,9 +353,9 @@ class Dataset:
         wanted = self._clone_source(ref)
         return clone.deep_clone(self._root, str(target), ref=wanted, storage_options=storage_options)
 
-    def clone_list(self, *, storage_options: Mapping[str, str] | None = None) -> tuple[clone.CloneInfo, ...]:
+    def clone_list(self, *, storage_options: Mapping[str, str] | None = None) -> list[clone.CloneInfo]:
         """List the shallow clones; the options reach the clones, and are this dataset's by default."""
-        return clone.list_clones(self._root, storage_options=storage_options)
+        return list(clone.list_clones(self._root, storage_options=storage_options))
 
     def clone_drop(
         self, target: str | PurePath, *, storage_options: Mapping[str, str] | None = None, dry_run: bool = False

@@ -109,9 +109,9 @@ class Layout:
         groups = _grouped(self.files, lambda file: file.branch)
         return {name: _total(groups[name]) for name in sorted(groups, key=lambda name: name or "")}
 
-    def of_branch(self, branch: str | None) -> tuple[LayoutFile, ...]:
-        """The files of one branch."""
-        return tuple(file for file in self.files if file.branch == branch)
+    def of_branch(self, branch: str | None) -> list[LayoutFile]:
+        """List the files of one branch, or of the root for None."""
+        return [file for file in self.files if file.branch == branch]
 
 
 def layout(home: Home) -> Layout:

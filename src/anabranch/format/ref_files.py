@@ -28,6 +28,7 @@ __all__ = [
     "parse_ref",
     "ref_problem",
     "usable_fields",
+    "warn_unreadable",
     "whole_number",
 ]
 
@@ -36,7 +37,6 @@ _TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(\
 _BOM = "\ufeff"
 
 Info = TypeVar("Info")
-Item = TypeVar("Item", covariant=True)
 
 
 class UnreadableRefWarning(UserWarning):
@@ -70,13 +70,13 @@ class UnreadableRef:
     problem: str
 
 
-class RefList(tuple[Item, ...], Generic[Item]):
+class RefList(list[Info], Generic[Info]):
     """The refs that can be read, by name; `unreadable` are the files that cannot."""
 
     unreadable: tuple[UnreadableRef, ...] = ()
 
     @classmethod
-    def of(cls, files: "tuple[RefFile[Item], ...]") -> "RefList[Item]":
+    def of(cls, files: "tuple[RefFile[Info], ...]") -> "RefList[Info]":
         """Separate what can be read from what cannot."""
         made = cls(file.info for file in files if file.info is not None)
         made.unreadable = tuple(
@@ -86,15 +86,16 @@ class RefList(tuple[Item, ...], Generic[Item]):
         )
         return made
 
-    def warn(self, root: str) -> "RefList[Item]":
-        """Warn the caller's caller of the files that could not be read, and return this list."""
-        for ref in self.unreadable:
-            warnings.warn(
-                f"{ref.path!r} in {root!r} cannot be read: {ref.problem}; run doctor with repair",
-                UnreadableRefWarning,
-                stacklevel=3,
-            )
-        return self
+
+def warn_unreadable(refs: RefList[Info], root: str) -> RefList[Info]:
+    """Warn the caller's caller of the files that could not be read, and return the list."""
+    for ref in refs.unreadable:
+        warnings.warn(
+            f"{ref.path!r} in {root!r} cannot be read: {ref.problem}; run doctor with repair",
+            UnreadableRefWarning,
+            stacklevel=3,
+        )
+    return refs
 
 
 def parse_ref(data: bytes) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """`anabranch dataset branch`: the branches of one dataset."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -124,7 +125,7 @@ def branch_document(branch: "BranchInfo") -> dict[str, object]:
     }
 
 
-def branch_table(branches: "tuple[BranchInfo, ...]", *, title: str | None = None) -> Table:
+def branch_table(branches: Sequence["BranchInfo"], *, title: str | None = None) -> Table:
     rows = tuple(
         (
             branch.name,

@@ -1,5 +1,6 @@
 """`anabranch dataset tag`: names for versions of one dataset."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -120,7 +121,7 @@ def tag_document(tag: "TagInfo") -> dict[str, object]:
     }
 
 
-def tag_table(tags: "tuple[TagInfo, ...]", *, title: str | None = None) -> Table:
+def tag_table(tags: Sequence["TagInfo"], *, title: str | None = None) -> Table:
     rows = tuple((tag.name, f"{tag.branch or MAIN}@v{tag.version}", tag.created_at, tag.updated_at) for tag in tags)
     columns = ("tag", "version", "created (UTC)", "updated (UTC)")
     return Table(title=title, columns=columns, rows=rows, empty="no tags")

@@ -162,16 +162,14 @@ class RepositoryStorage:
             hint=f"pass one of: {names}" if names else "measure the whole repository",
         )
 
-    def tables_of(self, name: str) -> tuple[TableStorage, ...]:
-        """Return what one holder needs of each table."""
+    def tables_of(self, name: str) -> list[TableStorage]:
+        """List what one holder needs of each table."""
         found: dict[str, list[FileGroup]] = defaultdict(list)
         kind = self.holder(name).kind
         for group in self.groups:
             for table in group.tables if group.is_of(name) else ():
                 found[table].append(group)
-        return tuple(
-            TableStorage(table=table, **_holding(name, kind, groups)) for table, groups in sorted(found.items())
-        )
+        return [TableStorage(table=table, **_holding(name, kind, groups)) for table, groups in sorted(found.items())]
 
     def pinned_by(self, name: str) -> dict[str, Usage]:
         """Return the other holders that need files of this holder, and how much each of them needs."""

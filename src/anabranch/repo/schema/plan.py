@@ -56,9 +56,9 @@ class SchemaPlan:
         """The tables that change, by their new names."""
         return tuple(dict.fromkeys(str(step.table) for step in self.steps))
 
-    def of_table(self, table: str) -> tuple[Step, ...]:
-        """The steps that change one table."""
-        return tuple(step for step in self.steps if str(step.table) == table)
+    def of_table(self, table: str) -> list[Step]:
+        """List the steps that change one table."""
+        return [step for step in self.steps if str(step.table) == table]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as a dict for JSON."""
