@@ -12,6 +12,7 @@ import pytest
 from scripts.reference import public
 
 import anabranch as ab
+from anabranch.storage.progress import OnProgress
 
 # Words that an argument of the public API must not have, and the word that it has instead.
 SYNONYMS = {
@@ -28,11 +29,15 @@ SYNONYMS = {
     "revision": "ref",
     "branch_name": "branch",
     "repository": "repo",
+    "callback": "progress",
+    "on_progress": "progress",
+    "on_step": "progress",
+    "on_value": "progress",
 }
 
 
 FUNCTIONS = public.public_functions()
-CLASSES = public.reachable([*public.public_classes(), *FUNCTIONS.values()])
+CLASSES = public.public_values()
 
 
 def public_callables() -> Iterator[tuple[str, Any]]:
@@ -63,6 +68,21 @@ def test_the_walk_finds_the_public_api() -> None:
 def test_parameters_have_the_word_of_their_thing() -> None:
     words = [(name, word) for name, function in CALLABLES.items() for word in parameters_of(function)]
     assert [f"{name}: {word} -> {SYNONYMS[word]}" for name, word in words if word in SYNONYMS] == []
+
+
+def test_progress_is_reported_in_one_way() -> None:
+    """By a callback named `progress` that takes an `ab.Progress`, and in no other."""
+    callbacks = {}
+    for name, function in CALLABLES.items():
+        for word, parameter in parameters_of(function).items():
+            if "Progress" in str(parameter.annotation) or word == "progress":
+                callbacks[f"{name}({word})"] = parameter
+    assert len(callbacks) > 10
+    assert {name.partition("(")[2] for name in callbacks} == {"progress)"}
+    assert {parameter.annotation for parameter in callbacks.values()} == {OnProgress | None}
+    assert {(parameter.kind, parameter.default) for parameter in callbacks.values()} == {
+        (inspect.Parameter.KEYWORD_ONLY, None)
+    }
 
 
 def test_enums_are_in_lower_case() -> None:

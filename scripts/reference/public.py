@@ -13,7 +13,15 @@ from typing import Any
 
 import anabranch
 
-__all__ = ["exported_name", "public_classes", "public_fields", "public_functions", "public_members", "reachable"]
+__all__ = [
+    "exported_name",
+    "public_classes",
+    "public_fields",
+    "public_functions",
+    "public_members",
+    "public_values",
+    "reachable",
+]
 
 # Classes that public ones of datasets and pipelines hold or return, and that users do not need.
 _INTERNAL = {"DeclaredCheck", "Home", "Output", "Place", "Report", "Source", "Statement"}
@@ -47,6 +55,12 @@ def public_functions() -> dict[str, Any]:
     """The functions that `anabranch` offers, by the name that users type."""
     found = {f"ab.{name}": getattr(anabranch, name) for name in anabranch.__all__}
     return {name: value for name, value in found.items() if inspect.isfunction(value)}
+
+
+def public_values() -> list[type]:
+    """All public classes: those that have a name in `anabranch` or `anabranch.types`, and what these hold and return."""
+    named = [getattr(anabranch.types, name) for name in anabranch.types.__all__]
+    return reachable([*public_classes(), *public_functions().values(), *named])
 
 
 def public_fields(each: Any) -> list[tuple[str, Any]]:

@@ -12,7 +12,7 @@ from scripts.reference.public import (
     public_fields,
     public_functions,
     public_members,
-    reachable,
+    public_values,
 )
 
 import anabranch
@@ -37,7 +37,7 @@ three orders, `shop.orders`. All of them are run by a test."""
 def write_python() -> str:
     """The page of all public functions and classes, and of the values that they return."""
     classes, functions = public_classes(), public_functions()
-    values = [each for each in reachable([*classes, *functions.values()]) if each not in classes]
+    values = [each for each in public_values() if each not in classes]
     parts = [
         _INTRODUCTION,
         "## Functions",

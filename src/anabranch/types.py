@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from anabranch.format.tags import TagInfo as DatasetTagInfo
     from anabranch.format.tiering import MoveReport
     from anabranch.ids import TableKey
-    from anabranch.pipelines.backfill import Backfill
+    from anabranch.pipelines.backfill import Backfill, BackfillProgress
     from anabranch.pipelines.plan import Plan as PipelinePlan
     from anabranch.pipelines.plan import Step as PipelineStep
     from anabranch.pipelines.provenance import BuiltOutput
     from anabranch.pipelines.reproduction import ComparedOutput, Reproduction
-    from anabranch.pipelines.running import PipelineRun
+    from anabranch.pipelines.running import PipelineRun, StepProgress, StepState
     from anabranch.repo.clone.relocate import Relocation, Unexplained
     from anabranch.repo.doctor.findings import FindingKind, RepositoryFinding, RepositoryReport
     from anabranch.repo.gc.compact import CompactedTable, Compaction
@@ -73,6 +73,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Backfill",
+    "BackfillProgress",
     "BasePath",
     "BaseRemoval",
     "BaseUsage",
@@ -150,6 +151,8 @@ __all__ = [
     "SchemaState",
     "SchemaStep",
     "Severity",
+    "StepProgress",
+    "StepState",
     "StorageReport",
     "TableChangeKind",
     "TableCounts",
@@ -172,6 +175,7 @@ __all__ = [
 # The module of each name, and its name there.
 _LOCATIONS = {
     "Backfill": ("anabranch.pipelines.backfill", "Backfill"),
+    "BackfillProgress": ("anabranch.pipelines.backfill", "BackfillProgress"),
     "BasePath": ("anabranch.format.manifest", "BasePath"),
     "BaseRemoval": ("anabranch.format.base_removal", "BaseRemoval"),
     "BaseUsage": ("anabranch.format.storage_report", "BaseUsage"),
@@ -249,6 +253,8 @@ _LOCATIONS = {
     "SchemaState": ("anabranch.repo.schema.state", "SchemaState"),
     "SchemaStep": ("anabranch.repo.schema.steps", "Step"),
     "Severity": ("anabranch.format.health.findings", "Severity"),
+    "StepProgress": ("anabranch.pipelines.running", "StepProgress"),
+    "StepState": ("anabranch.pipelines.running", "StepState"),
     "StorageReport": ("anabranch.format.storage_report", "StorageReport"),
     "TableChangeKind": ("anabranch.repo.history.diff", "TableChangeKind"),
     "TableCounts": ("anabranch.repo.history.comparer", "TableCounts"),

@@ -11,7 +11,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import CheckFailedError, InvalidInputError, InvalidPipelineError
-from anabranch.pipelines.backfill import BackfillProgress
+from anabranch.types import BackfillProgress, StepProgress
 from tests.command_line import invoke
 from tests.pipelines.conftest import ORDERS, WriteProject
 
@@ -56,10 +56,15 @@ def test_backfill_continues_where_it_stopped(lake: ab.Repository, project: Path)
     assert days(lake) == ["2026-01-01", "2026-01-02", "2026-01-03"]
     model = project / "models/gold/days.sql"
     model.write_text(model.read_text().replace("max: 3", "max: 9"))
-    seen: list[BackfillProgress] = []
-    done = ab.Pipeline.load(project).backfill(lake, "day", branch="dev", on_value=seen.append, **RANGE)
+    seen: list[ab.Progress] = []
+    done = ab.Pipeline.load(project).backfill(lake, "day", branch="dev", progress=seen.append, **RANGE)
     assert [str(value) for value in done.skipped] == ["2026-01-01", "2026-01-02", "2026-01-03"]
-    assert [run is None for run in (each.run for each in seen)] == [True, True, True, False, False]
+    values = [each for each in seen if isinstance(each, BackfillProgress)]
+    assert [each.run is None for each in values] == [True, True, True, False, False]
+    assert [(each.stage, each.done, each.total) for each in values] == [("values", n, 5) for n in range(1, 6)]
+    # The outputs of a value are reported before the value.
+    steps = [each.table if isinstance(each, StepProgress) else each.stage for each in seen]
+    assert steps == ["values"] * 3 + ["gold.days", "gold.days", "values"] * 2
     assert len(days(lake)) == 5
     head = lake.snapshot_of("dev").id
     assert head == done.runs[-1].commit_id

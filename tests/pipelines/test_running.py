@@ -11,9 +11,9 @@ from pyspark.sql import functions as f
 
 import anabranch as ab
 from anabranch.errors import CheckFailedError, CommitNotFoundError, StepFailedError
-from anabranch.pipelines.running import StepProgress
 from anabranch.storage import open_store
 from anabranch.storage.options import lance_options
+from anabranch.types import StepProgress
 from tests.pipelines.conftest import ORDERS, WriteFile, anabranch, orders
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -64,8 +64,8 @@ def raw(repo: ab.Repository, key: str, ref: str = "dev") -> tuple[int, int]:
 def test_all_outputs_are_one_commit_that_tells_how_it_was_made(lake: ab.Repository, write_file: WriteFile) -> None:
     file = write_file(FIVE.format(least_revenue=0))
     pipeline, before = ab.Pipeline.load(file), lake.snapshot_of("dev")
-    steps: list[StepProgress] = []
-    done = pipeline.run(lake, branch="dev", parameters={"least": "2"}, on_step=steps.append)
+    steps: list[Any] = []
+    done = pipeline.run(lake, branch="dev", parameters={"least": "2"}, progress=steps.append)
     commit = lake.list_commits("dev")[0]
     assert commit.graph_commit_id == done.commit_id
     assert commit.parent_commit_id == before.id == done.input_id
@@ -94,9 +94,11 @@ def test_all_outputs_are_one_commit_that_tells_how_it_was_made(lake: ab.Reposito
     assert outputs["gold.revenue"]["inputs"] == ["silver.orders", "silver.customers"]
     assert (outputs["gold.revenue"]["write"], outputs["gold.revenue"]["kind"]) == ("upsert", "python")
     assert outputs["silver.orders"]["rows"] == 18
-    # Each step was told, in an order that can be.
-    assert next(step.key for step in steps if step.state == "started") == "silver.orders"
-    ended = [step.key for step in steps if step.state == "done"]
+    # Each step was reported, in an order that can be.
+    assert all(isinstance(step, StepProgress) and step.stage == "outputs" for step in steps)
+    assert (steps[-1].done, steps[-1].total, steps[-1].rows) == (5, 5, 18 + 3 + 3 + 5 + 3)
+    assert next(step.table for step in steps if step.state == "started") == "silver.orders"
+    ended = [step.table for step in steps if step.state == "done"]
     assert sorted(ended) == sorted(KEYS)
     assert ended.index("gold.revenue") > max(ended.index("silver.orders"), ended.index("silver.customers"))
     # Nothing of it remains in the session.

@@ -1,7 +1,7 @@
-"""What a pipeline is doing, step by step, for whoever waits for it."""
+"""The progress of a pipeline on stderr: a line for each output or value, and on a terminal the outputs in work."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -10,54 +10,73 @@ import typer
 from anabranch.cli.commits import short_id
 
 if TYPE_CHECKING:
-    from anabranch.pipelines.backfill import BackfillProgress
     from anabranch.pipelines.running import StepProgress
+    from anabranch.storage.progress import OnProgress, Progress
 
 __all__ = ["watched_steps", "watched_values"]
 
 
 @contextmanager
-def watched_steps(*, as_json: bool) -> "Iterator[Callable[[StepProgress], None]]":
-    """A function to call with each step: a line for each that ended, and, on a terminal, which are being built."""
+def watched_steps(*, as_json: bool) -> "Iterator[OnProgress]":
+    """Yield a callback that prints a line for each output that ended, and on a terminal which are being built."""
     if as_json:
         yield lambda _progress: None
     elif not sys.stderr.isatty():
-        yield lambda step: None if (line := _line(step)) is None else typer.echo(line, err=True)
+        yield _print_line
     else:
         yield from _on_terminal()
 
 
-def watched_values(*, as_json: bool) -> "Callable[[BackfillProgress], None]":
-    """Return a function that prints a line for each value of a backfill."""
+def watched_values(*, as_json: bool) -> "OnProgress":
+    """Return a callback that prints a line for each value of a backfill."""
 
-    def watch(progress: "BackfillProgress") -> None:
+    def watch(progress: "Progress") -> None:
+        from anabranch.pipelines.backfill import BackfillProgress
+
+        if not isinstance(progress, BackfillProgress):
+            return  # an output of the value that is being built
         commit = None if progress.run is None else progress.run.commit_id
         result = "done before" if progress.run is None else "nothing changed" if commit is None else short_id(commit)
-        typer.echo(f"[{progress.number}/{progress.total}] {progress.value}: {result}", err=True)
+        typer.echo(f"[{progress.done}/{progress.total}] {progress.value}: {result}", err=True)
 
     return (lambda _progress: None) if as_json else watch
 
 
-def _on_terminal() -> "Iterator[Callable[[StepProgress], None]]":
+def _on_terminal() -> "Iterator[OnProgress]":
     from rich.console import Console
 
     console, working = Console(stderr=True, highlight=False), dict[str, None]()
     with console.status("starting") as status:
 
-        def watch(step: "StepProgress") -> None:
+        def watch(progress: "Progress") -> None:
+            step = _as_step(progress)
             if (line := _line(step)) is None:
-                working[step.key] = None
+                working[step.table] = None
             else:
-                working.pop(step.key, None)
+                working.pop(step.table, None)
                 console.print(line, markup=False)
             status.update(f"building {', '.join(working)}" if working else "publishing")
 
         yield watch
 
 
+def _print_line(progress: "Progress") -> None:
+    line = _line(_as_step(progress))
+    if line is not None:
+        typer.echo(line, err=True)
+
+
+def _as_step(progress: "Progress") -> "StepProgress":
+    from anabranch.pipelines.running import StepProgress  # takes a while to load
+
+    if not isinstance(progress, StepProgress):
+        raise TypeError(f"a run reports its outputs, not {progress!r}")
+    return progress
+
+
 def _line(step: "StepProgress") -> str | None:
     if step.state == "started":
         return None
     if step.built is None:
-        return f"{step.key}: failed"
-    return f"[{step.done}/{step.total}] {step.key}: {step.built.rows:,} rows in {step.built.seconds:.1f} s"
+        return f"{step.table}: failed"
+    return f"[{step.done}/{step.total}] {step.table}: {step.built.rows:,} rows in {step.built.seconds:.1f} s"

@@ -8,7 +8,7 @@ import calendar
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
@@ -23,27 +23,23 @@ from anabranch.pipelines.planning import plan_pipeline
 from anabranch.pipelines.running import Manner, PipelineRun, run_plan
 from anabranch.pipelines.selection import Selection
 from anabranch.repo.history.lineage.provenance import BACKFILL, NAME
+from anabranch.storage.progress import Progress
 
 if TYPE_CHECKING:
     from anabranch.repo.repository import Repository
 
-__all__ = ["Backfill", "BackfillProgress", "OnValue", "Request", "run_backfill"]
+__all__ = ["Backfill", "BackfillProgress", "Request", "run_backfill"]
 
 _MOST_VALUES = 10_000
 _STEP = re.compile(r"(\d{1,6})([dwm])?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BackfillProgress:
-    """One value of a backfill that is done; `run` is None if an earlier call has built it."""
+class BackfillProgress(Progress):
+    """One value of a backfill that is done. `stage` is 'values'; `run` is None if an earlier call has built it."""
 
     value: Any
-    number: int
-    total: int
     run: PipelineRun | None
-
-
-OnValue = Callable[[BackfillProgress], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +66,6 @@ class Request:
     branch: str | None = None
     parameters: Mapping[str, Any] = field(default_factory=dict)
     selection: Selection = field(default_factory=Selection)
-    on_value: OnValue | None = None
 
 
 def run_backfill(pipeline: PipelineDefinition, repo: "Repository", request: Request, manner: Manner) -> Backfill:
@@ -95,8 +90,7 @@ def run_backfill(pipeline: PipelineDefinition, repo: "Repository", request: Requ
             )
             run = _run_value(pipeline, repo, request, value, about, f"{number} of {len(values)}")
             runs.append(run)
-        if request.on_value is not None:
-            request.on_value(BackfillProgress(value=value, number=number, total=len(values), run=run))
+        manner.progress(BackfillProgress(stage="values", done=number, total=len(values), value=value, run=run))
     return Backfill(
         pipeline=pipeline.name,
         branch=branch,

@@ -12,11 +12,12 @@ from anabranch.pipelines.planning import plan_pipeline
 from anabranch.pipelines.project import declare_project, read_pipeline_source
 from anabranch.pipelines.selection import Selection
 from anabranch.repo.runs.engine_access import EngineAccess
+from anabranch.storage.progress import OnProgress, ignore_progress
 
 if TYPE_CHECKING:
-    from anabranch.pipelines.backfill import Backfill, OnValue
+    from anabranch.pipelines.backfill import Backfill
     from anabranch.pipelines.reproduction import Reproduction
-    from anabranch.pipelines.running import OnStep, PipelineRun, Session
+    from anabranch.pipelines.running import PipelineRun, Session
     from anabranch.repo.repository import Repository
 
 __all__ = ["Pipeline"]
@@ -88,20 +89,22 @@ class Pipeline(PipelineDefinition):
         jobs: int = 2,
         message: str | None = None,
         spark: "Session" = None,
-        on_step: "OnStep | None" = None,
+        progress: OnProgress | None = None,
     ) -> "PipelineRun":
         """Build the outputs and publish all of them as one commit of a branch, or nothing.
 
         Outputs that do not need each other are built at the same time, as many as there are `jobs`. `spark` is a
         session, or a function that starts one; it is called after the pipeline was checked, and only if an output
-        needs Spark. What is built is chosen as in `plan`.
+        needs Spark. What is built is chosen as in `plan`. `progress` gets a `StepProgress` when an output is started,
+        is done or has failed.
         """
         plan = self.plan(
             repo, branch=branch, parameters=parameters, only=only, select=select, exclude=exclude, since=since
         )
         from anabranch.pipelines.running import Manner, run_plan
 
-        return run_plan(plan, repo, Manner(jobs=jobs, session=spark, on_step=on_step, message=message))
+        manner = Manner(jobs=jobs, session=spark, progress=progress or ignore_progress, message=message)
+        return run_plan(plan, repo, manner)
 
     def backfill(  # noqa: PLR0913 - all but the repository by their names
         self,
@@ -118,13 +121,13 @@ class Pipeline(PipelineDefinition):
         exclude: Sequence[str] = (),
         jobs: int = 2,
         spark: "Session" = None,
-        on_step: "OnStep | None" = None,
-        on_value: "OnValue | None" = None,
+        progress: OnProgress | None = None,
     ) -> "Backfill":
         """Run the pipeline once for each value of a parameter from `start` to `end`; each value is one commit.
 
         The parameter is a date or an int. `step` is a number, for dates also `7d`, `2w` or `1m`. The same call
         continues after a failure: values that the branch already has a commit of are skipped, unless `again`.
+        `progress` gets a `BackfillProgress` for each value that is done, and the `StepProgress` of its outputs before.
         """
         from anabranch.pipelines.backfill import Request, run_backfill
         from anabranch.pipelines.running import Manner
@@ -138,9 +141,9 @@ class Pipeline(PipelineDefinition):
             branch=branch,
             parameters=parameters or {},
             selection=Selection(select=select, exclude=exclude),
-            on_value=on_value,
         )
-        return run_backfill(self, repo, request, Manner(jobs=jobs, session=spark, on_step=on_step))
+        manner = Manner(jobs=jobs, session=spark, progress=progress or ignore_progress)
+        return run_backfill(self, repo, request, manner)
 
     def reproduce(
         self,
@@ -150,7 +153,7 @@ class Pipeline(PipelineDefinition):
         branch: str | None = None,
         jobs: int = 2,
         spark: "Session" = None,
-        on_step: "OnStep | None" = None,
+        progress: OnProgress | None = None,
     ) -> "Reproduction":
         """Run again what made a commit: on the inputs and with the parameters of then, onto a new branch.
 
@@ -160,4 +163,5 @@ class Pipeline(PipelineDefinition):
         from anabranch.pipelines.running import Manner
 
         commit = EngineAccess(repo).published_snapshot_of(ref).commit
-        return reproduce(self, repo, commit, branch=branch, manner=Manner(jobs=jobs, session=spark, on_step=on_step))
+        manner = Manner(jobs=jobs, session=spark, progress=progress or ignore_progress)
+        return reproduce(self, repo, commit, branch=branch, manner=manner)

@@ -20,33 +20,36 @@ from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.run import Run
 from anabranch.repo.snapshot import Snapshot
 from anabranch.repo.write.checks import Check
+from anabranch.storage.progress import OnProgress, Progress
 
 if TYPE_CHECKING:
     from anabranch.repo.repository import Repository
     from anabranch.spark.session import SparkSession
 
-__all__ = ["Manner", "OnStep", "PipelineRun", "Session", "StepProgress", "StepState", "run_plan"]
+__all__ = ["Manner", "PipelineRun", "Session", "StepProgress", "StepState", "run_plan"]
 
 Session: TypeAlias = "SparkSession | Callable[[], SparkSession] | None"
-OnStep = Callable[["StepProgress"], None]
 
 _BETWEEN_INTERRUPTS_SECONDS = 0.5
 
 
 class StepState(StrEnum):
+    """The state of an output in a run of a pipeline."""
+
     STARTED = "started"
     DONE = "done"
     FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepProgress:
-    """How far one output is, and how many of all are done."""
+class StepProgress(Progress):
+    """An output of a pipeline that was started, is done or has failed. `stage` is 'outputs'.
 
-    key: str
+    `built` is set if the output is done. `rows` counts the rows of all outputs that are done.
+    """
+
+    table: str
     state: StepState
-    done: int
-    total: int
     built: BuiltOutput | None = None
 
 
@@ -65,14 +68,14 @@ class PipelineRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manner:
-    """How a plan is carried out: how many steps at the same time, by which session, and who watches.
+    """How a plan is carried out: how many steps at the same time, by which session, and where progress is reported.
 
     A session may also be given as a function that starts it. The commit gets the `metadata` besides that of the plan.
     """
 
     jobs: int
     session: "Session"
-    on_step: OnStep | None
+    progress: OnProgress
     message: str | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
 
@@ -100,7 +103,7 @@ def run_plan(plan: Plan, repo: "Repository", manner: Manner) -> PipelineRun:
         growing = [step.key for step in plan.steps if step.output.incremental]
         last_builds = find_last_builds(repo, begun, pipeline=plan.pipeline, outputs=growing)
         builders = start_builders(run, last_builds)
-        built = _Crew(plan, repo, run, builders, manner.on_step or _nobody_watches).build_all(manner.jobs)
+        built = _Crew(plan, repo, run, builders, manner.progress).build_all(manner.jobs)
         try:
             commit = run.publish(checks=_unmoved(plan, run), metadata=published_metadata(begun.id, built))
         except CheckFailedError as err:
@@ -159,21 +162,17 @@ def _unmoved(plan: Plan, run: Run) -> dict[str, Check]:
     return {"what steps have read is what is published": check} if taken else {}
 
 
-def _nobody_watches(_progress: StepProgress) -> None:
-    """Do nothing."""
-
-
 class _Crew:
     """Builds steps as soon as those before them are done, several at the same time."""
 
     def __init__(
-        self, plan: Plan, repo: "Repository", run: Run, builders: Mapping[Engine, Builder], on_step: OnStep
+        self, plan: Plan, repo: "Repository", run: Run, builders: Mapping[Engine, Builder], progress: OnProgress
     ) -> None:
         self._plan = plan
         self._repo = repo
         self._run = run
         self._builders = builders
-        self._on_step = on_step
+        self._progress = progress
         self._built: dict[str, BuiltOutput] = {}
 
     def build_all(self, jobs: int) -> list[BuiltOutput]:
@@ -184,7 +183,7 @@ class _Crew:
                 while waiting or working:
                     for step in self._ready(waiting)[: jobs - len(working)]:
                         waiting.remove(step)
-                        self._tell(step, StepState.STARTED)
+                        self._report(step, StepState.STARTED)
                         working[threads.submit(self._build, step)] = step
                     done, _ = wait(working, return_when=FIRST_COMPLETED)
                     for future in done:
@@ -213,14 +212,19 @@ class _Crew:
     def _finish(self, step: Step, future: Future[BuiltOutput]) -> None:
         error = future.exception()
         if error is not None:
-            self._tell(step, StepState.FAILED)
+            self._report(step, StepState.FAILED)
             raise failed(self._repo, self._run.id, step.output, error) from error
         self._built[step.key] = future.result()
-        self._tell(step, StepState.DONE)
+        self._report(step, StepState.DONE)
 
-    def _tell(self, step: Step, state: StepState) -> None:
-        built = self._built.get(step.key)
+    def _report(self, step: Step, state: StepState) -> None:
         progress = StepProgress(
-            key=step.key, state=state, done=len(self._built), total=len(self._plan.steps), built=built
+            stage="outputs",
+            done=len(self._built),
+            total=len(self._plan.steps),
+            rows=sum(output.rows for output in self._built.values()),
+            table=step.key,
+            state=state,
+            built=self._built.get(step.key),
         )
-        self._on_step(progress)
+        self._progress(progress)

@@ -10,7 +10,8 @@ __all__ = ["OnProgress", "Progress", "counting", "ignore_progress"]
 class Progress:
     """How far an operation is: `done` of `total`. `stage` names what is counted, such as 'tables' or 'bytes'.
 
-    `rows` is the number of rows that were read or written so far. It is 0 where rows are not counted.
+    `rows` is the number of rows that were read or written so far. It is 0 where rows are not counted. An operation that
+    has more to report passes a subclass: pipelines pass `anabranch.types.StepProgress` and `BackfillProgress`.
     """
 
     stage: str

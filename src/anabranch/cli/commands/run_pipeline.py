@@ -138,7 +138,7 @@ def run_pipeline(
         pipeline = Pipeline.recorded(here.repository, at) if file is None else Pipeline.load(file)
         with watched_steps(as_json=as_json) as watch:
             again = pipeline.reproduce(
-                here.repository, at, branch=branch, jobs=jobs, spark=lambda: _session(master, conf), on_step=watch
+                here.repository, at, branch=branch, jobs=jobs, spark=lambda: _session(master, conf), progress=watch
             )
         output.show(reproduction_answer(again))
         raise typer.Exit(0 if again.is_same else DIFFERENT)
@@ -169,7 +169,7 @@ def run_pipeline(
                 jobs=jobs,
                 message=message,
                 spark=lambda: _session(master, conf),
-                on_step=watch,
+                progress=watch,
             )
     output.show(run_answer(done))
 
@@ -250,7 +250,7 @@ def backfill(
             exclude=exclude or (),
             jobs=jobs,
             spark=lambda: _session(master, conf),
-            on_value=watched_values(as_json=as_json),
+            progress=watched_values(as_json=as_json),
         )
     output_for(as_json=as_json).show(backfill_answer(done))
 
