@@ -36,6 +36,30 @@ SYNONYMS = {
 }
 
 
+# What the engines, the service and pipelines need is behind `EngineAccess`, `table_writes` and functions of modules.
+PLUMBING = {
+    "append_fragments",
+    "change_feed",
+    "change_tables",
+    "create_tables",
+    "keep_files",
+    "of_source",
+    "overwrite_fragments",
+    "prepare",
+    "prepare_new",
+    "publish_batch",
+    "published_snapshot_of",
+    "replace_fragments",
+    "snapshot_at_begin",
+    "stream_publish",
+    "transaction_once",
+    "upsert_fragments",
+    "warn",
+    "warn_if_dropped",
+    "with_checks",
+    "working",
+}
+
 FUNCTIONS = public.public_functions()
 CLASSES = public.public_values()
 
@@ -85,6 +109,25 @@ def test_progress_is_reported_in_one_way() -> None:
     }
 
 
+def test_no_method_is_for_engines_alone() -> None:
+    assert [name for name in CALLABLES if name.rpartition(".")[2] in PLUMBING] == []
+    # Three properties are left, which show how a table is stored. They are not documented for users.
+    assert {"Dataset.home", "Snapshot.entries", "Table.version_ref"} == public.FOR_ENGINES
+
+
+def test_every_class_in_a_signature_is_exported() -> None:
+    """A caller can make or name every value that a method takes."""
+    exported = {id(getattr(module, name)) for module in (ab, ab.types) for name in module.__all__}
+    unknown = [
+        f"{name}({word}): {each.__name__}"
+        for name, function in CALLABLES.items()
+        for word, parameter in parameters_of(function).items()
+        for each in public.classes_in(parameter.annotation, function.__module__)
+        if each.__module__.startswith("anabranch.") and id(each) not in exported
+    ]
+    assert unknown == []
+
+
 def test_enums_are_in_lower_case() -> None:
     exported = [getattr(module, name) for module in (ab, ab.types) for name in module.__all__]
     enums = [each for each in exported if inspect.isclass(each) and issubclass(each, Enum)]
@@ -95,7 +138,7 @@ def test_enums_are_in_lower_case() -> None:
 def test_methods_list_in_lists_and_values_hold_tuples() -> None:
     """A list that a call returns belongs to the caller; what a value holds cannot be changed."""
     returned = {name: inspect.signature(function).return_annotation for name, function in CALLABLES.items()}
-    held = {}
+    held: dict[str, Any] = {}
     for each in CLASSES:
         name = public.exported_name(each)
         held |= {f"{name}.{field}": annotation for field, annotation in public.public_fields(each)}

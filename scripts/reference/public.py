@@ -14,6 +14,8 @@ from typing import Any
 import anabranch
 
 __all__ = [
+    "FOR_ENGINES",
+    "classes_in",
     "exported_name",
     "public_classes",
     "public_fields",
@@ -25,14 +27,8 @@ __all__ = [
 
 # Classes that public ones of datasets and pipelines hold or return, and that users do not need.
 _INTERNAL = {"DeclaredCheck", "Home", "Output", "Place", "Report", "Source", "Statement"}
-# Members of public classes that are there for the engines and the service, and not for users.
-_FOR_ENGINES = {
-    "Dataset.home",
-    "Repository.change_feed",
-    "Snapshot.entries",
-    "Table.version_ref",
-    "TableDiff.appended",
-}
+# Properties of public classes that only the other layers of the package read.
+FOR_ENGINES = {"Dataset.home", "Snapshot.entries", "Table.version_ref"}
 
 
 def public_classes() -> list[type]:
@@ -58,7 +54,7 @@ def public_functions() -> dict[str, Any]:
 
 
 def public_values() -> list[type]:
-    """All public classes: those that have a name in `anabranch` or `anabranch.types`, and what these hold and return."""
+    """All public classes: those named in `anabranch` and `anabranch.types`, and what these hold and return."""
     named = [getattr(anabranch.types, name) for name in anabranch.types.__all__]
     return reachable([*public_classes(), *public_functions().values(), *named])
 
@@ -85,7 +81,7 @@ def public_members(each: type) -> list[tuple[str, Any]]:
             if is_maker and (is_returned or name == "of"):
                 continue
             plain = property(plain.func) if isinstance(plain, functools.cached_property) else plain
-            is_public = not name.startswith("_") and f"{base.__name__}.{name}" not in _FOR_ENGINES
+            is_public = not name.startswith("_") and f"{base.__name__}.{name}" not in FOR_ENGINES
             if is_public and (inspect.isfunction(plain) or isinstance(plain, property)):
                 found[name] = plain
     return sorted(found.items())
@@ -112,13 +108,13 @@ def _mentioned(each: Any) -> list[type]:
     returned = [(inspect.signature(function).return_annotation, function.__module__) for function in functions]
     held = [(told, each.__module__) for _, told in public_fields(each)]
     meant = [(generic, each.__module__) for generic in vars(each).get("__orig_bases__", ()) if inspect.isclass(each)]
-    found = {one for annotation, module in [*returned, *held, *meant] for one in _classes_in(annotation, module)}
+    found = {one for annotation, module in [*returned, *held, *meant] for one in classes_in(annotation, module)}
     ours = [one for one in found if one.__module__.startswith("anabranch.") and one.__name__ not in _INTERNAL]
     return sorted(ours, key=lambda one: (one.__name__, one.__module__))
 
 
-def _classes_in(annotation: Any, module: str) -> Iterator[type]:
-    """The classes that an annotation names, be it a type or text that is a type only for a type checker."""
+def classes_in(annotation: Any, module: str) -> Iterator[type]:
+    """Yield the classes that an annotation names. It is a type, or text if the type is known to type checkers only."""
     if isinstance(annotation, str):
         for word in re.findall(r"[\w.]+", annotation):
             value = _value_of(word, module)
@@ -129,7 +125,7 @@ def _classes_in(annotation: Any, module: str) -> Iterator[type]:
     elif inspect.isclass(typing.get_origin(annotation)):
         yield typing.get_origin(annotation)
     for part in typing.get_args(annotation):
-        yield from _classes_in(part, module)
+        yield from classes_in(part, module)
 
 
 def _value_of(word: str, module: str) -> Any:

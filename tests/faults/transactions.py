@@ -102,6 +102,7 @@ TRANSACTION_WRITES: dict[str, list[Write]] = {
 }
 TABLE_WRITES: dict[str, list[Write]] = {
     "append_fragments": [in_transaction(_append_fragments)],
+    "compact": [],  # Transaction.compact is the same
     "overwrite_fragments": [in_transaction(_overwrite_fragments)],
     "prepare": [in_transaction(_append_fragments, branch="dev")],
     "prepare_new": [in_transaction(_prepare_new)],

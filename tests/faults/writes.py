@@ -10,6 +10,7 @@ import pyarrow as pa
 import anabranch as ab
 from anabranch.errors import RepositoryNotFoundError
 from anabranch.ids import TableKey
+from anabranch.repo.log.once import Once
 from anabranch.repo.run import Run
 from anabranch.repo.runs.engine_access import EngineAccess
 from anabranch.repo.runs.streams import StreamBatch
@@ -103,6 +104,11 @@ def _begin(repo: ab.Repository) -> None:
 def _stream(repo: ab.Repository) -> None:
     batch = StreamBatch(query="q", epoch=1, table=TableKey.parse(ORDERS))
     EngineAccess(repo).publish_batch(batch, lambda tx: tx.append(ORDERS, table(70)), message="batch")
+
+
+def _append_once(repo: ab.Repository) -> None:
+    with EngineAccess(repo).transaction_once(Once(key="import", value="a", since=0)) as tx:
+        tx.append(ORDERS, table(70))
 
 
 def _schema(repo: ab.Repository) -> None:
@@ -258,6 +264,7 @@ REPOSITORY_WRITES: dict[str, list[Write]] = {
 ENGINE_WRITES: dict[str, list[Write]] = {
     "keep_files": [],  # keeps others from deleting, and shows nothing
     "publish_batch": [Write(act=_stream)],
+    "transaction_once": [Write(act=_append_once)],
 }
 
 RUN_WRITES: dict[str, list[Write]] = {
@@ -271,11 +278,11 @@ RUN_WRITES: dict[str, list[Write]] = {
 
 # What changes nothing, whatever happens to its requests.
 REPOSITORY_READS = names(
-    "actor branch branch_drift branch_get branch_list change_feed changes clone_list conflicts diff entity_at "
+    "actor branch branch_drift branch_get branch_list changes clone_list conflicts diff entity_at "
     "entity_history get_commit head_commit_id_for_branch iter_commits lineage list_commits list_external_writes "
     "reflog run_get run_list schema_plan schema_show snapshot snapshot_at_version snapshot_of "
     "sql sql_reader storage_options storage_report switch sync_branch table tables tag_get tag_list uri"
 )
-ENGINE_READS = names("published_snapshot_of")
-RUN_READS = names("branch info snapshot snapshot_at_begin sql warn_if_dropped with_checks")
+ENGINE_READS = names("published_snapshot_of snapshot_at_begin")
+RUN_READS = names("branch info snapshot sql")
 MODULE_READS = names("dataset doctor open spark_session tables")

@@ -13,7 +13,7 @@ from anabranch.bootstrap import ENGINES
 from anabranch.duck.comparing import default_comparer
 from anabranch.errors import InvalidInputError, InvalidNameError, NotFoundError, NotInHistoryError, TableNotFoundError
 from anabranch.repo.history.changes import CommitChanges
-from anabranch.repo.history.diff import TableChangeKind, TableCounts
+from anabranch.repo.history.diff import TableChangeKind, TableCounts, find_appended_rows
 from anabranch.repo.repository import Repository
 from tests.conftest import Place
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, append, ids, table
@@ -144,11 +144,11 @@ def test_rows_that_came_alone_need_no_comparison(lake: ab.Repository, key: str) 
         tx.append(key, table(7))
         tx.add_columns(key, {"twice": "id * 2"})
     _, appended, mixed, column = lake.changes(key)
-    assert appended.diff.appended is not None
-    found = [row for batch in appended.diff.appended.read() for row in batch.to_pylist()]
-    assert found == table(4, 5).to_pylist()
-    assert mixed.diff.appended is None
-    assert column.diff.appended is None
+    new = find_appended_rows(appended.diff)
+    assert new is not None
+    assert [row for batch in new.read() for row in batch.to_pylist()] == table(4, 5).to_pylist()
+    assert find_appended_rows(mixed.diff) is None
+    assert find_appended_rows(column.diff) is None
 
 
 def test_columns_come_and_go_from_step_to_step(lake: ab.Repository) -> None:

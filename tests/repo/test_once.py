@@ -51,16 +51,17 @@ def late(lake: ab.Repository) -> ab.Repository:
 
 def append_once(repo: ab.Repository, value: str, number: int) -> ab.GraphCommit | None:
     version = repo.branch_get("main").version
-    with repo.transaction(message=value, once=Once(key="import", value=value, after=version)) as tx:
+    once = Once(key="import", value=value, after=version)
+    with EngineAccess(repo).transaction_once(once, message=value) as tx:
         tx.append(CUSTOMERS, table(number))
     return tx.published
 
 
 def test_commit_whose_put_arrives_late_is_published_once(lake: ab.Repository, late: ab.Repository) -> None:
     once = Once(key="import", value="a", since=0)
-    with pytest.raises(StorageUnavailableError), late.transaction(once=once) as tx:
+    with pytest.raises(StorageUnavailableError), EngineAccess(late).transaction_once(once) as tx:
         tx.append(CUSTOMERS, table(30))
-    with late.transaction(once=once) as tx:
+    with EngineAccess(late).transaction_once(once) as tx:
         tx.append(CUSTOMERS, table(30))
     assert tx.published == another(lake).snapshot().commit
     assert tx.published is not None

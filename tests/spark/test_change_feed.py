@@ -22,6 +22,7 @@ from anabranch.errors import (
     TableNotFoundError,
     VersionNotFoundError,
 )
+from anabranch.repo.history.changes import change_feed
 from anabranch.spark.change_feed import ChangeStreamReader
 from anabranch.spark.spark_errors import spark_errors
 from anabranch.storage.wrappers import CountingStore
@@ -279,7 +280,7 @@ def test_a_stream_that_waits_does_not_read_the_history_again(small: ab.Repositor
     follower = reader._follower()
     store = CountingStore(small._config.store)
     follower._repository = open_with(replace(small._config, store=store))
-    follower._feed = follower._repository.change_feed(SMALL)
+    follower._feed = change_feed(follower._repository, SMALL)
     put(small, 70, "elsewhere", key=OTHER)
     assert reader.latestOffset(start, ReadAllAvailable()) == start
     read = [path for _, path in store.requests if path.startswith("_commits/")]

@@ -12,6 +12,7 @@ from anabranch.errors import CommitNotFoundError
 from anabranch.repo.history.diff import RowChangeKind, diff_snapshots
 from anabranch.repo.history.lineage.provenance import PipelineRecord
 from anabranch.repo.log.entries import GraphCommit
+from anabranch.repo.runs.engine_access import EngineAccess
 from anabranch.repo.runs.runs import RUN_ID
 from anabranch.repo.snapshot import Snapshot
 
@@ -80,7 +81,7 @@ def input_snapshot(repo: "Repository", commit: GraphCommit) -> Snapshot:
         return repo.snapshot_of(record.input)
     except CommitNotFoundError:
         # What a live branch showed at that moment is a commit that the run alone knows of.
-        return repo.run_get(commit.metadata.get(RUN_ID, "")).snapshot_at_begin()
+        return EngineAccess(repo).snapshot_at_begin(commit.metadata.get(RUN_ID, ""))
 
 
 def iter_new_rows(key: str, *, before: Snapshot, after: Snapshot) -> Iterator[pa.RecordBatch]:

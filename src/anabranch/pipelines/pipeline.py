@@ -32,10 +32,10 @@ class Pipeline(PipelineDefinition):
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, storage_options: Mapping[str, str] | None = None) -> Self:
         """Execute a file and take the one pipeline that it declares, or read the folder of a project."""
-        return cls.of_source(read_pipeline_source(path, storage_options))
+        return cls._of_source(read_pipeline_source(path, storage_options))
 
     @classmethod
-    def of_source(cls, source: Source) -> Self:
+    def _of_source(cls, source: Source) -> Self:
         """Return the pipeline that a text declares, as if it were a file."""
         if source.is_project:
             project = declare_project(cls, source)
@@ -54,7 +54,7 @@ class Pipeline(PipelineDefinition):
         """The pipeline that made a commit, by its text as it was then; its text is executed."""
         from anabranch.pipelines.reproduction import recorded_source
 
-        return cls.of_source(recorded_source(repo, EngineAccess(repo).published_snapshot_of(ref).commit))
+        return cls._of_source(recorded_source(repo, EngineAccess(repo).published_snapshot_of(ref).commit))
 
     def plan(  # noqa: PLR0913 - all but the repository by their names
         self,

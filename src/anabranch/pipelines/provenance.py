@@ -45,18 +45,6 @@ class BuiltOutput:
             code_hash=output.code_hash,
         )
 
-    def document(self) -> dict[str, Any]:
-        """What the commit records of it."""
-        return {
-            "inputs": list(self.inputs),
-            "write": self.write,
-            "rows": self.rows,
-            "seconds": self.seconds,
-            "kind": self.kind,
-            "engine": self.engine,
-            "code_hash": self.code_hash,
-        }
-
 
 def begun_metadata(plan: "Plan") -> dict[str, str]:
     """What is known when a run begins."""
@@ -68,9 +56,22 @@ def begun_metadata(plan: "Plan") -> dict[str, str]:
     }
 
 
+def _document(output: BuiltOutput) -> dict[str, Any]:
+    """Return what the commit records of an output."""
+    return {
+        "inputs": list(output.inputs),
+        "write": output.write,
+        "rows": output.rows,
+        "seconds": output.seconds,
+        "kind": output.kind,
+        "engine": output.engine,
+        "code_hash": output.code_hash,
+    }
+
+
 def published_metadata(input_id: str, built: Sequence[BuiltOutput]) -> dict[str, str]:
     """What is known when it is about to be published."""
-    return {INPUT: input_id, OUTPUTS: _json({output.key: output.document() for output in built})}
+    return {INPUT: input_id, OUTPUTS: _json({output.key: _document(output) for output in built})}
 
 
 def keep_source(repo: "Repository", source: Source) -> None:

@@ -53,7 +53,6 @@ from anabranch.repo.log.collected import require_uncollected
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import BranchMode, CommitKind, CommitRecord, GraphCommit, LogEntry, TableMap
 from anabranch.repo.log.making import CommitSpec, Inspect
-from anabranch.repo.log.once import Once
 from anabranch.repo.log.reserve import freeing_space
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.merge import adoption, cherry_pick
@@ -438,10 +437,9 @@ class Repository:
         By default from the table's first commit to the bound branch as it is now. Only the commits that touched the
         table are read; `since` has to be in the history of `until`.
         """
-        return self.change_feed(table).iter_changes(since=since, until=self._ref(until))
+        return self._change_feed(table).iter_changes(since=since, until=self._ref(until))
 
-    def change_feed(self, table: str) -> TableFeed:
-        """The changes of a table for engines that plan which commits to read, and read them elsewhere."""
+    def _change_feed(self, table: str) -> TableFeed:
         return TableFeed(
             self._repo_store,
             TableKey.parse(table),
@@ -530,7 +528,7 @@ class Repository:
             metadata=checked_metadata(metadata),
             checks=recorded_checks(named),
         )
-        return self._run(run_id, lease, checks=named).warn_if_dropped()
+        return self._run(run_id, lease, checks=named, warns_if_dropped=True)
 
     def run_get(self, run_id: str) -> Run:
         """A run by its id, also one that another process began."""
@@ -545,7 +543,7 @@ class Repository:
         on = None if branch is None else BranchName.parse_public(branch)
         return Listing(islice(runs.list_runs(self._repo_store, target=on), limit))
 
-    def _run(self, run_id: str, lease: Lease, *, checks: Sequence[NamedCheck]) -> Run:
+    def _run(self, run_id: str, lease: Lease, *, checks: Sequence[NamedCheck], warns_if_dropped: bool = False) -> Run:
         def query(sql: str, snapshot: Snapshot, params: Parameters | None) -> pa.RecordBatchReader:
             ref = str(BranchName.of_run(run_id))
             return self._engines.load_sql().query(self, sql, ref=ref, params=params, snapshot=snapshot)
@@ -557,7 +555,9 @@ class Repository:
             query=query,
             on_published=self._on_published,
             load_combiner=lambda branch: self._combiner(branch, strategy=Strategy.FAIL, resolvers=None),
-        ).with_checks(checks)
+            checks=tuple(checks),
+            warns_if_dropped=warns_if_dropped,
+        )
 
     # Branches and tags.
 
@@ -752,12 +752,8 @@ class Repository:
         message: str = "",
         metadata: Mapping[str, str] | None = None,
         kind: str = CommitKind.CHANGE,
-        once: Once | None = None,
     ) -> Transaction:
         """Begin a commit over any number of tables of a branch.
-
-        With `once`, the commit is published only if the branch does not have it yet. Otherwise `published` of the
-        transaction is the earlier commit.
 
         >>> with repo.transaction(message="More tea", metadata={"ticket": "SHOP-7"}) as tx:
         ...     tx.append("shop.orders", pa.table({"id": [4], "item": ["tea"], "amount": [12.5]}))
@@ -766,21 +762,16 @@ class Repository:
         >>> repo.snapshot().commit.message
         'More tea'
         """
-        target = self._named(branch)
-        spec = CommitSpec(
-            message=checked_text(message), kind=checked_kind(kind), metadata=checked_metadata(metadata), once=once
-        )
+        spec = CommitSpec(message=checked_text(message), kind=checked_kind(kind), metadata=checked_metadata(metadata))
         if spec.kind is CommitKind.PUBLISH_RUN:
             # By such a commit a run that died halfway is found again.
             raise InvalidInputError(f"a commit of kind '{kind}' is made by a run", hint="begin a run and publish it")
         if spec.kind is CommitKind.MERGE:
             raise InvalidInputError(f"a commit of kind '{kind}' is made by a merge", hint="use merge()")
-        return Transaction(
-            self._repo_store,
-            branch=target,
-            spec=spec,
-            on_published=self._on_published,
-        )
+        return self._begin(self._named(branch), spec)
+
+    def _begin(self, branch: BranchName, spec: CommitSpec) -> Transaction:
+        return Transaction(self._repo_store, branch=branch, spec=spec, on_published=self._on_published)
 
     def transact(
         self,

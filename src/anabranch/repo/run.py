@@ -2,7 +2,7 @@
 
 import warnings
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -14,7 +14,7 @@ from anabranch.repo.log.entries import CommitKind, CommitRecord, GraphCommit, Ru
 from anabranch.repo.log.making import CommitSpec
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.merge.run_publish import LoadCombiner, publish_run
-from anabranch.repo.runs.runs import RunInfo, abort_run, describe_run, get_run, refuse_over, run_state
+from anabranch.repo.runs.runs import RunInfo, abort_run, describe_run, get_run, refuse_over
 from anabranch.repo.snapshot import Snapshot
 from anabranch.repo.transaction import Transaction
 from anabranch.repo.write.checks import (
@@ -51,7 +51,7 @@ class Run:
     target exists, the run can continue and be published like any other.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - made by the repository alone
         self,
         repo_store: RepoStore,
         run_id: str,
@@ -60,30 +60,22 @@ class Run:
         query: Query,
         on_published: Callable[[Published], None],
         load_combiner: LoadCombiner,
+        checks: tuple[NamedCheck, ...],
+        warns_if_dropped: bool,
     ) -> None:
         self._repo_store = repo_store
         self._lease = lease
         self._query = query
         self._on_published = on_published
         self._load_combiner = load_combiner
-        self._checks: tuple[NamedCheck, ...] = ()
+        self._checks = checks  # those that the run began with
         # The checks of the last `publish`: they hold until the run ends, so that leaving the block runs them again.
         self._added_checks: tuple[NamedCheck, ...] = ()
-        self._warning: weakref.finalize[..., Run] | None = None
+        self._warning = weakref.finalize(self, _warn_dropped, run_id) if warns_if_dropped else None
         self.id = run_id
 
     def __repr__(self) -> str:
         return f"Run({self.id!r})"
-
-    def with_checks(self, checks: Sequence[NamedCheck]) -> Self:
-        """Set the checks that the run began with."""
-        self._checks = tuple(checks)
-        return self
-
-    def warn_if_dropped(self) -> Self:
-        """Warn if this handle, by which the run was begun, is dropped before the run ended."""
-        self._warning = weakref.finalize(self, _warn_dropped, self.id)
-        return self
 
     def __enter__(self) -> Self:
         return self
@@ -117,11 +109,6 @@ class Run:
         entry = get_run(self._repo_store, self.id)
         refuse_over(entry)
         return Snapshot.of(self._repo_store, entry.head, version=entry.number)
-
-    def snapshot_at_begin(self) -> Snapshot:
-        """The tables as they were when the run began, also after it has ended."""
-        record = self._repo_store.commits.get(run_state(get_run(self._repo_store, self.id)).origin)
-        return Snapshot.of(self._repo_store, record, version=record.commit.manifest_version)
 
     def sql(self, sql: str, *, params: Parameters | None = None) -> "pa.Table":
         """Answer one read-only statement over the tables as the run has them now."""

@@ -20,7 +20,6 @@ from anabranch.repo.log.store import RepoStore
 from anabranch.repo.snapshot import Table
 from anabranch.repo.write import columns as shape
 from anabranch.repo.write.atomic import atomic, new_lock
-from anabranch.repo.write.columns import Rewriter
 from anabranch.repo.write.homes import check_primary_key
 from anabranch.repo.write.publish import Published, publish
 from anabranch.repo.write.queue import Writer, queue_of_this_process
@@ -293,16 +292,9 @@ class Transaction:
         self._change(table, lambda staged_table: shape.drop_index(staged_table, name))
 
     @atomic
-    def compact(
-        self, table: str, *, target_rows_per_fragment: int = staging.TARGET_ROWS, rewriter: Rewriter | None = None
-    ) -> None:
+    def compact(self, table: str, *, target_rows_per_fragment: int = staging.TARGET_ROWS) -> None:
         """Rewrite small and half-deleted fragments as larger ones, and build the indices again; the rows stay."""
-        self._change(
-            table,
-            lambda staged_table: shape.compact(
-                staged_table, target_rows_per_fragment=target_rows_per_fragment, rewriter=rewriter
-            ),
-        )
+        table_writes(self).compact(table, target_rows_per_fragment=target_rows_per_fragment)
 
     @atomic
     def annotate(self, table: str, notes: Notes, *, columns: Mapping[str, Notes] | None = None) -> None:

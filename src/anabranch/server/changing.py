@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from anabranch.repo.log.entries import CommitKind
+from anabranch.repo.runs.engine_access import EngineAccess
 from anabranch.repo.transaction import Transaction
 from anabranch.server.attempts import IDEMPOTENCY_KEY
 from anabranch.server.branches import Branches, OpenBranch
@@ -60,7 +61,8 @@ class Changing:
 
         def attempt() -> Changed[_Result]:
             metadata = metadata_of(branch)
-            tx = branch.repository.transaction(branch.name, message=message, metadata=metadata, kind=kind, once=once)
+            access = EngineAccess(branch.repository)
+            tx = access.transaction_once(once, branch=branch.name, message=message, metadata=metadata, kind=kind)
             with tx:
                 result = change(tx)
                 if branch.attempt is not None:

@@ -17,7 +17,8 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType, Tim
 
 from anabranch.errors import InvalidInputError, NotInHistoryError, SchemaMismatchError, TableNotFoundError
 from anabranch.format.splits import Selection, Split, plan_splits, read_split
-from anabranch.repo.history.changes import CommitChanges, TableFeed
+from anabranch.repo.history.changes import CommitChanges, TableFeed, change_feed
+from anabranch.repo.history.diff import find_appended_rows
 from anabranch.repo.history.table_history import TableChange
 from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.repository import Repository
@@ -68,7 +69,7 @@ class PinnedFeed:
 
     @classmethod
     def find(cls, options: FeedOptions, repository: Repository) -> "PinnedFeed":
-        feed = repository.change_feed(options.place.key)
+        feed = change_feed(repository, options.place.key)
         end = options.branch if options.until is None else options.until
         now = feed.state_at(end)
         until = now.commit.graph_commit_id
@@ -143,7 +144,7 @@ class _Reading:
         return self._open_repository(place.repository, storage_options=place.storage_options)
 
     def feed(self) -> TableFeed:
-        return self.open().change_feed(self.pinned.options.place.key)
+        return change_feed(self.open(), self.pinned.options.place.key)
 
     def plan(self, feed: TableFeed, changes: Sequence[TableChange]) -> Sequence[InputPartition]:
         return [_Part(pieces) for pieces in plan_pieces(feed, changes)]
@@ -185,7 +186,7 @@ class FeedFollower:
         self.newest: GraphCommit | None = None
         self._pinned = pinned
         self._repository = repository
-        self._feed = repository.change_feed(pinned.options.place.key)
+        self._feed = change_feed(repository, pinned.options.place.key)
         self._idle: tuple[str, str] | None = None
 
     @property
@@ -307,7 +308,7 @@ def _iter_whole(step: CommitChanges, split: Split) -> Iterator[tuple[pa.Array, p
 
 def _iter_compared(step: CommitChanges) -> Iterator[tuple[pa.Array, pa.RecordBatch]]:
     """The rows that differ, those of before first, with what each is called."""
-    appended = step.diff.appended
+    appended = find_appended_rows(step.diff)
     if appended is not None:
         yield from ((pa.repeat("insert", len(batch)), batch) for batch in appended.read())
         return

@@ -7,7 +7,7 @@ from anabranch.errors import TableNotFoundError
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.log.store import RepoStore
-from anabranch.repo.transaction import Transaction
+from anabranch.repo.transaction import Transaction, table_writes
 from anabranch.repo.write.columns import Rewriter
 from anabranch.repo.write.homes import owns
 from anabranch.suggestions import suggest
@@ -60,7 +60,7 @@ def compact_tables(
         for key in sorted({str(TableKey.parse(key)) for key in keys}):
             progress(len(done), len(keys))
             before = tx[key].version_ref.count_fragments()
-            tx.compact(key, target_rows_per_fragment=target_rows_per_fragment, rewriter=rewriter)
+            table_writes(tx).compact(key, target_rows_per_fragment=target_rows_per_fragment, rewriter=rewriter)
             after = tx[key]
             done.append(
                 CompactedTable(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import takewhile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from anabranch.errors import AnabranchError, InvalidInputError, NotInHistoryError, TableNotFoundError
 from anabranch.ids import MAIN, TableKey
@@ -23,7 +23,7 @@ from anabranch.storage.parallel import in_parallel
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["CommitChanges", "TableFeed"]
+__all__ = ["CommitChanges", "TableFeed", "change_feed"]
 
 # The number of commits that are read in parallel.
 _BATCH_SIZE = 64
@@ -236,3 +236,14 @@ class TableFeed:
 
     def _read(self, commit: GraphCommit) -> CommitRecord:
         return self._repo_store.commits.get(commit.graph_commit_id)
+
+
+class _Repository(Protocol):
+    """The part of a repository that is needed here. It is private to the package."""
+
+    def _change_feed(self, table: str) -> TableFeed: ...
+
+
+def change_feed(repository: _Repository, table: str) -> TableFeed:
+    """Return the changes of a table for engines that plan which commits to read, and read them elsewhere."""
+    return repository._change_feed(table)

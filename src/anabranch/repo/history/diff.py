@@ -33,6 +33,7 @@ __all__ = [
     "TableCounts",
     "TableDiff",
     "diff_snapshots",
+    "find_appended_rows",
     "find_renamed",
 ]
 
@@ -141,13 +142,6 @@ class TableDiff:
         """The number of rows that must be read to find those that differ."""
         filled = sum(older.rows + newer.rows for older, newer in self._filled)
         return count_parts(self._difference.older) + count_parts(self._difference.newer) + filled
-
-    @property
-    def appended(self) -> RowSide | None:
-        """The new rows if rows were only appended, so that nothing needs to be compared. Else None."""
-        if self.before is None or self._difference.older or self._filled:
-            return None
-        return _side(self.after, self._difference.newer, with_row_ids=False)
 
     def iter_batches(self) -> "pa.RecordBatchReader":
         """Return a reader of the rows that differ: `change`, `columns`, and `before` and `after` as structs."""
@@ -297,6 +291,13 @@ def _keys_by_dataset(tables: TableMap, *, excluding: TableMap) -> dict[str, list
         if key not in excluding:
             found.setdefault(tables[key].dataset, []).append(key)
     return found
+
+
+def find_appended_rows(diff: TableDiff) -> RowSide | None:
+    """Return the new rows if rows were only appended, so that nothing needs to be compared. Else None."""
+    if diff.before is None or diff._difference.older or diff._filled:
+        return None
+    return _side(diff.after, diff._difference.newer, with_row_ids=False)
 
 
 def _side(table: Table | None, parts: Sequence[Part], *, with_row_ids: bool) -> RowSide | None:

@@ -9,7 +9,9 @@ from anabranch.repo.log.arguments import checked_metadata, checked_text
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import CommitKind, GraphCommit
 from anabranch.repo.log.making import CommitSpec
+from anabranch.repo.log.once import Once
 from anabranch.repo.log.store import RepoStore
+from anabranch.repo.runs.runs import get_run, run_state
 from anabranch.repo.runs.streams import StreamBatch, publish_batch
 from anabranch.repo.snapshot import Snapshot
 from anabranch.repo.transaction import Transaction
@@ -23,6 +25,8 @@ class _Repository(Protocol):
 
     _config: RepoConfig
     _repo_store: RepoStore
+
+    def _begin(self, branch: BranchName, spec: CommitSpec) -> Transaction: ...
 
     def _named(self, branch: str | None) -> BranchName: ...
 
@@ -43,6 +47,29 @@ class EngineAccess:
         The object of a commit whose writer died before publishing still exists. The check takes one more request.
         """
         return self._repository._published_snapshot(ref)
+
+    def snapshot_at_begin(self, run_id: str) -> Snapshot:
+        """Return the tables as they were when a run began, also after it has ended."""
+        repo_store = self._repository._repo_store
+        record = repo_store.commits.get(run_state(get_run(repo_store, run_id)).origin)
+        return Snapshot.of(repo_store, record, version=record.commit.manifest_version)
+
+    def transaction_once(
+        self,
+        once: Once | None,
+        *,
+        branch: str | None = None,
+        message: str = "",
+        metadata: Mapping[str, str] | None = None,
+        kind: CommitKind = CommitKind.CHANGE,
+    ) -> Transaction:
+        """Begin a transaction that is published only if the branch does not have its commit yet.
+
+        If the branch has it, `published` of the transaction is the earlier commit. Without `once` it is an ordinary
+        transaction.
+        """
+        spec = CommitSpec(message=checked_text(message), kind=kind, metadata=checked_metadata(metadata), once=once)
+        return self._repository._begin(self._repository._named(branch), spec)
 
     @contextmanager
     def keep_files(self, *, since: float | None = None) -> Iterator[None]:

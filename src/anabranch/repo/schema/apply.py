@@ -126,12 +126,21 @@ def _check_not_destructive(plan: SchemaPlan) -> None:
 def _check_defaults(tables: Iterable[TableSchema]) -> None:
     for table in tables:
         defaults = {column.name: column.default for column in table.columns if column.default is not None}
-        wrong = staging.find_wrong_default(table.plannable, defaults)
+        wrong = staging.find_wrong_default(_without_extensions(table), defaults)
         if wrong is not None:
             name, err = wrong
             # The hint of an error about an unknown column lists the columns, so keep it.
             hint = f"{err.hint}; {_DEFAULT_HINT}" if "column" in err.details else _DEFAULT_HINT
             raise InvalidSchemaError(f"tables.{table.key}.columns.{name}.default: {err.problem}", hint=hint) from err
+
+
+def _without_extensions(table: TableSchema) -> pa.Schema:
+    """Return the columns for a check that needs no values.
+
+    An extension type of another library cannot be built here, so null is used instead.
+    """
+    columns = table.columns
+    return pa.schema([pa.field(each.name, pa.null()) if "extension<" in each.type else each.arrow for each in columns])
 
 
 # Checks of the rows for a dry run. When a plan is applied, each staged step checks its rows itself.

@@ -105,14 +105,6 @@ class TableSchema:
         """The columns as an Arrow schema."""
         return pa.schema([column.arrow for column in self.columns])
 
-    @property
-    def plannable(self) -> pa.Schema:
-        """The columns for checks that need no values.
-
-        An extension type of another library cannot be built here, so null is used instead.
-        """
-        return pa.schema([pa.field(c.name, pa.null()) if "extension<" in c.type else c.arrow for c in self.columns])
-
     def find_column(self, name: str) -> Column | None:
         """Return a column by its name, or None."""
         return next((column for column in self.columns if column.name == name), None)

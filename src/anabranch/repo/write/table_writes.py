@@ -10,6 +10,7 @@ from anabranch.format.staging import WrittenFragment
 from anabranch.ids import TableKey
 from anabranch.repo.log.arguments import require_names
 from anabranch.repo.write.atomic import atomic
+from anabranch.repo.write.columns import Rewriter, compact
 from anabranch.repo.write.homes import check_primary_key
 from anabranch.repo.write.staged_table import (
     StagedTable,
@@ -88,6 +89,14 @@ class TableWrites:
     def replace_fragments(self, prepared: StagedTable, change: WrittenChange) -> None:
         """Remove rows of a prepared table by their addresses, and add rows that were written for it."""
         self._take_in(prepared, replace_fragments_step(prepared.version_ref, change, primary_key=prepared.primary_key))
+
+    @atomic
+    def compact(self, key: str, *, target_rows_per_fragment: int, rewriter: Rewriter | None = None) -> None:
+        """Rewrite small fragments of a table as larger ones, by a rewriter, or else in this process."""
+        before = self.prepare(key)
+        after = compact(before, target_rows_per_fragment=target_rows_per_fragment, rewriter=rewriter)
+        if after != before:
+            self._write_set.put(after.key, after)
 
     @atomic
     def change_tables(self, changes: Mapping[TableKey, Change]) -> None:

@@ -14,7 +14,7 @@ from pyspark.sql.types import FloatType, StructField, StructType
 from anabranch.errors import InvalidInputError
 from anabranch.format.scan import check_nearest
 from anabranch.format.storage_report import list_data_files
-from anabranch.repo.history.changes import TableFeed
+from anabranch.repo.history.changes import TableFeed, change_feed
 from anabranch.repo.history.table_history import TableChange
 from anabranch.repo.repository import Repository
 from anabranch.repo.snapshot import Snapshot
@@ -68,7 +68,7 @@ class _Source:
 
     @property
     def feed(self) -> TableFeed:
-        return self.repository.change_feed(self.key)
+        return change_feed(self.repository, self.key)
 
     @property
     def snapshot(self) -> Snapshot:
