@@ -72,11 +72,11 @@ def test_deleting_the_current_branch_says_so(cli: Run, lake: ab.Repository) -> N
 
 
 def test_a_branch_may_expire(cli: Run, lake: ab.Repository) -> None:
-    created = cli("branch", "create", "fix", "--expires", "30", "--json").document
+    created = cli("branch", "create", "fix", "--expires-in", "30d", "--json").document
     begin, end = (datetime.fromisoformat(created[key]) for key in ("created_at", "expires_at"))
     assert abs(end - begin - timedelta(days=30)) < timedelta(hours=1)
     assert end.strftime("%Y-%m-%d") in cli("branch", "show", "fix").out
-    assert cli("branch", "create", "other", "--expires", "0").code == 2
+    assert cli("branch", "create", "other", "--expires-in", "0d").code == 2
 
 
 @pytest.mark.parametrize(

@@ -73,5 +73,5 @@ def test_a_clone_is_turned_to_where_its_source_went(cli: Run, lake: ab.Repositor
     shutil.move(lake.uri, moved)
     assert cli("cat", ORDERS, "--repo", clone).code != 0
     assert cli("relocate", moved).code == 0
-    assert cli("relocate", clone, "--map", f"{lake.uri}={moved}").code == 0
+    assert cli("relocate", clone, "--mapping", f"{lake.uri}={moved}").code == 0
     assert cli("cat", ORDERS, "--repo", clone).code == 0

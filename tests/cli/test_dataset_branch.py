@@ -45,7 +45,7 @@ def test_a_branch_lives_from_create_to_delete(run: Run, table: str, reach: list[
 def test_a_branch_starts_where_it_is_told(
     run: Run, table: str, reach: list[str], source: str | None, parent: tuple[str, int]
 ) -> None:
-    run("dataset", "tag", "create", table, "v1", "--from", "1", *reach)
+    run("dataset", "tag", "create", table, "v1", "--ref", "1", *reach)
     run("dataset", "branch", "create", table, "dev", *reach)
     chosen = [] if source is None else ["--from", source]
     created = run("dataset", "branch", "create", table, "new", *chosen, *reach, "--json").document
@@ -133,6 +133,6 @@ def test_a_branch_that_cannot_be_read_is_named_beside_the_others(
     assert run("dataset", "show", table, *reach, "--json").document["unreadable"] == [problem]
     run("dataset", "branch", "delete", table, "other", *reach)
     assert run("dataset", "doctor", table, *reach).code == 1
-    repaired = run("dataset", "doctor", table, "--repair", "--grace", "0", *reach, "--json").document
+    repaired = run("dataset", "doctor", table, "--repair", "--grace", "0s", *reach, "--json").document
     assert [(finding["kind"], finding["repaired"]) for finding in repaired["findings"]] == [("damaged_ref", True)]
     assert run("dataset", "branch", "show", table, "dev", *reach, "--json").document["parent_version"] == 2

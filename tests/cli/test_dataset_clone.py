@@ -14,7 +14,7 @@ CLONE_KEYS = ["uri", "source_branch", "source_version", "tag", "created_at", "ex
 @pytest.mark.s3
 def test_a_shallow_clone_lives_from_create_to_drop(run: Run, table: str, reach: list[str], place: Place) -> None:
     target = place / "clone.lance"
-    made = run("dataset", "clone", "create", table, target, "--from", "1", *reach, "--json").document
+    made = run("dataset", "clone", "create", table, target, "--ref", "1", *reach, "--json").document
     assert list(made) == ["kind", *CLONE_KEYS]
     assert (made["kind"], made["uri"], made["source_version"], made["exists"]) == ("shallow", target, 1, True)
     assert lance.dataset(target, storage_options=place.storage_options or None).count_rows() == 3
@@ -71,7 +71,7 @@ def test_a_clone_that_is_gone_is_released(run: Run, table: str, reach: list[str]
 def test_the_tag_that_holds_a_clone_names_the_way_out(run: Run, table: str, reach: list[str], place: Place) -> None:
     target = place / "clone.lance"
     made = run("dataset", "clone", "create", table, target, *reach, "--json").document
-    for command in (["tag", "delete", table, made["tag"]], ["tag", "update", table, made["tag"], "--from", "1"]):
+    for command in (["tag", "delete", table, made["tag"]], ["tag", "update", table, made["tag"], "--ref", "1"]):
         refused = run("dataset", *command, *reach, "--json")
         assert (refused.code, refused.error["code"]) == (4, "dataset_in_use")
         assert target in refused.error["message"]

@@ -16,7 +16,7 @@ from tests.format.trees import contents
 
 @pytest.mark.s3
 def test_an_older_version_is_restored(run: Run, table: str, reach: list[str], place: Place) -> None:
-    run("dataset", "tag", "create", table, "v1", "--from", "1", *reach)
+    run("dataset", "tag", "create", table, "v1", "--ref", "1", *reach)
     run("dataset", "branch", "create", table, "dev", "--from", "1", *reach)
     listed = run("dataset", "versions", table, *reach, "--json").document
     assert [(one["version"], one["tags"], one["branches"]) for one in listed["versions"]] == [

@@ -11,7 +11,7 @@ TAG_KEYS = ["name", "branch", "version", "manifest_size", "created_at", "updated
 
 @pytest.mark.s3
 def test_a_tag_lives_from_create_to_delete(run: Run, table: str, reach: list[str], place: Place) -> None:
-    created = run("dataset", "tag", "create", table, "v1.0", "--from", "1", *reach, "--json").document
+    created = run("dataset", "tag", "create", table, "v1.0", "--ref", "1", *reach, "--json").document
     assert list(created) == TAG_KEYS
     assert (created["name"], created["branch"], created["version"]) == ("v1.0", "main", 1)
     with_lance = lance.dataset(table, version="v1.0", storage_options=place.storage_options or None)
@@ -26,7 +26,7 @@ def test_a_tag_lives_from_create_to_delete(run: Run, table: str, reach: list[str
 
 def test_a_tag_can_stand_on_a_branch(run: Run, table: str, reach: list[str]) -> None:
     run("dataset", "branch", "create", table, "dev", "--from", "1", *reach)
-    created = run("dataset", "tag", "create", table, "v1", "--from", "dev", *reach, "--json").document
+    created = run("dataset", "tag", "create", table, "v1", "--ref", "dev", *reach, "--json").document
     assert (created["branch"], created["version"]) == ("dev", 1)
     assert run("dataset", "tag", "show", table, "v1", *reach, "--json").document["rows"] == 3
 
@@ -34,7 +34,7 @@ def test_a_tag_can_stand_on_a_branch(run: Run, table: str, reach: list[str]) -> 
 def test_people_read_sentences_and_tables(run: Run, table: str, reach: list[str]) -> None:
     assert run("dataset", "tag", "list", table, *reach).out == "no tags\n"
     assert run("dataset", "tag", "create", table, "v1", *reach).out == "created tag v1 at version 2 of main\n"
-    moved = run("dataset", "tag", "update", table, "v1", "--from", "1", *reach)
+    moved = run("dataset", "tag", "update", table, "v1", "--ref", "1", *reach)
     assert moved.out == "moved tag v1 to version 1 of main\n"
     assert "main@v1" in run("dataset", "tag", "list", table, *reach).out
     assert "version" in run("dataset", "tag", "show", table, "v1", *reach).out
@@ -49,7 +49,7 @@ def test_people_read_sentences_and_tables(run: Run, table: str, reach: list[str]
         (["update", "v2"], "tag_not_found", 3),
         (["show", "v2"], "tag_not_found", 3),
         (["delete", "v2"], "tag_not_found", 3),
-        (["create", "v2", "--from", "99"], "version_not_found", 3),
+        (["create", "v2", "--ref", "99"], "version_not_found", 3),
     ],
 )
 def test_what_cannot_be_is_refused(

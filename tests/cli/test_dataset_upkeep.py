@@ -47,15 +47,15 @@ def test_a_tier_that_moved_is_mapped(run: Run, tmp_path: Path) -> None:
     run("dataset", "base", "add", uri, cold, "--name", "cold")
     run("dataset", "move", uri, "--to", "cold", "--fragment", "0")
     shutil.move(cold, colder)
-    report = run("dataset", "relocate", uri, "--map", f"{cold}={colder}", "--json").document
+    report = run("dataset", "relocate", uri, "--mapping", f"{cold}={colder}", "--json").document
     assert report["changes"] == {cold: colder}
     assert lance.dataset(uri).to_table().num_rows == 1
 
 
 def test_a_wrong_mapping_is_refused(run: Run, moved: str) -> None:
-    answer = run("dataset", "relocate", moved, "--map", "nonsense")
+    answer = run("dataset", "relocate", moved, "--mapping", "nonsense")
     assert (answer.code, answer.out) == (2, "")
-    assert "--map number 1 is not of the form KEY=VALUE" in answer.err
+    assert "--mapping number 1 is not of the form KEY=VALUE" in answer.err
 
 
 @pytest.mark.s3

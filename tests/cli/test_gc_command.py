@@ -110,8 +110,8 @@ def test_a_damaged_table_is_left_alone_and_the_exit_code_says_so(run: Run, lake:
 def test_mistakes_are_named(run: Run, lake: ab.Repository) -> None:
     assert lake.branch == "main"
     for given, said in (
-        (["--grace", "soon"], "--grace 'soon' is no time span"),
-        (["--keep-newer-than", "30"], "--keep-newer-than '30' is no time span"),
+        (["--grace", "soon"], "--grace 'soon' is not a time span"),
+        (["--keep-newer-than", "30"], "--keep-newer-than '30' is not a time span"),
         (["--grace", "1s"], "shorter than a lease lasts"),
     ):
         error = run("gc", *given, "--json").error

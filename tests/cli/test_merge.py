@@ -170,7 +170,7 @@ REFUSED = [
     (["dev", "--check", "nowhere.sql"], "invalid_input", 2, "'nowhere.sql'"),
     (["nope"], "branch_not_found", 3, "'nope'"),
     (["dev", "--into", "nope"], "branch_not_found", 3, "'nope'"),
-    (["dev", "--expect", "nope"], "branch_not_found", 3, "'nope'"),
+    (["dev", "--expected-head", "nope"], "branch_not_found", 3, "'nope'"),
 ]
 
 
@@ -249,9 +249,9 @@ def test_a_dry_run_tells_all_and_changes_nothing(cli: Run, contested: ab.Reposit
 
 def test_the_expected_commit_must_be_the_newest(cli: Run, lake: ab.Repository) -> None:
     old = lake.snapshot_of("main~1").id
-    answer = cli("merge", "dev", "--expect", old, "--json")
+    answer = cli("merge", "dev", "--expected-head", old, "--json")
     assert (answer.code, answer.error["code"], answer.error["retryable"]) == (5, "write_conflict", True)
-    assert cli("merge", "dev", "--expect", short(lake, "main")).code == 0
+    assert cli("merge", "dev", "--expected-head", short(lake, "main")).code == 0
 
 
 def test_a_squashed_merge_has_one_parent(cli: Run, lake: ab.Repository) -> None:

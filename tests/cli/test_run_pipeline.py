@@ -90,11 +90,11 @@ def test_people_read_the_plan_as_a_table(cli: Run, lake: ab.Repository, file: st
         (["prices.py", "--only", "out.items"], "invalid_pipeline", "prices.py:9: 'out.items' reads 'out.dear'"),
         (["prices.py", "--jobs", "0"], "usage", "--jobs"),
         (["--dry-run"], "invalid_input", "no pipeline is named"),
-        (["--at", "main", "--param", "least=2"], "invalid_input", "--param is given with --at"),
-        (["--at", "main", "--only", "out.dear"], "invalid_input", "--only is given with --at"),
-        (["--at", "main", "--dry-run"], "invalid_input", "--dry-run is given with --at"),
-        (["--at", "main"], "invalid_input", "was made by no pipeline"),
-        (["prices.py", "--at", "main"], "invalid_input", "was made by no pipeline"),
+        (["--reproduce", "main", "--param", "least=2"], "invalid_input", "--param is given with --reproduce"),
+        (["--reproduce", "main", "--only", "out.dear"], "invalid_input", "--only is given with --reproduce"),
+        (["--reproduce", "main", "--dry-run"], "invalid_input", "--dry-run is given with --reproduce"),
+        (["--reproduce", "main"], "invalid_input", "was made by no pipeline"),
+        (["prices.py", "--reproduce", "main"], "invalid_input", "was made by no pipeline"),
     ],
 )
 def test_what_cannot_be_run_says_why(

@@ -55,7 +55,7 @@ def test_a_direct_write_is_shown_until_it_is_adopted_or_set_aside(cli: Run, lake
     assert "written to by another tool" in text
     assert uri in text
     assert cli("status", "-b", "dev", "--json").document["external_writes"] == []
-    assert "'table adopt KEY' takes it in, 'table settle KEY --force' sets it aside" in text
+    assert "'table adopt TABLE' takes it in, 'table settle TABLE --force' sets it aside" in text
     assert cli("table", "settle", ORDERS, "--json").error["code"] == "external_write"
     assert cli("table", "settle", ORDERS, "--force", "--json").document == {"table": ORDERS, "branch": "main"}
     assert cli("status", "--json").document["external_writes"] == []

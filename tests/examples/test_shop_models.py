@@ -81,7 +81,7 @@ def test_run_builds_all_models_as_one_commit(shop: Shop) -> None:
     (diff,) = shop.repo.diff("main~1", "main", tables=["staging.orders"]).tables
     assert (diff.rows_to_compare, diff.counts.inserted) == (2, 2)
     # Made again from the files of then, which the repository keeps.
-    again = shop.json("run", "--at", "main")
+    again = shop.json("run", "--reproduce", "main")
     assert (again["same"], again["same_source"]) == (True, True)
 
 
@@ -156,7 +156,7 @@ def test_changed_models_are_selected(shop: Shop) -> None:
 def test_backfill_builds_each_day_as_one_commit(shop: Shop) -> None:
     shop.load("late_orders")
     shop.json("run", str(PROJECT))
-    range_ = ("day", "--from", "2026-01-01", "--to", "2026-01-04", "--select", "daily_revenue")
+    range_ = ("day", "--start", "2026-01-01", "--end", "2026-01-04", "--select", "daily_revenue")
     done = shop.json("run", "backfill", str(PROJECT), *range_)
     assert len(done["commits"]) == 4
     assert shop.revenue() == {"2026-01-01": 30.5, "2026-01-02": 5.0, "2026-01-03": 19.5, "2026-01-04": 30.0}

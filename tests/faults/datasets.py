@@ -117,7 +117,7 @@ DATASET_WRITES: dict[str, list[Write]] = {
     "deep_clone": [on_stock(lambda repo: stock(repo).deep_clone(_uri(repo, "new")))],
     "doctor": [on_stock(lambda repo: stock(repo).doctor(repair=True), _lose_a_ref)],
     "fork_branch_from_state": [on_stock(lambda repo: stock(repo).fork_branch_from_state("main", "new", 1))],
-    "move_fragments": [on_stock(lambda repo: stock(repo).move_fragments(to="cold", ids=[0, 2]))],
+    "move_fragments": [on_stock(lambda repo: stock(repo).move_fragments(to="cold", fragments=[0, 2]))],
     "relocate": [on_stock(_relocate, _copy)],
     "restore": [on_stock(lambda repo: stock(repo).restore(1))],
     "shallow_clone": [on_stock(lambda repo: stock(repo).shallow_clone(_uri(repo, "new")))],

@@ -62,12 +62,12 @@ def test_an_unused_base_is_removed_from_main_and_branches(place: Place) -> None:
 
 
 def test_a_base_in_use_is_not_removed(local: ab.Dataset) -> None:
-    local.move_fragments(to="cold", ids=[0])
+    local.move_fragments(to="cold", fragments=[0])
     before = contents(local.uri)
     with pytest.raises(ConflictError, match="holds files of version"):
         local.base_remove("cold")
     assert contents(local.uri) == before
-    local.move_fragments(to="root", ids=[0])
+    local.move_fragments(to="root", fragments=[0])
     with pytest.raises(ConflictError, match="holds files of version"):
         local.base_remove("cold")
     local.cleanup(keep_last=1, grace=timedelta(0))

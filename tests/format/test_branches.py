@@ -221,7 +221,7 @@ def test_a_pinned_handle_refuses_to_write(dataset: ab.Dataset, place: Place) -> 
     writes: list[Callable[[], object]] = [
         lambda: pinned.append(pa.table({"id": [7]})),
         lambda: pinned.base_add(place / "cold", name="cold"),
-        lambda: pinned.move_fragments(to="root", ids=[0]),
+        lambda: pinned.move_fragments(to="root", fragments=[0]),
         lambda: pinned.compact(),
     ]
     for write_something in writes:

@@ -134,7 +134,7 @@ def test_after_a_move_the_copies_in_the_hot_tier_are_freed(dataset: ab.Dataset, 
     dataset.branch_delete("dev")
     dataset.base_add(place / "cold", name="cold")
     before = ids(root, None, options)
-    moved = dataset.move_fragments(to="cold", ids=[0, 1])
+    moved = dataset.move_fragments(to="cold", fragments=[0, 1])
     assert len(moved.left_behind) == 2
     hot = {path for path in contents(root, options) if path.startswith("data/")}
     done = dataset.cleanup(keep_last=1, grace=NOW)
@@ -152,7 +152,7 @@ def test_moved_and_pruned_while_a_branch_a_tag_and_a_clone_need_the_copies(local
     newest = ids(local.uri)
     everything = [fragment.fragment_id for fragment in lance.dataset(local.uri).get_fragments()]
     hot = data_files(Path(local.uri, "data"))
-    local.move_fragments(to="cold", ids=everything)
+    local.move_fragments(to="cold", fragments=everything)
     local.cleanup(keep_last=1, grace=NOW)
     # dev and the clone read the files of versions 2 and 3; the last two appends are read in the cold tier only.
     assert len(hot - data_files(Path(local.uri, "data"))) == 2
@@ -164,11 +164,11 @@ def test_moved_and_pruned_while_a_branch_a_tag_and_a_clone_need_the_copies(local
 def test_files_in_a_base_go_only_if_the_base_is_named(local: ab.Dataset, tmp_path: Path) -> None:
     local.base_add(tmp_path / "cold", name="cold")
     other = lance.write_dataset(rows(1), str(tmp_path / "other.lance"))
-    local.move_fragments(to="cold", ids=[0])
+    local.move_fragments(to="cold", fragments=[0])
     (in_cold,) = data_files(tmp_path / "cold")
     # Another dataset has a file in the same folder, which no manifest of this dataset names.
     shutil.copy(next(Path(other.uri, "data").iterdir()), tmp_path / "cold" / ("1" * 24 + "b" * 26 + ".lance"))
-    local.move_fragments(to="root", ids=[0])
+    local.move_fragments(to="root", fragments=[0])
     done = local.cleanup(keep_last=1, grace=NOW)
     assert [(base.name, base.files) for base in done.unused_in_bases] == [("cold", 1)]
     assert in_cold in data_files(tmp_path / "cold")
@@ -202,7 +202,7 @@ def test_a_base_that_is_another_dataset_is_never_cleaned(local: ab.Dataset, tmp_
 
 def test_a_clone_does_not_remove_what_its_source_wrote_into_a_shared_tier(local: ab.Dataset, tmp_path: Path) -> None:
     local.base_add(tmp_path / "cold", name="cold")
-    local.move_fragments(to="cold", ids=[0])
+    local.move_fragments(to="cold", fragments=[0])
     clone_uri = str(tmp_path / "clone.lance")
     local.shallow_clone(clone_uri)
     lance.write_dataset(rows(0), clone_uri, mode="overwrite")
@@ -219,10 +219,10 @@ def test_a_source_does_not_remove_what_a_clone_reads_in_a_shared_tier(local: ab.
     local.shallow_clone(clone_uri)
     clone = ab.dataset(clone_uri)
     # Both move the same fragment, and the copy is made once.
-    local.move_fragments(to="cold", ids=[0])
-    clone.move_fragments(to="cold", ids=[0])
+    local.move_fragments(to="cold", fragments=[0])
+    clone.move_fragments(to="cold", fragments=[0])
     expected = ids(clone_uri)
-    local.move_fragments(to="root", ids=[0])
+    local.move_fragments(to="root", fragments=[0])
     done = local.cleanup(keep_last=1, grace=NOW, bases=["cold"])
     assert all(str(tmp_path / "cold") not in file.path for file in done.files)
     assert ids(clone_uri) == expected

@@ -83,7 +83,7 @@ class History:
         bases = ["root", *(base.name for base in head.base_list() if base.name == "cold")]
         if found:
             chosen = self.rng.sample(found, self.rng.randint(1, len(found)))
-            head.move_fragments(to=self.rng.choice(bases), ids=chosen)
+            head.move_fragments(to=self.rng.choice(bases), fragments=chosen)
 
     def compact(self) -> None:
         self.head().compact()
@@ -108,7 +108,7 @@ class History:
         clone.append(rows(self.new()))
         found = [fragment.fragment_id for fragment in clone.open().get_fragments()]
         if any(base.name == "cold" for base in clone.base_list()) and self.rng.random() < 0.5:
-            clone.move_fragments(to="cold", ids=found[:1])
+            clone.move_fragments(to="cold", fragments=found[:1])
 
     def drop_clone(self) -> None:
         if clones := self.dataset.clone_list():
@@ -214,8 +214,8 @@ def test_an_interruption_at_any_step_leaves_a_dataset_that_opens_and_can_be_clea
     dataset.branch_create("dev")
     dataset.branch_checkout("dev").append(rows(50))
     dataset.base_add(lake / "cold", name="cold")
-    dataset.move_fragments(to="cold", ids=[0, 1])
-    dataset.move_fragments(to="root", ids=[1])
+    dataset.move_fragments(to="cold", fragments=[0, 1])
+    dataset.move_fragments(to="root", fragments=[1])
     dataset.append(rows(9))
     lance.dataset(root).delete("id = 0")
     shutil.copytree(lake, tmp_path / "saved")

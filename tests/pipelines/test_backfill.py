@@ -131,7 +131,18 @@ def test_bad_range_is_refused(
 
 
 def test_command_names_the_values_and_the_failure(lake: ab.Repository, project: Path) -> None:
-    command = ("run", "backfill", str(project), "day", "--from", "2026-01-01", "--to", "2026-01-05", "--branch", "dev")
+    command = (
+        "run",
+        "backfill",
+        str(project),
+        "day",
+        "--start",
+        "2026-01-01",
+        "--end",
+        "2026-01-05",
+        "--branch",
+        "dev",
+    )
     answer = invoke(*command, "--repo", lake.uri)
     assert answer.code == 10
     assert "[3/5] 2026-01-03: 01" in answer.err
@@ -166,7 +177,7 @@ KILLER = """
 def test_killed_backfill_is_continued(lake: ab.Repository, write_project: WriteProject) -> None:
     folder = write_project({"anabranch.yml": PROJECT, "models/gold/days.py": KILLER})
     command = [sys.executable, "-m", "anabranch.cli.main", "run", "backfill", str(folder), "day", "--branch", "dev"]
-    command += ["--from", "2026-01-01", "--to", "2026-01-04", "--repo", lake.uri]
+    command += ["--start", "2026-01-01", "--end", "2026-01-04", "--repo", lake.uri]
     killed = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (killed.returncode, days(lake)) == (-signal.SIGKILL, ["2026-01-01", "2026-01-02"])
     again = subprocess.run(command, capture_output=True, text=True, check=True)

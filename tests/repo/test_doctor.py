@@ -201,7 +201,7 @@ def test_a_clone_misses_its_source(well: ab.Repository, tmp_path: Path) -> None:
     (finding,) = cloned.doctor().findings
     assert (finding.kind, finding.refs) == (Kind.MISSING_BASE, ("main", "own"))
     assert finding.subject == f"{well.uri}/tables/in_c_sales/customers.lance"
-    assert "--map OLD=NEW" in finding.remedy
+    assert "--mapping OLD=NEW" in finding.remedy
 
 
 def test_findings_say_whom_they_affect(well: ab.Repository) -> None:

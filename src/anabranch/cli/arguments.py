@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, overload
 
 import typer
 
@@ -19,6 +19,8 @@ __all__ = [
     "Branch",
     "BranchOption",
     "CommitName",
+    "DatasetRef",
+    "DatasetSource",
     "DryRun",
     "Engine",
     "Grace",
@@ -29,7 +31,6 @@ __all__ = [
     "REF_FORMS",
     "RefOption",
     "Repo",
-    "SourceRef",
     "StorageOptions",
     "TableName",
     "Uri",
@@ -61,14 +62,12 @@ StorageOptions = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
 Branch = Annotated[str, typer.Option("--branch", "-b", metavar="NAME", help="The branch of the dataset to work on.")]
-SourceRef = Annotated[
-    str | None,
-    typer.Option(
-        "--from",
-        metavar="REF",
-        show_default=False,
-        help="A version (7), a branch, a tag, or a version of a branch (dev@v7); by default main's newest version.",
-    ),
+_DATASET_REF_FORMS = (
+    "A version (7), a branch, a tag, or a version of a branch (dev@v7); by default main's newest version."
+)
+DatasetRef = Annotated[str | None, typer.Option("--ref", metavar="REF", show_default=False, help=_DATASET_REF_FORMS)]
+DatasetSource = Annotated[
+    str | None, typer.Option("--from", metavar="REF", show_default=False, help=_DATASET_REF_FORMS)
 ]
 
 REF_FORMS = "A branch, a tag, a commit, main~3, main@v7 or main@{2026-11-15T10:00:00Z}; by default the current branch."
@@ -147,7 +146,7 @@ Grace = Annotated[
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing: report what would change.")]
 TableName = Annotated[
-    str, typer.Argument(metavar="KEY", help="The table, such as in_c_sales.orders.", show_default=False)
+    str, typer.Argument(metavar="TABLE", help="The table, such as in_c_sales.orders.", show_default=False)
 ]
 
 
@@ -173,6 +172,14 @@ def parse_pairs(texts: Sequence[str] | None, *, option: str) -> dict[str, str]:
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
+@overload
+def parse_duration(text: str, *, option: str) -> timedelta: ...
+
+
+@overload
+def parse_duration(text: str | None, *, option: str) -> timedelta | None: ...
+
+
 def parse_duration(text: str | None, *, option: str) -> timedelta | None:
     """Read a time span such as 30d; None stays None."""
     if text is None:
@@ -180,7 +187,7 @@ def parse_duration(text: str | None, *, option: str) -> timedelta | None:
     found = re.fullmatch(r"([0-9]{1,6})([smhdw])", text.strip())
     if found is None:
         raise InvalidInputError(
-            f"{option} {text!r} is no time span", hint="give a number and a unit: 90s, 30m, 12h, 30d or 4w"
+            f"{option} {text!r} is not a time span", hint="pass a number and a unit: 90s, 30m, 12h, 30d or 4w"
         )
     return timedelta(**{_UNITS[found[2]]: int(found[1])})
 

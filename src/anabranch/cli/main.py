@@ -221,7 +221,7 @@ def _add_housekeeping_commands(app: typer.Typer) -> None:
     app.command(
         "relocate",
         rich_help_panel=panel,
-        epilog=example("relocate /mnt/new/lake", "relocate clone --map s3://bucket/lake=s3://other/lake"),
+        epilog=example("relocate /mnt/new/lake", "relocate clone --mapping s3://bucket/lake=s3://other/lake"),
     )(relocate.relocate)
     app.add_typer(clones.app, name="clones", rich_help_panel=panel)
 

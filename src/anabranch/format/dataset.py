@@ -265,7 +265,7 @@ class Dataset:
         *,
         to: str,
         where: str | None = None,
-        ids: Sequence[int] | None = None,
+        fragments: Sequence[int] | None = None,
         prune: bool = False,
         keep_last: int | None = None,
         keep_newer_than: timedelta | None = None,
@@ -274,7 +274,7 @@ class Dataset:
         dry_run: bool = False,
         progress: OnProgress | None = None,
     ) -> tiering.MoveReport:
-        """Move fragments to another base, chosen by id, or by a predicate that all of their rows match.
+        """Move fragments to another base, chosen by their ids, or by a predicate that all of their rows match.
 
         Older versions read the copies that are left behind. With `prune` a cleanup follows, which removes the versions
         that `keep_last` or `keep_newer_than` does not keep, and the copies that no kept version needs; see `cleanup`
@@ -293,7 +293,7 @@ class Dataset:
         elif any(value is not None for value in rules.values()):
             raise InvalidInputError("versions are removed only by a move with prune", hint="add prune=True")
         moved = tiering.move_fragments(
-            self._home, to=to, where=where, ids=ids, progress=counting(progress, "fragments"), dry_run=dry_run
+            self._home, to=to, where=where, ids=fragments, progress=counting(progress, "fragments"), dry_run=dry_run
         )
         if not prune or dry_run:
             return moved

@@ -1,11 +1,10 @@
 """`anabranch branch`: the branches of a repository."""
 
-from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anabranch.cli.arguments import REF_FORMS, Actor, AsJson, Repo, StorageOptions, TableName, example
+from anabranch.cli.arguments import REF_FORMS, Actor, AsJson, Repo, StorageOptions, TableName, example, parse_duration
 from anabranch.cli.commits import mode_text, short_id
 from anabranch.cli.merging import CheckFiles, read_checks
 from anabranch.cli.output import Answer, Table, count, output_for
@@ -24,7 +23,7 @@ app = typer.Typer(help="Create, list, show, delete and restore branches, and let
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The branch's name.", show_default=False)]
 
 
-@app.command("create", epilog=example("branch create dev", "branch create fix --from main~3 --expires 30"))
+@app.command("create", epilog=example("branch create dev", "branch create fix --from main~3 --expires-in 30d"))
 def create(
     name: Name,
     source: Annotated[
@@ -34,10 +33,13 @@ def create(
     live: Annotated[
         bool, typer.Option("--live", help="See main as it is at any time, but for the tables written on the branch.")
     ] = False,
-    expires: Annotated[
-        int | None,
+    expires_in: Annotated[
+        str | None,
         typer.Option(
-            "--expires", metavar="DAYS", min=1, max=36_500, show_default=False, help="Note that it may go after that."
+            "--expires-in",
+            metavar="TIME",
+            show_default=False,
+            help="Time after which gc may delete the branch, such as 30d or 12h.",
         ),
     ] = None,
     description: Annotated[
@@ -59,7 +61,7 @@ def create(
         name,
         mode=BranchMode.LIVE if live else BranchMode.PINNED,
         description=description,
-        expires_in=None if expires is None else timedelta(days=expires),
+        expires_in=parse_duration(expires_in, option="--expires-in"),
     )
     if live:
         sentence = f"created live branch {branch.name}, which follows main, now at {short_id(branch.head_commit_id)}"

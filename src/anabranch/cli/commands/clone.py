@@ -31,17 +31,17 @@ def clone(
     ] = MAIN,
     table: Annotated[
         list[str] | None,
-        typer.Option("--table", "-t", metavar="KEY", show_default=False, help="Clone this table only; repeatable."),
+        typer.Option("--table", "-t", metavar="TABLE", show_default=False, help="Clone this table only; repeatable."),
     ] = None,
     deep: Annotated[
         bool, typer.Option("--deep", help="Copy and compare all files, so that it needs the source no more.")
     ] = False,
     actor: Actor = None,
     storage_option: StorageOptions = None,
-    target_option: Annotated[
+    target_storage_option: Annotated[
         list[str] | None,
         typer.Option(
-            "--target-option",
+            "--target-storage-option",
             metavar="KEY=VALUE",
             envvar="ANABRANCH_TARGET_OPTIONS",
             show_default=False,
@@ -66,7 +66,7 @@ def clone(
             tables=table or None,
             shallow=not deep,
             storage_options=parse_pairs(storage_option, option="--storage-option"),
-            target_storage_options=parse_pairs(target_option, option="--target-option") if target_option else None,
+            target_storage_options=parse_pairs(target_storage_option, option="--target-storage-option") or None,
             actor=settings.actor,
             progress=progress,
         )

@@ -16,7 +16,7 @@ def compact(
     keys: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[KEY]...",
+            metavar="[TABLE]...",
             show_default=False,
             help="The tables, such as in_c_sales.orders; by default all that the branch has written.",
         ),

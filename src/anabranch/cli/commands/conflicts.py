@@ -33,7 +33,7 @@ def conflicts(
     limit: Limit = 20,
     offset: Annotated[int, typer.Option("--offset", metavar="N", min=0, help="Leave out so many before.")] = 0,
     table: Annotated[
-        str | None, typer.Option("--table", metavar="KEY", show_default=False, help="Only those of this table.")
+        str | None, typer.Option("--table", metavar="TABLE", show_default=False, help="Only those of this table.")
     ] = None,
     stat: Annotated[bool, typer.Option("--stat", help="Count all of them, by table and kind, instead.")] = False,
     strategy: Strategy = "fail",

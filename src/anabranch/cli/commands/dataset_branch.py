@@ -7,8 +7,8 @@ import typer
 
 from anabranch.cli.arguments import (
     AsJson,
+    DatasetSource,
     DryRun,
-    SourceRef,
     StorageOptions,
     Uri,
     example,
@@ -33,7 +33,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The branch's name.", 
 
 @app.command("create", epilog=example("dataset branch create lake/orders.lance dev --from v1.0"))
 def create(
-    uri: Uri, name: Name, source: SourceRef = None, storage_option: StorageOptions = None, as_json: AsJson = False
+    uri: Uri, name: Name, source: DatasetSource = None, storage_option: StorageOptions = None, as_json: AsJson = False
 ) -> None:
     """Create a branch.
 

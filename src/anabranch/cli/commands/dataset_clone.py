@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anabranch.cli.arguments import AsJson, DryRun, SourceRef, StorageOptions, Uri, example, open_dataset, parse_ref
+from anabranch.cli.arguments import AsJson, DatasetRef, DryRun, StorageOptions, Uri, example, open_dataset, parse_ref
 from anabranch.cli.output import Answer, Table, count, human_size, output_for
 from anabranch.ids import MAIN
 
@@ -18,11 +18,11 @@ app = typer.Typer(help="Clone a dataset; list its shallow clones, drop or releas
 Target = Annotated[str, typer.Argument(metavar="TARGET", help="Where the clone is or goes.", show_default=False)]
 
 
-@app.command("create", epilog=example("dataset clone create lake/orders.lance scratch/orders.lance --from v1.0"))
+@app.command("create", epilog=example("dataset clone create lake/orders.lance scratch/orders.lance --ref v1.0"))
 def create(
     uri: Uri,
     target: Target,
-    source: SourceRef = None,
+    ref: DatasetRef = None,
     deep: Annotated[
         bool, typer.Option("--deep", help="Copy the files too, so that it needs the source no more.")
     ] = False,
@@ -34,9 +34,9 @@ def create(
     A shallow clone reads the source's files where they are and writes its own; the source keeps what it needs.
     """
     output = output_for(as_json=as_json)
-    dataset, ref = open_dataset(uri, storage_option), parse_ref(source)
+    dataset, wanted = open_dataset(uri, storage_option), parse_ref(ref)
     with output.progress("cloning"):
-        clone = dataset.deep_clone(target, ref) if deep else dataset.shallow_clone(target, ref)
+        clone = dataset.deep_clone(target, wanted) if deep else dataset.shallow_clone(target, wanted)
     kind = "deep" if deep else "shallow"
     start = f"version {clone.source_version} of {clone.branch or MAIN}"
     output.show(

@@ -97,7 +97,7 @@ def move(
         moved = dataset.move_fragments(
             to=to,
             where=where,
-            ids=fragment or None,
+            fragments=fragment or None,
             prune=prune,
             keep_last=keep_last,
             keep_newer_than=parse_duration(keep_newer_than, option="--keep-newer-than"),

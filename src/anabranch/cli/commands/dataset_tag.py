@@ -7,7 +7,7 @@ import typer
 
 from anabranch.cli.arguments import (
     AsJson,
-    SourceRef,
+    DatasetRef,
     StorageOptions,
     Uri,
     example,
@@ -30,23 +30,23 @@ app = typer.Typer(help="List, create, move, describe and delete the tags of a da
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The tag's name.", show_default=False)]
 
 
-@app.command("create", epilog=example("dataset tag create lake/orders.lance v1.0 --from dev"))
+@app.command("create", epilog=example("dataset tag create lake/orders.lance v1.0 --ref dev"))
 def create(
-    uri: Uri, name: Name, source: SourceRef = None, storage_option: StorageOptions = None, as_json: AsJson = False
+    uri: Uri, name: Name, ref: DatasetRef = None, storage_option: StorageOptions = None, as_json: AsJson = False
 ) -> None:
     """Give a version a name that does not move by itself."""
-    tag = open_dataset(uri, storage_option).tag_create(name, parse_ref(source))
+    tag = open_dataset(uri, storage_option).tag_create(name, parse_ref(ref))
     output_for(as_json=as_json).show(
         Answer(document=tag_document(tag), sentences=[f"created tag {tag.name} at {_place(tag)}"])
     )
 
 
-@app.command("update", epilog=example("dataset tag update lake/orders.lance production --from 12"))
+@app.command("update", epilog=example("dataset tag update lake/orders.lance production --ref 12"))
 def update(
-    uri: Uri, name: Name, source: SourceRef = None, storage_option: StorageOptions = None, as_json: AsJson = False
+    uri: Uri, name: Name, ref: DatasetRef = None, storage_option: StorageOptions = None, as_json: AsJson = False
 ) -> None:
     """Let an existing tag stand for another version."""
-    tag = open_dataset(uri, storage_option).tag_update(name, parse_ref(source))
+    tag = open_dataset(uri, storage_option).tag_update(name, parse_ref(ref))
     output_for(as_json=as_json).show(
         Answer(document=tag_document(tag), sentences=[f"moved tag {tag.name} to {_place(tag)}"])
     )

@@ -1,6 +1,5 @@
 """`anabranch dataset relocate|doctor`: after a move, and after a crash."""
 
-from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,6 +12,7 @@ from anabranch.cli.arguments import (
     example,
     open_damaged_dataset,
     open_dataset,
+    parse_duration,
     parse_pairs,
 )
 from anabranch.cli.exit_codes import GENERAL
@@ -31,7 +31,7 @@ def add_commands(app: typer.Typer) -> None:
         "relocate",
         epilog=example(
             "dataset relocate new-place/orders.lance",
-            "dataset relocate new-place/orders.lance --map s3://old-cold=s3://new-cold",
+            "dataset relocate new-place/orders.lance --mapping s3://old-cold=s3://new-cold",
         ),
     )(relocate)
     app.command("doctor", epilog=example("dataset doctor lake/orders.lance --repair"))(doctor)
@@ -42,7 +42,7 @@ def relocate(
     mapping: Annotated[
         list[str] | None,
         typer.Option(
-            "--map",
+            "--mapping",
             metavar="OLD=NEW",
             help="A place that moved besides, with its new path; repeat it for more.",
             show_default=False,
@@ -61,7 +61,7 @@ def relocate(
     output = output_for(as_json=as_json)
     dataset = open_dataset(uri, storage_option)
     with output.progress("relocating") as progress:
-        report = dataset.relocate(mapping=parse_pairs(mapping, option="--map"), progress=progress, dry_run=dry_run)
+        report = dataset.relocate(mapping=parse_pairs(mapping, option="--mapping"), progress=progress, dry_run=dry_run)
     document = {
         "root": report.root,
         "changes": report.changes,
@@ -79,7 +79,11 @@ def relocate(
     if report.unexplained:
         rows = tuple((base.branch, base.path) for base in report.unexplained)
         tables.append(
-            Table(title="bases that lie elsewhere (--map them if they moved)", columns=("branch", "path"), rows=rows)
+            Table(
+                title="bases that lie elsewhere (if they moved, name their new paths with --mapping)",
+                columns=("branch", "path"),
+                rows=rows,
+            )
         )
     did = "would rewrite" if report.dry_run else "rewrote"
     sentences = [f"{did} {count(len(report.rewritten), 'manifest')}, {len(report.unchanged)} needed no change"]
@@ -104,9 +108,9 @@ def doctor(
     uri: Uri,
     repair: Annotated[bool, typer.Option("--repair", help="Put right what can be put right safely.")] = False,
     grace: Annotated[
-        float,
-        typer.Option("--grace", metavar="MINUTES", min=0, help="Touch nothing younger: it may be in the making."),
-    ] = 15,
+        str,
+        typer.Option("--grace", metavar="TIME", help="Touch nothing younger, such as 30m: it may be in the making."),
+    ] = "15m",
     clone: Annotated[
         list[str] | None,
         typer.Option("--clone", metavar="URI", help="A clone made by another tool, whose files to keep; repeatable."),
@@ -121,7 +125,9 @@ def doctor(
     output = output_for(as_json=as_json)
     dataset = open_damaged_dataset(uri, storage_option)
     with output.progress("examining versions") as progress:
-        report = dataset.doctor(repair=repair, grace=timedelta(minutes=grace), clones=clone or (), progress=progress)
+        report = dataset.doctor(
+            repair=repair, grace=parse_duration(grace, option="--grace"), clones=clone or (), progress=progress
+        )
     output.show(Answer(document=health_document(report), sentences=[health_sentence(report)], tables=_tables(report)))
     if not report.is_clean:
         raise typer.Exit(GENERAL)

@@ -38,7 +38,7 @@ def diff(
     rows: Annotated[bool, typer.Option("--rows", help="Show the rows that differ.")] = False,
     table: Annotated[
         list[str] | None,
-        typer.Option("--table", metavar="KEY", show_default=False, help="Only this table; repeat it for more."),
+        typer.Option("--table", metavar="TABLE", show_default=False, help="Only this table; repeat it for more."),
     ] = None,
     limit: Annotated[
         int, typer.Option("--limit", "-n", metavar="N", min=1, help="Show at most so many rows of each table.")

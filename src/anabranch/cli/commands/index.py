@@ -35,10 +35,10 @@ def index(
         typer.Option("--metric", metavar="NAME", show_default=False, help="Of vectors: l2, cosine or dot."),
     ] = None,
     partitions: Annotated[
-        int | None, typer.Option("--partitions", metavar="N", min=1, show_default=False, help="Of a vector index.")
+        int | None, typer.Option("--num-partitions", metavar="N", min=1, show_default=False, help="Of a vector index.")
     ] = None,
     sub_vectors: Annotated[
-        int | None, typer.Option("--sub-vectors", metavar="N", min=1, show_default=False, help="Of a vector index.")
+        int | None, typer.Option("--num-sub-vectors", metavar="N", min=1, show_default=False, help="Of a vector index.")
     ] = None,
     branch: BranchOption = None,
     repo: Repo = None,

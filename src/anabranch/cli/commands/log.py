@@ -28,7 +28,7 @@ def log(
     limit: Limit = 20,
     table: Annotated[
         str | None,
-        typer.Option("--table", metavar="KEY", show_default=False, help="Only commits that changed this table."),
+        typer.Option("--table", metavar="TABLE", show_default=False, help="Only commits that changed this table."),
     ] = None,
     repo: Repo = None,
     storage_option: StorageOptions = None,

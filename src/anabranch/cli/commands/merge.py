@@ -40,10 +40,10 @@ def merge(
     squash: Annotated[
         bool, typer.Option("--squash", help="Leave the source's history out: the commit has one parent.")
     ] = False,
-    expect: Annotated[
+    expected_head: Annotated[
         str | None,
         typer.Option(
-            "--expect",
+            "--expected-head",
             metavar="COMMIT",
             show_default=False,
             help="Refuse if the branch is not on this commit any more.",
@@ -75,7 +75,7 @@ def merge(
             checks=checks,
             message=message,
             squash=squash,
-            expected_head=None if expect is None else here.repository.snapshot_of(expect).id,
+            expected_head=None if expected_head is None else here.repository.snapshot_of(expected_head).id,
             dry_run=dry_run,
             engine=engine,
         )

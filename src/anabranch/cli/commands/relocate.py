@@ -19,7 +19,7 @@ def relocate(
     mapping: Annotated[
         list[str] | None,
         typer.Option(
-            "--map",
+            "--mapping",
             metavar="OLD=NEW",
             show_default=False,
             help="A place that moved besides, with its new path, such as the source of a clone; repeat it for more.",
@@ -38,7 +38,7 @@ def relocate(
     with output.progress("relocating") as progress:
         report = anabranch.relocate(
             uri,
-            mapping=parse_pairs(mapping, option="--map"),
+            mapping=parse_pairs(mapping, option="--mapping"),
             storage_options=parse_pairs(storage_option, option="--storage-option"),
             progress=progress,
         )
@@ -58,7 +58,9 @@ def relocate(
     tables = []
     if report.unexplained:
         rows = tuple((found.dataset, found.home, found.path) for found in report.unexplained)
-        sentences.append("not complete: --map these places if they moved, or add them as bases of their tables")
+        sentences.append(
+            "not complete: name the new paths of these with --mapping if they moved, or add them as bases of the tables"
+        )
         tables.append(Table(columns=("dataset", "home", "reads"), rows=rows))
     output.show(Answer(document=document, sentences=sentences, tables=tables))
     if not report.is_complete:

@@ -48,15 +48,15 @@ app.command(
         "run shop.py --only gold.revenue --dry-run",
         "run shop.py --master spark://host:7077",
         "run shop --select state:changed+ --since main",
-        "run --at main",
+        "run --reproduce main",
     ),
 )(run_pipeline)
 app.command("plan", epilog=example("run plan shop", "run plan shop --select mart.* --svg graph.svg"))(plan)
 app.command(
     "backfill",
     epilog=example(
-        "run backfill shop day --from 2026-01-01 --to 2026-01-31",
-        "run backfill shop month --from 2025-01-01 --to 2025-12-01 --step 1m --select revenue",
+        "run backfill shop day --start 2026-01-01 --end 2026-01-31",
+        "run backfill shop month --start 2025-01-01 --end 2025-12-01 --step 1m --select revenue",
     ),
 )(backfill)
 

@@ -78,14 +78,14 @@ def run_pipeline(
         typer.Argument(
             metavar="FILE",
             show_default=False,
-            help="A Python file that declares one pipeline, or the folder of a project; with --at, instead of the one"
-            " that was recorded.",
+            help="A Python file that declares one pipeline, or the folder of a project; with --reproduce, instead of"
+            " the one that was recorded.",
         ),
     ] = None,
-    at: Annotated[
+    reproduce: Annotated[
         str | None,
         typer.Option(
-            "--at",
+            "--reproduce",
             metavar="COMMIT",
             show_default=False,
             help="Run again what made this commit, on the inputs and with the parameters of then, onto a new branch"
@@ -100,7 +100,7 @@ def run_pipeline(
         list[str] | None,
         typer.Option(
             "--only",
-            metavar="KEY",
+            metavar="TABLE",
             show_default=False,
             help="Build this output and no other, from its inputs as they are on the branch; repeat it for more.",
         ),
@@ -122,8 +122,8 @@ def run_pipeline(
     from anabranch import Pipeline
 
     output = output_for(as_json=as_json)
-    if at is not None:
-        _refuse_with_at(
+    if reproduce is not None:
+        _refuse_with_reproduce(
             {
                 "--param": param,
                 "--only": only,
@@ -135,15 +135,20 @@ def run_pipeline(
             }
         )
         here = open_session(repo=repo, storage_options=storage_option, actor=actor)
-        pipeline = Pipeline.recorded(here.repository, at) if file is None else Pipeline.load(file)
+        pipeline = Pipeline.recorded(here.repository, reproduce) if file is None else Pipeline.load(file)
         with watched_steps(as_json=as_json) as watch:
             again = pipeline.reproduce(
-                here.repository, at, branch=branch, jobs=jobs, spark=lambda: _session(master, conf), progress=watch
+                here.repository,
+                reproduce,
+                branch=branch,
+                jobs=jobs,
+                spark=lambda: _session(master, conf),
+                progress=watch,
             )
         output.show(reproduction_answer(again))
         raise typer.Exit(0 if again.is_same else DIFFERENT)
     if file is None:
-        raise InvalidInputError("no pipeline is named", hint="name its file, or a commit with --at")
+        raise InvalidInputError("no pipeline is named", hint="name its file, or a commit with --reproduce")
     here = open_session(repo=repo, storage_options=storage_option, branch=branch, actor=actor)
     parameters, pipeline = parse_pairs(param, option="--param"), Pipeline.load(file)
     with here.on_current_branch():
@@ -208,8 +213,8 @@ def backfill(
     parameter: Annotated[
         str, typer.Argument(metavar="PARAMETER", show_default=False, help="A parameter that is a date or an int.")
     ],
-    start: Annotated[str, typer.Option("--from", metavar="VALUE", show_default=False, help="First value.")],
-    end: Annotated[str, typer.Option("--to", metavar="VALUE", show_default=False, help="Last value.")],
+    start: Annotated[str, typer.Option("--start", metavar="VALUE", show_default=False, help="First value.")],
+    end: Annotated[str, typer.Option("--end", metavar="VALUE", show_default=False, help="Last value.")],
     step: Annotated[
         str | None,
         typer.Option(
@@ -255,11 +260,11 @@ def backfill(
     output_for(as_json=as_json).show(backfill_answer(done))
 
 
-def _refuse_with_at(given: Mapping[str, object]) -> None:
+def _refuse_with_reproduce(given: Mapping[str, object]) -> None:
     for option, value in given.items():
         if value:
             raise InvalidInputError(
-                f"{option} is given with --at, which does again what was recorded", hint="leave one of them out"
+                f"{option} is given with --reproduce, which does again what was recorded", hint="leave one of them out"
             )
 
 

@@ -63,7 +63,7 @@ def _facts(current: "BranchInfo", snapshot: "Snapshot", *, uri: str) -> tuple[tu
 
 def _external_writes_table(external: "Sequence[ExternalWrite]") -> Table:
     return Table(
-        title="written to by another tool; 'table adopt KEY' takes it in, 'table settle KEY --force' sets it aside",
+        title="written to by another tool; 'table adopt TABLE' takes it in, 'table settle TABLE --force' sets it aside",
         columns=("table", "what happened"),
         rows=tuple((one.table, one.problem) for one in external),
     )

@@ -36,7 +36,7 @@ def storage(
     ] = None,
     table: Annotated[
         list[str] | None,
-        typer.Option("--table", "-t", metavar="KEY", show_default=False, help="Look at this table only; repeatable."),
+        typer.Option("--table", "-t", metavar="TABLE", show_default=False, help="Look at this table only; repeatable."),
     ] = None,
     keep_newer_than: KeepNewerThan = None,
     keep_last: KeepLast = None,

@@ -204,7 +204,7 @@ class _Scan:
             subject=bases[0],
             explanation=f"tables read files from {len(bases)} other locations that are empty now",
             remedy=(
-                f"if the files moved, run 'anabranch relocate {self._config.root} --map OLD=NEW';"
+                f"if the files moved, run 'anabranch relocate {self._config.root} --mapping OLD=NEW';"
                 " otherwise restore them from a backup"
             ),
             paths=bases,
