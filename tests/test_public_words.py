@@ -29,6 +29,8 @@ SYNONYMS = {
     "revision": "ref",
     "branch_name": "branch",
     "repository": "repo",
+    "given": "spark",
+    "session": "spark",
     "callback": "progress",
     "on_progress": "progress",
     "on_step": "progress",

@@ -38,7 +38,7 @@ _SETTINGS = {
 
 
 def get_session(
-    given: "SparkSession | Repository | None" = None,
+    spark: "SparkSession | Repository | None" = None,
     *,
     repo: "Repository | None" = None,
     catalog: str | None = "lake",
@@ -54,11 +54,11 @@ def get_session(
     """
     from anabranch.repo.repository import Repository
 
-    if isinstance(given, Repository):
-        given, repo = None, given
+    if isinstance(spark, Repository):
+        spark, repo = None, spark
     settings = dict(config or {})
     with _LOCK:
-        session = given or _running()
+        session = spark or _running()
         if session is None:
             session = _start(master or _LOCAL, settings)
         elif master is not None or settings:

@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 __all__ = ["register_tables"]
 
 
-def register_tables(session: "SparkSession", repo: Repository, *, ref: str | None = None) -> list[str]:
+def register_tables(spark: "SparkSession", repo: Repository, *, ref: str | None = None) -> list[str]:
     """Make a temporary view `bucket__table` of every table, all as one snapshot has them; return their names."""
-    spark = get_session(session, repo=repo, catalog=None)
+    session = get_session(spark, repo=repo, catalog=None)
     snapshot = EngineAccess(repo).published_snapshot_of(ref or repo.branch)
     names = {key: key.replace(".", "__") for key in snapshot}
     _refuse_equal(names)
     for key, name in names.items():
         options = pinned_options(repo, snapshot[key])
-        spark.read.format(FORMAT).options(**options).load().createOrReplaceTempView(name)
+        session.read.format(FORMAT).options(**options).load().createOrReplaceTempView(name)
     return sorted(names.values())
 
 
