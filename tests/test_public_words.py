@@ -38,6 +38,24 @@ SYNONYMS = {
 }
 
 
+# Every word that a parameter of the public API has. Before you add one, look for the word that means the same.
+WORDS = {
+    word
+    for line in (
+        "actor after again allow_destructive assignments base bases before branch catalog changes check_keys checks",
+        "clone_id clones column columns commit commit_id config data delimiter description desired dry_run durability",
+        "encoding end engine escape exclude expected_head expires_in force format found fragment_id fragments",
+        "function grace header holder id incremental inputs internal into is_dataset_root jobs k keep_last",
+        "keep_newer_than keys kind limit mapping master message metadata mode n name new notes null on_bad",
+        "on_duplicate only onto overwrite parameter parameters params path primary_key progress prune purge quote ref",
+        "repair replace repo resolvers retries rows run_id schema select shallow since single_file skip source",
+        "source_branch source_version spark sql squash start step storage_options strategy table tables tag target",
+        "target_branch target_rows_per_fragment target_storage_options to type unset until uri vector version where",
+        "write",
+    )
+    for word in line.split()
+}
+
 # What the engines, the service and pipelines need is behind `EngineAccess`, `table_writes` and functions of modules.
 PLUMBING = {
     "append_fragments",
@@ -159,6 +177,38 @@ def is_sequence(annotation: Any, kind: type) -> bool:
     if not (inspect.isclass(origin) and issubclass(origin, kind)):
         return False
     return kind is list or origin is not tuple or Ellipsis in arguments
+
+
+def test_parameters_have_known_words() -> None:
+    words = {word for function in CALLABLES.values() for word in parameters_of(function)}
+    assert not words - WORDS, "use the word that another method has for it, or add the new one to WORDS"
+    assert not WORDS - words, "no method has these any more"
+
+
+@pytest.mark.parametrize(
+    ("word", "kinds"),
+    [
+        ("table", {"str", "str | None"}),
+        ("tables", {"Sequence[str] | None"}),
+        ("branch", {"str", "str | None"}),
+        ("where", {"str | None"}),
+        ("columns", {"Sequence[str]", "Sequence[str] | None"}),
+        ("ref", {"str", "str | None", "int | str | tuple[str | None, int | None] | None"}),
+        ("storage_options", {"Mapping[str, str] | None"}),
+        ("metadata", {"Mapping[str, str]", "Mapping[str, str] | None"}),
+        ("dry_run", {"bool"}),
+    ],
+)
+def test_one_word_has_one_type(word: str, kinds: set[str]) -> None:
+    other = {"Layout.of_branch", "Transaction.add_columns", "Transaction.annotate"}  # None is the root; more by column
+    found = {}
+    for name, function in CALLABLES.items():
+        if word in parameters_of(function) and name not in other:
+            annotation = parameters_of(function)[word].annotation
+            text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+            found[name] = text.replace("collections.abc.", "")
+    assert len(found) > 2
+    assert {name: kind for name, kind in found.items() if kind not in kinds} == {}
 
 
 @pytest.fixture
