@@ -68,6 +68,7 @@ from anabranch.repo.refs.resolve import Resolved, refuse_internal, require_kept,
 from anabranch.repo.refs.tags import TagInfo
 from anabranch.repo.run import Run
 from anabranch.repo.runs import runs
+from anabranch.repo.runs.engine_access import RepositoryParts
 from anabranch.repo.runs.runs import RunInfo
 from anabranch.repo.schema.apply import SchemaApplied, apply_schema, plan_on, show_schema
 from anabranch.repo.schema.desired import Desired, read_desired
@@ -255,6 +256,16 @@ class Repository:
         'dev'
         """
         return self.sync_branch(str(BranchName.parse_public(branch)))
+
+    @property
+    def _parts(self) -> RepositoryParts:
+        """What `EngineAccess` uses, in one place."""
+        return RepositoryParts(
+            repo_store=self._repo_store,
+            resolve_published=self._published_snapshot,
+            parse_branch=self._named,
+            on_published=self._on_published,
+        )
 
     def _on_published(self, published: Published) -> None:
         self._move_to(published.entry)

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Protocol
 
 from anabranch.ids import BranchName
 from anabranch.repo.log.arguments import checked_metadata, checked_text
-from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import CommitKind, GraphCommit
 from anabranch.repo.log.making import CommitSpec
 from anabranch.repo.log.once import Once
@@ -17,40 +17,44 @@ from anabranch.repo.snapshot import Snapshot
 from anabranch.repo.transaction import Transaction
 from anabranch.repo.write.publish import Published
 
-__all__ = ["EngineAccess"]
+__all__ = ["EngineAccess", "RepositoryParts"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepositoryParts:
+    """The parts of a repository that engines need.
+
+    `resolve_published` returns the published state of a ref, `parse_branch` the branch of a name or the bound one, and
+    `on_published` updates the handle after a commit.
+    """
+
+    repo_store: RepoStore
+    resolve_published: Callable[[str], Snapshot]
+    parse_branch: Callable[[str | None], BranchName]
+    on_published: Callable[[Published], None]
 
 
 class _Repository(Protocol):
-    """The part of a repository that is needed here. It is private to the package."""
-
-    _config: RepoConfig
-    _repo_store: RepoStore
-
-    def _begin(self, branch: BranchName, spec: CommitSpec) -> Transaction: ...
-
-    def _named(self, branch: str | None) -> BranchName: ...
-
-    def _on_published(self, published: Published) -> None: ...
-
-    def _published_snapshot(self, ref: str) -> Snapshot: ...
+    @property
+    def _parts(self) -> RepositoryParts: ...
 
 
 class EngineAccess:
     """The operations of a repository for engines that read and write its tables themselves."""
 
     def __init__(self, repository: _Repository) -> None:
-        self._repository = repository
+        self._parts = repository._parts
 
     def published_snapshot_of(self, ref: str) -> Snapshot:
         """Return the state of a ref like `Repository.snapshot_of`, but refuse a commit that was never published.
 
         The object of a commit whose writer died before publishing still exists. The check takes one more request.
         """
-        return self._repository._published_snapshot(ref)
+        return self._parts.resolve_published(ref)
 
     def snapshot_at_begin(self, run_id: str) -> Snapshot:
         """Return the tables as they were when a run began, also after it has ended."""
-        repo_store = self._repository._repo_store
+        repo_store = self._parts.repo_store
         record = repo_store.commits.get(run_state(get_run(repo_store, run_id)).origin)
         return Snapshot.of(repo_store, record, version=record.commit.manifest_version)
 
@@ -69,7 +73,9 @@ class EngineAccess:
         transaction.
         """
         spec = CommitSpec(message=checked_text(message), kind=kind, metadata=checked_metadata(metadata), once=once)
-        return self._repository._begin(self._repository._named(branch), spec)
+        parts = self._parts
+        target = parts.parse_branch(branch)
+        return Transaction(parts.repo_store, branch=target, spec=spec, on_published=parts.on_published)
 
     @contextmanager
     def keep_files(self, *, since: float | None = None) -> Iterator[None]:
@@ -77,7 +83,7 @@ class EngineAccess:
 
         `since` is when the first of them was written, in seconds of the wall clock.
         """
-        with self._repository._config.leases.working(since=since):
+        with self._parts.repo_store.config.leases.working(since=since):
             yield
 
     def publish_batch(
@@ -91,8 +97,6 @@ class EngineAccess:
     ) -> GraphCommit | None:
         """Publish a batch of a stream once, as one commit. Return None if it was published or changes nothing."""
         spec = CommitSpec(message=checked_text(message), kind=CommitKind.LOAD, metadata=checked_metadata(metadata))
-        repository = self._repository
-        target = repository._named(branch)
-        return publish_batch(
-            repository._repo_store, target, batch, change, spec=spec, on_published=repository._on_published
-        )
+        parts = self._parts
+        target = parts.parse_branch(branch)
+        return publish_batch(parts.repo_store, target, batch, change, spec=spec, on_published=parts.on_published)
