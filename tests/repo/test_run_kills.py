@@ -1,14 +1,16 @@
 """Runs killed at every point of what they do: their target is whole, nobody waits for them, and they end once."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import anabranch as ab
-from anabranch.errors import BranchInUseError, BranchNotFoundError, RunEndedError
+from anabranch.errors import BranchInUseError, BranchNotFoundError, CollectedError, RunEndedError
 from anabranch.repo.log.entries import RunPhase
 from anabranch.repo.repository import Repository
 from anabranch.repo.runs.runs import RUN_ID, RunInfo
+from tests.repo.gc.passing import pass_time
 from tests.repo.leases import expire
 from tests.repo.programs import ledger, runs
 from tests.repo.programs.running import Program
@@ -192,6 +194,71 @@ def test_publishing_on_a_target_that_has_moved(nursery: Program, lake: Repositor
     rows = ledger.read(lake)
     for key, path in ledger.homes(lake).items():
         assert key not in ledger.TABLES or ledger.read_plain(path, {}) == rows[key]
+
+
+def count_puts(passed: list[str], folder: str) -> int:
+    return sum(point.startswith(f"after put_if_absent {folder}/") for point in passed)
+
+
+def test_run_whose_commit_is_rolled_back_is_published_by_the_next_attempt(
+    nursery: Program, lake: Repository, every: int
+) -> None:
+    """The writer is killed after the put of its entry: before, during and after the roll-back."""
+    scenario = "publish a run with an expired lease"
+    points = points_of(nursery, scenario, lake.uri, _prepared(lake, "1-0"))
+    put, rolled_back = [i for i, point in enumerate(points) if point.startswith("after put_if_absent _versions/")]
+    assert "put _commits/" in " ".join(points[rolled_back:])  # the mark, which may be missing
+    for fatal in range(put, len(points)) if every == 1 else (put, rolled_back):
+        mark = f"2-{fatal}"
+        run_id = _prepared(lake, mark)
+        passed = kill(nursery, scenario, lake.uri, run_id, fatal)
+        is_published = count_puts(passed, "_versions") == 1
+        assert assert_whole(lake.uri, keys=runs.APPENDED).count(mark) == is_published
+        found = ab.open(lake.uri).run_get(run_id)
+        expire(lake)
+        assert found.info().state is (RunPhase.PUBLISHED if is_published else RunPhase.EXPIRED)
+        commit = found.publish()
+        assert commit is not None
+        assert commit.message == mark
+        assert assert_whole(lake.uri, keys=runs.APPENDED).count(mark) == 1
+        assert [found.info().commit_id] == commits_of(lake, run_id)
+
+
+def test_garbage_collection_collects_a_commit_whose_roll_back_was_cut_off(nursery: Program, lake: Repository) -> None:
+    scenario = "publish a run with an expired lease"
+    points = points_of(nursery, scenario, lake.uri, _prepared(lake, "1-0"))
+    rolled_back = [i for i, point in enumerate(points) if point.startswith("after put_if_absent _versions/")][1]
+    kill(nursery, scenario, lake.uri, _prepared(lake, "2-0"), rolled_back)
+    entry = lake.reflog(limit=2)[1]
+    assert lake.snapshot_of(entry.commit_id).id == entry.commit_id
+    pass_time(lake)
+    before = assert_whole(lake.uri, keys=runs.APPENDED)
+    assert lake.gc().damaged == ()
+    with pytest.raises(CollectedError):
+        lake.snapshot_of(entry.commit_id)
+    assert assert_whole(lake.uri, keys=runs.APPENDED) == before
+    assert lake.doctor().is_clean
+
+
+@pytest.mark.parametrize(
+    ("scenario", "publish"),
+    [
+        ("publish a batch with an expired lease", runs.publish_batch),
+        ("commit once with an expired lease", runs.commit_once),
+    ],
+)
+def test_change_whose_commit_is_rolled_back_is_published_by_the_next_attempt(
+    nursery: Program, lake: Repository, scenario: str, publish: Callable[[Repository, str], None], every: int
+) -> None:
+    points = points_of(nursery, scenario, lake.uri, "1-0")
+    rolled_back = [i for i, point in enumerate(points) if point.startswith("after put_if_absent _versions/")][1]
+    for fatal in range(rolled_back, len(points)) if every == 1 else (rolled_back,):
+        mark = f"2-{fatal}"
+        kill(nursery, scenario, lake.uri, mark, fatal)
+        assert mark not in assert_whole(lake.uri)
+        for _ in range(2):
+            publish(ab.open(lake.uri), mark)
+            assert assert_whole(lake.uri).count(mark) == 1
 
 
 def _prepared(repo: Repository, mark: str) -> str:

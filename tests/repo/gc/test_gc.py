@@ -380,7 +380,7 @@ def test_entry_of_work_that_slept_over_its_put_is_taken_back(lake: Repository, m
     slow = interrupted(lake, is_putting, sleep_long)
     with pytest.raises(BusyError, match="not renewed"):
         append(slow, 6, branch="dev") if move == "transaction" else slow.rebase("dev", onto="main")
-    assert lake.reflog("dev")[0].event == "undone"
+    assert lake.reflog("dev")[0].event == "rolled_back"
     with pytest.raises(CollectedError):
         lake.snapshot_of("dev@v3")
     assert ids(another(lake, "dev")) == [1, 2, 3, 4]

@@ -317,7 +317,7 @@ def test_commit_of_work_that_slept_is_taken_back_though_the_branch_was_protected
     with pytest.raises(BusyError, match="not renewed"):
         append(taken_back_late(lake, lambda: lake.branch_protect("main")), 4)
     assert ids(another(lake)) == [1, 2, 3]
-    assert [entry.event for entry in lake.reflog(limit=3)] == ["undone", "protected", "committed"]
+    assert [entry.event for entry in lake.reflog(limit=3)] == ["rolled_back", "protected", "committed"]
     assert lake.branch_get("main").is_protected
     assert lake.doctor().is_clean
 
@@ -335,3 +335,30 @@ def test_run_whose_commit_was_rolled_back_is_published_by_the_next_attempt(cast:
     assert made.graph_commit_id == another(lake).snapshot().id
     assert ids(another(lake)) == [1, 2, 3, 4]
     assert lake.doctor().is_clean
+
+
+def test_undo_passes_over_a_commit_that_was_rolled_back(cast: Cast) -> None:
+    lake = cast(fill_lake)
+    append(lake, 4)
+    with pytest.raises(BusyError, match="not renewed"):
+        append(taken_back_late(lake, lambda: None), 5)
+    lake.sync_branch()
+    lake.undo()
+    assert ids(another(lake)) == [1, 2, 3]
+    lake.undo()
+    assert ids(another(lake)) == [1, 2, 3, 4]
+    assert [entry.event for entry in lake.reflog(limit=4)] == ["undone", "undone", "rolled_back", "committed"]
+
+
+def test_commit_that_another_was_built_on_and_rolled_back_stays(cast: Cast) -> None:
+    """The branch has left the commit by then, so its writer reports success, as for any commit that was built on."""
+    lake = cast(fill_lake)
+
+    def build_and_roll_back() -> None:
+        with pytest.raises(BusyError, match="not renewed"):
+            append(taken_back_late(lake, lambda: None), 30, key=CUSTOMERS)
+
+    made = append(taken_back_late(lake, build_and_roll_back), 4)
+    assert made.graph_commit_id == another(lake).snapshot().id
+    assert ids(another(lake)) == [1, 2, 3, 4]
+    assert ids(another(lake), CUSTOMERS) == [10, 20]

@@ -3,7 +3,15 @@
 from collections.abc import Callable
 
 import anabranch as ab
+from anabranch.errors import BusyError
+from anabranch.ids import TableKey
+from anabranch.repo.leases.lease import active_leases
+from anabranch.repo.log.once import Once
+from anabranch.repo.repository import Repository
 from anabranch.repo.run import Run
+from anabranch.repo.runs.engine_access import EngineAccess
+from anabranch.repo.runs.streams import StreamBatch
+from tests.repo.gc.interrupting import interrupted
 from tests.repo.programs import ledger
 
 APPENDED = (ledger.ORDERS, ledger.EVENTS)
@@ -57,6 +65,39 @@ def _publish(uri: str, run_id: str) -> None:
     ab.open(uri).run_get(run_id).publish()
 
 
+def publish_batch(repo: Repository, mark: str) -> None:
+    """Publish what a commit of the ledger does as a batch of a stream."""
+    batch = StreamBatch(query=mark, epoch=0, table=TableKey.parse(ledger.ORDERS))
+    EngineAccess(repo).publish_batch(batch, lambda tx: ledger.write(tx, mark), message=mark)
+
+
+def commit_once(repo: Repository, mark: str) -> None:
+    """Commit like a request that has an idempotency key."""
+    once = Once(key="idempotency_key", value=mark, since=0)
+    if once.find(repo.iter_commits()) is None:
+        with EngineAccess(repo).transaction_once(once, message=mark) as tx:
+            ledger.write(tx, mark)
+
+
+def _with_expired_lease(publish: Callable[[Repository, str], object]) -> Callable[[str, str], None]:
+    """Publish on a machine that sleeps during the put of the log entry, so that the entry is rolled back."""
+
+    def is_putting(operation: str, path: str) -> bool:
+        return (operation, path.rpartition("/")[0]) == ("put_if_absent", "_versions/main")
+
+    def expire_leases() -> None:
+        for lease in active_leases():
+            lease._renewed -= 121
+
+    def scenario(uri: str, name: str) -> None:
+        try:
+            publish(interrupted(ab.open(uri), is_putting, expire_leases), name)
+        except BusyError:
+            return
+
+    return scenario
+
+
 def _abort(uri: str, run_id: str) -> None:
     ab.open(uri).run_get(run_id).abort()
 
@@ -66,5 +107,8 @@ SCENARIOS: dict[str, Callable[[str, str], None]] = {
     "a run on a branch": _whole_run_on_a_branch,
     "a run that fails": _failing_run,
     "publish a run": _publish,
+    "publish a run with an expired lease": _with_expired_lease(lambda repo, run_id: repo.run_get(run_id).publish()),
+    "publish a batch with an expired lease": _with_expired_lease(publish_batch),
+    "commit once with an expired lease": _with_expired_lease(commit_once),
     "abort a run": _abort,
 }

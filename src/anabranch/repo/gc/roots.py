@@ -9,7 +9,7 @@ from anabranch.repo.gc.policy import Policy
 from anabranch.repo.history.ancestry import Ancestry
 from anabranch.repo.log.clones import Clones
 from anabranch.repo.log.commits import Commits
-from anabranch.repo.log.entries import CommitRecord, GraphCommit, LogEntry
+from anabranch.repo.log.entries import BranchEvent, CommitRecord, GraphCommit, LogEntry
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.log.view import View
 from anabranch.repo.refs.tags import iter_tagged_since
@@ -229,6 +229,7 @@ class _Lifetime:
         self._last = last
         self._commits: dict[str, GraphCommit] = {}
         self._heads: dict[int, CommitRecord] = {}
+        self._rolled_back: set[int] = set()
         self._read()
 
     @property
@@ -247,11 +248,15 @@ class _Lifetime:
         """
         branch = self._last.branch
         numbers: set[int] = set()
+        after: LogEntry | None = None
         for number in range(self._last.number, self._last.state.created_as - 1, -1):
             if number in numbers:
                 continue
             entry = self._last if number == self._last.number else self._repo_store.heads.get_numbered(branch, number)
             self._heads[number] = entry.head
+            if after is not None and after.event is BranchEvent.ROLLED_BACK:
+                self._find_rolled_back(entry)
+            after = entry
             for commit in self._parents.iter_from(entry.head):
                 if commit.branch != str(branch) or commit.manifest_version < self._last.state.created_as:
                     break
@@ -260,11 +265,26 @@ class _Lifetime:
                 numbers.add(commit.manifest_version)
                 self._commits[commit.graph_commit_id] = commit
 
+    def _find_rolled_back(self, entry: LogEntry) -> None:
+        """Note the number of a commit that its writer rolled back, given the last entry that has it as its head.
+
+        Its files may be gone. The writer marks it as collected, unless it was killed before; then this collection does.
+        """
+        commit = entry.head.commit
+        is_known = commit.graph_commit_id in self._commits  # by a later entry: the branch was reset to it
+        if not is_known and self._repo_store.heads.was_rolled_back(self._last, commit.manifest_version):
+            self._rolled_back.add(commit.manifest_version)
+
     def find_kept(self, policy: Policy, times: Mapping[int, datetime], horizon: datetime) -> set[str]:
         """Return the commits that the policy retains, and those that were a head since the horizon.
 
-        `times` is when each entry of the log was written.
+        `times` is when each entry of the log was written. Commits that were rolled back are not retained.
         """
+        made = self._commits.values()
+        rolled_back = {commit.graph_commit_id for commit in made if commit.manifest_version in self._rolled_back}
+        return self._find_retained(policy, times, horizon) - rolled_back
+
+    def _find_retained(self, policy: Policy, times: Mapping[int, datetime], horizon: datetime) -> set[str]:
         run = self._last.state.run
         kept = set() if run is None else set(run.started_on)
         if policy.keeps_all:

@@ -60,7 +60,10 @@ class BranchMode(StrEnum):
 
 
 class BranchEvent(StrEnum):
-    """The event that a log entry of a branch records."""
+    """The event that a log entry of a branch records.
+
+    `undone` is a movement that a user undid, `rolled_back` one that its own writer undid because it had to fail.
+    """
 
     CREATED = "created"
     COMMITTED = "committed"
@@ -71,6 +74,7 @@ class BranchEvent(StrEnum):
     RESET = "reset"
     REBASED = "rebased"
     UNDONE = "undone"
+    ROLLED_BACK = "rolled_back"
     PROTECTED = "protected"
     UNPROTECTED = "unprotected"
     PUBLISHING = "publishing"

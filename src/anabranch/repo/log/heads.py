@@ -250,6 +250,19 @@ class Heads:
             if is_undone or not is_kept_once_built_on:
                 raise
 
+    def was_rolled_back(self, newest: LogEntry, number: int) -> bool:
+        """Return whether the writer of an entry has rolled it back, given its number and the newest entry.
+
+        A writer rolls back only as long as the branch has not left its entry, so the first entry with another head
+        says how the branch left it.
+        """
+        commit = self.get_numbered(newest.branch, number).head.commit
+        for later in range(number + 1, newest.number + 1):
+            entry = self.get_numbered(newest.branch, later)
+            if entry.head.commit != commit:
+                return entry.event is BranchEvent.ROLLED_BACK
+        return False
+
     def _roll_back(self, before: LogEntry | None, entry: LogEntry) -> bool:
         """Move a branch back to where it was before an entry; return False if it has left that entry by now."""
         newest: LogEntry | None = entry
@@ -269,15 +282,21 @@ class Heads:
         if before is None or (before.state.is_deleted and not entry.state.is_deleted):
             # The branch should not have come into being. What was written to it comes before the tombstone.
             return self.next_entry(newest, BranchEvent.DELETED, is_deleted=True)
-        if newest.head.commit != entry.head.commit:
+        if self._has_left(entry, newest):
             return None  # another commit builds on it
-        event = BranchEvent.RESTORED if entry.state.is_deleted else BranchEvent.UNDONE
+        event = BranchEvent.RESTORED if entry.state.is_deleted else BranchEvent.ROLLED_BACK
         back = self.next_entry(newest, event, head=before.head)
         if newest.number == entry.number:
             return replace(back, state=before.state)
         # Another writer has changed only the state, for example the protection, which stays.
         state = replace(newest.state, mode=before.state.mode, own=before.state.own, is_deleted=before.state.is_deleted)
         return replace(back, state=state)
+
+    def _has_left(self, entry: LogEntry, newest: LogEntry) -> bool:
+        """Return whether a branch was on another commit after an entry. It may have come back since."""
+        between = range(entry.number + 1, newest.number)
+        later = [*(self.get_numbered(entry.branch, number) for number in between), newest]
+        return any(other.head.commit != entry.head.commit for other in later)
 
     def _append(self, entry: LogEntry, *, after: Sequence[str] = ()) -> bool:
         """Put an entry as the branch's next; this alone makes a change visible. Return False if the number is taken."""

@@ -67,10 +67,11 @@ class Once:
 def _is_rolled_back(repo_store: RepoStore, head: LogEntry, commit: GraphCommit) -> bool:
     """Return whether a commit was removed from its branch because the lease of its writer had expired.
 
-    Its writer reported an error, so the change must be published again. Such a commit is marked as collected. A commit
-    that a reset removed is not, until its data are collected.
+    Its writer reported an error, or died before it could, so the change must be published again. A commit that a reset
+    or an undo removed was published. The log distinguishes the two, whether or not the commit was collected since.
     """
     history = repo_store.commits.iter_history(head.head)
     above = takewhile(lambda other: other.generation >= commit.generation, history)
-    is_on_branch = any(other.graph_commit_id == commit.graph_commit_id for other in above)
-    return not is_on_branch and repo_store.commits.get(commit.graph_commit_id).collected_at is not None
+    if any(other.graph_commit_id == commit.graph_commit_id for other in above):
+        return False
+    return repo_store.heads.was_rolled_back(head, commit.manifest_version)

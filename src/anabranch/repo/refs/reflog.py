@@ -147,9 +147,21 @@ def _position_before(repo_store: RepoStore, last: LogEntry) -> LogEntry:
 
 
 def _last_moved(repo_store: RepoStore, last: LogEntry) -> LogEntry:
-    """Return the last entry that moved the branch. The entry that fences off an aborted run moves nothing."""
-    while last.event is BranchEvent.ABORTED and last.number > 1:
-        last = repo_store.heads.get_numbered(last.branch, last.number - 1)
+    """Return the last entry that moved the branch.
+
+    The entry that fences off an aborted run moves nothing. A movement that its writer rolled back did not happen.
+    """
+    while last.number > 1:
+        before = repo_store.heads.get_numbered(last.branch, last.number - 1)
+        if last.event is BranchEvent.ROLLED_BACK and before.number > 1:
+            earlier = repo_store.heads.get_numbered(last.branch, before.number - 1)
+            if (earlier.head.commit, earlier.state) != (last.head.commit, last.state):
+                break  # the state of the branch was changed in between
+            last = earlier
+        elif last.event is BranchEvent.ABORTED:
+            last = before
+        else:
+            break
     return last
 
 
