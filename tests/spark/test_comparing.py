@@ -84,6 +84,40 @@ def test_both_engines_merge_rows_of_every_type_alike(typed: ab.Repository) -> No
         assert sorted(map(repr, here.to_pylist())) == sorted(map(repr, there.to_pylist()))
 
 
+SEVERAL = {"s.one": ["id"], "s.two": ["id"], "s.three": [], "s.four": []}
+
+
+def several_tables(lake: ab.Repository) -> None:
+    """Four tables, two without a key, of which both main and 'dev' change rows, some of them the same."""
+    with lake.transaction() as tx:
+        for key, primary_key in SEVERAL.items():
+            tx.create_table(key, orders(0, 1).schema, primary_key=primary_key)
+            tx.append(key, orders(0, 60, v=key))
+    lake.branch_create("dev")
+    for branch, first in (("dev", 0), ("main", 5)):
+        with lake.transaction(branch) as tx:
+            for number, key in enumerate(SEVERAL):
+                tx.update(key, {"v": f"'{branch}'"}, where=f"id >= {first} and id < {first + 10 + number}")
+                tx.delete(key, f"id in ({30 + first}, {31 + first + number})")
+                tx.append(key, orders(100 + 10 * first, 103 + 10 * first + number, v=branch))
+
+
+def test_both_engines_merge_several_tables_at_once_alike(lake: ab.Repository) -> None:
+    several_tables(lake)
+    merged = {}
+    for engine in ("local", "spark"):
+        lake.branch_create_from("main", engine)
+        done = lake.merge("dev", into=engine, engine=engine, strategy="source")
+        merged[engine] = (
+            {table.table: table.counts for table in done.plan.tables},
+            {key: rows(lake, engine, key) for key in SEVERAL},
+        )
+    assert merged["local"] == merged["spark"]
+    for key in SEVERAL:
+        found = merged["spark"][0][key]
+        assert min(found.inserted, found.updated, found.deleted) > 0
+
+
 def held(table: pa.Table) -> HeldRows:
     named = table.append_column("_rowid", pa.array(range(len(table)), pa.uint64()))
     whole = named.append_column("_rowaddr", pa.array(range(len(table)), pa.uint64()))
