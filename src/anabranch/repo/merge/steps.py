@@ -69,8 +69,24 @@ class TableMatch:
         return self.base is not None and is_same_state(self.base.entry, self.target.entry)
 
 
+class _Step:
+    """What is done to one table. The defaults are those of a step that reads no rows and keeps the name."""
+
+    __slots__ = ()
+
+    @property
+    def rows_read(self) -> int:
+        """The number of rows that are read or copied to apply the step."""
+        return 0
+
+    @property
+    def renamed_from(self) -> TableKey | None:
+        """The key of the table in the target, if the result has another one."""
+        return None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AddTable:
+class AddTable(_Step):
     """Copy a table that only the source has."""
 
     action: ClassVar[TableAction] = TableAction.ADDED
@@ -83,16 +99,11 @@ class AddTable:
 
     @property
     def rows_read(self) -> int:
-        """The number of rows that are read or copied to apply the step."""
         return self.source.entry.rows
-
-    @property
-    def renamed_from(self) -> TableKey | None:
-        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DropTable:
+class DropTable(_Step):
     """Drop a table that the source dropped."""
 
     action: ClassVar[TableAction] = TableAction.DROPPED
@@ -103,17 +114,9 @@ class DropTable:
     def counts(self) -> TableCounts:
         return TableCounts(inserted=0, updated=0, deleted=self.target.entry.rows)
 
-    @property
-    def rows_read(self) -> int:
-        return 0
-
-    @property
-    def renamed_from(self) -> TableKey | None:
-        return None
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RenameTable:
+class RenameTable(_Step):
     """Rename a table whose rows the source did not change."""
 
     action: ClassVar[TableAction] = TableAction.RENAMED
@@ -125,16 +128,12 @@ class RenameTable:
         return NO_ROWS
 
     @property
-    def rows_read(self) -> int:
-        return 0
-
-    @property
     def renamed_from(self) -> TableKey | None:
         return self.target.key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _MatchedStep:
+class _MatchedStep(_Step):
     """What is done to a table that both sides have. `conflicts` are those of columns, keys and notes."""
 
     action: ClassVar[TableAction] = TableAction.MERGED
@@ -152,7 +151,6 @@ class _MatchedStep:
 
     @property
     def renamed_from(self) -> TableKey | None:
-        """The key of the table in the target, if the result has another one."""
         return None if self.target.key == self.key else self.target.key
 
 
@@ -163,10 +161,6 @@ class KeepTable(_MatchedStep):
     @property
     def counts(self) -> TableCounts:
         return NO_ROWS
-
-    @property
-    def rows_read(self) -> int:
-        return 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
