@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from anabranch import errors
 from anabranch.errors import *  # noqa: F403 - all of them, so that programs write `except ab.ConflictError`
+from anabranch.lazy import load_name
 
 if TYPE_CHECKING:
     from anabranch import types
@@ -104,12 +105,7 @@ _PUBLIC = {
 def __getattr__(name: str) -> Any:
     if name == "types":
         return import_module("anabranch.types")
-    if name not in _PUBLIC:
-        raise AttributeError(f"module 'anabranch' has no attribute {name!r}")
-    module, attribute = _PUBLIC[name]
-    value = getattr(import_module(module), attribute)
-    globals()[name] = value
-    return value
+    return load_name(__name__, _PUBLIC, name)
 
 
 def __dir__() -> list[str]:

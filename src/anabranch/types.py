@@ -3,8 +3,9 @@
 Everything is loaded when it is first used: importing this module loads neither Lance nor Arrow.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from anabranch.lazy import load_name
 
 if TYPE_CHECKING:
     from anabranch.display import Listing
@@ -276,12 +277,7 @@ _LOCATIONS = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LOCATIONS:
-        raise AttributeError(f"module 'anabranch.types' has no attribute {name!r}")
-    module, attribute = _LOCATIONS[name]
-    value = getattr(import_module(module), attribute)
-    globals()[name] = value
-    return value
+    return load_name(__name__, _LOCATIONS, name)
 
 
 def __dir__() -> list[str]:
