@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
 from threading import Lock
 from typing import Any
 
@@ -16,6 +15,7 @@ from anabranch.format.scan import check_nearest
 from anabranch.format.storage_report import list_data_files
 from anabranch.repo.history.changes import TableFeed, change_feed
 from anabranch.repo.history.table_history import TableChange
+from anabranch.repo.log.times import to_datetime
 from anabranch.repo.repository import Repository
 from anabranch.repo.snapshot import Snapshot
 from anabranch.spark.change_feed import (
@@ -44,7 +44,6 @@ __all__ = [
     "read_metadata",
 ]
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TIME = pa.timestamp("us", tz="UTC")
 _CHANGES = "changes"
 _NEAREST = "nearest"
@@ -284,7 +283,7 @@ def _history_row(change: TableChange) -> dict[str, Any]:
         "commit": commit.graph_commit_id,
         "branch": commit.branch,
         "version": commit.manifest_version,
-        "time": _time(commit.created_at),
+        "time": to_datetime(commit.created_at),
         "actor": commit.actor_id,
         "kind": str(commit.kind),
         "message": commit.message,
@@ -320,7 +319,7 @@ def _refs(source: _Source) -> list[dict[str, Any]]:
             "mode": info.mode.value,
             "parent": info.parent,
             "protected": info.is_protected,
-            "created": _time(info.created_at),
+            "created": to_datetime(info.created_at),
             "description": info.description,
         }
         for info in source.repository.branch_list()
@@ -330,16 +329,12 @@ def _refs(source: _Source) -> list[dict[str, Any]]:
             "name": info.name,
             "type": "tag",
             "commit": info.commit_id,
-            "created": _time(info.created_at),
+            "created": to_datetime(info.created_at),
             "description": info.description,
         }
         for info in source.repository.tag_list()
     ]
     return [*branches, *tags]
-
-
-def _time(microseconds: int) -> datetime:
-    return _EPOCH + timedelta(microseconds=microseconds)
 
 
 @dataclass(frozen=True, slots=True)
