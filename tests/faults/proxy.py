@@ -1,5 +1,6 @@
 """A proxy on loopback in front of an S3 server, which lets the nth request go wrong, Lance's own among them."""
 
+import re
 import select
 import socket
 import socketserver
@@ -47,6 +48,48 @@ class Plan:
         with self._lock:
             self.seen.append(f"{method} {path}")
             return self.mishap if len(self.seen) == self.nth else None
+
+
+@dataclass(slots=True)
+class Meeting(Plan):
+    """Holds the first request of each of some parties back until there is one of all of them.
+
+    A function says which party a request belongs to, None if it belongs to no party.
+    """
+
+    party_of: Callable[[str, str], str | None] = lambda _method, _path: None
+    parties: int = 0
+    arrived: set[str] = field(default_factory=set)
+    has_failed: bool = False
+    _all_are_there: threading.Event = field(default_factory=threading.Event)
+
+    @classmethod
+    def of_requests(cls, pattern: str, count: int) -> "Meeting":
+        """A meeting of so many different requests that match a pattern, like `PUT .*/data/.*`."""
+        wanted = re.compile(pattern)
+
+        def party_of(method: str, path: str) -> str | None:
+            return path if wanted.match(f"{method} {path}") else None
+
+        return cls(party_of=party_of, parties=count)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether all parties were there at the same time."""
+        return len(self.arrived) == self.parties and not self.has_failed
+
+    def judge(self, method: str, path: str) -> Mishap | None:
+        party = self.party_of(method, path)
+        if party is None or self._all_are_there.is_set():
+            return None
+        with self._lock:
+            self.arrived.add(party)
+            if len(self.arrived) == self.parties:
+                self._all_are_there.set()
+        if not self._all_are_there.wait(timeout=60):
+            self.has_failed = True
+            self._all_are_there.set()
+        return None
 
 
 class Proxy:

@@ -2,6 +2,7 @@
 
 import gc
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 import anabranch as ab
 from anabranch.errors import KeyConflictError, LinkError, SchemaMismatchError
 from tests.conftest import Place
-from tests.gathering_proxy import GatheringProxy
+from tests.faults.proxy import Meeting, Proxy, proxy_before
 
 KEYS = [f"shop.t{number}" for number in range(8)]
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.float64())])
@@ -37,22 +38,27 @@ def lake(tmp_path: Path) -> ab.Repository:
 
 
 @pytest.fixture
-def proxy(s3_place: Place) -> Iterator[tuple[GatheringProxy, ab.Repository]]:
+def proxied(s3_place: Place) -> Iterator[tuple[Proxy, ab.Repository]]:
     """A lake behind a proxy."""
-    proxy = GatheringProxy(int(s3_place.storage_options["aws_endpoint"].rpartition(":")[2]))
-    with proxy.running() as port:
-        options = {**s3_place.storage_options, "aws_endpoint": f"http://127.0.0.1:{port}"}
+    with proxy_before(s3_place.storage_options["aws_endpoint"]) as proxy:
+        options = {**s3_place.storage_options, "aws_endpoint": proxy.endpoint, "timeout": "90s"}
         yield proxy, make_tables(ab.init(s3_place / "lake", storage_options=options))
+
+
+@contextmanager
+def all_at_once(proxy: Proxy, pattern: str, count: int) -> Iterator[None]:
+    """Hold requests that match a pattern until there are so many; fail if they are sent one after the other."""
+    proxy.plan = meeting = Meeting.of_requests(pattern, count)
+    yield
+    assert meeting.is_held, f"{len(meeting.arrived)} of {count} requests {pattern!r} came at once"
 
 
 @pytest.mark.s3
 @pytest.mark.parametrize("write", ["append", "upsert"])
-def test_tables_are_staged_and_settled_at_the_same_time(
-    proxy: tuple[GatheringProxy, ab.Repository], write: str
-) -> None:
-    gate, repo = proxy
+def test_tables_are_staged_and_settled_at_the_same_time(proxied: tuple[Proxy, ab.Repository], write: str) -> None:
+    proxy, repo = proxied
     for step, pattern in enumerate((DATA_FILE, SETTLED_MANIFEST)):
-        with gate.gather(pattern, len(KEYS)), repo.transaction(message="all") as tx:
+        with all_at_once(proxy, pattern, len(KEYS)), repo.transaction(message="all") as tx:
             for number, key in enumerate(KEYS):
                 getattr(tx, write)(key, rows(number, 100 + step) if write == "upsert" else rows(1000 * step + number))
     snapshot = repo.snapshot()
@@ -62,16 +68,14 @@ def test_tables_are_staged_and_settled_at_the_same_time(
 
 
 @pytest.mark.s3
-def test_tables_of_a_schema_are_created_and_changed_at_the_same_time(
-    proxy: tuple[GatheringProxy, ab.Repository],
-) -> None:
-    gate, repo = proxy
+def test_tables_of_a_schema_are_created_and_changed_at_the_same_time(proxied: tuple[Proxy, ab.Repository]) -> None:
+    proxy, repo = proxied
     columns = {"id": "int64", "v": "float64"}
     new = {f"t{number}": {"columns": columns} for number in range(8)}
-    with gate.gather(r"PUT \S*/other/\S*\.lance/_versions/[0-9]{20}\.manifest", 8):
+    with all_at_once(proxy, r"PUT \S*/other/\S*\.lance/_versions/[0-9]{20}\.manifest", 8):
         repo.schema_apply({"tables": {"other": new}})
     wider = {key: {"columns": {**columns, "note": "string"}} for key in new}
-    with gate.gather(r"PUT \S*/other/\S*\.lance/_versions/d[0-9]+\.manifest", 8):
+    with all_at_once(proxy, r"PUT \S*/other/\S*\.lance/_versions/d[0-9]+\.manifest", 8):
         repo.schema_apply({"tables": {"other": wider}})
     assert {tuple(repo.snapshot()[f"other.{name}"].schema.names) for name in new} == {("id", "v", "note")}
 

@@ -1,8 +1,7 @@
 """Tables of one merge are compared and staged in parallel, and the result does not depend on it."""
 
 import threading
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
@@ -13,7 +12,7 @@ from anabranch.format import home
 from anabranch.repo.merge import combiner
 from anabranch.repo.merge.conflicts import Conflict
 from tests.conftest import Place
-from tests.faults.proxy import Mishap, Plan, Proxy, proxy_before
+from tests.faults.proxy import Meeting, Proxy, proxy_before
 
 KEYS = [f"s.t{number}" for number in range(4)]
 SCHEMA = pa.schema([("id", pa.int64()), ("a", pa.int64()), ("b", pa.int64())])
@@ -50,33 +49,6 @@ def contents(repo: ab.Repository) -> dict[str, list[tuple[int, int, int]]]:
 MERGED = {
     key: [(row, 7, 7) if row <= number % 3 + 1 else (row, 0, 0) for row in (1, 2, 3)] for number, key in enumerate(KEYS)
 }
-
-
-@dataclass(slots=True)
-class Meeting(Plan):
-    """Holds the first request of each of some parties back until there is one of all of them.
-
-    A function says which party a request belongs to, None if it belongs to no party.
-    """
-
-    party_of: Callable[[str, str], str | None] = lambda _method, _path: None
-    parties: int = 0
-    arrived: set[str] = field(default_factory=set)
-    has_failed: bool = False
-    _all_are_there: threading.Event = field(default_factory=threading.Event)
-
-    def judge(self, method: str, path: str) -> Mishap | None:
-        party = self.party_of(method, path)
-        if party is None or self._all_are_there.is_set():
-            return None
-        with self._lock:
-            self.arrived.add(party)
-            if len(self.arrived) == self.parties:
-                self._all_are_there.set()
-        if not self._all_are_there.wait(timeout=60):
-            self.has_failed = True
-            self._all_are_there.set()
-        return None
 
 
 def table_of_data(method: str, path: str) -> str | None:
