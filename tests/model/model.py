@@ -209,7 +209,8 @@ class ModelRepository(ModelRetention):
     def publish_run(self, run: ModelRun) -> Prediction[ModelCommit | None]:
         """Make the changes of a run one commit of its target. Rows are merged if the target has changed the table."""
         run.head()
-        was_alive, run.is_alive = run.is_alive, True
+        was_alive, was_idle = run.is_alive, run.is_idle
+        run.renew()
         head = self.head(run.target)
         if head.incarnation != run.incarnation:
             raise BranchNotFoundError(f"{run.target!r} is another branch now", hint=_HINT)
@@ -217,7 +218,7 @@ class ModelRepository(ModelRetention):
         try:
             answers = publish_tables(run, theirs, may_lose_ids=self.may_lose_ids)
         except UnclearError:
-            run.is_alive = was_alive
+            run.is_alive, run.is_idle = was_alive, was_idle
             raise
 
         def apply(result: Result) -> ModelCommit | None:

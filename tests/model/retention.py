@@ -56,7 +56,11 @@ class ModelRetention(ModelBranches):
         self._lengths = {name: len(log) for name, log in self.logs.items()}
         self._untagged.clear()
         for run in self.runs.values():
-            run.is_alive = False
+            run.is_alive, run.is_idle = False, True
+
+    def find_expired_runs(self) -> set[str]:
+        """Return the runs that a garbage collection must end. It may end others whose lease has expired."""
+        return {run.id for run in self.runs.values() if run.is_idle and not run.is_alive and not run.is_over}
 
     def find_kept(self, keep_last: int | None) -> set[ModelCommit]:
         """Return the commits that a garbage collection must keep. Without a number, all of every branch."""

@@ -18,7 +18,7 @@ class ModelRun:
     """A run on the state of its target when it began, with `below` of main below if the target was live.
 
     `incarnation` identifies the branch of the target's name that it is for. `commit_ids` are those of the commits in
-    the run.
+    the run. It is idle if no process has worked on it since time passed last.
     """
 
     id: str
@@ -29,6 +29,7 @@ class ModelRun:
     log: list[ModelEntry] = field(repr=False)
     phase: RunPhase = RunPhase.RUNNING
     is_alive: bool = True
+    is_idle: bool = False
     commit_ids: list[str] = field(default_factory=list)
     published_as: ModelCommit | None = None
 
@@ -64,8 +65,12 @@ class ModelRun:
 
     def begin(self) -> ModelTransaction:
         base = self.head()
-        self.is_alive = True
+        self.renew()
         return ModelTransaction(branch=self.branch, base=base, main=None, ground=base.commit.tables)
+
+    def renew(self) -> None:
+        """Renew the lease."""
+        self.is_alive, self.is_idle = True, False
 
     def end(self, phase: RunPhase) -> None:
         self.head()

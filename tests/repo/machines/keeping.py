@@ -83,16 +83,21 @@ class KeepingMachine(MergingMachine):
         report = repo.gc(keep_last=keep_last, keep_newer_than=newer)
         assert (foreseen.commits, foreseen.runs) == (report.commits, report.runs)
         assert report.damaged == ()
-        for run in self.model.runs.values():
-            if run.id in report.runs:
-                assert not run.is_alive
-                run.end(RunPhase.FAILED)
+        self._has_ended_runs(set(report.runs))
         # The model does not know the commits in runs.
         gone = {self.model.commits[found] for found in report.commits if found in self.model.commits}
         left = sorted(self.model.id_of(commit) for commit in unneeded - gone)
         assert not left, f"{left} were not collected, and are not needed"
         self._collected(gone, self.model.find_kept(keep_last if newer is None else None))
         check_runs(repo, self.model)
+
+    def _has_ended_runs(self, ended: set[str]) -> None:
+        """Take over which runs a garbage collection ended: all that are idle, and none that is alive."""
+        assert ended >= self.model.find_expired_runs()
+        for run in self.model.runs.values():
+            if run.id in ended and not run.is_over:
+                assert not run.is_alive
+                run.end(RunPhase.FAILED)
 
     def _collected(self, gone: set[ModelCommit], kept: set[ModelCommit]) -> None:
         lost = sorted(self.model.id_of(commit) for commit in gone & kept)

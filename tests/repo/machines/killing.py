@@ -231,10 +231,7 @@ class KillingMachine(RepositoryMachine):
             run.is_alive = False
         fresh = self._reopened()
         assert fresh.gc(keep_last=keep_last).damaged == ()
-        ended = {info.id for info in fresh.run_list(limit=None) if info.state is RunPhase.FAILED}
-        for run in self.model.runs.values():
-            if run.id in ended and not run.is_over:
-                run.end(RunPhase.FAILED)
+        self._has_ended_runs({info.id for info in fresh.run_list(limit=None) if info.state is RunPhase.FAILED})
         self._collected(self._find_collected(), self.model.find_kept(keep_last))
         check_runs(fresh, self.model)
 

@@ -53,7 +53,6 @@ class Open:
     handle: Handle
     real: ab.Transaction
     model: ModelTransaction
-    creates: bool = False
     run: ModelRun | None = None
 
 

@@ -77,7 +77,6 @@ class WorkingMachine(PairMachine):
         )
         self._both(lambda: operation.do(one.real), lambda: operation.do(one.model))
         note(operation.method)
-        one.creates = one.creates or operation.method == "create_table"
         assert one.real.tables == tuple(sorted(one.model.tables))
         if operation.key in one.model.tables:
             check_table(one.real[operation.key], one.model.tables[operation.key])
@@ -129,8 +128,10 @@ class WorkingMachine(PairMachine):
         Another table may have the folder of a new one. A column may have been dropped and added again. A table may be
         in the home of another branch, for example after a pull or a reset.
         """
-        tx, head = one.model, self._log(one.model)[-1].commit
-        if one.creates:
+        tx, entry = one.model, self._log(one.model)[-1]
+        head, tables = entry.commit, entry.commit.tables if tx.main is None else entry.shown_on(tx.main)
+        taken = {table.dataset for key, table in tables.items() if key not in tx.drafts}
+        if any(table is not None and table.dataset in taken for table in tx.drafts.values()):
             return True
         for key in tx.drafts:
             before, now = tx.ground.get(key), head.tables.get(key)
