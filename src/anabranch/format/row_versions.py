@@ -6,7 +6,7 @@ version before it for rows that did not change, and its own for the others.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,18 +38,20 @@ class Basis:
     number: int
 
 
-def settled_fragments(staged: Mapping[int, bytes], basis: Basis) -> dict[int, bytes]:
-    """Return the staged fragments with the row versions that plain readers of the ordinary version expect."""
+def settled_fragments(staged: Mapping[int, bytes], basis: Basis, changed: Sequence[int]) -> dict[int, bytes]:
+    """Return the staged fragments with the row versions that plain readers of the ordinary version expect.
+
+    All fragments but the `changed` ones are those of the base and of the version before.
+    """
     # A row that moved to a new fragment has left an old one, so only fragments that changed are searched.
-    left = [number for number, message in basis.base.items() if staged.get(number) != message]
+    left = basis.base.keys() - staged.keys()
+    left |= {number for number in changed if number in basis.base and staged[number] != basis.base[number]}
     rows_before = _Rows(basis.before[number] for number in sorted(left) if number in basis.before)
     rows_base = rows_before if basis.base is basis.before else _Rows(basis.base[number] for number in sorted(left))
-    settled: dict[int, bytes] = {}
-    for number, message in staged.items():
-        before, base = basis.before.get(number), basis.base.get(number)
-        if before is not None and message == base:
-            settled[number] = before  # unchanged, as most fragments are: nothing to parse
-        else:
+    settled = {number: basis.before.get(number, message) for number, message in staged.items()}
+    for number in changed:
+        message, before, base = staged[number], basis.before.get(number), basis.base.get(number)
+        if before is None or message != base:
             settled[number] = _settled(message, before, base, basis, (rows_before, rows_base))
     return settled
 

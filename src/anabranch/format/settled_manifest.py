@@ -6,13 +6,13 @@ the transaction of its last step only would corrupt the table under a concurrent
 """
 
 import struct
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
+from anabranch.format.cache import BoundedCache
 from anabranch.format.manifest import fragment_id, message_span
 from anabranch.format.row_versions import Basis, clamped_fragments, copied_fragments, settled_fragments
-from anabranch.format.wire import WireField, bytes_field, iter_fields, varint_field
+from anabranch.format.wire import WireField, bytes_field, bytes_fields, iter_fields, split_fields, varint_field
 
 __all__ = [
     "Properties",
@@ -27,6 +27,7 @@ __all__ = [
 ]
 
 Properties = Mapping[str, str]
+Fragments = Mapping[int, bytes]
 
 # Field numbers of Lance's Manifest.
 _FIELD, _FRAGMENT, _VERSION, _INDEX_SECTION, _TIMESTAMP = 1, 2, 3, 6, 7
@@ -43,47 +44,54 @@ _SMALL = 256 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettledParts:
-    """A manifest taken apart as far as settling needs it."""
+    """A manifest taken apart as far as settling needs it: the fragments by their ids, and all `others` as they are."""
 
-    message: tuple[WireField, ...] = field(repr=False)
+    others: tuple[WireField, ...] = field(repr=False)
     prefix: bytes = field(repr=False)
     suffix: bytes = field(repr=False)
     footer: bytes = field(repr=False)
     version: int
     fields: tuple[bytes, ...] = field(repr=False)
-    fragments: Mapping[int, bytes] = field(repr=False)
+    fragments: Fragments = field(repr=False)
     indices: tuple[bytes, ...] = field(repr=False)
     timestamp: bytes
     next_row_id: int
     max_fragment_id: int
 
 
+_PARTS: BoundedCache[bytes, SettledParts] = BoundedCache(limit=1024, capacity=32 * 1024 * 1024)
+
+
 def read_parts(data: bytes, *, name: str) -> SettledParts:
     """Take a manifest apart. The parts of the last small ones are kept: each is the base of the next settle."""
-    return _read_small_parts(data, name) if len(data) <= _SMALL else _read_parts(data, name)
+    known = _PARTS.find(data)
+    return _keep(data, _read_parts(data, name)) if known is None else known
+
+
+def _keep(data: bytes, parts: SettledParts) -> SettledParts:
+    if len(data) <= _SMALL:
+        _PARTS.keep(data, parts, weight=len(data))
+    return parts
 
 
 def _read_parts(data: bytes, name: str) -> SettledParts:
     start, size = message_span(data, name)
-    message = tuple(iter_fields(data[start : start + size], f"manifest {name!r}"))
-    numbers = {part.number: part.value for part in message if isinstance(part.value, int)}
-    texts = {part.number: part.value for part in message if isinstance(part.value, bytes)}
+    fragments, others = split_fields(data[start : start + size], _FRAGMENT, f"manifest {name!r}")
+    numbers = {part.number: part.value for part in others if isinstance(part.value, int)}
+    texts = {part.number: part.value for part in others if isinstance(part.value, bytes)}
     return SettledParts(
-        message=message,
+        others=others,
         prefix=data[: start - 4],
         suffix=data[start + size : -16],
         footer=data[-8:],
         version=numbers.get(_VERSION, 0),
-        fields=tuple(part.value for part in message if part.number == _FIELD and isinstance(part.value, bytes)),
-        fragments={fragment_id(value): value for value in _values(message, _FRAGMENT)},
+        fields=_values(others, _FIELD),
+        fragments={fragment_id(value): value for value in fragments},
         indices=tuple(_indices(data, numbers.get(_INDEX_SECTION), name)),
         timestamp=texts.get(_TIMESTAMP, b""),
         next_row_id=numbers.get(_NEXT_ROW_ID, 0),
         max_fragment_id=numbers.get(_MAX_FRAGMENT_ID, -1),
     )
-
-
-_read_small_parts = lru_cache(maxsize=32)(_read_parts)
 
 
 def inline_transaction(data: bytes, *, name: str) -> bytes | None:
@@ -140,9 +148,11 @@ def settled_manifest(
     number = before.version + 1
     old = before.fragments if is_clean else clamped_fragments(before.fragments, before.version)
     known = old if base is before else base.fragments
+    # Most fragments are those of the version before. They are found by one comparison of all, and not looked at again.
+    changed = _changed(staged.fragments, known, old) if is_clean else list(staged.fragments)
     basis = Basis(before=old, base=known, next_row_id=before.next_row_id, number=number)
-    fragments = settled_fragments(staged.fragments, basis)
-    is_restore = _needs_restore(before, base, staged)
+    fragments = settled_fragments(staged.fragments, basis, changed)
+    is_restore = _needs_restore(before, base, staged, changed)
     transaction = varint_field(_READ_VERSION, before.version) + bytes_field(_UUID, uuid.encode())
     for key, value in sorted(properties.items()):
         entry = bytes_field(1, key.encode()) + bytes_field(2, value.encode())
@@ -150,17 +160,24 @@ def settled_manifest(
     if is_restore:
         transaction += bytes_field(_RESTORE, varint_field(1, staged.version))
     else:
-        transaction += _operation(before, staged, fragments)
+        transaction += _operation(before, staged, fragments, changed)
+    parts = _assembled(staged, before, fragments, transaction, uuid)
+    data = _join(parts)
+    _keep(data, parts)  # the next settle builds on it
     return SettledManifest(
         number=number,
-        data=_assembled(staged, before, fragments, transaction, uuid),
+        data=data,
         is_restore=is_restore,
         has_blobs=any(b"blob" in described for described in staged.fields),
-        fragments=tuple(
-            (new, before.fragments.get(key, b"")) for key, new in fragments.items() if new != before.fragments.get(key)
-        ),
+        fragments=tuple((fragments[key], before.fragments.get(key, b"")) for key in changed),
         indices=tuple(index for index in staged.indices if index not in before.indices),
     )
+
+
+def _changed(staged: Fragments, base: Fragments, before: Fragments) -> list[int]:
+    """Return the ids of the staged fragments that are not those of the base, or that are new, in their order."""
+    other = {key for key, _ in staged.items() - base.items()} | (staged.keys() - before.keys())
+    return sorted(other)
 
 
 def ordinary_manifest(staged: bytes, number: int, *, shown_by: bytes | None, name: str) -> bytes:
@@ -170,49 +187,46 @@ def ordinary_manifest(staged: bytes, number: int, *, shown_by: bytes | None, nam
     """
     parts = read_parts(staged, name=name)
     shown = {} if shown_by is None else read_parts(shown_by, name=name).fragments
+    others = (part for part in parts.others if part.number != _VERSION)
     fragments = copied_fragments(parts.fragments, shown, number)
-
-    def changed(part: WireField) -> bytes:
-        if part.number == _VERSION:
-            return varint_field(_VERSION, number)
-        if part.number == _FRAGMENT and isinstance(part.value, bytes):
-            return bytes_field(_FRAGMENT, fragments[fragment_id(part.value)])
-        return part.raw
-
-    message = b"".join(map(changed, parts.message))
-    return parts.prefix + struct.pack("<I", len(message)) + message + parts.suffix + staged[-16:]
+    return _join(replace(parts, others=(*others, _number(_VERSION, number)), fragments=fragments))
 
 
 def _assembled(
     staged: SettledParts,
     before: SettledParts,
-    fragments: Mapping[int, bytes],
+    fragments: Fragments,
     transaction: bytes,
     uuid: str,
-) -> bytes:
-    # What lies before the message (indices, dictionaries) is found by its position, so it stays where it is.
-    section = struct.pack("<I", len(transaction)) + transaction
-    settled = iter(fragments.values())  # in the order of the message, as they were read
-    parts: list[bytes] = []
-    for part in staged.message:
-        if part.number == _FRAGMENT:
-            parts.append(bytes_field(_FRAGMENT, next(settled)))
-        elif part.number == _VERSION:
-            parts.append(varint_field(_VERSION, before.version + 1))
-        elif part.number == _TIMESTAMP:
-            later = max(staged.timestamp, before.timestamp, key=_moment)  # a staged version may be the older one
-            parts.append(bytes_field(_TIMESTAMP, later))
-        elif part.number not in {_TRANSACTION_FILE, _TRANSACTION_SECTION}:
-            parts.append(part.raw)
-    parts.append(bytes_field(_TRANSACTION_FILE, f"{before.version}-{uuid}.txn".encode()))
-    parts.append(varint_field(_TRANSACTION_SECTION, len(staged.prefix)))
-    message = b"".join(parts)
-    position = len(staged.prefix) + len(section)
-    footer = staged.suffix + struct.pack("<Q", position) + staged.footer
-    return staged.prefix + section + struct.pack("<I", len(message)) + message + footer
+) -> SettledParts:
+    """Return the staged manifest with other fragments and another transaction, as the version after `before`."""
+    version = before.version + 1
+    later = max(staged.timestamp, before.timestamp, key=_moment)  # a staged version may be the older one
+    own = (
+        _number(_VERSION, version),
+        _bytes(_TIMESTAMP, later),
+        _bytes(_TRANSACTION_FILE, f"{before.version}-{uuid}.txn".encode()),
+        _number(_TRANSACTION_SECTION, len(staged.prefix)),
+    )
+    replaced = {part.number for part in own}
+    return replace(
+        staged,
+        others=(*(part for part in staged.others if part.number not in replaced), *own),
+        # What lies before the message (indices, dictionaries) is found by its position, so it stays where it is.
+        prefix=staged.prefix + struct.pack("<I", len(transaction)) + transaction,
+        version=version,
+        timestamp=later,
+        fragments=fragments,
+    )
 
 
-def _needs_restore(before: SettledParts, base: SettledParts, staged: SettledParts) -> bool:
+def _join(parts: SettledParts) -> bytes:
+    message = b"".join(part.raw for part in parts.others) + bytes_fields(_FRAGMENT, parts.fragments.values())
+    footer = parts.suffix + struct.pack("<Q", len(parts.prefix)) + parts.footer
+    return parts.prefix + struct.pack("<I", len(message)) + message + footer
+
+
+def _needs_restore(before: SettledParts, base: SettledParts, staged: SettledParts, changed: Sequence[int]) -> bool:
     """Whether the change is more than rows and indices on top of what is there.
 
     An Update cannot express another schema. Where the version goes back to an older one, ids of fragments and rows are
@@ -223,9 +237,9 @@ def _needs_restore(before: SettledParts, base: SettledParts, staged: SettledPart
         return True
     if staged.next_row_id < before.next_row_id or staged.max_fragment_id < before.max_fragment_id:
         return True
-    for key, old in before.fragments.items():
-        new = staged.fragments.get(key, old)
-        if new in (old, base.fragments.get(key)):
+    for key in changed:
+        old, new = before.fragments.get(key), staged.fragments[key]
+        if old is None or new in (old, base.fragments.get(key)):
             continue
         if _rows_of(new) != _rows_of(old) or _has_rows_back(old, new):
             return True
@@ -253,7 +267,7 @@ def _deleted(deletion_file: bytes) -> int:
     return next((value for value in found if isinstance(value, int)), 0)
 
 
-def _operation(before: SettledParts, staged: SettledParts, fragments: Mapping[int, bytes]) -> bytes:
+def _operation(before: SettledParts, staged: SettledParts, fragments: Fragments, changed: Sequence[int]) -> bytes:
     """The change as an Update, as a CreateIndex where only indices changed, or as a Rewrite where both did.
 
     A transaction has one operation, and Lance reads it only to judge concurrent writes. It lets an index pass an
@@ -261,16 +275,15 @@ def _operation(before: SettledParts, staged: SettledParts, fragments: Mapping[in
     such a writer, and those that change rows, try again; appends pass it.
     """
     old = before.fragments
-    update = b"".join(varint_field(1, key) for key in old if key not in fragments)
-    update += b"".join(bytes_field(2, new) for key, new in fragments.items() if key in old and new != old[key])
-    update += b"".join(bytes_field(3, new) for key, new in fragments.items() if key not in old)
+    update = b"".join(varint_field(1, key) for key in sorted(old.keys() - fragments.keys()))
+    update += bytes_fields(2, (fragments[key] for key in changed if key in old and fragments[key] != old[key]))
+    update += bytes_fields(3, (fragments[key] for key in changed if key not in old))
     if not update and set(before.indices) != set(staged.indices):
-        added = (bytes_field(1, index) for index in staged.indices if index not in before.indices)
-        removed = (bytes_field(2, index) for index in before.indices if index not in staged.indices)
-        return bytes_field(_CREATE_INDEX, b"".join([*added, *removed]))
+        added = bytes_fields(1, (index for index in staged.indices if index not in before.indices))
+        removed = bytes_fields(2, (index for index in before.indices if index not in staged.indices))
+        return bytes_field(_CREATE_INDEX, added + removed)
     if _index_ids(before) != _index_ids(staged):
-        group = b"".join(bytes_field(1, fragment) for fragment in old.values())
-        group += b"".join(bytes_field(2, fragment) for fragment in fragments.values())
+        group = bytes_fields(1, old.values()) + bytes_fields(2, fragments.values())
         return bytes_field(_REWRITE, bytes_field(3, group))
     return bytes_field(_UPDATE, update)
 
@@ -278,6 +291,14 @@ def _operation(before: SettledParts, staged: SettledParts, fragments: Mapping[in
 def _index_ids(parts: SettledParts) -> set[bytes]:
     """The ids of the indices: an index whose covered fragments changed keeps its id."""
     return {uuid for index in parts.indices for uuid in _values(tuple(iter_fields(index, "index")), 1)}
+
+
+def _number(number: int, value: int) -> WireField:
+    return WireField(number, value, varint_field(number, value))
+
+
+def _bytes(number: int, value: bytes) -> WireField:
+    return WireField(number, value, bytes_field(number, value))
 
 
 def _values(message: tuple[WireField, ...], number: int) -> tuple[bytes, ...]:

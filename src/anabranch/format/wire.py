@@ -1,11 +1,20 @@
 """Protobuf messages as bytes: fields read one by one, and written back with their unknown neighbours untouched."""
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import NamedTuple
 
 from anabranch.errors import DamagedFileError
 
-__all__ = ["WireField", "bytes_field", "damaged", "iter_fields", "read_varint", "varint_field"]
+__all__ = [
+    "WireField",
+    "bytes_field",
+    "bytes_fields",
+    "damaged",
+    "iter_fields",
+    "read_varint",
+    "split_fields",
+    "varint_field",
+]
 
 _VARINT, _BYTES = 0, 2
 _SMALL = tuple(bytes([value]) for value in range(128))
@@ -22,36 +31,60 @@ class WireField(NamedTuple):
 def iter_fields(message: bytes, what: str, *, only: Container[int] | None = None) -> Iterator[WireField]:
     """Read a message field by field; `what` names it in the error. Skip all numbers but `only`, if that is given."""
     at = 0
+    while at < len(message):
+        begin = at
+        number, value, at = _read_field(message, at, what)
+        if only is None or number in only:
+            yield WireField(number, value, message[begin:at])
+
+
+def split_fields(message: bytes, repeated: int, what: str) -> tuple[list[bytes], tuple[WireField, ...]]:
+    """Return the values of one repeated field of bytes, and all other fields.
+
+    A manifest has one such value for each fragment and is read at every commit, so they are read in a short loop.
+    """
+    key, size = repeated << 3 | _BYTES, len(message)
+    values: list[bytes] = []
+    others: list[WireField] = []
+    at = 0
     try:
-        while at < len(message):
-            begin = at
-            key = message[at]
-            if key < 128:  # one byte, as the keys of most fields are
-                at += 1
+        while at < size:
+            if message[at] == key:
+                length, start = read_varint(message, at + 1)
+                at = start + length
+                values.append(message[start:at])
             else:
-                key, at = read_varint(message, at)
-            value: int | bytes
-            match key & 7:
-                case 0:
-                    value, at = read_varint(message, at)
-                case 2:
-                    length = message[at]
-                    if length < 128:
-                        at += 1
-                    else:
-                        length, at = read_varint(message, at)
-                    value, at = message[at : at + length], at + length
-                case 1 | 5 as fixed:
-                    length = 8 if fixed == 1 else 4
-                    value, at = message[at : at + length], at + length
-                case other:
-                    raise damaged(what, f"it holds a field of the unknown wire type {other}")
-            if at > len(message):
-                raise damaged(what, "a field runs past its end")
-            if only is None or key >> 3 in only:
-                yield WireField(key >> 3, value, message[begin:at])
+                begin = at
+                number, value, at = _read_field(message, at, what)
+                others.append(WireField(number, value, message[begin:at]))
     except IndexError:
         raise damaged(what, "it breaks off inside a field") from None
+    if at > size:
+        raise damaged(what, "a field runs past its end")
+    return values, tuple(others)
+
+
+def _read_field(message: bytes, at: int, what: str) -> tuple[int, int | bytes, int]:
+    """Return the number and the value of the field at a position, and the position after it."""
+    value: int | bytes
+    try:
+        key, at = read_varint(message, at)
+        match key & 7:
+            case 0:
+                value, at = read_varint(message, at)
+            case 2:
+                length, at = read_varint(message, at)
+                value, at = message[at : at + length], at + length
+            case 1 | 5 as fixed:
+                length = 8 if fixed == 1 else 4
+                value, at = message[at : at + length], at + length
+            case other:
+                raise damaged(what, f"it holds a field of the unknown wire type {other}")
+    except IndexError:
+        raise damaged(what, "it breaks off inside a field") from None
+    if at > len(message):
+        raise damaged(what, "a field runs past its end")
+    return key >> 3, value, at
 
 
 def varint_field(number: int, value: int) -> bytes:
@@ -62,6 +95,15 @@ def bytes_field(number: int, value: bytes) -> bytes:
     return _write_varint(number << 3 | _BYTES) + _write_varint(len(value)) + value
 
 
+def bytes_fields(number: int, values: Iterable[bytes]) -> bytes:
+    """Return a repeated field of bytes."""
+    key = _write_varint(number << 3 | _BYTES)
+    parts: list[bytes] = []
+    for value in values:
+        parts += (key, _write_varint(len(value)), value)
+    return b"".join(parts)
+
+
 def damaged(what: str, problem: str) -> DamagedFileError:
     return DamagedFileError(
         f"{what} is damaged: {problem}", hint="run 'anabranch dataset doctor' on it, or restore it from a backup"
@@ -70,6 +112,8 @@ def damaged(what: str, problem: str) -> DamagedFileError:
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
     """Return the number at a position, and the position after it."""
+    if data[at] < 128:  # one byte, as most numbers are
+        return data[at], at + 1
     value = shift = 0
     while True:
         byte = data[at]

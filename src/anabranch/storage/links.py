@@ -13,7 +13,7 @@ from anabranch.errors import LinkError
 from anabranch.storage.local_files import is_temporary
 from anabranch.storage.uris import is_local, join_uri
 
-__all__ = ["FoundFile", "iter_files", "list_entries", "refuse_links"]
+__all__ = ["FoundFile", "iter_files", "list_entries", "modified_at", "refuse_links"]
 
 # Control characters, and bytes that are not UTF-8.
 _UNUSABLE = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
@@ -34,11 +34,23 @@ def refuse_links(root: str, *paths: str) -> None:
             here = f"{here}/{segment}" if segment else here
             if segment and here not in checked:
                 checked.add(here)
-                if os.path.islink(here):
+                if _is_link(here):
                     raise LinkError(
                         f"{here!r} is a symbolic link, and links below {root!r} are not followed",
                         hint="replace it with the files it points to; use a base path for files on another disk",
                     )
+
+
+def _is_link(path: str) -> bool:
+    try:
+        return stat.S_ISLNK(os.lstat(path).st_mode)
+    except (OSError, ValueError):
+        return False  # what does not exist is not a link
+
+
+def modified_at(status: os.stat_result) -> datetime:
+    """Return the time of the last write of a file."""
+    return _EPOCH + timedelta(microseconds=status.st_mtime_ns // 1000)
 
 
 def list_entries(root: str, folder: str) -> tuple[list[str], list[FoundFile]]:
@@ -58,8 +70,7 @@ def list_entries(root: str, folder: str) -> tuple[list[str], list[FoundFile]]:
                 if stat.S_ISDIR(status.st_mode):
                     folders.append(path)
                 elif stat.S_ISREG(status.st_mode):
-                    modified = _EPOCH + timedelta(microseconds=status.st_mtime_ns // 1000)
-                    files.append((path, status.st_size, modified))
+                    files.append((path, status.st_size, modified_at(status)))
     except (FileNotFoundError, NotADirectoryError):
         return [], []
     return folders, files

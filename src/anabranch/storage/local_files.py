@@ -85,7 +85,7 @@ def _remove(path: str) -> None:
 
 def is_temporary(path: str) -> bool:
     """Return whether a path has a temporary name, which obstore and Lance do not list."""
-    return any(_TEMPORARY.fullmatch(name) for name in path.split("/"))
+    return "#" in path and any(_TEMPORARY.fullmatch(name) for name in path.split("/"))
 
 
 def iter_leftovers(root: str) -> Iterator[str]:

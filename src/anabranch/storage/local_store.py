@@ -5,10 +5,10 @@ that they survive a power loss.
 """
 
 import os
+import stat
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from obstore.store import ObjectStore as ObstoreStore
 
 from anabranch.errors import ObjectExistsError, StorageError
 from anabranch.storage import local_files
-from anabranch.storage.links import iter_files, list_entries, refuse_links
+from anabranch.storage.links import iter_files, list_entries, modified_at, refuse_links
 from anabranch.storage.objects import ObjectInfo, PreparedObject
 from anabranch.storage.obstore_store import ObstoreBackedStore
 from anabranch.storage.options import Durability, durability_of
@@ -67,8 +67,14 @@ class LocalFolderStore(ObstoreBackedStore):
                 raise FileNotFoundError(path) from None  # the root of the store is a file
             raise
 
+    def head(self, path: str) -> ObjectInfo:
+        with self._errors(path):
+            status = os.stat(self._file(path))
+            if not stat.S_ISREG(status.st_mode):
+                raise FileNotFoundError(path)  # a folder is not an object
+        return ObjectInfo(path=path, size=status.st_size, modified=modified_at(status))
+
     def put(self, path: str, data: bytes, *, durable: bool = True) -> None:
-        self._make_root()
         with self._errors(path):
             file = self._file(path)
             aside = local_files.write_aside(file, data)
@@ -94,7 +100,6 @@ class LocalFolderStore(ObstoreBackedStore):
             self._sync_name(self._file(path))
 
     def prepare(self, path: str, data: bytes) -> PreparedObject:
-        self._make_root()
         with self._errors(path):
             return PreparedObject(path=path, data=data, file=local_files.write_aside(self._file(path), data))
 
@@ -160,19 +165,18 @@ class LocalFolderStore(ObstoreBackedStore):
         with self._errors(prefix, folder=True):
             return tuple(ObjectInfo(*found) for found in list_entries(self.uri, prefix.removesuffix("/"))[1])
 
-    @contextmanager
-    def _errors(self, path: str, *, folder: bool = False) -> Iterator[None]:
-        with super()._errors(path, folder=folder):
-            if self._refuses_links:
-                refuse_links(self.uri, path)
-            yield
+    def _check(self, path: str, *, folder: bool) -> None:
+        super()._check(path, folder=folder)
+        if self._refuses_links:
+            refuse_links(self.uri, path)
 
     def list_leftovers(self) -> Iterator[ObjectInfo]:
         for file in local_files.iter_leftovers(self.uri):
             with suppress(FileNotFoundError):  # its writer has just finished
                 status = os.stat(file, follow_symlinks=False)
-                modified = datetime.fromtimestamp(status.st_mtime, UTC)
-                yield ObjectInfo(path=os.path.relpath(file, self.uri), size=status.st_size, modified=modified)
+                yield ObjectInfo(
+                    path=os.path.relpath(file, self.uri), size=status.st_size, modified=modified_at(status)
+                )
 
     def delete(self, path: str) -> None:
         if not local_files.is_temporary(path):

@@ -36,6 +36,10 @@ from anabranch.storage.uris import join_uri, split_uri
 __all__ = ["ObstoreBackedStore"]
 
 
+# Segments of a path that name no object.
+_NO_NAMES = frozenset({"", ".", ".."})
+
+
 class ObstoreBackedStore:
     """A bucket, or a folder in one. An object is durable when the store answers, so the sync methods do nothing."""
 
@@ -155,18 +159,22 @@ class ObstoreBackedStore:
 
     @contextmanager
     def _errors(self, path: str, *, folder: bool = False) -> Iterator[None]:
+        """Check a path, and translate the errors of a request for it."""
+        try:
+            self._check(path, folder=folder)
+            yield
+        except (BaseError, OSError, ValueError) as err:
+            raise _translate(err, place=join_uri(self.uri, path), options=self._options) from None
+
+    def _check(self, path: str, *, folder: bool) -> None:
         check_process()
         # obstore strips slashes at both ends, and would then use another object than the one named.
         segments = (path.removesuffix("/") if folder else path).split("/")
-        if not {"", ".", ".."}.isdisjoint(segments) and not (folder and not path):
+        if not _NO_NAMES.isdisjoint(segments) and not (folder and not path):
             raise InvalidPathError(
                 f"the path {path!r} is not a valid path below {self.uri!r}",
                 hint="use a relative path without '.' and '..'",
             )
-        try:
-            yield
-        except (BaseError, OSError, ValueError) as err:
-            raise _translate(err, place=join_uri(self.uri, path), options=self._options) from None
 
 
 def _remote_backend(uri: str, options: Mapping[str, str]) -> ObstoreStore:

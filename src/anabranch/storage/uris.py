@@ -90,7 +90,7 @@ def follow_links(uri: str) -> str:
 
 
 def is_local(uri: str) -> bool:
-    return _SCHEME.match(uri) is None
+    return uri.startswith("/") or _SCHEME.match(uri) is None
 
 
 def split_uri(uri: str) -> tuple[str, str, str]:

@@ -14,7 +14,16 @@ from lance.schema import LanceSchema
 from anabranch.errors import DamagedFileError, InvalidInputError, InvalidNameError
 from anabranch.format.wire import bytes_field, iter_fields, varint_field
 
-__all__ = ["RESERVED", "FieldTree", "StoredField", "check_column_names", "describe_schema", "family_ids", "new_fields"]
+__all__ = [
+    "RESERVED",
+    "FieldTree",
+    "StoredField",
+    "check_column_names",
+    "describe_schema",
+    "family_ids",
+    "field_messages",
+    "new_fields",
+]
 
 _NAME, _ID, _PARENT, _TYPE, _NULLABLE = 2, 3, 4, 5, 6
 _NO_PARENT = -1
@@ -81,8 +90,7 @@ class FieldTree:
 
     @classmethod
     def of(cls, schema: LanceSchema) -> "FieldTree":
-        # Lance has no public way to take a schema apart and put it together again but the way it is pickled.
-        metadata, *messages = cast(tuple[Any, ...], schema.__reduce__()[1])
+        metadata, messages = _take_apart(schema)
         return cls(fields=tuple(StoredField.read(message) for message in messages), metadata=metadata)
 
     def to_lance(self) -> LanceSchema:
@@ -169,6 +177,18 @@ def check_column_names(names: Sequence[str]) -> None:
             raise InvalidNameError(f"column name {name!r} is Lance's own", hint="choose another name")
         if names.count(name) > 1:
             raise InvalidNameError(f"column name {name!r} occurs more than once", hint="choose another name")
+
+
+def field_messages(schema: LanceSchema) -> tuple[bytes, ...]:
+    """Return the fields of a schema as Lance stores them. Equal messages describe equal fields."""
+    return _take_apart(schema)[1]
+
+
+def _take_apart(schema: LanceSchema) -> tuple[str, tuple[bytes, ...]]:
+    """Return the metadata of a schema and its fields, as Lance stores them."""
+    # Lance has no public way to take a schema apart and put it together again but the way it is pickled.
+    metadata, *messages = cast(tuple[Any, ...], schema.__reduce__()[1])
+    return metadata, tuple(messages)
 
 
 def describe_schema(schema: LanceSchema) -> list[list[object]]:

@@ -13,8 +13,9 @@ from lance.fragment import write_fragments as lance_write_fragments
 from lance.schema import LanceSchema
 
 from anabranch.errors import BaseNotFoundError, BusyError, InvalidInputError, SchemaMismatchError
+from anabranch.format.cache import BoundedCache
 from anabranch.format.lance_errors import lance_errors
-from anabranch.format.staging.fields import check_column_names, describe_schema
+from anabranch.format.staging.fields import check_column_names, describe_schema, field_messages
 from anabranch.format.staging.incoming import as_reader, fit_rows, read_rows
 from anabranch.format.staging.version_ref import VersionRef, stage
 from anabranch.storage import find_object, in_parallel
@@ -34,6 +35,10 @@ __all__ = [
     "require_same_fields",
     "write_fragments",
 ]
+
+
+# The digests of schemas by their stored fields: every append needs that of its table.
+_DIGESTS: BoundedCache[tuple[bytes, ...], str] = BoundedCache(limit=256)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,7 +184,16 @@ def as_metadata(fragments: Sequence[WrittenFragment]) -> list[FragmentMetadata]:
 def fingerprint(version_ref: VersionRef, dataset: lance.LanceDataset, fields: LanceSchema) -> Fingerprint:
     """What files written now for a version are written against."""
     bases = [[key, base.path, base.is_dataset_root] for key, base in sorted(dataset.base_paths().items())]
-    return Fingerprint(home=version_ref.home.uri, base_paths=_digest(bases), fields=_digest(describe_schema(fields)))
+    return Fingerprint(home=version_ref.home.uri, base_paths=_digest(bases), fields=_digest_of_fields(fields))
+
+
+def _digest_of_fields(schema: LanceSchema) -> str:
+    messages = field_messages(schema)
+    known = _DIGESTS.find(messages)
+    if known is None:
+        known = _digest(describe_schema(schema))
+        _DIGESTS.keep(messages, known)
+    return known
 
 
 def _digest(value: object) -> str:

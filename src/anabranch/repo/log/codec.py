@@ -55,6 +55,7 @@ _SUMMARY = (
     "made_on",
     "taken_from",
 )
+_MESSAGE = _SUMMARY.index("message")
 
 
 def check_identity(path: str, found: object, expected: object) -> None:
@@ -140,9 +141,9 @@ def encode_summary(record: CommitRecord) -> tuple[Any, ...]:
 
 def weigh_summary(summary: tuple[Any, ...]) -> int:
     """Return about how many bytes a summary takes."""
-    fields = dict(zip(_SUMMARY, summary, strict=True))
-    texts = (fields["message"], fields["made_on"] or "", fields["taken_from"] or "", *fields["tables"])
-    return 130 + sum(map(len, texts)) + sum(len(key) + len(value) for key, value in fields["metadata"].items())
+    message, metadata, tables, _, made_on, taken_from = summary[_MESSAGE:]
+    texts = (message, made_on or "", taken_from or "", *tables, *metadata, *metadata.values())
+    return 130 + sum(map(len, texts))
 
 
 def iter_summaries(record: CommitRecord) -> Iterator[GraphCommit]:

@@ -209,7 +209,7 @@ class Stager:
 
     def _staged(self, step: TableStep, counts: TableCounts, staged_table: StagedTable) -> MergedTable:
         target = None if isinstance(step, AddTable) else step.target
-        is_same = target is not None and target.key == step.key and staged_table.is_still(target.entry)
+        is_same = target is not None and target.key == step.key and staged_table.find_change(target.entry) is None
         return MergedTable(step=step, counts=counts, entry=None if is_same else staged_table.to_entry())
 
     def _staged_table(self, step: RenameTable | ReplaceTable | MergeTable) -> StagedTable:

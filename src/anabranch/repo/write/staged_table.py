@@ -57,11 +57,12 @@ class StagedTable:
     def then(self, step: Step) -> "StagedTable":
         return replace(self, version_ref=step.version_ref, steps=(*self.steps, step))
 
-    def is_still(self, entry: TableEntry) -> bool:
-        """Whether nothing differs from an entry, for example after a table was renamed and renamed back."""
-        if self.origin == entry and all(step.name == "rename" for step in self.steps):
-            return True  # a fork that nothing was staged on
-        return self.to_entry().state == entry.state
+    def find_change(self, before: TableEntry | None) -> TableEntry | None:
+        """Return the entry of the table, None if it has the state of `before`, as after a rename and a rename back."""
+        if before is not None and self.origin == before and all(step.name == "rename" for step in self.steps):
+            return None  # a fork that nothing was staged on
+        entry = self.to_entry()
+        return None if before is not None and entry.state == before.state else entry
 
     def to_entry(self) -> TableEntry:
         return TableEntry(

@@ -43,7 +43,7 @@ class WriteSet:
 
     def __init__(self, repo_store: RepoStore, branch: BranchName) -> None:
         self._repo_store = repo_store
-        self._write_set: dict[TableKey, StagedTable | None] = {}
+        self._changed: dict[TableKey, StagedTable | None] = {}
         self._origins: dict[TableKey, TableEntry | None] = {}
         self._recorded: dict[TableKey, list[StageRows]] = {}
         self._recorded_bytes = 0
@@ -57,27 +57,24 @@ class WriteSet:
 
     @property
     def is_empty(self) -> bool:
-        return not self._write_set and not self._recorded
+        return not self._changed and not self._recorded
 
     def changed_keys(self) -> set[TableKey]:
-        return {*list(self._write_set), *list(self._recorded)}
+        return {*list(self._changed), *list(self._recorded)}
 
     def has(self, key: TableKey) -> bool:
         missing = object()
-        staged_table = self._write_set.get(key, missing)
+        staged_table = self._changed.get(key, missing)
         return staged_table is not None if staged_table is not missing else key in self._tables
 
     def table_keys(self) -> set[TableKey]:
         # Copies of the keys: another thread may change the set during the loop.
-        return {key for key in {*list(self._tables), *list(self._write_set)} if self.has(key)}
+        return {key for key in {*list(self._tables), *list(self._changed)} if self.has(key)}
 
     def datasets(self) -> set[str]:
         """Return the folders that the tables of the transaction are in."""
-        write_set = {
-            key: staged_table.dataset for key, staged_table in self._write_set.items() if staged_table is not None
-        }
-        others = {key: entry.dataset for key, entry in self._tables.items() if key not in self._write_set}
-        return {*write_set.values(), *others.values()}
+        changed = {table.dataset for table in self._changed.values() if table is not None}
+        return changed | {entry.dataset for key, entry in self._tables.items() if key not in self._changed}
 
     def is_recorded(self, key: TableKey) -> bool:
         """Whether rows of a table are recorded, and not staged yet."""
@@ -85,7 +82,7 @@ class WriteSet:
 
     def entry(self, key: TableKey) -> TableEntry:
         """Return a table as it is staged; recorded rows are not in it."""
-        staged_table = self._write_set.get(key)
+        staged_table = self._changed.get(key)
         return self._entry_before(key) if staged_table is None else staged_table.to_entry()
 
     def get(self, key: TableKey) -> StagedTable:
@@ -95,12 +92,12 @@ class WriteSet:
         return self._get(key)
 
     def primary_key(self, key: TableKey) -> tuple[str, ...]:
-        staged_table = self._write_set.get(key)
+        staged_table = self._changed.get(key)
         return self._entry_before(key).primary_key if staged_table is None else staged_table.primary_key
 
     def version_ref(self, key: TableKey) -> VersionRef:
         """Return the version of a table under what is recorded. Nothing is forked or written."""
-        staged_table = self._write_set.get(key)
+        staged_table = self._changed.get(key)
         if staged_table is not None:
             return staged_table.version_ref
         entry = self._entry_before(key)
@@ -153,7 +150,7 @@ class WriteSet:
         return staged_table
 
     def _get(self, key: TableKey) -> StagedTable:
-        staged_table = self._write_set.get(key)
+        staged_table = self._changed.get(key)
         if staged_table is None:
             staged_table = stage_existing(self._repo_store.config, self.head.home_branch, key, self._entry_before(key))
         return staged_table
@@ -168,7 +165,7 @@ class WriteSet:
 
     def put(self, key: TableKey, staged_table: StagedTable | None) -> None:
         self._origins.setdefault(key, self._tables.get(key))
-        self._write_set[key] = staged_table
+        self._changed[key] = staged_table
         if staged_table is None:
             self._recorded.pop(key, None)
 
@@ -198,7 +195,7 @@ class WriteSet:
             )
         if step.version_ref == prepared.version_ref and prepared.origin is not None:
             return
-        self._write_set[key] = prepared.then(step)
+        self._changed[key] = prepared.then(step)
         self._origins[key] = prepared.origin
         if self._tables.get(key) != prepared.origin:
             self.rebase(self.head)
@@ -207,30 +204,30 @@ class WriteSet:
         """Return what differs from the head: the new entry of each table, None for a dropped one."""
         self.stage_recorded()
         changes: dict[TableKey, TableEntry | None] = {}
-        for key, staged_table in self._write_set.items():
+        for key, staged_table in self._changed.items():
             origin = self._origins[key]
             if staged_table is None:
                 if origin is not None:
                     changes[key] = None
-            elif origin is None or not staged_table.is_still(origin):
-                changes[key] = staged_table.to_entry()
+            elif (entry := staged_table.find_change(origin)) is not None:
+                changes[key] = entry
         return changes
 
     def rebase(self, head: LogEntry) -> Changes:
         """Move the staged tables onto a head that another writer published."""
         tables = self._tables_on(head)
         for key in self.changes():
-            staged_table, theirs = self._write_set[key], tables.get(key)
+            staged_table, theirs = self._changed[key], tables.get(key)
             if staged_table is not None:
-                refuse_shared_home(key, staged_table.to_entry(), tables, besides=self._write_set)
+                refuse_shared_home(key, staged_table.to_entry(), tables, besides=self._changed)
             if theirs != self._origins[key]:
-                self._write_set[key] = self._on_top_of(theirs, key, head.home_branch)
+                self._changed[key] = self._on_top_of(theirs, key, head.home_branch)
                 self._origins[key] = theirs
         self.head, self._tables = head, tables
         return self.changes()
 
     def _on_top_of(self, theirs: TableEntry | None, key: TableKey, branch: BranchName) -> StagedTable:
-        origin, staged_table = self._origins[key], self._write_set[key]
+        origin, staged_table = self._origins[key], self._changed[key]
         is_new_here = origin is None or staged_table is None or staged_table.origin is None
         if theirs is None or staged_table is None or is_new_here or theirs.primary_key != staged_table.primary_key:
             raise WriteConflictError(
