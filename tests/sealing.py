@@ -14,7 +14,7 @@ class _NoStore:
     lists_sorted = False
     written = b""
 
-    def put(self, _path: str, data: bytes, *, durable: bool = True) -> None:  # noqa: ARG002 - nothing is synced
+    def put_hint(self, _path: str, data: bytes) -> None:
         self.written = data
 
 

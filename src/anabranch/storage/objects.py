@@ -64,6 +64,10 @@ class ObjectStore(Protocol):
         """
         ...
 
+    def put_hint(self, path: str, data: bytes) -> None:
+        """Put an object, or replace an existing one, that readers can do without. It may be missing for a moment."""
+        ...
+
     def put_stream(self, path: str, chunks: Iterator[bytes]) -> None:
         """Put an object in chunks. It becomes visible, complete, after the last chunk."""
         ...

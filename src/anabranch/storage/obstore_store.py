@@ -81,6 +81,9 @@ class ObstoreBackedStore:
         with self._errors(path):
             obstore.put(self._backend, path, data)
 
+    def put_hint(self, path: str, data: bytes) -> None:
+        self.put(path, data)
+
     def put_stream(self, path: str, chunks: Iterator[bytes]) -> None:
         with self._errors(path):
             # Do not pass the iterator to obstore.put: it panics if the iterator itself reads from a store.

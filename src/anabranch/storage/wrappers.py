@@ -49,6 +49,9 @@ class _WrappedStore:
     def put(self, path: str, data: bytes, *, durable: bool = True) -> None:
         self._request("put", path, lambda: self._inner.put(path, data, durable=durable))
 
+    def put_hint(self, path: str, data: bytes) -> None:
+        self._request("put", path, lambda: self._inner.put_hint(path, data))
+
     def put_stream(self, path: str, chunks: Iterator[bytes]) -> None:
         self._request("put", path, lambda: self._inner.put_stream(path, chunks))
 

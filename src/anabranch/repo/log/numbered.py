@@ -2,8 +2,7 @@
 
 File names count down from 2^64-1, so that on a store with sorted listings the newest entry comes first. Local disks do
 not list in order. There, a hint file has a copy of a recent entry, and the newest entry is found by reading the next
-numbers until one is missing. A new hint is written with every eighth entry: to replace a file costs as much as to put
-three, because the file system starts to write the new one to the disk at once.
+numbers until one is missing.
 """
 
 import re
@@ -18,7 +17,6 @@ __all__ = ["NumberedLog"]
 
 _TOP = (1 << 64) - 1
 _HINT = "hint"
-_ENTRIES_PER_HINT = 8
 _SUFFIX = ".json"
 _ENTRY = re.compile(r"([0-9]{20})\.json")
 
@@ -56,12 +54,11 @@ class NumberedLog:
         """Put entry `number`. Return False if it exists. The files in `after` become durable before it."""
         if not put_once(self.store, self.path(number), data, after=after):
             return False
-        if number % _ENTRIES_PER_HINT == 0:
-            self.write_hint(number, data)
+        self.write_hint(number, data)
         return True
 
     def write_hint(self, number: int, data: bytes) -> None:
-        """Write a copy of a recent entry for the next reader. The log works without it, so failures are ignored.
+        """Write a copy of the newest entry for the next reader. The log works without it, so failures are ignored.
 
         Its checksum includes the number: a wrong number would hide entries, or name one that does not exist.
         """
@@ -69,7 +66,7 @@ class NumberedLog:
             return
         try:
             hint = b"2 %d %d\n%s" % (number, _checksum(number, data), data)
-            self.store.put(self.hint_path, hint, durable=False)
+            self.store.put_hint(self.hint_path, hint)
         except StorageError:
             return
 
