@@ -115,7 +115,7 @@ class Files:
         return self._store.get(path)
 
     def text(self, path: str) -> str:
-        return self.get(path).decode()
+        return self.get(path).decode(errors="replace")
 
     def put(self, path: str, data: bytes) -> None:
         self._store.put(path, data)

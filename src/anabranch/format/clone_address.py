@@ -18,6 +18,7 @@ from anabranch.format.home import Home
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.manifest import BasePath
 from anabranch.format.tags import find_tag
+from anabranch.format.transactions import find_transaction
 from anabranch.storage import open_store
 from anabranch.storage.uris import follow_links, relative_to
 
@@ -106,8 +107,8 @@ def _clone_operation(clone: Home) -> lance.LanceOperation.Clone | None:
     try:
         with lance_errors(clone.root, clone.storage_options):
             first = min(int(ref["version"]) for ref in clone.open().version_refs())
-            made = clone.open(first).read_transaction(first)
-    except (AnabranchError, TypeError):
+        made = find_transaction(clone, clone.open(first), first)
+    except AnabranchError:
         return None
     return made.operation if made is not None and isinstance(made.operation, lance.LanceOperation.Clone) else None
 

@@ -3,9 +3,9 @@
 import lance
 
 from anabranch.errors import NotFoundError
-from anabranch.format.lance_errors import lance_errors
 from anabranch.format.staging.settling import shown_version
 from anabranch.format.staging.version_ref import VersionRef
+from anabranch.format.transactions import find_transaction
 
 __all__ = ["descends_from", "step_back"]
 
@@ -30,10 +30,7 @@ def step_back(version_ref: VersionRef) -> VersionRef | None:
     An ordinary version that was settled was made from the version that it shows.
     """
     try:
-        with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
-            step = version_ref.open().read_transaction(version_ref.version)
-    except TypeError:
-        return None  # Lance cannot show a compaction that touched indices
+        step = find_transaction(version_ref.home, version_ref.open(), version_ref.version)
     except NotFoundError:
         return None  # collected
     shown = None if step is None else shown_version(step.transaction_properties or {})

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import lance
 
 from anabranch.format.home import Home
-from anabranch.format.lance_errors import lance_errors
+from anabranch.format.transactions import find_transaction
 
 __all__ = ["Origin", "find_origin"]
 
@@ -20,11 +20,7 @@ class Origin:
 
 def find_origin(home: Home, opened: lance.LanceDataset) -> Origin | None:
     """Where an opened version came from if it was made by branching, else None."""
-    try:
-        with lance_errors(home.uri, home.storage_options):
-            transaction = opened.read_transaction(opened.version)
-    except TypeError:
-        return None  # Lance cannot show a compaction that touched indices
+    transaction = find_transaction(home, opened, opened.version)
     operation = None if transaction is None else transaction.operation
     if not isinstance(operation, lance.LanceOperation.Clone):
         return None

@@ -95,8 +95,7 @@ def _computed(
     row_ids = _row_ids(values)
     own = np.uint64(basis.number)
     if len(row_ids) == 0 or int(row_ids.min()) >= basis.next_row_id:
-        whole = _encode(np.full(len(row_ids), own))
-        return dict.fromkeys(changed, whole)
+        return dict.fromkeys(changed, _encode_run(0, len(row_ids), basis.number))
     before, base = rows[0].find(row_ids), rows[1].find(row_ids)
     new: dict[int, int | bytes] = {}
     for field in changed:
@@ -200,8 +199,13 @@ def _encode(versions: Numbers) -> bytes:
     if not len(versions):
         return b""
     starts = [0, *(np.flatnonzero(versions[1:] != versions[:-1]) + 1).tolist()]
-    runs = bytearray()
-    for start, end in zip(starts, [*starts[1:], len(versions)], strict=True):
-        span = (varint_field(1, start) if start else b"") + varint_field(2, end)
-        runs += bytes_field(1, bytes_field(1, bytes_field(_RANGE, span)) + varint_field(2, int(versions[start])))
-    return bytes(runs)
+    ends = [*starts[1:], len(versions)]
+    return b"".join(_encode_run(start, end, int(versions[start])) for start, end in zip(starts, ends, strict=True))
+
+
+def _encode_run(start: int, end: int, version: int) -> bytes:
+    """Encode one version for the rows from one position to another; without rows, return nothing."""
+    if start == end:
+        return b""
+    span = (varint_field(1, start) if start else b"") + varint_field(2, end)
+    return bytes_field(1, bytes_field(1, bytes_field(_RANGE, span)) + varint_field(2, version))

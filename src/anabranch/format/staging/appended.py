@@ -7,9 +7,9 @@ from typing import Any
 import lance
 
 from anabranch.format.home import is_staged
-from anabranch.format.lance_errors import lance_errors
 from anabranch.format.staging.fragments import WrittenFragment, fingerprint, has_same_fields
 from anabranch.format.staging.version_ref import VersionRef
+from anabranch.format.transactions import find_transaction
 
 __all__ = ["as_written", "find_appended"]
 
@@ -49,11 +49,7 @@ def _only_appends(before: VersionRef, after: VersionRef, newer: lance.LanceDatas
     """
     version = after.version
     while is_staged(version) and version != before.version:
-        try:
-            with lance_errors(after.home.uri, after.home.storage_options):
-                step = newer.read_transaction(version)
-        except TypeError:
-            return False  # Lance cannot show a compaction that touched indices
+        step = find_transaction(after.home, newer, version)
         if step is None or not isinstance(step.operation, lance.LanceOperation.Append):
             return False
         version = step.read_version

@@ -12,6 +12,7 @@ from anabranch.errors import InvalidInputError, SchemaMismatchError, StorageErro
 from anabranch.format.arguments import check_columns
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.staging.version_ref import VersionRef, stage
+from anabranch.format.transactions import alone
 
 __all__ = [
     "METRICS",
@@ -259,6 +260,7 @@ def _build(
     arguments: Mapping[str, Any],
 ) -> Index:
     fragments = [fragment.fragment_id for fragment in dataset.get_fragments()]
+    dataset = alone(dataset)
     try:
         with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
             built = dataset.create_index_uncommitted(
