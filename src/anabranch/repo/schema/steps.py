@@ -62,6 +62,28 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _ValueChange(Step):
+    """Change a property of a column, or of the table if there is no column."""
+
+    column: str | None
+    before: str | None
+    after: str | None
+
+    @property
+    def details(self) -> dict[str, Any]:
+        return {"column": self.column, "before": self.before, "after": self.after}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _IndexChange(Step):
+    index: Index
+
+    @property
+    def details(self) -> dict[str, Any]:
+        return {"column": self.index.column, "index": self.index.chosen_name, "type": self.index.kind.value}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CreateTable(Step):
     """Create a table."""
 
@@ -180,7 +202,7 @@ class RenameColumn(Step):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeType(Step):
+class ChangeType(_ValueChange):
     """Change the type of a column. It is destructive unless the new type can hold every value of the old one."""
 
     column: str
@@ -196,10 +218,6 @@ class ChangeType(Step):
     @property
     def text(self) -> str:
         return f"column {self.column}: {self.before} -> {self.after}"
-
-    @property
-    def details(self) -> dict[str, Any]:
-        return {"column": self.column, "before": self.before, "after": self.after}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,10 +255,9 @@ class ChangePrimaryKey(Step):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CreateIndex(Step):
+class CreateIndex(_IndexChange):
     """Create an index, or build a declared one again: its column got another type, or the table had no rows before."""
 
-    index: Index
     is_rebuilt: bool = False
     kind = "create_index"
 
@@ -252,17 +269,11 @@ class CreateIndex(Step):
     def text(self) -> str:
         return f"index on {self.index.summary}{': built' if self.is_rebuilt else ''}"
 
-    @property
-    def details(self) -> dict[str, Any]:
-        index = self.index
-        return {"column": index.column, "index": index.chosen_name, "type": index.kind.value}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DropIndex(Step):
+class DropIndex(_IndexChange):
     """Drop an index."""
 
-    index: Index
     kind = "drop_index"
     sign = "-"
 
@@ -270,18 +281,11 @@ class DropIndex(Step):
     def text(self) -> str:
         return f"index on {self.index.summary}"
 
-    @property
-    def details(self) -> dict[str, Any]:
-        return {"column": self.index.column, "index": self.index.chosen_name, "type": self.index.kind.value}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeDescription(Step):
+class ChangeDescription(_ValueChange):
     """Change the description of the table or of a column."""
 
-    column: str | None
-    before: str | None
-    after: str | None
     kind = "change_description"
 
     @property
@@ -289,27 +293,17 @@ class ChangeDescription(Step):
         about = "description" if self.column is None else f"column {self.column}: description"
         return f"{about} {_quoted(self.before)} -> {_quoted(self.after)}"
 
-    @property
-    def details(self) -> dict[str, Any]:
-        return {"column": self.column, "before": self.before, "after": self.after}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeDefault(Step):
+class ChangeDefault(_ValueChange):
     """Change the default for new rows. Existing rows keep their values."""
 
     column: str
-    before: str | None
-    after: str | None
     kind = "change_default"
 
     @property
     def text(self) -> str:
         return f"column {self.column}: default {self.before or 'none'} -> {self.after or 'none'}"
-
-    @property
-    def details(self) -> dict[str, Any]:
-        return {"column": self.column, "before": self.before, "after": self.after}
 
 
 def _quoted(text: str | None) -> str:
