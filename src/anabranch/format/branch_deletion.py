@@ -72,11 +72,13 @@ def delete_branch(
         # Read the refs again after our own deletion. If a child or a tag came in between, one of the two operations
         # sees the other: here we restore the branch; there, the creator finds that its source is gone and rolls back.
         _refuse_in_use(root, name)
+        on_removal(root.on(name))
+        # Listed here, so that a store that fails now leaves the branch as it was, and not its files without metadata.
+        files = list_branch_files(root, name)
     except AnabranchError:
         put_once(store, path, ref)
         raise
-    on_removal(root.on(name))
-    remove_branch_files(root, name)
+    remove_branch_files(root, name, files)
     return report
 
 

@@ -1,5 +1,6 @@
 """The files of one branch below `tree/`: which they are, and how they are removed."""
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from anabranch.format.home import Home, branch_folder
@@ -18,14 +19,17 @@ def list_branch_files(root: Home, name: str) -> list[LayoutFile]:
     return lay_out(root.root, [*refs.values(), *store.list(branch_folder(name))]).of_branch(name)
 
 
-def remove_branch_files(root: Home, name: str) -> None:
+def remove_branch_files(root: Home, name: str, files: Iterable[LayoutFile] | None = None) -> None:
     """Remove the files of a branch whose metadata is gone, and the folders that this leaves empty.
+
+    Without `files`, all files of the branch are listed first.
 
     The first manifest goes first. A tree that still has it has lost its metadata and can get it back; one without is
     what an interrupted deletion left. The other manifests follow, as no version may outlive its files.
     """
     store = root.store()
-    for file in sorted(list_branch_files(root, name), key=_removal_order):
+    found = list_branch_files(root, name) if files is None else files
+    for file in sorted(found, key=_removal_order):
         store.delete(file.path)
     remove_empty_folders(root.root, branch_folder(name))
 
