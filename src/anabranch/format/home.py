@@ -110,7 +110,7 @@ class Home:
 
     def on(self, branch: str | None) -> "Home":
         """The home of a branch of the same dataset; None is the root."""
-        return replace(self, branch=branch)
+        return self if branch == self.branch else replace(self, branch=branch)
 
     def store(self) -> ObjectStore:
         """The object store rooted at the dataset's root."""

@@ -11,7 +11,15 @@ from dataclasses import dataclass, replace
 from uuid import UUID
 
 from anabranch.errors import ConflictError
-from anabranch.format.wire import WireField, bytes_field, damaged, iter_fields, read_varint, varint_field
+from anabranch.format.wire import (
+    WireField,
+    bytes_field,
+    damaged,
+    iter_fields,
+    read_varint,
+    split_fields,
+    varint_field,
+)
 
 __all__ = [
     "BasePath",
@@ -38,8 +46,6 @@ _VERSION = 3
 _BASE_PATHS = 18
 _FIELD, _FRAGMENT, _INDEX_SECTION = 1, 2, 6
 _HAS_BASE_PATHS = 16
-# Version, transaction, base paths and branch.
-_INFO = frozenset({3, 12, 18, 20})
 # The number of `base_id` in each message below a fragment that has one (data and deletion files), and in an index.
 _BASE_ID_IN_FRAGMENT = {2: 7, 3: 7}
 _BASE_ID_IN_INDEX = 9
@@ -67,7 +73,8 @@ class ManifestInfo:
 
 def read_manifest(data: bytes, *, name: str = "manifest") -> ManifestInfo:
     """Read version, branch, base paths and transaction; `name` is for the error's message."""
-    return _info_of(iter_fields(_message(data, name), _called(name), only=_INFO), name)
+    _, others = split_fields(_message(data, name), _FRAGMENT, _called(name))
+    return _info_of(others, name)
 
 
 def _info_of(fields: Iterable[WireField], name: str) -> ManifestInfo:
@@ -95,14 +102,12 @@ class Outline:
 
 
 def read_outline(data: bytes, *, name: str = "manifest") -> Outline:
-    fields = tuple(iter_fields(_message(data, name), _called(name)))
-    sections = [field.value for field in fields if field.number == _INDEX_SECTION and isinstance(field.value, int)]
+    fragments, others = split_fields(_message(data, name), _FRAGMENT, _called(name))
+    sections = [field.value for field in others if field.number == _INDEX_SECTION and isinstance(field.value, int)]
     indices = (part.value for at in sections for part in iter_fields(_index_section(data, at, name), _called(name)))
     return Outline(
-        info=_info_of(fields, name),
-        fragments=tuple(
-            field.value for field in fields if field.number == _FRAGMENT and isinstance(field.value, bytes)
-        ),
+        info=_info_of(others, name),
+        fragments=tuple(fragments),
         indices=tuple(index for index in indices if isinstance(index, bytes)),
     )
 
@@ -119,11 +124,9 @@ class Contents:
 
 
 def read_contents(data: bytes, *, name: str = "manifest") -> Contents:
-    parts: dict[int, list[bytes]] = {_FIELD: [], _FRAGMENT: []}
-    for field in iter_fields(_message(data, name), _called(name)):
-        if field.number in parts and isinstance(field.value, bytes):
-            parts[field.number].append(field.value)
-    return Contents(fields=tuple(parts[_FIELD]), fragments=frozenset(parts[_FRAGMENT]))
+    fragments, others = split_fields(_message(data, name), _FRAGMENT, _called(name))
+    fields = (field.value for field in others if field.number == _FIELD and isinstance(field.value, bytes))
+    return Contents(fields=tuple(fields), fragments=frozenset(fragments))
 
 
 def fragment_id(description: bytes) -> int:

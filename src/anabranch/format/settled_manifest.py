@@ -96,9 +96,8 @@ def _read_parts(data: bytes, name: str) -> SettledParts:
 
 def inline_transaction(data: bytes, *, name: str) -> bytes | None:
     """Return the transaction that a manifest holds; None if it is in a file of its own."""
-    start, size = message_span(data, name)
-    for part in iter_fields(data[start : start + size], f"manifest {name!r}", only={_TRANSACTION_SECTION}):
-        if isinstance(part.value, int):
+    for part in read_parts(data, name=name).others:
+        if part.number == _TRANSACTION_SECTION and isinstance(part.value, int):
             (length,) = struct.unpack_from("<I", data, part.value)
             return data[part.value + 4 : part.value + 4 + length]
     return None

@@ -1,6 +1,6 @@
 """Protobuf messages as bytes: fields read one by one, and written back with their unknown neighbours untouched."""
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from anabranch.errors import DamagedFileError
@@ -28,14 +28,13 @@ class WireField(NamedTuple):
     raw: bytes
 
 
-def iter_fields(message: bytes, what: str, *, only: Container[int] | None = None) -> Iterator[WireField]:
-    """Read a message field by field; `what` names it in the error. Skip all numbers but `only`, if that is given."""
+def iter_fields(message: bytes, what: str) -> Iterator[WireField]:
+    """Read a message field by field; `what` names it in the error."""
     at = 0
     while at < len(message):
         begin = at
         number, value, at = _read_field(message, at, what)
-        if only is None or number in only:
-            yield WireField(number, value, message[begin:at])
+        yield WireField(number, value, message[begin:at])
 
 
 def split_fields(message: bytes, repeated: int, what: str) -> tuple[list[bytes], tuple[WireField, ...]]:
