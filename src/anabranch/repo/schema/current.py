@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from anabranch.format.staging import IndexInfo, IndexKind, VersionRef, list_indices
 from anabranch.ids import TableKey
 from anabranch.repo.schema.notes import read_column, read_declared_indices, read_description
-from anabranch.repo.schema.state import Index, SchemaState, TableSchema
+from anabranch.repo.schema.state import Index, SchemaState, TableSchema, satisfies
 from anabranch.repo.snapshot import Table
 from anabranch.storage.parallel import in_parallel
 
@@ -60,7 +60,7 @@ def _read_table(table: Table) -> CurrentTable:
 
 def is_built_as(index_spec: Index, built: Index) -> bool:
     """Return whether an existing index matches a declared one, in the settings that Lance reports."""
-    return replace(index_spec, num_partitions=None, num_sub_vectors=None).asks_for(built)
+    return satisfies(built, replace(index_spec, num_partitions=None, num_sub_vectors=None))
 
 
 def _with_settings(built: Index, declared: Iterable[Index]) -> Index:

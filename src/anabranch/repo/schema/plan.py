@@ -9,7 +9,7 @@ from anabranch.errors import InvalidInputError, InvalidSchemaError
 from anabranch.format.staging.incoming import require_computable
 from anabranch.ids import TableKey
 from anabranch.repo.schema.current import CurrentTable
-from anabranch.repo.schema.state import Column, Index, SchemaState, TableSchema
+from anabranch.repo.schema.state import Column, Index, SchemaState, TableSchema, satisfies
 from anabranch.repo.schema.steps import (
     AddColumn,
     ChangeDefault,
@@ -214,7 +214,7 @@ def _match_indices(desired: Sequence[Index], existing: Sequence[Index]) -> dict[
     free = {index.chosen_name: index for index in existing}
     found: dict[str, Index] = {}
     for index in desired:
-        fits = (n for n, other in free.items() if index.asks_for(other) and (n == index.name or n not in reserved))
+        fits = (n for n, other in free.items() if satisfies(other, index) and (n == index.name or n not in reserved))
         name = next(fits, None)
         if name is not None:
             found[index.chosen_name] = free.pop(name)

@@ -10,7 +10,7 @@ from anabranch.format.staging import IndexKind, VectorOptions
 from anabranch.ids import TableKey
 from anabranch.repo.schema.types import to_arrow
 
-__all__ = ["Column", "Index", "SchemaState", "TableSchema"]
+__all__ = ["Column", "Index", "SchemaState", "TableSchema", "satisfies"]
 
 # Longer than any line, so that YAML does not break a type or an expression over two.
 _WIDTH = 10_000
@@ -70,14 +70,6 @@ class Index:
             num_sub_vectors=self.num_sub_vectors,
         )
 
-    def asks_for(self, found: "Index") -> bool:
-        """Return whether another index has all settings of this one that are not None."""
-        if (self.column, self.kind) != (found.column, found.kind):
-            return False
-        declared = (self.name, self.metric, self.num_partitions, self.num_sub_vectors)
-        actual = (found.chosen_name, found.metric, found.num_partitions, found.num_sub_vectors)
-        return all(value is None or value == other for value, other in zip(declared, actual, strict=True))
-
     @property
     def summary(self) -> str:
         """The index in one line."""
@@ -87,6 +79,15 @@ class Index:
         if self.name not in {None, f"{self.column}_idx"}:
             settings.append(f"named {self.name}")
         return f"{self.column} ({', '.join(settings)})"
+
+
+def satisfies(found: Index, index_spec: Index) -> bool:
+    """Return whether an index has all settings of a declared one that are not None."""
+    if (index_spec.column, index_spec.kind) != (found.column, found.kind):
+        return False
+    declared = (index_spec.name, index_spec.metric, index_spec.num_partitions, index_spec.num_sub_vectors)
+    actual = (found.chosen_name, found.metric, found.num_partitions, found.num_sub_vectors)
+    return all(value is None or value == other for value, other in zip(declared, actual, strict=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
