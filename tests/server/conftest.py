@@ -13,13 +13,13 @@ from typing import Any
 
 import httpx
 import pytest
-import uvicorn
 
 import anabranch as ab
 from anabranch.server.access import DEFAULT_BRANCH
 from anabranch.server.app import create_app
 from anabranch.server.jobs.models import JobKind
 from anabranch.server.service import Service, create_first_token, open_service
+from anabranch.server.serving import listen, make_server
 from anabranch.server.settings import Limits, Settings
 
 _NUMBERS = count(1)
@@ -52,9 +52,8 @@ def serving(data: Path, *, limits: Limits | None = None) -> Iterator[Running]:
     settings = Settings(data=data, limits=limits or Limits())
     service = open_service(settings)
     secret = create_first_token(service)
-    listening = socket.socket()
-    listening.bind(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(create_app(settings, service=service), log_level="warning"))
+    listening = listen(host="127.0.0.1", port=0)
+    server = make_server(create_app(settings, service=service))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()
     url = f"http://127.0.0.1:{listening.getsockname()[1]}"

@@ -2,6 +2,7 @@
 
 import json
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,39 @@ def test_more_requests_than_it_takes_are_told_to_wait(narrow: Running) -> None:
 
 def test_health_needs_no_token(running: Running) -> None:
     assert ok(httpx.get(f"{running.url}/health"))["status"] == "ok"
+
+
+def test_health_is_503_when_the_metadata_cannot_be_read(tmp_path: Path) -> None:
+    with serving(tmp_path) as running, running.client() as client:
+        assert running.service is not None
+        running.service.database.close()
+        answer = client.get("/health")
+        while answer.status_code == 200:  # the result of the last check is used for a second
+            answer = client.get("/health")
+        refused(answer, 503, "storage_unavailable")
+
+
+def test_health_answers_while_all_workers_are_busy(tmp_path: Path) -> None:
+    with serving(tmp_path, limits=Limits(workers=1)) as running, running.client() as client:
+        service = running.service
+        assert service is not None
+        # A write waits for this lock in the only worker thread.
+        with ThreadPoolExecutor(1) as pool, service.database.turn():
+            write = pool.submit(client.post, "/projects", json={"id": "1"})
+            with running.client() as other:
+                while service.metrics.registry.get_sample_value("anabranch_requests_running") == 0:
+                    pass
+                for _ in range(3):
+                    assert ok(other.get("/health"))["status"] == "ok"
+                assert not write.done()
+    ok(write.result())
+
+
+def test_answers_are_sent_without_delay() -> None:
+    with listen(host="127.0.0.1", port=0) as listening, socket.create_connection(listening.getsockname()):
+        accepted, _ = listening.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_metrics_count_requests_by_route(running: Running, shared: Project) -> None:

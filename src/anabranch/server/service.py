@@ -9,6 +9,7 @@ from anabranch.server.branches import Branches
 from anabranch.server.buckets import Buckets
 from anabranch.server.changing import Changing
 from anabranch.server.files import Files
+from anabranch.server.health import HealthCheck
 from anabranch.server.idempotency import IdempotencyKeys
 from anabranch.server.jobs.exporting import Exports
 from anabranch.server.jobs.importing import Imports
@@ -46,6 +47,7 @@ class Service:
     rows: Rows
     changing: Changing
     metrics: Metrics
+    health: HealthCheck
     files: Files
     jobs: Jobs
     imports: Imports
@@ -105,6 +107,7 @@ def _assemble(settings: Settings, database: Database, clock: Callable[[], dateti
         rows=Rows(changing),
         changing=changing,
         metrics=Metrics(),
+        health=HealthCheck(database),
         files=files,
         jobs=jobs,
         imports=Imports(settings, projects, branches, jobs),

@@ -1,4 +1,4 @@
-"""How the service is, and what it can do."""
+"""Health, metrics and the description of the service."""
 
 from typing import Annotated, Any
 
@@ -9,13 +9,14 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
 
 import anabranch
+from anabranch.errors import StorageUnavailableError
 from anabranch.server.access import Public
 from anabranch.server.routing import ForAnyone, get_service, make_router
 
 __all__ = ["router"]
 
 router = make_router("status")
-ForEverybody = Annotated[None, Depends(Public())]
+Anyone = Annotated[None, Depends(Public())]
 
 
 class Health(BaseModel):
@@ -23,11 +24,16 @@ class Health(BaseModel):
     version: str
 
 
-@router.get("/health")
-def get_health(_: ForEverybody, request: Request) -> Health:
-    """Whether the service answers, and its metadata with it."""
-    get_service(request).database.read("SELECT 1")
-    return Health(status="ok", version=anabranch.__version__)
+# Rendered once: the answer is the same every time.
+_HEALTHY = JSONResponse(Health(status="ok", version=anabranch.__version__).model_dump())
+
+
+@router.get("/health", response_model=Health)
+async def get_health(_: Anyone, request: Request) -> Response:
+    """Report that the service answers and can read its metadata; 503 if it cannot."""
+    if not await get_service(request).health.is_healthy():
+        raise StorageUnavailableError("the metadata database cannot be read", hint="see the log of the service")
+    return _HEALTHY
 
 
 @router.get(
@@ -36,18 +42,18 @@ def get_health(_: ForEverybody, request: Request) -> Health:
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "The numbers"}},
 )
 def get_metrics(call: ForAnyone) -> Response:
-    """What the service counts, for Prometheus; needs a token that is bound to no project."""
+    """Return the metrics in the format of Prometheus; needs a token that is bound to no project."""
     return Response(call.service.metrics.show(), media_type=CONTENT_TYPE_LATEST)
 
 
 @router.get("/openapi.json", include_in_schema=False)
-def get_openapi(_: ForEverybody, request: Request) -> JSONResponse:
-    """What the service can do, for programs."""
+def get_openapi(_: Anyone, request: Request) -> JSONResponse:
+    """Describe the routes as OpenAPI."""
     described: dict[str, Any] = request.app.openapi()
     return JSONResponse(described)
 
 
 @router.get("/docs", include_in_schema=False)
-def get_docs(_: ForEverybody) -> HTMLResponse:
-    """What the service can do, for people."""
+def get_docs(_: Anyone) -> HTMLResponse:
+    """Show the routes as a web page."""
     return get_swagger_ui_html(openapi_url="/openapi.json", title="Anabranch")
