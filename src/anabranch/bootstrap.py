@@ -6,7 +6,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 
 from anabranch.format.dataset import open_damaged_dataset
-from anabranch.format.health.findings import DoctorReport
+from anabranch.format.doctor.findings import DoctorReport
 from anabranch.ids import MAIN
 from anabranch.repo.clone import clone, relocate
 from anabranch.repo.clone.relocate import Relocation

@@ -9,25 +9,25 @@ from anabranch.lazy import load_name
 
 if TYPE_CHECKING:
     from anabranch.display import Listing
-    from anabranch.format.base_compaction import CompactReport
-    from anabranch.format.base_removal import BaseRemoval
-    from anabranch.format.branch_deletion import DeletedBranch
+    from anabranch.format.bases.compaction import CompactReport
+    from anabranch.format.bases.relocate import RelocateReport, UnexplainedBase
+    from anabranch.format.bases.removal import BaseRemoval
+    from anabranch.format.bases.tiering import MoveReport
     from anabranch.format.cleanup.report import CleanupReason, CleanupReport, RemovedFile, UnusedInBase
-    from anabranch.format.clone import CloneInfo as DatasetCloneInfo
-    from anabranch.format.clone import DroppedClone
-    from anabranch.format.clone_address import HoldChange, HoldOutcome
-    from anabranch.format.health.findings import DoctorReport, Finding, Severity
-    from anabranch.format.health.findings import FindingKind as DatasetFindingKind
-    from anabranch.format.history import VersionInfo
-    from anabranch.format.layout import Layout, LayoutFile, LayoutKind, Total
-    from anabranch.format.manifest import BasePath
-    from anabranch.format.ref_files import RefList
-    from anabranch.format.refs import BranchInfo as DatasetBranchInfo
-    from anabranch.format.relocate import RelocateReport, UnexplainedBase
+    from anabranch.format.clone.address import HoldChange, HoldOutcome
+    from anabranch.format.clone.clone import CloneInfo as DatasetCloneInfo
+    from anabranch.format.clone.clone import DroppedClone
+    from anabranch.format.doctor.findings import DoctorReport, Finding, Severity
+    from anabranch.format.doctor.findings import FindingKind as DatasetFindingKind
+    from anabranch.format.layout.listing import Layout, LayoutFile, LayoutKind, Total
+    from anabranch.format.layout.manifest import BasePath
+    from anabranch.format.refs.branch_deletion import DeletedBranch
+    from anabranch.format.refs.branches import BranchInfo as DatasetBranchInfo
+    from anabranch.format.refs.history import VersionInfo
+    from anabranch.format.refs.ref_files import RefList
+    from anabranch.format.refs.tags import TagInfo as DatasetTagInfo
     from anabranch.format.staging import IndexInfo, IndexKind
     from anabranch.format.storage_report import BaseUsage, StorageReport, Usage
-    from anabranch.format.tags import TagInfo as DatasetTagInfo
-    from anabranch.format.tiering import MoveReport
     from anabranch.ids import TableKey
     from anabranch.pipelines.backfill import Backfill, BackfillProgress
     from anabranch.pipelines.plan import Plan as PipelinePlan
@@ -177,8 +177,8 @@ __all__ = [
 _LOCATIONS = {
     "Backfill": ("anabranch.pipelines.backfill", "Backfill"),
     "BackfillProgress": ("anabranch.pipelines.backfill", "BackfillProgress"),
-    "BasePath": ("anabranch.format.manifest", "BasePath"),
-    "BaseRemoval": ("anabranch.format.base_removal", "BaseRemoval"),
+    "BasePath": ("anabranch.format.layout.manifest", "BasePath"),
+    "BaseRemoval": ("anabranch.format.bases.removal", "BaseRemoval"),
     "BaseUsage": ("anabranch.format.storage_report", "BaseUsage"),
     "BranchEvent": ("anabranch.repo.log.entries", "BranchEvent"),
     "BranchInfo": ("anabranch.repo.refs.branches", "BranchInfo"),
@@ -193,49 +193,49 @@ _LOCATIONS = {
     "CollectedObject": ("anabranch.repo.gc.report", "CollectedObject"),
     "CommitChanges": ("anabranch.repo.history.changes", "CommitChanges"),
     "CommitKind": ("anabranch.repo.log.entries", "CommitKind"),
-    "CompactReport": ("anabranch.format.base_compaction", "CompactReport"),
+    "CompactReport": ("anabranch.format.bases.compaction", "CompactReport"),
     "CompactedTable": ("anabranch.repo.gc.compact", "CompactedTable"),
     "Compaction": ("anabranch.repo.gc.compact", "Compaction"),
     "ComparedOutput": ("anabranch.pipelines.reproduction", "ComparedOutput"),
     "ConflictKind": ("anabranch.repo.merge.conflicts", "ConflictKind"),
-    "DatasetBranchInfo": ("anabranch.format.refs", "BranchInfo"),
-    "DatasetCloneInfo": ("anabranch.format.clone", "CloneInfo"),
-    "DatasetFindingKind": ("anabranch.format.health.findings", "FindingKind"),
-    "DatasetTagInfo": ("anabranch.format.tags", "TagInfo"),
-    "DeletedBranch": ("anabranch.format.branch_deletion", "DeletedBranch"),
-    "DoctorReport": ("anabranch.format.health.findings", "DoctorReport"),
-    "DroppedClone": ("anabranch.format.clone", "DroppedClone"),
+    "DatasetBranchInfo": ("anabranch.format.refs.branches", "BranchInfo"),
+    "DatasetCloneInfo": ("anabranch.format.clone.clone", "CloneInfo"),
+    "DatasetFindingKind": ("anabranch.format.doctor.findings", "FindingKind"),
+    "DatasetTagInfo": ("anabranch.format.refs.tags", "TagInfo"),
+    "DeletedBranch": ("anabranch.format.refs.branch_deletion", "DeletedBranch"),
+    "DoctorReport": ("anabranch.format.doctor.findings", "DoctorReport"),
+    "DroppedClone": ("anabranch.format.clone.clone", "DroppedClone"),
     "EdgeKind": ("anabranch.repo.history.lineage.nodes", "EdgeKind"),
     "EntityChange": ("anabranch.repo.history.entities", "EntityChange"),
     "ExternalWrite": ("anabranch.repo.write.settle", "ExternalWrite"),
     "FileGroup": ("anabranch.repo.gc.usage", "FileGroup"),
-    "Finding": ("anabranch.format.health.findings", "Finding"),
+    "Finding": ("anabranch.format.doctor.findings", "Finding"),
     "FindingKind": ("anabranch.repo.doctor.findings", "FindingKind"),
     "GcReport": ("anabranch.repo.gc.report", "GcReport"),
     "HistoryTables": ("anabranch.repo.log.history_tables", "HistoryTables"),
-    "HoldChange": ("anabranch.format.clone_address", "HoldChange"),
-    "HoldOutcome": ("anabranch.format.clone_address", "HoldOutcome"),
+    "HoldChange": ("anabranch.format.clone.address", "HoldChange"),
+    "HoldOutcome": ("anabranch.format.clone.address", "HoldOutcome"),
     "HolderKind": ("anabranch.repo.gc.usage", "HolderKind"),
     "HolderStorage": ("anabranch.repo.gc.usage", "HolderStorage"),
     "IndexInfo": ("anabranch.format.staging", "IndexInfo"),
     "IndexKind": ("anabranch.format.staging", "IndexKind"),
-    "Layout": ("anabranch.format.layout", "Layout"),
-    "LayoutFile": ("anabranch.format.layout", "LayoutFile"),
-    "LayoutKind": ("anabranch.format.layout", "LayoutKind"),
+    "Layout": ("anabranch.format.layout.listing", "Layout"),
+    "LayoutFile": ("anabranch.format.layout.listing", "LayoutFile"),
+    "LayoutKind": ("anabranch.format.layout.listing", "LayoutKind"),
     "Lineage": ("anabranch.repo.history.lineage.graph", "Lineage"),
     "LineageEdge": ("anabranch.repo.history.lineage.nodes", "LineageEdge"),
     "LineageNode": ("anabranch.repo.history.lineage.nodes", "LineageNode"),
     "Listing": ("anabranch.display", "Listing"),
     "LoadMode": ("anabranch.repo.io.values", "LoadMode"),
     "MergeOutcome": ("anabranch.repo.merge.plan", "MergeOutcome"),
-    "MoveReport": ("anabranch.format.tiering", "MoveReport"),
+    "MoveReport": ("anabranch.format.bases.tiering", "MoveReport"),
     "Movement": ("anabranch.repo.refs.reflog", "Movement"),
     "NodeKind": ("anabranch.repo.history.lineage.nodes", "NodeKind"),
     "PipelinePlan": ("anabranch.pipelines.plan", "Plan"),
     "PipelineRun": ("anabranch.pipelines.running", "PipelineRun"),
     "PipelineStep": ("anabranch.pipelines.plan", "Step"),
-    "RefList": ("anabranch.format.ref_files", "RefList"),
-    "RelocateReport": ("anabranch.format.relocate", "RelocateReport"),
+    "RefList": ("anabranch.format.refs.ref_files", "RefList"),
+    "RelocateReport": ("anabranch.format.bases.relocate", "RelocateReport"),
     "Relocation": ("anabranch.repo.clone.relocate", "Relocation"),
     "RemovedFile": ("anabranch.format.cleanup.report", "RemovedFile"),
     "RepositoryFinding": ("anabranch.repo.doctor.findings", "RepositoryFinding"),
@@ -253,7 +253,7 @@ _LOCATIONS = {
     "SchemaPlan": ("anabranch.repo.schema.plan", "SchemaPlan"),
     "SchemaState": ("anabranch.repo.schema.state", "SchemaState"),
     "SchemaStep": ("anabranch.repo.schema.steps", "Step"),
-    "Severity": ("anabranch.format.health.findings", "Severity"),
+    "Severity": ("anabranch.format.doctor.findings", "Severity"),
     "StepProgress": ("anabranch.pipelines.running", "StepProgress"),
     "StepState": ("anabranch.pipelines.running", "StepState"),
     "StorageReport": ("anabranch.format.storage_report", "StorageReport"),
@@ -267,12 +267,12 @@ _LOCATIONS = {
     "TableStorage": ("anabranch.repo.gc.usage", "TableStorage"),
     "TableUsage": ("anabranch.repo.gc.usage", "TableUsage"),
     "TagInfo": ("anabranch.repo.refs.tags", "TagInfo"),
-    "Total": ("anabranch.format.layout", "Total"),
+    "Total": ("anabranch.format.layout.listing", "Total"),
     "Unexplained": ("anabranch.repo.clone.relocate", "Unexplained"),
-    "UnexplainedBase": ("anabranch.format.relocate", "UnexplainedBase"),
+    "UnexplainedBase": ("anabranch.format.bases.relocate", "UnexplainedBase"),
     "UnusedInBase": ("anabranch.format.cleanup.report", "UnusedInBase"),
     "Usage": ("anabranch.format.storage_report", "Usage"),
-    "VersionInfo": ("anabranch.format.history", "VersionInfo"),
+    "VersionInfo": ("anabranch.format.refs.history", "VersionInfo"),
 }
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from anabranch.duck.comparing import DuckComparer, default_comparer, single_comparer
-from anabranch.format.difference import ColumnPair
+from anabranch.format.compare.difference import ColumnPair
 from anabranch.repo.history.comparer import ColumnTriple, RowComparison, RowMerge, TableCounts
 from anabranch.spark.packing import HeldRows
 from tests.duck.test_comparing import CASES, NOON, column

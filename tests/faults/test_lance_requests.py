@@ -7,7 +7,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import AnabranchError, BusyError, StorageError
-from anabranch.format.health.findings import Severity
+from anabranch.format.doctor.findings import Severity
 from anabranch.repo.leases.leases import LEASES
 from anabranch.storage import open_store
 from tests.conftest import Place

@@ -10,7 +10,7 @@ from lance import LanceOperation
 from lance.fragment import write_fragments
 
 from anabranch.format.home import Home
-from anabranch.format.manifest import read_manifest
+from anabranch.format.layout.manifest import read_manifest
 from anabranch.storage import open_store
 from tests.conftest import Place
 

@@ -12,7 +12,7 @@ import pytest
 import anabranch as ab
 from anabranch.duck.comparing import default_comparer
 from anabranch.errors import InvalidInputError, MissingDependencyError
-from anabranch.format.difference import ColumnPair
+from anabranch.format.compare.difference import ColumnPair
 from anabranch.repo.history.comparer import (
     MANY_ROWS,
     AutoComparer,

@@ -7,7 +7,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import StaleBaseError
-from anabranch.format.manifest import read_manifest
+from anabranch.format.layout.manifest import read_manifest
 from tests.repo.conftest import ORDERS, append, fill_lake, ids
 from tests.repo.gc.passing import pass_time
 from tests.repo.test_processes import in_a_process

@@ -10,7 +10,7 @@ import pytest
 import anabranch as ab
 from anabranch.bootstrap import open_damaged_repository
 from anabranch.errors import InvalidInputError, RepositoryNotFoundError, StaleBaseError
-from anabranch.format.manifest import read_manifest
+from anabranch.format.layout.manifest import read_manifest
 from anabranch.storage import open_store
 from tests.conftest import Place
 from tests.repo.conftest import CUSTOMERS, ORDERS, append, fill_lake, ids, objects, rows, table

@@ -14,7 +14,7 @@ import anabranch as ab
 from anabranch.bootstrap import ENGINES
 from anabranch.duck.comparing import default_comparer, single_comparer
 from anabranch.errors import DamagedFileError, MissingDependencyError
-from anabranch.format.difference import ColumnPair
+from anabranch.format.compare.difference import ColumnPair
 from anabranch.repo.history.comparer import BucketingComparer, ColumnTriple, RowComparison, RowMerge
 from anabranch.repo.history.diff import RowChange, TableCounts
 from anabranch.spark.comparing import Sizes, SparkComparer

@@ -4,7 +4,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from anabranch.format.health.findings import Report
+    from anabranch.format.doctor.findings import Report
 
 __all__ = ["health_document", "health_sentence"]
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from anabranch.cli.output import count, human_size
 
 if TYPE_CHECKING:
-    from anabranch.format.layout import Total
+    from anabranch.format.layout.listing import Total
     from anabranch.format.storage_report import Usage
 
 __all__ = ["amount", "usage_text"]

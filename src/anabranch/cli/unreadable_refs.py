@@ -9,7 +9,7 @@ import typer
 from anabranch.cli.output import printable
 
 if TYPE_CHECKING:
-    from anabranch.format.ref_files import RefList
+    from anabranch.format.refs.ref_files import RefList
 
 __all__ = ["list_refs", "report_unreadable", "unreadable_document"]
 
@@ -18,7 +18,7 @@ Refs = TypeVar("Refs", bound="RefList[Any]")
 
 def list_refs(read: Callable[[], Refs]) -> Refs:
     """List branches or tags without Python's warning, which the command reports in its own way."""
-    from anabranch.format.ref_files import UnreadableRefWarning
+    from anabranch.format.refs.ref_files import UnreadableRefWarning
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnreadableRefWarning)

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from anabranch.duck.exact_types import held, held_type, restored
 from anabranch.errors import AnabranchError
-from anabranch.format.parts import ROW_ADDRESS, ROW_ID
+from anabranch.format.compare.parts import ROW_ADDRESS, ROW_ID
 from anabranch.repo.history.comparer import Rows
 
 __all__ = ["Column", "Pair", "Side", "is_same_key"]

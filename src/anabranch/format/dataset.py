@@ -11,34 +11,24 @@ import lance
 import pyarrow as pa
 
 from anabranch.errors import InvalidInputError, NotFoundError
-from anabranch.format import (
-    base_compaction,
-    base_removal,
-    bases,
-    branch_deletion,
-    clone,
-    deletions,
-    doctor,
-    history,
-    holds,
-    layout,
-    ref_metadata,
-    refs,
-    relocate,
-    scan,
-    storage_report,
-    tags,
-    tiering,
-)
+from anabranch.format import scan, storage_report
+from anabranch.format.bases import bases, relocate, tiering
+from anabranch.format.bases import compaction as base_compaction
+from anabranch.format.bases import removal as base_removal
 from anabranch.format.cleanup.record import record_branch
 from anabranch.format.cleanup.report import CleanupReport, checked_retention
 from anabranch.format.cleanup.sweep import cleanup
+from anabranch.format.clone import clone, holds
+from anabranch.format.doctor import doctor
 from anabranch.format.home import Home
 from anabranch.format.lance_errors import lance_errors
+from anabranch.format.layout import deletions, listing
+from anabranch.format.layout.manifest import BasePath
+from anabranch.format.layout.names import branch_ref_path
 from anabranch.format.managed import refuse_managed
-from anabranch.format.manifest import BasePath
-from anabranch.format.names import branch_ref_path
-from anabranch.format.ref_files import RefList, warn_unreadable
+from anabranch.format.refs import branch_deletion, branches, history, tags
+from anabranch.format.refs import metadata as ref_metadata
+from anabranch.format.refs.ref_files import RefList, warn_unreadable
 from anabranch.format.staging.version_ref import VersionRef
 from anabranch.ids import MAIN
 from anabranch.storage import find_object, open_store
@@ -62,7 +52,7 @@ def open_dataset(uri: str | os.PathLike[str], storage_options: Mapping[str, str]
     """
     home = Home.at(uri, storage_options)
     root, separator, branch = home.root.rpartition("/tree/")
-    if separator and refs.find_branch(replace(home, root=root), branch) is not None:
+    if separator and branches.find_branch(replace(home, root=root), branch) is not None:
         return Dataset(replace(home, root=root)).branch_checkout(branch)
     handle = Dataset(home)
     handle.open()
@@ -152,27 +142,27 @@ class Dataset:
 
     # Branches
 
-    def branch_create(self, name: str, source: Ref | None = None) -> refs.BranchInfo:
+    def branch_create(self, name: str, source: Ref | None = None) -> branches.BranchInfo:
         """Branch from this handle's version, or from another version, tag or branch."""
         holds.refuse_hold_name(name)
-        return refs.create_branch(self._root, name, self._source(source))
+        return branches.create_branch(self._root, name, self._source(source))
 
-    def branch_list(self) -> RefList[refs.BranchInfo]:
+    def branch_list(self) -> RefList[branches.BranchInfo]:
         """List the branches, and where each began.
 
         A branch whose metadata cannot be read is left out, named in the list's `unreadable`, and warned of.
         """
-        return warn_unreadable(refs.list_branches(self._root), self.uri)
+        return warn_unreadable(branches.list_branches(self._root), self.uri)
 
-    def branch_get(self, name: str) -> refs.BranchInfo:
+    def branch_get(self, name: str) -> branches.BranchInfo:
         """A branch, and where it began."""
-        return refs.get_branch(self._root, name)
+        return branches.get_branch(self._root, name)
 
     def branch_checkout(self, name: str, version: int | None = None) -> Self:
         """A handle on a branch, 'main' included; refused if the branch reads from a place the dataset left."""
         home = self._root if name == MAIN else self._root.on(name)
         if home.branch is not None:
-            refs.get_branch(self._root, name)
+            branches.get_branch(self._root, name)
             bases.check_bases(home)
         home.open(version)
         return type(self)(home, version=version)
@@ -184,19 +174,19 @@ class Dataset:
 
     def branch_set_metadata(
         self, name: str, metadata: Mapping[str, str], *, unset: Sequence[str] = (), replace: bool = False
-    ) -> refs.BranchInfo:
+    ) -> branches.BranchInfo:
         """Set keys of a branch's metadata and remove others; with `replace`, all other keys are removed."""
         return ref_metadata.set_branch_metadata(self._root, name, metadata, unset=unset, replace=replace)
 
     def fork_branch_from_state(
         self, source_branch: str | None, target_branch: str, source_version: int
-    ) -> refs.BranchInfo:
+    ) -> branches.BranchInfo:
         """Fork copy-on-write from exactly one version of a branch; no data is copied."""
         holds.refuse_hold_name(target_branch)
         source = None if source_branch == MAIN else source_branch
         if source is not None:
-            refs.get_branch(self._root, source)
-        return refs.create_branch(self._root, target_branch, (source, source_version))
+            branches.get_branch(self._root, source)
+        return branches.create_branch(self._root, target_branch, (source, source_version))
 
     # Tags
 
@@ -377,9 +367,9 @@ class Dataset:
         """Make a moved or copied dataset read its new address only; a clone's source records the new address."""
         return relocate.relocate(self._root, mapping=mapping, progress=counting(progress, "versions"), dry_run=dry_run)
 
-    def layout(self) -> layout.Layout:
+    def layout(self) -> listing.Layout:
         """Classify every file of the dataset, all branches included."""
-        return layout.layout(self._root)
+        return listing.layout(self._root)
 
     def deleted_offsets(self, fragment_id: int) -> deletions.Offsets:
         """The rows of a fragment that this handle's version no longer has, as sorted offsets into the fragment."""
@@ -421,7 +411,7 @@ class Dataset:
                 hint=f"check out the branch {self.branch!r} itself, which follows the newest version",
             )
 
-    def _source(self, ref: Ref | None) -> refs.Source:
+    def _source(self, ref: Ref | None) -> branches.Source:
         """What a ref stands for; without one, what this handle reads."""
         match ref:
             case None:
@@ -436,14 +426,14 @@ class Dataset:
 
     def _clone_source(self, ref: Ref | None) -> clone.CloneRef:
         source = self._source(ref)
-        if not isinstance(ref, str) or ref == MAIN or refs.find_branch(self._root, ref) is not None:
+        if not isinstance(ref, str) or ref == MAIN or branches.find_branch(self._root, ref) is not None:
             return source
         return ref  # a tag stays a name: the clone's base path is called after it
 
-    def _named_source(self, name: str) -> refs.Source:
+    def _named_source(self, name: str) -> branches.Source:
         if name == MAIN:
             return None, None
-        tag, branch = tags.find_tag(self._root, name), refs.find_branch(self._root, name)
+        tag, branch = tags.find_tag(self._root, name), branches.find_branch(self._root, name)
         if tag is not None and branch is not None:
             raise InvalidInputError(f"{name!r} is a branch and a tag", hint="give a version of the branch instead")
         if tag is not None:

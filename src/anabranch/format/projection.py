@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from anabranch.errors import DatasetExistsError, DatasetNotFoundError, ObjectExistsError, StorageError
 from anabranch.format.home import Home
-from anabranch.format.manifest import with_version
-from anabranch.format.names import manifest_path
+from anabranch.format.layout.manifest import with_version
+from anabranch.format.layout.names import manifest_path
 from anabranch.format.staging.compaction import compact
 from anabranch.format.staging.fragments import append, overwrite
 from anabranch.format.staging.version_ref import VersionRef, create_empty

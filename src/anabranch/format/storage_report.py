@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import lance
 
-from anabranch.format.bases import FileKind, bases_of, is_own_root, label, resolve_path
+from anabranch.format.bases.bases import FileKind, bases_of, is_own_root, label, resolve_path
 from anabranch.format.home import Home
 from anabranch.format.lance_errors import lance_errors
-from anabranch.format.manifest import BasePath
+from anabranch.format.layout.manifest import BasePath
 from anabranch.storage import open_store
 from anabranch.storage.uris import normalise_uri
 

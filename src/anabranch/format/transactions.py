@@ -1,11 +1,13 @@
 """How a version was made, as its transaction says."""
 
+from dataclasses import dataclass
+
 import lance
 
 from anabranch.format.home import Home
 from anabranch.format.lance_errors import lance_errors
 
-__all__ = ["alone", "find_transaction"]
+__all__ = ["Origin", "alone", "find_origin", "find_transaction"]
 
 
 def alone(opened: lance.LanceDataset) -> lance.LanceDataset:
@@ -24,3 +26,20 @@ def find_transaction(home: Home, opened: lance.LanceDataset, version: int) -> la
             return alone(opened).read_transaction(version)
         except TypeError:
             return None  # a compaction that touched indices
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """The version that was branched from. The branch None is main."""
+
+    branch: str | None
+    version: int
+
+
+def find_origin(home: Home, opened: lance.LanceDataset) -> Origin | None:
+    """Where an opened version came from if it was made by branching, else None."""
+    transaction = find_transaction(home, opened, opened.version)
+    operation = None if transaction is None else transaction.operation
+    if not isinstance(operation, lance.LanceOperation.Clone):
+        return None
+    return Origin(branch=operation.ref_name, version=operation.ref_version)

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from anabranch.errors import MissingDependencyError
-from anabranch.format.parts import ROW_ID
+from anabranch.format.compare.parts import ROW_ID
 from anabranch.repo.history.comparer import BucketingComparer, RowComparison, RowMerge, TableCounts
 from anabranch.spark.packing import SHARED, HeldRows, iter_chunks, pack, row_width, share_out, unpack
 from anabranch.spark.session import can_start, get_session

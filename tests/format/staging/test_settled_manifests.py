@@ -7,10 +7,11 @@ import lance
 import pyarrow as pa
 import pytest
 
-from anabranch.format.descent import descends_from
+from anabranch.format.compare.descent import descends_from
 from anabranch.format.home import Home
-from anabranch.format.names import manifest_path
-from anabranch.format.settled_manifest import inline_transaction
+from anabranch.format.layout.names import manifest_path
+from anabranch.format.layout.settled_manifest import inline_transaction
+from anabranch.format.layout.wire import iter_fields
 from anabranch.format.staging import (
     ColumnChange,
     IndexKind,
@@ -26,7 +27,6 @@ from anabranch.format.staging import (
     update,
     upsert,
 )
-from anabranch.format.wire import iter_fields
 from anabranch.storage import open_store
 from tests.conftest import Place
 from tests.format.staging.tables import new_table, raw, rows

@@ -16,7 +16,9 @@ import pyarrow as pa
 
 import anabranch as ab
 from anabranch import bootstrap
-from anabranch.format import clone_files, home, moving
+from anabranch.format import home
+from anabranch.format.bases import moving
+from anabranch.format.clone import files as clone_files
 from anabranch.format.staging import fragments, keys, rows
 from anabranch.repo.clone import clone
 from anabranch.storage import ObjectStore, open_store

@@ -9,7 +9,7 @@ from anabranch.cli.output import Answer, Table, count, output_for
 from anabranch.ids import MAIN
 
 if TYPE_CHECKING:
-    from anabranch.format.manifest import BasePath
+    from anabranch.format.layout.manifest import BasePath
 
 __all__ = ["app", "base_document"]
 

@@ -22,7 +22,7 @@ from anabranch.cli.unreadable_refs import list_refs, report_unreadable, unreadab
 from anabranch.ids import MAIN
 
 if TYPE_CHECKING:
-    from anabranch.format.refs import BranchInfo
+    from anabranch.format.refs.branches import BranchInfo
 
 __all__ = ["app", "branch_document", "branch_table"]
 

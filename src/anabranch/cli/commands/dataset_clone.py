@@ -9,7 +9,7 @@ from anabranch.cli.output import Answer, Table, count, human_size, output_for
 from anabranch.ids import MAIN
 
 if TYPE_CHECKING:
-    from anabranch.format.clone import CloneInfo
+    from anabranch.format.clone.clone import CloneInfo
 
 __all__ = ["app"]
 

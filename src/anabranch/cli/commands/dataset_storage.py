@@ -29,9 +29,9 @@ from anabranch.errors import InvalidInputError
 from anabranch.ids import MAIN
 
 if TYPE_CHECKING:
-    from anabranch.format.layout import Layout, LayoutFile
+    from anabranch.format.bases.tiering import MoveReport
+    from anabranch.format.layout.listing import Layout, LayoutFile
     from anabranch.format.storage_report import StorageReport
-    from anabranch.format.tiering import MoveReport
 
 __all__ = ["add_commands"]
 

@@ -21,7 +21,7 @@ from anabranch.cli.unreadable_refs import list_refs, report_unreadable, unreadab
 from anabranch.ids import MAIN
 
 if TYPE_CHECKING:
-    from anabranch.format.tags import TagInfo
+    from anabranch.format.refs.tags import TagInfo
 
 __all__ = ["app", "tag_document", "tag_table"]
 

@@ -20,8 +20,8 @@ from anabranch.cli.health import health_document, health_sentence
 from anabranch.cli.output import Answer, Table, count, output_for
 
 if TYPE_CHECKING:
-    from anabranch.format.clone_address import HoldChange
-    from anabranch.format.health.findings import DoctorReport
+    from anabranch.format.clone.address import HoldChange
+    from anabranch.format.doctor.findings import DoctorReport
 
 __all__ = ["add_commands"]
 

@@ -4,12 +4,12 @@ from collections.abc import Iterable
 
 from anabranch.errors import AnabranchError, DatasetInUseError
 from anabranch.format.cleanup.versions import manifests_of
-from anabranch.format.clone_files import has_manifest
-from anabranch.format.holds import list_holds
+from anabranch.format.clone.files import has_manifest
+from anabranch.format.clone.holds import list_holds
 from anabranch.format.home import Home
-from anabranch.format.layout import layout
-from anabranch.format.manifest import BasePath
-from anabranch.format.mentions import Mentions
+from anabranch.format.layout.listing import layout
+from anabranch.format.layout.manifest import BasePath
+from anabranch.format.layout.mentions import Mentions
 from anabranch.storage import in_parallel, open_store
 from anabranch.storage.uris import follow_links, join_uri, relative_to
 

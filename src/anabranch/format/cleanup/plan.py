@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from anabranch.errors import CorruptError, NotFoundError
-from anabranch.format.bases import FileKind, check_bases, get_target, label
+from anabranch.format.bases.bases import FileKind, check_bases, get_target, label
 from anabranch.format.cleanup.others import files_of_dataset, files_of_others
 from anabranch.format.cleanup.record import read_record
 from anabranch.format.cleanup.report import CleanupReason, RemovedFile, Retention, UnusedInBase
@@ -18,9 +18,9 @@ from anabranch.format.cleanup.versions import (
     referenced_versions,
 )
 from anabranch.format.home import Home, is_staged
-from anabranch.format.layout import Layout, LayoutFile, LayoutKind, layout
-from anabranch.format.manifest import BasePath
-from anabranch.format.mentions import Mentions, Needs
+from anabranch.format.layout.listing import Layout, LayoutFile, LayoutKind, layout
+from anabranch.format.layout.manifest import BasePath
+from anabranch.format.layout.mentions import Mentions, Needs
 from anabranch.storage import ObjectInfo, in_parallel, open_store
 from anabranch.storage.uris import follow_links, join_uri, normalise_uri, relative_to
 

@@ -9,13 +9,13 @@ import json
 from collections.abc import Iterable
 
 from anabranch.errors import CorruptError, DamagedFileError, NotFoundError, ObjectNotFoundError
-from anabranch.format.bases import FileKind, list_bases
-from anabranch.format.branch_files import list_branch_files
+from anabranch.format.bases.bases import FileKind, list_bases
 from anabranch.format.cleanup.versions import manifests_of
 from anabranch.format.home import Home
-from anabranch.format.layout import Layout, LayoutFile, layout
-from anabranch.format.mentions import Mentions
-from anabranch.format.names import CLEANUP_RECORD
+from anabranch.format.layout.listing import Layout, LayoutFile, layout
+from anabranch.format.layout.mentions import Mentions
+from anabranch.format.layout.names import CLEANUP_RECORD
+from anabranch.format.refs.branch_files import list_branch_files
 from anabranch.ids import MAIN
 from anabranch.storage import ObjectStore, in_parallel
 from anabranch.storage.uris import follow_links, relative_to

@@ -8,10 +8,10 @@ from datetime import datetime
 from anabranch.errors import DamagedFileError
 from anabranch.format.cleanup.report import Retention
 from anabranch.format.home import Home, is_staged
-from anabranch.format.layout import Layout, LayoutFile, LayoutKind
-from anabranch.format.names import BRANCH_REFS, TAG_REFS, ManifestName, tag_of_ref_path
-from anabranch.format.refs import get_branch
-from anabranch.format.tags import get_tag
+from anabranch.format.layout.listing import Layout, LayoutFile, LayoutKind
+from anabranch.format.layout.names import BRANCH_REFS, TAG_REFS, ManifestName, tag_of_ref_path
+from anabranch.format.refs.branches import get_branch
+from anabranch.format.refs.tags import get_tag
 from anabranch.storage import in_parallel
 
 __all__ = ["KeptVersions", "Place", "Referenced", "choose_versions", "manifests_of", "referenced_versions"]

@@ -12,7 +12,7 @@ import pyarrow as pa
 from lance.schema import LanceSchema
 
 from anabranch.errors import DamagedFileError, InvalidInputError, InvalidNameError
-from anabranch.format.wire import bytes_field, iter_fields, varint_field
+from anabranch.format.layout.wire import bytes_field, iter_fields, varint_field
 
 __all__ = [
     "RESERVED",

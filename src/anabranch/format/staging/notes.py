@@ -7,9 +7,9 @@ from dataclasses import replace
 import lance
 
 from anabranch.format.arguments import unknown_column
+from anabranch.format.layout.wire import bytes_field, iter_fields
 from anabranch.format.staging.fields import FieldTree, StoredField
 from anabranch.format.staging.version_ref import VersionRef, stage
-from anabranch.format.wire import bytes_field, iter_fields
 
 __all__ = ["DESCRIPTION", "Notes", "annotate", "keep_notes", "notes_of", "with_metadata_of"]
 

@@ -17,12 +17,12 @@ from anabranch.errors import (
     VersionNotFoundError,
 )
 from anabranch.format.cache import BoundedCache
-from anabranch.format.described_files import FileKind, files_of_fragment, folder_of_index, names_in_index
 from anabranch.format.home import Home, HomeKey, is_staged, new_home_cache
 from anabranch.format.lance_errors import lance_errors
-from anabranch.format.manifest import BasePath, has_mark, read_manifest, with_version
-from anabranch.format.names import manifest_of_path, manifest_path
-from anabranch.format.settled_manifest import (
+from anabranch.format.layout.described_files import FileKind, files_of_fragment, folder_of_index, names_in_index
+from anabranch.format.layout.manifest import BasePath, has_mark, read_manifest, with_version
+from anabranch.format.layout.names import manifest_of_path, manifest_path
+from anabranch.format.layout.settled_manifest import (
     SettledManifest,
     SettledParts,
     inline_transaction,
@@ -31,7 +31,7 @@ from anabranch.format.settled_manifest import (
     settled_manifest,
     written_at,
 )
-from anabranch.format.wire import damaged
+from anabranch.format.layout.wire import damaged
 from anabranch.storage import ObjectStore, find_object, in_parallel, open_store, put_once
 from anabranch.storage.uris import join_uri, relative_to
 

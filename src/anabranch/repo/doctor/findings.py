@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from anabranch.format.health.findings import Report, Severity
+from anabranch.format.doctor.findings import Report, Severity
 
 __all__ = ["Case", "FindingKind", "Placement", "RepositoryFinding", "RepositoryReport", "Severity", "unknown_file"]
 

@@ -7,7 +7,7 @@ from functools import partial
 from anabranch.errors import AnabranchError, StorageDeniedError, StorageUnavailableError
 from anabranch.format import staging
 from anabranch.format.home import Home
-from anabranch.format.names import manifest_path
+from anabranch.format.layout.names import manifest_path
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.doctor.findings import Case, FindingKind, Placement, RepositoryFinding
 from anabranch.repo.doctor.inventory import Inventory

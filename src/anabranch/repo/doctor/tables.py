@@ -5,16 +5,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from anabranch.errors import AnabranchError, LinkError
-from anabranch.format.health.census import Census, VersionFacts, take_partial_census
-from anabranch.format.health.deletion_files import find_damaged_deletions
-from anabranch.format.health.elsewhere import Elsewhere, look_elsewhere
-from anabranch.format.health.files import mentioned_as
-from anabranch.format.health.lost_refs import can_write_ref, write_ref
+from anabranch.format.doctor.census import Census, VersionFacts, take_partial_census
+from anabranch.format.doctor.deletion_files import find_damaged_deletions
+from anabranch.format.doctor.elsewhere import Elsewhere, look_elsewhere
+from anabranch.format.doctor.files import mentioned_as
+from anabranch.format.doctor.lost_refs import can_write_ref, write_ref
 from anabranch.format.home import Home, branch_folder, is_staged
-from anabranch.format.layout import Layout, LayoutFile, LayoutKind, lay_out
-from anabranch.format.names import ManifestName, branch_ref_path, manifest_path
-from anabranch.format.ref_files import RefFile, RefKind
-from anabranch.format.refs import BranchInfo, parse_branch, scan_refs
+from anabranch.format.layout.listing import Layout, LayoutFile, LayoutKind, lay_out
+from anabranch.format.layout.names import ManifestName, branch_ref_path, manifest_path
+from anabranch.format.refs.branches import BranchInfo, parse_branch, scan_refs
+from anabranch.format.refs.ref_files import RefFile, RefKind
 from anabranch.format.staging import VersionRef, find_indexed_column, find_shown, rebuild_staged
 from anabranch.repo.doctor.findings import Case, FindingKind, Placement, RepositoryFinding
 from anabranch.repo.doctor.inventory import Use

@@ -5,7 +5,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from anabranch.format.reach import Reach, Wanted, find_reach
+from anabranch.format.layout.reach import Reach, Wanted, find_reach
 from anabranch.ids import BranchName
 from anabranch.repo.gc.expired import (
     delete_expired_branches,

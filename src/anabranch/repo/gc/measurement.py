@@ -7,8 +7,8 @@ from datetime import datetime
 
 from anabranch.errors import TableNotFoundError
 from anabranch.format.arguments import require_names
-from anabranch.format.names import VERSION_HINT, branch_of_ref_path
-from anabranch.format.reach import Place, Reach, Wanted, find_reach
+from anabranch.format.layout.names import VERSION_HINT, branch_of_ref_path
+from anabranch.format.layout.reach import Place, Reach, Wanted, find_reach
 from anabranch.format.storage_report import Usage
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.gc.collection import find_horizon, list_datasets

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import groupby
 
-from anabranch.format.reach import Reach, Wanted, find_reach
+from anabranch.format.layout.reach import Reach, Wanted, find_reach
 from anabranch.repo.gc.report import CollectedObject
 from anabranch.repo.leases.leases import LEASES
 from anabranch.repo.log.commits import COMMITS

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from anabranch.format.reach import Place, Wanted
+from anabranch.format.layout.reach import Place, Wanted
 from anabranch.ids import TableKey
 from anabranch.repo.gc.roots import Roots
 from anabranch.repo.log.entries import CommitRecord, TableEntry

@@ -9,8 +9,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol, assert_never
 
 from anabranch.errors import MissingDependencyError
-from anabranch.format.difference import ColumnPair
-from anabranch.format.parts import Part, count_parts, iter_parts, split_parts
+from anabranch.format.compare.difference import ColumnPair
+from anabranch.format.compare.parts import Part, count_parts, iter_parts, split_parts
 from anabranch.format.staging import VersionRef
 from anabranch.repo.log.arguments import checked_choice
 

@@ -9,8 +9,8 @@ from itertools import islice
 from typing import Any
 
 from anabranch.errors import InvalidInputError, NotFoundError, TableNotFoundError
-from anabranch.format.entities import find_row, find_row_beside, read_contents_of
-from anabranch.format.manifest import Contents
+from anabranch.format.compare.entities import find_row, find_row_beside, read_contents_of
+from anabranch.format.layout.manifest import Contents
 from anabranch.format.staging import VersionRef
 from anabranch.ids import TableKey
 from anabranch.repo.history.table_history import TableChange, iter_table_changes

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from anabranch.errors import StaleBaseError
-from anabranch.format.bases import bases_of, check_bases
+from anabranch.format.bases.bases import bases_of, check_bases
 from anabranch.format.home import Home
 from anabranch.ids import BranchName, new_ulid
 from anabranch.repo.leases.leases import Leases

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from anabranch.errors import ConflictError, NotFoundError, SchemaMismatchError, TableExistsError, WriteConflictError
-from anabranch.format import clone, staging
+from anabranch.format import staging
+from anabranch.format.clone import clone
 from anabranch.format.home import Home
 from anabranch.format.staging import VersionRef
 from anabranch.ids import BranchName, TableKey

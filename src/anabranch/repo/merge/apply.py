@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from anabranch.errors import SchemaMismatchError
 from anabranch.format import staging
-from anabranch.format.moving import copy_version
-from anabranch.format.parts import take_at
+from anabranch.format.bases.moving import copy_version
+from anabranch.format.compare.parts import take_at
 from anabranch.format.scan import count_rows, iter_batches
 from anabranch.format.staging import ColumnChange, RowBatch, VersionRef
 from anabranch.format.staging.expressions import quoted_column

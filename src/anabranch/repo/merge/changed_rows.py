@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from anabranch.format.parts import ROW_ID, take_at
+from anabranch.format.compare.parts import ROW_ID, take_at
 from anabranch.format.staging import VersionRef
 
 __all__ = ["ChangedRows", "Mask"]

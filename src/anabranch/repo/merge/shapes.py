@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from anabranch.errors import SchemaMismatchError
-from anabranch.format.difference import ColumnPair
+from anabranch.format.compare.difference import ColumnPair
 from anabranch.format.staging import ColumnChange
 from anabranch.format.staging.incoming import require_computable
 from anabranch.repo.history.comparer import ColumnTriple

@@ -16,8 +16,8 @@ from anabranch.errors import (
 from anabranch.format import scan, staging
 from anabranch.format.arguments import listed_columns
 from anabranch.format.home import Home
+from anabranch.format.refs.tags import mark_managed
 from anabranch.format.staging import VersionRef
-from anabranch.format.tags import mark_managed
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.log.arguments import require_names
 from anabranch.repo.log.config import RepoConfig

@@ -1,0 +1,129 @@
+"""Compaction that keeps tiers and regions: fragments are merged with others of their base only, and stay there.
+
+Lance's own compaction merges across bases and writes everything into the home's own root, which would pull a cold
+archive back into the hot store.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import lance
+from lance.optimize import Compaction, CompactionTask, RewriteResult
+
+from anabranch.errors import BusyError, InvalidInputError
+from anabranch.format.bases.bases import FileKind, bases_of, get_target, resolve_path
+from anabranch.format.bases.inherited_indices import copy_inherited_indices
+from anabranch.format.bases.tiering import DataFileCopier
+from anabranch.format.home import Home
+from anabranch.format.lance_errors import lance_errors
+from anabranch.format.layout.manifest import BasePath
+
+__all__ = ["CompactReport", "compact_bases"]
+
+T = TypeVar("T")
+
+_ATTEMPTS = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactReport:
+    """How many fragments became how many."""
+
+    version: int
+    fragments_removed: int
+    fragments_added: int
+
+
+def compact_bases(home: Home, *, target_rows: int = 1 << 20) -> CompactReport:
+    """Merge small fragments and drop deleted rows, base by base.
+
+    What a branch or clone merely inherits is rewritten into its own root: the base that it comes from belongs to
+    another home. Inherited indices are copied first, as Lance would make them unreadable.
+    """
+    for _ in range(_ATTEMPTS):
+        try:
+            with lance_errors(home.uri, home.storage_options):
+                return _compact(home, home.open(), target_rows)
+        except BusyError:
+            continue  # what was written is read by nobody
+    raise BusyError(f"others keep writing to {home.uri!r}", hint="try again when they are done")
+
+
+def _compact(home: Home, dataset: lance.LanceDataset, target_rows: int) -> CompactReport:
+    plan = Compaction.plan(dataset, {"target_rows_per_fragment": target_rows})
+    targets = _writable(home, bases_of(dataset))
+    tasks = [part for whole in plan.tasks for part in _split_by_base(whole, targets)]
+    if not tasks:
+        return CompactReport(version=int(dataset.version), fragments_removed=0, fragments_added=0)
+    if copy_inherited_indices(home):
+        return _compact(home, home.open(), target_rows)
+    copier = DataFileCopier(home)
+    done = [_put_in_base(home, task.execute(dataset), target, copier) for target, task in tasks]
+    metrics = Compaction.commit(dataset, done)
+    return CompactReport(
+        version=int(dataset.version),
+        fragments_removed=metrics.fragments_removed,
+        fragments_added=metrics.fragments_added,
+    )
+
+
+def _writable(home: Home, bases: Iterable[BasePath]) -> dict[int, BasePath]:
+    """The bases this home may write to, its own root not among them."""
+    found = {}
+    for base in bases:
+        try:
+            target = get_target(home, [base], base.id)
+        except InvalidInputError:
+            continue
+        if target is not None:
+            found[base.id] = target
+    return found
+
+
+def _split_by_base(
+    task: CompactionTask, writable: Mapping[int, BasePath]
+) -> list[tuple[BasePath | None, CompactionTask]]:
+    """One task for each base, without those that have nothing to merge or drop; None is the own root."""
+    whole = _to_json(task)
+    parts: dict[int | None, list[dict[str, Any]]] = defaultdict(list)
+    for fragment in whole["task"]["fragments"]:
+        base_id = fragment["files"][0]["base_id"]
+        parts[base_id if base_id in writable else None].append(fragment)
+    return [
+        (
+            None if base_id is None else writable[base_id],
+            _from_json(CompactionTask, {**whole, "task": {**whole["task"], "fragments": fragments}}),
+        )
+        for base_id, fragments in parts.items()
+        if len(fragments) > 1 or fragments[0].get("deletion_file")
+    ]
+
+
+def _put_in_base(home: Home, result: RewriteResult, target: BasePath | None, copier: DataFileCopier) -> RewriteResult:
+    """Carry what Lance wrote into the own root over to the base; nothing points to it yet."""
+    if target is None:
+        return result
+    written = _to_json(result)
+    for file in [file for fragment in written["new_fragments"] for file in fragment["files"]]:
+        source, aim = (
+            resolve_path(file["path"], FileKind.DATA, base_id, bases={target.id: target}, dataset_root=home.uri)
+            for base_id in (None, target.id)
+        )
+        copier.move(source, aim)
+        file["base_id"] = target.id
+    return _from_json(RewriteResult, written)
+
+
+# Lance's stubs do not know that its tasks and results travel as JSON.
+
+
+def _to_json(value: Any) -> dict[str, Any]:
+    return dict(json.loads(value.json()))
+
+
+def _from_json(kind: type[T], value: dict[str, Any]) -> T:
+    made: T = kind.from_json(json.dumps(value))  # type: ignore[attr-defined]
+    return made

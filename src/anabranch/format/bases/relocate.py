@@ -1,0 +1,267 @@
+"""Relocate a dataset that was moved or copied: rewrite where its manifests say that inherited files are.
+
+Main needs nothing, as its own files are found from wherever it lies. Branches record the dataset's root, and clones
+their source, as absolute paths. Only these paths change, manifest by manifest, each replaced in one step.
+"""
+
+import posixpath
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+from anabranch.errors import BaseNotFoundError, InvalidInputError, InvalidPathError
+from anabranch.format.bases.bases import list_bases
+from anabranch.format.clone.address import HoldChange, record_clone
+from anabranch.format.home import Home
+from anabranch.format.layout.manifest import BasePath, read_manifest, with_base_paths
+from anabranch.format.layout.names import ManifestScheme, manifest_of_path, pending_manifest_of_path
+from anabranch.storage import ObjectStore, in_parallel
+from anabranch.storage.uris import is_local, join_uri, normalise_uri, relative_to
+
+__all__ = ["RelocateReport", "UnexplainedBase", "moved_place", "relocate", "relocate_with"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnexplainedBase:
+    """A root that a branch inherits files from, that main does not list, and that was not this dataset's own root."""
+
+    branch: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelocateReport:
+    """What became of each manifest, by its path below the root, and of each base path that changed.
+
+    `holds` is what became of the source's record of this dataset, if it is a clone. In a dry run nothing was changed,
+    and the report says what would be.
+    """
+
+    root: str
+    changes: Mapping[str, str]
+    rewritten: tuple[str, ...]
+    unchanged: tuple[str, ...]
+    unexplained: tuple[UnexplainedBase, ...]
+    holds: tuple[HoldChange, ...] = ()
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Manifest:
+    path: str
+    branch: str | None
+    order: tuple[bool, bool, int]
+    bases: tuple[BasePath, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    on_main: Mapping[str, str]
+    on_branches: Mapping[str, str]
+    to_rewrite: tuple[_Manifest, ...]
+    unexplained: frozenset[UnexplainedBase]
+
+    def move(self, manifest: _Manifest, base: BasePath) -> BasePath:
+        moves = self.on_main if manifest.branch is None else self.on_branches
+        return replace(base, path=moves.get(base.path, base.path))
+
+    @property
+    def changes(self) -> dict[str, str]:
+        return {old: new for old, new in {**self.on_main, **self.on_branches}.items() if old != new}
+
+
+def relocate(
+    new_root: Home,
+    *,
+    mapping: Mapping[str, str] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    dry_run: bool = False,
+) -> RelocateReport:
+    """Make a dataset at a new address read that address only, and record the address in the source of a clone.
+
+    Branches are turned from the dataset's former root to the new one. `mapping` (old prefix to new) is for other paths
+    that moved, on main too: tiers, or the source of a clone. Run it while there are no writers; after an interruption,
+    or a write in between, run it again. `progress` is called with the number of manifests rewritten and to rewrite.
+    """
+    root = new_root.on(None)
+    root.open()
+    manifests = _read_manifests(root.store())
+    checked = _checked_mapping(mapping or {}, manifests)
+    report = _rewrite(root, manifests, checked, progress, dry_run=dry_run)
+    # The bases as they are after the rewrite: a mapped source is looked for at its new address.
+    bases = [replace(base, path=report.changes.get(base.path, base.path)) for base in list_bases(root)]
+    return replace(report, holds=record_clone(root, bases, dry_run=dry_run))
+
+
+def relocate_with(new_root: Home, moved: Mapping[str, str]) -> RelocateReport:
+    """Make a dataset that was moved with all around it read the new place; what was not moved stays as it is.
+
+    `moved` (old prefix to new) says where folders went that may hold bases of this dataset, or none.
+    """
+    root = new_root.on(None)
+    # A folder that went into itself: what lies below its new place has been turned already.
+    inside = {new: new for old, new in moved.items() if relative_to(new, old) is not None}
+    return _rewrite(root, _read_manifests(root.store()), {**moved, **inside}, None)
+
+
+def _rewrite(
+    root: Home,
+    manifests: tuple[_Manifest, ...],
+    mapping: Mapping[str, str],
+    progress: Callable[[int, int], None] | None,
+    *,
+    dry_run: bool = False,
+) -> RelocateReport:
+    store = root.store()
+    plan = _plan(root.root, manifests, mapping)
+    for done, manifest in enumerate(() if dry_run else plan.to_rewrite, start=1):
+        data = store.get(manifest.path)
+        store.put(manifest.path, with_base_paths(data, partial(plan.move, manifest), name=manifest.path))
+        if progress is not None:
+            progress(done, len(plan.to_rewrite))
+    root.forget()
+    rewritten = tuple(sorted(manifest.path for manifest in plan.to_rewrite))
+    return RelocateReport(
+        root=root.root,
+        changes=plan.changes,
+        rewritten=rewritten,
+        unchanged=tuple(sorted({manifest.path for manifest in manifests} - set(rewritten))),
+        unexplained=tuple(sorted(plan.unexplained, key=lambda base: (base.branch, base.path))),
+        dry_run=dry_run,
+    )
+
+
+def _read_manifests(store: ObjectStore) -> tuple[_Manifest, ...]:
+    """Every manifest of every home, with or without a ref, whole before anything is written."""
+    found = [info.path for folder in ("_versions", "tree") for info in store.list(folder)]
+    return tuple(manifest for manifest in in_parallel(partial(_read, store), found) if manifest is not None)
+
+
+def _read(store: ObjectStore, path: str) -> _Manifest | None:
+    finished, pending = manifest_of_path(path), pending_manifest_of_path(path)
+    name = finished or pending
+    if name is None:
+        return None
+    home = path.rpartition("/")[0].removesuffix("_versions").strip("/")
+    return _Manifest(
+        path=path,
+        branch=home.removeprefix("tree/") or None,
+        # Staged and unfinished ones last, then by version: the first is the one that the branch began with.
+        order=(name.scheme is ManifestScheme.DETACHED, finished is None, name.version),
+        bases=read_manifest(store.get(path), name=path).base_paths,
+    )
+
+
+def _checked_mapping(mapping: Mapping[str, str], manifests: Iterable[_Manifest]) -> dict[str, str]:
+    known = {_spelled(base.path) for manifest in manifests for base in manifest.bases}
+    checked: dict[str, str] = {}
+    for old, new in mapping.items():
+        # pylance records relative paths as they were given; they are found as they stand.
+        source = _spelled(old) if _any_below(known, _spelled(old)) else normalise_uri(old)
+        target = normalise_uri(new)
+        if source == target:
+            raise InvalidInputError(f"base path {old!r} is mapped to itself", hint="leave it out of the mapping")
+        # The target alone is known after an earlier run.
+        if not _any_below(known, source) and not _any_below(known, target):
+            raise BaseNotFoundError(
+                f"no base path is {old!r} or lies below it",
+                hint=f"the base paths are: {', '.join(sorted(known)) or 'none'}",
+            )
+        checked[source] = target
+    for path in known:
+        moved = moved_place(path, checked)
+        if moved_place(moved, checked) != moved:
+            raise InvalidInputError(
+                f"base path {path!r} would move to {moved!r}, which the mapping moves again",
+                hint="map each base by its whole path, or relocate in two steps",
+            )
+    return checked
+
+
+def _any_below(paths: Iterable[str], prefix: str) -> bool:
+    return any(relative_to(path, prefix) is not None for path in paths)
+
+
+def _plan(root: str, manifests: Iterable[_Manifest], mapping: Mapping[str, str]) -> _Plan:
+    """Decide what each base path becomes, from all of them at once."""
+    main = [manifest for manifest in manifests if manifest.branch is None]
+    branches = [manifest for manifest in manifests if manifest.branch is not None]
+    listed = {_spelled(moved_place(base.path, mapping)) for manifest in main for base in manifest.bases}
+    is_stale = partial(_is_stale, root=root, listed=listed)
+    first = _first_of_each_branch(branches)
+    former = dict.fromkeys(_former_roots(root, first, mapping, is_stale), root)
+
+    def on_branch(path: str) -> str:
+        moved = moved_place(path, mapping)
+        return moved_place(moved, former) if is_stale(moved) else moved
+
+    evidence = {manifest.path for manifest in first}
+    on_main = {base.path: moved_place(base.path, mapping) for manifest in main for base in manifest.bases}
+    on_branches = {base.path: on_branch(base.path) for manifest in branches for base in manifest.bases}
+    changed = [manifest for manifest in main if any(on_main[base.path] != base.path for base in manifest.bases)]
+    changed += [
+        manifest for manifest in branches if any(on_branches[base.path] != base.path for base in manifest.bases)
+    ]
+    return _Plan(
+        on_main=on_main,
+        on_branches=on_branches,
+        # The former root is seen in the first manifests. They change last, so that a second run sees it as well.
+        to_rewrite=tuple(sorted(changed, key=lambda manifest: manifest.path in evidence)),
+        unexplained=frozenset(
+            UnexplainedBase(branch=manifest.branch, path=base.path)
+            for manifest in branches
+            for base in manifest.bases
+            if manifest.branch is not None and base.is_dataset_root and is_stale(on_branches[base.path])
+        ),
+    )
+
+
+def _first_of_each_branch(manifests: Iterable[_Manifest]) -> tuple[_Manifest, ...]:
+    first: dict[str | None, _Manifest] = {}
+    for manifest in sorted(manifests, key=lambda manifest: manifest.order):
+        first.setdefault(manifest.branch, manifest)
+    return tuple(first.values())
+
+
+def _former_roots(
+    root: str, first: Iterable[_Manifest], mapping: Mapping[str, str], is_stale: Callable[[str], bool]
+) -> set[str]:
+    """Where the dataset was when its branches were made.
+
+    A branch begins with a nameless base for the root and, if it has a parent branch, one for `{root}/tree/{parent}`.
+    Where more than one base could be the root, none is: the user knows.
+    """
+    names = [manifest.branch for manifest in first]
+    former: set[str] = set()
+    for manifest in first:
+        places = {_spelled(moved_place(base.path, mapping)): base for base in manifest.bases if base.is_dataset_root}
+        stale = {place for place in places if is_stale(place)}
+        parents = {place: name for place in stale for name in names if place.endswith(f"/tree/{name}")}
+        former |= {place.removesuffix(f"/tree/{name}") for place, name in parents.items()}
+        nameless = [place for place in stale - parents.keys() if places[place].name is None]
+        if len(nameless) == 1 and root not in places:
+            former |= set(nameless)
+    return former
+
+
+def _is_stale(path: str, *, root: str, listed: set[str]) -> bool:
+    return relative_to(_spelled(path), root) is None and _spelled(path) not in listed
+
+
+def moved_place(path: str, prefixes: Mapping[str, str]) -> str:
+    """The path with the longest prefix that fits replaced, or the very same path."""
+    for old in sorted(prefixes, key=len, reverse=True):
+        rest = relative_to(_spelled(path), old)
+        if rest is not None:
+            return join_uri(prefixes[old], rest) if rest else prefixes[old]
+    return path
+
+
+def _spelled(path: str) -> str:
+    """A base path in its one spelling. A relative one stays relative: what it was relative to is not known."""
+    if is_local(path) and not path.startswith("/"):
+        return posixpath.normpath(path)
+    try:
+        return normalise_uri(path)
+    except InvalidPathError:
+        return path

@@ -1,0 +1,102 @@
+"""Remove a base that no version uses from the list of bases.
+
+Lance has no operation for it. A writer that is about to put files into the base must not land on a version that does
+not list it, or its files cannot be found: the versions put here conflict with every concurrent write.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from anabranch.errors import ConflictError
+from anabranch.format.bases.bases import get_base, get_target, label
+from anabranch.format.cleanup.record import read_record
+from anabranch.format.cleanup.versions import Place, manifests_of
+from anabranch.format.home import Home, is_staged
+from anabranch.format.layout.listing import layout
+from anabranch.format.layout.manifest import BasePath, without_base
+from anabranch.format.layout.mentions import Mentions, Needs
+from anabranch.format.layout.next_version import put_next_version
+from anabranch.ids import MAIN
+from anabranch.storage import in_parallel
+from anabranch.storage.uris import follow_links, relative_to
+
+__all__ = ["BaseRemoval", "remove_base"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaseRemoval:
+    """A removed base, and the version of each branch that no longer lists it; in a dry run, the present versions.
+
+    `unused_files` is the number of files that are left in the base: versions of this dataset named them, and none does
+    any more.
+    """
+
+    base: BasePath
+    versions: Mapping[str, int]
+    unused_files: int
+    dry_run: bool
+
+
+def remove_base(root: Home, name: str, *, dry_run: bool = False) -> BaseRemoval:
+    """Make new versions of main and of all branches that do not list a base; older versions still do.
+
+    Raise ConflictError if any version that exists has files in the base. On main it is removed last: a root that only a
+    branch lists counts as stale, so a removal that is interrupted is finished by the next one.
+    """
+    needs = _read_all(root)
+    newest = {branch: max(v for b, v in needs if b == branch and not is_staged(v)) for branch in {b for b, _ in needs}}
+    listed = [base for branch in sorted(newest, key=lambda b: b or "") for base in needs[branch, newest[branch]].bases]
+    base = get_base(listed, name)
+    get_target(root, [base], base.id)  # refuses the root of another dataset
+    _refuse_used(root, base, needs, newest)
+    heads = [branch for branch, version in newest.items() if _lists(needs[branch, version], base)]
+    versions = {branch or MAIN: newest[branch] for branch in heads}
+    if not dry_run:
+        for branch in sorted(heads, key=lambda branch: branch is None):
+            home = root.on(branch)
+            versions[branch or MAIN] = put_next_version(home, lambda data: without_base(data, base.path))
+    place = _place(base)
+    left = sum(1 for _, uri in read_record(root.store()) if relative_to(uri, place) is not None)
+    return BaseRemoval(base=base, versions=versions, unused_files=left, dry_run=dry_run)
+
+
+def _read_all(root: Home) -> dict[Place, Needs]:
+    files = layout(root)
+    mentions = Mentions(root, files)
+    manifests = {place: file for place, file in manifests_of(files).items() if file.has_ref}
+    return dict(zip(manifests, in_parallel(mentions.needs_of, manifests.values()), strict=True))
+
+
+def _refuse_used(root: Home, base: BasePath, needs: Mapping[Place, Needs], newest: Mapping[str | None, int]) -> None:
+    place = _place(base)
+    users = [key for key, need in needs.items() if any(relative_to(uri, place) for _, uri in need.elsewhere)]
+    if users:
+        raise ConflictError(
+            f"base {label(base)!r} of {root.root!r} holds files of {_listed(users)}",
+            hint="move the fragments to another base and clean up older versions first",
+        )
+    # Branches may inherit only from roots that main lists, in older versions too.
+    old = [
+        (branch, version)
+        for (branch, version), need in needs.items()
+        if base.is_dataset_root and branch is not None and version != newest[branch] and _lists(need, base)
+    ]
+    if old:
+        raise ConflictError(
+            f"base {label(base)!r} of {root.root!r} is a dataset root, and {_listed(old)} lists it",
+            hint="clean up the older versions of the branch, or delete the branch, first",
+        )
+
+
+def _listed(places: Sequence[Place]) -> str:
+    branch, version = places[0]
+    more = f" and {len(places) - 1} more" if len(places) > 1 else ""
+    return f"version {version} of {branch or MAIN!r}{more}"
+
+
+def _lists(need: Needs, base: BasePath) -> bool:
+    return any(_place(other) == _place(base) for other in need.bases)
+
+
+def _place(base: BasePath) -> str:
+    return follow_links(base.path.rstrip("/"))

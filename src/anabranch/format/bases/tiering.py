@@ -1,0 +1,285 @@
+"""Tiering: moving the data files of fragments from base to base, without touching a row.
+
+Files are copied and verified first; one commit then points the fragments to the copies. Row ids, row versions and
+indices stay as they are, because the fragments do. The files that were left stay too: older versions, branches and
+clones read them. Deletion files do not move (Lance keeps them with the home that deleted).
+"""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import lance
+import numpy as np
+from lance.fragment import FragmentMetadata
+
+from anabranch.errors import (
+    BusyError,
+    DamagedFileError,
+    InvalidInputError,
+    NotFoundError,
+    ObjectExistsError,
+    StorageError,
+)
+from anabranch.format.bases.bases import FileKind, bases_of, get_target, label, resolve_path
+from anabranch.format.cleanup.report import CleanupReport
+from anabranch.format.home import Home
+from anabranch.format.lance_errors import lance_errors
+from anabranch.format.layout.manifest import BasePath
+from anabranch.format.scan import filter_errors
+from anabranch.format.staging.expressions import enclosed
+from anabranch.format.staging.version_ref import VersionRef
+from anabranch.storage import ObjectStore, find_object, open_store
+from anabranch.storage.uris import join_uri, normalise_uri
+
+__all__ = ["DataFileCopier", "MoveReport", "Progress", "move_fragments"]
+
+# Called with the number of data files that are done and their total.
+Progress = Callable[[int, int], None]
+
+_ATTEMPTS = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoveReport:
+    """What a move did, or in a dry run would do.
+
+    `files` and `bytes` count what the moved fragments are made of, copied now or found there. `left_behind` are the
+    copies that stay for older versions; `pruned` is what a cleanup after the move removed.
+    """
+
+    to: str
+    version: int
+    moved: tuple[int, ...]
+    already_there: tuple[int, ...]
+    partly_matching: tuple[int, ...]
+    files: int
+    bytes: int
+    left_behind: tuple[str, ...]
+    dry_run: bool = False
+    pruned: CleanupReport | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    target: BasePath | None
+    repointed: tuple[FragmentMetadata, ...]
+    already_there: tuple[int, ...]
+    partly_matching: tuple[int, ...]
+    copies: tuple[tuple[str, str], ...]
+
+
+def move_fragments(
+    home: Home,
+    *,
+    to: str | int | None,
+    where: str | None = None,
+    ids: Sequence[int] | None = None,
+    progress: Progress | None = None,
+    dry_run: bool = False,
+) -> MoveReport:
+    """Move the data files of fragments to a base, or with None or 'root' to the home's own root.
+
+    Choose them by id, or by a predicate that every live row matches; those of which only some rows do are reported and
+    stay. Interrupted, it leaves only copies that nothing points to, and the next run takes them up. Whoever writes
+    meanwhile loses nothing: the plan is made again on their version. The files left behind are kept and reported.
+    """
+    if (where is None) == (ids is None):
+        raise InvalidInputError("a move takes either a predicate or fragment ids", hint="give exactly one of the two")
+    copier = DataFileCopier(home)
+    for _ in range(_ATTEMPTS):
+        dataset = home.open()
+        plan = _plan(home, dataset, to, _choose(home, dataset, where, ids))
+        if dry_run:
+            copier.measure(plan.copies)
+            return replace(_report(plan, copier, int(dataset.version)), dry_run=True)
+        for done, (source, target) in enumerate(plan.copies):
+            if progress is not None:
+                progress(done, len(plan.copies))
+            copier.copy(source, target)
+        if progress is not None:
+            progress(len(plan.copies), len(plan.copies))
+        try:
+            version = _repoint(home, dataset, plan)
+        except BusyError:
+            continue  # the copies stay good, the plan does not
+        return _report(plan, copier, version)
+    raise BusyError(f"others keep writing to the fragments of {home.uri!r}", hint="try again when they are done")
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    chosen: frozenset[int]
+    partly: tuple[int, ...] = ()
+
+
+def _choose(home: Home, dataset: lance.LanceDataset, condition: str | None, ids: Sequence[int] | None) -> _Choice:
+    rows = {fragment.fragment_id: fragment.metadata.num_rows for fragment in dataset.get_fragments()}
+    if condition is None:
+        wanted = frozenset(ids or ())
+        if unknown := sorted(wanted - rows.keys()):
+            raise NotFoundError(
+                f"dataset {home.uri!r} has no fragment {', '.join(map(str, unknown))} in version {dataset.version}",
+                hint=f"it has {len(rows)} fragments, up to {max(rows, default=None)}",
+            )
+        return _Choice(wanted)
+    matching: Counter[int] = Counter()
+    with filter_errors(VersionRef(home=home, version=dataset.version), condition):
+        for batch in dataset.scanner(columns=[], filter=enclosed(condition), with_row_address=True).to_batches():
+            fragments, counts = np.unique(batch.column("_rowaddr").to_numpy() >> 32, return_counts=True)
+            matching.update(dict(zip(fragments.tolist(), counts.tolist(), strict=True)))
+    whole = frozenset(number for number, count in matching.items() if count == rows[number])
+    return _Choice(whole, tuple(sorted(matching.keys() - whole)))
+
+
+def _plan(home: Home, dataset: lance.LanceDataset, to: str | int | None, choice: _Choice) -> _Plan:
+    """Decide which files to copy; nothing is written."""
+    bases = bases_of(dataset)
+    target = get_target(home, bases, to)
+    by_id = {base.id: base for base in bases}
+    repointed, already_there, copies = [], [], []
+    for fragment in dataset.get_fragments():
+        if fragment.fragment_id not in choice.chosen:
+            continue
+        before = fragment.metadata.to_json()
+        after = _with_base(before, None if target is None else target.id)
+        places = zip(_places(home, before, by_id), _places(home, after, by_id), strict=True)
+        if pending := [(source, aim) for source, aim in places if source != aim]:
+            repointed.append(FragmentMetadata.from_json(json.dumps(after)))
+            copies.extend(pending)
+        else:
+            already_there.append(fragment.fragment_id)
+    return _Plan(
+        target=target,
+        repointed=tuple(repointed),
+        already_there=tuple(already_there),
+        partly_matching=choice.partly,
+        copies=tuple(copies),
+    )
+
+
+def _with_base(metadata: dict[str, Any], base_id: int | None) -> dict[str, Any]:
+    """The fragment with all of its data files in one base; its deletion file stays where it is."""
+    files = [{**file, "base_id": base_id} for file in metadata["files"]]
+    overlays = [
+        {**overlay, "data_file": {**overlay["data_file"], "base_id": base_id}} for overlay in metadata["overlays"]
+    ]
+    return {**metadata, "files": files, "overlays": overlays}
+
+
+def _places(home: Home, metadata: dict[str, Any], bases: Mapping[int, BasePath]) -> list[str]:
+    files = [*metadata["files"], *(overlay["data_file"] for overlay in metadata["overlays"])]
+    return [
+        normalise_uri(resolve_path(file["path"], FileKind.DATA, file["base_id"], bases=bases, dataset_root=home.uri))
+        for file in files
+    ]
+
+
+def _repoint(home: Home, dataset: lance.LanceDataset, plan: _Plan) -> int:
+    """Commit the fragments with their files in the target.
+
+    Lance has no compare-and-set, but it lands an Update of fragments only on top of what does not touch them, and
+    refuses otherwise.
+    """
+    if not plan.repointed:
+        return int(dataset.version)
+    with lance_errors(home.uri, home.storage_options):
+        made = lance.LanceDataset.commit(
+            dataset,
+            lance.LanceOperation.Update(updated_fragments=list(plan.repointed)),
+            read_version=dataset.version,
+            storage_options=home.lance_options(),
+            commit_message=f"move {len(plan.repointed)} fragments to {label(plan.target)}",
+        )
+    return int(made.version)
+
+
+def _report(plan: _Plan, copier: "DataFileCopier", version: int) -> MoveReport:
+    sizes = [copier.sizes[target] for _, target in plan.copies]
+    return MoveReport(
+        to=label(plan.target),
+        version=version,
+        moved=tuple(fragment.id for fragment in plan.repointed),
+        already_there=plan.already_there,
+        partly_matching=plan.partly_matching,
+        files=sum(len(each) for each in sizes),
+        bytes=sum(sum(each) for each in sizes),
+        left_behind=tuple(source for source, _ in plan.copies),
+    )
+
+
+class DataFileCopier:
+    """Copy data files with all that belongs to them, each once, and verify what arrived."""
+
+    def __init__(self, home: Home) -> None:
+        self._options = home.storage_options
+        self._stores: dict[str, ObjectStore] = {}
+        # The sizes of what lies at a target by now: large blobs and the data file itself.
+        self.sizes: dict[str, tuple[int, ...]] = {}
+
+    def copy(self, source: str, target: str) -> None:
+        if target not in self.sizes:
+            (from_store, name), (to_store, _) = self._store_of(source), self._store_of(target)
+            paths = _with_blobs(from_store, name)
+            self.sizes[target] = tuple(_copy_verified(from_store, path, to_store) for path in paths)
+
+    def measure(self, copies: Iterable[tuple[str, str]]) -> None:
+        """Note the sizes of what would be copied."""
+        for source, target in copies:
+            store, name = self._store_of(source)
+            self.sizes[target] = tuple(store.head(path).size for path in _with_blobs(store, name))
+
+    def move(self, source: str, target: str) -> None:
+        """Copy, then delete the source: for files that no version reads yet."""
+        self.copy(source, target)
+        store, name = self._store_of(source)
+        for path in _with_blobs(store, name):
+            store.delete(path)
+
+    def _store_of(self, uri: str) -> tuple[ObjectStore, str]:
+        folder, _, name = uri.rpartition("/")
+        if folder not in self._stores:
+            self._stores[folder] = open_store(folder, self._options)
+        return self._stores[folder], name
+
+
+def _with_blobs(store: ObjectStore, name: str) -> list[str]:
+    """A data file after its large blobs, which lie beside it in a folder of its name: it vouches for them."""
+    return [*sorted(found.path for found in store.list(name.rpartition(".")[0])), name]
+
+
+def _copy_verified(source: ObjectStore, path: str, target: ObjectStore) -> int:
+    here, there = find_object(source, path), find_object(target, path)
+    if here is None:
+        raise DamagedFileError(
+            f"the data file {join_uri(source.uri, path)!r} is missing", hint="run doctor on the dataset"
+        )
+    place = join_uri(target.uri, path)
+    if there is None:
+        sent = hashlib.blake2b()
+        target.put_stream(path, _hashed(source.stream(path), sent))
+        if target.head(path).size != here.size or _digest(target, path) != sent.digest():
+            raise StorageError(f"what arrived at {place!r} is not what was sent", hint="delete it and move again")
+    elif there.size != here.size or _digest(target, path) != _digest(source, path):
+        # Never overwritten: a version may read it, and one of the two is damaged.
+        raise ObjectExistsError(
+            f"{place!r} exists and differs from {join_uri(source.uri, path)!r}",
+            hint="find out which of the two is damaged and delete that one, then move again",
+        )
+    return here.size
+
+
+def _hashed(chunks: Iterator[bytes], digest: "hashlib.blake2b") -> Iterator[bytes]:
+    for chunk in chunks:
+        digest.update(chunk)
+        yield chunk
+
+
+def _digest(store: ObjectStore, path: str) -> bytes:
+    digest = hashlib.blake2b()
+    for chunk in store.stream(path):
+        digest.update(chunk)
+    return digest.digest()

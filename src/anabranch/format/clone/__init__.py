@@ -1,0 +1,1 @@
+"""Clones of a dataset, and what they hold of their source."""

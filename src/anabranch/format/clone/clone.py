@@ -1,0 +1,312 @@
+"""Clones: a shallow one reads its source's files, a deep one has copies of them.
+
+A shallow clone's version is held in the source, so that no cleanup there removes what the clone needs. The hold comes
+before the clone and goes after it: a crash leaves a hold too many, never a clone unprotected.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+from uuid import uuid4
+
+from anabranch.errors import (
+    AnabranchError,
+    ConflictError,
+    DatasetExistsError,
+    DatasetInUseError,
+    DatasetNotFoundError,
+    InvalidInputError,
+    InvalidPathError,
+    StorageError,
+)
+from anabranch.format.bases.bases import bases_of, check_bases
+from anabranch.format.cleanup.record import record_clone_files
+from anabranch.format.clone.files import (
+    Draft,
+    deep_draft,
+    has_manifest,
+    is_manifest,
+    publish,
+    remove,
+    remove_scratch,
+    shallow_draft,
+    take_back,
+)
+from anabranch.format.clone.holds import Hold, list_damaged_holds, list_holds, release_hold, take_hold
+from anabranch.format.home import Home
+from anabranch.format.lance_errors import lance_errors
+from anabranch.format.layout.manifest import read_manifest
+from anabranch.format.refs.branches import get_branch
+from anabranch.format.refs.tags import get_tag
+from anabranch.format.staging.version_ref import VersionRef
+from anabranch.ids import MAIN
+from anabranch.storage import is_below_file, open_store
+from anabranch.storage.uris import is_local, normalise_uri, relative_to, split_uri
+
+__all__ = [
+    "CloneInfo",
+    "CloneRef",
+    "DroppedClone",
+    "deep_clone",
+    "draft_clone",
+    "drop_clone",
+    "list_clones",
+    "put_clone",
+    "refuse_mixed_stores",
+    "release_clone",
+    "shallow_clone",
+]
+
+# What to clone: a version of the source's home, the name of a tag, or (branch, version); None is the newest.
+CloneRef = int | str | tuple[str | None, int | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloneInfo:
+    """A clone and the version it was made from.
+
+    `tag` is the hold in the source, None for a deep clone. `uri` is None where a crash left a hold without a clone.
+    `exists` says whether there is a dataset at the uri now, None if its store could not be asked; a clone that was
+    moved elsewhere no longer exists here and still needs its hold.
+    """
+
+    uri: str | None
+    branch: str | None
+    source_version: int
+    tag: str | None
+    created_at: datetime | None
+    exists: bool | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Origin:
+    branch: str | None
+    version: int
+    tag: str | None
+
+
+def _new_id() -> str:
+    return uuid4().hex[:16]
+
+
+def shallow_clone(
+    source: Home,
+    target_uri: str,
+    *,
+    ref: CloneRef | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    new_id: Callable[[], str] = _new_id,
+) -> CloneInfo:
+    """Make a dataset that reads one version of the source's files where they are, and writes its own.
+
+    Its base for the source is named after the tag cloned, or else after the hold. The storage options must reach both
+    places; by default they are the source's.
+    """
+    target = _target(source, target_uri, storage_options)
+    refuse_mixed_stores(source.root, target.root)
+    _refuse_taken(target)
+    origin = _resolve(source, ref)
+    hold = _hold(source, origin, target, new_id())
+    _make(source.on(None), target, hold, partial(shallow_draft, tag=origin.tag))
+    return _info(hold, exists=True)
+
+
+def deep_clone(
+    source: Home,
+    target_uri: str,
+    *,
+    ref: CloneRef | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    new_id: Callable[[], str] = _new_id,
+) -> CloneInfo:
+    """Copy one version of the source, with all it needs, to a dataset that depends on no other; stores may differ."""
+    target = _target(source, target_uri, storage_options)
+    _refuse_taken(target)
+    origin = _resolve(source, ref)
+    hold = _hold(source, origin, target, new_id())
+    _make(source.on(None), target, hold, deep_draft)
+    release_hold(source.on(None), hold.name)
+    return replace(_info(hold, exists=True), tag=None)
+
+
+def list_clones(source: Home, *, storage_options: Mapping[str, str] | None = None) -> tuple[CloneInfo, ...]:
+    """List the shallow clones that were made of a dataset, oldest first; the options reach the clones."""
+    options = source.storage_options if storage_options is None else storage_options
+    holds = sorted(
+        list_holds(source.on(None)), key=lambda hold: hold.created_at.timestamp() if hold.created_at else 0.0
+    )
+    return tuple(_info(hold, exists=_exists(hold.clone_uri, options)) for hold in holds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DroppedClone:
+    """A dropped clone: its files and their bytes, and the tags that held its version; in a dry run nothing changed."""
+
+    uri: str
+    tags: tuple[str, ...]
+    files: int
+    bytes: int
+    dry_run: bool
+
+
+def drop_clone(
+    source: Home, clone_uri: str, *, storage_options: Mapping[str, str] | None = None, dry_run: bool = False
+) -> DroppedClone:
+    """Delete a shallow clone, then what held its version in the source; both also if only one is left."""
+    root, uri = source.on(None), normalise_uri(clone_uri)
+    holds = [hold for hold in list_holds(root) if hold.clone_uri == uri]
+    if not holds:
+        raise DatasetNotFoundError(
+            f"dataset {root.root!r} has no clone at {uri!r}", hint="list its clones to see which there are"
+        )
+    clone = Home.at(uri, root.storage_options if storage_options is None else storage_options)
+    if has_manifest(clone.store()):
+        _refuse_to_drop(root, clone, holds)
+        if not dry_run:
+            record_clone_files(root, clone)
+    sizes = [info.size for info in clone.store().list()]
+    if not dry_run:
+        remove(clone)
+        for hold in holds:
+            release_clone(root, hold.name)
+    tags = tuple(hold.name for hold in holds)
+    return DroppedClone(uri=uri, tags=tags, files=len(sizes), bytes=sum(sizes), dry_run=dry_run)
+
+
+def release_clone(source: Home, tag: str) -> None:
+    """Remove a hold by its tag and leave the clone alone, for a clone that is gone or was made independent."""
+    release_hold(source.on(None), tag)
+    remove_scratch(source.on(None), tag)
+
+
+def _target(source: Home, target_uri: str, storage_options: Mapping[str, str] | None) -> Home:
+    target = Home.at(target_uri, source.storage_options if storage_options is None else storage_options)
+    if relative_to(target.root, source.root) is not None:
+        raise InvalidPathError(
+            f"clone {target.root!r} would lie in its source {source.root!r}", hint="choose a place outside of it"
+        )
+    return target
+
+
+def refuse_mixed_stores(source: str, target: str) -> None:
+    """Refuse a shallow clone on another kind of store than its source."""
+    kinds = ["local disk" if is_local(root) else split_uri(root)[0] for root in (source, target)]
+    if kinds[0] != kinds[1]:
+        raise InvalidInputError(
+            f"a shallow clone on {kinds[1]} cannot read its source on {kinds[0]} with the same storage options",
+            hint="make a deep clone",
+        )
+
+
+def draft_clone(source: VersionRef, *, name: str, is_deep: bool) -> Draft:
+    """Draw up a clone of a version that somebody else keeps from every cleanup; its base bears the name."""
+    hold = Hold(
+        name=name,
+        clone_uri=None,
+        branch=source.home.branch,
+        version=source.version,
+        created_at=None,
+        kept_branch=source.home.branch,
+        kept_version=source.version,
+    )
+    root = source.home.on(None)
+    return deep_draft(root, hold) if is_deep else shallow_draft(root, hold, tag=None)
+
+
+def put_clone(source: Home, target: Home, draft: Draft, *, on_copied: Callable[[], None]) -> VersionRef:
+    """Make a clone from its draft; `on_copied` is called after each file, by several threads."""
+    publish(source.on(None), target, draft, on_copied=on_copied)
+    _try_to_read(target)
+    return VersionRef(home=target, version=target.head_version())
+
+
+def _refuse_taken(target: Home) -> None:
+    if is_below_file(target.root):
+        raise InvalidPathError(f"clone {target.root!r} is a file, or lies below one", hint="choose another place")
+    if any(True for _ in target.store().list()):
+        raise DatasetExistsError(f"there is something at {target.root!r} already", hint="choose another place")
+
+
+def _resolve(source: Home, ref: CloneRef | None) -> _Origin:
+    """Say which version is meant, and make sure that it is there and reads its own dataset."""
+    match ref:
+        case None:
+            branch, version, tag = source.branch, None, None
+        case str():
+            found = get_tag(source, ref)
+            branch, version, tag = found.branch, found.version, ref
+        case (named, version):
+            branch, tag = named, None
+        case _:
+            branch, version, tag = source.branch, ref, None
+    home = source.on(None if branch == MAIN else branch)
+    if home.branch is not None:
+        get_branch(source, home.branch)
+    opened = home.open(version)
+    check_bases(home, bases_of(opened))
+    return _Origin(branch=home.branch, version=int(opened.version), tag=tag)
+
+
+def _hold(source: Home, origin: _Origin, target: Home, hold_id: str) -> Hold:
+    return take_hold(
+        source.on(None), branch=origin.branch, version=origin.version, clone_uri=target.root, hold_id=hold_id
+    )
+
+
+def _make(root: Home, target: Home, hold: Hold, draw_up: Callable[[Home, Hold], Draft]) -> None:
+    draft = Draft(files={})
+    try:
+        draft = draw_up(root, hold)
+        publish(root, target, draft)
+        _try_to_read(target)
+    except BaseException:
+        # If this fails as well, the hold stays: it does no harm, and it is listed.
+        with suppress(AnabranchError):
+            take_back(target, draft)
+            release_hold(root, hold.name)
+        raise
+
+
+def _try_to_read(target: Home) -> None:
+    """Fail now rather than later if the clone's storage options do not reach the source."""
+    opened = target.open()
+    with lance_errors(target.root, target.storage_options):
+        opened.scanner(columns=opened.schema.names[:1], limit=1).to_table()
+
+
+def _refuse_to_drop(root: Home, clone: Home, holds: list[Hold]) -> None:
+    store = clone.store()
+    manifests = (store.get(info.path) for info in store.list("_versions") if is_manifest(info.path))
+    bases = (base.path for manifest in manifests for base in read_manifest(manifest, name=clone.root).base_paths)
+    if all(relative_to(path.rstrip("/"), root.root) is None for path in bases):
+        raise ConflictError(
+            f"the dataset at {clone.root!r} is no clone of {root.root!r}",
+            hint=f"relocate it if the source was moved, or release the tag {holds[0].name!r} if it is another dataset",
+        )
+    if clones := [*(hold.clone_uri or hold.name for hold in list_holds(clone)), *list_damaged_holds(clone)]:
+        others = ", ".join(map(repr, clones))
+        raise DatasetInUseError(
+            f"clone {clone.root!r} has clones of its own: {others}", hint="drop them, or release their tags, first"
+        )
+
+
+def _exists(uri: str | None, options: Mapping[str, str]) -> bool | None:
+    if uri is None:
+        return False
+    try:
+        return has_manifest(open_store(uri, options))
+    except StorageError:
+        return None
+
+
+def _info(hold: Hold, *, exists: bool | None) -> CloneInfo:
+    return CloneInfo(
+        uri=hold.clone_uri,
+        branch=hold.branch,
+        source_version=hold.version,
+        tag=hold.name,
+        created_at=hold.created_at,
+        exists=exists,
+    )

@@ -1,0 +1,210 @@
+"""The files of a clone: made by Lance in a scratch place, completed here, put at the target with the manifest last.
+
+Lance itself clones only within one bucket (elsewhere it writes to the source's bucket and then fails), and copies no
+version that has files in other places on S3. What it writes does not depend on where it is, so two small files can be
+carried anywhere.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from tempfile import TemporaryDirectory
+
+import lance
+
+from anabranch.errors import DamagedFileError, DatasetExistsError, ObjectExistsError, ObjectNotFoundError
+from anabranch.format.bases.bases import OWN_ROOT, FileKind
+from anabranch.format.clone.holds import Hold
+from anabranch.format.home import Home, is_staged
+from anabranch.format.lance_errors import lance_errors
+from anabranch.format.layout.manifest import BasePath, read_manifest, with_base_paths, without_base_paths
+from anabranch.format.layout.names import CLEANUP_RECORD, manifest_of_path, manifest_path
+from anabranch.format.staging.forking import give_ordinary_version
+from anabranch.format.storage_report import LiveFile, list_live_files
+from anabranch.ids import LAYOUT_NAMES
+from anabranch.storage import ObjectStore, copy_verified, in_parallel, open_store
+from anabranch.storage.links import refuse_links
+from anabranch.storage.uris import is_local, join_uri
+
+__all__ = [
+    "Draft",
+    "deep_draft",
+    "has_manifest",
+    "is_manifest",
+    "publish",
+    "remove",
+    "remove_scratch",
+    "shallow_draft",
+    "take_back",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """All that a clone consists of: small files by path with the manifest last, and places to copy files from."""
+
+    files: Mapping[str, bytes]
+    copies: Mapping[str, str] = field(default_factory=dict)
+
+
+def shallow_draft(root: Home, hold: Hold, *, tag: str | None) -> Draft:
+    """A clone whose base for the cloned home bears the tag's name; the hold's, if that is no name for a base."""
+    with _scratch_clone(root, hold) as scratch:
+        files = _small_files(scratch.store())
+    usable = tag is not None and tag != OWN_ROOT and not tag.isdigit()
+    names = (tag if tag is not None and usable else hold.name, hold.name)
+    cloned = root.on(hold.kept_branch).uri
+    return Draft(files={path: _named(data, cloned, *names) if is_manifest(path) else data for path, data in files})
+
+
+def _named(manifest: bytes, cloned: str, name: str, spare_name: str) -> bytes:
+    taken = {base.name for base in read_manifest(manifest).base_paths if base.path != cloned}
+    alias = spare_name if name in taken else name
+
+    def named(base: BasePath) -> BasePath:
+        return replace(base, name=alias) if base.path == cloned else base
+
+    return with_base_paths(manifest, named)
+
+
+def deep_draft(root: Home, hold: Hold) -> Draft:
+    """A clone with a copy of every file, wherever the source has it."""
+    with _scratch_clone(root, hold) as scratch:
+        files = _small_files(scratch.store())
+        opened = scratch.open()
+        copies = {path: uri for live in list_live_files(scratch, opened) for path, uri in _parts(live, root)}
+    return Draft(
+        files={path: without_base_paths(data, name=path) if is_manifest(path) else data for path, data in files},
+        copies=copies,
+    )
+
+
+def _parts(live: LiveFile, root: Home) -> Iterator[tuple[str, str]]:
+    """Where each file of a live one goes, and where it is: an index is a folder, and large blobs lie in one."""
+    folder, _, name = live.uri.rpartition("/")
+    store = open_store(folder, root.storage_options)
+    beside = name if live.kind is FileKind.INDEX else name.rpartition(".")[0]
+    found = [info.path for info in store.list(beside)] if live.kind is not FileKind.DELETION else []
+    if live.kind is not FileKind.INDEX:
+        found.append(name)
+    if not found:
+        raise DamagedFileError(f"the index {live.uri!r} is missing", hint="run doctor on the dataset")
+    for path in found:
+        yield f"{live.kind.folder}/{path}", join_uri(folder, path)
+
+
+@contextmanager
+def _scratch_clone(root: Home, hold: Hold) -> Iterator[Home]:
+    """Let Lance make a shallow clone in a scratch folder.
+
+    It lies in the temporary folder of this machine where the source is local, so that the source may be read-only. From
+    a bucket Lance clones within the bucket only, so there it lies in a folder of the source that no branch has.
+    """
+    if is_local(root.root):
+        with (
+            TemporaryDirectory(prefix="anabranch-clone-") as folder,
+            _clone_to(Home.at(join_uri(folder, "scratch"), root.storage_options), root, hold) as made,
+        ):
+            yield made
+    else:
+        with _clone_to(_scratch(root, hold.name), root, hold) as made:
+            yield made
+
+
+@contextmanager
+def _clone_to(scratch: Home, root: Home, hold: Hold) -> Iterator[Home]:
+    try:
+        with lance_errors(root.root, root.storage_options):
+            kept, options = (hold.kept_branch, hold.kept_version), root.lance_options()
+            # A staged version is cloned as one, outside of any history, and not found unless it is named.
+            found = {"version": hold.kept_version} if is_staged(hold.kept_version) else {}
+            root.open().shallow_clone(scratch.root, kept, storage_options=options, **found)
+        if is_staged(hold.kept_version):
+            source = root.on(hold.kept_branch)
+            give_ordinary_version(scratch, hold.kept_version, source.head_version(), source=source)
+            scratch.store().delete(manifest_path(hold.kept_version))
+        yield scratch
+    finally:
+        remove(scratch)
+
+
+def remove_scratch(root: Home, hold_name: str) -> None:
+    """Remove what a crash may have left of the scratch clone."""
+    remove(_scratch(root, hold_name))
+
+
+def _scratch(root: Home, hold_name: str) -> Home:
+    # No branch is called so. Where the hold is named by a ULID, what a crash leaves looks like an unfinished fork.
+    folder = f"tree/__clone__/{hold_name}"
+    refuse_links(root.root, folder)
+    return Home.at(join_uri(root.root, folder), root.storage_options)
+
+
+def _small_files(store: ObjectStore) -> list[tuple[str, bytes]]:
+    paths = [info.path for info in store.list() if is_manifest(info.path) or info.path.startswith("_transactions/")]
+    return [(path, store.get(path)) for path in sorted(paths)]
+
+
+def publish(root: Home, target: Home, draft: Draft, *, on_copied: Callable[[], None] = lambda: None) -> None:
+    """Put a clone where there is none yet; the dataset is there with the last put.
+
+    Every copy is read back and compared. `on_copied` is called for each of them, by several threads.
+    """
+    store = target.store()
+
+    def copy(item: tuple[str, str]) -> None:
+        folder, _, name = item[1].rpartition("/")
+        copy_verified(open_store(folder, root.storage_options), name, store, item[0])
+        on_copied()
+
+    in_parallel(copy, draft.copies.items())
+    store.sync_all()  # the copies must be durable before the manifests that refer to them
+    try:
+        for path, data in draft.files.items():
+            store.put_if_absent(path, data)
+    except ObjectExistsError as err:
+        raise _just_taken(target) from err
+    if any(is_manifest(info.path) and info.path not in draft.files for info in store.list("_versions")):
+        raise _just_taken(target)
+
+
+def _just_taken(target: Home) -> DatasetExistsError:
+    return DatasetExistsError(f"someone just made a dataset at {target.root!r}", hint="choose another place")
+
+
+def take_back(target: Home, draft: Draft) -> None:
+    """Remove what was published; a small file of someone else has other bytes, and copies then may be theirs."""
+    store = target.store()
+    for path, data in reversed(list(draft.files.items())):
+        with suppress(ObjectNotFoundError):
+            if store.get(path) == data:
+                store.delete(path)
+    if not has_manifest(store):
+        for path in draft.copies:
+            store.delete(path)
+
+
+def remove(home: Home) -> None:
+    """Delete a dataset's files, and its folder if it holds no others."""
+    store = home.store()
+    paths = [info.path for info in store.list()]
+    if all(_is_of_dataset(path) for path in paths) and any(is_manifest(path) for path in paths):
+        # Lance also removes the empty folders on local disk.
+        with lance_errors(home.root, home.storage_options):
+            lance.LanceDataset.drop(home.root, storage_options=home.lance_options(), ignore_not_found=True)
+    for path in [info.path for info in store.list()]:
+        if _is_of_dataset(path):
+            store.delete(path)
+
+
+def has_manifest(store: ObjectStore) -> bool:
+    return any(is_manifest(info.path) for info in store.list("_versions"))
+
+
+def is_manifest(path: str) -> bool:
+    """Whether a path below a dataset's root is a manifest of its main branch."""
+    return path.startswith("_versions/") and manifest_of_path(path) is not None
+
+
+def _is_of_dataset(path: str) -> bool:
+    return path.partition("/")[0] in LAYOUT_NAMES or path == CLEANUP_RECORD

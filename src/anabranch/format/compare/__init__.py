@@ -1,0 +1,1 @@
+"""Compare two versions of a table."""

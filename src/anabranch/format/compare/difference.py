@@ -1,0 +1,264 @@
+"""Which rows two versions of a table may differ in, found from their manifests and deletion files alone.
+
+A fragment is its data files: two branches give different fragments the same id, and a column that is added gives a
+fragment one file more. So fragments that share a file hold the same rows in the same order; they differ by what was
+deleted from them, and by columns whose files differ. All other fragments are new, or gone. Of a shared fragment where
+columns came or went, only those are read, to find the rows that have something in them.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+import lance
+import numpy as np
+import pyarrow.compute as pc
+
+from anabranch.format.compare.parts import Part, part_of, whole_part
+from anabranch.format.lance_errors import lance_errors
+from anabranch.format.layout.deletions import Offsets, offsets_in
+from anabranch.format.staging.fields import FieldTree
+from anabranch.format.staging.version_ref import VersionRef
+from anabranch.storage.parallel import in_parallel
+
+__all__ = [
+    "ColumnPair",
+    "Difference",
+    "Reshaped",
+    "compare_versions",
+    "find_filled",
+    "match_fragments",
+]
+
+_Place = frozenset[tuple[int, str]]
+_Files = tuple[tuple[str, tuple[int, ...]], ...]
+_Shared = tuple[lance.LanceFragment, lance.LanceFragment]
+
+# The number of fragments whose deletion files are read in parallel. Those of both versions are in memory then.
+_FRAGMENTS_AT_ONCE = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnPair:
+    """A column of the older version, and what it is in the newer; None where it was added or dropped."""
+
+    older: str | None
+    newer: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reshaped:
+    """A fragment that both versions have, and the columns that only one of them has in it."""
+
+    older: int
+    newer: int
+    dropped: tuple[str, ...]
+    added: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """The rows of the older version that the newer one may not have as they were, and the other way round.
+
+    A row that was rewritten is in both, whether it was changed or not. The rows that both have of reshaped fragments
+    are in neither: `find_filled` tells which of them differ.
+    """
+
+    columns: tuple[ColumnPair, ...]
+    older: tuple[Part, ...]
+    newer: tuple[Part, ...]
+    reshaped: tuple[Reshaped, ...] = ()
+
+
+def compare_versions(older: VersionRef, newer: VersionRef) -> Difference:
+    """Find what may differ; nothing is read of fragments that both have, but for deletion files that differ."""
+    old, new = _Version(older), _Version(newer)
+    shared, left, right = _match_fragments(old, new)
+    columns = _pair_columns(old, new, shared)
+    are_alike = all(old.family(pair.older) == new.family(pair.newer) for pair in columns)
+    parts_of_old = [whole_part(fragment) for fragment in left]
+    parts_of_new = [whole_part(fragment) for fragment in right]
+    reshaped = []
+    with_deletions: list[_Shared] = []
+    for fragment, other in shared:
+        has_same_files = are_alike and old.files(fragment) == new.files(other)
+        differing = _differing_columns(old, fragment, new, other, () if has_same_files else columns)
+        if differing is None or any(pair.older is not None and pair.newer is not None for pair in differing):
+            parts_of_old.append(whole_part(fragment))
+            parts_of_new.append(whole_part(other))
+            continue
+        if differing:
+            reshaped.append(_reshaped(fragment, other, differing))
+        if _deletion(fragment) != _deletion(other):
+            with_deletions.append((fragment, other))
+    for (fragment, other), (before, after) in zip(with_deletions, _iter_deleted(old, new, with_deletions), strict=True):
+        parts_of_old += part_of(fragment, np.setdiff1d(after, before), deleted=before)
+        parts_of_new += part_of(other, np.setdiff1d(before, after), deleted=after)
+    return Difference(columns=columns, older=tuple(parts_of_old), newer=tuple(parts_of_new), reshaped=tuple(reshaped))
+
+
+def _iter_deleted(old: "_Version", new: "_Version", shared: Sequence[_Shared]) -> Iterator[tuple[Offsets, Offsets]]:
+    """Yield the deleted rows of fragments in both versions, reading the files of a few fragments at once."""
+    for start in range(0, len(shared), _FRAGMENTS_AT_ONCE):
+        pairs = shared[start : start + _FRAGMENTS_AT_ONCE]
+        files = [(version, fragment) for pair in pairs for version, fragment in zip((old, new), pair, strict=True)]
+        found = in_parallel(lambda file: file[0].deleted(file[1]), files)
+        yield from zip(found[::2], found[1::2], strict=True)
+
+
+def find_filled(older: VersionRef, newer: VersionRef, difference: Difference) -> tuple[tuple[Part, Part], ...]:
+    """The rows that both versions have of reshaped fragments and that are not null where columns came or went.
+
+    No other column is read.
+    """
+    if not difference.reshaped:
+        return ()
+    old, new = _Version(older), _Version(newer)
+    found: list[tuple[Part, Part]] = []
+    with lance_errors(older.home.uri, older.home.storage_options):
+        for pair in difference.reshaped:
+            fragment, other = old.by_id[pair.older], new.by_id[pair.newer]
+            before, after = old.deleted(fragment), new.deleted(other)
+            filled = np.union1d(
+                _filled_offsets(fragment, pair.dropped, deleted=before),
+                _filled_offsets(other, pair.added, deleted=after),
+            )
+            both = np.setdiff1d(filled, np.union1d(before, after), assume_unique=True)
+            found += zip(part_of(fragment, both, deleted=before), part_of(other, both, deleted=after), strict=True)
+    return tuple(found)
+
+
+class _Version:
+    """A version with its fragments, and where each column of a fragment lies."""
+
+    def __init__(self, version_ref: VersionRef) -> None:
+        self._version_ref = version_ref
+        self._dataset = version_ref.open()
+        self.fragments = self._dataset.get_fragments()
+        self.by_id = {fragment.fragment_id: fragment for fragment in self.fragments}
+        tree = FieldTree.of(self._dataset.lance_schema)
+        self._families = {field.name: tree.family(field) for field in tree.top_level()}
+        self._files: dict[int, _Files] = {}
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(self._families)
+
+    def family(self, column: str | None) -> Collection[int]:
+        """The fields of a column."""
+        return () if column is None else self._families[column]
+
+    def files(self, fragment: lance.LanceFragment) -> _Files:
+        """The data files of a fragment with their fields. Lance takes its time to name a file, so it is asked once."""
+        found = self._files.get(fragment.fragment_id)
+        if found is None:
+            found = tuple((file.path, tuple(file.fields)) for file in fragment.metadata.files)
+            self._files[fragment.fragment_id] = found
+        return found
+
+    def paths(self, fragment: lance.LanceFragment) -> list[str]:
+        return [path for path, _ in self.files(fragment)]
+
+    def place(self, fragment: lance.LanceFragment, column: str) -> _Place:
+        """Where a column's data lie in a fragment: its fields, with their files; nowhere if all are null."""
+        family = self._families[column]
+        return frozenset(
+            (number, path) for path, fields in self.files(fragment) for number in fields if number in family
+        )
+
+    def deleted(self, fragment: lance.LanceFragment) -> Offsets:
+        return offsets_in(self._version_ref.home, self._dataset, fragment)
+
+
+def match_fragments(older: VersionRef, newer: VersionRef) -> dict[int, int]:
+    """The fragments that both versions have: by the number in the older, the number in the newer."""
+    shared, _, _ = _match_fragments(_Version(older), _Version(newer))
+    return {fragment.fragment_id: other.fragment_id for fragment, other in shared}
+
+
+def _match_fragments(
+    old: _Version, new: _Version
+) -> tuple[list[_Shared], list[lance.LanceFragment], list[lance.LanceFragment]]:
+    """The fragments that both have, those that only the older has, and those that only the newer has."""
+    by_file = {path: fragment for fragment in new.fragments for path in new.paths(fragment)}
+    shared: list[_Shared] = []
+    left: list[lance.LanceFragment] = []
+    matched: set[int] = set()
+    for fragment in old.fragments:
+        other = next((by_file[path] for path in old.paths(fragment) if path in by_file), None)
+        if other is None or other.fragment_id in matched:
+            left.append(fragment)
+        else:
+            matched.add(other.fragment_id)
+            shared.append((fragment, other))
+    return shared, left, [fragment for fragment in new.fragments if fragment.fragment_id not in matched]
+
+
+def _pair_columns(old: _Version, new: _Version, shared: Sequence[_Shared]) -> tuple[ColumnPair, ...]:
+    """Which column became which: the one whose data it has, by whatever name, else the one whose name it has."""
+    found: dict[str, str] = {}
+    for fragment, other in shared:
+        if len(found) == len(new.columns):
+            break
+        there = {place: name for name in old.columns if (place := old.place(fragment, name))}
+        for name in new.columns:
+            place = new.place(other, name)
+            if name not in found and place in there and there[place] not in found.values():
+                found[name] = there[place]
+    for name in new.columns:
+        if name not in found and name in old.columns and name not in found.values():
+            found[name] = name
+    pairs = [ColumnPair(older=found.get(name), newer=name) for name in new.columns]
+    gone = [ColumnPair(older=name, newer=None) for name in old.columns if name not in found.values()]
+    return (*pairs, *gone)
+
+
+def _differing_columns(
+    old: _Version,
+    fragment: lance.LanceFragment,
+    new: _Version,
+    other: lance.LanceFragment,
+    columns: Sequence[ColumnPair],
+) -> list[ColumnPair] | None:
+    """The columns of a shared fragment that have other data, None if any may; one that is not there is all null."""
+    if _overlays(fragment) != _overlays(other):
+        return None
+    differing = []
+    for pair in columns:
+        before = frozenset() if pair.older is None else old.place(fragment, pair.older)
+        after = frozenset() if pair.newer is None else new.place(other, pair.newer)
+        if before != after:
+            differing.append(pair)
+    return differing
+
+
+def _reshaped(fragment: lance.LanceFragment, other: lance.LanceFragment, pairs: Sequence[ColumnPair]) -> Reshaped:
+    return Reshaped(
+        older=fragment.fragment_id,
+        newer=other.fragment_id,
+        dropped=tuple(pair.older for pair in pairs if pair.older is not None),
+        added=tuple(pair.newer for pair in pairs if pair.newer is not None),
+    )
+
+
+def _filled_offsets(fragment: lance.LanceFragment, columns: Sequence[str], *, deleted: Offsets) -> Offsets:
+    """Where any of the columns is not null."""
+    if not columns:
+        return np.empty(0, dtype=np.uint32)
+    alive = np.setdiff1d(np.arange(fragment.physical_rows, dtype=np.uint32), deleted, assume_unique=True)
+    filled = np.zeros(len(alive), dtype=bool)
+    table = fragment.scanner(columns=list(columns)).to_table()
+    for column in table.columns:
+        filled |= pc.is_valid(column).to_numpy()
+    return alive[filled]
+
+
+def _deletion(fragment: lance.LanceFragment) -> str | None:
+    """What tells a deletion file from others of its fragment, whatever the fragment's number is."""
+    found = fragment.metadata.deletion_file
+    return None if found is None else str(found.path(fragment.fragment_id)).rpartition("/")[2].partition("-")[2]
+
+
+def _overlays(fragment: lance.LanceFragment) -> list[object]:
+    found = fragment.metadata
+    # The JSON has the versions of all rows too, which takes long where many commits wrote them.
+    return list(found.to_json()["overlays"]) if found.overlays else []

@@ -1,0 +1,170 @@
+"""Rows of a version by where they lie: whole fragments, some rows of one, or single addresses."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, groupby
+
+import lance
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from lance.fragment import RowIdSequence
+
+from anabranch.format.lance_errors import lance_errors
+from anabranch.format.layout.deletions import Offsets, offsets_in
+from anabranch.format.layout.wire import iter_fields
+from anabranch.format.staging.version_ref import VersionRef
+from anabranch.storage.parallel import in_parallel
+
+__all__ = [
+    "ROW_ADDRESS",
+    "ROW_ID",
+    "Part",
+    "all_parts",
+    "count_parts",
+    "iter_parts",
+    "part_of",
+    "split_parts",
+    "take_at",
+    "whole_part",
+]
+
+ROW_ID, ROW_ADDRESS = "_rowid", "_rowaddr"
+_FRAGMENTS_AT_ONCE = 16
+# Above this share of a fragment's rows, to read all of them and choose is faster than to take them one by one.
+_MANY = 1 / 32
+_OFFSET_BITS = np.uint64(32)
+_OFFSET_MASK = np.uint64(0xFFFFFFFF)
+# In the message that Lance keeps of a fragment's row ids.
+_RANGE, _RANGE_START = 1, 1
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Rows of one fragment: those at some offsets into it, or, where offsets are None, all that it still has.
+
+    Lance counts only the rows that are not deleted; `positions` are the offsets as it counts them.
+    """
+
+    fragment: int
+    rows: int
+    offsets: Offsets | None = None
+    positions: npt.NDArray[np.int64] | None = None
+
+
+def whole_part(fragment: lance.LanceFragment) -> Part:
+    return Part(fragment.fragment_id, fragment.metadata.num_rows)
+
+
+def part_of(fragment: lance.LanceFragment, offsets: Offsets, *, deleted: Offsets) -> list[Part]:
+    """The rows at offsets, none of which is deleted, as a part, if there are any."""
+    if not len(offsets):
+        return []
+    whole = whole_part(fragment)
+    if len(offsets) == whole.rows:
+        return [whole]
+    positions = offsets.astype(np.int64) - np.searchsorted(deleted, offsets)
+    return [Part(fragment.fragment_id, len(offsets), offsets, positions)]
+
+
+def all_parts(version_ref: VersionRef) -> tuple[Part, ...]:
+    return tuple(whole_part(fragment) for fragment in version_ref.open().get_fragments())
+
+
+def count_parts(parts: Iterable[Part]) -> int:
+    return sum(part.rows for part in parts)
+
+
+def split_parts(parts: Sequence[Part], *, rows: int) -> list[tuple[Part, ...]]:
+    """Parts that go together, in groups of about so many rows; each stays whole."""
+    ends = accumulate(part.rows for part in parts)
+    groups = groupby(zip(parts, ends, strict=True), key=lambda found: (found[1] - 1) // rows)
+    return [tuple(part for part, _ in group) for _, group in groups]
+
+
+def iter_parts(
+    version_ref: VersionRef, parts: Sequence[Part], *, with_row_ids: bool = False, with_addresses: bool = False
+) -> Iterator[pa.RecordBatch]:
+    """Read the rows of parts, if asked for with `_rowid` and `_rowaddr` behind the columns."""
+    dataset = version_ref.open()
+    fragments = {fragment.fragment_id: fragment for fragment in dataset.get_fragments()}
+    whole = [fragments[part.fragment] for part in parts if part.offsets is None]
+    some = [part for part in parts if part.offsets is not None]
+
+    def read(part: Part) -> pa.Table:
+        return _take(fragments[part.fragment], part, with_row_ids=with_row_ids, with_addresses=with_addresses)
+
+    with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
+        if whole:
+            yield from dataset.scanner(
+                fragments=whole, with_row_id=with_row_ids, with_row_address=with_addresses
+            ).to_reader()
+        for start in range(0, len(some), _FRAGMENTS_AT_ONCE):
+            for taken in in_parallel(read, some[start : start + _FRAGMENTS_AT_ONCE]):
+                yield from taken.to_batches()
+
+
+def take_at(version_ref: VersionRef, addresses: npt.NDArray[np.uint64]) -> pa.Table:
+    """Read the rows at addresses, in their order, with `_rowid` behind the columns."""
+    dataset = version_ref.open()
+    fragments = {fragment.fragment_id: fragment for fragment in dataset.get_fragments()}
+    order = np.argsort(addresses, kind="stable")
+    ordered = addresses[order]
+    owners, starts = np.unique(ordered >> _OFFSET_BITS, return_index=True)
+    found = [dataset.schema.append(pa.field(ROW_ID, pa.uint64())).empty_table()]
+    with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
+        for owner, own in zip(owners.tolist(), np.split(ordered & _OFFSET_MASK, starts[1:]), strict=True):
+            fragment = fragments[owner]
+            offsets = own.astype(np.uint32)
+            positions = offsets.astype(np.int64) - np.searchsorted(
+                offsets_in(version_ref.home, dataset, fragment), offsets
+            )
+            part = Part(owner, len(offsets), offsets, positions)
+            found.append(_take(fragment, part, with_row_ids=True, with_addresses=False))
+    return pa.concat_tables(found).take(pa.array(np.argsort(order, kind="stable")))
+
+
+def _take(fragment: lance.LanceFragment, part: Part, *, with_row_ids: bool, with_addresses: bool) -> pa.Table:
+    assert part.offsets is not None  # noqa: S101 - whole fragments are scanned
+    assert part.positions is not None  # noqa: S101
+    if part.rows > fragment.metadata.num_rows * _MANY:
+        taken = fragment.scanner().to_table().take(part.positions)
+    else:
+        taken = fragment.take(part.positions.tolist())
+    if with_row_ids:
+        # `take` gives no row ids, though it takes their name for a column's.
+        taken = taken.append_column(ROW_ID, _ids_at(fragment, part.offsets))
+    if with_addresses:
+        addresses = np.uint64(fragment.fragment_id) << _OFFSET_BITS | part.offsets.astype(np.uint64)
+        taken = taken.append_column(ROW_ADDRESS, pa.array(addresses, pa.uint64()))
+    return taken
+
+
+def _ids_at(fragment: lance.LanceFragment, offsets: Offsets) -> pa.Array:
+    """The ids of some rows; where they are a range, without making all of them first."""
+    first = _first_of_range(fragment)
+    if first is None:
+        return _row_ids(fragment).take(pa.array(offsets))
+    return pa.array(offsets.astype(np.uint64) + np.uint64(first), pa.uint64())
+
+
+def _row_ids(fragment: lance.LanceFragment) -> pa.Array:
+    """The id of each row that a fragment ever had, by its offset."""
+    found = fragment.metadata.row_id_meta
+    assert found is not None  # noqa: S101 - every table has stable row ids
+    return RowIdSequence.from_inline_metadata(found).to_pyarrow()
+
+
+def _first_of_range(fragment: lance.LanceFragment) -> int | None:
+    """The id of the first row of a fragment if the others' follow it one by one, as where rows were only appended."""
+    inline = fragment.metadata.to_json()["row_id_meta"]["Inline"]
+    segments = [field.value for field in iter_fields(bytes(inline), "the row ids of a fragment")]
+    if len(segments) != 1 or not isinstance(segments[0], bytes):
+        return None
+    kinds = {field.number: field.value for field in iter_fields(segments[0], "a segment of row ids")}
+    spanned = kinds.get(_RANGE)
+    if len(kinds) != 1 or not isinstance(spanned, bytes):
+        return None
+    ends = {field.number: field.value for field in iter_fields(spanned, "a range of row ids")}
+    first = ends.get(_RANGE_START, 0)
+    return first if isinstance(first, int) else None

@@ -1,0 +1,259 @@
+"""Branches whose files and metadata do not agree: decided here, put right elsewhere."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+
+from anabranch.format.doctor.census import Census, Damage
+from anabranch.format.doctor.diagnosis import Diagnosis, Surroundings, label
+from anabranch.format.doctor.findings import Finding, FindingKind
+from anabranch.format.doctor.refs import rebuild_missing_ref
+from anabranch.format.doctor.remedies import CorrectRef, DropManifests, Remedy, RemoveRef, RemoveTree, WriteRef
+from anabranch.format.home import branch_folder
+from anabranch.format.layout.listing import LayoutKind
+from anabranch.format.layout.names import BRANCH_REFS, TAG_REFS, branch_ref_path
+from anabranch.format.refs.branches import BranchInfo
+from anabranch.format.transactions import Origin
+
+__all__ = ["diagnose_trees"]
+
+_CONTENT = frozenset({LayoutKind.DATA, LayoutKind.BLOB, LayoutKind.DELETION, LayoutKind.INDEX, LayoutKind.MEM_WAL})
+_MANIFESTS = frozenset({LayoutKind.MANIFEST, LayoutKind.DETACHED_MANIFEST, LayoutKind.PENDING_MANIFEST})
+
+
+def diagnose_trees(census: Census, surroundings: Surroundings) -> Iterator[Diagnosis]:
+    users = _users_of_trees(census, surroundings)
+    yield from _missing_trees(census, users)
+    yield from _mismatched_trees(census)
+    yield from _unreferenced_trees(census, users)
+    yield from _branches_without_ordinary_version(census)
+
+
+def _users_of_trees(census: Census, surroundings: Surroundings) -> dict[str, set[str]]:
+    """Who needs each tree: tags, child branches, and whatever reads files of it, followed from all that is live.
+
+    Base paths are compared by their ends: those of a dataset that was moved still name its old place, and will name
+    this one after relocation.
+    """
+    trees = {file.branch for file in census.layout.files if file.branch is not None}
+    users: dict[str, set[str]] = defaultdict(set)
+    for tag in census.tags.values():
+        if not isinstance(tag, Damage) and tag.branch is not None:
+            users[tag.branch].add(f"tag {tag.name!r}")
+    for info in census.branches.values():
+        if isinstance(info, BranchInfo) and info.parent_branch is not None:
+            users[info.parent_branch].add(f"branch {info.name!r}")
+    for clone, paths in surroundings.clone_bases.items():
+        for tree in _trees_of(paths, trees):
+            users[tree].add(f"clone {clone!r}")
+    pending: list[str | None] = [None, *census.layout.branches, *users]
+    seen: set[str | None] = set()
+    while pending:
+        home = pending.pop()
+        if home in seen:
+            continue
+        seen.add(home)
+        bases = {path for facts in census.versions if facts.branch == home for path in facts.base_paths}
+        for tree in _trees_of(bases, trees) - {home}:
+            users[tree].add(label(home))
+            pending.append(tree)
+    return users
+
+
+def _trees_of(base_paths: Iterable[str], trees: Iterable[str]) -> set[str]:
+    return {tree for path in base_paths for tree in trees if path.rstrip("/").endswith(f"/{branch_folder(tree)}")}
+
+
+def _doubt(census: Census) -> str | None:
+    """Why nobody can say for sure what is needed; then nothing is removed."""
+    for tag in census.tags.values():
+        if isinstance(tag, Damage):
+            return f"the tag in {tag.path!r} is damaged and may name it"
+    for file, _ in census.damaged_manifests:
+        if file.has_ref:
+            return f"the manifest {file.path!r} is damaged and may need it"
+    for file in census.layout.strangers:
+        if file.path.startswith((f"{BRANCH_REFS}/", f"{TAG_REFS}/")):
+            return f"{file.path!r} may be a ref under another spelling"
+    return None
+
+
+def _unreferenced_trees(census: Census, users: Mapping[str, set[str]]) -> Iterator[Diagnosis]:
+    doubt = _doubt(census)
+    for name in census.layout.unreferenced_trees:
+        files = census.layout.of_branch(name)
+        is_untouched = all(file.kind not in _CONTENT for file in files) and all(
+            facts.cloned_from is not None for facts in census.versions if facts.branch == name
+        )
+        kind = FindingKind.UNREFERENCED_TREE if is_untouched else FindingKind.ZOMBIE_TREE
+        needed_by = tuple(sorted(users.get(name, ())))
+        # Lance leaves all files of a branch that it deletes if another branch lies inside its folder.
+        is_leftover = is_untouched or any(other.startswith(f"{name}/") for other in census.layout.branches)
+        rebuilt = rebuild_missing_ref(census, name) if needed_by or not is_leftover else None
+        if rebuilt is not None:
+            yield _missing_ref(name, rebuilt, needed_by)
+            continue
+        if needed_by:
+            remedy = f"none while it is in use: delete {', '.join(needed_by)} first"
+        elif doubt:
+            remedy = f"none for now: {doubt}"
+        else:
+            remedy = _TREE_REMEDIES[kind]
+        own = tuple(file for file in files if file.kind is not LayoutKind.STRANGER)
+        finding = Finding(
+            kind=kind,
+            subject=branch_folder(name),
+            explanation=_TREE_STORIES[kind].format(name=name),
+            remedy=remedy,
+            paths=tuple(file.path for file in own),
+            needed_by=needed_by,
+            repairable=not needed_by and not doubt,
+        )
+        yield Diagnosis(finding=finding, remedy=RemoveTree(branch=name, files=own) if finding.repairable else None)
+
+
+def _missing_ref(name: str, rebuilt: WriteRef, needed_by: tuple[str, ...]) -> Diagnosis:
+    """A branch that has its first version, and rows of its own or users, has lost its metadata.
+
+    A deletion removes the first version right after the metadata, so what it leaves when it is interrupted looks
+    different.
+    """
+    finding = Finding(
+        kind=FindingKind.MISSING_REF,
+        subject=branch_ref_path(name),
+        explanation=f"branch {name!r} has all of its files but no metadata, and cannot be listed or branched from",
+        remedy="a repair writes it again from the branch's first version; then delete the branch if it is not wanted",
+        paths=(branch_ref_path(name),),
+        needed_by=needed_by,
+        repairable=True,
+    )
+    return Diagnosis(finding=finding, remedy=rebuilt)
+
+
+_TREE_STORIES = {
+    FindingKind.UNREFERENCED_TREE: (
+        "files of a branch {name!r} without its metadata: the creation broke off, or the deletion did; the name cannot"
+        " be used again"
+    ),
+    FindingKind.ZOMBIE_TREE: (
+        "files of a branch {name!r} that was deleted: its deletion left them, or someone wrote to it afterwards"
+    ),
+}
+
+
+_TREE_REMEDIES = {
+    FindingKind.UNREFERENCED_TREE: (
+        "a repair removes its files, once they are old enough to belong to no branch in the making"
+    ),
+    FindingKind.ZOMBIE_TREE: (
+        "a repair removes its files, and with them the rows that only this branch had; to keep them, restore the"
+        " branch's metadata from a backup"
+    ),
+}
+
+
+def _missing_trees(census: Census, users: Mapping[str, set[str]]) -> Iterator[Diagnosis]:
+    for name in census.layout.branches:
+        files = census.layout.of_branch(name)
+        if any(file.kind in _MANIFESTS for file in files):
+            continue
+        needed_by = tuple(sorted(users.get(name, ())))
+        has_content = any(file.kind in _CONTENT for file in files)
+        if needed_by:
+            remedy = f"none while it is in use: delete {', '.join(needed_by)} first"
+        elif has_content:
+            remedy = "restore its manifests from a backup, or delete the branch: its data files are still there"
+        else:
+            remedy = "a repair removes its metadata, which frees the name"
+        finding = Finding(
+            kind=FindingKind.MISSING_TREE,
+            subject=branch_ref_path(name),
+            explanation=f"branch {name!r} has metadata but no manifest below {branch_folder(name)!r}",
+            remedy=remedy,
+            paths=(branch_ref_path(name),),
+            needed_by=needed_by,
+            repairable=not needed_by and not has_content,
+        )
+        yield Diagnosis(finding=finding, remedy=RemoveRef(branch=name) if finding.repairable else None)
+
+
+def _mismatched_trees(census: Census) -> Iterator[Diagnosis]:
+    """Two creators of one name each write a first manifest, and the last ref wins; the newest manifest opens."""
+    for info in census.branches.values():
+        if not isinstance(info, BranchInfo):
+            continue
+        versions = census.versions_of(info.name)
+        strange = next((facts for facts in versions if facts.own_branch not in (None, info.name)), None)
+        origins = [facts.cloned_from for facts in versions if facts.cloned_from is not None]
+        if strange is not None:
+            told = f"its version {strange.version} says it belongs to branch {strange.own_branch!r}"
+            yield _mismatch(info, told, "none: find out who put it there, then delete the branch", None)
+        elif origins and not _matches(origins[-1], info):
+            told = f"it opens as a copy of version {origins[-1].version} of {label(origins[-1].branch)}"
+            yield _mismatch(info, told, *_mismatch_remedy(census, info, origins[-1]))
+
+
+def _mismatch_remedy(census: Census, info: BranchInfo, origin: Origin) -> tuple[str, Remedy | None]:
+    if losers := _losing_manifests(census, info):
+        seen = tuple(file.path for file in census.layout.of_branch(info.name) if file.kind in _MANIFESTS)
+        return (
+            "a repair removes the manifests that other creators of the same name left; nothing was built on them",
+            DropManifests(branch=info.name, paths=losers, seen=seen),
+        )
+    if origin.branch is None or isinstance(census.branches.get(origin.branch), BranchInfo):
+        return (
+            "a repair corrects the metadata to what the branch is a copy of; no version is touched",
+            CorrectRef(branch=info.name, parent_branch=origin.branch, parent_version=origin.version),
+        )
+    return f"none: its true parent {origin.branch!r} has no readable metadata", None
+
+
+def _losing_manifests(census: Census, info: BranchInfo) -> tuple[str, ...]:
+    """The manifests that hide the branch's true first version; none if anyone has built on them."""
+    versions = census.versions_of(info.name)
+    right = next((facts for facts in versions if facts.cloned_from and _matches(facts.cloned_from, info)), None)
+    if right is None or any(file.branch == info.name for file, _ in census.damaged_manifests):
+        return ()
+    above = [facts for facts in versions if facts.version > right.version]
+    is_built_on = any(facts.cloned_from is None for facts in above)
+    if is_built_on or _is_held(census, info.name, {facts.version for facts in above}):
+        return ()
+    return tuple(facts.path for facts in above)
+
+
+def _mismatch(info: BranchInfo, told: str, said: str, remedy: Remedy | None) -> Diagnosis:
+    finding = Finding(
+        kind=FindingKind.MISMATCHED_TREE,
+        subject=branch_folder(info.name),
+        explanation=(
+            f"branch {info.name!r} was made from version {info.parent_version} of {label(info.parent_branch)},"
+            f" by its metadata, but {told}"
+        ),
+        remedy=said,
+        paths=(branch_ref_path(info.name),),
+        repairable=remedy is not None,
+    )
+    return Diagnosis(finding=finding, remedy=remedy)
+
+
+def _matches(source: Origin, info: BranchInfo) -> bool:
+    return (source.branch, source.version) == (info.parent_branch, info.parent_version)
+
+
+def _is_held(census: Census, branch: str, versions: set[int]) -> bool:
+    """Whether a tag or a child branch stands on one of a branch's versions."""
+    tagged = {(tag.branch, tag.version) for tag in census.tags.values() if not isinstance(tag, Damage)}
+    forked = {(i.parent_branch, i.parent_version) for i in census.branches.values() if isinstance(i, BranchInfo)}
+    return any((branch, version) in tagged | forked for version in versions)
+
+
+def _branches_without_ordinary_version(census: Census) -> Iterator[Diagnosis]:
+    for name in census.layout.branches:
+        kinds = {file.kind for file in census.layout.of_branch(name)}
+        if LayoutKind.DETACHED_MANIFEST in kinds and LayoutKind.MANIFEST not in kinds:
+            finding = Finding(
+                kind=FindingKind.NO_ORDINARY_VERSION,
+                subject=branch_folder(name),
+                explanation=f"branch {name!r} was forked from a staged version and has no ordinary version yet",
+                remedy="none, as it can be read by the staged version's number; delete the branch and fork again",
+            )
+            yield Diagnosis(finding=finding)

@@ -1,0 +1,91 @@
+"""Deletion files: which rows of a fragment are gone, as offsets into the fragment."""
+
+import lance
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyroaring import BitMap
+
+from anabranch.errors import DamagedFileError, NotFoundError, ObjectNotFoundError
+from anabranch.format.bases.bases import FileKind, bases_of, resolve_path
+from anabranch.format.home import Home
+from anabranch.format.layout.names import DeletionFileName, DeletionKind
+from anabranch.storage import open_store
+
+__all__ = ["Offsets", "deleted_offsets", "offsets_in", "read_deletion_file"]
+
+Offsets = npt.NDArray[np.uint32]
+
+
+def read_deletion_file(data: bytes, *, name: str) -> Offsets:
+    """Read the sorted row offsets; the name's extension says how they are held."""
+    match DeletionFileName.parse(name.rpartition("/")[2]).kind:
+        case DeletionKind.ARROW:
+            return _read_arrow(data, name)
+        case DeletionKind.BITMAP:
+            return _read_bitmap(data, name)
+
+
+def deleted_offsets(home: Home, version: int | None, fragment_id: int) -> Offsets:
+    """The rows of a fragment that a version no longer has, whichever home or base holds the deletion file."""
+    dataset = home.open(version)
+    fragments = {fragment.fragment_id: fragment for fragment in dataset.get_fragments()}
+    if fragment_id not in fragments:
+        raise NotFoundError(
+            f"version {dataset.version} of {home.uri!r} has no fragment {fragment_id}",
+            hint=f"it has {len(fragments)} fragments, up to {max(fragments, default=None)}",
+        )
+    return offsets_in(home, dataset, fragments[fragment_id])
+
+
+def offsets_in(home: Home, dataset: lance.LanceDataset, fragment: lance.LanceFragment) -> Offsets:
+    """The rows that a fragment of an open version no longer has."""
+    file = fragment.metadata.deletion_file
+    if file is None:
+        return np.empty(0, dtype=np.uint32)
+    name = file.path(fragment.fragment_id).rpartition("/")[2]
+    bases = {base.id: base for base in bases_of(dataset)}
+    uri = resolve_path(name, FileKind.DELETION, file.base_id, bases=bases, dataset_root=home.uri)
+    offsets = read_deletion_file(_get(home, uri), name=name)
+    if file.num_deleted_rows not in (None, len(offsets)):
+        raise _damaged(uri, f"it holds {len(offsets)} offsets, and its manifest says {file.num_deleted_rows}")
+    return offsets
+
+
+def _get(home: Home, uri: str) -> bytes:
+    folder, _, name = uri.rpartition("/")
+    try:
+        return open_store(folder, home.storage_options).get(name)
+    except ObjectNotFoundError:
+        raise DamagedFileError(
+            f"the deletion file {uri!r} is missing", hint="restore it from a backup, or run doctor on the dataset"
+        ) from None
+
+
+def _read_arrow(data: bytes, name: str) -> Offsets:
+    try:
+        table = pa.ipc.open_file(pa.BufferReader(data)).read_all()
+        table.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError) as err:
+        raise _damaged(name, f"it is no Arrow file: {err}") from err
+    if [field.type for field in table.schema] != [pa.uint32()] or table.column(0).null_count:
+        raise _damaged(name, f"it holds {table.schema.to_string(show_field_metadata=False)!r} instead of row offsets")
+    return np.unique(table.column(0).to_numpy())
+
+
+def _read_bitmap(data: bytes, name: str) -> Offsets:
+    try:
+        bitmap = BitMap.deserialize(data)
+    except (IndexError, ValueError) as err:  # an index error for an empty file
+        raise _damaged(name, f"it is no Roaring bitmap: {err}") from err
+    offsets = np.asarray(bitmap.to_array(), dtype=np.uint32)
+    # A damaged bitmap may be read to its end and still contradict itself.
+    if len(offsets) != len(bitmap) or np.any(offsets[1:] <= offsets[:-1]):
+        raise _damaged(name, "its Roaring bitmap contradicts itself")
+    return offsets
+
+
+def _damaged(name: str, problem: str) -> DamagedFileError:
+    return DamagedFileError(
+        f"deletion file {name!r} is damaged: {problem}", hint="restore it from a backup, or run doctor on the dataset"
+    )

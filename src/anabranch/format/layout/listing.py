@@ -1,0 +1,244 @@
+"""Every file of a dataset, from one listing: what it is, and to which branch it belongs."""
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import TypeVar
+
+from anabranch.errors import DatasetNotFoundError
+from anabranch.format.home import Home, branch_folder
+from anabranch.format.layout.names import (
+    CLEANUP_RECORD,
+    VERSION_HINT,
+    DataFileName,
+    DeletionFileName,
+    ManifestName,
+    ManifestScheme,
+    TransactionFileName,
+    branch_of_ref_path,
+    pending_manifest_of_path,
+    tag_of_ref_path,
+)
+from anabranch.storage import ObjectInfo
+
+__all__ = ["LayoutKind", "Layout", "LayoutFile", "Total", "layout", "lay_out"]
+
+
+class LayoutKind(StrEnum):
+    """What a file is, by its place and name."""
+
+    DATA = "data"
+    BLOB = "blob"
+    DELETION = "deletion"
+    MANIFEST = "manifest"
+    DETACHED_MANIFEST = "detached_manifest"
+    PENDING_MANIFEST = "pending_manifest"
+    VERSION_HINT = "version_hint"
+    TRANSACTION = "transaction"
+    INDEX = "index"
+    MEM_WAL = "mem_wal"
+    BRANCH_REF = "branch_ref"
+    TAG_REF = "tag_ref"
+    CLEANUP_RECORD = "cleanup_record"
+    TEMPORARY = "temporary"
+    STRANGER = "stranger"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutFile:
+    """One file; `path` is below the dataset root.
+
+    `branch` is None for the root's own files. `has_ref` is False for the files of a tree that no branch refers to.
+    """
+
+    path: str
+    size: int
+    modified: datetime
+    kind: LayoutKind
+    branch: str | None
+    has_ref: bool
+
+    @property
+    def name(self) -> str:
+        """The last part of its path."""
+        return self.path.rpartition("/")[2]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Total:
+    """How many files, and how many bytes they have."""
+
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """The files of a dataset, sorted by path."""
+
+    root: str
+    files: tuple[LayoutFile, ...]
+    branches: tuple[str, ...]
+
+    @property
+    def strangers(self) -> tuple[LayoutFile, ...]:
+        """Files whose place or name follows no rule."""
+        return tuple(file for file in self.files if file.kind is LayoutKind.STRANGER)
+
+    @property
+    def unreferenced_trees(self) -> tuple[str, ...]:
+        """Names below `tree/` that have files but no branch metadata."""
+        return tuple(sorted({file.branch for file in self.files if file.branch is not None and not file.has_ref}))
+
+    @property
+    def total(self) -> Total:
+        """All files together."""
+        return _total(self.files)
+
+    @property
+    def by_kind(self) -> dict[LayoutKind, Total]:
+        """Files and bytes by what they are."""
+        return {kind: _total(files) for kind, files in sorted(_grouped(self.files, lambda file: file.kind).items())}
+
+    @property
+    def by_branch(self) -> dict[str | None, Total]:
+        """Totals of the root's own files (None) and of each tree."""
+        groups = _grouped(self.files, lambda file: file.branch)
+        return {name: _total(groups[name]) for name in sorted(groups, key=lambda name: name or "")}
+
+    def of_branch(self, branch: str | None) -> list[LayoutFile]:
+        """List the files of one branch, or of the root for None."""
+        return [file for file in self.files if file.branch == branch]
+
+
+def layout(home: Home) -> Layout:
+    """List every file of the dataset to which a home belongs, all of its branches included."""
+    store = home.store()
+    # Look for these folders first: without that, a wrong path would have us list whatever lies below it.
+    if all(next(iter(store.list(folder)), None) is None for folder in _SIGNS_OF_A_DATASET):
+        raise DatasetNotFoundError(f"there is no Lance dataset at {home.root!r}", hint="check the path")
+    return lay_out(home.root, store.list())
+
+
+def lay_out(root: str, objects: Iterable[ObjectInfo]) -> Layout:
+    """Classify a listing."""
+    listed = sorted(objects, key=lambda info: info.path)
+    branches = frozenset(name for info in listed if (name := branch_of_ref_path(info.path)) is not None)
+    owners = [_owner(info.path, branches) for info in listed]
+    trees = branches.union(filter(None, owners))
+    files = tuple(
+        _classified(info, owner or _longest(info.path, trees), branches)
+        for info, owner in zip(listed, owners, strict=True)
+    )
+    return Layout(root=root, files=files, branches=tuple(sorted(branches)))
+
+
+def _classified(info: ObjectInfo, owner: str | None, branches: frozenset[str]) -> LayoutFile:
+    rest = info.path if owner is None else info.path[len(branch_folder(owner)) + 1 :]
+    kind = _kind_in_home(rest) or (_kind_of_ref(rest) if owner is None else None) or LayoutKind.STRANGER
+    return LayoutFile(
+        path=info.path,
+        size=info.size,
+        modified=info.modified,
+        kind=kind,
+        branch=owner,
+        has_ref=owner is None or owner in branches,
+    )
+
+
+def _owner(path: str, branches: frozenset[str]) -> str | None:
+    """The tree to which a Lance file belongs; None for the root's files and for strangers.
+
+    Branch names hold slashes, and Lance lets them hold even the names of its own folders. So the longest known branch
+    below which the rest is a home's file comes first; then the shortest name, for trees that nobody refers to.
+    """
+    segments = path.split("/")
+    if segments[0] != "tree":
+        return None
+    cuts = [at for at in range(2, len(segments)) if segments[at] in _HOME_FOLDERS]
+    regular = [at for at in cuts if _kind_in_home("/".join(segments[at:]))]
+    known = [at for at in reversed(regular) if "/".join(segments[1:at]) in branches]
+    chosen = next(iter([*known, *regular, *cuts]), None)
+    return None if chosen is None else "/".join(segments[1:chosen])
+
+
+def _longest(path: str, trees: frozenset[str]) -> str | None:
+    """The innermost tree around a stranger."""
+    if not path.startswith("tree/"):
+        return None
+    return max((name for name in trees if path.startswith(branch_folder(name) + "/")), key=len, default=None)
+
+
+K = TypeVar("K")
+
+# A dataset that has lost its versions still has the others.
+_SIGNS_OF_A_DATASET = ("_versions", "_refs", "_transactions")
+
+_DIGITS_OF_BLOB = re.compile(r"[01]{32}\.blob")
+_INDEX = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/.+")
+# What Lance on local disk renames or links when it is complete, and a crash leaves.
+_TEMPORARY = re.compile(r"\.tmp[A-Za-z0-9]{6}")
+_TEMPORARY_REF = re.compile(r"(.+\.json)\.tmp\.[0-9a-f]{32}")
+
+
+def _kind_in_home(path: str) -> LayoutKind | None:
+    """What a file is by its path below its home."""
+    folder, _, rest = path.partition("/")
+    kind_below = _HOME_FOLDERS.get(folder)
+    if kind_below is None or not rest:
+        return None
+    return LayoutKind.TEMPORARY if _TEMPORARY.fullmatch(rest.rpartition("/")[2]) else kind_below(rest)
+
+
+def _kind_of_ref(path: str) -> LayoutKind | None:
+    if (temporary := _TEMPORARY_REF.fullmatch(path)) and _kind_of_ref(temporary[1]):
+        return LayoutKind.TEMPORARY
+    if path == CLEANUP_RECORD:
+        return LayoutKind.CLEANUP_RECORD
+    if branch_of_ref_path(path) is not None:
+        return LayoutKind.BRANCH_REF
+    return LayoutKind.TAG_REF if tag_of_ref_path(path) is not None else None
+
+
+def _kind_in_data(rest: str) -> LayoutKind | None:
+    """A data file, or a large value beside it, in a folder named after it."""
+    if DataFileName.find(rest):
+        return LayoutKind.DATA
+    folder, _, name = rest.partition("/")
+    is_blob = DataFileName.find(f"{folder}.lance") and _DIGITS_OF_BLOB.fullmatch(name)
+    return LayoutKind.BLOB if is_blob else None
+
+
+def _kind_in_versions(rest: str) -> LayoutKind | None:
+    if f"_versions/{rest}" == VERSION_HINT:
+        return LayoutKind.VERSION_HINT
+    if pending_manifest_of_path(f"_versions/{rest}"):
+        return LayoutKind.PENDING_MANIFEST
+    if not (name := ManifestName.find(rest)):
+        return None
+    return LayoutKind.DETACHED_MANIFEST if name.scheme is ManifestScheme.DETACHED else LayoutKind.MANIFEST
+
+
+_HOME_FOLDERS: dict[str, Callable[[str], LayoutKind | None]] = {
+    "data": _kind_in_data,
+    "_deletions": lambda rest: LayoutKind.DELETION if DeletionFileName.find(rest) else None,
+    "_indices": lambda rest: LayoutKind.INDEX if _INDEX.fullmatch(rest) else None,
+    "_mem_wal": lambda _: LayoutKind.MEM_WAL,
+    "_transactions": lambda rest: LayoutKind.TRANSACTION if TransactionFileName.find(rest) else None,
+    "_versions": _kind_in_versions,
+}
+
+
+def _grouped(files: Iterable[LayoutFile], key: Callable[[LayoutFile], K]) -> dict[K, list[LayoutFile]]:
+    groups: dict[K, list[LayoutFile]] = defaultdict(list)
+    for file in files:
+        groups[key(file)].append(file)
+    return groups
+
+
+def _total(files: Iterable[LayoutFile]) -> Total:
+    sizes = [file.size for file in files]
+    return Total(files=len(sizes), bytes=sum(sizes))

@@ -1,0 +1,333 @@
+"""A manifest file as bytes: what is read from it, and the few things ever rewritten in it.
+
+The file ends with 8 bytes that say where the protobuf message starts (after 4 bytes of length), 4 bytes of format
+version and `LANC`. Whatever lies before the message (index and transaction sections) is found by offsets from the start
+of the file, so a message may change its length without harm.
+"""
+
+import struct
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from uuid import UUID
+
+from anabranch.errors import ConflictError
+from anabranch.format.layout.wire import (
+    WireField,
+    bytes_field,
+    damaged,
+    iter_fields,
+    read_varint,
+    split_fields,
+    varint_field,
+)
+
+__all__ = [
+    "BasePath",
+    "Contents",
+    "ManifestInfo",
+    "Outline",
+    "fragment_id",
+    "inherited_indices",
+    "has_mark",
+    "message_span",
+    "read_contents",
+    "read_manifest",
+    "read_outline",
+    "with_base_paths",
+    "with_own_indices",
+    "with_version",
+    "without_base",
+    "without_base_paths",
+]
+
+_MAGIC = b"LANC"
+_FOOTER = 16
+_VERSION = 3
+_BASE_PATHS = 18
+_FIELD, _FRAGMENT, _INDEX_SECTION = 1, 2, 6
+_HAS_BASE_PATHS = 16
+# The number of `base_id` in each message below a fragment that has one (data and deletion files), and in an index.
+_BASE_ID_IN_FRAGMENT = {2: 7, 3: 7}
+_BASE_ID_IN_INDEX = 9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BasePath:
+    """One more place that holds files of a dataset."""
+
+    id: int
+    path: str
+    name: str | None
+    is_dataset_root: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManifestInfo:
+    """`transaction` is the name of the file that says how the version was made, if it has one of its own."""
+
+    version: int
+    branch: str | None
+    base_paths: tuple[BasePath, ...]
+    transaction: str | None = None
+
+
+def read_manifest(data: bytes, *, name: str = "manifest") -> ManifestInfo:
+    """Read version, branch, base paths and transaction; `name` is for the error's message."""
+    _, others = split_fields(_message(data, name), _FRAGMENT, _called(name))
+    return _info_of(others, name)
+
+
+def _info_of(fields: Iterable[WireField], name: str) -> ManifestInfo:
+    version, branch, transaction, bases = 0, None, None, []
+    for field in fields:
+        match field.number, field.value:
+            case 3, int(value):
+                version = value
+            case 12, bytes(value):
+                transaction = _text(value, name) or None
+            case 18, bytes(value):
+                bases.append(_read_base_path(value, name))
+            case 20, bytes(value):
+                branch = _text(value, name)
+    return ManifestInfo(version=version, branch=branch, base_paths=tuple(bases), transaction=transaction)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outline:
+    """A whole manifest, with its fragments and indices as they are described in it, not taken apart."""
+
+    info: ManifestInfo
+    fragments: tuple[bytes, ...]
+    indices: tuple[bytes, ...]
+
+
+def read_outline(data: bytes, *, name: str = "manifest") -> Outline:
+    fragments, others = split_fields(_message(data, name), _FRAGMENT, _called(name))
+    sections = [field.value for field in others if field.number == _INDEX_SECTION and isinstance(field.value, int)]
+    indices = (part.value for at in sections for part in iter_fields(_index_section(data, at, name), _called(name)))
+    return Outline(
+        info=_info_of(others, name),
+        fragments=tuple(fragments),
+        indices=tuple(index for index in indices if isinstance(index, bytes)),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contents:
+    """What a version is made of, as its manifest describes it: fields of the schema, and fragments with deletions.
+
+    Files never change and have names that are never used again, so what is described alike is alike.
+    """
+
+    fields: tuple[bytes, ...]
+    fragments: frozenset[bytes]
+
+
+def read_contents(data: bytes, *, name: str = "manifest") -> Contents:
+    fragments, others = split_fields(_message(data, name), _FRAGMENT, _called(name))
+    fields = (field.value for field in others if field.number == _FIELD and isinstance(field.value, bytes))
+    return Contents(fields=tuple(fields), fragments=frozenset(fragments))
+
+
+def fragment_id(description: bytes) -> int:
+    """Return the id in a fragment's description; zero is left out there."""
+    # The id comes first, as field 1 with a varint. It is read for every fragment of a table at every commit.
+    return read_varint(description, 1)[0] if description[:1] == b"\x08" else 0
+
+
+def with_version(data: bytes, version: int, *, name: str = "manifest") -> bytes:
+    """The same manifest under another version number."""
+    return _rewrite(data, name, lambda f: varint_field(_VERSION, version) if f.number == _VERSION else f.raw)
+
+
+def with_base_paths(data: bytes, change: Callable[[BasePath], BasePath], *, name: str = "manifest") -> bytes:
+    """The same manifest with each base path changed; the very same bytes if nothing does."""
+
+    def changed(field: WireField) -> bytes:
+        if field.number != _BASE_PATHS or not isinstance(field.value, bytes):
+            return field.raw
+        old = _read_base_path(field.value, name)
+        new = change(old)
+        return field.raw if new == old else bytes_field(_BASE_PATHS, _write_base_path(field.value, new, name))
+
+    return _rewrite(data, name, changed)
+
+
+def without_base(data: bytes, path: str, *, name: str = "manifest") -> bytes:
+    """The same manifest without one base path; raise ConflictError if a file is in that base."""
+    outline = read_outline(data, name=name)
+    removed = {base.id for base in outline.info.base_paths if base.path == path}
+    used = [_used_bases(fragment, _BASE_ID_IN_FRAGMENT, name) for fragment in outline.fragments]
+    used += [_own_numbers(index, _BASE_ID_IN_INDEX, name) for index in outline.indices]
+    if removed & set().union(*used):
+        raise ConflictError(
+            f"the newest version, {outline.info.version}, has files in {path!r}",
+            hint="another writer put them there: move them and try again",
+        )
+    is_last = len(removed) == len(outline.info.base_paths)
+
+    def changed(field: WireField) -> bytes:
+        match field.number, field.value:
+            case 18, bytes(value) if _read_base_path(value, name).id in removed:
+                return b""
+            case (9 | 10) as flags, int(value) if is_last:
+                return varint_field(flags, value & ~_HAS_BASE_PATHS)
+        return field.raw
+
+    return _rewrite(data, name, changed) if removed else data
+
+
+def _used_bases(message: bytes, numbers: Mapping[int, int], name: str) -> set[int]:
+    """The bases that the files in a fragment name."""
+    used: set[int] = set()
+    for part in iter_fields(message, _called(name)):
+        if part.number in numbers and isinstance(part.value, bytes):
+            used |= _own_numbers(part.value, numbers[part.number], name)
+    return used
+
+
+def _own_numbers(message: bytes, number: int, name: str) -> set[int]:
+    fields = iter_fields(message, _called(name))
+    return {field.value for field in fields if field.number == number and isinstance(field.value, int)}
+
+
+def without_base_paths(data: bytes, *, name: str = "manifest") -> bytes:
+    """The same manifest for a dataset that has all files in its own root: no base path, and no file that names one."""
+    return _with_own_sections(data, name, _without_bases(name))
+
+
+def _without_bases(name: str) -> Callable[[WireField], bytes]:
+    def changed(field: WireField) -> bytes:
+        match field.number, field.value:
+            case 2, bytes(fragment):
+                return bytes_field(_FRAGMENT, _without_base_ids(fragment, _BASE_ID_IN_FRAGMENT, name))
+            case (9 | 10) as flags, int(value):
+                return varint_field(flags, value & ~_HAS_BASE_PATHS)
+            case 18, _:
+                return b""
+        return field.raw
+
+    return changed
+
+
+def inherited_indices(data: bytes, *, name: str = "manifest") -> set[str]:
+    """The UUIDs of the indices that are in a base."""
+    found = set()
+    for index in read_outline(data, name=name).indices:
+        values = {field.number: field.value for field in iter_fields(index, _called(name))}
+        uuid = values.get(1)
+        if _BASE_ID_IN_INDEX in values and isinstance(uuid, bytes):
+            inner = {field.number: field.value for field in iter_fields(uuid, _called(name))}
+            found.add(str(UUID(bytes=inner[1] if isinstance(inner[1], bytes) else b"")))
+    return found
+
+
+def with_own_indices(data: bytes, *, name: str = "manifest") -> bytes:
+    """The same manifest with all indices in the home's own folder."""
+    return _with_own_sections(data, name, lambda field: field.raw) if inherited_indices(data, name=name) else data
+
+
+def _with_own_sections(data: bytes, name: str, change: Callable[[WireField], bytes]) -> bytes:
+    """The manifest with an index section in which no index names a base, and with a changed message."""
+    start, size = message_span(data, name)
+    fields = tuple(iter_fields(data[start : start + size], _called(name)))
+    sections, index_at = data[: start - 4], 0
+    for field in fields:
+        if field.number == _INDEX_SECTION and isinstance(field.value, int):
+            # Put at the end, as sections are found by their position: none of the others may move.
+            section = _index_section_without_base_ids(data, field.value, name)
+            index_at, sections = len(sections), sections + struct.pack("<I", len(section)) + section
+
+    def changed(field: WireField) -> bytes:
+        is_index_section = field.number == _INDEX_SECTION and isinstance(field.value, int)
+        return varint_field(_INDEX_SECTION, index_at) if is_index_section else change(field)
+
+    message = b"".join(map(changed, fields))
+    footer = data[start + size : -16] + struct.pack("<Q", len(sections)) + data[-8:]
+    return sections + struct.pack("<I", len(message)) + message + footer
+
+
+def _without_base_ids(message: bytes, numbers: Mapping[int, int], name: str) -> bytes:
+    """A message whose parts (by their number) have lost a field (by its number)."""
+    out = bytearray()
+    for part in iter_fields(message, _called(name)):
+        if part.number in numbers and isinstance(part.value, bytes):
+            inner = iter_fields(part.value, _called(name))
+            kept = b"".join(field.raw for field in inner if field.number != numbers[part.number])
+            out += bytes_field(part.number, kept)
+        else:
+            out += part.raw
+    return bytes(out)
+
+
+def _index_section_without_base_ids(data: bytes, position: int, name: str) -> bytes:
+    return _without_base_ids(_index_section(data, position, name), {1: _BASE_ID_IN_INDEX}, name)
+
+
+def _index_section(data: bytes, position: int, name: str) -> bytes:
+    if position + 4 > len(data):
+        raise damaged(_called(name), "its index section lies outside the file")
+    (size,) = struct.unpack("<I", data[position : position + 4])
+    return data[position + 4 : position + 4 + size]
+
+
+def _message(data: bytes, name: str) -> bytes:
+    start, size = message_span(data, name)
+    return data[start : start + size]
+
+
+def has_mark(data: bytes) -> bool:
+    """Whether a manifest was written to its end. A file that a power loss cut off may be empty or full of zeros."""
+    return len(data) >= _FOOTER and data[-4:] == _MAGIC
+
+
+def message_span(data: bytes, name: str) -> tuple[int, int]:
+    """Return where the protobuf message of a manifest begins, after its length, and its size."""
+    if not has_mark(data):
+        raise damaged(_called(name), "it does not end with the mark of a Lance file")
+    (position,) = struct.unpack("<Q", data[-16:-8])
+    if position + 4 > len(data) - _FOOTER:
+        raise damaged(_called(name), "its message lies outside the file")
+    (size,) = struct.unpack("<I", data[position : position + 4])
+    if position + 4 + size > len(data) - _FOOTER:
+        raise damaged(_called(name), "its message is longer than the file")
+    return position + 4, size
+
+
+def _rewrite(data: bytes, name: str, change: Callable[[WireField], bytes]) -> bytes:
+    start, size = message_span(data, name)
+    message = b"".join(change(field) for field in iter_fields(data[start : start + size], _called(name)))
+    return data[: start - 4] + struct.pack("<I", len(message)) + message + data[start + size :]
+
+
+def _read_base_path(message: bytes, name: str) -> BasePath:
+    base = BasePath(id=0, path="", name=None, is_dataset_root=False)
+    for field in iter_fields(message, _called(name)):
+        match field.number, field.value:
+            case 1, int(value):
+                base = replace(base, id=value)
+            case 2, bytes(value):
+                base = replace(base, name=_text(value, name))
+            case 3, int(value):
+                base = replace(base, is_dataset_root=bool(value))
+            case 4, bytes(value):
+                base = replace(base, path=_text(value, name))
+    return base
+
+
+def _write_base_path(old: bytes, new: BasePath, name: str) -> bytes:
+    """Only name and path ever change, so every other field, known to us or not, is kept as it was."""
+    kept = b"".join(field.raw for field in iter_fields(old, _called(name)) if field.number not in {2, 4})
+    alias = b"" if new.name is None else bytes_field(2, new.name.encode())
+    return kept + alias + bytes_field(4, new.path.encode())
+
+
+def _text(value: bytes, name: str) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise damaged(_called(name), "it holds a text that is not UTF-8") from None
+
+
+def _called(name: str) -> str:
+    return f"manifest {name!r}"

@@ -1,0 +1,313 @@
+"""Which files of a dataset somebody still needs, and which nobody does."""
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from anabranch.errors import CorruptError, DamagedFileError, NotFoundError
+from anabranch.format.compare.descent import step_back
+from anabranch.format.home import Home, is_staged
+from anabranch.format.layout.listing import Layout, LayoutFile, LayoutKind, lay_out
+from anabranch.format.layout.mentions import Mentions
+from anabranch.format.layout.names import ManifestName, branch_of_ref_path, branch_ref_path, tag_ref_path
+from anabranch.format.refs.branches import BranchInfo, find_branch
+from anabranch.format.refs.tags import MANAGED_TAG, list_tags
+from anabranch.format.staging.version_ref import VersionRef
+from anabranch.storage import in_parallel
+
+__all__ = ["DeadFile", "DeadReason", "Place", "Reach", "Wanted", "find_reach"]
+
+# A version of a dataset: the home it lies in, None for the root, and its number.
+Place = tuple[str | None, int]
+
+_OWN_HOME = re.compile(r".+/[0-9A-HJKMNP-TV-Z]{26}")
+_MANIFESTS = frozenset({LayoutKind.MANIFEST, LayoutKind.DETACHED_MANIFEST})
+_UNFINISHED = frozenset({LayoutKind.TEMPORARY, LayoutKind.PENDING_MANIFEST})
+_MANAGED_PATH = tag_ref_path(MANAGED_TAG)
+# No version has this number.
+_NOWHERE: Place = (None, -1)
+# Homes forked from each other in a longer line than this are taken for equally deep.
+_DEEPEST = 1_000
+# The rank of files that go before all others.
+_FIRST = -1
+# Not ours to judge.
+_UNTOUCHED = frozenset({LayoutKind.STRANGER, LayoutKind.TAG_REF, LayoutKind.CLEANUP_RECORD, LayoutKind.MEM_WAL})
+
+
+class DeadReason(StrEnum):
+    """Why nobody needs a file."""
+
+    VERSION = "version of no retained commit"
+    ORPHAN = "file of no retained version"
+    HOME = "home of no retained commit"
+    DATASET = "table of no retained commit"
+    FORK = "unfinished fork"
+    UNFINISHED = "unfinished write"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What others need of a dataset.
+
+    `places` are versions that must stay readable. `since` says for a home from which ordinary version on its history is
+    looked at. `without_key` are those places whose descent has to be told too, since no key tells their rows apart.
+    """
+
+    places: frozenset[Place] = frozenset()
+    since: Mapping[str | None, int] = field(default_factory=dict)
+    without_key: frozenset[Place] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadFile:
+    """A file that nobody needs; `path` is below the dataset's root. Those of a lower rank are deleted first."""
+
+    path: str
+    size: int
+    reason: DeadReason
+    rank: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reach:
+    """What is needed of a dataset and what is not.
+
+    `dead` is sorted by rank: whoever stops halfway leaves no version without its files.
+    `missing` are files that are needed and not there. `users` are the files of each place, `sizes` the bytes of all
+    files, and `foreign` the places that strangers need, by branches of their own or by tags.
+    """
+
+    dead: tuple[DeadFile, ...]
+    missing: tuple[str, ...]
+    users: Mapping[Place, frozenset[str]]
+    sizes: Mapping[str, int]
+    foreign: frozenset[Place]
+    is_needed: bool
+
+
+def find_reach(root: Home, wanted: Wanted, *, horizon: datetime) -> Reach:
+    """Tell the files that the wanted versions need from those that nobody does.
+
+    What was written after the horizon may belong to work that is not published yet, and is never called dead.
+    """
+    return _Survey(root, wanted, horizon).find()
+
+
+class _Survey:
+    """One look at one dataset."""
+
+    def __init__(self, root: Home, wanted: Wanted, horizon: datetime) -> None:
+        self._root = root
+        self._wanted = wanted
+        self._horizon = horizon
+        self._files: Layout = lay_out(root.root, root.store().list())
+        self._manifests = {
+            (file.branch, ManifestName.parse(file.name).version): file
+            for file in self._files.files
+            if file.kind in _MANIFESTS
+        }
+        self._mentions = Mentions(root, self._files)
+        self._missing: list[str] = []
+
+    def find(self) -> Reach:
+        parents = self._parents()
+        tagged = self._tagged()
+        wanted = self._wanted.places | tagged
+        homes = self._kept_homes({home for home, _ in wanted}, parents)
+        foreign = tagged.union(self._foreign_places())
+        kept = {*wanted, *self._kept_ordinary(homes), *foreign, *self._marked(homes)}
+        users = self._users(kept, self._mentions.files_of)
+        chained = self._chained(self._wanted.without_key & users.keys()) - kept
+        # Their rows are read by nobody: it is enough to see what came from what.
+        users.update(self._users(chained, self._mentions.own_files_of))
+        kept |= chained
+        needed = frozenset().union(*users.values())
+        dead = sorted(self._iter_dead(homes, kept, needed, parents), key=lambda found: (found.rank, found.path))
+        return Reach(
+            dead=tuple(dead),
+            missing=tuple(sorted({*self._missing, *self._unfound(needed)})),
+            users=users,
+            sizes={file.path: file.size for file in self._files.files},
+            foreign=foreign,
+            is_needed=bool(homes),
+        )
+
+    def _parents(self) -> dict[str, str | None]:
+        """The home that each home was forked from; damaged metadata keep everything in the dataset."""
+        found = in_parallel(self._branch, self._files.branches)
+        return {info.name: info.parent_branch for info in found if info is not None}
+
+    def _branch(self, name: str) -> BranchInfo | None:
+        try:
+            return find_branch(self._root, name)
+        except (CorruptError, DamagedFileError):
+            self._missing.append(branch_ref_path(name))
+            return None
+
+    def _tagged(self) -> frozenset[Place]:
+        """The versions that Lance tags hold, for clones of the dataset and by strangers."""
+        if not any(file.kind is LayoutKind.TAG_REF for file in self._files.files):
+            return frozenset()
+        tags = list_tags(self._root)
+        # Nothing else says what an unreadable tag holds.
+        self._missing.extend(file.path for file in tags.unreadable)
+        return frozenset((tag.branch, tag.version) for tag in tags if tag.name != MANAGED_TAG)
+
+    def _marked(self, homes: frozenset[str | None]) -> frozenset[Place]:
+        """The version by which the dataset is marked as managed, while anything of it is needed."""
+        if not homes or not any(file.path == _MANAGED_PATH for file in self._files.files):
+            return frozenset()
+        marks = (tag for tag in list_tags(self._root) if tag.name == MANAGED_TAG)
+        return frozenset((tag.branch, tag.version) for tag in marks) & self._manifests.keys()
+
+    def _kept_homes(self, used: set[str | None], parents: Mapping[str, str | None]) -> frozenset[str | None]:
+        """The homes in use, those of strangers or of work in flight, and all that they were forked from."""
+        young = {file.branch for file in self._files.files if self._is_young(file) and file.kind in _MANIFESTS}
+        queue = [*used, *young, *filter(_is_foreign, self._files.branches)]
+        kept: set[str | None] = set()
+        while queue:
+            home = queue.pop()
+            if home not in kept:
+                kept.add(home)
+                queue.append(None if home is None else parents.get(home))
+        return frozenset(kept)
+
+    def _kept_ordinary(self, homes: frozenset[str | None]) -> Iterator[Place]:
+        """The newest ordinary version of each home, and those since which strangers' writes are looked for."""
+        versions: dict[str | None, list[int]] = defaultdict(list)
+        for home, version in self._manifests:
+            if home in homes and not is_staged(version):
+                versions[home].append(version)
+        for home, found in versions.items():
+            newest = max(found)
+            since = self._wanted.since.get(home, newest)
+            yield from ((home, version) for version in found if version >= min(since, newest))
+
+    def _foreign_places(self) -> Iterator[Place]:
+        return (place for place in self._manifests if _is_foreign(place[0]))
+
+    def _users(
+        self, places: Iterable[Place], read: Callable[[LayoutFile], frozenset[str]]
+    ) -> dict[Place, frozenset[str]]:
+        """The paths of the files that each version needs, its own among them, as its manifest is read to tell."""
+        ordered = sorted(places, key=_place_key)
+        found = in_parallel(lambda place: self._files_of(place, read), ordered)
+        return {place: files for place, files in zip(ordered, found, strict=True) if files is not None}
+
+    def _files_of(self, place: Place, read: Callable[[LayoutFile], frozenset[str]]) -> frozenset[str] | None:
+        file = self._manifests.get(place)
+        if file is None:
+            self._missing.append(f"{self._root.on(place[0]).folder}/version {place[1]}".lstrip("/"))
+            return None
+        try:
+            return read(file)
+        except (CorruptError, DamagedFileError, NotFoundError):
+            self._missing.append(file.path)
+            return None
+
+    def _chained(self, places: frozenset[Place]) -> set[Place]:
+        """The steps by which some versions go back to others that are wanted, as far as they do."""
+        found: set[Place] = set()
+        lost: set[Place] = set()
+        for place in sorted(places, key=_place_key):
+            steps: list[Place] = []
+            here = self._step_before(place)
+            while here in self._manifests and not any(here in known for known in (self._wanted.places, found, lost)):
+                steps.append(here)
+                here = self._step_before(here)
+            leads_on = here in self._wanted.places or here in found
+            (found if leads_on else lost).update(steps)
+        return found
+
+    def _step_before(self, place: Place) -> Place:
+        try:
+            before = step_back(VersionRef(home=self._root.on(place[0]), version=place[1]))
+        except (CorruptError, DamagedFileError):
+            self._missing.append(self._manifests[place].path)
+            return _NOWHERE
+        return _NOWHERE if before is None else (before.home.branch, before.version)
+
+    def _unfound(self, needed: frozenset[str]) -> Iterator[str]:
+        there = {file.path for file in self._files.files}
+        return (path for path in needed if path not in there and "_transactions/" not in path)
+
+    def _iter_dead(
+        self,
+        homes: frozenset[str | None],
+        kept: set[Place],
+        needed: frozenset[str],
+        parents: Mapping[str, str | None],
+    ) -> Iterator[DeadFile]:
+        shortened: set[str | None] = set()
+        for file in self._files.files:
+            if self._is_young(file) or (file.kind in _UNTOUCHED and file.path != _MANAGED_PATH):
+                continue
+            reason = self._reason(file, homes, kept, needed)
+            if reason is not None:
+                yield DeadFile(path=file.path, size=file.size, reason=reason, rank=_rank(file, parents))
+            if reason is DeadReason.VERSION and file.kind is LayoutKind.MANIFEST:
+                shortened.add(file.branch)
+        yield from self._old_hints(shortened)
+
+    def _old_hints(self, shortened: set[str | None]) -> Iterator[DeadFile]:
+        """The version hints of homes that lose ordinary versions.
+
+        A native writer that read an older version searches for newer ones from the hint on, and takes the first number
+        without a version. Our own versions do not move the hint, so it would write into the gap, below the newest
+        version, where no reader finds its rows. Without a hint it lists all versions.
+        """
+        for file in self._files.files:
+            if file.kind is LayoutKind.VERSION_HINT and file.branch in shortened and not self._is_young(file):
+                yield DeadFile(path=file.path, size=file.size, reason=DeadReason.VERSION, rank=_FIRST)
+
+    def _reason(
+        self, file: LayoutFile, homes: frozenset[str | None], kept: set[Place], needed: frozenset[str]
+    ) -> DeadReason | None:
+        if file.kind is LayoutKind.BRANCH_REF:
+            return None if branch_of_ref_path(file.path) in homes else DeadReason.HOME
+        if file.path in needed or (file.path == _MANAGED_PATH and homes):
+            return None
+        if file.branch not in homes:
+            if not homes:
+                return DeadReason.DATASET
+            return DeadReason.HOME if file.has_ref else DeadReason.FORK
+        if file.kind in _UNFINISHED:
+            return DeadReason.UNFINISHED
+        if file.kind is LayoutKind.VERSION_HINT or _is_foreign(file.branch):
+            return None
+        if file.kind in _MANIFESTS:
+            place = (file.branch, ManifestName.parse(file.name).version)
+            return None if place in kept else DeadReason.VERSION
+        return DeadReason.ORPHAN
+
+    def _is_young(self, file: LayoutFile) -> bool:
+        return file.modified >= self._horizon
+
+
+def _place_key(place: Place) -> tuple[str, int]:
+    return place[0] or "", place[1]
+
+
+def _rank(file: LayoutFile, parents: Mapping[str, str | None]) -> int:
+    """Manifests first, then what they named, then refs; of those, homes before what they were forked from."""
+    home = branch_of_ref_path(file.path)
+    if home is None:
+        return 0 if file.kind in _MANIFESTS else 1
+    return 2 + _DEEPEST - min(_DEEPEST, sum(1 for _ in _ancestors(home, parents)))
+
+
+def _is_foreign(home: str | None) -> bool:
+    """Whether a branch is none of ours: theirs are named by whoever made them."""
+    return home is not None and _OWN_HOME.fullmatch(home) is None
+
+
+def _ancestors(home: str, parents: Mapping[str, str | None]) -> Iterator[str]:
+    seen: set[str] = set()
+    above = parents.get(home)
+    while above is not None and above not in seen:
+        yield above
+        seen.add(above)
+        above = parents.get(above)

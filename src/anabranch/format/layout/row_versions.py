@@ -1,0 +1,211 @@
+"""The versions in which rows were created and last updated, as the fragments of a settled manifest state them.
+
+Lance stamps a row with the read version plus one. For a row that was staged on a staged version that is a number of
+about 1e19, which means nothing to a plain reader. A settled manifest carries ordinary numbers: those of the ordinary
+version before it for rows that did not change, and its own for the others.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from lance.fragment import RowIdMeta, RowIdSequence
+
+from anabranch.format.layout.wire import bytes_field, iter_fields, varint_field
+
+__all__ = ["Basis", "clamped_fragments", "copied_fragments", "settled_fragments"]
+
+Numbers = npt.NDArray[np.uint64]
+
+_ROW_IDS, _UPDATED, _CREATED = 5, 7, 9
+_RANGE = 1
+_STAGED = 1 << 63
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Basis:
+    """What the row versions of a new ordinary version follow from.
+
+    `before` are the fragments of the ordinary version before it and `base` those of the staged version that this one
+    shows; they are the same where `before` was not settled. Rows with ids from `next_row_id` on are new.
+    """
+
+    before: Mapping[int, bytes]
+    base: Mapping[int, bytes]
+    next_row_id: int
+    number: int
+
+
+def settled_fragments(staged: Mapping[int, bytes], basis: Basis, changed: Sequence[int]) -> dict[int, bytes]:
+    """Return the staged fragments with the row versions that plain readers of the ordinary version expect.
+
+    All fragments but the `changed` ones are those of the base and of the version before.
+    """
+    # A row that moved to a new fragment has left an old one, so only fragments that changed are searched.
+    left = basis.base.keys() - staged.keys()
+    left |= {number for number in changed if number in basis.base and staged[number] != basis.base[number]}
+    rows_before = _Rows(basis.before[number] for number in sorted(left) if number in basis.before)
+    rows_base = rows_before if basis.base is basis.before else _Rows(basis.base[number] for number in sorted(left))
+    settled = {number: basis.before.get(number, message) for number, message in staged.items()}
+    for number in changed:
+        message, before, base = staged[number], basis.before.get(number), basis.base.get(number)
+        if before is None or message != base:
+            settled[number] = _settled(message, before, base, basis, (rows_before, rows_base))
+    return settled
+
+
+def clamped_fragments(fragments: Mapping[int, bytes], number: int) -> dict[int, bytes]:
+    """Return the fragments with each staged row version replaced by an ordinary one."""
+    return {key: _clamped(message, number) for key, message in fragments.items()}
+
+
+def copied_fragments(fragments: Mapping[int, bytes], source: Mapping[int, bytes], number: int) -> dict[int, bytes]:
+    """Return the fragments with the row versions of another manifest of the same state, all ordinary ones."""
+    return {
+        key: _clamped(_with(message, _versions(source.get(key, b""))), number) for key, message in fragments.items()
+    }
+
+
+def _versions(message: bytes) -> dict[int, int | bytes]:
+    return {field: value for field, value in _values(message).items() if field in (_UPDATED, _CREATED)}
+
+
+def _settled(
+    message: bytes, before: bytes | None, base: bytes | None, basis: Basis, rows: tuple["_Rows", "_Rows"]
+) -> bytes:
+    values = _values(message)
+    if not isinstance(values.get(_ROW_IDS), bytes):
+        return message  # Without stable row ids Lance keeps no row versions.
+    old = {} if before is None else _values(before)
+    known = {} if base is None else _values(base)
+    present = [field for field in (_UPDATED, _CREATED) if field in values]
+    # Sequences that did not change since the base are those of the version before.
+    changed = [field for field in present if field not in old or values[field] != known.get(field)]
+    new = {field: old[field] for field in present if field not in changed}
+    if changed:
+        new |= _computed(values, changed, basis, rows)
+    return _with(message, new)
+
+
+def _computed(
+    values: Mapping[int, int | bytes], changed: list[int], basis: Basis, rows: tuple["_Rows", "_Rows"]
+) -> dict[int, int | bytes]:
+    row_ids = _row_ids(values)
+    own = np.uint64(basis.number)
+    if len(row_ids) == 0 or int(row_ids.min()) >= basis.next_row_id:
+        return dict.fromkeys(changed, _encode_run(0, len(row_ids), basis.number))
+    before, base = rows[0].find(row_ids), rows[1].find(row_ids)
+    new: dict[int, int | bytes] = {}
+    for field in changed:
+        if field == _CREATED:
+            kept = before.found
+        else:
+            kept = before.found & base.found & (base.updated == _decode(values.get(_UPDATED)))
+        of_before = before.created if field == _CREATED else before.updated
+        new[field] = _encode(np.where(kept, of_before, own))
+    return new
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    found: npt.NDArray[np.bool_]
+    created: Numbers
+    updated: Numbers
+
+
+class _Rows:
+    """The rows of some fragments by their ids, read when they are first asked for."""
+
+    def __init__(self, fragments: Iterable[bytes]) -> None:
+        self._fragments = tuple(fragments)
+
+    def find(self, row_ids: Numbers) -> _Found:
+        found = np.zeros(len(row_ids), dtype=bool)
+        created, updated = np.zeros(len(row_ids), np.uint64), np.zeros(len(row_ids), np.uint64)
+        for message in self._fragments:  # A row that is in several fragments is alive in the newest.
+            values = _values(message)
+            ids = _row_ids(values)
+            order = np.argsort(ids, kind="stable")
+            at = np.searchsorted(ids[order], row_ids)
+            at = order[np.minimum(at, len(order) - 1)] if len(order) else at
+            here = (ids[at] == row_ids) if len(order) else np.zeros(len(row_ids), dtype=bool)
+            found |= here
+            for field, into in ((_CREATED, created), (_UPDATED, updated)):
+                versions = _decode(values.get(field))
+                if len(versions) == len(ids):
+                    into[here] = versions[at[here]]
+        return _Found(found, created, updated)
+
+
+def _clamped(message: bytes, number: int) -> bytes:
+    new: dict[int, int | bytes] = {}
+    for field, value in _values(message).items():
+        if field in (_UPDATED, _CREATED):
+            versions = _decode(value)
+            if len(versions) and int(versions.max()) >= _STAGED:
+                new[field] = _encode(np.where(versions >= np.uint64(_STAGED), np.uint64(number), versions))
+    return _with(message, new)
+
+
+def _values(message: bytes) -> dict[int, int | bytes]:
+    return {field.number: field.value for field in iter_fields(message, "fragment")}
+
+
+def _with(message: bytes, new: Mapping[int, int | bytes]) -> bytes:
+    """The message with the values of some fields replaced."""
+    if not new:
+        return message
+    fields = iter_fields(message, "fragment")
+    return b"".join(
+        bytes_field(field.number, value) if isinstance(value := new.get(field.number), bytes) else field.raw
+        for field in fields
+    )
+
+
+def _row_ids(values: Mapping[int, int | bytes]) -> Numbers:
+    inline = values.get(_ROW_IDS)
+    if not isinstance(inline, bytes):
+        return np.empty(0, np.uint64)
+    segments = [field.value for field in iter_fields(inline, "row ids")]
+    found = [_segment(segment) for segment in segments if isinstance(segment, bytes)]
+    return np.concatenate(found) if found else np.empty(0, np.uint64)
+
+
+def _segment(segment: bytes) -> Numbers:
+    """The numbers of a segment. Lance has five encodings; ranges are read here, and it decodes the others itself."""
+    fields = tuple(iter_fields(segment, "row ids"))
+    if len(fields) == 1 and fields[0].number == _RANGE and isinstance(fields[0].value, bytes):
+        limits = {limit.number: limit.value for limit in iter_fields(fields[0].value, "row ids")}
+        return np.arange(int(limits.get(1, 0)), int(limits.get(2, 0)), dtype=np.uint64)
+    described = json.dumps({"Inline": list(bytes_field(1, segment))})
+    whole = RowIdMeta.from_json(described)  # type: ignore[misc, call-arg] # Lance's stub takes it for a method.
+    return np.asarray(RowIdSequence.from_inline_metadata(whole).to_pyarrow().to_numpy(), dtype=np.uint64)
+
+
+def _decode(value: int | bytes | None) -> Numbers:
+    """The version of each row, from runs of equal ones."""
+    lengths, versions = [0], [0]
+    for run in iter_fields(value, "row versions") if isinstance(value, bytes) else ():
+        parts = _values(run.value) if isinstance(run.value, bytes) else {}
+        span, version = parts.get(1), parts.get(2, 0)
+        lengths.append(len(_segment(span)) if isinstance(span, bytes) else 0)
+        versions.append(version if isinstance(version, int) else 0)
+    return np.repeat(np.array(versions, dtype=np.uint64), lengths)
+
+
+def _encode(versions: Numbers) -> bytes:
+    if not len(versions):
+        return b""
+    starts = [0, *(np.flatnonzero(versions[1:] != versions[:-1]) + 1).tolist()]
+    ends = [*starts[1:], len(versions)]
+    return b"".join(_encode_run(start, end, int(versions[start])) for start, end in zip(starts, ends, strict=True))
+
+
+def _encode_run(start: int, end: int, version: int) -> bytes:
+    """Encode one version for the rows from one position to another; without rows, return nothing."""
+    if start == end:
+        return b""
+    span = (varint_field(1, start) if start else b"") + varint_field(2, end)
+    return bytes_field(1, bytes_field(1, bytes_field(_RANGE, span)) + varint_field(2, version))

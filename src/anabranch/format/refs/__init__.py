@@ -1,0 +1,1 @@
+"""The branches and tags of a dataset, and its versions."""

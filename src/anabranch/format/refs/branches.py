@@ -1,0 +1,308 @@
+"""The branches of one dataset: their metadata in `_refs/branches/`, their files in `tree/`."""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TypeVar
+
+from anabranch.errors import (
+    AnabranchError,
+    BranchExistsError,
+    BranchNotFoundError,
+    BusyError,
+    ConflictError,
+    DamagedFileError,
+    DatasetExistsError,
+    InvalidInputError,
+    InvalidPathError,
+    NotFoundError,
+    ObjectNotFoundError,
+)
+from anabranch.format.bases.bases import bases_of, check_bases
+from anabranch.format.home import Home, branch_folder, is_staged
+from anabranch.format.lance_errors import lance_errors
+from anabranch.format.layout.names import (
+    BRANCH_REFS,
+    TAG_REFS,
+    branch_of_ref_path,
+    branch_ref_path,
+    manifest_of_path,
+    tag_of_ref_path,
+    tag_ref_path,
+)
+from anabranch.format.refs.branch_files import remove_branch_files
+from anabranch.format.refs.ref_files import (
+    RefFile,
+    RefKind,
+    RefList,
+    branch_name_of,
+    metadata_of,
+    parse_ref,
+    ref_problem,
+    whole_number,
+)
+from anabranch.format.transactions import find_origin
+from anabranch.ids import MAIN, BranchName
+from anabranch.storage import in_parallel
+
+__all__ = [
+    "BranchInfo",
+    "Source",
+    "create_branch",
+    "find_branch",
+    "find_ref",
+    "get_branch",
+    "list_branches",
+    "parse_branch",
+    "require_readable",
+    "scan_branches",
+    "scan_refs",
+]
+
+# A place in a dataset's history: branch (None for main) and version (None for the newest).
+Source = tuple[str | None, int | None]
+
+_ATTEMPTS = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BranchInfo:
+    """A branch's metadata. The parent branch None is main."""
+
+    name: str
+    parent_branch: str | None
+    parent_version: int
+    created_at: datetime
+    manifest_size: int
+    metadata: Mapping[str, str]
+
+
+Info = TypeVar("Info")
+
+
+def list_branches(root: Home) -> RefList[BranchInfo]:
+    """List the branches whose metadata can be read; the list names the files that cannot."""
+    return RefList.of(scan_branches(root))
+
+
+def scan_branches(root: Home) -> tuple[RefFile[BranchInfo], ...]:
+    """Read every branch's metadata, and judge each file as Lance does."""
+    return scan_refs(root, RefKind.BRANCH, parse_branch)
+
+
+def scan_refs(
+    root: Home, kind: RefKind, parse: Callable[[str, bytes], Info], *, names: Collection[str] | None = None
+) -> tuple[RefFile[Info], ...]:
+    """Read every ref file of a kind, or those of some names; those deleted since the listing are left out."""
+    folder, name_of, _ = _SPELLINGS[kind]
+    store = root.store()
+    listed = [(info.path, name_of(info.path)) for info in store.list(folder)]
+    wanted = [(path, name) for path, name in listed if name is not None and (names is None or name in names)]
+
+    def read(file: tuple[str, str]) -> RefFile[Info] | None:
+        path, name = file
+        try:
+            return _judged(path, name, store.get(path), kind, parse)
+        except ObjectNotFoundError:
+            return None
+
+    found = (file for file in in_parallel(read, wanted) if file is not None)
+    return tuple(sorted(found, key=lambda file: (file.name, file.path)))
+
+
+def _judged(path: str, name: str, data: bytes, kind: RefKind, parse: Callable[[str, bytes], Info]) -> RefFile[Info]:
+    expected = _SPELLINGS[kind][2](name)
+    if expected != path:
+        problem = f"Lance looks for the {kind} {name!r} in {expected!r}"
+        return RefFile(path=path, name=name, data=data, info=None, problem=problem)
+    refused = ref_problem(data, kind)
+    if refused is None and kind is RefKind.TAG and expected != f"{TAG_REFS}/{name}.json":
+        refused = f"Lance can neither list tags nor delete branches beside a tag named {name!r}"
+    try:
+        return RefFile(path=path, name=name, data=data, info=parse(name, data), problem=refused)
+    except (KeyError, ValueError) as err:
+        return RefFile(path=path, name=name, data=data, info=None, problem=refused or str(err))
+
+
+_SPELLINGS = {
+    RefKind.BRANCH: (BRANCH_REFS, branch_of_ref_path, branch_ref_path),
+    RefKind.TAG: (TAG_REFS, tag_of_ref_path, tag_ref_path),
+}
+
+
+def parse_branch(name: str, data: bytes) -> BranchInfo:
+    """Read a branch's metadata in either spelling; raise KeyError or ValueError if something is missing."""
+    fields = parse_ref(data)
+    return BranchInfo(
+        name=name,
+        parent_branch=branch_name_of(fields.get("parent_branch")),
+        parent_version=whole_number(fields["parent_version"]),
+        created_at=_moment(whole_number(fields["create_at"])),
+        manifest_size=whole_number(fields["manifest_size"]),
+        metadata=metadata_of(fields),
+    )
+
+
+def _moment(seconds: int) -> datetime:
+    """Return a time; Lance accepts times so late that no date can show them, which become the last one."""
+    last = datetime.max.replace(tzinfo=UTC)
+    return datetime.fromtimestamp(seconds, UTC) if seconds < last.timestamp() else last
+
+
+def find_branch(root: Home, name: str) -> BranchInfo | None:
+    """Return a branch's metadata in either spelling, None if there is no such branch; raise if it is damaged."""
+    return find_ref(root, RefKind.BRANCH, name, parse_branch)
+
+
+def find_ref(root: Home, kind: RefKind, name: str, parse: Callable[[str, bytes], Info]) -> Info | None:
+    """Read one ref; None if there is no such file, also for a name that is too long for any file."""
+    path = _SPELLINGS[kind][2](name)
+    try:
+        data = root.store().get(path)
+    except (InvalidPathError, ObjectNotFoundError):
+        return None
+    try:
+        return parse(name, data)
+    except (KeyError, ValueError) as err:
+        raise DamagedFileError(
+            f"{kind} {name!r} of {root.root!r} has damaged metadata in {path!r}: {ref_problem(data, kind) or err}",
+            hint="run doctor with repair on the dataset",
+        ) from err
+
+
+def get_branch(root: Home, name: str) -> BranchInfo:
+    info = find_branch(root, name)
+    if info is None and name == MAIN:
+        raise BranchNotFoundError(
+            f"branch 'main' of {root.root!r} has no metadata", hint="it is the dataset itself; ask about that"
+        )
+    if info is None:
+        raise BranchNotFoundError(
+            f"dataset {root.root!r} has no branch {name!r}", hint="list its branches to see which exist"
+        )
+    return info
+
+
+def create_branch(root: Home, name: str, source: Source) -> BranchInfo:
+    """Create a branch from one version, and check that this is what came out.
+
+    Lance writes the branch's first manifest, then its ref, and guards neither against another creator of the same name.
+    """
+    BranchName.parse_new(name)
+    source_branch, version = source
+    home = root.on(source_branch)
+    at = home.open(version)
+    check_bases(home, bases_of(at))
+    version = at.version
+    if is_staged(version):
+        raise InvalidInputError(
+            f"version {version} of {home.uri!r} is staged and not part of its history", hint="settle it first"
+        )
+    if source_branch is not None:
+        require_readable(root, source_branch)
+    _refuse_taken(root, name)
+    root.on(name).refuse_links()
+    reference = (source_branch, version)
+    try:
+        with lance_errors(root.root, root.storage_options):
+            root.open().create_branch(name, reference, storage_options=root.lance_options())
+    except AnabranchError as err:
+        if find_branch(root, name) is not None:
+            _drop_losing_manifests(root, name)
+        elif not isinstance(err, DatasetExistsError | NotFoundError):
+            raise  # the source was just opened, so it is not what is missing
+        raise BranchExistsError(
+            f"someone else is making the branch {name!r} of {root.root!r}, or just has", hint="choose another name"
+        ) from err
+    _drop_losing_manifests(root, name)
+    info = get_branch(root, name)
+    if (info.parent_branch, info.parent_version) != reference:
+        raise BranchExistsError(
+            f"branch {name!r} of {root.root!r} was just made from another version", hint="choose another name"
+        )
+    _check_surroundings(root, info)
+    return info
+
+
+def require_readable(root: Home, name: str) -> None:
+    """Raise DamagedFileError if Lance cannot read a branch's metadata, as it must to branch from it."""
+    path = branch_ref_path(name)
+    try:
+        problem = ref_problem(root.store().get(path), RefKind.BRANCH)
+    except (InvalidPathError, ObjectNotFoundError):
+        return
+    if problem is not None:
+        raise DamagedFileError(
+            f"Lance cannot read the metadata of branch {name!r} in {path!r}: {problem}",
+            hint="run doctor with repair on the dataset",
+        )
+
+
+def _check_surroundings(root: Home, info: BranchInfo) -> None:
+    """Roll a new branch back if a branch that shares its folder came at the same time, or its parent went.
+
+    Every creator writes its ref first and then lists the others, and a deletion removes its ref first and then lists
+    the others. So of two operations at the same time at least one sees the other, and both may.
+    """
+    try:
+        _refuse_neighbours(root, info.name)
+        if info.parent_branch is not None:
+            get_branch(root, info.parent_branch)
+    except AnabranchError:
+        root.store().delete(branch_ref_path(info.name))
+        remove_branch_files(root, info.name)
+        raise
+
+
+def _refuse_taken(root: Home, name: str) -> None:
+    if find_branch(root, name) is not None:
+        raise BranchExistsError(f"dataset {root.root!r} has a branch {name!r} already", hint="choose another name")
+    _refuse_neighbours(root, name)
+    if any(True for _ in root.store().list(branch_folder(name))):
+        raise BranchExistsError(
+            f"dataset {root.root!r} holds files of an unfinished branch {name!r}",
+            hint="run doctor with repair, or choose another name",
+        )
+
+
+def _refuse_neighbours(root: Home, name: str) -> None:
+    """Refuse a branch that would keep its files inside another one's folder, or the other way round.
+
+    Lance removes the folder of a branch that it deletes, and leaves the folder if another branch lies in it.
+    """
+    others = [branch_of_ref_path(info.path) for info in root.store().list(BRANCH_REFS)]
+    for other in filter(None, others):
+        if other.startswith(f"{name}/") or name.startswith(f"{other}/"):
+            raise ConflictError(
+                f"branch {name!r} would share a folder with the branch {other!r}",
+                hint=f"choose a name that neither continues {other!r} nor is continued by it",
+            )
+
+
+def _drop_losing_manifests(root: Home, name: str) -> None:
+    """Remove the first manifests of creators that lost the name, so that the branch opens as its ref says."""
+    info = get_branch(root, name)
+    manifests = _ordinary_manifests(root, name)
+    for version, path in manifests.items():
+        if version != info.parent_version and _is_first_version(root.on(name), version, path):
+            root.store().delete(path)
+    if info.parent_version not in manifests:
+        raise BusyError(f"branch {name!r} of {root.root!r} is being made by someone else", hint="try again")
+
+
+def _ordinary_manifests(root: Home, name: str) -> dict[int, str]:
+    """The paths of a branch's manifests by version, without staged ones."""
+    paths = [info.path for info in root.store().list(f"{branch_folder(name)}/_versions")]
+    parsed = [(manifest_of_path(path), path) for path in paths]
+    return {found.version: path for found, path in parsed if found is not None and not is_staged(found.version)}
+
+
+def _is_first_version(home: Home, version: int, path: str) -> bool:
+    for _ in range(_ATTEMPTS):
+        try:
+            return find_origin(home, home.open(version)) is not None
+        except NotFoundError:
+            # Others that lost the name clean up as well; Lance looks at the newest manifest, which may be gone too.
+            if path not in _ordinary_manifests(home, str(home.branch)).values():
+                return False
+    raise BusyError(f"the versions of {home.uri!r} keep changing", hint="try again")

@@ -1,0 +1,164 @@
+"""The tags of one dataset: names for versions of any branch, in `_refs/tags/` at its root."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from anabranch.errors import (
+    InvalidPathError,
+    TagExistsError,
+    TagNotFoundError,
+)
+from anabranch.format.home import Home
+from anabranch.format.lance_errors import lance_errors
+from anabranch.format.layout.names import manifest_path, tag_ref_path
+from anabranch.format.refs.branches import Source, find_branch, find_ref, get_branch, scan_refs
+from anabranch.format.refs.ref_files import (
+    RefFile,
+    RefKind,
+    RefList,
+    branch_name_of,
+    metadata_of,
+    parse_ref,
+    whole_number,
+)
+from anabranch.ids import TagName
+from anabranch.storage import find_object, put_once
+
+__all__ = [
+    "MANAGED_TAG",
+    "TagInfo",
+    "create_tag",
+    "delete_tag",
+    "find_tag",
+    "get_tag",
+    "list_tags",
+    "mark_managed",
+    "parse_tag",
+    "scan_tags",
+    "update_tag",
+]
+
+# On the first version of each table of a repository.
+MANAGED_TAG = "anabranch-managed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TagInfo:
+    """What a tag stands for. The branch None is main."""
+
+    name: str
+    branch: str | None
+    version: int
+    manifest_size: int
+    created_at: datetime | None
+    updated_at: datetime | None
+    metadata: Mapping[str, str]
+
+
+def list_tags(root: Home) -> RefList[TagInfo]:
+    """List the tags that can be read; the list names the files that cannot."""
+    return RefList.of(scan_tags(root))
+
+
+def scan_tags(root: Home) -> tuple[RefFile[TagInfo], ...]:
+    """Read every tag, and judge each file as Lance does."""
+    return scan_refs(root, RefKind.TAG, parse_tag)
+
+
+def find_tag(root: Home, name: str) -> TagInfo | None:
+    """Return what a tag stands for, None if there is no such tag; raise if its file is damaged."""
+    return find_ref(root, RefKind.TAG, name, parse_tag)
+
+
+def parse_tag(name: str, data: bytes) -> TagInfo:
+    """Read a tag in either spelling; raise KeyError or ValueError if something is missing."""
+    fields = parse_ref(data)
+    return TagInfo(
+        name=name,
+        branch=branch_name_of(fields.get("branch")),
+        version=whole_number(fields["version"]),
+        manifest_size=whole_number(fields["manifest_size"]),
+        created_at=_moment(fields.get("created_at")),
+        updated_at=_moment(fields.get("updated_at")),
+        metadata=metadata_of(fields),
+    )
+
+
+def _moment(text: object) -> datetime | None:
+    """Return a time, None if it is not one: a tag is of use without it, and doctor reports it."""
+    try:
+        found = datetime.fromisoformat(text) if isinstance(text, str) else None
+        return found if found is None or found.tzinfo is not None else found.replace(tzinfo=UTC)
+    except ValueError:
+        return None
+
+
+def get_tag(root: Home, name: str) -> TagInfo:
+    tag = find_tag(root, name)
+    if tag is None:
+        raise TagNotFoundError(f"dataset {root.root!r} has no tag {name!r}", hint="list its tags to see which exist")
+    return tag
+
+
+def create_tag(root: Home, name: str, source: Source) -> TagInfo:
+    TagName.parse_new(name)
+    if find_tag(root, name) is not None:
+        raise TagExistsError(
+            f"dataset {root.root!r} has a tag {name!r} already", hint="update it, or choose another name"
+        )
+    reference = _existing(root, source)
+    with lance_errors(root.root, root.storage_options):
+        root.open().tags.create(name, reference)
+    tag = get_tag(root, name)
+    if tag.branch is not None and find_branch(root, tag.branch) is None:
+        # The branch was deleted at the same time. Its deletion lists the tags after the ref is gone, as we look for
+        # the ref after the tag is there, so one of the two sees the other.
+        delete_tag(root, name)
+        get_branch(root, tag.branch)
+    return tag
+
+
+def mark_managed(root: Home, version: int, *, at: datetime) -> None:
+    """Tag the first version of a managed table: native cleanup then refuses to remove versions, unless it is forced.
+
+    This is all that Lance offers against cleanup. It holds for the root, and not for branches.
+    """
+    moment = at.isoformat().replace("+00:00", "Z")
+    fields: dict[str, object] = {
+        "branch": None,
+        "version": version,
+        "createdAt": moment,
+        "updatedAt": moment,
+        "manifestSize": root.store().head(manifest_path(version)).size,
+        "metadata": {},
+    }
+    put_once(root.store(), tag_ref_path(MANAGED_TAG), json.dumps(fields).encode())
+
+
+def update_tag(root: Home, name: str, source: Source) -> TagInfo:
+    get_tag(root, name)
+    reference = _existing(root, source)
+    with lance_errors(root.root, root.storage_options):
+        root.open().tags.update(name, reference)
+    return get_tag(root, name)
+
+
+def delete_tag(root: Home, name: str) -> None:
+    """Delete a tag, also one that cannot be read, or whose name Lance cannot list."""
+    path = tag_ref_path(name)
+    try:
+        is_there = find_object(root.store(), path) is not None
+    except InvalidPathError:
+        is_there = False
+    if not is_there:
+        get_tag(root, name)  # raises TagNotFoundError
+    root.store().delete(path)
+
+
+def _existing(root: Home, source: Source) -> tuple[str | None, int]:
+    branch, version = source
+    if branch is not None:
+        get_branch(root, branch)
+    return branch, root.on(branch).open(version).version

@@ -1,0 +1,55 @@
+"""A version is copied into another home file by file: rows, schema, deletions, and what comes after."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from anabranch.format import staging
+from anabranch.format.bases.moving import copy_version
+from anabranch.format.home import Home
+from anabranch.format.staging import ColumnChange, VersionRef
+from tests.conftest import Place
+
+
+def numbers(start: int, stop: int) -> pa.Table:
+    return pa.table({"id": list(range(start, stop)), "v": [f"v{number}" for number in range(start, stop)]})
+
+
+def made(root: str, options: dict[str, str], rows: pa.Table) -> VersionRef:
+    return staging.append(staging.create_empty(Home.at(root, options), rows.schema), rows)
+
+
+@pytest.mark.s3
+def test_rows_schema_and_deletions_are_those_of_the_source(place: Place) -> None:
+    source = made(place / "source.lance", place.storage_options, numbers(0, 50))
+    source = staging.append(source, numbers(50, 80))
+    source = staging.delete(source, "id % 7 = 0").version_ref
+    source = staging.drop_columns(staging.add_columns(source, {"w": "id * 2"}), ["v"])
+    source = staging.alter_columns(source, [ColumnChange(path="w", name="double")])
+    onto = made(place / "target.lance", place.storage_options, numbers(900, 910))
+    copied = copy_version(source, onto=onto)
+    assert copied.schema == source.schema
+    assert copied.open().to_table() == source.open().to_table()
+    assert onto.open().to_table() == numbers(900, 910)
+    longer = staging.append(copied, pa.table({"id": [1000], "double": [1]}))
+    ids = longer.open().to_table(columns=["id"], with_row_id=True)
+    assert len(set(ids.column("_rowid").to_pylist())) == len(ids) == copied.count_rows() + 1
+    assert staging.update(longer, {"double": "id"}, where="id = 8").updated == 1
+
+
+def test_a_fork_is_copied_with_the_files_of_its_root(tmp_path: Path) -> None:
+    root = made(str(tmp_path / "source.lance"), {}, numbers(0, 10))
+    fork = staging.fork(root, "dev/one")
+    source = staging.append(VersionRef(home=fork, version=fork.head_version()), numbers(10, 12))
+    copied = copy_version(source, onto=made(str(tmp_path / "target.lance"), {}, numbers(0, 1)))
+    for file in (tmp_path / "source.lance").rglob("*.lance"):
+        if file.is_file():
+            file.unlink()
+    assert copied.open().to_table() == numbers(0, 12)
+
+
+def test_an_empty_table_is_copied(tmp_path: Path) -> None:
+    source = staging.create_empty(Home.at(str(tmp_path / "source.lance")), numbers(0, 1).schema)
+    copied = copy_version(source, onto=made(str(tmp_path / "target.lance"), {}, numbers(0, 3)))
+    assert copied.count_rows() == 0

@@ -1,0 +1,112 @@
+"""The files that versions mention, read from manifests alone: just those that Lance tells, on every kind of version."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pytest
+
+from anabranch.errors import DamagedFileError
+from anabranch.format.bases.bases import FileKind, add_base, append_to_base
+from anabranch.format.home import Home
+from anabranch.format.layout import described_files
+from anabranch.format.layout.listing import LayoutFile, LayoutKind, layout
+from anabranch.format.layout.mentions import Mentions
+from anabranch.format.layout.names import ManifestName
+from anabranch.format.layout.wire import bytes_field
+from anabranch.format.refs.branches import create_branch
+from anabranch.format.storage_report import list_live_files
+from anabranch.storage.uris import relative_to
+
+
+def rows(start: int, stop: int) -> pa.Table:
+    return pa.table({"id": range(start, stop), "v": [str(number) for number in range(start, stop)]})
+
+
+def make(tmp_path: Path) -> Home:
+    """A dataset whose versions have deletions of both kinds, added columns, indices, large values, bases, branches."""
+    home = Home.at(tmp_path / "t.lance")
+    lance.write_dataset(rows(0, 20_000), home.root, max_rows_per_file=10_000, enable_stable_row_ids=True)
+    home.open().delete("id = 3 or id = 15000")
+    home.open().delete("id > 10000 and id % 3 != 0")
+    home.open().create_scalar_index("id", "BTREE")
+    home.open().add_columns({"w": "id * 2"})
+    lance.write_dataset(rows(20_000, 20_010).append_column("w", [[0] * 10]), home.root, mode="append")
+    add_base(home, str(tmp_path / "cold"), name="cold", is_dataset_root=True)
+    append_to_base(home, rows(30_000, 30_010).append_column("w", [[0] * 10]), base="cold")
+    branch = create_branch(home, "dev", (None, home.head_version()))
+    home.on(branch.name).open().delete("id < 5")
+    lance.write_dataset(rows(40_000, 40_010).append_column("w", [[0] * 10]), home.on("dev").uri, mode="append")
+    nested = create_branch(home, "more", ("dev", home.on("dev").head_version()))
+    home.on(nested.name).open().create_scalar_index("v", "BITMAP")
+    return home
+
+
+def manifests(home: Home) -> Iterator[tuple[LayoutFile, int]]:
+    for file in layout(home).files:
+        if file.kind is LayoutKind.MANIFEST:
+            yield file, ManifestName.parse(file.name).version
+
+
+def told_by_lance(home: Home, file: LayoutFile, version: int) -> set[str]:
+    """The files of a version, and those in the folders of its indices, below the dataset's root."""
+    of_branch = home.on(file.branch)
+    found: set[str] = set()
+    there = [each.path for each in layout(home).files]
+    for live in list_live_files(of_branch, of_branch.open(version)):
+        path = relative_to(live.uri, home.root)
+        if path is not None:
+            found.update([path] if live.kind is not FileKind.INDEX else [])
+            beside = f"{path.removesuffix('.lance')}/"
+            found.update(other for other in there if other.startswith(beside))
+    return found
+
+
+def test_every_version_mentions_what_lance_tells(tmp_path: Path) -> None:
+    home = make(tmp_path)
+    kinds: set[LayoutKind] = set()
+    seen = Mentions(home, layout(home))
+    by_path = {file.path: file.kind for file in layout(home).files}
+    for file, version in manifests(home):
+        found = seen.files_of(file)
+        beside = {path for path in found if by_path[path] in {LayoutKind.MANIFEST, LayoutKind.TRANSACTION}}
+        assert file.path in beside
+        assert found - beside == told_by_lance(home, file, version), file.path
+        kinds |= {by_path[path] for path in found}
+    assert kinds >= {LayoutKind.DATA, LayoutKind.DELETION, LayoutKind.INDEX, LayoutKind.TRANSACTION}
+    names = {file.name.rpartition(".")[2] for file in layout(home).files if file.kind is LayoutKind.DELETION}
+    assert names == {"arrow", "bin"}
+
+
+def test_large_values_belong_to_their_data_file(tmp_path: Path) -> None:
+    home = Home.at(tmp_path / "t.lance")
+    schema = pa.schema([lance.blob_field("blob")])
+    large = pa.table({"blob": lance.blob_array([b"d" * 5_000_000])}, schema=schema)
+    lance.write_dataset(large, home.root, data_storage_version="2.2")
+    ((file, version),) = manifests(home)
+    found = Mentions(home, layout(home)).files_of(file)
+    assert told_by_lance(home, file, version) <= found
+    assert sum(path.endswith(".blob") for path in found) == 1
+
+
+def test_lance_is_asked_about_what_is_not_known_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a fragment that describes more than we know nothing is guessed: its files may be among that."""
+    for number in (6, 8, 10, 11, 12):
+        assert described_files.files_of_fragment(bytes_field(number, b"")) is None
+    home = Home.at(tmp_path / "t.lance")
+    lance.write_dataset(rows(0, 10), home.root)
+    ((file, version),) = manifests(home)
+    monkeypatch.setattr(described_files, "_FRAGMENT_FIELDS", frozenset())
+    found = Mentions(home, layout(home)).files_of(file)
+    assert told_by_lance(home, file, version) <= found
+    assert any(path.startswith("data/") for path in found)
+
+
+def test_a_damaged_manifest_is_named(tmp_path: Path) -> None:
+    home = Home.at(tmp_path / "t.lance")
+    lance.write_dataset(rows(0, 10), home.root)
+    ((file, _),) = manifests(home)
+    home.store().put(file.path, home.store().get(file.path)[:-1])
+    with pytest.raises(DamagedFileError, match=file.name):
+        Mentions(home, layout(home)).files_of(file)
