@@ -15,7 +15,7 @@ from anabranch.repo.log.entries import RunPhase
 from tests.model.graph import has_merged_live, is_ancestor
 from tests.model.history import ModelCommit, ModelEntry, ModelTransaction, ModelView, Tables
 from tests.model.merge import merge_tables, merge_views, pick_tables
-from tests.model.outcome import Answer, Conflicts, Prediction, Result, Step, UnclearError
+from tests.model.outcome import Answer, Conflicts, Prediction, Refusal, Result, Step, UnclearError
 from tests.model.retention import ModelRetention
 from tests.model.runs import ModelRun, publish_tables
 from tests.model.schema import DesiredSchema
@@ -63,11 +63,10 @@ class ModelRepository(ModelRetention):
             return self._commit(name, head, result.changes, main=main, released=released)
 
         return Prediction(
-            answers=answers,
+            answers=_with_taken_folder(shown, answers),
             apply=apply,
             refusal=self._protection(head),
             refuses_empty=not released,
-            shares_folder=_shares_folder(shown, answers),
         )
 
     # Merges
@@ -91,7 +90,7 @@ class ModelRepository(ModelRetention):
             self.logs[name][-1] = replace(self.logs[name][-1], is_protected=head.is_protected)
             return made
 
-        return Prediction(answers=answers, apply=apply, shares_folder=_shares_folder(target.tables, answers))
+        return Prediction(answers=_with_taken_folder(target.tables, answers), apply=apply)
 
     def rebase(self, name: str, ref: str) -> Prediction[list[ModelCommit]]:
         """Apply a branch's own commits again on top of a ref. The result is the new commits, oldest first."""
@@ -115,7 +114,7 @@ class ModelRepository(ModelRetention):
             self.logs[name].append(replace(head, commit=[onto.commit, *made][-1], below=None))
             return made
 
-        return Prediction(answers=answers, apply=apply, shares_folder=_shares_folder(onto.tables, answers))
+        return Prediction(answers=_with_taken_folder(onto.tables, answers), apply=apply)
 
     def _replays(
         self, name: str, commits: Sequence[ModelCommit], ground: ModelCommit, onto: ModelCommit
@@ -228,12 +227,7 @@ class ModelRepository(ModelRetention):
             run.end(RunPhase.PUBLISHED)
             return run.published_as
 
-        return Prediction(
-            answers=answers,
-            apply=apply,
-            refusal=self._protection(head),
-            shares_folder=_shares_folder(theirs, answers),
-        )
+        return Prediction(answers=_with_taken_folder(theirs, answers), apply=apply, refusal=self._protection(head))
 
 
 def _has_all(source: ModelView, head: ModelCommit) -> bool:
@@ -243,11 +237,14 @@ def _has_all(source: ModelView, head: ModelCommit) -> bool:
     return source.below is None or is_ancestor(source.below, head) or has_merged_live(source.commit, source.below, head)
 
 
-def _shares_folder(target: Tables, answers: Iterable[Answer]) -> bool:
-    """Return whether two tables of a result may be in one folder, for example after a rename was undone."""
+def _with_taken_folder(target: Tables, answers: Sequence[Answer]) -> list[Answer | Refusal]:
+    """Return the answers, and the refusal that is right if two tables of a result may need the same folder.
+
+    That happens for example after a rename was undone. Whether they need it depends on the homes of the tables.
+    """
     for answer in answers:
         for step in answer.steps if isinstance(answer, Result) else ():
             datasets = [table.dataset for table in {**target, **step.changes}.values() if table is not None]
             if len(set(datasets)) < len(datasets):
-                return True
-    return False
+                return [*answers, Refusal(WriteConflictError("the folder is taken", hint=_HINT))]
+    return [*answers]

@@ -109,15 +109,13 @@ class Seen:
 class Prediction(Generic[_Made]):
     """All right answers to a merge. `apply` makes one of them the state of the model.
 
-    `refusal` is the error that refuses any change. With `refuses_empty` a result without changes is refused. With
-    `shares_folder` two tables may need the same folder: then a WriteConflictError is right, too.
+    `refusal` is the error that refuses any change. With `refuses_empty` a result without changes is refused.
     """
 
     answers: Sequence[Answer | Refusal]
     apply: Callable[[Result], _Made]
     refusal: AnabranchError | None = None
     refuses_empty: bool = False
-    shares_folder: bool = False
 
     def end(self, seen: Seen) -> _Made:
         """Apply the answer that was seen to the model, or raise the refusal that was seen."""

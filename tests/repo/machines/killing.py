@@ -109,7 +109,7 @@ class KillingMachine(RepositoryMachine):
                     (Call(method="branch_delete", arguments=named), lambda: self.model.branch_delete(name)),
                     (Call(method="branch_restore", arguments=named), lambda: self.model.branch_restore(name)),
                     (
-                        Call(method="branch_pull", arguments={"key": key, **named}),
+                        Call(method="branch_pull", arguments={"table": key, **named}),
                         lambda: self.model.branch_pull(name, key),
                     ),
                     (Call(method="branch_freeze", arguments=named), lambda: self.model.branch_freeze(name)),
@@ -194,7 +194,7 @@ class KillingMachine(RepositoryMachine):
         if prediction is None:
             return
         self._forget(lambda one: one.run is model)
-        self._send(data, PublishRun(run_id=model.id))
+        passed = self._send(data, PublishRun(run_id=model.id)).get("killed", [])
         handle = self.handles[number]
         fresh = self._reopened()
         run = fresh.run_get(model.id)
@@ -204,17 +204,20 @@ class KillingMachine(RepositoryMachine):
         publish = (lambda **_: self._settle(fresh, model.target)) if is_done else run.publish
         self._publish_as_predicted(handle, publish, model, prediction)
         if not model.is_over:
-            self._abort_for_dead(model)
+            puts = sum(point.startswith("after put_if_absent _runs/") for point in passed)
+            self._abort_for_dead(model, is_publishing=puts == 1)  # A second entry says that it has stopped.
         check_runs(handle.repo, self.model)
         check_run(handle.repo, self.model, model)
 
-    def _abort_for_dead(self, model: ModelRun) -> None:
-        """Abort a run that cannot be published. Its lease must expire first, as a publisher may still be in flight."""
+    def _abort_for_dead(self, model: ModelRun, *, is_publishing: bool) -> None:
+        """Abort a run that cannot be published. Its lease must expire first, as a publisher may still be in flight.
+
+        A publisher that was killed is fenced off by an entry of the target, unless the target is protected.
+        """
         self._lapse(model)
-        fresh = self._reopened()
-        fresh.run_get(model.id).abort()
+        self._reopened().run_get(model.id).abort()
         model.end(RunPhase.ABORTED)
-        if self._has_changed(fresh):
+        if is_publishing and not self.model.head(model.target).is_protected:
             self.model.stop_publishing(model.target)
             note("stopped publishing")
         self.record_times()

@@ -14,7 +14,7 @@ import pytest
 from hypothesis.stateful import RuleBasedStateMachine, invariant
 
 import anabranch as ab
-from anabranch.errors import AnabranchError, CheckFailedError, CollectedError, WriteConflictError
+from anabranch.errors import AnabranchError, CheckFailedError, CollectedError
 from anabranch.repo.log.entries import RunPhase
 from anabranch.repo.repository import Repository
 from anabranch.repo.run import Run
@@ -161,9 +161,6 @@ class PairMachine(RuleBasedStateMachine):
             real()
         except AnabranchError as err:
             error = err
-        if isinstance(error, WriteConflictError) and prediction.shares_folder:
-            note("the folder was taken")
-            return None
         has_result = error is None or isinstance(error, CheckFailedError)
         seen = Seen(error=error, snapshots=look() if has_result else {}, known=self.model.verified)
 
