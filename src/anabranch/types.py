@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from anabranch.format.refs.branch_deletion import DeletedBranch
     from anabranch.format.refs.branches import BranchInfo as DatasetBranchInfo
     from anabranch.format.refs.history import VersionInfo
-    from anabranch.format.refs.ref_files import RefList
+    from anabranch.format.refs.ref_files import RefList, UnreadableRef
     from anabranch.format.refs.tags import TagInfo as DatasetTagInfo
     from anabranch.format.staging import IndexInfo, IndexKind
     from anabranch.format.storage_report import BaseUsage, StorageReport, Usage
@@ -168,6 +168,7 @@ __all__ = [
     "Total",
     "Unexplained",
     "UnexplainedBase",
+    "UnreadableRef",
     "UnusedInBase",
     "Usage",
     "VersionInfo",
@@ -270,6 +271,7 @@ _LOCATIONS = {
     "Total": ("anabranch.format.layout.listing", "Total"),
     "Unexplained": ("anabranch.repo.clone.relocate", "Unexplained"),
     "UnexplainedBase": ("anabranch.format.bases.relocate", "UnexplainedBase"),
+    "UnreadableRef": ("anabranch.format.refs.ref_files", "UnreadableRef"),
     "UnusedInBase": ("anabranch.format.cleanup.report", "UnusedInBase"),
     "Usage": ("anabranch.format.storage_report", "Usage"),
     "VersionInfo": ("anabranch.format.refs.history", "VersionInfo"),

@@ -2,6 +2,7 @@
 
 from datetime import datetime, timedelta
 
+import pyarrow as pa
 import pytest
 
 import anabranch as ab
@@ -64,6 +65,16 @@ def test_people_read_sentences_and_tables(cli: Run, lake: ab.Repository) -> None
     assert f"{short(lake, 'main~1')} of main" in shown
     assert cli("branch", "delete", "fix").out == "deleted branch fix; 'anabranch branch restore fix' brings it back\n"
     assert cli("branch", "restore", "fix").out == f"restored branch fix at {head}\n"
+
+
+def test_a_purged_branch_cannot_be_restored(cli: Run, lake: ab.Repository) -> None:
+    cli("branch", "create", "fix")
+    with lake.transaction("fix") as tx:
+        tx.create_table("s.new", pa.schema([("id", pa.int64())]))
+    assert cli("branch", "delete", "fix", "--purge").out == "deleted branch fix; its space is free\n"
+    refused = cli("branch", "restore", "fix", "--json")
+    assert refused.error["code"] == "collected"
+    assert [branch.name for branch in lake.branch_list()] == ["dev", "main"]
 
 
 def test_deleting_the_current_branch_says_so(cli: Run, lake: ab.Repository) -> None:

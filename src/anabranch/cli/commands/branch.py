@@ -121,17 +121,25 @@ def show(name: Name, repo: Repo = None, storage_option: StorageOptions = None, a
     output_for(as_json=as_json).show(Answer(document=document, tables=[Table(columns=("", ""), rows=rows)]))
 
 
-@app.command("delete", epilog=example("branch delete dev"))
+@app.command("delete", epilog=example("branch delete dev", "branch delete dev --purge"))
 def delete(
-    name: Name, repo: Repo = None, actor: Actor = None, storage_option: StorageOptions = None, as_json: AsJson = False
+    name: Name,
+    purge: Annotated[
+        bool, typer.Option("--purge", help="Free its space at once. A purged branch cannot be restored.")
+    ] = False,
+    repo: Repo = None,
+    actor: Actor = None,
+    storage_option: StorageOptions = None,
+    as_json: AsJson = False,
 ) -> None:
     """Delete a branch.
 
-    Refused while another branch was made from it. It can be restored until garbage is collected.
+    Refused while another branch was made from it. It can be restored until garbage is collected, unless it is purged.
     """
     here = open_session(repo=repo, storage_options=storage_option, actor=actor)
-    here.repository.branch_delete(name)
-    sentences = [f"deleted branch {name}; 'anabranch branch restore {name}' brings it back"]
+    here.repository.branch_delete(name, purge=purge)
+    undo = "its space is free" if purge else f"'anabranch branch restore {name}' brings it back"
+    sentences = [f"deleted branch {name}; {undo}"]
     if name == here.repository.branch:
         sentences.append("note: it was the current branch; choose another with 'anabranch switch BRANCH'")
     output_for(as_json=as_json).show(Answer(document={"deleted": name}, sentences=sentences))
