@@ -120,6 +120,11 @@ class Home:
         # A local dataset may have a base in a remote store, which is reached by the same options.
         return lance_options(self.storage_options) if self.storage_options or not is_local(self.root) else None
 
+    def open_to_read(self, version: int) -> lance.LanceDataset:
+        """Open a version whose metadata alone is read. Links are looked for only if the handle is not there yet."""
+        known = _STAGED.find(self.key(version))
+        return self.open(version) if known is None else known
+
     def open(self, version: int | None = None) -> lance.LanceDataset:
         """Open a version, staged ones too; the newest ordinary one by default."""
         check_process()

@@ -34,12 +34,12 @@ class _Pool:
 _POOL = _Pool()
 
 
-def in_parallel(request: Callable[[T], R], items: Iterable[T]) -> list[R]:
+def in_parallel(request: Callable[[T], R], items: Iterable[T], *, at_a_time: int = _AT_A_TIME) -> list[R]:
     """Call `request` for each item and return the results in order. Raise the first error."""
-    return list(iter_in_parallel(request, items))
+    return list(iter_in_parallel(request, items, at_a_time=at_a_time))
 
 
-def iter_in_parallel(request: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+def iter_in_parallel(request: Callable[[T], R], items: Iterable[T], *, at_a_time: int = _AT_A_TIME) -> Iterator[R]:
     """Like `in_parallel`, but yield each result as soon as it and all results before it are complete.
 
     The calling thread works too. So a request may itself call `in_parallel`: it never waits for a free thread.
@@ -64,7 +64,7 @@ def iter_in_parallel(request: Callable[[T], R], items: Iterable[T]) -> Iterator[
                 if not isinstance(err, Exception):
                     raise  # such as KeyboardInterrupt, at once
 
-    helpers = _POOL.start(lambda: work_until(lambda: False), min(len(waiting), _AT_A_TIME) - 1)
+    helpers = _POOL.start(lambda: work_until(lambda: False), min(len(waiting), at_a_time) - 1)
     try:
         for answer in answers:
             work_until(answer.done)

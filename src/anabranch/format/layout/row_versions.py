@@ -92,6 +92,9 @@ def _settled(
 def _computed(
     values: Mapping[int, int | bytes], changed: list[int], basis: Basis, rows: tuple["_Rows", "_Rows"]
 ) -> dict[int, int | bytes]:
+    new_rows = _find_range(values, first=basis.next_row_id)
+    if new_rows is not None:
+        return dict.fromkeys(changed, _encode_run(0, len(new_rows), basis.number))
     row_ids = _row_ids(values)
     own = np.uint64(basis.number)
     if len(row_ids) == 0 or int(row_ids.min()) >= basis.next_row_id:
@@ -173,12 +176,29 @@ def _row_ids(values: Mapping[int, int | bytes]) -> Numbers:
     return np.concatenate(found) if found else np.empty(0, np.uint64)
 
 
+def _find_range(values: Mapping[int, int | bytes], *, first: int) -> range | None:
+    """Return the row ids of a fragment if they are one range from `first` on, as those of appended rows are."""
+    inline = values.get(_ROW_IDS)
+    segments = tuple(iter_fields(inline, "row ids")) if isinstance(inline, bytes) else ()
+    if len(segments) != 1 or not isinstance(segments[0].value, bytes):
+        return None
+    found = _range_of(segments[0].value)
+    return found if found is not None and found.start >= first else None
+
+
+def _range_of(segment: bytes) -> range | None:
+    fields = tuple(iter_fields(segment, "row ids"))
+    if len(fields) != 1 or fields[0].number != _RANGE or not isinstance(fields[0].value, bytes):
+        return None
+    limits = {limit.number: limit.value for limit in iter_fields(fields[0].value, "row ids")}
+    return range(int(limits.get(1, 0)), int(limits.get(2, 0)))
+
+
 def _segment(segment: bytes) -> Numbers:
     """The numbers of a segment. Lance has five encodings; ranges are read here, and it decodes the others itself."""
-    fields = tuple(iter_fields(segment, "row ids"))
-    if len(fields) == 1 and fields[0].number == _RANGE and isinstance(fields[0].value, bytes):
-        limits = {limit.number: limit.value for limit in iter_fields(fields[0].value, "row ids")}
-        return np.arange(int(limits.get(1, 0)), int(limits.get(2, 0)), dtype=np.uint64)
+    ids = _range_of(segment)
+    if ids is not None:
+        return np.arange(ids.start, ids.stop, dtype=np.uint64)
     described = json.dumps({"Inline": list(bytes_field(1, segment))})
     whole = RowIdMeta.from_json(described)  # type: ignore[misc, call-arg] # Lance's stub takes it for a method.
     return np.asarray(RowIdSequence.from_inline_metadata(whole).to_pyarrow().to_numpy(), dtype=np.uint64)

@@ -138,7 +138,7 @@ def copy_appended(version_ref: VersionRef, data: pa.Table) -> pa.Table:
 
     The copy shares no memory with the data, which the caller may change: frames and arrays often use the same memory.
     """
-    return _copy(fit_rows(data, version_ref.open().schema).to_table())
+    return _copy(fit_rows(data, version_ref.schema).to_table())
 
 
 def copy_upserted(version_ref: VersionRef, data: pa.Table, keys: Sequence[str]) -> pa.Table:

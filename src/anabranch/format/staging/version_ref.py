@@ -29,10 +29,10 @@ class VersionRef:
 
     @property
     def schema(self) -> pa.Schema:
-        return self.open().schema
+        return self.home.open_to_read(self.version).schema
 
     def count_rows(self) -> int:
-        return int(self.open().count_rows())
+        return int(self.home.open_to_read(self.version).count_rows())
 
     def count_fragments(self) -> int:
         return len(self.open().get_fragments())

@@ -1,5 +1,6 @@
 """The settings that all parts of a repository share: its location, the actor, and the sources of time and ids."""
 
+import os
 import secrets
 import time
 from collections.abc import Callable, Mapping
@@ -15,7 +16,7 @@ from anabranch.repo.log.entries import TableEntry
 from anabranch.repo.log.numbered import NumberedLog
 from anabranch.storage import ObjectStore
 from anabranch.storage.links import refuse_links
-from anabranch.storage.uris import follow_links, join_uri, relative_to
+from anabranch.storage.uris import follow_links, is_local, join_uri, relative_to
 
 __all__ = ["BRANCHES", "RUNS", "TABLES", "RepoConfig", "give_way", "now_in_microseconds"]
 
@@ -76,6 +77,14 @@ class RepoConfig:
     def leases(self) -> Leases:
         """The leases of this repository."""
         return Leases(store=self.store, duration=self.lease)
+
+    @property
+    def tables_at_a_time(self) -> int:
+        """How many tables to write at a time. On a local disk few, because more would only compete for the processor.
+
+        Behind an object store most of the time is waiting for answers.
+        """
+        return min(4, os.cpu_count() or 1) if is_local(self.root) else 16
 
     def branch_log(self, branch: BranchName) -> NumberedLog:
         if branch.run_id is not None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from anabranch.errors import AnabranchError, ExternalWriteError
 from anabranch.format import staging
+from anabranch.format.home import Home
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log.entries import Changes, LogEntry, TableEntry, TableMap
 from anabranch.repo.log.store import RepoStore
@@ -56,7 +57,11 @@ def settle_published(repo_store: RepoStore, branch: BranchName, changes: Changes
     # A table taken from another branch lies in that branch's home, which this one does not write to.
     pending = {key: entry for key, entry in changes.items() if entry is not None and owns(branch, entry.home)}
     while pending:
-        answers = in_parallel(lambda item: _try_to_settle(repo_store, branch, *item), pending.items())
+        answers = in_parallel(
+            lambda item: _try_to_settle(repo_store, branch, *item),
+            pending.items(),
+            at_a_time=repo_store.config.tables_at_a_time,
+        )
         found += [answer for answer in answers if isinstance(answer, ExternalWrite)]
         settled = {key: pending[key] for key, answer in zip(pending, answers, strict=True) if answer is True}
         try:
@@ -69,9 +74,10 @@ def settle_published(repo_store: RepoStore, branch: BranchName, changes: Changes
 def _try_to_settle(repo_store: RepoStore, branch: BranchName, key: TableKey, entry: TableEntry) -> bool | ExternalWrite:
     """Settle one table; return whether that succeeded, or the external write that is in the way."""
     try:
+        home = repo_store.config.home_of(entry)
         # A durable commit has settled its tables already.
-        if not staging.is_newest(repo_store.config.home_of(entry), entry.version):
-            _settle(repo_store, branch, key, entry)
+        if not staging.is_newest(home, entry.version):
+            _settle(repo_store, branch, key, entry, home)
     except ExternalWriteError as err:
         return ExternalWrite(table=str(key), home=str(branch), problem=err.problem)
     except AnabranchError:
@@ -107,12 +113,11 @@ def settle_table(repo_store: RepoStore, branch: BranchName, key: TableKey, *, fo
         if force:
             staging.settle_by_force(repo_store.config.home_of(entry), entry.version)
         else:
-            _settle(repo_store, branch, key, entry)
+            _settle(repo_store, branch, key, entry, repo_store.config.home_of(entry))
         entry = _find_newer(repo_store, branch, {key: entry}).get(key)
 
 
-def _settle(repo_store: RepoStore, branch: BranchName, key: TableKey, entry: TableEntry) -> None:
-    home = repo_store.config.home_of(entry)
+def _settle(repo_store: RepoStore, branch: BranchName, key: TableKey, entry: TableEntry, home: Home) -> None:
     prepared = staging.prepare_settle(home, entry.version, expected_head=entry.head)
     staging.link(prepared, is_current=lambda: not _find_newer(repo_store, branch, {key: entry}))
 

@@ -58,7 +58,11 @@ def prepare_settlement(repo_store: RepoStore, head: LogEntry, changes: Changes) 
         return Settlement()
     entries = list(_iter_written(head.home_branch, changes))
     try:
-        found = in_parallel(lambda entry: _prepare(repo_store, entry, settles=head.state.run is None), entries)
+        found = in_parallel(
+            lambda entry: _prepare(repo_store, entry, settles=head.state.run is None),
+            entries,
+            at_a_time=config.tables_at_a_time,
+        )
     except AnabranchError:
         # An external write is pending, or a manifest is damaged. The commit does not depend on either, so wait for
         # the whole disk instead of single files.

@@ -134,7 +134,7 @@ class WriteSet:
         After an error they stay recorded, so that the transaction cannot be committed without them.
         """
         chosen = list(self._recorded if keys is None else keys)
-        for staged_table in in_parallel(self._staged, chosen):
+        for staged_table in in_parallel(self._staged, chosen, at_a_time=self._repo_store.config.tables_at_a_time):
             self.put(staged_table.key, staged_table)
         for key in chosen:
             del self._recorded[key]
